@@ -1,0 +1,302 @@
+"""The frozen transformer: found, checked, loaded once per process, run layer by layer."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from skcalib._zipf import zipf_weights
+
+__all__ = ["Backbone", "fingerprint", "load", "locate"]
+
+# What a model is made of. Nothing else is fetched from a hub or enters a fingerprint, and
+# none of it can run code.
+WEIGHTS = ("model.safetensors", "model-*.safetensors", "model.safetensors.index.json")
+SETTINGS = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
+MAX_LOADED = 4  # models kept in memory per process, least recently used out first
+
+_lock = threading.RLock()
+_loaded: OrderedDict[tuple, Backbone] = OrderedDict()
+_fingerprints: dict[tuple, str] = {}
+
+
+class _LastLayerReached(Exception):
+    """Leaves the forward pass early; what comes after is not needed."""
+
+
+class Backbone:
+    """A loaded encoder: tokens in, hidden states out, one layer at a time.
+
+    Parameters
+    ----------
+    folder : Path
+    fingerprint : str
+    device : torch.device
+    dtype : torch.dtype
+
+    Attributes
+    ----------
+    n_layers : int
+        Number of transformer blocks; hidden states are numbered 0 to `n_layers`.
+    width : int
+        Hidden size, d.
+    max_length : int
+        Most tokens of a text, special ones included.
+    """
+
+    def __init__(
+        self, folder: Path, fingerprint: str, device: torch.device, dtype: torch.dtype
+    ):
+        from transformers import AutoModel, AutoTokenizer
+
+        with _quiet_transformers():
+            self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            module, report = AutoModel.from_pretrained(
+                folder,
+                local_files_only=True,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
+        # A pooler without weights is common (it is not used here); any other weight made
+        # up at random would make every vector silently wrong.
+        missing = [key for key in report["missing_keys"] if not key.startswith("pooler.")]
+        if missing:
+            raise ValueError(
+                f"The weights in {folder} lack {len(missing)} tensors of "
+                f"{type(module).__name__}, such as {missing[0]!r}. Save the model again "
+                "with save_pretrained."
+            )
+        self.fingerprint = fingerprint
+        self.module = module.eval().requires_grad_(False).to(device, dtype)
+        self.device = device
+        self.dtype = dtype
+        self.n_layers = module.config.num_hidden_layers
+        self.width = module.config.hidden_size
+        self.max_length = _max_length(module, self.tokenizer)
+        self.special_ids = np.array(sorted(self.tokenizer.all_special_ids))
+        # Unknown tokens are special to the tokenizer, but stand for the text's own words.
+        self.added_ids = self.special_ids[self.special_ids != self.tokenizer.unk_token_id]
+        self._zipf: torch.Tensor | None = None
+        # One forward pass at a time: torch parallelises inside it, and the hooks below
+        # serve one caller.
+        self._running = threading.Lock()
+        self._visit: Callable[[int, torch.Tensor], None] | None = None
+        self._hook(module)
+
+    def _hook(self, module) -> None:
+        blocks = _blocks(module, self.n_layers)
+        blocks[0].register_forward_pre_hook(self._before_first_block, with_kwargs=True)
+        for i, block in enumerate(blocks[:-1]):
+            block.register_forward_hook(self._after_block(i + 1))
+
+    def _before_first_block(self, block, args, kwargs):
+        if self._visit is not None:
+            self._visit(0, args[0] if args else kwargs["hidden_states"])
+
+    def _after_block(self, layer: int):
+        def hook(block, args, output):
+            if self._visit is not None:
+                self._visit(layer, output[0] if isinstance(output, tuple) else output)
+
+        return hook
+
+    @property
+    def zipf(self) -> torch.Tensor:
+        """Zipf weight of every token id, of shape (vocabulary,)."""
+        if self._zipf is None:
+            tokens = self.tokenizer.convert_ids_to_tokens(list(range(len(self.tokenizer))))
+            weights = zipf_weights(tokens, self.special_ids.tolist())
+            self._zipf = torch.from_numpy(weights).to(self.device)
+        return self._zipf
+
+    def hidden_states(
+        self,
+        ids: torch.Tensor,
+        attended: torch.Tensor | None,
+        layers: set[int],
+        receive: Callable[[int, torch.Tensor], None],
+    ) -> None:
+        """Hand the hidden states of ``layers`` to ``receive``, running no further than needed.
+
+        Parameters
+        ----------
+        ids : Tensor of shape (B, T)
+        attended : Tensor of shape (B, T) or None
+            False at padding; None where there is none, which runs faster.
+        layers : set of int
+            Indices from 0, the output of the embedding layer, to `n_layers`.
+        receive : callable
+            Called as ``receive(layer, hidden)`` with hidden of shape (B, T, d).
+        """
+        last = max(layers)
+
+        def visit(layer, hidden):
+            if layer in layers:
+                receive(layer, hidden)
+            if layer == last:
+                raise _LastLayerReached
+
+        mask = None if attended is None else attended.long()
+        with self._running, torch.inference_mode():
+            self._visit = visit
+            try:
+                output = self.module(input_ids=ids, attention_mask=mask)
+                # The last one comes from the model itself, which may normalise it.
+                receive(self.n_layers, output.last_hidden_state)
+            except _LastLayerReached:
+                pass
+            finally:
+                self._visit = None
+
+
+def locate(model: str, revision: str | None = None) -> Path:
+    """Folder of a model: a local one as it is, a hub id from the cache or the hub.
+
+    A model in the cache is used without asking the hub, so that results do not change
+    under a running study; pass another `revision` to move on.
+
+    Raises
+    ------
+    OSError
+        If there is no such model, here or on the hub.
+    ValueError
+        If the folder holds no safetensors weights.
+    """
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        folder = Path(_snapshot(model, revision))
+    if not (folder / "config.json").is_file():
+        raise OSError(
+            f"The folder {str(folder)!r} holds no config.json, so it is not a model. Give "
+            "the folder that save_pretrained wrote."
+        )
+    if not any(f for pattern in WEIGHTS[:2] for f in folder.glob(pattern)):
+        raise ValueError(
+            f"The model in {str(folder)!r} has no *.safetensors weights. Other formats can "
+            "run code when loaded and are refused; convert the weights with "
+            "save_pretrained(..., safe_serialization=True)."
+        )
+    return folder
+
+
+def _snapshot(model: str, revision: str | None) -> str:
+    from huggingface_hub import constants, snapshot_download
+
+    options = {"revision": revision, "allow_patterns": [*WEIGHTS, *SETTINGS]}
+    try:
+        folder = snapshot_download(model, local_files_only=True, **options)
+        if any(Path(folder).glob("*.safetensors")):
+            return folder
+    except (OSError, ValueError):
+        pass  # not in the cache: ask the hub
+    try:
+        return snapshot_download(model, **options)
+    except Exception as error:  # the hub's many: offline, no such id, no access, a bad id
+        at = f" at revision {revision!r}" if revision else ""
+        raise OSError(
+            f"The model {model!r}{at} is neither a local folder nor in the cache "
+            f"({constants.HF_HUB_CACHE}), and could not be fetched from the hub: "
+            f"{type(error).__name__}. Check the name; to work offline, fetch it once with "
+            f"`hf download {model}` on a machine with access and copy the cache or the "
+            "folder, or pass the path of a folder written by save_pretrained."
+        ) from error
+
+
+def fingerprint(folder: Path) -> str:
+    """SHA-256 over the content of a model's files, computed once per state of the files."""
+    files = sorted(
+        {
+            f
+            for pattern in (*WEIGHTS, *SETTINGS)
+            for f in folder.glob(pattern)
+            if f.is_file()
+        }
+    )
+    stats = [
+        (str(f), f.stat().st_size, f.stat().st_mtime_ns, f.stat().st_ino) for f in files
+    ]
+    key = tuple(stats)
+    if key not in _fingerprints:
+        total = hashlib.sha256()
+        for file in files:
+            total.update(json.dumps(file.name).encode() + _sha256(file))
+        _fingerprints[key] = total.hexdigest()
+    return _fingerprints[key]
+
+
+def _sha256(file: Path) -> bytes:
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        while piece := stream.read(2**20):
+            digest.update(piece)
+    return digest.digest()
+
+
+def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Backbone:
+    """Return the model of a folder, loading it on the first call of this process."""
+    key = (fingerprint(folder), device, dtype)
+    with _lock:
+        if key not in _loaded:
+            _loaded[key] = Backbone(folder, key[0], device, dtype)
+            while len(_loaded) > MAX_LOADED:
+                _loaded.popitem(last=False)
+        _loaded.move_to_end(key)
+        return _loaded[key]
+
+
+def _blocks(module, n_layers: int):
+    """List of the transformer blocks of any encoder."""
+    for child in module.modules():
+        if isinstance(child, torch.nn.ModuleList) and len(child) == n_layers:
+            return child
+    raise ValueError(
+        f"{type(module).__name__} has no list of {n_layers} transformer blocks, so its hidden "
+        "states cannot be told apart. Use a BERT-like encoder."
+    )
+
+
+def _max_length(module, tokenizer) -> int:
+    """Most tokens a model has positions for, and its tokenizer allows."""
+    positions = getattr(module.config, "max_position_embeddings", None)
+    table = getattr(getattr(module, "embeddings", None), "position_embeddings", None)
+    if positions and getattr(table, "padding_idx", None) is not None:
+        positions -= table.padding_idx + 1  # RoBERTa numbers positions from there
+    limits = [positions, tokenizer.model_max_length]
+    return int(min(limit for limit in limits if limit))
+
+
+@contextlib.contextmanager
+def _quiet_transformers():
+    """No progress bars and load reports from transformers; what matters is checked here."""
+    from transformers.utils import logging as hf_logging
+
+    verbosity, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity(logging.ERROR)
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(verbosity)
+        if bars:
+            hf_logging.enable_progress_bar()

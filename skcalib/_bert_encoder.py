@@ -1,0 +1,373 @@
+"""Sentences to vectors with a frozen BERT."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from contextlib import contextmanager
+from numbers import Integral
+
+import numpy as np
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    _fit_context,
+)
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from skcalib._persistence import VersionedState
+from skcalib._texts import as_texts, distinct
+
+__all__ = ["BertEncoder"]
+
+LAYER_NAMES = {
+    "last": (-1,),
+    "last2": (-2, -1),
+    "first_last": (1, -1),
+    "embedding_last": (0, -1),
+}
+
+
+class BertEncoder(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedState, BaseEstimator
+):
+    """Encode texts as vectors with a frozen BERT-like model.
+
+    Hidden states of chosen layers are pooled over the tokens of each text. The model is not
+    trained; `fit` checks texts and parameters, loads the model and remembers which one it
+    was. Each process loads a model once, however many encoders and clones of them use it.
+
+    Parameters
+    ----------
+    model : str, default="bert-base-uncased"
+        Hub id, or folder written by ``save_pretrained``. Weights must be safetensors; code
+        that comes with a model is never run.
+    pooling : {"cls", "mean", "max", "mean_sqrt_len", "zipf"}, default="mean"
+        How the hidden states of a text's tokens become one vector: that of the first
+        token, their mean, maximum, or sum over the square root of their number; or the
+        mean weighted by ``log(1 + rank)`` of each token's rank in the model's
+        frequency-sorted vocabulary, where special tokens weigh nothing. BERT's vectors are
+        biased by word frequency [1]_; "zipf" lets frequent words say less.
+    layers : int, tuple of int or {"last", "last2", "first_last", "embedding_last"}, \
+            default=-1
+        Hidden states to use: 0 is the output of the embedding layer, 1 that of the first
+        transformer block, and negative numbers count from the last. The names stand for
+        ``(-1,)``, ``(-2, -1)``, ``(1, -1)`` and ``(0, -1)``.
+    layer_merge : {"mean", "concat"}, default="mean"
+        How pooled vectors of several layers become one: their mean, or side by side.
+    special_tokens : bool, default=True
+        Whether "mean", "max" and "mean_sqrt_len" include the special tokens around a text
+        ([CLS] and [SEP] in BERT). A text without any other token is always pooled over
+        them.
+    max_length : int or None, default=None
+        Tokens kept of each text, special ones included; what is longer is cut off, with
+        one warning. None means as many as the model has positions for.
+    batch_size : int or "auto", default="auto"
+        Largest number of texts in a forward pass. "auto" goes by the number of tokens.
+    device : str, default="auto"
+        A torch device, such as "cpu" or "cuda:1". "auto" is the GPU if there is one.
+    dtype : {"float32", "bfloat16", "float16"}, default="float32"
+        Precision of the forward pass. Vectors come out as float32 always.
+    revision : str or None, default=None
+        Branch, tag or commit of a model on the hub.
+    verbose : bool, default=False
+        Show a progress bar.
+
+    Attributes
+    ----------
+    layers_ : tuple of int
+        Hidden states in use, counted from 0.
+    max_length_ : int
+        Most tokens of a text, special ones included.
+    fingerprint_ : str
+        SHA-256 of the model's weights, configuration and tokenizer. A fitted encoder
+        refuses to work with any other.
+
+    See Also
+    --------
+    Whitening : Makes the vectors isotropic.
+    BiEncoder : Scores pairs of texts by the similarity of their vectors.
+
+    Notes
+    -----
+    What a name means differs between reference codes: "first-last-avg" is ``(1, -1)`` in
+    bojone's BERT-whitening and ``(0, -1)`` in UKPLab's code, and what BERT-flow's paper
+    calls the average of the last two layers is first and last in its code.
+
+    The vector of a text depends on the text alone, not on its neighbours or their order
+    (to 1e-5). Each distinct text of a call is encoded once.
+
+    References
+    ----------
+    .. [1] Li et al. (2020), "On the Sentence Embeddings from Pre-trained Language Models",
+           EMNLP, arXiv:2011.05864.
+
+    Examples
+    --------
+    >>> from skcalib import BertEncoder
+    >>> from skcalib.datasets import minilm_path
+    >>> encoder = BertEncoder(minilm_path(), layers="first_last")
+    >>> encoder.fit_transform(["A man plays the flute.", "Snow fell all night."]).shape
+    (2, 384)
+    """
+
+    _parameter_constraints: dict = {
+        "model": [str, os.PathLike],
+        "pooling": [StrOptions({"cls", "mean", "max", "mean_sqrt_len", "zipf"})],
+        "layers": [Integral, tuple, list, StrOptions(set(LAYER_NAMES))],
+        "layer_merge": [StrOptions({"mean", "concat"})],
+        "special_tokens": ["boolean"],
+        "max_length": [Interval(Integral, 1, None, closed="left"), None],
+        "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "device": [str],
+        "dtype": [StrOptions({"float32", "bfloat16", "float16"})],
+        "revision": [str, None],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        model="bert-base-uncased",
+        *,
+        pooling="mean",
+        layers=-1,
+        layer_merge="mean",
+        special_tokens=True,
+        max_length=None,
+        batch_size="auto",
+        device="auto",
+        dtype="float32",
+        revision=None,
+        verbose=False,
+    ):
+        self.model = model
+        self.pooling = pooling
+        self.layers = layers
+        self.layer_merge = layer_merge
+        self.special_tokens = special_tokens
+        self.max_length = max_length
+        self.batch_size = batch_size
+        self.device = device
+        self.dtype = dtype
+        self.revision = revision
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None):
+        """Check texts and parameters against the model, and remember the model.
+
+        Parameters
+        ----------
+        X : list of str, 1-D or (n, 1) array, Series or one-column frame
+            Texts. They are not encoded yet.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : BertEncoder
+            The fitted encoder.
+
+        Raises
+        ------
+        OSError
+            If the model is neither a folder, nor in the cache, nor on the hub.
+        TypeError, ValueError
+            If an entry of `X` is not a text, or a parameter does not fit the model.
+        """
+        as_texts(X, caller=type(self).__name__)
+        return self._fit()
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit_transform(self, X, y=None):
+        """Fit, and encode the texts.
+
+        Parameters
+        ----------
+        X : list of str, 1-D or (n, 1) array, Series or one-column frame
+            Texts.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        vectors : ndarray of shape (n_texts, n_features), float32
+            One row per text.
+        """
+        texts = as_texts(X, caller=type(self).__name__)
+        return self._fit()._encode(texts)
+
+    def transform(self, X):
+        """Encode texts.
+
+        Parameters
+        ----------
+        X : list of str, 1-D or (n, 1) array, Series or one-column frame
+            Texts.
+
+        Returns
+        -------
+        vectors : ndarray of shape (n_texts, n_features), float32
+            One row per text.
+
+        Raises
+        ------
+        ValueError
+            If the model is not the one the encoder was fitted with.
+        """
+        check_is_fitted(self)
+        return self._encode(as_texts(X, caller=type(self).__name__))
+
+    def _fit(self):
+        vars(self).pop("_settings", None)  # unfitted, until all has been checked
+        backbone = self._backbone()
+        layers = _resolve_layers(self.layers, backbone.n_layers)
+        max_length = _resolve_max_length(self.max_length, backbone)
+        if self.pooling == "zipf":
+            _ = backbone.zipf  # refuses a vocabulary that is not sorted by frequency
+        self.layers_ = layers
+        self.max_length_ = max_length
+        self.fingerprint_ = backbone.fingerprint
+        concat = self.layer_merge == "concat"
+        self._n_features_out = backbone.width * (len(layers) if concat else 1)
+        self._settings = {
+            "pooling": self.pooling,
+            "layer_merge": self.layer_merge,
+            "special_tokens": bool(self.special_tokens),
+            "dtype": self.dtype,
+        }
+        return self
+
+    def _encode(self, texts):
+        from skcalib._encoding import encode
+        from skcalib._pooling import primitive_of
+
+        settings = self._settings
+        backbone = self._backbone(settings["dtype"])
+        if backbone.fingerprint != self.fingerprint_:
+            raise ValueError(
+                f"The model {str(self.model)!r} has fingerprint {backbone.fingerprint[:12]}, "
+                f"but this encoder was fitted with {self.fingerprint_[:12]}: its files have "
+                "changed, or `model` was set to another one. Restore the model, or fit again."
+            )
+        pooling, special_tokens = settings["pooling"], settings["special_tokens"]
+        unique, inverse = distinct(texts)
+        vectors = np.empty((len(unique), self._n_features_out), dtype=np.float32)
+        truncated = np.zeros(len(unique), dtype=bool)
+        with _progress(len(unique), self.verbose) as advance:
+            for batch in encode(
+                backbone,
+                unique,
+                layers=self.layers_,
+                primitives=[primitive_of(pooling, special_tokens)],
+                max_length=self.max_length_,
+                batch_size=self.batch_size,
+            ):
+                layered = batch.vectors[:, :, 0]  # (b, n_layers, d)
+                if pooling == "mean_sqrt_len":
+                    n_tokens = batch.n_tokens[:, 0 if special_tokens else 1]
+                    layered *= np.sqrt(n_tokens, dtype=np.float32)[:, None, None]
+                if settings["layer_merge"] == "mean":
+                    vectors[batch.index] = layered.mean(axis=1)
+                else:
+                    vectors[batch.index] = layered.reshape(len(layered), -1)
+                truncated[batch.index] = batch.truncated
+                advance(len(layered))
+        if truncated.any():
+            warnings.warn(
+                f"{truncated[inverse].sum()} of {len(texts)} texts were cut off at "
+                f"max_length={self.max_length_} tokens.",
+                UserWarning,
+                stacklevel=3,
+            )
+        return vectors if len(unique) == len(texts) else vectors[inverse]
+
+    def _backbone(self, dtype=None):
+        import torch
+
+        from skcalib._backbone import load, locate
+
+        folder = locate(os.fspath(self.model), self.revision)
+        return load(
+            folder, _resolve_device(self.device), getattr(torch, dtype or self.dtype)
+        )
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "_settings")
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+def _resolve_layers(layers, n_layers):
+    """Indices of hidden states, counted from 0."""
+    indices = LAYER_NAMES.get(layers, layers) if isinstance(layers, str) else layers
+    indices = (indices,) if isinstance(indices, Integral) else tuple(indices)
+    if not indices or not all(isinstance(i, Integral) for i in indices):
+        raise ValueError(
+            f"layers={layers!r}; it takes an int, a tuple of one int or more, or one of "
+            f"{sorted(LAYER_NAMES)}."
+        )
+    for i in indices:
+        if not -n_layers - 1 <= i <= n_layers:
+            raise ValueError(
+                f"layers={layers!r} asks for hidden state {i}; this model has {n_layers} "
+                f"layers, so its hidden states are 0 (embeddings) to {n_layers}, or "
+                f"{-n_layers - 1} to -1 from the end."
+            )
+    return tuple(int(i) % (n_layers + 1) for i in indices)
+
+
+def _resolve_max_length(max_length, backbone):
+    if max_length is None:
+        return backbone.max_length
+    added = backbone.tokenizer.num_special_tokens_to_add()
+    if not added < max_length <= backbone.max_length:
+        raise ValueError(
+            f"max_length={max_length}; this model takes {added + 1} to "
+            f"{backbone.max_length} tokens, its {added} special ones included. None takes "
+            "the longest."
+        )
+    return int(max_length)
+
+
+def _resolve_device(device):
+    import torch
+
+    if device == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda", torch.cuda.current_device())
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        resolved = torch.device(device)
+    except RuntimeError:
+        raise ValueError(
+            f"device={device!r} is not a torch device. Use 'auto', 'cpu', 'cuda', 'cuda:1' "
+            "or 'mps'."
+        ) from None
+    n_gpus = torch.cuda.device_count()
+    if resolved.type == "cuda" and (resolved.index or 0) >= n_gpus:
+        raise ValueError(
+            f"device={device!r}, but torch sees {n_gpus} CUDA devices here. Use 'auto' to "
+            "take a GPU only where there is one."
+        )
+    return resolved
+
+
+@contextmanager
+def _progress(total, verbose):
+    """Yield a function that advances a progress bar, if there is to be one."""
+    if not verbose:
+        yield lambda n: None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, unit="text", desc="encode") as bar:
+        yield bar.update

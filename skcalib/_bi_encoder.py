@@ -1,0 +1,148 @@
+"""Pairs of texts scored by the similarity of their vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.base import BaseEstimator, _fit_context, clone
+from sklearn.utils._param_validation import HasMethods, StrOptions
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from skcalib._persistence import VersionedState
+from skcalib._texts import as_pairs, as_texts, distinct, is_pairs
+from skcalib.metrics import spearman
+
+__all__ = ["BiEncoder"]
+
+
+class BiEncoder(VersionedState, BaseEstimator):
+    """Score pairs of texts by the similarity of their vectors.
+
+    Both texts of a pair go through the same encoder on their own (a bi-encoder [1]_), and
+    the similarity of the two vectors is the prediction. Wrapping a pipeline of an encoder
+    and a calibrator lets scikit-learn's model selection choose pooling, layers and
+    calibration by human judgements of similarity; fitting uses no judgement.
+
+    Parameters
+    ----------
+    encoder : estimator
+        Transformer from texts to vectors, such as a pipeline of `BertEncoder` and
+        `Whitening`. It is cloned, never changed.
+    similarity : {"cosine", "dot", "euclidean"}, default="cosine"
+        Similarity of two vectors; "euclidean" is the negated distance. Computed in
+        float64: between vectors that are nearly parallel, as BERT's are, float32 leaves
+        too few digits to rank them. A zero vector has cosine 0 with every other.
+
+    Attributes
+    ----------
+    encoder_ : estimator
+        The fitted clone.
+
+    References
+    ----------
+    .. [1] Reimers & Gurevych (2019), "Sentence-BERT: Sentence Embeddings using Siamese
+           BERT-Networks", EMNLP, arXiv:1908.10084.
+
+    Examples
+    --------
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from skcalib import BertEncoder, BiEncoder, Whitening
+    >>> from skcalib.datasets import load_toy_sts, minilm_path
+    >>> pairs, grades = load_toy_sts(return_X_y=True)
+    >>> encoder = make_pipeline(
+    ...     BertEncoder(minilm_path(), layers=0), Whitening(shrinkage="auto")
+    ... )
+    >>> model = BiEncoder(encoder).fit(pairs)
+    >>> model.predict(pairs[:3]).shape
+    (3,)
+    >>> raw = BiEncoder(BertEncoder(minilm_path(), layers=0)).fit(pairs)
+    >>> model.score(pairs, grades) > raw.score(pairs, grades)
+    True
+    """
+
+    _parameter_constraints: dict = {
+        "encoder": [HasMethods(["fit", "transform"])],
+        "similarity": [StrOptions({"cosine", "dot", "euclidean"})],
+    }
+
+    def __init__(self, encoder, *, similarity="cosine"):
+        self.encoder = encoder
+        self.similarity = similarity
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X, y=None):
+        """Fit the encoder on the distinct texts of ``X``.
+
+        Parameters
+        ----------
+        X : pairs of shape (n_pairs, 2), or texts of shape (n_texts,)
+            Lists, arrays or frames. No judgement of similarity is needed, so any texts of
+            the domain will do.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : BiEncoder
+            The fitted estimator.
+        """
+        caller = type(self).__name__
+        if is_pairs(X):
+            left, right = as_pairs(X, caller=caller)
+            texts = left + right
+        else:
+            texts = as_texts(X, caller=caller)
+        vars(self).pop("encoder_", None)
+        self.encoder_ = clone(self.encoder).fit(distinct(texts)[0])
+        return self
+
+    def predict(self, X):
+        """Similarity of the two texts of each pair.
+
+        Parameters
+        ----------
+        X : pairs of shape (n_pairs, 2)
+            A list of pairs, an array or a frame. Each distinct text is encoded once.
+
+        Returns
+        -------
+        similarity : ndarray of shape (n_pairs,), float64
+            Larger means more similar.
+        """
+        check_is_fitted(self)
+        left, right = as_pairs(X, caller=type(self).__name__)
+        texts, inverse = distinct(left + right)
+        vectors = np.asarray(self.encoder_.transform(texts), dtype=np.float64)
+        if self.similarity == "cosine":
+            norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+            vectors = vectors / np.where(norms > 0, norms, 1.0)
+        a, b = vectors[inverse[: len(left)]], vectors[inverse[len(left) :]]
+        if self.similarity == "euclidean":
+            return -np.linalg.norm(a - b, axis=1)
+        return np.einsum("ij,ij->i", a, b)
+
+    def score(self, X, y):
+        """Spearman's rank correlation between similarity and human judgement.
+
+        Parameters
+        ----------
+        X : pairs of shape (n_pairs, 2)
+            Pairs of texts.
+        y : array-like of shape (n_pairs,)
+            Judged similarity of each pair.
+
+        Returns
+        -------
+        rho : float
+            In [-1, 1]. The literature reports it times 100.
+        """
+        check_consistent_length(X, y)
+        return spearman(y, self.predict(X))
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "encoder_")
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.target_tags.required = False
+        return tags

@@ -1,0 +1,157 @@
+"""Texts through a backbone in batches: tokenise, sort by length, run, pool."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from skcalib._backbone import Backbone
+from skcalib._pooling import TokenBatch, pool
+
+__all__ = ["Encoded", "encode"]
+
+# Texts tokenised and sorted together: enough that lengths repeat, few enough that their
+# token ids never matter in memory.
+BLOCK = 16384
+# Tokens of an automatic batch. On a CPU more only leaves the cache; a GPU needs them to
+# fill up.
+AUTO_TOKENS = {"cpu": 1024, "cuda": 32768, "mps": 8192}
+
+
+class Encoded(NamedTuple):
+    """Vectors of one batch."""
+
+    index: np.ndarray  # (b,) positions of its texts in the input
+    vectors: np.ndarray  # (b, n_layers, n_primitives, d) float32
+    n_tokens: np.ndarray  # (b, 2) numbers of tokens: attended, the text's own
+    truncated: np.ndarray  # (b,) bool
+
+
+def encode(
+    backbone: Backbone,
+    texts: Sequence[str],
+    *,
+    layers: Sequence[int],
+    primitives: Sequence[str],
+    max_length: int,
+    batch_size: int | str = "auto",
+) -> Iterator[Encoded]:
+    """Yield the pooled hidden states of ``texts``, batch by batch, in order of length.
+
+    Parameters
+    ----------
+    backbone : Backbone
+    texts : sequence of str
+    layers : sequence of int
+        Indices from 0 to `backbone.n_layers`.
+    primitives : sequence of str
+        As `skcalib._pooling.pool` takes them.
+    max_length : int
+        Tokens kept of each text, special ones included.
+    batch_size : int or "auto"
+        Texts of a batch, or as many as make a fixed number of tokens.
+    """
+    for start in range(0, len(texts), BLOCK):
+        ids, truncated = _tokenise(
+            backbone.tokenizer, texts[start : start + BLOCK], max_length
+        )
+        lengths = np.array([len(i) for i in ids])
+        for rows in _batches(lengths, batch_size, backbone.device.type):
+            batch = _token_batch(backbone, [ids[r] for r in rows], "zipf" in primitives)
+            vectors = _run(backbone, batch, layers, primitives)
+            n_tokens = torch.stack([batch.attended.sum(1), batch.own.sum(1)], dim=1)
+            yield Encoded(start + rows, vectors, n_tokens.cpu().numpy(), truncated[rows])
+
+
+def _tokenise(tokenizer, texts, max_length) -> tuple[list[list[int]], np.ndarray]:
+    options = {
+        "add_special_tokens": True,
+        "padding": False,
+        "return_attention_mask": False,
+        "return_token_type_ids": False,
+    }
+    ids = tokenizer(list(texts), truncation=True, max_length=max_length, **options)[
+        "input_ids"
+    ]
+    full = np.flatnonzero([len(i) >= max_length for i in ids])
+    truncated = np.zeros(len(ids), dtype=bool)
+    if len(full):  # of those that fill the window, which have more to say?
+        again = tokenizer(
+            [texts[i] for i in full], truncation=False, verbose=False, **options
+        )
+        truncated[full] = [len(i) > max_length for i in again["input_ids"]]
+    return ids, truncated
+
+
+def _batches(
+    lengths: np.ndarray, batch_size: int | str, device: str
+) -> Iterator[np.ndarray]:
+    """Rows of each batch: texts of similar length, longest first.
+
+    On a CPU a batch holds texts of one length only. Nothing is padded, so nothing is wasted
+    and no vector depends on its neighbours; small batches cost a CPU little. Longest
+    first, so that what does not fit into memory fails at once.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        length = int(lengths[order[start]])
+        size = batch_size
+        if isinstance(size, str):
+            size = max(1, AUTO_TOKENS.get(device, AUTO_TOKENS["cpu"]) // max(1, length))
+        stop = min(start + size, len(order))
+        if device == "cpu":
+            shorter = np.flatnonzero(lengths[order[start:stop]] < length)
+            stop = start + shorter[0] if len(shorter) else stop
+        yield order[start:stop]
+        start = stop
+
+
+def _token_batch(backbone: Backbone, ids: list[list[int]], with_zipf: bool) -> TokenBatch:
+    n_tokens = np.array([len(i) for i in ids])
+    attended = np.arange(n_tokens.max()) < n_tokens[:, None]
+    padded = np.full(attended.shape, backbone.tokenizer.pad_token_id or 0, dtype=np.int64)
+    padded[attended] = np.concatenate(ids)
+    own = attended & ~np.isin(padded, backbone.added_ids)
+    tensors = [torch.from_numpy(a).to(backbone.device) for a in (padded, attended, own)]
+    weights = backbone.zipf[tensors[0]] * tensors[1] if with_zipf else None
+    return TokenBatch(*tensors, weights)
+
+
+def _run(
+    backbone: Backbone, batch: TokenBatch, layers: Sequence[int], primitives: Sequence[str]
+) -> np.ndarray:
+    """Vectors of a batch, of shape (b, n_layers, n_primitives, d)."""
+    pooled: dict[int, torch.Tensor] = {}
+
+    def receive(layer, hidden):
+        pooled[layer] = pool(hidden, batch, primitives)
+
+    attended = None if bool(batch.attended.all()) else batch.attended
+    try:
+        backbone.hidden_states(batch.ids, attended, set(layers), receive)
+    except torch.OutOfMemoryError:
+        n = len(batch.ids)
+        if n == 1:
+            raise
+        warnings.warn(
+            f"Out of memory on {backbone.device} with {n} texts of up to "
+            f"{batch.ids.shape[1]} tokens; going on with half as many at a time. A smaller "
+            "batch_size avoids this.",
+            UserWarning,
+            stacklevel=2,
+        )
+        pooled.clear()
+        torch.cuda.empty_cache()
+        halves = [
+            [None if t is None else t[s] for t in batch]
+            for s in (slice(n // 2), slice(n // 2, n))
+        ]
+        return np.concatenate(
+            [_run(backbone, TokenBatch(*h), layers, primitives) for h in halves]
+        )
+    return torch.stack([pooled[layer] for layer in layers], dim=1).cpu().numpy()

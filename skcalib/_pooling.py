@@ -1,0 +1,75 @@
+"""Sentence vectors from hidden states.
+
+Every pooling follows from a few primitive vectors of a layer, computed together in one pass
+over its hidden states: all poolings cost about as much as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+__all__ = ["POOLINGS", "TokenBatch", "pool", "primitive_of"]
+
+POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "zipf")
+
+
+class TokenBatch(NamedTuple):
+    """A batch of B tokenised texts, padded to T tokens."""
+
+    ids: torch.Tensor  # (B, T) int64
+    attended: torch.Tensor  # (B, T) bool, False at padding
+    own: (
+        torch.Tensor
+    )  # (B, T) bool, True at the text's own tokens (neither special nor padding)
+    zipf: torch.Tensor | None  # (B, T) float weights, or None where zipf is not asked for
+
+
+def primitive_of(pooling: str, special_tokens: bool) -> str:
+    """Primitive vector that a pooling reads; "mean_sqrt_len" rescales a mean."""
+    if pooling in ("cls", "zipf"):
+        return pooling
+    name = "max" if pooling == "max" else "mean"
+    return name if special_tokens else f"{name}_own"
+
+
+def pool(
+    hidden: torch.Tensor, tokens: TokenBatch, primitives: Sequence[str]
+) -> torch.Tensor:
+    """Pool the hidden states of one layer.
+
+    Parameters
+    ----------
+    hidden : Tensor of shape (B, T, d)
+    tokens : TokenBatch
+    primitives : sequence of {"cls", "mean", "max", "zipf", "mean_own", "max_own"}
+        "own" means without special tokens. A text without any token of its own (an empty
+        one) is pooled over its special tokens, and one whose tokens all weigh nothing under
+        Zipf's weights over its tokens alike, so that no text has an undefined vector.
+
+    Returns
+    -------
+    vectors : Tensor of shape (B, len(primitives), d), float32
+    """
+    some_own = tokens.own.any(dim=1, keepdim=True)
+    own = torch.where(some_own, tokens.own, tokens.attended)
+    vectors = []
+    for primitive in primitives:
+        mask = own if primitive.endswith("_own") else tokens.attended
+        if primitive == "cls":
+            vector = hidden[:, 0]
+        elif primitive.startswith("max"):
+            vector = hidden.masked_fill(~mask[:, :, None], -torch.inf).amax(dim=1)
+        else:
+            weights = mask.to(hidden.dtype)
+            if primitive == "zipf":
+                assert tokens.zipf is not None
+                some_weight = tokens.zipf.sum(dim=1, keepdim=True) > 0
+                weights = torch.where(some_weight, tokens.zipf, own).to(hidden.dtype)
+            # (B, 1, T) @ (B, T, d): the weighted sum without a (B, T, d) temporary
+            vector = torch.bmm(weights[:, None], hidden)[:, 0]
+            vector = vector / weights.sum(dim=1, keepdim=True)
+        vectors.append(vector.float())
+    return torch.stack(vectors, dim=1)

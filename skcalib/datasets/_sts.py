@@ -1,0 +1,146 @@
+"""Semantic textual similarity: the toy set that ships, and the seven benchmarks."""
+
+import csv
+import os
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+from sklearn.utils import Bunch
+
+__all__ = ["fetch_sts", "load_toy_sts"]
+
+# Where the benchmarks live on the hub: repository, and its names of our splits.
+HUB = {
+    "stsb": (
+        "mteb/stsbenchmark-sts",
+        {"train": "train", "dev": "validation", "test": "test"},
+    ),
+    "sickr": ("mteb/sickr-sts", {"test": "test"}),
+    **{f"sts{year}": (f"mteb/sts{year}-sts", {"test": "test"}) for year in range(12, 17)},
+}
+COLUMNS = ("sentence1", "sentence2", "score")
+
+
+def load_toy_sts(*, return_X_y=False):
+    """Load 300 sentence pairs graded for similarity, written for this project.
+
+    Five genres of 60 pairs each: captions, headlines, forum answers, questions and
+    definitions. Grades follow the guidelines of the STS tasks, from 0 (unrelated) to 5 (the
+    same meaning), by one annotator. Good for trying things out, too small to report on.
+
+    Parameters
+    ----------
+    return_X_y : bool, default=False
+        Return ``(data, target)`` instead of a Bunch.
+
+    Returns
+    -------
+    toy : Bunch
+        ``data``, object array of shape (300, 2), the pairs; ``target``, array of shape
+        (300,), their grades; ``subset``, array of shape (300,), their genres.
+
+    Examples
+    --------
+    >>> from skcalib.datasets import load_toy_sts
+    >>> toy = load_toy_sts()
+    >>> toy.data.shape, toy.target.min(), toy.target.max()
+    ((300, 2), 0.0, 5.0)
+    """
+    source = resources.files("skcalib.datasets") / "data" / "toy_sts.csv"
+    with source.open(encoding="utf-8", newline="") as stream:
+        return _bunch(list(csv.DictReader(stream)), "toy_sts.csv", return_X_y)
+
+
+def fetch_sts(task, split="test", *, data_home=None, return_X_y=False):
+    """Load a benchmark of semantic textual similarity.
+
+    Read from a folder of CSV files named ``{task}-{split}.csv`` with columns sentence1,
+    sentence2, score and, optionally, subset: `data_home`, or else the folder that the
+    environment variable ``SKCALIB_DATA`` names. Without either, from the Hugging Face hub
+    through the ``datasets`` package (extra ``data``).
+
+    Parameters
+    ----------
+    task : {"stsb", "sickr", "sts12", "sts13", "sts14", "sts15", "sts16"}
+        Name of the benchmark.
+    split : {"train", "dev", "test"}, default="test"
+        Only "stsb" has others than "test".
+    data_home : path-like or None, default=None
+        Folder of CSV files.
+    return_X_y : bool, default=False
+        Return ``(data, target)`` instead of a Bunch.
+
+    Returns
+    -------
+    sts : Bunch
+        ``data``, object array of shape (n_pairs, 2), the pairs; ``target``, array of shape
+        (n_pairs,), grades from 0 to 5; ``subset``, array of shape (n_pairs,), the part of
+        the benchmark (the task itself where the source names none).
+
+    Raises
+    ------
+    ValueError
+        If there is no such task or split, or a file lacks columns or holds no numbers.
+    FileNotFoundError
+        If the folder does not hold the file.
+    ImportError
+        If the hub is needed and ``datasets`` is not installed.
+
+    References
+    ----------
+    Cer et al. (2017), "SemEval-2017 Task 1", for stsb; Marelli et al. (2014) for sickr;
+    Agirre et al. (2012 to 2016) for sts12 to sts16.
+
+    Examples
+    --------
+    >>> from skcalib.datasets import fetch_sts
+    >>> pairs, grades = fetch_sts("stsb", "dev", return_X_y=True)  # doctest: +SKIP
+    """
+    if task not in HUB:
+        raise ValueError(f"task={task!r}; the tasks are {', '.join(HUB)}.")
+    repository, splits = HUB[task]
+    if split not in splits:
+        raise ValueError(f"split={split!r}; {task} has {', '.join(splits)}.")
+    folder = data_home if data_home is not None else os.environ.get("SKCALIB_DATA")
+    if not folder:
+        return _bunch(_from_hub(repository, splits[split]), repository, return_X_y, task)
+    path = Path(folder).expanduser() / f"{task}-{split}.csv"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"There is no {path.name} in {str(path.parent)!r}, the folder given by data_home "
+            "or SKCALIB_DATA. Put it there, or unset both to load it from the hub."
+        )
+    with path.open(encoding="utf-8", newline="") as stream:
+        return _bunch(list(csv.DictReader(stream)), str(path), return_X_y, task)
+
+
+def _from_hub(repository, split):
+    try:
+        from datasets import load_dataset
+    except ImportError:
+        raise ImportError(
+            "fetch_sts needs the datasets package to read from the hub: pip install "
+            "'skcalib[data]'. Or set SKCALIB_DATA to a folder of CSV files."
+        ) from None
+    return load_dataset(repository, split=split).to_list()
+
+
+def _bunch(rows, source, return_X_y, task=None):
+    missing = [c for c in COLUMNS if rows and c not in rows[0]]
+    if missing or not rows:
+        raise ValueError(
+            f"{source} has {len(rows)} rows and lacks the columns {missing}; it takes rows "
+            f"of {', '.join(COLUMNS)}."
+        )
+    data = np.empty((len(rows), 2), dtype=object)
+    data[:, 0] = [row["sentence1"] for row in rows]
+    data[:, 1] = [row["sentence2"] for row in rows]
+    try:
+        target = np.array([float(row["score"]) for row in rows])
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{source} has a score that is not a number: {error}.") from None
+    if return_X_y:
+        return data, target
+    subset = np.array([row.get("subset") or task for row in rows])
+    return Bunch(data=data, target=target, subset=subset)

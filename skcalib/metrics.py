@@ -1,0 +1,317 @@
+"""Agreement with human judgement, and measures of isotropy.
+
+`spearman` and `pearson` compare similarities with judgements, and `aggregate` averages
+them over the subsets of a benchmark. `isoscore`, `mean_cosine`, `partition_isotropy` and
+`effective_rank` say how evenly a set of vectors fills its space. All work in float64.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from scipy import linalg
+from scipy.special import logsumexp
+from scipy.stats import rankdata
+from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.metrics import make_scorer
+from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
+
+__all__ = [
+    "aggregate",
+    "effective_rank",
+    "isoscore",
+    "mean_cosine",
+    "partition_isotropy",
+    "pearson",
+    "pearson_scorer",
+    "spearman",
+    "spearman_scorer",
+]
+
+
+def spearman(y_true, y_pred):
+    """Spearman's rank correlation, the measure of semantic textual similarity.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n_pairs,)
+        Judged and predicted similarity. Ties share their mean rank.
+
+    Returns
+    -------
+    rho : float
+        In [-1, 1]. NaN, with an ``UndefinedMetricWarning``, if one side is constant.
+
+    Raises
+    ------
+    ValueError
+        If an entry is not a finite number, lengths differ, or there is only one pair.
+
+    Examples
+    --------
+    >>> from skcalib.metrics import spearman
+    >>> spearman([0, 2, 3, 5], [0.1, 0.4, 0.3, 0.9])
+    0.8
+    """
+    y_true, y_pred = _checked("spearman", y_true, y_pred)
+    return _correlation("spearman", rankdata(y_true), rankdata(y_pred))
+
+
+def pearson(y_true, y_pred):
+    """Pearson's linear correlation.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n_pairs,)
+        Judged and predicted similarity.
+
+    Returns
+    -------
+    r : float
+        In [-1, 1]. NaN, with an ``UndefinedMetricWarning``, if one side is constant.
+
+    Raises
+    ------
+    ValueError
+        If an entry is not a finite number, lengths differ, or there is only one pair.
+
+    Examples
+    --------
+    >>> from skcalib.metrics import pearson
+    >>> pearson([0, 1, 2], [1, 3, 5])
+    1.0
+    """
+    return _correlation("pearson", *_checked("pearson", y_true, y_pred))
+
+
+#: `spearman` as a scorer for ``scoring=``.
+spearman_scorer = make_scorer(spearman)
+#: `pearson` as a scorer for ``scoring=``.
+pearson_scorer = make_scorer(pearson)
+
+
+def aggregate(y_true, y_pred, subsets, how="all", *, metric=spearman):
+    """Score of a benchmark made of several subsets.
+
+    The numbers published for STS12 to STS16 differ by several points with the aggregation,
+    so say which one you mean.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n_pairs,)
+        Judged and predicted similarity.
+    subsets : array-like of shape (n_pairs,)
+        Name of the subset of each pair.
+    how : {"all", "mean", "wmean"}, default="all"
+        "all" scores all pairs together, which is what the papers of BERT-flow, BERT-whitening
+        and SimCSE report; "mean" averages the scores of the subsets, and "wmean" weighs them
+        by their numbers of pairs.
+    metric : callable, default=spearman
+        Called as ``metric(y_true, y_pred)``.
+
+    Returns
+    -------
+    score : float
+
+    Examples
+    --------
+    >>> from skcalib.metrics import aggregate
+    >>> grades, cosines = [0, 1, 2, 0, 1, 2], [0.1, 0.2, 0.3, 0.7, 0.8, 0.9]
+    >>> aggregate(grades, cosines, list("aaabbb"), how="mean")
+    1.0
+    >>> round(aggregate(grades, cosines, list("aaabbb"), how="all"), 3)
+    0.478
+    """
+    if how not in ("all", "mean", "wmean"):
+        raise ValueError(f"how={how!r}; it takes 'all', 'mean' or 'wmean'.")
+    y_true, y_pred = _checked("aggregate", y_true, y_pred)
+    subsets = np.asarray(subsets)
+    check_consistent_length(y_true, subsets)
+    if how == "all":
+        return float(metric(y_true, y_pred))
+    names, counts = np.unique(subsets, return_counts=True)
+    scores = [metric(y_true[subsets == name], y_pred[subsets == name]) for name in names]
+    return float(np.average(scores, weights=counts if how == "wmean" else None))
+
+
+def isoscore(X):
+    """IsoScore: the share of dimensions that the vectors use uniformly.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, d)
+        Vectors, d at least 2.
+
+    Returns
+    -------
+    score : float
+        In [0, 1]; 1 if the covariance is a multiple of the identity, 0 if all variance lies
+        in one direction. The mean plays no part.
+
+    References
+    ----------
+    Rudman, Gillman, Rayne & Eickhoff (2022), "IsoScore: Measuring the Uniformity of
+    Embedding Space Utilization", Findings of ACL, algorithm 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcalib.metrics import isoscore
+    >>> round(isoscore([[1, 0], [-1, 0], [0, 1], [0, -1]]), 6)
+    1.0
+    """
+    X = _vectors(X, min_features=2)
+    d = X.shape[1]
+    variances = np.maximum(linalg.eigvalsh(np.cov(X, rowvar=False)), 0.0)
+    norm = np.linalg.norm(variances)
+    if norm == 0:
+        raise ValueError("isoscore is not defined for vectors that are all equal.")
+    defect2 = np.sum((np.sqrt(d) * variances / norm - 1) ** 2) / (2 * (d - np.sqrt(d)))
+    share = (d - defect2 * (d - np.sqrt(d))) ** 2 / d**2
+    return float(np.clip((d * share - 1) / (d - 1), 0.0, 1.0))
+
+
+def mean_cosine(X):
+    """Mean cosine over all pairs of different vectors.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, d)
+        Vectors, none of them zero.
+
+    Returns
+    -------
+    cosine : float
+        Near 0 for directions spread evenly, near 1 for vectors in a narrow cone.
+
+    References
+    ----------
+    Ethayarajh (2019), "How Contextual are Contextualized Word Representations?", EMNLP.
+
+    Examples
+    --------
+    >>> from skcalib.metrics import mean_cosine
+    >>> mean_cosine([[1.0, 0.0], [0.0, 2.0]])
+    0.0
+    """
+    X = _vectors(X)
+    norms = np.linalg.norm(X, axis=1)
+    if not norms.all():
+        raise ValueError(
+            f"Vector {np.flatnonzero(norms == 0)[0]} is zero and has no cosine. Drop it."
+        )
+    n = len(X)
+    # The sum over all n² pairs is the squared norm of the sum of the unit vectors.
+    total = np.sum((X / norms[:, None]).sum(axis=0) ** 2)
+    return float((total - n) / (n * (n - 1)))
+
+
+def partition_isotropy(X):
+    """Isotropy by the partition function ``Z(c) = Σ exp(c·x)``.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, d)
+        Vectors.
+
+    Returns
+    -------
+    isotropy : float
+        ``min Z(c) / max Z(c)`` over the eigenvectors c of ``XᵀX``, both signs of each. 1 if
+        no direction is preferred; it depends on the scale of the vectors.
+
+    References
+    ----------
+    Mu & Viswanath (2018), "All-but-the-Top", ICLR, section 2.2.
+
+    Examples
+    --------
+    >>> from skcalib.metrics import partition_isotropy
+    >>> partition_isotropy([[1, 0], [-1, 0], [0, 1], [0, -1]])
+    1.0
+    """
+    X = _vectors(X)
+    projected = X @ linalg.eigh(X.T @ X)[1]
+    log_z = logsumexp(np.hstack([projected, -projected]), axis=0)
+    return float(np.exp(log_z.min() - log_z.max()))
+
+
+def effective_rank(X):
+    """Effective rank: the exponential of the entropy of the singular values.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, d)
+        Vectors, not centred here.
+
+    Returns
+    -------
+    rank : float
+        In [1, min(n_samples, d)].
+
+    References
+    ----------
+    Roy & Vetterli (2007), "The effective rank: a measure of effective dimensionality",
+    EUSIPCO.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcalib.metrics import effective_rank
+    >>> round(effective_rank(np.eye(3)), 6)
+    3.0
+    """
+    singular = linalg.svdvals(_vectors(X))
+    total = singular.sum()
+    if total == 0:
+        raise ValueError("effective_rank is not defined for vectors that are all zero.")
+    share = singular[singular > 0] / total
+    return float(np.exp(-np.sum(share * np.log(share))))
+
+
+def _vectors(X, min_features=1):
+    return check_array(
+        X,
+        dtype=np.float64,
+        ensure_min_samples=2,
+        ensure_min_features=min_features,
+        input_name="X",
+    )
+
+
+def _checked(name, y_true, y_pred):
+    check_consistent_length(y_true, y_pred)
+    pair = []
+    for argument, y in (("y_true", y_true), ("y_pred", y_pred)):
+        y = column_or_1d(y)
+        try:
+            y = y.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{name} got {argument} with entries such as {y[0]!r}; it takes numbers. "
+                "Map grades to numbers first."
+            ) from None
+        if not np.isfinite(y).all():
+            i = np.flatnonzero(~np.isfinite(y))[0]
+            raise ValueError(
+                f"{name} got {argument}[{i}] = {y[i]}; it takes finite numbers. Drop those "
+                "pairs."
+            )
+        pair.append(y)
+    if len(pair[0]) < 2:
+        raise ValueError(f"{name} got {len(pair[0])} pair; a correlation needs at least 2.")
+    return pair
+
+
+def _correlation(name, a, b):
+    a, b = a - a.mean(), b - b.mean()
+    norm = np.linalg.norm(a) * np.linalg.norm(b)
+    if norm == 0:
+        warnings.warn(
+            f"{name} is not defined where one side is constant; NaN is returned.",
+            UndefinedMetricWarning,
+            stacklevel=3,
+        )
+        return float("nan")
+    return float(np.clip(a @ b / norm, -1.0, 1.0))
