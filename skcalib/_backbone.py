@@ -226,16 +226,9 @@ def _snapshot(model: str, revision: str | None) -> str:
 def fingerprint(folder: Path) -> str:
     """SHA-256 over the content of a model's files, computed once per state of the files."""
     files = sorted(
-        {
-            f
-            for pattern in (*WEIGHTS, *SETTINGS)
-            for f in folder.glob(pattern)
-            if f.is_file()
-        }
+        {f for pattern in (*WEIGHTS, *SETTINGS) for f in folder.glob(pattern) if f.is_file()}
     )
-    stats = [
-        (str(f), f.stat().st_size, f.stat().st_mtime_ns, f.stat().st_ino) for f in files
-    ]
+    stats = [(str(f), f.stat().st_size, f.stat().st_mtime_ns, f.stat().st_ino) for f in files]
     key = tuple(stats)
     if key not in _fingerprints:
         total = hashlib.sha256()

@@ -290,9 +290,7 @@ class BertEncoder(
         from skcalib._backbone import load, locate
 
         folder = locate(os.fspath(self.model), self.revision)
-        return load(
-            folder, _resolve_device(self.device), getattr(torch, dtype or self.dtype)
-        )
+        return load(folder, _resolve_device(self.device), getattr(torch, dtype or self.dtype))
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_settings")
@@ -307,7 +305,7 @@ class BertEncoder(
 
 
 def _resolve_layers(layers, n_layers):
-    """Indices of hidden states, counted from 0."""
+    """Resolve `layers` to indices of hidden states, counted from 0."""
     indices = LAYER_NAMES.get(layers, layers) if isinstance(layers, str) else layers
     indices = (indices,) if isinstance(indices, Integral) else tuple(indices)
     if not indices or not all(isinstance(i, Integral) for i in indices):

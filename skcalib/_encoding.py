@@ -56,9 +56,7 @@ def encode(
         Texts of a batch, or as many as make a fixed number of tokens.
     """
     for start in range(0, len(texts), BLOCK):
-        ids, truncated = _tokenise(
-            backbone.tokenizer, texts[start : start + BLOCK], max_length
-        )
+        ids, truncated = _tokenise(backbone.tokenizer, texts[start : start + BLOCK], max_length)
         lengths = np.array([len(i) for i in ids])
         for rows in _batches(lengths, batch_size, backbone.device.type):
             batch = _token_batch(backbone, [ids[r] for r in rows], "zipf" in primitives)
@@ -74,22 +72,16 @@ def _tokenise(tokenizer, texts, max_length) -> tuple[list[list[int]], np.ndarray
         "return_attention_mask": False,
         "return_token_type_ids": False,
     }
-    ids = tokenizer(list(texts), truncation=True, max_length=max_length, **options)[
-        "input_ids"
-    ]
+    ids = tokenizer(list(texts), truncation=True, max_length=max_length, **options)["input_ids"]
     full = np.flatnonzero([len(i) >= max_length for i in ids])
     truncated = np.zeros(len(ids), dtype=bool)
     if len(full):  # of those that fill the window, which have more to say?
-        again = tokenizer(
-            [texts[i] for i in full], truncation=False, verbose=False, **options
-        )
+        again = tokenizer([texts[i] for i in full], truncation=False, verbose=False, **options)
         truncated[full] = [len(i) > max_length for i in again["input_ids"]]
     return ids, truncated
 
 
-def _batches(
-    lengths: np.ndarray, batch_size: int | str, device: str
-) -> Iterator[np.ndarray]:
+def _batches(lengths: np.ndarray, batch_size: int | str, device: str) -> Iterator[np.ndarray]:
     """Rows of each batch: texts of similar length, longest first.
 
     On a CPU a batch holds texts of one length only. Nothing is padded, so nothing is wasted

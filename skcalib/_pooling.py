@@ -35,9 +35,7 @@ def primitive_of(pooling: str, special_tokens: bool) -> str:
     return name if special_tokens else f"{name}_own"
 
 
-def pool(
-    hidden: torch.Tensor, tokens: TokenBatch, primitives: Sequence[str]
-) -> torch.Tensor:
+def pool(hidden: torch.Tensor, tokens: TokenBatch, primitives: Sequence[str]) -> torch.Tensor:
     """Pool the hidden states of one layer.
 
     Parameters

@@ -188,9 +188,7 @@ class Whitening(
         "tol": [Interval(Real, 0, 1, closed="left"), None],
     }
 
-    def __init__(
-        self, n_components=None, *, method="pca", power=1.0, shrinkage=0.0, tol=None
-    ):
+    def __init__(self, n_components=None, *, method="pca", power=1.0, shrinkage=0.0, tol=None):
         self.n_components = n_components
         self.method = method
         self.power = power

@@ -1,0 +1,119 @@
+"""Fixtures: tiny BERTs made on the spot, the real MiniLM, and the STS benchmarks."""
+
+import json
+import os
+
+# Tests never reach for a hub; models that need it must come from files at hand.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import numpy as np
+import pytest
+
+WORDS = (
+    "the of and a to in is man was for on that by it with as his he from at woman child dog "
+    "cat plays plane flute guitar horse river street house red small old young runs sits "
+    "sleeps cooks rain snow night morning garden bridge train letter song".split()
+)
+
+
+def make_tiny_bert(folder, *, seed=0, layers=3, width=16, words=WORDS, positions=40):
+    """Save a random BERT with a frequency-sorted WordPiece vocabulary."""
+    import torch
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    alphabet = [".", ",", "?", "!"]
+    vocab = {token: i for i, token in enumerate([*specials, *alphabet, *words])}
+    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=positions,
+    ).save_pretrained(folder)
+    config = BertConfig(
+        vocab_size=len(vocab),
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        intermediate_size=2 * width,
+        max_position_embeddings=positions,
+        initializer_range=0.5,  # so that layers and tokens differ clearly
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        BertModel(config).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory):
+    """Folder of a BERT of 3 layers and 16 dimensions."""
+    return make_tiny_bert(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def other_bert(tmp_path_factory):
+    """Folder of a BERT of 2 layers and 8 dimensions, with other weights."""
+    folder = tmp_path_factory.mktemp("models") / "other"
+    return make_tiny_bert(folder, seed=1, layers=2, width=8)
+
+
+@pytest.fixture(scope="session")
+def tiny_bert_copy(tmp_path_factory, tiny_bert):
+    """Return a function that copies the tiny BERT into a new folder."""
+    import shutil
+
+    def copy():
+        return shutil.copytree(tiny_bert, tmp_path_factory.mktemp("copies") / "tiny")
+
+    return copy
+
+
+@pytest.fixture
+def edit_json():
+    """Return a function that updates entries of a JSON file."""
+
+    def edit(path, **entries):
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps({**content, **entries}))
+
+    return edit
+
+
+@pytest.fixture(scope="session")
+def texts():
+    """Twelve texts of different lengths, one of them twice."""
+    rng = np.random.default_rng(0)
+    lengths = [1, 3, 7, 2, 9, 4, 4, 12, 5, 3, 20]
+    sentences = [" ".join(rng.choice(WORDS, size=n)) for n in lengths]
+    return [*sentences, sentences[2]]
+
+
+@pytest.fixture(scope="session")
+def minilm():
+    """Folder of the real all-MiniLM-L6-v2."""
+    from skcalib.datasets import minilm_path
+
+    try:
+        return minilm_path()
+    except ImportError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def sts_home():
+    """Folder of the STS benchmarks."""
+    folder = os.environ.get("SKCALIB_DATA")
+    if not folder:
+        pytest.skip("SKCALIB_DATA is not set; it names the folder of the STS benchmarks")
+    return folder
