@@ -63,19 +63,22 @@ class Moments:
         buffer = np.empty((min(chunk_rows(n_features), n_rows), n_features))
         total = None
         for rows in row_chunks(n_rows, n_features):
-            centred = buffer[: rows.stop - rows.start]
-            centred[...] = X[rows]
-            part = cls._from_buffer(centred)
+            part = cls._from_chunk(X[rows], buffer[: rows.stop - rows.start])
             total = part if total is None else total.merge(part)
         assert total is not None  # callers validate that X has rows
         return total
 
     @classmethod
-    def _from_buffer(cls, x: np.ndarray) -> Moments:
-        mean = x.mean(axis=0)
-        x -= mean
-        q = np.einsum("ij,ij->i", x, x)
-        return cls(len(x), mean, x.T @ x, q @ x, float(q @ q))
+    def _from_chunk(cls, x: np.ndarray, centred: np.ndarray) -> Moments:
+        # Measured from its first row, a chunk keeps its digits below a large common mean
+        # even while the mean is summed up, and a constant column is constant exactly.
+        origin = x[0].astype(np.float64)
+        np.subtract(x, origin, out=centred)
+        shift = centred.mean(axis=0)
+        centred -= shift
+        q = np.einsum("ij,ij->i", centred, centred)
+        scatter = centred.T @ centred
+        return cls(len(x), origin + shift, scatter, q @ centred, float(q @ q))
 
     def merge(self, other: Moments) -> Moments:
         """Moments of both samples together."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
-from functools import cached_property
 from numbers import Integral, Real
 
 import numpy as np
-from scipy import linalg
 from sklearn.base import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
@@ -20,67 +17,9 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from skcalib._moments import Moments, ledoit_wolf_shrinkage, row_chunks
 from skcalib._persistence import VersionedState
+from skcalib._spectrum import WhiteningMap, decompose
 
 __all__ = ["Whitening"]
-
-# Largest growth of a float32 rounding error, from the centred input to the output, at
-# which `transform` still works in float32. On whitened BERT vectors the worst of a million
-# entries then differs from float64 by less than 1e-5.
-FLOAT32_MAX_GROWTH = 4.0
-
-
-@dataclass(frozen=True, eq=False)
-class _Solution:
-    """What moments and parameters determine together, solved once it is needed."""
-
-    basis: np.ndarray  # (d, rank) eigenvectors, by decreasing eigenvalue
-    variance: np.ndarray  # (rank,) eigenvalues of the sample's covariance
-    regularised: np.ndarray  # (rank,) the same after shrinkage, Λ
-    total_variance: float
-    shrinkage: float
-    power: float
-    n_components: int | None  # width of the output; None: "zca", as wide as the input
-
-    @property
-    def kept(self) -> int:
-        """Number of axes kept."""
-        rank = len(self.variance)
-        return rank if self.n_components is None else min(rank, self.n_components)
-
-    @property
-    def width(self) -> int:
-        """Number of columns of the output."""
-        return len(self.basis) if self.n_components is None else self.n_components
-
-    @cached_property
-    def projection(self) -> np.ndarray:
-        """W, of shape (d, width)."""
-        return self.linear_map(-self.power / 2)
-
-    @cached_property
-    def float32_is_safe(self) -> bool:
-        """Whether a product with W in float32 keeps the digits of float32 input."""
-        # An entry c_j of the centred vector carries an error of eps |c_j|, which W turns
-        # into eps sqrt(sum_j var(c_j) W_ji^2) in column i of the output: compare with the
-        # typical output column.
-        column_variance = self.basis**2 @ self.variance
-        error2 = column_variance @ self.projection**2
-        output2 = (self.projection.T @ self.basis) ** 2 @ self.variance
-        return bool(error2.max() <= FLOAT32_MAX_GROWTH**2 * output2.sum() / self.kept)
-
-    def linear_map(self, exponent: float) -> np.ndarray:
-        """``U Λ^exponent``, its surplus columns zero; ``U Λ^exponent Uᵀ`` for "zca"."""
-        basis = self.basis[:, : self.kept]
-        scaled = basis * self.regularised[: self.kept] ** exponent
-        if self.n_components is None:
-            return scaled @ basis.T
-        return np.pad(scaled, ((0, 0), (0, self.n_components - self.kept)))
-
-
-def _deterministic_signs(basis):
-    """Make the entry of largest magnitude in each column positive."""
-    largest = basis[np.abs(basis).argmax(axis=0), np.arange(basis.shape[1])]
-    return basis * np.where(largest < 0, -1.0, 1.0)
 
 
 class Whitening(
@@ -216,10 +155,10 @@ class Whitening(
         ValueError
             If `n_components` exceeds the number of features, or all samples are equal.
         """
-        self._moments = self._solved = None  # an error below leaves nothing half-fitted
+        self._moments = self._linear_map = None  # an error below leaves nothing half-fitted
         X = self._validate(X, reset=True, ensure_min_samples=2)
         moments = self._moments_of(X)
-        self._solved = self._solve(moments)
+        self._linear_map = self._solve(moments)
         self._moments = moments
         return self
 
@@ -246,7 +185,7 @@ class Whitening(
         X = self._validate(X, reset=first, ensure_min_samples=1)
         moments = self._moments_of(X)
         self._moments = moments if first else self._moments.merge(moments)
-        self._solved = None
+        self._linear_map = None
         return self
 
     def merge(self, *others):
@@ -296,7 +235,7 @@ class Whitening(
                 )
             merged = merged.merge(other._moments)
         self._moments = merged
-        self._solved = None
+        self._linear_map = None
         return self
 
     def transform(self, X):
@@ -314,9 +253,9 @@ class Whitening(
         """
         check_is_fitted(self)
         X = self._validate(X, reset=False)
-        solution = self._solution
-        work = X.dtype if solution.float32_is_safe else np.float64
-        projection = solution.projection.astype(work, copy=False)
+        linear = self._map
+        work = X.dtype if linear.float32_is_safe else np.float64
+        projection = linear.projection.astype(work, copy=False)
         out = np.empty((X.shape[0], projection.shape[1]), dtype=X.dtype)
         for rows in row_chunks(*X.shape):
             # The subtraction itself is in float64 always: where the mean is large beside
@@ -345,7 +284,7 @@ class Whitening(
                 f"X has {X.shape[1]} columns; inverse_transform takes whitened vectors of "
                 f"n_components_={self.n_components_} columns, as transform returns them."
             )
-        back = self._solution.linear_map(self._solution.power / 2).T
+        back = self._map.power_map(self._map.power / 2).T
         return (X.astype(np.float64, copy=False) @ back + self.mean_).astype(X.dtype)
 
     def get_covariance(self):
@@ -358,7 +297,7 @@ class Whitening(
         """
         check_is_fitted(self)
         covariance = self._moments.covariance()
-        target = self._solution.total_variance / len(covariance) * np.eye(len(covariance))
+        target = self._map.total_variance / len(covariance) * np.eye(len(covariance))
         return (1 - self.shrinkage_) * covariance + self.shrinkage_ * target
 
     def get_precision(self):
@@ -370,8 +309,8 @@ class Whitening(
             Float64, of all features whatever `n_components`.
         """
         check_is_fitted(self)
-        solution = self._solution
-        return (solution.basis / solution.regularised) @ solution.basis.T
+        linear = self._map
+        return (linear.basis / linear.regularised) @ linear.basis.T
 
     def _validate(self, X, *, reset, ensure_min_samples=1):
         return validate_data(
@@ -413,11 +352,7 @@ class Whitening(
                 f"Whitening has seen n_samples={n}; a covariance needs at least 2. "
                 "Fit on more samples."
             )
-        variance, basis = linalg.eigh(moments.covariance(), driver="evd", overwrite_a=True)
-        variance, basis = (
-            np.maximum(variance[::-1], 0.0),
-            _deterministic_signs(basis[:, ::-1]),
-        )
+        variance, basis = decompose(moments.covariance())
         total_variance = float(variance.sum())
         shrinkage = self.shrinkage
         if shrinkage == "auto":
@@ -433,7 +368,7 @@ class Whitening(
                 "Fit on samples that differ."
             )
         n_components = self._width(variance, total_variance, rank, n)
-        return _Solution(
+        return WhiteningMap(
             basis=np.ascontiguousarray(basis[:, :rank]),
             variance=variance[:rank],
             regularised=regularised[:rank],
@@ -479,32 +414,30 @@ class Whitening(
 
     @property
     def components_(self):
-        solution = self._fitted("components_")._solution
-        surplus = (solution.n_components or solution.kept) - solution.kept
-        return np.pad(solution.basis[:, : solution.kept].T, ((0, surplus), (0, 0)))
+        linear = self._fitted("components_")._map
+        return np.pad(linear.basis[:, : linear.kept].T, ((0, linear.surplus), (0, 0)))
 
     @property
     def explained_variance_(self):
-        solution = self._fitted("explained_variance_")._solution
-        surplus = (solution.n_components or solution.kept) - solution.kept
-        return np.pad(solution.variance[: solution.kept], (0, surplus))
+        linear = self._fitted("explained_variance_")._map
+        return np.pad(linear.variance[: linear.kept], (0, linear.surplus))
 
     @property
     def explained_variance_ratio_(self):
         self._fitted("explained_variance_ratio_")
-        return self.explained_variance_ / self._solution.total_variance
+        return self.explained_variance_ / self._map.total_variance
 
     @property
     def n_components_(self):
-        return self._fitted("n_components_")._solution.width
+        return self._fitted("n_components_")._map.width
 
     @property
     def rank_(self):
-        return len(self._fitted("rank_")._solution.variance)
+        return self._fitted("rank_")._map.rank
 
     @property
     def shrinkage_(self):
-        return self._fitted("shrinkage_")._solution.shrinkage
+        return self._fitted("shrinkage_")._map.shrinkage
 
     def _fitted(self, attribute):
         """Return self if fitted, else fail as a missing attribute does."""
@@ -515,10 +448,10 @@ class Whitening(
         return self
 
     @property
-    def _solution(self):
-        if self._solved is None:
-            self._solved = self._solve(self._moments)
-        return self._solved
+    def _map(self):
+        if self._linear_map is None:
+            self._linear_map = self._solve(self._moments)
+        return self._linear_map
 
     @property
     def _n_features_out(self):
