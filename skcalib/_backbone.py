@@ -67,17 +67,7 @@ class Backbone:
     def __init__(
         self, folder: Path, fingerprint: str, device: torch.device, dtype: torch.dtype
     ):
-        from transformers import AutoModel, AutoTokenizer
-
-        with _quiet_transformers():
-            self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-            module, report = AutoModel.from_pretrained(
-                folder,
-                local_files_only=True,
-                use_safetensors=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-            )
+        self.tokenizer, module, report = _read(folder)
         # A pooler without weights is common (it is not used here); any other weight made
         # up at random would make every vector silently wrong.
         missing = [key for key in report["missing_keys"] if not key.startswith("pooler.")]
@@ -256,6 +246,27 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Backbone:
                 _loaded.popitem(last=False)
         _loaded.move_to_end(key)
         return _loaded[key]
+
+
+def _read(folder: Path):
+    """Tokenizer, module and loading report of a folder; no code of its own is run."""
+    from transformers import AutoModel, AutoTokenizer
+
+    options = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        with _quiet_transformers():
+            tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+            module, report = AutoModel.from_pretrained(
+                folder, use_safetensors=True, output_loading_info=True, **options
+            )
+    except Exception as error:  # whatever a broken or hostile file makes the readers raise
+        raise ValueError(
+            f"The model in {str(folder)!r} could not be loaded: {type(error).__name__}: "
+            f"{str(error).strip().splitlines()[0] if str(error).strip() else 'no details'}. "
+            "It takes an encoder that transformers knows, with its tokenizer, as "
+            "save_pretrained writes them; code that comes with a model is not run."
+        ) from error
+    return tokenizer, module, report
 
 
 def _blocks(module, n_layers: int):

@@ -280,7 +280,7 @@ class BertEncoder(
                 f"{truncated[inverse].sum()} of {len(texts)} texts were cut off at "
                 f"max_length={self.max_length_} tokens.",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,  # past scikit-learn's wrapper of transform
             )
         return vectors if len(unique) == len(texts) else vectors[inverse]
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from skcalib._backbone import Backbone
-from skcalib._pooling import TokenBatch, pool
+from skcalib._pooling import TokenBatch, own_tokens, pool
 
 __all__ = ["Encoded", "encode"]
 
@@ -108,10 +108,12 @@ def _token_batch(backbone: Backbone, ids: list[list[int]], with_zipf: bool) -> T
     attended = np.arange(n_tokens.max()) < n_tokens[:, None]
     padded = np.full(attended.shape, backbone.tokenizer.pad_token_id or 0, dtype=np.int64)
     padded[attended] = np.concatenate(ids)
-    own = attended & ~np.isin(padded, backbone.added_ids)
-    tensors = [torch.from_numpy(a).to(backbone.device) for a in (padded, attended, own)]
-    weights = backbone.zipf[tensors[0]] * tensors[1] if with_zipf else None
-    return TokenBatch(*tensors, weights)
+    special = np.isin(padded, backbone.added_ids)
+    ids_, attended_, special_ = (
+        torch.from_numpy(a).to(backbone.device) for a in (padded, attended, special)
+    )
+    zipf = backbone.zipf[ids_] * attended_ if with_zipf else None
+    return TokenBatch(ids_, attended_, own_tokens(attended_, special_), zipf)
 
 
 def _run(

@@ -11,9 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-__all__ = ["POOLINGS", "TokenBatch", "pool", "primitive_of"]
-
-POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "zipf")
+__all__ = ["TokenBatch", "own_tokens", "pool", "primitive_of"]
 
 
 class TokenBatch(NamedTuple):
@@ -21,10 +19,18 @@ class TokenBatch(NamedTuple):
 
     ids: torch.Tensor  # (B, T) int64
     attended: torch.Tensor  # (B, T) bool, False at padding
-    own: (
-        torch.Tensor
-    )  # (B, T) bool, True at the text's own tokens (neither special nor padding)
-    zipf: torch.Tensor | None  # (B, T) float weights, or None where zipf is not asked for
+    own: torch.Tensor  # (B, T) bool, True where "own" primitives look; see `own_tokens`
+    zipf: torch.Tensor | None  # (B, T) weights, or None where zipf is not asked for
+
+
+def own_tokens(attended: torch.Tensor, special: torch.Tensor) -> torch.Tensor:
+    """Mask of the tokens that are a text's own: neither padding nor special.
+
+    A text without any (an empty one) counts its special tokens as its own, so that no text
+    has an undefined vector.
+    """
+    own = attended & ~special
+    return torch.where(own.any(dim=1, keepdim=True), own, attended)
 
 
 def primitive_of(pooling: str, special_tokens: bool) -> str:
@@ -43,19 +49,16 @@ def pool(hidden: torch.Tensor, tokens: TokenBatch, primitives: Sequence[str]) ->
     hidden : Tensor of shape (B, T, d)
     tokens : TokenBatch
     primitives : sequence of {"cls", "mean", "max", "zipf", "mean_own", "max_own"}
-        "own" means without special tokens. A text without any token of its own (an empty
-        one) is pooled over its special tokens, and one whose tokens all weigh nothing under
-        Zipf's weights over its tokens alike, so that no text has an undefined vector.
+        "own" means without special tokens. A text whose tokens all weigh nothing under
+        Zipf's weights is pooled over its own tokens alike.
 
     Returns
     -------
     vectors : Tensor of shape (B, len(primitives), d), float32
     """
-    some_own = tokens.own.any(dim=1, keepdim=True)
-    own = torch.where(some_own, tokens.own, tokens.attended)
     vectors = []
     for primitive in primitives:
-        mask = own if primitive.endswith("_own") else tokens.attended
+        mask = tokens.own if primitive.endswith("_own") else tokens.attended
         if primitive == "cls":
             vector = hidden[:, 0]
         elif primitive.startswith("max"):
@@ -65,7 +68,7 @@ def pool(hidden: torch.Tensor, tokens: TokenBatch, primitives: Sequence[str]) ->
             if primitive == "zipf":
                 assert tokens.zipf is not None
                 some_weight = tokens.zipf.sum(dim=1, keepdim=True) > 0
-                weights = torch.where(some_weight, tokens.zipf, own).to(hidden.dtype)
+                weights = torch.where(some_weight, tokens.zipf, tokens.own).to(hidden.dtype)
             # (B, 1, T) @ (B, T, d): the weighted sum without a (B, T, d) temporary
             vector = torch.bmm(weights[:, None], hidden)[:, 0]
             vector = vector / weights.sum(dim=1, keepdim=True)

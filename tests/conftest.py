@@ -56,6 +56,12 @@ def make_tiny_bert(folder, *, seed=0, layers=3, width=16, words=WORDS, positions
 
 
 @pytest.fixture(scope="session")
+def make_bert():
+    """Return the function that saves a random BERT."""
+    return make_tiny_bert
+
+
+@pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory):
     """Folder of a BERT of 3 layers and 16 dimensions."""
     return make_tiny_bert(tmp_path_factory.mktemp("models") / "tiny")

@@ -1,0 +1,459 @@
+"""BertEncoder: the contract of a scikit-learn transformer of texts, on tiny BERTs."""
+
+import pickle
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.pipeline import make_pipeline, make_union
+
+from skcalib import BertEncoder, Whitening
+from skcalib._bert_encoder import LAYER_NAMES
+
+WORDS = "dog cat river snow bridge train letter song street house old young red".split()
+POOLINGS = ["cls", "mean", "max", "mean_sqrt_len", "zipf"]
+
+
+@pytest.fixture(scope="module")
+def reference(tiny_bert):
+    """Return a function that encodes one text by the letter, in float64."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    model = AutoModel.from_pretrained(tiny_bert).double().eval()
+
+    def encode(text, pooling="mean", layers=(-1,), special_tokens=True, merge="mean"):
+        ids = tokenizer(text)["input_ids"]
+        with torch.inference_mode():
+            states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
+        special = np.isin(ids, [0, 2, 3, 4])
+        keep = np.ones(len(ids), dtype=bool) if special_tokens else ~special
+        if not keep.any():
+            keep[:] = True
+        # The vocabulary: 5 special tokens, 4 characters, then words from rank 1.
+        zipf = np.where(special, 0, np.log1p(np.maximum(np.array(ids) - 8, 0)))
+        if not zipf.any():
+            zipf = (~special if (~special).any() else np.ones(len(ids))).astype(float)
+        vectors = []
+        for layer in layers:
+            h = states[layer][0].numpy()
+            vectors.append(
+                {
+                    "cls": lambda h: h[0],
+                    "mean": lambda h: h[keep].mean(axis=0),
+                    "max": lambda h: h[keep].max(axis=0),
+                    "mean_sqrt_len": lambda h: h[keep].sum(axis=0) / np.sqrt(keep.sum()),
+                    "zipf": lambda h: zipf @ h / zipf.sum(),
+                }[pooling](h)
+            )
+        return np.concatenate(vectors) if merge == "concat" else np.mean(vectors, axis=0)
+
+    return encode
+
+
+# What it computes ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("special_tokens", [True, False])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_pooling_equals_the_formula(tiny_bert, texts, reference, pooling, special_tokens):
+    texts = [*texts, "", "?!", "unheard"]
+    encoder = BertEncoder(tiny_bert, pooling=pooling, special_tokens=special_tokens)
+    expected = [reference(t, pooling, special_tokens=special_tokens) for t in texts]
+    vectors = encoder.fit_transform(texts)
+    assert vectors.dtype == np.float32
+    assert_allclose(vectors, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", range(-4, 4))
+def test_layer_counts_hidden_states_from_either_end(tiny_bert, texts, reference, layer):
+    encoder = BertEncoder(tiny_bert, layers=layer).fit(texts)
+    assert encoder.layers_ == (layer % 4,)
+    expected = [reference(t, layers=(layer,)) for t in texts]
+    assert_allclose(encoder.transform(texts), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("merge", ["mean", "concat"])
+@pytest.mark.parametrize("layers", [*LAYER_NAMES, (0, 3), (2, 1, 3), [1, 2]])
+def test_layers_are_merged_after_pooling(tiny_bert, texts, reference, layers, merge):
+    indices = LAYER_NAMES.get(layers, layers) if isinstance(layers, str) else layers
+    expected = [reference(t, "max", indices, merge=merge) for t in texts]
+    encoder = BertEncoder(tiny_bert, pooling="max", layers=layers, layer_merge=merge)
+    assert_allclose(encoder.fit_transform(texts), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_layer_names_are_the_documented_indices():
+    assert LAYER_NAMES == {
+        "last": (-1,),
+        "last2": (-2, -1),
+        "first_last": (1, -1),
+        "embedding_last": (0, -1),
+    }
+
+
+@pytest.mark.parametrize(("layers", "blocks"), [(0, 0), (1, 1), ((0, 2), 2), (-1, 3)])
+def test_no_block_runs_beyond_the_last_layer_asked_for(tiny_bert, texts, layers, blocks):
+    encoder = BertEncoder(tiny_bert, layers=layers).fit(texts)
+    module = encoder._backbone().module
+    runs = []
+    handles = [
+        block.register_forward_pre_hook(lambda *_, i=i: runs.append(i))
+        for i, block in enumerate(module.encoder.layer)
+    ]
+    encoder.transform(texts[:1])
+    for handle in handles:
+        handle.remove()
+    # The hook that leaves the pass stands before a block does any work.
+    assert runs == list(range(blocks))
+
+
+def test_vector_depends_on_the_text_alone(tiny_bert, texts):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    vectors = encoder.transform(texts)
+    alone = np.vstack([encoder.transform([t]) for t in texts])
+    assert_allclose(alone, vectors, atol=1e-5)
+    order = np.random.default_rng(0).permutation(len(texts))
+    assert_allclose(encoder.transform([texts[i] for i in order]), vectors[order], atol=1e-5)
+    small = BertEncoder(tiny_bert, batch_size=1).fit(texts)
+    assert_allclose(small.transform(texts), vectors, atol=1e-5)
+    assert_array_equal(encoder.transform(texts), vectors)  # the same call: the same bits
+    assert_array_equal(vectors[-1], vectors[2])  # the same text, twice
+
+
+def test_padded_batches_give_the_same_vectors(tiny_bert, texts, monkeypatch):
+    import skcalib._encoding as encoding
+
+    expected = BertEncoder(tiny_bert, pooling="max").fit_transform(texts)
+    batches = encoding._batches
+    monkeypatch.setattr(encoding, "_batches", lambda lengths, size, _: batches(lengths, size, "cuda"))
+    padded = BertEncoder(tiny_bert, pooling="max", batch_size=5).fit_transform(texts)
+    assert_allclose(padded, expected, atol=1e-5)
+
+
+def test_each_distinct_text_is_encoded_once(tiny_bert, texts):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    module, rows = encoder._backbone().module, []
+    handle = module.register_forward_pre_hook(
+        lambda _, args, kwargs: rows.append(len(kwargs["input_ids"])), with_kwargs=True
+    )
+    encoder.transform(texts * 3)
+    handle.remove()
+    assert sum(rows) == len(set(texts))
+
+
+def test_long_texts_are_cut_off_with_one_warning(tiny_bert):
+    long = " ".join(["dog"] * 50)
+    encoder = BertEncoder(tiny_bert).fit(["cat"])
+    with pytest.warns(UserWarning, match=r"2 of 3 texts were cut off at max_length=40") as record:
+        vectors = encoder.transform([long, "cat", long])
+    assert len(record) == 1
+    assert record[0].filename == __file__
+    assert_allclose(vectors[0], encoder.transform([" ".join(["dog"] * 38)])[0], atol=1e-6)
+
+
+def test_text_that_just_fits_is_not_called_cut_off(tiny_bert):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BertEncoder(tiny_bert, max_length=5).fit_transform(["dog cat dog", "dog"])
+
+
+def test_max_length_keeps_that_many_tokens(tiny_bert):
+    encoder = BertEncoder(tiny_bert, max_length=5).fit(["dog"])
+    assert encoder.max_length_ == 5
+    with pytest.warns(UserWarning, match="1 of 1 texts"):
+        cut = encoder.transform(["dog cat dog river snow"])
+    assert_allclose(cut, encoder.transform(["dog cat dog"]), atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_is_close_and_comes_out_as_float32(tiny_bert, texts, dtype):
+    exact = BertEncoder(tiny_bert).fit_transform(texts)
+    vectors = BertEncoder(tiny_bert, dtype=dtype).fit_transform(texts)
+    assert vectors.dtype == np.float32
+    assert not np.array_equal(vectors, exact)
+    cosine = np.sum(vectors * exact, axis=1)
+    cosine /= np.linalg.norm(vectors, axis=1) * np.linalg.norm(exact, axis=1)
+    assert cosine.min() > 0.99
+
+
+def test_out_of_memory_halves_the_batch(tiny_bert, texts, monkeypatch):
+    import torch
+
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    expected = encoder.transform(texts)
+    backbone = encoder._backbone()
+    run = backbone.hidden_states
+
+    def small_machine(ids, *args):
+        if len(ids) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return run(ids, *args)
+
+    monkeypatch.setattr(backbone, "hidden_states", small_machine)
+    with pytest.warns(UserWarning, match="Out of memory on cpu with .* texts"):
+        vectors = encoder.transform(texts)
+    assert_allclose(vectors, expected, atol=1e-5)
+
+
+def test_progress_is_shown_only_when_asked_for(tiny_bert, texts, capsys):
+    BertEncoder(tiny_bert).fit_transform(texts)
+    assert capsys.readouterr() == ("", "")
+    BertEncoder(tiny_bert, verbose=True).fit_transform(texts)
+    assert re.search(r"encode: 100%.*11/11", capsys.readouterr().err)
+
+
+# Containers ------------------------------------------------------------------------------
+
+
+def test_containers_give_the_same_vectors(tiny_bert, texts):
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    expected = BertEncoder(tiny_bert).fit_transform(texts)
+    series = pd.Series(texts, index=range(100, 100 + len(texts)))
+    for X in (
+        tuple(texts),
+        np.array(texts),
+        np.array(texts, dtype=object),
+        np.array(texts, dtype=object)[:, None],
+        [[t] for t in texts],
+        series,
+        series.astype("string"),
+        series.to_frame("text"),
+        pl.Series(texts),
+        pl.DataFrame({"text": texts}),
+    ):
+        assert_array_equal(BertEncoder(tiny_bert).fit_transform(X), expected)
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "message"),
+    [
+        (["dog", None], ValueError, r"missing value \(None\) at position 1.*empty string"),
+        (["dog", "cat", float("nan")], ValueError, r"missing value \(nan\) at position 2"),
+        ([3, "dog"], TypeError, r"int \(3\) at position 0.*str"),
+        (["dog", b"cat"], TypeError, r"bytes \(b'cat'\) at position 1.*decode"),
+        ("dog", TypeError, "single str.*Wrap it in a list"),
+        ([["dog", "cat"]], ValueError, r"shape \(1, 2\).*ColumnTransformer"),
+        ([], ValueError, r"0 sample\(s\).*required by BertEncoder"),
+    ],
+)
+@pytest.mark.parametrize("method", ["fit", "transform", "fit_transform"])
+def test_bad_texts_are_named(tiny_bert, X, error, message, method):
+    encoder = BertEncoder(tiny_bert)
+    if method == "transform":
+        encoder.fit(["dog"])
+    with pytest.raises(error, match=message):
+        getattr(encoder, method)(X)
+    assert hasattr(encoder, "fingerprint_") == (method == "transform")
+
+
+# Parameters ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"pooling": "median"}, "'pooling' parameter of BertEncoder must be a str among"),
+        ({"layers": 4}, r"layers=4 asks for hidden state 4; this model has 3 layers.*-4 to -1"),
+        ({"layers": (0, -5)}, "asks for hidden state -5"),
+        ({"layers": ()}, r"layers=\(\); it takes an int, a tuple"),
+        ({"layers": (0.5,)}, r"layers=\(0.5,\); it takes an int"),
+        ({"layers": "first"}, "'layers' parameter"),
+        ({"layer_merge": "sum"}, "'layer_merge' parameter"),
+        ({"max_length": 2}, r"max_length=2; this model takes 3 to 40 tokens.*2 special"),
+        ({"max_length": 41}, "max_length=41; this model takes 3 to 40"),
+        ({"batch_size": 0}, "'batch_size' parameter"),
+        ({"dtype": "int8"}, "'dtype' parameter"),
+        ({"device": "quantum"}, "device='quantum' is not a torch device.*'auto'"),
+        ({"device": "cuda:99"}, r"device='cuda:99', but torch sees \d+ CUDA devices"),
+        ({"model": 3}, "'model' parameter"),
+    ],
+)
+def test_bad_parameters_are_named_and_leave_nothing_fitted(tiny_bert, params, message):
+    encoder = BertEncoder(tiny_bert).set_params(**params)
+    with pytest.raises(ValueError, match=message):
+        encoder.fit(["dog"])
+    with pytest.raises(NotFittedError):
+        encoder.transform(["dog"])
+
+
+def test_zipf_refuses_a_vocabulary_in_alphabetical_order(make_bert, tmp_path):
+    folder = make_bert(tmp_path / "sorted", words=sorted(WORDS))
+    with pytest.raises(ValueError, match=r"sorted by frequency.*pooling='mean'"):
+        BertEncoder(folder, pooling="zipf").fit(["dog"])
+
+
+def test_set_params_and_fit_leave_nothing_of_before(tiny_bert, other_bert, texts):
+    encoder = BertEncoder(tiny_bert, layers=(0, 1), layer_merge="concat", pooling="cls")
+    encoder.fit(texts)
+    encoder.set_params(model=other_bert, layers=-1, pooling="mean").fit(texts)
+    assert encoder.layers_ == (2,)
+    assert_array_equal(encoder.transform(texts), BertEncoder(other_bert).fit_transform(texts))
+    assert len(encoder.get_feature_names_out()) == 8
+
+
+def test_parameters_take_effect_at_the_next_fit(tiny_bert, texts):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    before = encoder.transform(texts)
+    encoder.set_params(pooling="cls", layers=0)
+    assert_array_equal(encoder.transform(texts), before)
+    assert not np.array_equal(encoder.fit(texts).transform(texts), before)
+
+
+# A scikit-learn transformer --------------------------------------------------------------
+
+
+def test_unfitted_encoder_says_so(tiny_bert):
+    with pytest.raises(NotFittedError, match="BertEncoder instance is not fitted"):
+        BertEncoder(tiny_bert).transform(["dog"])
+
+
+def test_init_stores_arguments_and_loads_nothing():
+    encoder = BertEncoder("no/such-model")
+    assert clone(encoder).get_params() == encoder.get_params()
+
+
+def test_models_are_loaded_once_per_process(tiny_bert, texts, monkeypatch):
+    import skcalib._backbone as backbone
+
+    loads = []
+    build = backbone.Backbone.__init__
+    monkeypatch.setattr(
+        backbone.Backbone, "__init__", lambda self, *a: (loads.append(a[0]), build(self, *a))[1]
+    )
+    monkeypatch.setattr(backbone, "_loaded", type(backbone._loaded)())
+    search = GridSearchCV(
+        make_pipeline(BertEncoder(tiny_bert), Ridge()),
+        {"bertencoder__pooling": POOLINGS, "bertencoder__layers": [0, 1, 2]},
+        cv=2,
+    )
+    search.fit(texts, np.arange(len(texts)))
+    assert len(loads) == 1
+
+
+def test_feature_names_and_output_containers(tiny_bert, texts):
+    pytest.importorskip("pandas")
+    pytest.importorskip("polars")
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    names = [f"bertencoder{i}" for i in range(16)]
+    assert list(encoder.get_feature_names_out()) == names
+    vectors = encoder.transform(texts)
+    for container in ("pandas", "polars"):
+        frame = clone(encoder).set_output(transform=container).fit_transform(texts)
+        assert list(frame.columns) == names
+        assert_array_equal(frame.to_numpy(), vectors)
+
+
+def test_column_transformer_and_feature_union(tiny_bert, texts):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"title": texts, "body": texts[::-1], "n": range(len(texts))})
+    cls, mean = BertEncoder(tiny_bert, pooling="cls"), BertEncoder(tiny_bert)
+    both = make_column_transformer((cls, "title"), (mean, ["body"])).fit_transform(frame)
+    expected = [cls.fit_transform(texts), mean.fit_transform(texts[::-1])]
+    assert_array_equal(both, np.hstack(expected))
+    union = make_union(cls, mean).fit(texts)
+    assert_array_equal(
+        union.transform(texts), np.hstack([cls.transform(texts), mean.transform(texts)])
+    )
+    assert len(union.get_feature_names_out()) == 32
+
+
+def test_cross_validation_and_search_over_models(tiny_bert, other_bert, texts):
+    y = np.arange(len(texts), dtype=float)
+    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(shrinkage=0.5), Ridge())
+    assert np.isfinite(cross_validate(pipeline, texts, y, cv=3)["test_score"]).all()
+    grid = {"bertencoder__model": [tiny_bert, other_bert]}
+    search = GridSearchCV(pipeline, grid, cv=3).fit(texts, y)
+    scores = search.cv_results_["mean_test_score"]
+    assert np.isfinite(scores).all()
+    assert scores[0] != scores[1]
+
+
+def test_path_objects_name_models_too(tiny_bert, texts):
+    assert_array_equal(
+        BertEncoder(Path(tiny_bert)).fit_transform(texts),
+        BertEncoder(tiny_bert).fit_transform(texts),
+    )
+
+
+# Pickles ---------------------------------------------------------------------------------
+
+
+def test_pickle_holds_nothing_of_torch(tiny_bert, texts):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    encoder.transform(texts)
+    content = pickle.dumps(encoder)
+    assert b"torch" not in content
+    assert len(content) < 2000
+
+
+def test_pickle_gives_the_same_vectors_in_another_process(tiny_bert, texts, tmp_path):
+    encoder = BertEncoder(tiny_bert, pooling="max", layers=(0, 2)).fit(texts)
+    joblib.dump(encoder, tmp_path / "encoder.joblib")
+    joblib.dump(texts, tmp_path / "texts.joblib")
+    code = (
+        "import sys, joblib, numpy as np; folder = sys.argv[1];"
+        "encoder = joblib.load(folder + '/encoder.joblib');"
+        "assert 'torch' not in sys.modules;"
+        "np.save(folder + '/out.npy', encoder.transform(joblib.load(folder + '/texts.joblib')))"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120)
+    assert_array_equal(np.load(tmp_path / "out.npy"), encoder.transform(texts))
+
+
+def test_other_weights_under_the_same_name_are_refused(tiny_bert_copy, texts, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    folder = tiny_bert_copy()
+    encoder = pickle.loads(pickle.dumps(BertEncoder(folder).fit(texts)))
+    weights = load_file(folder / "model.safetensors")
+    name = next(iter(weights))
+    weights[name] = weights[name] + np.float32(1e-3)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"has fingerprint .* was fitted with .*fit again"):
+        encoder.transform(texts)
+    encoder.fit(texts).transform(texts)
+
+
+def test_moved_model_works_by_its_new_name(tiny_bert, tiny_bert_copy, texts):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    expected = encoder.transform(texts)
+    encoder.set_params(model=str(tiny_bert_copy()))
+    assert_array_equal(encoder.transform(texts), expected)
+
+
+def test_another_model_needs_another_fit(tiny_bert, other_bert, texts):
+    encoder = BertEncoder(tiny_bert).fit(texts).set_params(model=other_bert)
+    with pytest.raises(ValueError, match="`model` was set to another one"):
+        encoder.transform(texts)
+
+
+# The real one ----------------------------------------------------------------------------
+
+
+def test_minilm_equals_its_own_hidden_states(minilm):
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    texts = ["A man is playing a flute.", "Snow.", "Two dogs run along the river bank, barking."]
+    tokenizer, model = AutoTokenizer.from_pretrained(minilm), AutoModel.from_pretrained(minilm)
+    with torch.inference_mode():
+        states = [
+            model(**tokenizer(t, return_tensors="pt"), output_hidden_states=True).hidden_states
+            for t in texts
+        ]
+    for layer in (0, 3, 6):
+        expected = np.vstack([s[layer][0].mean(dim=0).numpy() for s in states])
+        vectors = BertEncoder(minilm, layers=layer).fit_transform(texts)
+        assert_allclose(vectors, expected, atol=2e-6)

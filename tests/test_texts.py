@@ -1,0 +1,302 @@
+"""Texts come out of every container alike, and a bad entry is named with its remedy."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from skcalib._texts import as_pairs, as_texts, distinct, is_pairs
+
+TEXTS = ["The dog runs.", "", "a", "Ein größerer Satz, 中文 🙂\n", "a", " spaces  kept "]
+OTHERS = ["b", "The dog runs.", "", "x", "Wörter", "y"]
+INDEX = [7, 3, 3, 11, 0, -1]
+
+
+def _objects(*columns):
+    cells = np.empty((len(columns[0]), len(columns)), dtype=object)
+    for j, column in enumerate(columns):
+        cells[:, j] = column
+    return cells
+
+
+TEXT_CONTAINERS = {
+    "list": list,
+    "tuple": tuple,
+    "object array": lambda t: np.array(t, dtype=object),
+    "str array": np.array,
+    "StringDType array": lambda t: np.array(t, dtype=np.dtypes.StringDType()),
+    "list of numpy.str_": lambda t: list(np.array(t)),
+    "object array, not contiguous": lambda t: np.repeat(np.array(t, dtype=object), 2)[::2],
+    "object column": lambda t: _objects(t),
+    "str column": lambda t: np.array(t)[:, None],
+    "nested lists": lambda t: [[text] for text in t],
+    "nested tuples": lambda t: tuple((text,) for text in t),
+    "list of arrays": lambda t: [np.array([text]) for text in t],
+    "pandas Series": pd.Series,
+    "pandas Series, object": lambda t: pd.Series(t, index=INDEX, dtype=object),
+    "pandas Series, string": lambda t: pd.Series(t, index=INDEX, dtype="string"),
+    "pandas Series, category": lambda t: pd.Series(t, index=INDEX, dtype="category"),
+    "pandas Index": pd.Index,
+    "pandas frame": lambda t: pd.DataFrame({"text": t}, index=INDEX),
+    "pandas frame, string": lambda t: pd.DataFrame({"text": t}, index=INDEX, dtype="string"),
+    "polars Series": pl.Series,
+    "polars Series, categorical": lambda t: pl.Series(t, dtype=pl.Categorical),
+    "polars frame": lambda t: pl.DataFrame({"text": t}),
+}
+PAIR_CONTAINERS = {
+    "list of tuples": lambda a, b: list(zip(a, b, strict=True)),
+    "tuple of lists": lambda a, b: tuple([x, y] for x, y in zip(a, b, strict=True)),
+    "list of str arrays": lambda a, b: [np.array(pair) for pair in zip(a, b, strict=True)],
+    "object array": _objects,
+    "object array, Fortran": lambda a, b: np.asfortranarray(_objects(a, b)),
+    "str array": lambda a, b: np.array([a, b]).T,
+    "pandas frame": lambda a, b: pd.DataFrame({"s": a, "t": b}, index=INDEX),
+    "pandas frame, string": lambda a, b: pd.DataFrame(
+        {"s": a, "t": b}, index=INDEX, dtype="string"
+    ),
+    "polars frame": lambda a, b: pl.DataFrame({"s": a, "t": b}),
+}
+text_containers = pytest.mark.parametrize(
+    "container", TEXT_CONTAINERS.values(), ids=TEXT_CONTAINERS
+)
+pair_containers = pytest.mark.parametrize(
+    "container", PAIR_CONTAINERS.values(), ids=PAIR_CONTAINERS
+)
+
+
+@text_containers
+def test_every_container_of_texts_gives_the_same_list(container):
+    texts = as_texts(container(TEXTS), caller="Encoder")
+    assert texts == TEXTS
+    assert {type(text) for text in texts} == {str}
+
+
+@pair_containers
+def test_every_container_of_pairs_gives_the_same_two_lists(container):
+    first, second = as_pairs(container(TEXTS, OTHERS), caller="Encoder")
+    assert first == TEXTS
+    assert second == OTHERS
+    assert {type(text) for text in first + second} == {str}
+
+
+@text_containers
+def test_single_texts_are_no_pairs(container):
+    assert not is_pairs(container(TEXTS))
+
+
+@pair_containers
+def test_pairs_are_pairs(container):
+    assert is_pairs(container(TEXTS, OTHERS))
+
+
+def test_the_list_that_came_stays_as_it_was():
+    came = list(np.array(TEXTS))
+    texts = as_texts(came, caller="Encoder")
+    assert texts is not came
+    assert {type(text) for text in came} == {np.str_}
+
+
+@pytest.mark.parametrize(
+    ("X", "exception", "match"),
+    [
+        ("a text", TypeError, r"single str, 'a text'.*Wrap it in a list"),
+        (b"a text", TypeError, r"single bytes, b'a text'.*Wrap it in a list"),
+        ({"a": "b"}, TypeError, r"got a dict; it takes a list of str"),
+        ({"a", "b"}, TypeError, r"got a set; it takes a list of str.*list\(\.\.\.\)"),
+        (frozenset("ab"), TypeError, r"got a frozenset; it takes a list of str"),
+        (None, TypeError, r"got a NoneType; it takes a list of str"),
+        (3.5, TypeError, r"got a float; it takes a list of str"),
+        (pl.LazyFrame({"s": ["a"]}), TypeError, r"got a LazyFrame; it takes a list of str"),
+        ([], ValueError, r"0 sample\(s\) \(shape=\(0,\)\).*minimum of 1.*by Encoder"),
+        (np.empty(0, dtype=object), ValueError, r"0 sample\(s\).*by Encoder"),
+        (np.empty((0, 1), dtype=object), ValueError, r"0 sample\(s\) \(shape=\(0, 1\)\)"),
+        (pd.Series([], dtype="string"), ValueError, r"0 sample\(s\).*by Encoder"),
+        (pl.Series([], dtype=pl.String), ValueError, r"0 sample\(s\).*by Encoder"),
+        (np.array("a"), ValueError, r"array of shape \(\); it takes one or two dim"),
+        (np.full((2, 1, 1), "a"), ValueError, r"shape \(2, 1, 1\); it takes one or two dim"),
+        ([["a"], ["b", "c"]], ValueError, r"row 0 has 1 entries, row 1 is \['b', 'c'\]"),
+        ([["a"], ["b"], "c"], ValueError, r"row 0 has 1 entries, row 2 is 'c'.*every row"),
+    ],
+    ids=lambda value: re.sub(r"\s+", " ", repr(value))[:30],
+)
+@pytest.mark.parametrize("read", [as_texts, as_pairs])
+def test_what_holds_no_texts_is_refused_by_its_kind(read, X, exception, match):
+    with pytest.raises(exception, match=match):
+        read(X, caller="Encoder")
+
+
+@pytest.mark.parametrize("read", [as_texts, as_pairs])
+@pytest.mark.parametrize("texts", [(t for t in "ab"), iter(["a"]), zip("ab", "cd")])
+def test_an_iterator_is_refused_unread(read, texts):
+    with pytest.raises(
+        TypeError, match=rf"got a {type(texts).__name__}; .*Convert it with list"
+    ):
+        read(texts, caller="Encoder")
+    assert list(texts)
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        [["a", "b"], ["c", "d"], ["e", "f"]],
+        _objects(["a"] * 3, ["b"] * 3),
+        pd.DataFrame({"s": ["a"] * 3, "t": ["b"] * 3}),
+        pl.DataFrame({"s": ["a"] * 3, "t": ["b"] * 3}),
+    ],
+    ids=["lists", "array", "pandas", "polars"],
+)
+def test_several_columns_are_no_texts(X):
+    with pytest.raises(ValueError, match=r"shape \(3, 2\).*Select one text column.*Column"):
+        as_texts(X, caller="Encoder")
+
+
+@pytest.mark.parametrize(
+    ("X", "shape"),
+    [
+        (["ab", "cd"], r"\(2,\)"),  # strings are no pairs of their letters
+        (np.array(["ab", "cd"]), r"\(2,\)"),
+        ([["a"], ["b"]], r"\(2, 1\)"),
+        ([["a", "b", "c"]], r"\(1, 3\)"),
+        ([[], []], r"\(2, 0\)"),
+        (pd.Series(["ab", "cd"]), r"\(2,\)"),
+        (pd.DataFrame({"s": ["a"], "t": ["b"], "u": ["c"]}), r"\(1, 3\)"),
+    ],
+)
+def test_other_than_two_columns_are_no_pairs(X, shape):
+    with pytest.raises(ValueError, match=rf"Encoder got .*{shape}; it takes pairs of texts"):
+        as_pairs(X, caller="Encoder")
+
+
+BAD_ENTRIES = {
+    "None": (None, ValueError, r"a missing value \(None\)", "empty string"),
+    "nan": (float("nan"), ValueError, r"a missing value \(nan\)", "Drop the row"),
+    "numpy.nan": (np.float64("nan"), ValueError, r"a missing value", "empty string"),
+    "pandas.NA": (pd.NA, ValueError, r"a missing value \(<NA>\)", "Drop the row"),
+    "pandas.NaT": (pd.NaT, ValueError, r"a missing value \(NaT\)", "empty string"),
+    "int": (7, TypeError, r"a int \(7\)", r"column of texts, or .*str\(\.\.\.\)"),
+    "float": (0.5, TypeError, r"a float \(0\.5\)", r"column of texts"),
+    "numpy.int64": (np.int64(7), TypeError, r"a int64 \(np\.int64\(7\)\)", "column of texts"),
+    "bool": (True, TypeError, r"a bool \(True\)", r"str\(\.\.\.\)"),
+    "bytes": (b"xyz", TypeError, r"a bytes \(b'xyz'\)", r"decode\('utf-8'\)"),
+    "list": (["x", "y"], TypeError, r"a list \(\['x', 'y'\]\)", r"str\(\.\.\.\)"),
+    "dict": ({"x": 1}, TypeError, r"a dict \(\{'x': 1\}\)", r"str\(\.\.\.\)"),
+    "object": (object(), TypeError, r"a object \(<object object", r"str\(\.\.\.\)"),
+}
+bad_entries = pytest.mark.parametrize(
+    ("entry", "exception", "what", "remedy"), BAD_ENTRIES.values(), ids=BAD_ENTRIES
+)
+
+
+def _object_array(entries):
+    cells = np.empty(len(entries), dtype=object)
+    for i, entry in enumerate(entries):
+        cells[i] = entry
+    return cells
+
+
+@bad_entries
+@pytest.mark.parametrize(
+    "container",
+    [
+        list,
+        _object_array,
+        lambda entries: _object_array(entries)[:, None],
+        lambda entries: [[entry] for entry in entries],
+        lambda entries: pd.Series(_object_array(entries), index=[9, 8, 7, 6], dtype=object),
+    ],
+    ids=["list", "array", "column", "nested", "Series"],
+)
+def test_the_first_bad_entry_is_named_with_its_position(
+    container, entry, exception, what, remedy
+):
+    X = container(["a", "", entry, 5])
+    with pytest.raises(
+        exception, match=rf"(?s)Encoder got {what}.* at position 2; it takes str\. .*{remedy}"
+    ):
+        as_texts(X, caller="Encoder")
+
+
+@bad_entries
+@pytest.mark.parametrize("column", [0, 1])
+def test_the_first_bad_entry_of_a_pair_is_named_with_its_column(
+    column, entry, exception, what, remedy
+):
+    rows = [["a", "b"], ["c", "d"], ["e", "f"]]
+    rows[1][column] = entry
+    with pytest.raises(
+        exception, match=rf"Encoder got {what}.* at position 1, column {column}; .*{remedy}"
+    ):
+        as_pairs(rows, caller="Encoder")
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        pd.Series(["a", None], dtype="string"),
+        pd.Series(["a", None]),
+        pd.Series(["a", None], dtype="category"),
+        pd.DataFrame({"s": ["a", None]}),
+        pl.Series(["a", None]),
+        pl.DataFrame({"s": ["a", None]}),
+    ],
+    ids=["string", "default", "category", "frame", "polars", "polars frame"],
+)
+def test_a_missing_value_of_a_frame_is_named(X):
+    with pytest.raises(ValueError, match=r"a missing value .* at position 1; .*Drop the row"):
+        as_texts(X, caller="Encoder")
+
+
+@pytest.mark.parametrize("X", [np.array([[1.0, 2.0]]).T, np.arange(2), pd.Series([1, 2])])
+def test_a_column_of_numbers_is_refused_at_its_first_entry(X):
+    with pytest.raises(TypeError, match=r"at position 0; .*Select a column of texts"):
+        as_texts(X, caller="Encoder")
+
+
+def test_an_array_of_bytes_is_refused_with_the_way_to_decode():
+    with pytest.raises(TypeError, match=r"bytes \(b'a'\) at position 0; .*decode\('utf-8'\)"):
+        as_texts(np.array([b"a", b"b"]), caller="Encoder")
+
+
+def test_a_long_entry_does_not_flood_the_message():
+    with pytest.raises(TypeError, match="position 0") as caught:
+        as_texts([["x" * 10_000, "y"], ["z", b"x" * 10_000]][1:][0][1:], caller="Encoder")
+    assert len(str(caught.value)) < 300
+    with pytest.raises(TypeError, match="single str") as caught:
+        as_texts("x" * 10_000, caller="Encoder")
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [[], ["a"], ["a"] * 5, TEXTS, TEXTS + OTHERS, ["b", "a", "b", "a", "A", "a "]],
+    ids=["none", "one", "equal", "six", "twelve", "case and space"],
+)
+def test_distinct_keeps_the_order_of_first_appearance_and_indexes_back(texts):
+    unique, inverse = distinct(texts)
+    assert unique == sorted(set(texts), key=texts.index)
+    assert [unique[i] for i in inverse] == texts
+    assert inverse.dtype == np.intp
+    assert inverse.shape == (len(texts),)
+
+
+def test_distinct_takes_any_iterable():
+    unique, inverse = distinct(text for text in "abca")
+    assert unique == ["a", "b", "c"]
+    assert inverse.tolist() == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("X", "expected"),
+    [
+        ([], False),
+        (["ab", "cd"], False),  # of two letters each
+        ([["a", "b", "c"]], True),  # left to as_pairs, which says what is wrong
+        (np.empty((3, 1), dtype=object), False),
+        ("ab", False),
+        (None, False),
+    ],
+)
+def test_what_has_rows_of_several_columns_counts_as_pairs(X, expected):
+    assert is_pairs(X) is expected
