@@ -17,6 +17,7 @@ from sklearn.base import (
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib._devices import resolve_device
 from skcalib._persistence import VersionedState
 from skcalib._texts import as_texts, distinct
 
@@ -67,7 +68,7 @@ class BertEncoder(
     batch_size : int or "auto", default="auto"
         Largest number of texts in a forward pass. "auto" goes by the number of tokens.
     device : str, default="auto"
-        A torch device, such as "cpu" or "cuda:1". "auto" is the GPU if there is one.
+        "cpu", "cuda", "cuda:1", "mps", or "auto": CUDA where there is one, else the CPU.
     dtype : {"float32", "bfloat16", "float16"}, default="float32"
         Precision of the forward pass. Vectors come out as float32 always.
     revision : str or None, default=None
@@ -290,7 +291,7 @@ class BertEncoder(
         from skcalib._backbone import load, locate
 
         folder = locate(os.fspath(self.model), self.revision)
-        return load(folder, _resolve_device(self.device), getattr(torch, dtype or self.dtype))
+        return load(folder, resolve_device(self.device), getattr(torch, dtype or self.dtype))
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_settings")
@@ -334,29 +335,6 @@ def _resolve_max_length(max_length, backbone):
             "the longest."
         )
     return int(max_length)
-
-
-def _resolve_device(device):
-    import torch
-
-    if device == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda", torch.cuda.current_device())
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-    try:
-        resolved = torch.device(device)
-    except RuntimeError:
-        raise ValueError(
-            f"device={device!r} is not a torch device. Use 'auto', 'cpu', 'cuda', 'cuda:1' "
-            "or 'mps'."
-        ) from None
-    n_gpus = torch.cuda.device_count()
-    if resolved.type == "cuda" and (resolved.index or 0) >= n_gpus:
-        raise ValueError(
-            f"device={device!r}, but torch sees {n_gpus} CUDA devices here. Use 'auto' to "
-            "take a GPU only where there is one."
-        )
-    return resolved
 
 
 @contextmanager

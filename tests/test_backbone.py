@@ -11,7 +11,9 @@ from skcalib import BertEncoder
 
 @pytest.mark.parametrize("model", ["no-such/model", "no such model", "./not-there", "a/b/c"])
 def test_missing_model_names_id_cache_and_remedy(model):
-    with pytest.raises(OSError, match=rf"(?s){model}.*neither a local folder nor in the cache.*offline"):
+    with pytest.raises(
+        OSError, match=rf"(?s){model}.*neither a local folder nor in the cache.*offline"
+    ):
         BertEncoder(model).fit(["dog"])
 
 
@@ -54,7 +56,9 @@ def test_remote_code_never_runs(tiny_bert_copy, edit_json):
 def test_weights_that_do_not_fill_the_model_are_refused(tiny_bert_copy, edit_json):
     folder = tiny_bert_copy()
     edit_json(folder / "config.json", num_hidden_layers=5)
-    with pytest.raises(ValueError, match=r"lack 32 tensors of BertModel, such as 'encoder\.layer"):
+    with pytest.raises(
+        ValueError, match=r"lack 32 tensors of BertModel, such as 'encoder\.layer"
+    ):
         BertEncoder(str(folder)).fit(["dog"])
 
 

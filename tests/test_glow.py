@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from skcalib._glow import ActNorm, Coupling, Glow, LULinear, Permutation, Standardize
-from skcalib._glow_training import BETA1, BETA2, EPSILON, Diverged, Trainer, resolve_device
+from skcalib._glow_training import BETA1, BETA2, EPSILON, Diverged, Trainer
 
 ARCHITECTURES = list(
     itertools.product(("additive", "affine"), ("reverse", "shuffle", "lu"), (1, 2), (1, 3))
@@ -190,13 +190,3 @@ def test_divergence_restores_the_last_good_state():
         trainer.epoch(np.full((64, 4), np.inf), np.arange(64), 8, rng)
     for tensor, expected in zip(trainer.state(), good, strict=True):
         assert torch.equal(tensor, expected)
-
-
-def test_devices():
-    assert resolve_device("cpu") == torch.device("cpu")
-    assert resolve_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
-    for unknown in ("gpu", "meta", "cuda:x", ""):
-        with pytest.raises(ValueError, match=r"Unknown device='.*': expected 'auto', 'cpu'"):
-            resolve_device(unknown)
-    with pytest.raises(ValueError, match=r"device='cuda:99' is not available: torch sees \d+"):
-        resolve_device("cuda:99")

@@ -39,7 +39,12 @@ def float64_whitening(X, k=None):
 
 
 @parametrize_with_checks(
-    [Whitening(), Whitening(shrinkage="auto"), Whitening(power=0.5), Whitening(n_components=0.9)]
+    [
+        Whitening(),
+        Whitening(shrinkage="auto"),
+        Whitening(power=0.5),
+        Whitening(n_components=0.9),
+    ]
 )
 @pytest.mark.filterwarnings("ignore:n_samples=.* have rank:UserWarning")
 def test_scikit_learn_contract(estimator, check):
@@ -60,7 +65,9 @@ def test_whitened_sample_has_zero_mean_and_identity_covariance(X, method):
 def test_power_leaves_that_much_of_the_spectrum(X, power):
     whitening = Whitening(power=power).fit(X)
     spectrum = np.diag(whitening.explained_variance_ ** (1 - power))
-    assert_allclose(np.cov(whitening.transform(X), rowvar=False), spectrum, rtol=1e-9, atol=1e-9)
+    assert_allclose(
+        np.cov(whitening.transform(X), rowvar=False), spectrum, rtol=1e-9, atol=1e-9
+    )
 
 
 def test_power_zero_is_pca(X):
@@ -99,7 +106,9 @@ def test_zca_is_the_whitening_closest_to_the_input(X):
 
 def test_covariance_and_precision_are_inverse(X):
     whitening = Whitening(3, shrinkage=0.1).fit(X)
-    assert_allclose(whitening.get_covariance() @ whitening.get_precision(), np.eye(12), atol=1e-9)
+    assert_allclose(
+        whitening.get_covariance() @ whitening.get_precision(), np.eye(12), atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("params", [{}, {"method": "zca"}, {"power": 0.5}, {"shrinkage": 0.3}])
@@ -205,7 +214,9 @@ def test_more_components_than_rank_are_zero_with_a_warning(few):
 
 
 def test_fewer_samples_than_features_keep_the_rank_with_a_warning(few):
-    with pytest.warns(UserWarning, match=r"n_samples=10 of n_features=30 have rank 9.*shrinkage"):
+    with pytest.warns(
+        UserWarning, match=r"n_samples=10 of n_features=30 have rank 9.*shrinkage"
+    ):
         Z = Whitening().fit_transform(few)
     assert_allclose(np.cov(Z, rowvar=False), np.eye(9), atol=1e-10)
 
@@ -326,7 +337,7 @@ def test_bad_batch_leaves_what_was_seen(X):
     whitening = Whitening().partial_fit(X[:300])
     before = whitening.transform(X)
     for bad in (X[:, :5], X * np.nan, X[:0]):
-        with pytest.raises(ValueError, match="features|NaN|0 sample"):
+        with pytest.raises(ValueError, match=r"features|NaN|0 sample"):
             whitening.partial_fit(bad)
     assert_array_equal(whitening.transform(X), before)
     assert whitening.n_samples_seen_ == 300

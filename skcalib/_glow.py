@@ -1,0 +1,318 @@
+"""Glow on vectors: the invertible network behind :class:`NormalizingFlow`.
+
+A normalizing flow is a bijection f from data u to latent z together with the logarithm of
+its Jacobian determinant, so that the density of u follows from that of z [1]_:
+
+    log p(u) = log N(f(u); 0, I) + log |det df/du|
+
+Glow [2]_ builds f from *steps* of three transforms, ActNorm, a permutation and a coupling,
+grouped into *levels*; after each level but the last, half of the dimensions leave the flow
+for the latent vector and the other half go on. BERT-flow [3]_ is that Glow with additive
+couplings on 1 x 1 "images"; here the vectors stay plain (n, d) tensors.
+
+Every transform has ``forward(x) -> (y, logabsdet)`` and ``inverse(y) -> (x, logabsdet)``,
+``logabsdet`` being that of the direction asked for, of shape (n,) or, where it is the same
+for all rows, a scalar. No pass changes any state.
+
+References
+----------
+.. [1] Dinh, Sohl-Dickstein, Bengio, "Density estimation using Real NVP", arXiv:1605.08803,
+   equations 2 to 8.
+.. [2] Kingma, Dhariwal, "Glow: Generative flow with invertible 1x1 convolutions",
+   arXiv:1807.03039, table 1.
+.. [3] Li et al., "On the sentence embeddings from pre-trained language models",
+   arXiv:2011.05864, section 3.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+__all__ = ["ActNorm", "Chain", "Coupling", "Glow", "LULinear", "Permutation", "Standardize"]
+
+# An affine coupling multiplies by at most e^2 and at least e^-2: Glow's sigmoid reaches
+# zero, where the inverse pass divides by it.
+LOG_SCALE_BOUND = 2.0
+
+
+class Standardize(nn.Module):
+    """y = (x - loc) * scale, fixed once from the mean and the deviation of the data.
+
+    This is ActNorm's data-dependent initialisation, kept apart from what is trained.
+    Couplings start as the identity, so one standardisation gives every ActNorm behind it
+    inputs of mean 0 and variance 1, as if each had initialised itself. And learned shifts
+    are counted in standard deviations, so that Adam's steps suit a column of any scale: an
+    offset learned in the data's own units moves by the learning rate at each step, however
+    narrow the column, and diverges on the last layer of MiniLM (deviations down to 1e-32).
+    """
+
+    loc: torch.Tensor
+    scale: torch.Tensor
+    jitter: torch.Tensor
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.register_buffer("loc", torch.zeros(n_features))
+        self.register_buffer("scale", torch.ones(n_features))
+        self.register_buffer("jitter", torch.zeros(n_features))
+
+    def initialize(self, mean, deviation):
+        """Fix loc and scale, the scale of degenerate columns by the other columns.
+
+        A column that varies by no more than the rounding of its values would be scaled
+        towards infinity, here and then by training, since its likelihood has no bound.
+        It counts as a column of typical deviation instead, and in training noise takes its
+        place: ``jitter`` is the deviation of that noise, 0 for every other column.
+        """
+        typical = math.sqrt(np.mean(np.square(deviation))) or 1.0
+        rounding = 10.0 * torch.finfo(self.loc.dtype).eps * np.hypot(typical, mean)
+        degenerate = deviation <= rounding
+        scale = 1.0 / np.where(degenerate, typical, deviation)
+        self.loc.copy_(torch.as_tensor(mean))
+        self.scale.copy_(torch.as_tensor(scale))
+        self.jitter.copy_(torch.as_tensor(degenerate * typical))
+
+    def forward(self, x):
+        return (x - self.loc) * self.scale, self.scale.log().sum()
+
+    def inverse(self, y):
+        return y / self.scale + self.loc, -self.scale.log().sum()
+
+
+class ActNorm(nn.Module):
+    """y = x * exp(log_scale) + shift, one scale and one shift per dimension."""
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.log_scale = nn.Parameter(torch.zeros(n_features))
+        self.shift = nn.Parameter(torch.zeros(n_features))
+
+    def forward(self, x):
+        return torch.addcmul(self.shift, x, self.log_scale.exp()), self.log_scale.sum()
+
+    def inverse(self, y):
+        return (y - self.shift) * torch.exp(-self.log_scale), -self.log_scale.sum()
+
+
+class Permutation(nn.Module):
+    """A fixed order of the dimensions: reversed, until another ``index`` is written in."""
+
+    index: torch.Tensor
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.register_buffer("index", torch.arange(n_features - 1, -1, -1))
+
+    def forward(self, x):
+        return x[:, self.index], x.new_zeros(())
+
+    def inverse(self, y):
+        return y[:, self.index.argsort()], y.new_zeros(())
+
+
+class LULinear(nn.Module):
+    """A learned matrix in place of the permutation, y = P L U x.
+
+    P reverses the dimensions, L is unit lower triangular and U upper triangular with the
+    diagonal exp(log_diagonal), so that the determinant costs a sum (Glow, equations 10
+    and 11). L = U = I at the start: the step begins as the plain reversal.
+    """
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.lower = nn.Parameter(torch.zeros(n_features, n_features))
+        self.upper = nn.Parameter(torch.zeros(n_features, n_features))
+        self.log_diagonal = nn.Parameter(torch.zeros(n_features))
+
+    def _triangles(self):
+        lower = self.lower.tril(-1) + torch.eye(
+            len(self.lower), dtype=self.lower.dtype, device=self.lower.device
+        )
+        return lower, self.upper.triu(1) + torch.diag(self.log_diagonal.exp())
+
+    def forward(self, x):
+        lower, upper = self._triangles()
+        return (x @ upper.T @ lower.T).flip(1), self.log_diagonal.sum()
+
+    def inverse(self, y):
+        lower, upper = self._triangles()
+        x = torch.linalg.solve_triangular(lower, y.flip(1).T, upper=False, unitriangular=True)
+        x = torch.linalg.solve_triangular(upper, x, upper=True)
+        return x.T, -self.log_diagonal.sum()
+
+
+class Coupling(nn.Module):
+    """The first half of x conditions a shift (and a scale) of the second half.
+
+    Additive: y2 = x2 + t(x1). Affine: y2 = x2 * exp(s(x1)) + t(x1). The first half has
+    d // 2 dimensions, so that the middle one of an odd d is always among those modelled.
+    """
+
+    def __init__(self, n_features, width, affine):
+        super().__init__()
+        self.affine = affine
+        self.n_conditioning = n_features // 2
+        self.n_transformed = n_features - self.n_conditioning
+        # skip_init: nn.Linear would otherwise draw from torch's global generator.
+        self.network = nn.Sequential(
+            nn.utils.skip_init(nn.Linear, self.n_conditioning, width),
+            nn.ReLU(),
+            nn.utils.skip_init(nn.Linear, width, width),
+            nn.ReLU(),
+            nn.utils.skip_init(nn.Linear, width, self.n_transformed * (1 + affine)),
+        )
+
+    def _condition(self, x1):
+        out = self.network(x1)
+        if not self.affine:
+            return out, None
+        shift, raw = out.split(self.n_transformed, dim=1)
+        return shift, LOG_SCALE_BOUND * torch.tanh(raw / LOG_SCALE_BOUND)
+
+    def forward(self, x):
+        x1, x2 = x.split((self.n_conditioning, self.n_transformed), dim=1)
+        shift, log_scale = self._condition(x1)
+        if log_scale is None:
+            return torch.cat((x1, x2 + shift), dim=1), x.new_zeros(())
+        y2 = torch.addcmul(shift, x2, log_scale.exp())
+        return torch.cat((x1, y2), dim=1), log_scale.sum(dim=1)
+
+    def inverse(self, y):
+        y1, y2 = y.split((self.n_conditioning, self.n_transformed), dim=1)
+        shift, log_scale = self._condition(y1)
+        if log_scale is None:
+            return torch.cat((y1, y2 - shift), dim=1), y.new_zeros(())
+        x2 = (y2 - shift) * torch.exp(-log_scale)
+        return torch.cat((y1, x2), dim=1), -log_scale.sum(dim=1)
+
+
+class Chain(nn.Module):
+    """Transforms one after the other: the steps of a level."""
+
+    def __init__(self, transforms):
+        super().__init__()
+        self.transforms: Any = nn.ModuleList(transforms)
+
+    def forward(self, x):
+        logabsdet = x.new_zeros(())
+        for transform in self.transforms:
+            x, term = transform(x)
+            logabsdet = logabsdet + term
+        return x, logabsdet
+
+    def inverse(self, y):
+        logabsdet = y.new_zeros(())
+        for transform in reversed(self.transforms):
+            y, term = transform.inverse(y)
+            logabsdet = logabsdet + term
+        return y, logabsdet
+
+
+class Glow(nn.Module):
+    """The whole flow, from u to z.
+
+    z holds the halves in the order in which they leave: first the second half of level 1,
+    then that of level 2, and so on; last what is left after the last level.
+
+    Parameters
+    ----------
+    n_features : int
+        Dimension d of the vectors, at least 2.
+    n_levels : int
+        Levels asked for. A level of fewer than 2 dimensions could not be coupled: for
+        small d there are as many levels as leave 2 dimensions to the last.
+    depth : int
+        Steps per level.
+    coupling_width : int
+        Width of the two hidden layers of each coupling network.
+    coupling : {"additive", "affine"}
+    permutation : {"reverse", "shuffle", "lu"}
+    """
+
+    def __init__(self, n_features, n_levels, depth, coupling_width, coupling, permutation):
+        super().__init__()
+        self.n_features = n_features
+        self.permutation = permutation
+        self.standardize = Standardize(n_features)
+        mixing = LULinear if permutation == "lu" else Permutation
+        affine = coupling == "affine"
+        levels: list[Chain] = []
+        width = n_features
+        while len(levels) < n_levels and width >= 2:
+            steps = (
+                (ActNorm(width), mixing(width), Coupling(width, coupling_width, affine))
+                for _ in range(depth)
+            )
+            levels.append(Chain(transform for step in steps for transform in step))
+            width //= 2
+        self.levels: Any = nn.ModuleList(levels)
+
+    def initialize(self, mean, deviation, rng):
+        """Set the starting point: a standardisation, then identities and permutations.
+
+        Parameters
+        ----------
+        mean, deviation : ndarray of shape (d,)
+            Of the data, per column.
+        rng : numpy.random.RandomState
+            Draws the weights of the coupling networks and the shuffled permutations, on the
+            CPU, so that a seed gives one start whatever the device.
+        """
+        with torch.no_grad():
+            self.standardize.initialize(mean, deviation)
+            for module in self.modules():
+                if isinstance(module, Permutation) and self.permutation == "shuffle":
+                    module.index.copy_(torch.as_tensor(rng.permutation(len(module.index))))
+                elif isinstance(module, Coupling):
+                    self._initialize_network(module.network, rng)
+        return self
+
+    @staticmethod
+    def _initialize_network(network, rng):
+        first, second, last = (layer for layer in network if isinstance(layer, nn.Linear))
+        for layer in (first, second):
+            # Keeps the variance 1 of the input through a ReLU (He et al., 2015).
+            std = math.sqrt(2.0 / layer.in_features)
+            layer.weight.copy_(torch.as_tensor(rng.normal(0.0, std, layer.weight.shape)))
+            layer.bias.zero_()
+        # With a zero last layer each coupling starts as the identity (Glow, section 3.3).
+        last.weight.zero_()
+        last.bias.zero_()
+
+    def forward(self, x):
+        """Map u (n, d) to z (n, d); also return log |det dz/du|, shape (n,), in nats."""
+        x, logabsdet = self.standardize(x)
+        leaving = []
+        for level in self.levels:
+            x, term = level(x)
+            logabsdet = logabsdet + term
+            if level is not self.levels[-1]:
+                kept = x.shape[1] // 2
+                leaving.append(x[:, kept:])
+                x = x[:, :kept]
+        return torch.cat((*leaving, x), dim=1), logabsdet.expand(len(x))
+
+    def inverse(self, z):
+        """Map z (n, d) to u (n, d); also return log |det du/dz|, shape (n,), in nats."""
+        sizes, width = [], self.n_features
+        for _ in self.levels[1:]:
+            sizes.append(width - width // 2)
+            width //= 2
+        *leaving, x = z.split((*sizes, width), dim=1)
+        logabsdet = z.new_zeros(())
+        for level in reversed(self.levels):
+            if level is not self.levels[-1]:
+                x = torch.cat((x, leaving.pop()), dim=1)
+            x, term = level.inverse(x)
+            logabsdet = logabsdet + term
+        x, term = self.standardize.inverse(x)
+        return x, (logabsdet + term).expand(len(x))
+
+    def log_prob(self, x):
+        """Log-density of each row of x (n, d), shape (n,), in nats."""
+        z, logabsdet = self(x)
+        base = -0.5 * (z.square().sum(dim=1) + self.n_features * math.log(2.0 * math.pi))
+        return base + logabsdet

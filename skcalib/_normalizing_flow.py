@@ -1,0 +1,545 @@
+"""NormalizingFlow: the scikit-learn estimator around a Glow on vectors."""
+
+import math
+import warnings
+from copy import deepcopy
+from functools import partial
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    _fit_context,
+)
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_array, check_random_state, gen_batches
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from skcalib._devices import resolve_device
+from skcalib._persistence import VersionedState
+
+__all__ = ["NormalizingFlow"]
+
+# Rows that go through the flow at a time: large enough for the matrix products, small
+# enough for a step's intermediate results to stay in the processor's cache.
+ROWS_AT_A_TIME = 1024
+
+
+class NormalizingFlow(
+    VersionedState, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
+    r"""Calibrate vectors by an invertible map to a standard normal distribution.
+
+    BERT-flow [1]_: the vectors :math:`u` of a frozen encoder are taken for the image of a
+    latent :math:`z \sim N(0, I)` under an invertible network, here a Glow [2]_ on plain
+    vectors, trained without labels to the largest likelihood
+
+    .. math:: \log p(u) = \log N(f(u); 0, I) + \log |\det \partial f / \partial u| .
+
+    :meth:`transform` maps u to z = f(u), whose distribution is isotropic, so that cosine
+    similarity compares directions that mean equally much.
+
+    Parameters
+    ----------
+    n_levels : int, default=2
+        Levels of the multi-scale architecture: after each but the last, half of the
+        dimensions leave the flow. A level has at least 2 dimensions, which limits the
+        number of levels to log2(d).
+    depth : int, default=3
+        Steps (ActNorm, permutation, coupling) per level.
+    coupling_width : int, default=32
+        Width of the two hidden layers of each coupling network.
+    coupling : {"additive", "affine"}, default="additive"
+        Whether a coupling shifts one half of the dimensions by a function of the other, or
+        scales it as well (by at most :math:`e^{\pm 2}`, so that the inverse stays exact).
+    permutation : {"reverse", "shuffle", "lu"}, default="reverse"
+        How a step mixes the dimensions: their order reversed, a fixed random order, or a
+        learned matrix in LU form, which starts as the reversal and costs O(d^2) parameters
+        a step.
+    learning_rate : float, default=1e-3
+        Of Adam without bias correction, as in BERT-flow's code: the first few hundred steps
+        are up to six times as long as in an Adam with it.
+    weight_decay : float, default=0.01
+        Decoupled weight decay, on matrices only.
+    max_epochs : int, default=1
+        Passes over the data in :meth:`fit`.
+    batch_size : int, default=32
+        Rows per step. At one epoch, larger batches end at a lower likelihood.
+    validation_fraction : float in (0, 1) or None, default=None
+        Share of the rows held out. With it, the flow of the best validation loss is kept.
+    n_iter_no_change : int or None, default=None
+        Stop after this many epochs without an improvement by ``tol`` of the validation
+        loss, or of the training loss if nothing is held out. None: never stop early.
+    tol : float, default=1e-4
+        Smallest improvement that counts, in nats per sample.
+    device : str, default="auto"
+        "cpu", "cuda", "cuda:1", "mps", or "auto": CUDA where there is one, else the CPU.
+    random_state : int, RandomState instance or None, default=None
+        Seeds the initial weights, the permutations, the order of the rows and
+        :meth:`sample`. The global generators of torch and numpy stay untouched if it is
+        given.
+    warm_start : bool, default=False
+        Whether :meth:`fit` goes on from the last fit, with the state of the optimiser.
+    verbose : bool, default=False
+        Whether to show a progress bar per epoch.
+
+    Attributes
+    ----------
+    flow_ : torch.nn.Module
+        The fitted network, ``forward(u) -> (z, logabsdet)`` and ``inverse(z) -> (u,
+        logabsdet)``, built on demand from the arrays that a pickle holds.
+    loss_curve_ : list of float
+        Mean negative log-density of the training batches of each epoch, in nats per sample.
+    validation_curve_ : list of float or None
+        The same on the held-out rows after each epoch; None if none are held out.
+    n_iter_ : int
+        Completed epochs.
+    n_features_in_ : int
+        Dimension of the vectors.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Only if X had string column names in fit.
+
+    See Also
+    --------
+    Whitening : The linear calibration.
+
+    Notes
+    -----
+    z holds the dimensions in the order in which they leave the flow: the half that left
+    after level 1, then level 2, and so on.
+
+    A column that varies by no more than the rounding of its data type (a constant, or a
+    unit that the encoder never uses) would make the likelihood infinite. It counts as one
+    of typical deviation, the root mean square over the columns; while training, noise
+    takes its place, and in :meth:`transform` such a dimension of z stays near 0.
+
+    References
+    ----------
+    .. [1] Li et al., "On the sentence embeddings from pre-trained language models",
+       EMNLP 2020, arXiv:2011.05864, equations 2 and 3.
+    .. [2] Kingma, Dhariwal, "Glow: Generative flow with invertible 1x1 convolutions",
+       NeurIPS 2018, arXiv:1807.03039.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcalib import NormalizingFlow
+    >>> rng = np.random.RandomState(0)
+    >>> X = rng.normal(size=(500, 4)) @ rng.normal(size=(4, 4)) + 5.0
+    >>> flow = NormalizingFlow(max_epochs=5, random_state=0).fit(X)
+    >>> Z = flow.transform(X)
+    >>> Z.shape
+    (500, 4)
+    >>> bool(np.allclose(flow.inverse_transform(Z), X))
+    True
+    >>> flow.loss_curve_[-1] < flow.loss_curve_[0]
+    True
+    """
+
+    _parameter_constraints = {
+        "n_levels": [Interval(Integral, 1, None, closed="left")],
+        "depth": [Interval(Integral, 1, None, closed="left")],
+        "coupling_width": [Interval(Integral, 1, None, closed="left")],
+        "coupling": [StrOptions({"additive", "affine"})],
+        "permutation": [StrOptions({"reverse", "shuffle", "lu"})],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "max_epochs": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left"), None],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "device": [str],
+        "random_state": ["random_state"],
+        "warm_start": ["boolean"],
+        "verbose": ["boolean"],
+    }
+
+    loss_curve_: list[float]
+    validation_curve_: list[float] | None
+    _moments: list[np.ndarray]
+
+    def __init__(
+        self,
+        *,
+        n_levels=2,
+        depth=3,
+        coupling_width=32,
+        coupling="additive",
+        permutation="reverse",
+        learning_rate=1e-3,
+        weight_decay=0.01,
+        max_epochs=1,
+        batch_size=32,
+        validation_fraction=None,
+        n_iter_no_change=None,
+        tol=1e-4,
+        device="auto",
+        random_state=None,
+        warm_start=False,
+        verbose=False,
+    ):
+        self.n_levels = n_levels
+        self.depth = depth
+        self.coupling_width = coupling_width
+        self.coupling = coupling
+        self.permutation = permutation
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.device = device
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None):
+        """Train the flow on the rows of X.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            At least 2 rows and 2 columns. float32 trains in float32, all else in float64.
+            A memory map is read batch by batch and never copied whole.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : NormalizingFlow
+
+        Raises
+        ------
+        ValueError
+            If X has NaN, infinities, one row or one column, if the device is not there, if
+            the validation split leaves too few rows, or if a warm start would change the
+            number of features or the architecture.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the loss turned NaN or infinite: the flow is then the last good one.
+        """
+        resume = self.warm_start and self.__sklearn_is_fitted__()
+        return self._train(X, self.max_epochs, self.validation_fraction, resume)
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y=None):
+        """Train for one epoch over X, going on from where the last call ended.
+
+        The first call also fixes the standardisation, from its own rows. Nothing is held
+        out: ``max_epochs``, ``validation_fraction`` and ``n_iter_no_change`` do not apply.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            At least 2 rows in the first call.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : NormalizingFlow
+        """
+        return self._train(X, 1, None, self.__sklearn_is_fitted__())
+
+    def transform(self, X):
+        """Map vectors u to latent vectors z.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        Z : ndarray of shape (n_samples, n_features)
+            float32 for float32, float64 otherwise.
+        """
+        return self._map(self._check(X), lambda flow, x: flow(x)[0])
+
+    def inverse_transform(self, X):
+        """Map latent vectors z back to vectors u.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Latent vectors, as :meth:`transform` returns them.
+
+        Returns
+        -------
+        U : ndarray of shape (n_samples, n_features)
+        """
+        check_is_fitted(self)
+        Z = check_array(X, dtype=[np.float64, np.float32], input_name="X", estimator=self)
+        if Z.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {Z.shape[1]} features, but NormalizingFlow was fitted on "
+                f"{self.n_features_in_}: pass vectors as its transform returns them."
+            )
+        return self._map(Z, lambda flow, z: flow.inverse(z)[0])
+
+    def score_samples(self, X):
+        """Log-density of each row under the flow.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        log_density : ndarray of shape (n_samples,)
+            log p(u) in nats.
+        """
+        return self._map(self._check(X), lambda flow, x: flow.log_prob(x))
+
+    def score(self, X, y=None):
+        """Mean log-density of the rows of X; the larger, the better the flow fits them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        score : float
+            In nats per sample.
+        """
+        return float(np.mean(self.score_samples(X), dtype=np.float64))
+
+    def bits_per_dim(self, X):
+        """Negative mean log-density in bits per dimension, the loss that papers report.
+
+        It is ``-score(X) / (n_features * log(2))``: the smaller, the better the fit. A
+        density is not a probability and has no upper bound, so the number may be negative:
+        it is wherever vectors vary on a scale well below 1, as those of BERT do, and
+        multiplying all vectors by 2 adds exactly 1.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        bits : float
+        """
+        return -self.score(X) / (self.n_features_in_ * math.log(2.0))
+
+    def sample(self, n_samples=1):
+        """Draw vectors u from the density: z from N(0, I), mapped back.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            In the data type of the fit. With an int ``random_state`` each call returns the
+            same rows.
+        """
+        check_is_fitted(self)
+        rng = check_random_state(self.random_state)
+        z = rng.standard_normal((n_samples, self.n_features_in_))
+        return self.inverse_transform(z.astype(self._dtype))
+
+    @property
+    def flow_(self):
+        """The fitted network as a torch module, in evaluation mode."""
+        check_is_fitted(self)
+        return self._module(resolve_device(self.device), self._dtype)
+
+    @property
+    def _n_features_out(self):
+        return self.n_features_in_
+
+    def _check(self, X):
+        check_is_fitted(self)
+        return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+
+    def _map(self, X, function):
+        """Apply ``function(flow, rows)`` to X in blocks, in the data type of X."""
+        import torch
+
+        device = resolve_device(self.device)
+        flow = self._module(device, X.dtype)
+        blocks = []
+        with torch.inference_mode():
+            for rows in gen_batches(len(X), ROWS_AT_A_TIME):
+                blocks.append(function(flow, torch.tensor(X[rows], device=device)).cpu())
+        return torch.cat(blocks).numpy()
+
+    def _module(self, device, dtype):
+        """Build the flow once per device and data type."""
+        import torch
+
+        key = (str(device), dtype.name)
+        if key not in self._modules:
+            flow = self._earlier_flow().to(device, getattr(torch, dtype.name))
+            self._modules[key] = flow.requires_grad_(False).eval()
+        return self._modules[key]
+
+    def _train(self, X, max_epochs, validation_fraction, resume):
+        """Train on X; take the result over only once all went well."""
+        from skcalib._glow_training import Trainer
+
+        device = resolve_device(self.device)
+        data, rng = self._check_training_data(X, resume)
+        rows, held_out = _split(len(data), validation_fraction, rng)
+        flow = self._earlier_flow() if resume else self._new_flow(data, rows, rng)
+        trainer = Trainer(flow.to(device), self.learning_rate, self.weight_decay)
+        if resume:
+            trainer.load_moments(self._moments)
+        losses = list(self.loss_curve_) if resume else []
+        validation_losses = list(self.validation_curve_ or []) if resume else []
+        self._run_epochs(
+            trainer, data, rows, held_out, rng, max_epochs, losses, validation_losses
+        )
+
+        if not resume:
+            validate_data(self, X, skip_check_array=True)
+            self._architecture = self._requested_architecture(data.shape[1])
+        self._weights = {k: v.cpu().numpy().copy() for k, v in flow.state_dict().items()}
+        self._moments = trainer.moments()
+        self._modules = {}
+        self._rng = rng
+        self.loss_curve_ = losses
+        self.validation_curve_ = validation_losses or None
+        self.n_iter_ = len(losses)
+        return self
+
+    def _check_training_data(self, X, resume):
+        """Return X as an array and the generator of this training."""
+        dtypes = [np.float64, np.float32]
+        if resume:
+            data = validate_data(self, X, reset=False, dtype=dtypes)
+            self._check_architecture()
+            return data, deepcopy(self._rng)
+        # validate_data would set n_features_in_ at once; an error must leave no trace.
+        data = check_array(
+            X,
+            dtype=dtypes,
+            ensure_min_samples=2,
+            ensure_min_features=2,
+            input_name="X",
+            estimator=self,
+        )
+        # A stream of its own, so that no other draw can interleave with a later call's.
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        return data, np.random.RandomState(seed)
+
+    def _check_architecture(self):
+        for name, wanted in self._requested_architecture(self.n_features_in_).items():
+            fitted = self._architecture[name]
+            if wanted != fitted:
+                raise ValueError(
+                    f"Training cannot go on with {name}={wanted!r}: this flow was fitted "
+                    f"with {name}={fitted!r}. Set it back, or call fit with "
+                    "warm_start=False to start anew."
+                )
+
+    def _requested_architecture(self, n_features):
+        names = ("n_levels", "depth", "coupling_width", "coupling", "permutation")
+        return {"n_features": n_features} | {name: getattr(self, name) for name in names}
+
+    def _new_flow(self, data, rows, rng):
+        """Build a flow that standardises the given rows of the data, and else is new."""
+        import torch
+
+        from skcalib._glow import Glow
+
+        scaler = StandardScaler()
+        for block in gen_batches(len(rows), ROWS_AT_A_TIME):
+            scaler.partial_fit(data[rows[block]])
+        flow = Glow(**self._requested_architecture(data.shape[1]))
+        flow.to(getattr(torch, data.dtype.name))
+        flow.initialize(scaler.mean_, np.sqrt(scaler.var_), rng)
+        return flow
+
+    def _earlier_flow(self):
+        """Build the fitted flow anew from its arrays, on the CPU, in its data type."""
+        import torch
+
+        from skcalib._glow import Glow
+
+        flow = Glow(**self._architecture).to(getattr(torch, self._dtype.name))
+        flow.load_state_dict({k: torch.tensor(v) for k, v in self._weights.items()})
+        return flow
+
+    def _run_epochs(
+        self, trainer, data, rows, held_out, rng, max_epochs, losses, validation_losses
+    ):
+        """Train for some epochs, appending to the two loss curves."""
+        from skcalib._glow_training import Diverged
+
+        best_loss, best_state, stale = np.inf, None, 0
+        try:
+            for _ in range(max_epochs):
+                progress = self._progress_bar(len(losses) + 1)
+                loss = trainer.epoch(data, rows, self.batch_size, rng, progress)
+                losses.append(loss)
+                if len(held_out):
+                    blocks = gen_batches(len(held_out), ROWS_AT_A_TIME)
+                    loss = trainer.evaluate(data[held_out[block]] for block in blocks)
+                    validation_losses.append(loss)
+                stale = 0 if loss < best_loss - self.tol else stale + 1
+                if loss < best_loss:
+                    best_loss = loss
+                    best_state = trainer.state() if len(held_out) else None
+                if self.n_iter_no_change is not None and stale >= self.n_iter_no_change:
+                    break
+        except Diverged as error:
+            message = f"{error} A lower learning_rate may help."
+            warnings.warn(message, ConvergenceWarning, stacklevel=4)
+        except KeyboardInterrupt:
+            warnings.warn("Training interrupted by user.", stacklevel=4)
+        if best_state is not None:
+            trainer.restore(best_state)
+
+    def _progress_bar(self, epoch):
+        if not self.verbose:
+            return iter
+        from tqdm import tqdm
+
+        return partial(tqdm, desc=f"NormalizingFlow, epoch {epoch}", unit="batch")
+
+    @property
+    def _dtype(self):
+        return self._weights["standardize.loc"].dtype
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "_weights")
+
+    def __getstate__(self):
+        # Modules are built again on demand: a pickle holds arrays only, none of a device.
+        state = super().__getstate__()
+        return state | {"_modules": {}} if "_modules" in state else state
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _split(n_samples, validation_fraction, rng):
+    """Return the rows to train on and those to hold out."""
+    if validation_fraction is None:
+        return np.arange(n_samples), np.arange(0)
+    n_held_out = int(n_samples * validation_fraction)
+    if n_held_out < 1 or n_samples - n_held_out < 2:
+        raise ValueError(
+            f"validation_fraction={validation_fraction} of {n_samples} samples holds out "
+            f"{n_held_out} and leaves {n_samples - n_held_out} to train on; at least 1 and "
+            "2 are needed. Choose another fraction, more samples, or None to hold out none."
+        )
+    order = rng.permutation(n_samples)
+    return np.sort(order[n_held_out:]), np.sort(order[:n_held_out])

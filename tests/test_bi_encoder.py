@@ -1,0 +1,197 @@
+"""BiEncoder: similarities of pairs, and model selection by them."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import spearmanr
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from skcalib import BertEncoder, BiEncoder, Whitening
+
+VECTORS = {
+    "x": [1.0, 0.0],
+    "y": [0.0, 2.0],
+    "xy": [3.0, 3.0],
+    "-x": [-1.0, 0.0],
+    "0": [0.0, 0.0],
+}
+
+
+def look_up(texts):
+    return np.array([VECTORS[t] for t in texts])
+
+
+@pytest.fixture
+def bi_encoder():
+    return BiEncoder(FunctionTransformer(look_up)).fit(["x"])
+
+
+@pytest.fixture(scope="session")
+def pairs(texts):
+    return list(zip(texts, texts[3:] + texts[:3], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("similarity", "expected"),
+    [
+        ("cosine", [1, 0, np.sqrt(0.5), -1, 0]),
+        ("dot", [1, 0, 3, -1, 0]),
+        ("euclidean", [0, -np.sqrt(5), -np.sqrt(13), -2, -1]),
+    ],
+)
+def test_similarity_is_the_formula(bi_encoder, similarity, expected):
+    pairs = [("x", "x"), ("x", "y"), ("x", "xy"), ("x", "-x"), ("x", "0")]
+    similarities = bi_encoder.set_params(similarity=similarity).predict(pairs)
+    assert similarities.dtype == np.float64
+    assert_allclose(similarities, expected, atol=1e-15)
+
+
+def test_cosines_of_nearly_parallel_float32_vectors_keep_their_order():
+    # Angles from 1e-5 to 1e-4: all cosines are 1 in float32.
+    angles = np.linspace(1e-5, 1e-4, 20)
+    table = {str(i): [np.cos(a), np.sin(a)] for i, a in enumerate(angles)} | {"axis": [1, 0]}
+    encoder = FunctionTransformer(lambda t: np.array([table[i] for i in t], dtype=np.float32))
+    pairs = [("axis", str(i)) for i in range(20)]
+    similarities = BiEncoder(encoder).fit(["axis"]).predict(pairs)
+    assert (np.diff(similarities) < 0).all()
+
+
+def test_score_is_spearman(bi_encoder):
+    pairs = [("x", "x"), ("x", "y"), ("x", "xy"), ("y", "xy"), ("x", "-x")]
+    y = [4, 3, 2, 5, 1]
+    assert_allclose(bi_encoder.score(pairs, y), spearmanr(bi_encoder.predict(pairs), y)[0])
+
+
+def test_fit_sees_each_distinct_text_once_and_no_judgement():
+    seen = []
+
+    class Recorder(FunctionTransformer):
+        def fit(self, X, y=None):
+            seen.append((list(X), y))
+            return super().fit(X)
+
+    encoder = Recorder(look_up)
+    BiEncoder(encoder).fit([("x", "y"), ("y", "xy"), ("x", "x")], [1, 2, 3])
+    BiEncoder(encoder).fit(["y", "x", "y"])
+    assert seen == [(["x", "y", "xy"], None), (["y", "x"], None)]
+
+
+def test_predict_encodes_each_distinct_text_once(bi_encoder):
+    seen = []
+
+    def recorded(texts):
+        seen.extend(texts)
+        return look_up(texts)
+
+    bi_encoder.encoder_.func = recorded
+    bi_encoder.predict([("x", "y"), ("y", "x"), ("xy", "x")])
+    assert seen == ["x", "y", "xy"]
+
+
+def test_containers_of_pairs_give_the_same_result(bi_encoder):
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    pairs = [("x", "y"), ("xy", "x"), ("y", "xy")]
+    expected = bi_encoder.predict(pairs)
+    for X in (
+        [list(p) for p in pairs],
+        np.array(pairs),
+        np.array(pairs, dtype=object),
+        pd.DataFrame(pairs, index=[7, 8, 9]),
+        pl.DataFrame(pairs, orient="row", schema=["a", "b"]),
+    ):
+        assert_array_equal(bi_encoder.predict(X), expected)
+        assert_array_equal(clone(bi_encoder).fit(X).predict(X), expected)
+
+
+@pytest.mark.parametrize("make", [list, np.array])
+def test_model_selection_takes_lists_and_arrays(tiny_bert, pairs, make):
+    X, y = make(pairs), np.arange(len(pairs)) % 5
+    model = BiEncoder(make_pipeline(BertEncoder(tiny_bert), Whitening(shrinkage=0.5)))
+    assert np.isfinite(cross_val_score(model, X, y, cv=3)).all()
+    assert cross_val_predict(model, X, y, cv=3).shape == (len(pairs),)
+    grid = {
+        "encoder__bertencoder__pooling": ["cls", "mean"],
+        "encoder__whitening": ["passthrough", Whitening(4, shrinkage=0.1)],
+    }
+    search = GridSearchCV(model, grid, cv=2, error_score="raise").fit(X, y)
+    assert search.best_estimator_.predict(X).shape == (len(pairs),)
+
+
+def test_any_encoder_of_texts_will_do(pairs):
+    encoder = make_pipeline(
+        TfidfVectorizer(),
+        FunctionTransformer(lambda X: X.toarray()),
+        Whitening(shrinkage="auto"),
+    )
+    assert np.isfinite(BiEncoder(encoder).fit(pairs).predict(pairs)).all()
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "message"),
+    [
+        (
+            [("x", "y", "x")],
+            ValueError,
+            r"BiEncoder got an input of shape \(1, 3\).*\(n_pairs, 2\)",
+        ),
+        (["x", "y"], ValueError, r"shape \(2,\); it takes pairs"),
+        ([("x", "y"), ("x",)], ValueError, "rows of different lengths.*row 1"),
+        ([("x", None)], ValueError, r"missing value \(None\) at position 0, column 1"),
+        ([(3, "x")], TypeError, r"int \(3\) at position 0, column 0"),
+        ([], ValueError, r"0 sample\(s\)"),
+        ("xy", TypeError, "single str"),
+    ],
+)
+def test_bad_pairs_are_named(bi_encoder, X, error, message):
+    with pytest.raises(error, match=message):
+        bi_encoder.predict(X)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (["high", "low"], "y_true with entries such as .*'high'.*numbers"),
+        ([1.0, np.nan], r"y_true\[1\] = nan"),
+        ([1.0], "inconsistent numbers of samples"),
+    ],
+)
+def test_bad_judgements_are_named(bi_encoder, y, message):
+    with pytest.raises(ValueError, match=message):
+        bi_encoder.score([("x", "y"), ("x", "x")], y)
+
+
+def test_failing_fit_leaves_nothing_fitted(tiny_bert, pairs):
+    model = BiEncoder(BertEncoder(tiny_bert)).fit(pairs)
+    model.set_params(encoder__layers=9)
+    with pytest.raises(ValueError, match="hidden state 9"):
+        model.fit(pairs)
+    with pytest.raises(NotFittedError):
+        model.predict(pairs)
+
+
+def test_parameters_are_checked(pairs):
+    with pytest.raises(ValueError, match="'encoder' parameter of BiEncoder"):
+        BiEncoder("bert-base-uncased").fit(pairs)
+    with pytest.raises(ValueError, match="'similarity' parameter"):
+        BiEncoder(Whitening(), similarity="jaccard").fit(pairs)
+
+
+def test_encoder_given_stays_unfitted(tiny_bert, pairs):
+    encoder = BertEncoder(tiny_bert)
+    BiEncoder(encoder).fit(pairs)
+    with pytest.raises(NotFittedError):
+        encoder.transform(["dog"])
+
+
+def test_pickle_round_trip(tiny_bert, pairs):
+    model = BiEncoder(make_pipeline(BertEncoder(tiny_bert), Whitening(shrinkage=0.1))).fit(
+        pairs
+    )
+    assert_array_equal(pickle.loads(pickle.dumps(model)).predict(pairs), model.predict(pairs))

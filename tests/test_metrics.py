@@ -1,0 +1,451 @@
+"""Correlations equal scipy's, and isotropy measures their definitions, in float64."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import KFold, cross_validate
+
+from skcalib import Whitening, metrics
+from skcalib.metrics import (
+    aggregate,
+    effective_rank,
+    isoscore,
+    mean_cosine,
+    partition_isotropy,
+    pearson,
+    pearson_scorer,
+    spearman,
+    spearman_scorer,
+)
+
+SCIPY = {
+    spearman: lambda a, b: stats.spearmanr(a, b).statistic,
+    pearson: lambda a, b: stats.pearsonr(a, b).statistic,
+}
+correlations = pytest.mark.parametrize("correlation", [spearman, pearson])
+isotropies = pytest.mark.parametrize(
+    "isotropy", [isoscore, mean_cosine, partition_isotropy, effective_rank]
+)
+
+
+def _judgements(n, *, ties, seed=0):
+    rng = np.random.default_rng(seed)
+    grades = rng.uniform(0, 5, size=n)
+    cosines = np.tanh(0.3 * grades + rng.normal(size=n))
+    return (np.round(grades), np.round(cosines, 1)) if ties else (grades, cosines)
+
+
+def _gaussian(n=400, d=8, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+def _anisotropic(n=300, d=24, seed=0):
+    """Vectors like BERT's: a large common mean, and a spectrum that falls as a power."""
+    rng = np.random.default_rng(seed)
+    rotation = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    spread = np.arange(1, d + 1) ** -1.2
+    return rng.normal(size=(n, d)) * spread @ rotation + 3 * rng.normal(size=d)
+
+
+DATA = {
+    "Gaussian": _gaussian(),
+    "anisotropic": _anisotropic(),
+    "fewer rows than columns": _anisotropic(n=10),
+    "float32": _anisotropic().astype(np.float32),
+    "two": _gaussian(n=2, d=3),
+}
+on_data = pytest.mark.parametrize("X", DATA.values(), ids=DATA)
+
+
+@correlations
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("n", [2, 3, 10, 1000])
+def test_correlation_equals_that_of_scipy(correlation, ties, n):
+    grades, cosines = _judgements(n, ties=ties)
+    result = correlation(grades, cosines)
+    assert type(result) is float
+    assert result == pytest.approx(SCIPY[correlation](grades, cosines), rel=1e-12, abs=1e-12)
+
+
+@correlations
+@pytest.mark.parametrize("shift", [0.0, 1e6])
+def test_correlation_of_a_line_is_one_and_never_more(correlation, shift):
+    y = _judgements(50, ties=False)[0]
+    assert correlation(y, 3 * y + shift) == pytest.approx(1.0, abs=1e-9)
+    assert correlation(y, -3 * y + shift) == pytest.approx(-1.0, abs=1e-9)
+    for seed in range(50):
+        y = _judgements(5, ties=True, seed=seed)[0] + np.arange(5) / 3
+        assert -1.0 <= correlation(y, -0.1 * y) <= correlation(y, 0.1 * y) <= 1.0
+
+
+@correlations
+@pytest.mark.parametrize(
+    "container",
+    [
+        list,
+        tuple,
+        lambda y: y[:, None],
+        lambda y: y.astype(object),
+        lambda y: (4 * y).astype(int),
+    ],
+    ids=["list", "tuple", "column", "object", "int"],
+)
+def test_judgements_may_come_in_any_container(correlation, container):
+    grades, cosines = _judgements(20, ties=True)
+    assert correlation(container(grades), cosines) == correlation(grades, cosines)
+
+
+def test_spearman_sees_only_the_order_of_predictions():
+    grades, cosines = _judgements(100, ties=True)
+    assert spearman(grades, np.exp(5 * cosines)) == spearman(grades, cosines)
+    assert pearson(grades, np.exp(5 * cosines)) != pytest.approx(pearson(grades, cosines))
+
+
+@correlations
+@pytest.mark.parametrize("constant", [0.0, 0.5, 3.0, -2.0])
+@pytest.mark.parametrize("side", [0, 1])
+def test_correlation_with_a_constant_is_nan_and_warns(correlation, constant, side):
+    pair = list(_judgements(7, ties=False))
+    pair[side] = np.full(7, constant)
+    match = f"{correlation.__name__} is not defined where one side is constant"
+    with pytest.warns(UndefinedMetricWarning, match=match):
+        assert math.isnan(correlation(*pair))
+
+
+@correlations
+@pytest.mark.parametrize(
+    ("bad", "match"),
+    [
+        (["high", "low", "low"], r"with entries such as .*'high'.*it takes numbers\. Map"),
+        (np.array(["high", 1.0, 2.0], dtype=object), r"entries such as 'high'; it takes num"),
+        ([0.1, np.nan, 0.3], r"\[1\] = nan; it takes finite numbers\. Drop those pairs"),
+        ([0.1, 0.2, np.inf], r"\[2\] = inf; it takes finite numbers"),
+        ([-np.inf, 0.2, np.inf], r"\[0\] = -inf; it takes finite numbers"),
+        ([0.1, 0.2, None], r"\[2\] = nan; it takes finite numbers"),
+    ],
+    ids=["strings", "a string", "nan", "inf", "-inf", "None"],
+)
+@pytest.mark.parametrize("side", ["y_true", "y_pred"])
+def test_what_is_no_finite_number_is_named(correlation, side, bad, match):
+    pair = {"y_true": [1, 2, 3], "y_pred": [1, 2, 3], side: bad}
+    with pytest.raises(ValueError, match=rf"{correlation.__name__} got {side}.*{match}"):
+        correlation(**pair)
+
+
+@correlations
+@pytest.mark.parametrize(
+    ("y_true", "y_pred", "match"),
+    [
+        ([1, 2], [1, 2, 3], r"inconsistent numbers of samples: \[2, 3\]"),
+        ([1], [1], r"got 1 pair; a correlation needs at least 2"),
+        ([], [], r"got 0 pair; a correlation needs at least 2"),
+        ([[1, 2], [3, 4]], [1, 2], r"1d array.*shape \(2, 2\)"),
+    ],
+)
+def test_judgements_that_do_not_match_are_refused(correlation, y_true, y_pred, match):
+    with pytest.raises(ValueError, match=match):
+        correlation(y_true, y_pred)
+
+
+def test_scorers_score_the_folds_of_cross_validate():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = X @ [1.0, 2.0, -1.0] + rng.normal(size=60)
+    folds = KFold(4)
+    results = cross_validate(
+        LinearRegression(),
+        X,
+        y,
+        cv=folds,
+        scoring={"spearman": spearman_scorer, "pearson": pearson_scorer},
+    )
+    for i, (train, test) in enumerate(folds.split(X)):
+        predicted = LinearRegression().fit(X[train], y[train]).predict(X[test])
+        for correlation, scipy_correlation in SCIPY.items():
+            assert results[f"test_{correlation.__name__}"][i] == pytest.approx(
+                scipy_correlation(y[test], predicted)
+            )
+
+
+GRADES = [0, 1, 2, 3, 0, 1, 2, 0, 1]
+PREDICTED = [1, 2, 3, 4, 7, 9, 8, 6, 5]
+# In subset "b" the ranks 1, 3, 2 against 1, 2, 3 give 1 - 6 * 2 / 24 = 0.5.
+SUBSETS = list("aaaabbbcc")
+
+
+def test_aggregate_averages_subsets_as_by_hand():
+    arguments = GRADES, PREDICTED, SUBSETS
+    assert aggregate(*arguments, how="mean") == pytest.approx((1.0 + 0.5 - 1.0) / 3)
+    assert aggregate(*arguments, how="wmean") == pytest.approx(
+        (4 * 1.0 + 3 * 0.5 - 2 * 1.0) / 9
+    )
+    assert aggregate(*arguments, how="all") == pytest.approx(SCIPY[spearman](GRADES, PREDICTED))
+
+
+@pytest.mark.parametrize("how", ["all", "mean", "wmean"])
+@pytest.mark.parametrize(
+    "metric", [pearson, lambda y_true, y_pred: float(y_true[0] - y_pred[-1])], ids=["r", "own"]
+)
+def test_aggregate_takes_any_metric(how, metric):
+    y_true, y_pred = np.array(GRADES, dtype=float), np.array(PREDICTED, dtype=float)
+    scores = [metric(y_true[i:j], y_pred[i:j]) for i, j in ((0, 4), (4, 7), (7, 9))]
+    expected = {
+        "all": metric(y_true, y_pred),
+        "mean": sum(scores) / 3,
+        "wmean": (4 * scores[0] + 3 * scores[1] + 2 * scores[2]) / 9,
+    }
+    result = aggregate(GRADES, PREDICTED, SUBSETS, how=how, metric=metric)
+    assert type(result) is float
+    assert result == pytest.approx(expected[how], rel=1e-12)
+
+
+def test_aggregate_scores_all_pairs_together_by_default():
+    assert aggregate(GRADES, PREDICTED, SUBSETS) == spearman(GRADES, PREDICTED)
+
+
+@pytest.mark.parametrize("how", ["all", "mean", "wmean"])
+def test_aggregate_ignores_the_order_of_pairs(how):
+    order = np.random.default_rng(0).permutation(len(GRADES))
+    shuffled = (np.array(column)[order] for column in (GRADES, PREDICTED, SUBSETS))
+    assert aggregate(*shuffled, how=how) == pytest.approx(
+        aggregate(GRADES, PREDICTED, SUBSETS, how=how), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("how", ["all", "mean", "wmean"])
+def test_aggregate_of_one_subset_is_its_score(how):
+    assert aggregate(GRADES, PREDICTED, ["a"] * 9, how=how) == spearman(GRADES, PREDICTED)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "how", "match"),
+    [
+        ((GRADES, PREDICTED, SUBSETS), "median", r"how='median'; it takes 'all', 'mean' or"),
+        ((GRADES, PREDICTED, SUBSETS[:-1]), "mean", r"inconsistent numbers of samples: \[9, 8"),
+        ((GRADES, PREDICTED[:-1], SUBSETS), "all", r"inconsistent numbers of samples: \[9, 8"),
+        ((["x"] * 9, PREDICTED, SUBSETS), "all", r"aggregate got y_true .*it takes numbers"),
+        ((GRADES, PREDICTED, list("aaaabbbbc")), "mean", r"got 1 pair; .* at least 2"),
+    ],
+    ids=["how", "subsets", "lengths", "strings", "lone pair"],
+)
+def test_aggregate_refuses_what_it_cannot_score(arguments, how, match):
+    with pytest.raises(ValueError, match=match):
+        aggregate(*arguments, how=how)
+
+
+def _isoscore_by_the_paper(X):
+    """Algorithm 1 of Rudman et al. step by step, the axes from an SVD of the data."""
+    X = np.asarray(X, dtype=np.float64)
+    n, d = X.shape
+    centred = X - X.mean(axis=0)
+    reoriented = centred @ np.linalg.svd(centred)[2].T  # step 2: principal axes
+    variances = (reoriented**2).sum(axis=0) / (n - 1)  # step 3: diagonal of the covariance
+    normalized = variances * math.sqrt(d) / math.sqrt(sum(v**2 for v in variances))  # step 4
+    distance = math.sqrt(sum((v - 1) ** 2 for v in normalized))
+    defect = distance / math.sqrt(2 * (d - math.sqrt(d)))  # step 5
+    used = (d - defect**2 * (d - math.sqrt(d))) ** 2 / d  # step 6: dimensions in use
+    return (used / d * d - 1) / (d - 1)  # step 7: from [1/d, 1] to [0, 1]
+
+
+@on_data
+def test_isoscore_equals_the_algorithm_of_its_paper(X):
+    assert isoscore(X) == pytest.approx(_isoscore_by_the_paper(X), rel=1e-9, abs=1e-12)
+
+
+@on_data
+def test_isoscore_is_the_participation_ratio_of_the_spectrum(X):
+    # What the paper's algorithm comes to: (tr(C)² / tr(C²) - 1) / (d - 1).
+    covariance = np.cov(X.T.astype(np.float64))
+    ratio = np.trace(covariance) ** 2 / np.trace(covariance @ covariance)
+    expected = (ratio - 1) / (len(covariance) - 1)
+    assert isoscore(X) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("d", [2, 5, 16])
+def test_isoscore_of_an_isotropic_gaussian_tends_to_one(d):
+    # With n samples it falls short by about d / n.
+    assert 1 - 2 * d / 20_000 < isoscore(_gaussian(20_000, d)) <= 1.0
+    assert isoscore(_gaussian(20_000, d)) > isoscore(_gaussian(200, d))
+
+
+@pytest.mark.parametrize("d", [2, 5, 32])
+def test_isoscore_of_one_direction_is_zero(d):
+    rng = np.random.default_rng(0)
+    line = np.outer(rng.normal(size=50), rng.normal(size=d)) + rng.normal(size=d)
+    assert isoscore(line) == pytest.approx(0.0, abs=1e-12)
+    assert isoscore(line) >= 0.0
+
+
+@pytest.mark.parametrize(("d", "used"), [(4, 1), (4, 2), (10, 3), (10, 9), (7, 7)])
+def test_isoscore_is_the_share_of_dimensions_in_use(d, used):
+    axes = np.eye(d)[:used]
+    expected = (used - 1) / (d - 1)
+    assert isoscore(np.vstack([axes, -axes])) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda X, rotation: X @ rotation,
+        lambda X, rotation: 1e-6 * X,
+        lambda X, rotation: -1e6 * X,
+        lambda X, rotation: X + 1e4 * rotation[0],
+        lambda X, rotation: X[::-1],
+    ],
+    ids=["rotation", "down", "up", "mean", "order"],
+)
+@on_data
+def test_isoscore_sees_neither_rotation_nor_scale_nor_mean(X, change):
+    X = X.astype(np.float64)
+    rotation = np.linalg.qr(_gaussian(X.shape[1], X.shape[1], seed=5))[0]
+    assert isoscore(change(X, rotation)) == pytest.approx(isoscore(X), rel=1e-7)
+
+
+def test_whitening_raises_isoscore():
+    X = _anisotropic()
+    assert isoscore(X) < 0.1
+    scores = [isoscore(Whitening(power=p).fit_transform(X)) for p in (0.0, 0.5, 1.0)]
+    assert scores == sorted(scores)
+    assert scores[0] == pytest.approx(isoscore(X))  # a rotation
+    assert scores[-1] == pytest.approx(1.0)
+
+
+def test_whitening_brings_the_other_measures_to_those_of_a_gaussian():
+    X = _anisotropic()
+    Z = Whitening().fit_transform(X)
+    assert mean_cosine(X) > 0.9
+    assert abs(mean_cosine(Z)) < 0.01
+    assert partition_isotropy(X) < 0.01
+    assert partition_isotropy(Z) > 0.5
+    assert effective_rank(X) < 4
+    assert effective_rank(Z) == pytest.approx(X.shape[1])
+
+
+@on_data
+def test_mean_cosine_equals_the_loop_over_pairs(X):
+    X = X.astype(np.float64)
+    cosines = [
+        a @ b / math.sqrt((a @ a) * (b @ b)) for i, a in enumerate(X) for b in X[i + 1 :]
+    ]
+    assert mean_cosine(X) == pytest.approx(math.fsum(cosines) / len(cosines), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("X", "expected"),
+    [
+        ([[1.0, 2.0], [2.0, 4.0], [0.5, 1.0]], 1.0),
+        ([[1.0, 2.0], [-2.0, -4.0]], -1.0),
+        ([[1.0, 0.0], [1.0, 1.0]], math.sqrt(0.5)),
+        ([[1, 0, 0], [0, 5, 0], [0, 0, 9]], 0.0),
+    ],
+)
+def test_mean_cosine_of_known_angles(X, expected):
+    assert mean_cosine(X) == pytest.approx(expected, abs=1e-12)
+
+
+@on_data
+def test_partition_isotropy_equals_its_formula(X):
+    X = 0.5 * X.astype(np.float64)
+    axes = np.linalg.svd(X)[2]  # the eigenvectors of XᵀX
+    partitions = [
+        math.fsum(math.exp(sign * (x @ c)) for x in X) for c in axes for sign in (1, -1)
+    ]
+    expected = min(partitions) / max(partitions)
+    assert partition_isotropy(X) == pytest.approx(expected, rel=1e-9)
+    assert 0 < partition_isotropy(X) <= 1
+
+
+@pytest.mark.parametrize("norm", [1.0, 700.0, 1000.0, 1e5])
+def test_partition_isotropy_does_not_overflow(norm):
+    axes = norm * np.eye(6)
+    assert partition_isotropy(np.vstack([axes, -axes])) == pytest.approx(1.0, rel=1e-9)
+    # One sign of one axis more than the others: exp(norm) to exp(norm) + exp(norm).
+    X = np.vstack([axes, -axes, axes[:1]])
+    partition = np.array([math.exp(-norm), 1.0, math.exp(-2 * norm)])  # in units of exp(norm)
+    fewest = 1 + 2 * partition[2] + 10 * partition[0]
+    most = 2 + partition[2] + 10 * partition[0]
+    other = 1 + partition[2] + 11 * partition[0]
+    expected = min(fewest, other) / most
+    assert partition_isotropy(X) == pytest.approx(expected, rel=1e-9)
+
+
+def test_partition_isotropy_of_long_vectors_in_a_cone_is_zero_and_finite():
+    X = 1000.0 * _anisotropic()
+    assert 0.0 <= partition_isotropy(X) < 1e-12
+
+
+@on_data
+def test_effective_rank_equals_its_formula(X):
+    X = X.astype(np.float64)
+    # The singular values from the smaller Gram matrix, whose eigenvalues are their squares.
+    gram = X @ X.T if len(X) < X.shape[1] else X.T @ X
+    singular = np.sqrt(np.linalg.eigvalsh(gram))
+    share = singular / singular.sum()
+    expected = math.exp(-math.fsum(p * math.log(p) for p in share))
+    assert effective_rank(X) == pytest.approx(expected, rel=1e-6)
+    assert 1 <= effective_rank(X) <= min(X.shape)
+
+
+@pytest.mark.parametrize(("d", "used"), [(4, 1), (4, 2), (10, 3), (10, 10)])
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
+def test_effective_rank_of_equal_singular_values_is_their_number(d, used, scale):
+    basis = np.linalg.qr(_gaussian(20, d))[0][:, :used]
+    rotation = np.linalg.qr(_gaussian(d, d, seed=1))[0]
+    X = scale * basis @ rotation[:used]
+    assert effective_rank(X) == pytest.approx(used, rel=1e-9)
+
+
+@pytest.mark.parametrize("used", [1, 2, 5])
+def test_effective_rank_does_not_count_singular_values_of_zero(used):
+    X = np.diag([3.0] * used + [0.0] * (5 - used))
+    assert effective_rank(X) == pytest.approx(used, rel=1e-12)
+
+
+@isotropies
+def test_measures_work_in_float64_and_leave_their_input_alone(isotropy):
+    X = _anisotropic().astype(np.float32)
+    before = X.copy()
+    result = isotropy(X)
+    assert type(result) is float
+    assert result == isotropy(X.astype(np.float64)) == isotropy(X.tolist())
+    np.testing.assert_array_equal(X, before)
+
+
+@isotropies
+@pytest.mark.parametrize(
+    ("X", "match"),
+    [
+        ([[1.0, np.nan], [0.0, 1.0]], r"X contains NaN"),
+        ([[1.0, np.inf], [0.0, 1.0]], r"X contains infinity"),
+        ([[1.0, 2.0]], r"1 sample\(s\).*minimum of 2"),
+        ([1.0, 2.0], r"Expected 2D array, got 1D array"),
+        (np.empty((0, 2)), r"0 sample\(s\)"),
+    ],
+    ids=["nan", "inf", "one", "1-D", "none"],
+)
+def test_measures_refuse_what_is_no_set_of_vectors(isotropy, X, match):
+    with pytest.raises(ValueError, match=f"(?s){match}"):
+        isotropy(X)
+
+
+@pytest.mark.parametrize(
+    ("isotropy", "X", "match"),
+    [
+        (isoscore, np.ones((5, 3)), "isoscore is not defined for vectors that are all equal"),
+        (isoscore, [[1.0], [2.0]], r"1 feature\(s\).*minimum of 2"),
+        (mean_cosine, [[1.0, 0], [0, 1], [0, 0]], r"Vector 2 is zero and has no cosine\. Drop"),
+        (effective_rank, np.zeros((5, 3)), "not defined for vectors that are all zero"),
+    ],
+    ids=["equal", "one column", "zero vector", "all zero"],
+)
+def test_measures_refuse_vectors_for_which_they_are_undefined(isotropy, X, match):
+    with pytest.raises(ValueError, match=match):
+        isotropy(X)
+
+
+def test_every_metric_is_exported():
+    assert all(callable(getattr(metrics, name)) for name in metrics.__all__)

@@ -1,0 +1,135 @@
+"""A pickle comes back as it was, and only into code that reads its layout."""
+
+import copy
+import io
+import pickle
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, clone
+
+from skcalib import BertEncoder, BiEncoder, NormalizingFlow, Whitening
+from skcalib._persistence import VersionedState
+
+
+def _through_joblib(estimator):
+    stream = io.BytesIO()
+    joblib.dump(estimator, stream)
+    stream.seek(0)
+    return joblib.load(stream)
+
+
+ROUND_TRIPS = {
+    "pickle": lambda estimator: pickle.loads(pickle.dumps(estimator)),
+    "joblib": _through_joblib,
+    "deepcopy": copy.deepcopy,
+}
+round_trips = pytest.mark.parametrize("round_trip", ROUND_TRIPS.values(), ids=ROUND_TRIPS)
+
+
+@pytest.fixture
+def X():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(60, 5)) @ rng.normal(size=(5, 5)) + 3
+
+
+@pytest.fixture
+def whitening(X):
+    return Whitening(n_components=3, shrinkage=0.1).fit(X)
+
+
+@round_trips
+def test_a_whitening_comes_back_as_it_was(round_trip, whitening, X):
+    back = round_trip(whitening)
+    assert type(back) is Whitening
+    assert back.get_params() == whitening.get_params()
+    np.testing.assert_array_equal(back.transform(X), whitening.transform(X))
+    np.testing.assert_array_equal(back.components_, whitening.components_)
+    assert back.n_samples_seen_ == 60
+
+
+@round_trips
+def test_a_whitening_that_came_back_goes_on_learning(round_trip, whitening, X):
+    back = round_trip(whitening).partial_fit(2 * X)
+    expected = clone(whitening).fit(np.vstack([X, 2 * X]))
+    np.testing.assert_allclose(back.transform(X), expected.transform(X), rtol=1e-8, atol=1e-10)
+
+
+@round_trips
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        BertEncoder("some-model"),
+        BiEncoder(Whitening(power=0.5)),
+        NormalizingFlow(),
+        Whitening(),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_every_estimator_has_a_versioned_state(round_trip, estimator):
+    assert isinstance(estimator, VersionedState)
+    assert estimator.__getstate__()["_state_version"] == estimator._state_version
+    back = round_trip(estimator)
+    assert type(back) is type(estimator)
+    assert repr(back) == repr(estimator)
+    assert "_state_version" not in vars(back)
+
+
+@pytest.mark.parametrize(("written", "read"), [(1, 2), (2, 1), ("1", 1), (None, 1)])
+@pytest.mark.parametrize("through", ["pickle", "joblib"])
+def test_another_version_is_refused(through, written, read, whitening, monkeypatch):
+    stream = io.BytesIO()
+    monkeypatch.setattr(Whitening, "_state_version", written)
+    {"pickle": pickle.dump, "joblib": joblib.dump}[through](whitening, stream)
+    stream.seek(0)
+    monkeypatch.setattr(Whitening, "_state_version", read)
+    match = (
+        rf"pickled Whitening has state version {written!r}; the installed skcalib reads "
+        rf"version {read}\. Load it with the skcalib release that wrote it, or fit again"
+    )
+    with pytest.raises(ValueError, match=match):
+        {"pickle": pickle.load, "joblib": joblib.load}[through](stream)
+
+
+def test_a_state_without_a_version_is_refused(whitening, monkeypatch):
+    with monkeypatch.context() as before_versions:
+        before_versions.setattr(Whitening, "__getstate__", BaseEstimator.__getstate__)
+        pickled = pickle.dumps(whitening)
+    with pytest.raises(ValueError, match="pickled Whitening has state version None"):
+        pickle.loads(pickled)
+
+
+def test_a_nested_estimator_of_another_version_is_refused(monkeypatch):
+    pickled = pickle.dumps(BiEncoder(Whitening()))
+    monkeypatch.setattr(Whitening, "_state_version", Whitening._state_version + 1)
+    with pytest.raises(ValueError, match="pickled Whitening has state version"):
+        pickle.loads(pickled)
+
+
+def test_the_version_is_stamped_by_class_and_not_by_instance():
+    class Sixth(VersionedState, BaseEstimator):
+        _state_version = 6
+
+    state = Sixth().__getstate__()
+    assert state["_state_version"] == 6
+    with pytest.raises(ValueError, match="pickled Whitening has state version 6"):
+        Whitening().__setstate__(state)
+
+
+def test_pickling_leaves_the_state_in_memory_as_it_is(whitening, X):
+    before = dict(vars(whitening))
+    vectors = whitening.transform(X)
+    pickle.dumps(whitening)
+    after = vars(whitening)
+    assert list(after) == list(before)
+    assert all(after[name] is before[name] for name in before)
+    np.testing.assert_array_equal(whitening.transform(X), vectors)
+
+
+def test_unpickling_leaves_the_state_that_it_reads_as_it_is(whitening):
+    state = whitening.__getstate__()
+    before = dict(state)
+    Whitening().__setstate__(state)
+    assert list(state) == list(before)
+    assert all(state[name] is before[name] for name in before)
