@@ -10,6 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -193,7 +194,10 @@ def locate(model: str, revision: str | None = None) -> Path:
 def _snapshot(model: str, revision: str | None) -> str:
     from huggingface_hub import constants, snapshot_download
 
-    options = {"revision": revision, "allow_patterns": [*WEIGHTS, *SETTINGS]}
+    options: dict[str, Any] = {
+        "revision": revision,
+        "allow_patterns": [*WEIGHTS, *SETTINGS],
+    }
     try:
         folder = snapshot_download(model, local_files_only=True, **options)
         if any(Path(folder).glob("*.safetensors")):
@@ -284,8 +288,9 @@ def _max_length(module, tokenizer) -> int:
     """Most tokens a model has positions for, and its tokenizer allows."""
     positions = getattr(module.config, "max_position_embeddings", None)
     table = getattr(getattr(module, "embeddings", None), "position_embeddings", None)
-    if positions and getattr(table, "padding_idx", None) is not None:
-        positions -= table.padding_idx + 1  # RoBERTa numbers positions from there
+    padding_idx = getattr(table, "padding_idx", None)
+    if positions and padding_idx is not None:
+        positions -= padding_idx + 1  # RoBERTa numbers positions from there
     limits = [positions, tokenizer.model_max_length]
     return int(min(limit for limit in limits if limit))
 

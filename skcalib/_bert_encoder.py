@@ -128,6 +128,8 @@ class BertEncoder(
         "verbose": ["verbose"],
     }
 
+    _settings: dict
+
     def __init__(
         self,
         model="bert-base-uncased",
@@ -222,7 +224,8 @@ class BertEncoder(
         return self._encode(as_texts(X, caller=type(self).__name__))
 
     def _fit(self):
-        vars(self).pop("_settings", None)  # unfitted, until all has been checked
+        if hasattr(self, "_settings"):
+            del self._settings  # an error below leaves nothing half-fitted
         backbone = self._backbone()
         layers = _resolve_layers(self.layers, backbone.n_layers)
         max_length = _resolve_max_length(self.max_length, backbone)
@@ -271,10 +274,10 @@ class BertEncoder(
                     n_tokens = batch.n_tokens[:, 0 if special_tokens else 1]
                     layered *= np.sqrt(n_tokens, dtype=np.float32)[:, None, None]
                 if settings["layer_merge"] == "mean":
-                    vectors[batch.index] = layered.mean(axis=1)
+                    vectors[batch.rows] = layered.mean(axis=1)
                 else:
-                    vectors[batch.index] = layered.reshape(len(layered), -1)
-                truncated[batch.index] = batch.truncated
+                    vectors[batch.rows] = layered.reshape(len(layered), -1)
+                truncated[batch.rows] = batch.truncated
                 advance(len(layered))
         if truncated.any():
             warnings.warn(

@@ -64,6 +64,8 @@ class BiEncoder(VersionedState, BaseEstimator):
         "similarity": [StrOptions({"cosine", "dot", "euclidean"})],
     }
 
+    encoder_: BaseEstimator
+
     def __init__(self, encoder, *, similarity="cosine"):
         self.encoder = encoder
         self.similarity = similarity
@@ -91,7 +93,8 @@ class BiEncoder(VersionedState, BaseEstimator):
             texts = left + right
         else:
             texts = as_texts(X, caller=caller)
-        vars(self).pop("encoder_", None)
+        if hasattr(self, "encoder_"):
+            del self.encoder_  # an error below leaves nothing half-fitted
         self.encoder_ = clone(self.encoder).fit(distinct(texts)[0])
         return self
 

@@ -25,7 +25,7 @@ AUTO_TOKENS = {"cpu": 1024, "cuda": 32768, "mps": 8192}
 class Encoded(NamedTuple):
     """Vectors of one batch."""
 
-    index: np.ndarray  # (b,) positions of its texts in the input
+    rows: np.ndarray  # (b,) positions of its texts in the input
     vectors: np.ndarray  # (b, n_layers, n_primitives, d) float32
     n_tokens: np.ndarray  # (b, 2) numbers of tokens: attended, the text's own
     truncated: np.ndarray  # (b,) bool
@@ -109,11 +109,10 @@ def _token_batch(backbone: Backbone, ids: list[list[int]], with_zipf: bool) -> T
     padded = np.full(attended.shape, backbone.tokenizer.pad_token_id or 0, dtype=np.int64)
     padded[attended] = np.concatenate(ids)
     special = np.isin(padded, backbone.added_ids)
-    ids_, attended_, special_ = (
-        torch.from_numpy(a).to(backbone.device) for a in (padded, attended, special)
-    )
-    zipf = backbone.zipf[ids_] * attended_ if with_zipf else None
-    return TokenBatch(ids_, attended_, own_tokens(attended_, special_), zipf)
+    batch = (torch.from_numpy(a).to(backbone.device) for a in (padded, attended, special))
+    tokens, mask, special_mask = batch
+    zipf = backbone.zipf[tokens] * mask if with_zipf else None
+    return TokenBatch(tokens, mask, own_tokens(mask, special_mask), zipf)
 
 
 def _run(
@@ -141,11 +140,6 @@ def _run(
         )
         pooled.clear()
         torch.cuda.empty_cache()
-        halves = [
-            [None if t is None else t[s] for t in batch]
-            for s in (slice(n // 2), slice(n // 2, n))
-        ]
-        return np.concatenate(
-            [_run(backbone, TokenBatch(*h), layers, primitives) for h in halves]
-        )
+        halves = (batch.part(slice(n // 2)), batch.part(slice(n // 2, n)))
+        return np.concatenate([_run(backbone, half, layers, primitives) for half in halves])
     return torch.stack([pooled[layer] for layer in layers], dim=1).cpu().numpy()

@@ -1,5 +1,7 @@
 """Versioned pickles: an estimator refuses a state it does not understand."""
 
+from typing import Any
+
 __all__ = ["VersionedState"]
 
 
@@ -14,7 +16,7 @@ class VersionedState:
     _state_version = 1
 
     def __getstate__(self):
-        state = super().__getstate__()
+        state: Any = super().__getstate__()
         return {**state, "_state_version": self._state_version}
 
     def __setstate__(self, state):
@@ -26,4 +28,4 @@ class VersionedState:
                 f"installed skcalib reads version {self._state_version}. Load it with the "
                 "skcalib release that wrote it, or fit again and pickle anew."
             )
-        super().__setstate__(state)
+        self.__dict__.update(state)

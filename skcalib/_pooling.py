@@ -22,6 +22,11 @@ class TokenBatch(NamedTuple):
     own: torch.Tensor  # (B, T) bool, True where "own" primitives look; see `own_tokens`
     zipf: torch.Tensor | None  # (B, T) weights, or None where zipf is not asked for
 
+    def part(self, rows: slice) -> TokenBatch:
+        """Select some texts of the batch."""
+        zipf = None if self.zipf is None else self.zipf[rows]
+        return TokenBatch(self.ids[rows], self.attended[rows], self.own[rows], zipf)
+
 
 def own_tokens(attended: torch.Tensor, special: torch.Tensor) -> torch.Tensor:
     """Mask of the tokens that are a text's own: neither padding nor special.

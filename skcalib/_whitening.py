@@ -127,6 +127,9 @@ class Whitening(
         "tol": [Interval(Real, 0, 1, closed="left"), None],
     }
 
+    _moments: Moments
+    _linear_map: WhiteningMap | None
+
     def __init__(self, n_components=None, *, method="pca", power=1.0, shrinkage=0.0, tol=None):
         self.n_components = n_components
         self.method = method
@@ -155,7 +158,8 @@ class Whitening(
         ValueError
             If `n_components` exceeds the number of features, or all samples are equal.
         """
-        self._moments = self._linear_map = None  # an error below leaves nothing half-fitted
+        if self.__sklearn_is_fitted__():
+            del self._moments, self._linear_map  # an error below leaves nothing half-fitted
         X = self._validate(X, reset=True, ensure_min_samples=2)
         moments = self._moments_of(X)
         self._linear_map = self._solve(moments)
@@ -458,7 +462,7 @@ class Whitening(
         return self.n_components_
 
     def __sklearn_is_fitted__(self):
-        return getattr(self, "_moments", None) is not None
+        return hasattr(self, "_moments")
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -50,7 +50,7 @@ def zipf_weights(tokens: Sequence[str], special_ids: Collection[int]) -> np.ndar
         len(tokens),
     )
     words = [t for t in tokens[first_word:] if _is_word(t)]
-    ascending = np.mean([a < b for a, b in pairwise(words)] or [0.0])
+    ascending = np.mean([a < b for a, b in pairwise(words)] or [False])
     if first_word > len(tokens) // 4 or ascending > 0.9:
         raise ValueError(
             f"pooling='zipf' needs a vocabulary sorted by frequency. In this model's, of "

@@ -44,11 +44,11 @@ def load_toy_sts(*, return_X_y=False):
     --------
     >>> from skcalib.datasets import load_toy_sts
     >>> toy = load_toy_sts()
-    >>> toy.data.shape, toy.target.min(), toy.target.max()
+    >>> toy.data.shape, float(toy.target.min()), float(toy.target.max())
     ((300, 2), 0.0, 5.0)
     """
     source = resources.files("skcalib.datasets") / "data" / "toy_sts.csv"
-    with source.open(encoding="utf-8", newline="") as stream:
+    with source.open(encoding="utf-8") as stream:
         return _bunch(list(csv.DictReader(stream)), "toy_sts.csv", return_X_y)
 
 
