@@ -100,7 +100,7 @@ class NormalizingFlow(
         Completed epochs.
     n_features_in_ : int
         Dimension of the vectors.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Only if X had string column names in fit.
 
     See Also

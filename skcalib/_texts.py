@@ -94,8 +94,10 @@ def _cells(X, caller: str) -> np.ndarray:
     ):
         raise TypeError(
             f"{caller} got a {type(X).__name__}; it takes a list of str, a 1-D array, a "
-            "pandas or polars Series, or a frame. Convert it with list(...)."
+            "pandas or polars Series, or a frame. Convert it to one of them first."
         )
+    if isinstance(X, np.ma.MaskedArray):
+        X = X.astype(object).filled(None)
     if hasattr(X, "shape"):
         cells = np.asarray(X, dtype=object)
         if cells.ndim not in (1, 2):

@@ -44,7 +44,7 @@ class Whitening(
     method : {"pca", "zca"}, default="pca"
         "pca" returns coordinates along the principal axes, by decreasing variance. "zca"
         rotates them back, ``W = U Λ^(-power/2) Uᵀ``: as close to the input as a whitened
-        vector can be [2]_, always `n_features_in_` wide.
+        vector can be [2]_, always ``n_features_in_`` wide.
     power : float in [0, 1], default=1.0
         1 whitens, 0 only centres and rotates (PCA); values between temper the whitening.
     shrinkage : float in [0, 1] or "auto", default=0.0
@@ -58,9 +58,9 @@ class Whitening(
 
     Attributes
     ----------
-    mean_ : ndarray of shape (n_features_in_,)
+    mean_ : ndarray of shape (n_features,)
         Mean of the sample.
-    components_ : ndarray of shape (k, n_features_in_)
+    components_ : ndarray of shape (k, n_features)
         Principal axes, unit rows in order of decreasing variance. In each the entry of
         largest magnitude is positive. Here and below k is the number of axes kept:
         `n_components_` for "pca", `rank_` for "zca".
@@ -78,7 +78,7 @@ class Whitening(
         Number of samples fitted on, over all calls of `partial_fit`.
     n_features_in_ : int
         Number of features seen during fit.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of features seen during fit, when all are strings.
 
     See Also
@@ -278,7 +278,7 @@ class Whitening(
 
         Returns
         -------
-        X_original : ndarray of shape (n_samples, n_features_in_)
+        X_original : ndarray of shape (n_samples, n_features)
             Vectors in the input space, float32 for float32 input and float64 otherwise.
         """
         check_is_fitted(self)
@@ -296,7 +296,7 @@ class Whitening(
 
         Returns
         -------
-        covariance : ndarray of shape (n_features_in_, n_features_in_)
+        covariance : ndarray of shape (n_features, n_features)
             Float64, of all features whatever `n_components`.
         """
         check_is_fitted(self)
@@ -309,7 +309,7 @@ class Whitening(
 
         Returns
         -------
-        precision : ndarray of shape (n_features_in_, n_features_in_)
+        precision : ndarray of shape (n_features, n_features)
             Float64, of all features whatever `n_components`.
         """
         check_is_fitted(self)

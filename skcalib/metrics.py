@@ -126,7 +126,7 @@ def aggregate(y_true, y_pred, subsets, how="all", *, metric=spearman):
     if how not in ("all", "mean", "wmean"):
         raise ValueError(f"how={how!r}; it takes 'all', 'mean' or 'wmean'.")
     y_true, y_pred = _checked("aggregate", y_true, y_pred)
-    subsets = np.asarray(subsets)
+    subsets = column_or_1d(subsets)
     check_consistent_length(y_true, subsets)
     if how == "all":
         return float(metric(y_true, y_pred))
@@ -163,11 +163,13 @@ def isoscore(X):
     """
     X = _vectors(X, min_features=2)
     d = X.shape[1]
-    variances = np.maximum(linalg.eigvalsh(np.cov(X, rowvar=False)), 0.0)
-    norm = np.linalg.norm(variances)
-    if norm == 0:
+    if (X == X[0]).all():
         raise ValueError("isoscore is not defined for vectors that are all equal.")
-    defect2 = np.sum((np.sqrt(d) * variances / norm - 1) ** 2) / (2 * (d - np.sqrt(d)))
+    X = X / np.abs(X).max()  # the scale plays no part, but its square could overflow
+    variances = np.maximum(linalg.eigvalsh(np.cov(X, rowvar=False)), 0.0)
+    defect2 = np.sum((np.sqrt(d) * variances / np.linalg.norm(variances) - 1) ** 2) / (
+        2 * (d - np.sqrt(d))
+    )
     share = (d - defect2 * (d - np.sqrt(d))) ** 2 / d**2
     return float(np.clip((d * share - 1) / (d - 1), 0.0, 1.0))
 
@@ -196,14 +198,15 @@ def mean_cosine(X):
     0.0
     """
     X = _vectors(X)
-    norms = np.linalg.norm(X, axis=1)
-    if not norms.all():
+    largest = np.abs(X).max(axis=1, keepdims=True)
+    if not largest.all():
         raise ValueError(
-            f"Vector {np.flatnonzero(norms == 0)[0]} is zero and has no cosine. Drop it."
+            f"Vector {np.flatnonzero(largest == 0)[0]} is zero and has no cosine. Drop it."
         )
+    X = X / largest
     n = len(X)
     # The sum over all n² pairs is the squared norm of the sum of the unit vectors.
-    total = np.sum((X / norms[:, None]).sum(axis=0) ** 2)
+    total = np.sum((X / np.linalg.norm(X, axis=1, keepdims=True)).sum(axis=0) ** 2)
     return float((total - n) / (n * (n - 1)))
 
 
@@ -285,13 +288,13 @@ def _checked(name, y_true, y_pred):
     pair = []
     for argument, y in (("y_true", y_true), ("y_pred", y_pred)):
         y = column_or_1d(y)
-        try:
-            y = y.astype(np.float64)
-        except (TypeError, ValueError):
+        text = next((v for v in y.tolist() if isinstance(v, str | bytes)), None)
+        if text is not None or y.dtype.kind not in "biufO":
             raise ValueError(
-                f"{name} got {argument} with entries such as {y[0]!r}; it takes numbers. "
-                "Map grades to numbers first."
-            ) from None
+                f"{name} got {argument} with entries such as {text or y[0]!r}; it takes "
+                "numbers. Map grades to numbers first."
+            )
+        y = y.astype(np.float64)
         if not np.isfinite(y).all():
             i = np.flatnonzero(~np.isfinite(y))[0]
             raise ValueError(
@@ -305,13 +308,15 @@ def _checked(name, y_true, y_pred):
 
 
 def _correlation(name, a, b):
-    a, b = a - a.mean(), b - b.mean()
-    norm = np.linalg.norm(a) * np.linalg.norm(b)
-    if norm == 0:
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
         warnings.warn(
             f"{name} is not defined where one side is constant; NaN is returned.",
             UndefinedMetricWarning,
             stacklevel=3,
         )
         return float("nan")
-    return float(np.clip(a @ b / norm, -1.0, 1.0))
+    # In units of the largest, so that no square over- or underflows.
+    a, b = a / np.abs(a).max(), b / np.abs(b).max()
+    a, b = a - a.mean(), b - b.mean()
+    # One root of the product: exactly 1 where the sides are equal.
+    return float(np.clip(a @ b / np.sqrt((a @ a) * (b @ b)), -1.0, 1.0))

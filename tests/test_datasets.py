@@ -278,6 +278,25 @@ def test_a_score_that_is_no_number_is_refused(score, write):
         fetch_sts("stsb", data_home=home)
 
 
+@pytest.mark.parametrize("score", ["nan", "inf"])
+def test_a_score_that_is_not_finite_is_refused(score, write):
+    home = write("stsb-test", [*ROWS, {**ROWS[0], "score": score}])
+    match = rf"two sentences and a finite score: row {len(ROWS)}, .*'{score}'"
+    with pytest.raises(ValueError, match=match):
+        fetch_sts("stsb", data_home=home)
+
+
+def test_a_row_without_a_sentence_is_refused(tmp_path):
+    (tmp_path / "stsb-test.csv").write_text("score,sentence1,sentence2\n1,a,b\n2,a\n")
+    with pytest.raises(ValueError, match="two sentences and a finite score: row 1"):
+        fetch_sts("stsb", data_home=tmp_path)
+
+
+def test_a_byte_order_mark_does_no_harm(tmp_path):
+    (tmp_path / "stsb-test.csv").write_text("\ufeffsentence1,sentence2,score\na,b,1\n")
+    assert fetch_sts("stsb", data_home=tmp_path).data.tolist() == [["a", "b"]]
+
+
 def test_a_row_that_breaks_off_before_its_score_is_refused(tmp_path):
     (tmp_path / "stsb-test.csv").write_text("sentence1,sentence2,score\na,b,1\na,b\n")
     with pytest.raises(ValueError, match="has a score that is not a number"):

@@ -106,7 +106,22 @@ def test_spearman_sees_only_the_order_of_predictions():
 
 
 @correlations
-@pytest.mark.parametrize("constant", [0.0, 0.5, 3.0, -2.0])
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_correlation_does_not_see_the_scale(correlation, scale):
+    grades, cosines = _judgements(20, ties=True)
+    assert correlation(scale * grades, cosines) == pytest.approx(correlation(grades, cosines))
+    assert correlation(grades, grades) == 1.0
+
+
+@pytest.mark.parametrize("scale", [1e-170, 1e200])
+@pytest.mark.parametrize("isotropy", [mean_cosine, isoscore])
+def test_isotropy_of_directions_does_not_see_the_scale(isotropy, scale):
+    X = np.random.default_rng(0).normal(size=(20, 3)) + 1
+    assert isotropy(scale * X) == pytest.approx(isotropy(X))
+
+
+@correlations
+@pytest.mark.parametrize("constant", [0.0, 0.1, 1 / 3, 3.0, -2.0])
 @pytest.mark.parametrize("side", [0, 1])
 def test_correlation_with_a_constant_is_nan_and_warns(correlation, constant, side):
     pair = list(_judgements(7, ties=False))
@@ -436,11 +451,12 @@ def test_measures_refuse_what_is_no_set_of_vectors(isotropy, X, match):
     ("isotropy", "X", "match"),
     [
         (isoscore, np.ones((5, 3)), "isoscore is not defined for vectors that are all equal"),
+        (isoscore, np.full((3, 2), 0.1), "isoscore is not defined for vectors that are all"),
         (isoscore, [[1.0], [2.0]], r"1 feature\(s\).*minimum of 2"),
         (mean_cosine, [[1.0, 0], [0, 1], [0, 0]], r"Vector 2 is zero and has no cosine\. Drop"),
         (effective_rank, np.zeros((5, 3)), "not defined for vectors that are all zero"),
     ],
-    ids=["equal", "one column", "zero vector", "all zero"],
+    ids=["equal", "equal to rounding", "one column", "zero vector", "all zero"],
 )
 def test_measures_refuse_vectors_for_which_they_are_undefined(isotropy, X, match):
     with pytest.raises(ValueError, match=match):

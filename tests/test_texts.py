@@ -102,7 +102,7 @@ def test_the_list_that_came_stays_as_it_was():
         ("a text", TypeError, r"single str, 'a text'.*Wrap it in a list"),
         (b"a text", TypeError, r"single bytes, b'a text'.*Wrap it in a list"),
         ({"a": "b"}, TypeError, r"got a dict; it takes a list of str"),
-        ({"a", "b"}, TypeError, r"got a set; it takes a list of str.*list\(\.\.\.\)"),
+        ({"a", "b"}, TypeError, r"got a set; it takes a list of str.*Convert it"),
         (frozenset("ab"), TypeError, r"got a frozenset; it takes a list of str"),
         (None, TypeError, r"got a NoneType; it takes a list of str"),
         (3.5, TypeError, r"got a float; it takes a list of str"),

@@ -48,8 +48,8 @@ def load_toy_sts(*, return_X_y=False):
     ((300, 2), 0.0, 5.0)
     """
     source = resources.files("skcalib.datasets") / "data" / "toy_sts.csv"
-    with source.open(encoding="utf-8") as stream:
-        return _bunch(list(csv.DictReader(stream)), "toy_sts.csv", return_X_y)
+    rows = list(csv.DictReader(source.read_text(encoding="utf-8").splitlines()))
+    return _bunch(rows, "toy_sts.csv", return_X_y)
 
 
 def fetch_sts(task, split="test", *, data_home=None, return_X_y=False):
@@ -97,7 +97,7 @@ def fetch_sts(task, split="test", *, data_home=None, return_X_y=False):
     >>> from skcalib.datasets import fetch_sts
     >>> pairs, grades = fetch_sts("stsb", "dev", return_X_y=True)  # doctest: +SKIP
     """
-    if task not in HUB:
+    if not isinstance(task, str) or task not in HUB:
         raise ValueError(f"task={task!r}; the tasks are {', '.join(HUB)}.")
     repository, splits = HUB[task]
     if split not in splits:
@@ -111,7 +111,7 @@ def fetch_sts(task, split="test", *, data_home=None, return_X_y=False):
             f"There is no {path.name} in {str(path.parent)!r}, the folder given by data_home "
             "or SKCALIB_DATA. Put it there, or unset both to load it from the hub."
         )
-    with path.open(encoding="utf-8", newline="") as stream:
+    with path.open(encoding="utf-8-sig", newline="") as stream:
         return _bunch(list(csv.DictReader(stream)), str(path), return_X_y, task)
 
 
@@ -140,6 +140,13 @@ def _bunch(rows, source, return_X_y, task=None):
         target = np.array([float(row["score"]) for row in rows])
     except (TypeError, ValueError) as error:
         raise ValueError(f"{source} has a score that is not a number: {error}.") from None
+    bad = [i for i, row in enumerate(data) if not all(isinstance(t, str) for t in row)]
+    bad += np.flatnonzero(~np.isfinite(target)).tolist()
+    if bad:
+        raise ValueError(
+            f"{source} has a row without two sentences and a finite score: row {bad[0]}, "
+            f"{rows[bad[0]]!r:.120}."
+        )
     if return_X_y:
         return data, target
     subset = np.array([row.get("subset") or task for row in rows])
