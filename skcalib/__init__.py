@@ -12,8 +12,16 @@ estimator that needs them.
 from skcalib._bert_encoder import BertEncoder
 from skcalib._bi_encoder import BiEncoder
 from skcalib._normalizing_flow import NormalizingFlow
+from skcalib._store import VectorStore
 from skcalib._whitening import Whitening
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["BertEncoder", "BiEncoder", "NormalizingFlow", "Whitening", "__version__"]
+__all__ = [
+    "BertEncoder",
+    "BiEncoder",
+    "NormalizingFlow",
+    "VectorStore",
+    "Whitening",
+    "__version__",
+]

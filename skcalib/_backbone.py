@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -37,6 +38,8 @@ SETTINGS = (
 MAX_LOADED = 4  # models kept in memory per process, least recently used out first
 
 _lock = threading.RLock()
+if hasattr(os, "register_at_fork"):  # another thread may hold it while a process forks
+    os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.RLock()))
 _loaded: OrderedDict[tuple, Backbone] = OrderedDict()
 _fingerprints: dict[tuple, str] = {}
 
@@ -111,6 +114,14 @@ class Backbone:
                 self._visit(layer, output[0] if isinstance(output, tuple) else output)
 
         return hook
+
+    @property
+    def has_zipf(self) -> bool:
+        """Whether the vocabulary is sorted by frequency."""
+        try:
+            return self.zipf is not None
+        except ValueError:
+            return False
 
     @property
     def zipf(self) -> torch.Tensor:

@@ -14,11 +14,12 @@ from sklearn.base import (
     TransformerMixin,
     _fit_context,
 )
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib._devices import resolve_device
 from skcalib._persistence import VersionedState
+from skcalib._store import VectorStore
 from skcalib._texts import as_texts, distinct
 
 __all__ = ["BertEncoder"]
@@ -73,6 +74,10 @@ class BertEncoder(
         Precision of the forward pass. Vectors come out as float32 always.
     revision : str or None, default=None
         Branch, tag or commit of a model on the hub.
+    memory : None, path-like, joblib.Memory or VectorStore, default=None
+        Where to keep vectors on disk, so that each text goes through the model once, ever:
+        all layers under all poolings are kept per text, and any later choice of them, in
+        any process, is read back. A folder makes a `VectorStore` with its defaults.
     verbose : bool, default=False
         Show a progress bar.
 
@@ -125,6 +130,7 @@ class BertEncoder(
         "device": [str],
         "dtype": [StrOptions({"float32", "bfloat16", "float16"})],
         "revision": [str, None],
+        "memory": [str, os.PathLike, VectorStore, HasMethods(["cache"]), None],
         "verbose": ["verbose"],
     }
 
@@ -143,6 +149,7 @@ class BertEncoder(
         device="auto",
         dtype="float32",
         revision=None,
+        memory=None,
         verbose=False,
     ):
         self.model = model
@@ -155,6 +162,7 @@ class BertEncoder(
         self.device = device
         self.dtype = dtype
         self.revision = revision
+        self.memory = memory
         self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -245,7 +253,7 @@ class BertEncoder(
         return self
 
     def _encode(self, texts):
-        from skcalib._encoding import encode
+        from skcalib._encoding import encode, encode_through
         from skcalib._pooling import primitive_of
 
         settings = self._settings
@@ -260,15 +268,19 @@ class BertEncoder(
         unique, inverse = distinct(texts)
         vectors = np.empty((len(unique), self._n_features_out), dtype=np.float32)
         truncated = np.zeros(len(unique), dtype=bool)
+        primitive = primitive_of(pooling, special_tokens)
+        options = {
+            "layers": self.layers_,
+            "max_length": self.max_length_,
+            "batch_size": self.batch_size,
+        }
+        store = _resolve_store(self.memory)
+        if store is None:
+            batches = encode(backbone, unique, primitives=[primitive], **options)
+        else:
+            batches = encode_through(store, backbone, unique, primitive=primitive, **options)
         with _progress(len(unique), self.verbose) as advance:
-            for batch in encode(
-                backbone,
-                unique,
-                layers=self.layers_,
-                primitives=[primitive_of(pooling, special_tokens)],
-                max_length=self.max_length_,
-                batch_size=self.batch_size,
-            ):
+            for batch in batches:
                 layered = batch.vectors[:, :, 0]  # (b, n_layers, d)
                 if pooling == "mean_sqrt_len":
                     n_tokens = batch.n_tokens[:, 0 if special_tokens else 1]
@@ -325,6 +337,13 @@ def _resolve_layers(layers, n_layers):
                 f"{-n_layers - 1} to -1 from the end."
             )
     return tuple(int(i) % (n_layers + 1) for i in indices)
+
+
+def _resolve_store(memory):
+    if memory is None or isinstance(memory, VectorStore):
+        return memory
+    folder = getattr(memory, "location", memory)  # of a joblib.Memory
+    return None if folder is None else VectorStore(folder)
 
 
 def _resolve_max_length(max_length, backbone):

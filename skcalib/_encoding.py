@@ -10,9 +10,10 @@ import numpy as np
 import torch
 
 from skcalib._backbone import Backbone
-from skcalib._pooling import TokenBatch, own_tokens, pool
+from skcalib._pooling import PRIMITIVES, TokenBatch, own_tokens, pool
+from skcalib._store import COUNTS, Space, VectorStore
 
-__all__ = ["Encoded", "encode"]
+__all__ = ["Encoded", "encode", "encode_through"]
 
 # Texts tokenised and sorted together: enough that lengths repeat, few enough that their
 # token ids never matter in memory.
@@ -63,6 +64,78 @@ def encode(
             vectors = _run(backbone, batch, layers, primitives)
             n_tokens = torch.stack([batch.attended.sum(1), batch.own.sum(1)], dim=1)
             yield Encoded(start + rows, vectors, n_tokens.cpu().numpy(), truncated[rows])
+
+
+def encode_through(
+    store: VectorStore,
+    backbone: Backbone,
+    texts: Sequence[str],
+    *,
+    layers: Sequence[int],
+    primitive: str,
+    max_length: int,
+    batch_size: int | str = "auto",
+) -> Iterator[Encoded]:
+    """Yield what `encode` does for one primitive; a text the store knows is not run again.
+
+    One that it does not know is pooled in every way, and kept batch by batch.
+
+    Raises
+    ------
+    ValueError
+        If the store does not keep one of the layers.
+    """
+    every = range(backbone.n_layers + 1)
+    kept = every if store.layers is None else sorted({every[i] for i in store.layers})
+    if not set(layers) <= set(kept):
+        raise ValueError(
+            f"The store keeps the hidden states {list(kept)} and this encoder uses "
+            f"{list(layers)}. Make a VectorStore with these layers, or with layers=None."
+        )
+    primitives = [p for p in PRIMITIVES if p != "zipf" or backbone.has_zipf]
+    slots = {
+        (i, p): i * len(PRIMITIVES) + PRIMITIVES.index(p) for i in kept for p in primitives
+    }
+    space = Space(
+        backbone.fingerprint,
+        max_length,
+        str(backbone.dtype).removeprefix("torch."),
+        backbone.width,
+        tuple(slots.values()),
+    )
+    wanted = [slots[layer, primitive] for layer in layers]
+    columns = [list(kept).index(layer) for layer in layers]
+    for start in range(0, len(texts), BLOCK):
+        block = texts[start : start + BLOCK]
+        known, arrays = store.read(space, block, [*wanted, COUNTS])
+        if known.any():
+            vectors = np.stack([arrays[slot] for slot in wanted], axis=1)
+            counts = arrays[COUNTS]
+            rows = start + np.flatnonzero(known)
+            yield Encoded(rows, vectors[:, :, None], counts[:, :2], counts[:, 2] > 0)
+        new = np.flatnonzero(~known)
+        for batch in encode(
+            backbone,
+            [block[i] for i in new.tolist()],
+            layers=kept,
+            primitives=primitives,
+            max_length=max_length,
+            batch_size=batch_size,
+        ):
+            # What is returned now is what will be read later, to the bit.
+            vectors = batch.vectors.astype(store.dtype).astype(np.float32, copy=False)
+            arrays = {
+                slots[layer, p]: vectors[:, i, j]
+                for i, layer in enumerate(kept)
+                for j, p in enumerate(primitives)
+            }
+            arrays[COUNTS] = np.column_stack([batch.n_tokens, batch.truncated])
+            rows = new[batch.rows]
+            store.write(space, [block[i] for i in rows.tolist()], arrays)
+            column = primitives.index(primitive)
+            yield batch._replace(
+                rows=start + rows, vectors=vectors[:, columns, column : column + 1]
+            )
 
 
 def _tokenise(tokenizer, texts, max_length) -> tuple[list[list[int]], np.ndarray]:

@@ -11,7 +11,10 @@ from typing import NamedTuple
 
 import torch
 
-__all__ = ["TokenBatch", "own_tokens", "pool", "primitive_of"]
+__all__ = ["PRIMITIVES", "TokenBatch", "own_tokens", "pool", "primitive_of"]
+
+
+PRIMITIVES = ("cls", "mean", "max", "mean_own", "max_own", "zipf")
 
 
 class TokenBatch(NamedTuple):
@@ -53,7 +56,7 @@ def pool(hidden: torch.Tensor, tokens: TokenBatch, primitives: Sequence[str]) ->
     ----------
     hidden : Tensor of shape (B, T, d)
     tokens : TokenBatch
-    primitives : sequence of {"cls", "mean", "max", "zipf", "mean_own", "max_own"}
+    primitives : sequence of str, from `PRIMITIVES`
         "own" means without special tokens. A text whose tokens all weigh nothing under
         Zipf's weights is pooled over its own tokens alike.
 

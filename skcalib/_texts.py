@@ -94,7 +94,7 @@ def _cells(X, caller: str) -> np.ndarray:
     ):
         raise TypeError(
             f"{caller} got a {type(X).__name__}; it takes a list of str, a 1-D array, a "
-            "pandas or polars Series, or a frame. Convert it to one of them first."
+            "pandas or polars Series, or a frame. Convert it first, an iterator with list(...)."
         )
     if isinstance(X, np.ma.MaskedArray):
         X = X.astype(object).filled(None)

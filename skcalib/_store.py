@@ -1,0 +1,435 @@
+"""Pooled hidden states of texts, on disk, so that a text meets a model once.
+
+SQLite keeps them: it comes with Python, survives a kill at any moment, and lets several
+processes read while one writes. The layout follows how vectors come and go. One forward pass
+yields a *block*, a few dozen texts, as one array per *slot* (a layer and a pooling
+primitive); a pipeline then reads a slot or two of many texts. So a row holds one slot of one
+block, and the arrays are read back as they were written. Every array carries a checksum that
+also covers the texts it belongs to: whatever happens to the file, a wrong vector is not
+returned but computed anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+import threading
+import time
+import warnings
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["Space", "VectorStore"]
+
+FORMAT = 1
+FILE = "skcalib-vectors.sqlite"
+COUNTS = -1  # the slot of token counts
+CACHE_BYTES = 256 * 2**20  # of vectors kept in memory per process, over all stores
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS format (version INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS spaces (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS blocks (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, space INTEGER NOT NULL, hashes BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS arrays (
+    block INTEGER NOT NULL, slot INTEGER NOT NULL, crc INTEGER NOT NULL, data BLOB NOT NULL,
+    PRIMARY KEY (block, slot)
+);
+CREATE TABLE IF NOT EXISTS texts (
+    space INTEGER NOT NULL, hash BLOB NOT NULL, block INTEGER NOT NULL, row INTEGER NOT NULL,
+    PRIMARY KEY (space, hash)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS texts_of_block ON texts (block);
+"""
+
+_lock = threading.RLock()
+if hasattr(os, "register_at_fork"):  # another thread may hold it while a process forks
+    os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.RLock()))
+_connections: dict[tuple[str, int], sqlite3.Connection] = {}
+_cache: OrderedDict[tuple, _Slab] = OrderedDict()  # by store, space and slot, latest last
+
+
+class Space(NamedTuple):
+    """What a vector depends on beside its text."""
+
+    fingerprint: str  # of weights, configuration and tokenizer
+    max_length: int
+    dtype: str  # of the forward pass
+    width: int  # d
+    slots: tuple[int, ...]  # what is kept of each text
+
+
+class VectorStore:
+    """Vectors of texts on disk, for `BertEncoder(memory=...)`.
+
+    A folder name given as `memory` makes one with the defaults. Make one yourself to bound
+    its size, to store less of each text, or to look inside.
+
+    Parameters
+    ----------
+    location : path-like
+        Folder; made when first written to.
+    dtype : {"float32", "float16"}, default="float32"
+        Precision on disk. float16 halves the size; it rounds each entry to 11 bits (a
+        relative error of at most 5e-4), which moves the cosine of two raw vectors by about
+        1e-7 and, since whitening amplifies it, that of whitened ones by about 1e-3.
+    layers : tuple of int or None, default=None
+        Hidden states to keep, counted as in `BertEncoder`. None keeps all, so that any
+        choice of layers is read back. An encoder that asks for others is refused.
+    max_bytes : int or None, default=None
+        Size to keep the store within; the oldest vectors make room. None sets no bound.
+
+    Notes
+    -----
+    A text takes ``n_layers * 6 * d * 4`` bytes: 64 kB for MiniLM (7 hidden states of 384
+    dimensions), 240 kB for BERT-base (13 of 768). The six are the first token, and mean and
+    maximum with and without special tokens, and the mean by Zipf's weights; every pooling
+    follows from them.
+
+    The file may be used by several processes at once, on a local disk: SQLite's locks do not
+    work on every network file system. It holds numbers and hashes of texts, not the texts,
+    and nothing in it can run code.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from skcalib import BertEncoder, VectorStore
+    >>> from skcalib.datasets import minilm_path
+    >>> store = VectorStore(tempfile.mkdtemp())
+    >>> encoder = BertEncoder(minilm_path(), memory=store).fit(["A dog barks."])
+    >>> first = encoder.transform(["A dog barks.", "It rains."])
+    >>> len(store)
+    2
+    >>> again = encoder.set_params(pooling="cls").fit_transform(["It rains."])  # no model run
+    >>> store.clear()
+    >>> len(store)
+    0
+    """
+
+    def __init__(self, location, *, dtype="float32", layers=None, max_bytes=None):
+        self.location = location
+        self.dtype = dtype
+        self.layers = layers
+        self.max_bytes = max_bytes
+
+    def __repr__(self):
+        """Show how to make an equal one."""
+        options = {"dtype": "float32", "layers": None, "max_bytes": None}
+        shown = [
+            f"{k}={getattr(self, k)!r}" for k, v in options.items() if getattr(self, k) != v
+        ]
+        return f"VectorStore({', '.join([repr(str(self.location)), *shown])})"
+
+    @property
+    def path(self) -> Path:
+        """File of the store."""
+        return Path(self.location).expanduser() / FILE
+
+    def __len__(self) -> int:
+        """Return the number of texts, counted once per model and its settings."""
+        if not self.path.exists():
+            return 0
+        return self._run(lambda db: db.execute("SELECT count(*) FROM texts").fetchone()[0])
+
+    @property
+    def n_bytes(self) -> int:
+        """Size on disk in bytes."""
+        files = (self.path.with_name(FILE + suffix) for suffix in ("", "-wal", "-shm"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def clear(self) -> None:
+        """Forget all vectors and give the space on disk back."""
+
+        def clear(db):
+            with _transaction(db):
+                for table in ("texts", "arrays", "blocks", "spaces"):
+                    db.execute(f"DELETE FROM {table}")
+            db.execute("PRAGMA incremental_vacuum").fetchall()
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+        if self.path.exists():
+            self._run(clear)
+        with _lock:
+            for key in [key for key in _cache if key[0] == str(self.path)]:
+                del _cache[key]
+
+    def read(
+        self, space: Space, texts: Sequence[str], slots: Sequence[int]
+    ) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+        """Vectors of the texts that the store knows.
+
+        Parameters
+        ----------
+        space : Space
+        texts : sequence of distinct str
+        slots : sequence of int
+            From `space.slots`, or `COUNTS`.
+
+        Returns
+        -------
+        known : ndarray of shape (n_texts,), bool
+        arrays : dict of ndarray
+            For each slot an array of shape (n_known, d), float32; for `COUNTS` of shape
+            (n_known, 3), int32: tokens attended to, tokens of the text's own, whether cut off.
+        """
+        with _lock:
+            slabs = {slot: self._slab(space, slot) for slot in slots}
+            positions = np.array([slab.find(texts) for slab in slabs.values()])
+            unseen = np.flatnonzero((positions < 0).any(axis=0)).tolist()
+            if unseen and self.path.exists():
+                self._run(lambda db: self._load(db, space, [texts[i] for i in unseen], slabs))
+                positions = np.array([slab.find(texts) for slab in slabs.values()])
+            known: np.ndarray = (positions >= 0).all(axis=0)
+            arrays = {
+                slot: slab.array[found[known]]
+                for (slot, slab), found in zip(slabs.items(), positions, strict=True)
+            }
+            _shrink_cache()
+        return known, arrays
+
+    def write(self, space: Space, texts: Sequence[str], arrays: dict[int, np.ndarray]) -> None:
+        """Keep the vectors of one block, all or nothing.
+
+        Where the disk is full or read-only, vectors are not kept, with a warning.
+
+        Parameters
+        ----------
+        space : Space
+        texts : sequence of str
+        arrays : dict of ndarray
+            For each slot of the space an array of shape (n_texts, d), and the counts.
+        """
+        hashes = b"".join(_hash(t) for t in texts)
+        rows = []
+        for slot, array in arrays.items():
+            data = array.astype(np.int32 if slot == COUNTS else self.dtype).tobytes()
+            rows.append((slot, _checksum(hashes, slot, data), data))
+
+        def write(db):
+            with _transaction(db):
+                db.execute(
+                    "INSERT OR IGNORE INTO spaces (name) VALUES (?)", (self._name(space),)
+                )
+                number = self._number(db, space)
+                insert = "INSERT INTO blocks (space, hashes) VALUES (?, ?)"
+                block = db.execute(insert, (number, hashes)).lastrowid
+                insert = f"INSERT INTO arrays VALUES ({block}, ?, ?, ?)"
+                db.executemany(insert, rows)
+                # Another process may have been faster with some: either vector is right.
+                insert = f"INSERT OR REPLACE INTO texts VALUES ({number}, ?, {block}, ?)"
+                db.executemany(insert, [(_hash(t), i) for i, t in enumerate(texts)])
+                self._make_room(db, block)
+
+        try:
+            self._run(write)
+        except sqlite3.OperationalError as error:
+            warnings.warn(
+                f"Vectors could not be kept in {str(self.path)!r}: {error}. They are computed "
+                "all the same. Free some space, or choose another folder.",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def _load(self, db, space: Space, texts: list[str], slabs: dict[int, _Slab]) -> None:
+        """Read what the file has of some texts into the slabs."""
+        by_hash = {_hash(t): t for t in texts}
+        digests, number = list(by_hash), self._number(db, space)
+        members: dict[int, list[tuple[bytes, int]]] = {}
+        for start in range(0, len(digests), 900):
+            group = digests[start : start + 900]
+            marks = ",".join("?" * len(group))
+            query = f"SELECT hash, block, row FROM texts WHERE space = ? AND hash IN ({marks})"
+            for digest, block, row in db.execute(query, (number, *group)):
+                members.setdefault(block, []).append((digest, row))
+        damaged = []
+        for block, found in members.items():
+            arrays = self._read_block(db, space, block, list(slabs), found)
+            if arrays is None:
+                damaged.append(block)
+                continue
+            names, rows = [by_hash[digest] for digest, _ in found], [row for _, row in found]
+            for slab, array in zip(slabs.values(), arrays, strict=True):
+                slab.add(names, array[rows])
+        if damaged:
+            warnings.warn(
+                f"{len(damaged)} blocks of the store {str(self.path)!r} are damaged; their "
+                "texts are encoded anew.",
+                UserWarning,
+                stacklevel=2,
+            )
+            with contextlib.suppress(sqlite3.OperationalError), _transaction(db):
+                _delete(db, damaged)  # unless the file is read-only
+
+    def _read_block(self, db, space: Space, block: int, slots, members):
+        """Arrays of a block, or None if anything about it is not as it was written."""
+        found = db.execute("SELECT hashes FROM blocks WHERE id = ?", (block,)).fetchone()
+        hashes = found[0] if found else b""
+        if any(hashes[16 * row : 16 * row + 16] != digest for digest, row in members):
+            return None
+        arrays = []
+        query = "SELECT crc, data FROM arrays WHERE block = ? AND slot = ?"
+        for slot in slots:
+            crc, data = db.execute(query, (block, slot)).fetchone() or (None, b"")
+            width, dtype = (3, np.int32) if slot == COUNTS else (space.width, self.dtype)
+            n_bytes = len(hashes) // 16 * width * np.dtype(dtype).itemsize
+            if crc != _checksum(hashes, slot, data) or len(data) != n_bytes:
+                return None
+            arrays.append(np.frombuffer(data, dtype=dtype).reshape(-1, width))
+        return arrays
+
+    def _make_room(self, db, newest: int) -> None:
+        """Delete the oldest blocks, never the newest, until the bound holds."""
+        while self.max_bytes is not None:
+            count, free, size = (
+                db.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("page_count", "freelist_count", "page_size")
+            )
+            query = "SELECT id FROM blocks WHERE id < ? ORDER BY id LIMIT 8"
+            oldest = [block for (block,) in db.execute(query, (newest,))]
+            if (count - free) * size <= self.max_bytes or not oldest:
+                return
+            _delete(db, oldest)
+
+    def _slab(self, space: Space, slot: int) -> _Slab:
+        key = (str(self.path), self._name(space), slot)
+        if key not in _cache:
+            width, dtype = (3, np.int32) if slot == COUNTS else (space.width, np.float32)
+            _cache[key] = _Slab(width, dtype)
+        _cache.move_to_end(key)
+        return _cache[key]
+
+    def _name(self, space: Space) -> str:
+        return "|".join(map(str, (*space[:3], self.dtype, *space.slots)))
+
+    def _number(self, db, space: Space) -> int | None:
+        query = "SELECT id FROM spaces WHERE name = ?"
+        return (db.execute(query, (self._name(space),)).fetchone() or (None,))[0]
+
+    def _run(self, operation: Callable):
+        """Carry out an operation on the file, which starts anew if it turns out damaged."""
+        with _lock:
+            try:
+                return operation(self._open())
+            except sqlite3.DatabaseError as error:
+                if not any(sign in str(error) for sign in ("malformed", "not a database")):
+                    raise
+                aside = self.path.with_name(f"{FILE}.damaged-{time.time_ns()}")
+                _connections.pop((str(self.path), os.getpid())).close()
+                os.replace(self.path, aside)
+                for suffix in ("-wal", "-shm"):
+                    self.path.with_name(FILE + suffix).unlink(missing_ok=True)
+                warnings.warn(
+                    f"The store {str(self.path)!r} is damaged ({error}). It was put aside as "
+                    f"{aside.name!r}; its texts are encoded anew.",
+                    UserWarning,
+                    stacklevel=3,
+                )
+                return operation(self._open())
+
+    def _open(self) -> sqlite3.Connection:
+        key = (str(self.path), os.getpid())  # a connection must not be carried over a fork
+        if key in _connections and self.path.exists():
+            return _connections[key]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        db = sqlite3.connect(
+            self.path, timeout=60, check_same_thread=False, isolation_level=None
+        )
+        _connections[key] = db
+        try:
+            db.execute("PRAGMA page_size = 16384")
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
+            with _transaction(db):
+                for statement in SCHEMA.split(";"):
+                    db.execute(statement)
+                if db.execute("SELECT count(*) FROM format").fetchone() == (0,):
+                    db.execute("INSERT INTO format VALUES (?)", (FORMAT,))
+        except sqlite3.OperationalError:
+            if not os.path.exists(self.path) or os.access(self.path, os.W_OK):
+                raise
+            uri = f"{self.path.resolve().as_uri()}?immutable=1"
+            db = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
+            _connections[key] = db
+        (version,) = db.execute("SELECT version FROM format").fetchone()
+        if version != FORMAT:
+            del _connections[key]
+            db.close()
+            raise ValueError(
+                f"The store {str(self.path)!r} has format {version}; this release of skcalib "
+                f"reads format {FORMAT}. Use the release that wrote it, or another folder."
+            )
+        return db
+
+
+class _Slab:
+    """Vectors of one slot in memory: an array that grows, and each text's row in it."""
+
+    def __init__(self, width: int, dtype):
+        self._rows: dict[str, int] = {}
+        self._buffer = np.empty((0, width), dtype=dtype)
+
+    @property
+    def array(self) -> np.ndarray:
+        return self._buffer[: len(self._rows)]
+
+    @property
+    def n_bytes(self) -> int:
+        # A text costs its characters and an entry of the dictionary, too.
+        return self._buffer.nbytes + 200 * len(self._rows)
+
+    def find(self, texts: Sequence[str]) -> np.ndarray:
+        """Row of each text, -1 where there is none."""
+        get = self._rows.get
+        return np.array([get(t, -1) for t in texts], dtype=np.intp)
+
+    def add(self, texts: Sequence[str], vectors: np.ndarray) -> None:
+        """Append the vectors of texts, those that are new."""
+        new = np.flatnonzero(self.find(texts) < 0).tolist()
+        start, stop = len(self._rows), len(self._rows) + len(new)
+        if stop > len(self._buffer):
+            grown = np.empty((max(stop, 2 * start), self._buffer.shape[1]), self._buffer.dtype)
+            grown[:start] = self._buffer[:start]
+            self._buffer = grown
+        self._buffer[start:stop] = vectors[new]
+        self._rows.update({texts[i]: start + j for j, i in enumerate(new)})
+
+
+def _shrink_cache() -> None:
+    total = sum(slab.n_bytes for slab in _cache.values())
+    while total > CACHE_BYTES:
+        total -= _cache.popitem(last=False)[1].n_bytes
+
+
+@contextlib.contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing; waits for other writers first, never half-way."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+
+
+def _delete(db: sqlite3.Connection, blocks: Sequence[int]) -> None:
+    marks = ",".join("?" * len(blocks))
+    for table, column in (("texts", "block"), ("arrays", "block"), ("blocks", "id")):
+        db.execute(f"DELETE FROM {table} WHERE {column} IN ({marks})", tuple(blocks))
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _checksum(hashes: bytes, slot: int, data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32(hashes + slot.to_bytes(4, "little", signed=True)))

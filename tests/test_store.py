@@ -1,0 +1,386 @@
+"""The store: each text through the model once, ever, and never a wrong vector."""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import warnings
+
+import joblib
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+
+import skcalib._store as store_module
+from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening
+from skcalib._store import COUNTS, Space
+
+POOLINGS = ["cls", "mean", "max", "mean_sqrt_len", "zipf"]
+
+
+@pytest.fixture(autouse=True)
+def fresh_cache(monkeypatch):
+    """Make every test read from disk what it has not read itself."""
+    monkeypatch.setattr(store_module, "_cache", type(store_module._cache)())
+
+
+@pytest.fixture
+def forget(monkeypatch):
+    """Return a function that empties this process's memory of stores."""
+    return lambda: store_module._cache.clear()
+
+
+@pytest.fixture
+def count_runs(tiny_bert):
+    """Count rows put through the model itself."""
+    module = BertEncoder(tiny_bert).fit(["dog"])._backbone().module
+    rows = []
+    handle = module.register_forward_pre_hook(
+        lambda _, args, kwargs: rows.append(len(kwargs["input_ids"])), with_kwargs=True
+    )
+    yield rows
+    handle.remove()
+
+
+@pytest.fixture
+def space():
+    return Space("f" * 64, 40, "float32", 4, (0, 1))
+
+
+@pytest.fixture
+def arrays():
+    rng = np.random.default_rng(0)
+    return {
+        0: rng.normal(size=(3, 4)).astype(np.float32),
+        1: rng.normal(size=(3, 4)).astype(np.float32),
+        COUNTS: np.arange(9).reshape(3, 3),
+    }
+
+
+# Through the encoder ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("special_tokens", [True, False])
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize(
+    ("layers", "merge"), [(0, "mean"), ("first_last", "concat"), (-1, "mean")]
+)
+def test_any_pooling_and_layers_are_read_back(
+    tiny_bert, texts, tmp_path, count_runs, forget, pooling, special_tokens, layers, merge
+):
+    texts = [*texts, ""]
+    params = {"layers": layers, "layer_merge": merge, "special_tokens": special_tokens}
+    BertEncoder(tiny_bert, memory=tmp_path).fit_transform(texts)
+    forget()
+    encoder = BertEncoder(tiny_bert, pooling=pooling, **params)
+    expected = encoder.fit_transform(texts)
+    count_runs.clear()
+    for _ in range(2):  # from disk, and from memory
+        stored = clone(encoder).set_params(memory=tmp_path).fit_transform(texts)
+        assert_allclose(stored, expected, rtol=1e-5, atol=1e-6)
+    assert count_runs == []
+
+
+def test_search_runs_each_distinct_text_once_ever(
+    tiny_bert, texts, tmp_path, count_runs, forget
+):
+    pairs = np.array(list(zip(texts, texts[5:] + texts[:5], strict=True)))
+    y = np.arange(len(pairs)) % 5
+    model = BiEncoder(make_pipeline(BertEncoder(tiny_bert, memory=tmp_path), Whitening()))
+    grid = {
+        "encoder__bertencoder__pooling": ["cls", "mean", "zipf"],
+        "encoder__bertencoder__layers": [-1, "last2", "first_last", (1, 2)],
+        "encoder__whitening__n_components": [2, 4],
+        "encoder__whitening__shrinkage": [0.5, "auto"],
+    }
+    search = GridSearchCV(model, grid, cv=3, error_score="raise").fit(pairs, y)
+    assert sum(count_runs) == len(set(texts))
+    forget()  # as a new process would
+    again = clone(search).fit(pairs, y)
+    assert sum(count_runs) == len(set(texts))
+    assert_array_equal(
+        again.cv_results_["mean_test_score"], search.cv_results_["mean_test_score"]
+    )
+
+
+def test_new_process_runs_nothing(tiny_bert, texts, tmp_path):
+    vectors = BertEncoder(tiny_bert, memory=tmp_path).fit_transform(texts)
+    code = (
+        "import sys, numpy as np, torch; from skcalib import BertEncoder;"
+        "model, folder, *texts = sys.argv[1:];"
+        "encoder = BertEncoder(model, memory=folder).fit(texts);"
+        "run = torch.nn.Module.__call__;"
+        "torch.nn.Module.__call__ = lambda *a, **k: sys.exit('the model ran');"
+        "np.save(folder + '/out.npy', encoder.transform(texts))"
+    )
+    command = [sys.executable, "-c", code, tiny_bert, str(tmp_path), *texts]
+    subprocess.run(command, check=True, timeout=120)
+    assert_array_equal(np.load(tmp_path / "out.npy"), vectors)
+
+
+def test_joblib_memory_lends_its_folder(tiny_bert, texts, tmp_path):
+    BertEncoder(tiny_bert, memory=joblib.Memory(tmp_path, verbose=0)).fit_transform(texts)
+    assert len(VectorStore(tmp_path)) == len(set(texts))
+    nowhere = BertEncoder(tiny_bert, memory=joblib.Memory(None, verbose=0))
+    assert nowhere.fit_transform(texts).shape == (len(texts), 16)
+
+
+def test_settings_that_change_vectors_do_not_share_them(
+    tiny_bert, other_bert, texts, tmp_path, count_runs
+):
+    for params in ({}, {"max_length": 8}, {"dtype": "bfloat16"}, {"model": other_bert}):
+        encoder = BertEncoder(tiny_bert, memory=tmp_path).set_params(**params)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # cut off at 8
+            stored, expected = encoder.fit_transform(texts), None
+            expected = clone(encoder).set_params(memory=None).fit_transform(texts)
+        assert_allclose(stored, expected, rtol=1e-5, atol=1e-6)
+    assert len(VectorStore(tmp_path)) == 4 * len(set(texts))
+
+
+def test_cut_off_texts_are_warned_about_when_read_back_too(tiny_bert, tmp_path, forget):
+    texts = [" ".join(["dog"] * 50), "cat"]
+    encoder = BertEncoder(tiny_bert, memory=tmp_path)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="1 of 2 texts were cut off"):
+            encoder.fit_transform(texts)
+        forget()
+
+
+def test_store_of_some_layers_serves_those_alone(tiny_bert, texts, tmp_path):
+    store = VectorStore(tmp_path, layers=(0, -1))
+    encoder = BertEncoder(tiny_bert, layers="embedding_last", memory=store)
+    expected = clone(encoder).set_params(memory=None).fit_transform(texts)
+    assert_allclose(encoder.fit_transform(texts), expected, rtol=1e-5, atol=1e-6)
+    whole = VectorStore(tmp_path / "whole")
+    clone(encoder).set_params(memory=whole).fit_transform(texts)
+    with pytest.raises(ValueError, match=r"keeps the hidden states \[0, 3\].*uses \[1\]"):
+        encoder.set_params(layers=1).fit_transform(texts)
+
+
+def test_half_precision_on_disk_gives_the_same_vectors_every_time(
+    tiny_bert, texts, tmp_path, forget
+):
+    encoder = BertEncoder(tiny_bert, memory=VectorStore(tmp_path, dtype="float16"))
+    first = encoder.fit_transform(texts)
+    forget()
+    assert_array_equal(encoder.fit_transform(texts), first)
+    exact = BertEncoder(tiny_bert).fit_transform(texts)
+    assert_allclose(first, exact, rtol=1e-3, atol=1e-3)
+    assert not np.array_equal(first, exact)
+
+
+def test_vocabulary_without_frequencies_is_stored_all_the_same(make_bert, texts, tmp_path):
+    folder = make_bert(tmp_path / "model", words=["bridge", "cat", "dog", "house", "river"])
+    encoder = BertEncoder(folder, memory=tmp_path / "store")
+    encoder.fit_transform(texts)
+    assert encoder.set_params(pooling="max").fit_transform(texts).shape == (len(texts), 16)
+
+
+# The store itself ------------------------------------------------------------------------
+
+
+def test_what_is_written_is_read(space, arrays, tmp_path, forget):
+    store = VectorStore(tmp_path)
+    store.write(space, ["a", "b", "c"], arrays)
+    for _ in range(2):
+        known, found = store.read(space, ["c", "x", "a"], [1, COUNTS])
+        assert known.tolist() == [True, False, True]
+        assert_array_equal(found[1], arrays[1][[2, 0]])
+        assert_array_equal(found[COUNTS], arrays[COUNTS][[2, 0]])
+        forget()
+    other = space._replace(max_length=8)
+    assert not store.read(other, ["a"], [1])[0].any()
+
+
+def test_odd_texts_are_told_apart(space, arrays, tmp_path, forget):
+    texts = ["", "\x00", "\ud800"]
+    VectorStore(tmp_path).write(space, texts, arrays)
+    forget()
+    known, found = VectorStore(tmp_path).read(space, [*texts, " ", "\ud801"], [0])
+    assert known.tolist() == [True] * 3 + [False] * 2
+    assert_array_equal(found[0], arrays[0])
+
+
+def test_store_tells_and_forgets_what_it_holds(space, arrays, tmp_path):
+    store = VectorStore(tmp_path / "new")
+    assert (len(store), store.n_bytes) == (0, 0)
+    assert not (tmp_path / "new").exists()  # looking makes nothing
+    store.write(space, ["a", "b", "c"], arrays)
+    assert len(store) == 3
+    assert store.n_bytes > 0
+    store.clear()
+    assert len(store) == 0
+    assert not store.read(space, ["a"], [0])[0].any()
+
+
+def test_size_is_bounded_and_the_oldest_go_first(space, tmp_path, forget):
+    store = VectorStore(tmp_path, max_bytes=2_000_000)
+    block = {0: np.ones((50, 1000)), 1: np.ones((50, 1000)), COUNTS: np.ones((50, 3))}
+    wide = space._replace(width=1000)
+    for i in range(20):
+        store.write(wide, [f"{i} {j}" for j in range(50)], block)
+    forget()
+    assert store.read(wide, ["19 0"], [0])[0].all()
+    assert not store.read(wide, ["0 0"], [0])[0].any()
+    assert 100 < len(store) < 500
+    assert (tmp_path / "skcalib-vectors.sqlite").stat().st_size < 3_000_000
+
+
+def test_store_is_a_plain_parameter(tiny_bert, texts, tmp_path):
+    store = VectorStore(tmp_path, dtype="float16", layers=(0,))
+    assert repr(store) == f"VectorStore({str(tmp_path)!r}, dtype='float16', layers=(0,))"
+    encoder = pickle.loads(
+        pickle.dumps(BertEncoder(tiny_bert, layers=0, memory=store).fit(texts))
+    )
+    assert encoder.transform(texts).shape == (len(texts), 16)
+    assert clone(encoder).memory.location == tmp_path
+
+
+def test_memory_of_a_process_is_bounded(space, arrays, tmp_path, monkeypatch):
+    monkeypatch.setattr(store_module, "CACHE_BYTES", 1)
+    store = VectorStore(tmp_path)
+    store.write(space, ["a", "b", "c"], arrays)
+    assert_array_equal(store.read(space, ["b"], [0])[1][0], arrays[0][[1]])
+    assert not store_module._cache
+
+
+# Faults ----------------------------------------------------------------------------------
+
+
+def flip_bytes(path, start, n):
+    content = bytearray(path.read_bytes())
+    for i in range(start, min(start + n, len(content))):
+        content[i] ^= 0xFF
+    path.write_bytes(content)
+
+
+def close(store):
+    """Close this process's connection, so that all is in the one file."""
+    connection = store_module._connections.pop((str(store.path), os.getpid()))
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+
+
+def test_no_damage_to_the_file_gives_a_wrong_vector(tiny_bert, texts, tmp_path, forget):
+    store = VectorStore(tmp_path)
+    encoder = BertEncoder(tiny_bert, memory=store).fit(texts)
+    expected = encoder.transform(texts)
+    close(store)
+    whole = store.path.read_bytes()
+    rng = np.random.default_rng(0)
+    noticed = 0
+    for _ in range(60):
+        store.path.write_bytes(whole)
+        flip_bytes(store.path, rng.integers(len(whole)), rng.choice([1, 16, 4096]))
+        forget()
+        with warnings.catch_warnings(record=True) as record:
+            warnings.simplefilter("always")
+            assert_allclose(encoder.transform(texts), expected, rtol=1e-6, atol=1e-6)
+        assert all("damaged" in str(w.message) for w in record)
+        noticed += bool(record)
+        close(store)
+    assert noticed > 3  # most of the file is other layers and poolings
+
+
+@pytest.mark.parametrize("keep", [0, 10, 5000, 20_000])
+def test_truncated_file_is_put_aside_and_made_anew(tiny_bert, texts, tmp_path, forget, keep):
+    store = VectorStore(tmp_path)
+    encoder = BertEncoder(tiny_bert, memory=store).fit(texts)
+    expected = encoder.transform(texts)
+    close(store)
+    with store.path.open("r+b") as stream:
+        stream.truncate(keep)
+    forget()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*damaged")
+        assert_allclose(encoder.transform(texts), expected, rtol=1e-6, atol=1e-6)
+    forget()
+    assert_allclose(encoder.transform(texts), expected, rtol=1e-6, atol=1e-6)
+    assert len(store) == len(set(texts))
+
+
+def test_newer_format_is_refused(space, arrays, tmp_path):
+    store = VectorStore(tmp_path)
+    store.write(space, ["a", "b", "c"], arrays)
+    close(store)
+    with sqlite3.connect(store.path) as connection:
+        connection.execute("UPDATE format SET version = 2")
+    connection.close()
+    for use in (lambda: store.read(space, ["x"], [0]), lambda: len(store)):
+        with pytest.raises(ValueError, match=r"has format 2; this release .* reads format 1"):
+            use()
+
+
+def test_full_disk_loses_nothing_but_the_store(tiny_bert, texts, tmp_path, monkeypatch):
+    store = VectorStore(tmp_path)
+    expected = BertEncoder(tiny_bert).fit_transform(texts)
+    len(store)
+    store.write(
+        Space("x", 1, "", 1, (0,)), ["a"], {0: np.ones((1, 1)), COUNTS: np.ones((1, 3))}
+    )
+    connection = store_module._connections[str(store.path), os.getpid()]
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.warns(UserWarning, match=r"could not be kept.*full.*Free some space"):
+        vectors = BertEncoder(tiny_bert, memory=store).fit_transform(texts)
+    assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_folder_that_cannot_be_made_is_named(tiny_bert, texts, tmp_path):
+    (tmp_path / "file").write_text("")
+    encoder = BertEncoder(tiny_bert, memory=tmp_path / "file" / "store")
+    with pytest.raises(OSError, match="file"):
+        encoder.fit_transform(texts)
+
+
+def encode_in_a_loop(model, folder, texts):
+    encoder = BertEncoder(model, memory=folder, batch_size=1).fit(texts)
+    while True:
+        encoder.transform(texts)
+        VectorStore(folder).clear()
+
+
+def test_kill_at_any_moment_leaves_a_good_store(tiny_bert, texts, tmp_path, forget):
+    expected = BertEncoder(tiny_bert).fit_transform(texts)
+    context = multiprocessing.get_context("spawn")
+    writers = [
+        context.Process(target=encode_in_a_loop, args=(tiny_bert, tmp_path, texts))
+        for _ in range(2)
+    ]
+    for writer in writers:
+        writer.start()
+    deadline = time.monotonic() + 60
+    while not VectorStore(tmp_path).path.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    for writer in writers:
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.join()
+    forget()
+    vectors = BertEncoder(tiny_bert, memory=tmp_path).fit_transform(texts)
+    assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)
+    forget()
+    again = BertEncoder(tiny_bert, memory=tmp_path).fit_transform(texts)
+    assert_array_equal(again, vectors)
+
+
+def encode_part(model, folder, texts):
+    return BertEncoder(model, memory=folder).fit_transform(texts)
+
+
+def test_processes_share_a_store(tiny_bert, texts, tmp_path):
+    expected = BertEncoder(tiny_bert).fit_transform(texts)
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(3) as pool:
+        results = pool.starmap_async(encode_part, [(tiny_bert, tmp_path, texts)] * 6)
+        for vectors in results.get(timeout=120):
+            assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)
+    assert len(VectorStore(tmp_path)) == len(set(texts))
