@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from skcalib._packed_linear import pack_linears
 from skcalib._zipf import zipf_weights
 
 __all__ = ["Backbone", "fingerprint", "load", "locate"]
@@ -57,6 +58,7 @@ class Backbone:
     fingerprint : str
     device : torch.device
     dtype : torch.dtype
+        Of the matrix products.
 
     Attributes
     ----------
@@ -82,7 +84,10 @@ class Backbone:
                 "with save_pretrained."
             )
         self.fingerprint = fingerprint
-        self.module = module.eval().requires_grad_(False).to(device, dtype)
+        # Weights stay float32; `dtype` is that of the matrix products.
+        self.module = module.eval().requires_grad_(False).to(device, torch.float32)
+        packed = device.type == "cpu" and pack_linears(self.module, dtype)
+        self._autocast = dtype != torch.float32 and not packed
         self.device = device
         self.dtype = dtype
         self.n_layers = module.config.num_hidden_layers
@@ -160,7 +165,8 @@ class Backbone:
                 raise _LastLayerReached
 
         mask = None if attended is None else attended.long()
-        with self._running, torch.inference_mode():
+        cast = torch.autocast(self.device.type, self.dtype, enabled=self._autocast)
+        with self._running, torch.inference_mode(), cast:
             self._visit = visit
             try:
                 output = self.module(input_ids=ids, attention_mask=mask)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from skcalib._backbone import Backbone
-from skcalib._pooling import PRIMITIVES, TokenBatch, own_tokens, pool
+from skcalib._pooling import PRIMITIVES, Pooler, TokenBatch, own_tokens
 from skcalib._store import COUNTS, Space, VectorStore
 
 __all__ = ["Encoded", "encode", "encode_through"]
@@ -50,7 +50,7 @@ def encode(
     layers : sequence of int
         Indices from 0 to `backbone.n_layers`.
     primitives : sequence of str
-        As `skcalib._pooling.pool` takes them.
+        As `skcalib._pooling.Pooler` takes them.
     max_length : int
         Tokens kept of each text, special ones included.
     batch_size : int or "auto"
@@ -192,10 +192,11 @@ def _run(
     backbone: Backbone, batch: TokenBatch, layers: Sequence[int], primitives: Sequence[str]
 ) -> np.ndarray:
     """Vectors of a batch, of shape (b, n_layers, n_primitives, d)."""
+    pooler = Pooler(batch, primitives)
     pooled: dict[int, torch.Tensor] = {}
 
     def receive(layer, hidden):
-        pooled[layer] = pool(hidden, batch, primitives)
+        pooled[layer] = pooler(hidden)
 
     attended = None if bool(batch.attended.all()) else batch.attended
     try:

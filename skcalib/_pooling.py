@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-__all__ = ["PRIMITIVES", "TokenBatch", "own_tokens", "pool", "primitive_of"]
+__all__ = ["PRIMITIVES", "Pooler", "TokenBatch", "own_tokens", "primitive_of"]
 
 
 PRIMITIVES = ("cls", "mean", "max", "mean_own", "max_own", "zipf")
@@ -49,36 +49,54 @@ def primitive_of(pooling: str, special_tokens: bool) -> str:
     return name if special_tokens else f"{name}_own"
 
 
-def pool(hidden: torch.Tensor, tokens: TokenBatch, primitives: Sequence[str]) -> torch.Tensor:
-    """Pool the hidden states of one layer.
+class Pooler:
+    """Pools the hidden states of any layer of one batch.
 
     Parameters
     ----------
-    hidden : Tensor of shape (B, T, d)
     tokens : TokenBatch
     primitives : sequence of str, from `PRIMITIVES`
         "own" means without special tokens. A text whose tokens all weigh nothing under
         Zipf's weights is pooled over its own tokens alike.
-
-    Returns
-    -------
-    vectors : Tensor of shape (B, len(primitives), d), float32
     """
-    vectors = []
-    for primitive in primitives:
-        mask = tokens.own if primitive.endswith("_own") else tokens.attended
-        if primitive == "cls":
-            vector = hidden[:, 0]
-        elif primitive.startswith("max"):
-            vector = hidden.masked_fill(~mask[:, :, None], -torch.inf).amax(dim=1)
-        else:
-            weights = mask.to(hidden.dtype)
-            if primitive == "zipf":
-                assert tokens.zipf is not None
-                some_weight = tokens.zipf.sum(dim=1, keepdim=True) > 0
-                weights = torch.where(some_weight, tokens.zipf, tokens.own).to(hidden.dtype)
-            # (B, 1, T) @ (B, T, d): the weighted sum without a (B, T, d) temporary
-            vector = torch.bmm(weights[:, None], hidden)[:, 0]
-            vector = vector / weights.sum(dim=1, keepdim=True)
-        vectors.append(vector.float())
-    return torch.stack(vectors, dim=1)
+
+    def __init__(self, tokens: TokenBatch, primitives: Sequence[str]):
+        self.primitives = primitives
+        self.tokens = tokens
+        weights = {p: self._weights(p) for p in primitives if p != "cls" and p[:3] != "max"}
+        self._averages = list(weights)
+        if weights:
+            stacked = torch.stack(list(weights.values()), dim=1)  # (B, n_averages, T)
+            self._stacked = stacked / stacked.sum(dim=2, keepdim=True)
+        # The usual batch: no padding, one special token at either end.
+        n_tokens = tokens.ids.shape[1]
+        self._framed = bool(tokens.attended.all()) and n_tokens > 2
+        self._framed &= not bool(tokens.own[:, [0, -1]].any()) and bool(
+            tokens.own[:, 1:-1].all()
+        )
+
+    def _weights(self, primitive: str) -> torch.Tensor:
+        tokens = self.tokens
+        if primitive == "zipf":
+            assert tokens.zipf is not None
+            some = tokens.zipf.sum(dim=1, keepdim=True) > 0
+            return torch.where(some, tokens.zipf, tokens.own.float())
+        return (tokens.own if primitive == "mean_own" else tokens.attended).float()
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Pool hidden states of shape (B, T, d) to (B, len(primitives), d), float32."""
+        hidden = hidden.float()
+        vectors: dict[str, torch.Tensor] = {}
+        if self._averages:
+            averages = torch.bmm(self._stacked, hidden)  # no (B, T, d) temporary
+            vectors.update(zip(self._averages, averages.unbind(dim=1), strict=True))
+        if "cls" in self.primitives:
+            vectors["cls"] = hidden[:, 0]
+        if self._framed and any(p.startswith("max") for p in self.primitives):
+            vectors["max_own"] = hidden[:, 1:-1].amax(dim=1)
+            ends = torch.maximum(hidden[:, 0], hidden[:, -1])
+            vectors["max"] = torch.maximum(vectors["max_own"], ends)
+        for primitive in set(self.primitives) - set(vectors):  # maxima of other batches
+            mask = self.tokens.own if primitive == "max_own" else self.tokens.attended
+            vectors[primitive] = hidden.masked_fill(~mask[:, :, None], -torch.inf).amax(dim=1)
+        return torch.stack([vectors[p] for p in self.primitives], dim=1)

@@ -186,7 +186,7 @@ class VectorStore:
             if unseen and self.path.exists():
                 self._run(lambda db: self._load(db, space, [texts[i] for i in unseen], slabs))
                 positions = np.array([slab.find(texts) for slab in slabs.values()])
-            known: np.ndarray = (positions >= 0).all(axis=0)
+            known = np.logical_and.reduce(positions >= 0, axis=0)
             arrays = {
                 slot: slab.array[found[known]]
                 for (slot, slab), found in zip(slabs.items(), positions, strict=True)

@@ -97,7 +97,7 @@ def _cells(X, caller: str) -> np.ndarray:
             "pandas or polars Series, or a frame. Convert it first, an iterator with list(...)."
         )
     if isinstance(X, np.ma.MaskedArray):
-        X = X.astype(object).filled(None)
+        X = np.ma.filled(X.astype(object), None)
     if hasattr(X, "shape"):
         cells = np.asarray(X, dtype=object)
         if cells.ndim not in (1, 2):
