@@ -39,10 +39,26 @@ SETTINGS = (
 MAX_LOADED = 4  # models kept in memory per process, least recently used out first
 
 _lock = threading.RLock()
-if hasattr(os, "register_at_fork"):  # another thread may hold it while a process forks
-    os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.RLock()))
 _loaded: OrderedDict[tuple, Backbone] = OrderedDict()
 _fingerprints: dict[tuple, str] = {}
+
+
+def _after_fork() -> None:
+    """Make the copies of a forked process usable."""
+    global _lock
+    _lock = threading.RLock()  # another thread may have held it
+    # Threads do not survive a fork, and OpenMP waits for its own forever. One thread per
+    # process is also what a pool of processes wants.
+    torch.set_num_threads(1)
+    for key, backbone in list(_loaded.items()):
+        if key[1].type == "cpu":
+            backbone.running = threading.Lock()
+        else:
+            del _loaded[key]  # a GPU cannot be used by both sides of a fork
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class _LastLayerReached(Exception):
@@ -74,9 +90,10 @@ class Backbone:
         self, folder: Path, fingerprint: str, device: torch.device, dtype: torch.dtype
     ):
         self.tokenizer, module, report = _read(folder)
+        _check_is_encoder(module.config)
         # A pooler without weights is common (it is not used here); any other weight made
         # up at random would make every vector silently wrong.
-        missing = [key for key in report["missing_keys"] if not key.startswith("pooler.")]
+        missing = sorted(k for k in report["missing_keys"] if not k.startswith("pooler."))
         if missing:
             raise ValueError(
                 f"The weights in {folder} lack {len(missing)} tensors of "
@@ -99,12 +116,14 @@ class Backbone:
         self._zipf: torch.Tensor | None = None
         # One forward pass at a time: torch parallelises inside it, and the hooks below
         # serve one caller.
-        self._running = threading.Lock()
+        self.running = threading.Lock()
         self._visit: Callable[[int, torch.Tensor], None] | None = None
-        self._hook(module)
-
-    def _hook(self, module) -> None:
         blocks = _blocks(module, self.n_layers)
+        self._has_hooks = bool(blocks)
+        if blocks:
+            self._hook(blocks)
+
+    def _hook(self, blocks) -> None:
         blocks[0].register_forward_pre_hook(self._before_first_block, with_kwargs=True)
         for i, block in enumerate(blocks[:-1]):
             block.register_forward_hook(self._after_block(i + 1))
@@ -166,12 +185,19 @@ class Backbone:
 
         mask = None if attended is None else attended.long()
         cast = torch.autocast(self.device.type, self.dtype, enabled=self._autocast)
-        with self._running, torch.inference_mode(), cast:
+        with self.running, torch.inference_mode(), cast:
             self._visit = visit
             try:
-                output = self.module(input_ids=ids, attention_mask=mask)
+                output = self.module(
+                    input_ids=ids,
+                    attention_mask=mask,
+                    output_hidden_states=not self._has_hooks,
+                )
+                for layer in sorted(layers - {self.n_layers}) if not self._has_hooks else ():
+                    receive(layer, output.hidden_states[layer])
                 # The last one comes from the model itself, which may normalise it.
-                receive(self.n_layers, output.last_hidden_state)
+                if last == self.n_layers:
+                    receive(last, output.last_hidden_state)
             except _LastLayerReached:
                 pass
             finally:
@@ -291,14 +317,36 @@ def _read(folder: Path):
 
 
 def _blocks(module, n_layers: int):
-    """List of the transformer blocks of any encoder."""
+    """List of a model's transformer blocks; None where they are shared, as in ALBERT."""
     for child in module.modules():
         if isinstance(child, torch.nn.ModuleList) and len(child) == n_layers:
             return child
-    raise ValueError(
-        f"{type(module).__name__} has no list of {n_layers} transformer blocks, so its hidden "
-        "states cannot be told apart. Use a BERT-like encoder."
+    return None
+
+
+def _check_is_encoder(config) -> None:
+    """Refuse models whose tokens do not see the whole text."""
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
     )
+
+    kind = config.model_type
+    reason = None
+    if config.is_encoder_decoder:
+        reason = "an encoder-decoder"
+    elif getattr(config, "is_decoder", False):
+        reason = "set up as a decoder (is_decoder in its config.json)"
+    elif (
+        kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    ):
+        reason = "a decoder, whose tokens see only those before them"
+    if reason:
+        raise ValueError(
+            f"The model is {reason} (model_type={kind!r}). BertEncoder pools the hidden states "
+            "of encoders, such as BERT, RoBERTa, DistilBERT, MPNet or ELECTRA; choose one."
+        )
 
 
 def _max_length(module, tokenizer) -> int:

@@ -17,6 +17,7 @@ from sklearn.base import (
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib._dask_texts import is_dask, lazily
 from skcalib._devices import resolve_device
 from skcalib._persistence import VersionedState
 from skcalib._store import VectorStore
@@ -101,6 +102,9 @@ class BertEncoder(
     What a name means differs between reference codes: "first-last-avg" is ``(1, -1)`` in
     bojone's BERT-whitening and ``(0, -1)`` in UKPLab's code, and what BERT-flow's paper
     calls the average of the last two layers is first and last in its code.
+
+    Prompts that a sentence-transformers folder declares are not added; put them in front of
+    the texts yourself. Decoders and encoder-decoders are refused.
 
     The vector of a text depends on the text alone, not on its neighbours or their order
     (to 1e-5). Each distinct text of a call is encoded once.
@@ -188,7 +192,8 @@ class BertEncoder(
         TypeError, ValueError
             If an entry of `X` is not a text, or a parameter does not fit the model.
         """
-        as_texts(X, caller=type(self).__name__)
+        if not is_dask(X):
+            as_texts(X, caller=type(self).__name__)
         return self._fit()
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -207,7 +212,7 @@ class BertEncoder(
         vectors : ndarray of shape (n_texts, n_features), float32
             One row per text.
         """
-        texts = as_texts(X, caller=type(self).__name__)
+        texts = X if is_dask(X) else as_texts(X, caller=type(self).__name__)
         return self._fit()._encode(texts)
 
     def transform(self, X):
@@ -216,12 +221,13 @@ class BertEncoder(
         Parameters
         ----------
         X : list of str, 1-D or (n, 1) array, Series or one-column frame
-            Texts.
+            Texts. Of dask, an array, Series, frame or Bag of them.
 
         Returns
         -------
         vectors : ndarray of shape (n_texts, n_features), float32
-            One row per text.
+            One row per text; a lazy dask array for dask input, computed partition by
+            partition by the workers, each of which loads the model once.
 
         Raises
         ------
@@ -229,7 +235,7 @@ class BertEncoder(
             If the model is not the one the encoder was fitted with.
         """
         check_is_fitted(self)
-        return self._encode(as_texts(X, caller=type(self).__name__))
+        return self._encode(X if is_dask(X) else as_texts(X, caller=type(self).__name__))
 
     def _fit(self):
         if hasattr(self, "_settings"):
@@ -253,6 +259,8 @@ class BertEncoder(
         return self
 
     def _encode(self, texts):
+        if is_dask(texts):
+            return lazily(self.transform, texts, self._n_features_out)
         from skcalib._encoding import encode, encode_through
         from skcalib._pooling import primitive_of
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -145,13 +147,34 @@ def _tokenise(tokenizer, texts, max_length) -> tuple[list[list[int]], np.ndarray
         "return_attention_mask": False,
         "return_token_type_ids": False,
     }
-    ids = tokenizer(list(texts), truncation=True, max_length=max_length, **options)["input_ids"]
-    full = np.flatnonzero([len(i) >= max_length for i in ids])
-    truncated = np.zeros(len(ids), dtype=bool)
-    if len(full):  # of those that fill the window, which have more to say?
-        again = tokenizer([texts[i] for i in full], truncation=False, verbose=False, **options)
-        truncated[full] = [len(i) > max_length for i in again["input_ids"]]
+    with _serial_tokenizers():
+        ids = tokenizer(list(texts), truncation=True, max_length=max_length, **options)
+        ids = ids["input_ids"]
+        full = np.flatnonzero([len(i) >= max_length for i in ids])
+        truncated = np.zeros(len(ids), dtype=bool)
+        if len(full):  # of those that fill the window, which have more to say?
+            whole = [texts[i] for i in full]
+            again = tokenizer(whole, truncation=False, verbose=False, **options)
+            truncated[full] = [len(i) > max_length for i in again["input_ids"]]
     return ids, truncated
+
+
+@contextlib.contextmanager
+def _serial_tokenizers() -> Iterator[None]:
+    """Keep the tokenizers library from starting threads.
+
+    They would save little, tokenising takes a hundredth of the time, and the library warns
+    and may deadlock when a process that has started them forks.
+    """
+    name = "TOKENIZERS_PARALLELISM"
+    if name in os.environ:  # the user's choice stands
+        yield
+        return
+    os.environ[name] = "false"
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
 
 
 def _batches(lengths: np.ndarray, batch_size: int | str, device: str) -> Iterator[np.ndarray]:

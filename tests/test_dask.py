@@ -1,0 +1,100 @@
+"""Texts in dask collections, and searches over a cluster."""
+
+import joblib
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+
+from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening
+
+da = pytest.importorskip("dask.array")
+bag = pytest.importorskip("dask.bag")
+distributed = pytest.importorskip("distributed")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two processes."""
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def collections(texts):
+    pd = pytest.importorskip("pandas")
+    dd = pytest.importorskip("dask.dataframe")
+    array = np.array(texts, dtype=object)
+    series = pd.Series(texts, name="text")
+    return {
+        "array": da.from_array(array, chunks=5),
+        "column": da.from_array(array[:, None], chunks=(5, 1)),
+        "series": dd.from_pandas(series, npartitions=3),
+        "frame": dd.from_pandas(series.to_frame(), npartitions=3),
+        "bag": bag.from_sequence(texts, npartitions=3),
+    }
+
+
+@pytest.mark.parametrize("kind", ["array", "column", "series", "frame", "bag"])
+def test_dask_in_lazy_dask_out(tiny_bert, texts, kind):
+    X = collections(texts)[kind]
+    encoder = BertEncoder(tiny_bert)
+    lazy = encoder.fit(X).transform(X)
+    assert isinstance(lazy, da.Array)
+    assert lazy.dtype == np.float32
+    assert lazy.shape[1] == 16
+    expected = BertEncoder(tiny_bert).fit_transform(texts)
+    assert_allclose(lazy.compute(scheduler="threads"), expected, atol=1e-5)
+    again = BertEncoder(tiny_bert).fit_transform(X)
+    assert_allclose(again.compute(scheduler="synchronous"), expected, atol=1e-5)
+
+
+def test_empty_partitions_do_no_harm(tiny_bert, texts):
+    X = bag.from_sequence(texts, npartitions=3).filter(lambda t: len(t) > 20)
+    vectors = BertEncoder(tiny_bert).fit_transform(X).compute(scheduler="synchronous")
+    assert len(vectors) == sum(len(t) > 20 for t in texts)
+
+
+def test_bad_texts_are_named_by_the_partition(tiny_bert):
+    X = bag.from_sequence(["dog", None], npartitions=1)
+    with pytest.raises(ValueError, match=r"missing value \(None\) at position 1"):
+        BertEncoder(tiny_bert).fit_transform(X).compute(scheduler="synchronous")
+
+
+def test_several_columns_are_refused(tiny_bert, texts):
+    X = da.from_array(np.array([texts, texts], dtype=object).T, chunks=(5, 2))
+    with pytest.raises(ValueError, match=r"dask array of shape \(12, 2\).*Select one column"):
+        BertEncoder(tiny_bert).fit(texts).transform(X)
+
+
+def loaded_models():
+    from skcalib import _backbone
+
+    return len(_backbone._loaded)
+
+
+def test_each_worker_loads_the_model_once(tiny_bert, texts, cluster, tmp_path):
+    X = bag.from_sequence(texts * 3, npartitions=8)
+    encoder = BertEncoder(tiny_bert, memory=tmp_path).fit(texts)
+    expected = BertEncoder(tiny_bert).fit_transform(texts * 3)
+    assert_allclose(encoder.transform(X).compute(), expected, atol=1e-5)
+    assert set(cluster.run(loaded_models).values()) <= {0, 1}
+    assert len(VectorStore(tmp_path)) == len(set(texts))
+
+
+def test_search_on_the_cluster_equals_the_serial_one(tiny_bert, texts, cluster, tmp_path):
+    pairs = np.array(list(zip(texts, texts[5:] + texts[:5], strict=True)))
+    y = np.arange(len(pairs)) % 5
+    pipeline = make_pipeline(BertEncoder(tiny_bert, memory=tmp_path), Whitening(shrinkage=0.5))
+    grid = {"encoder__bertencoder__pooling": ["cls", "mean"]}
+    search = GridSearchCV(BiEncoder(pipeline), grid, cv=2, n_jobs=2)
+    with joblib.parallel_config(backend="dask", client=cluster):
+        scores = search.fit(pairs, y).cv_results_["mean_test_score"]
+    serial = GridSearchCV(BiEncoder(pipeline), grid, cv=2).fit(pairs, y)
+    assert_allclose(scores, serial.cv_results_["mean_test_score"], atol=1e-6)
