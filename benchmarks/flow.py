@@ -10,15 +10,18 @@ width 32, additive couplings, reversed order, one epoch of batches of 32:
 - ``nflows``, ``normflows``, ``zuko``: the closest flow that each library offers, where it is
   installed
 
-Seeds and contenders are interleaved, so that a slow minute hurts all alike::
+Each seed is a round of all contenders, and speeds are compared within a round, so that a slow
+minute hurts all alike. The seconds of skcalib are those of ``fit``, with its checks of the
+data and its standardisation; those of the others begin when they are ready to train::
 
-    SKCALIB_DATA=folder python benchmarks/flow.py --features 384 --threads 1
+    SKCALIB_DATA=folder python benchmarks/flow.py --features 384 --threads 1 --seeds 5
 
 Without SKCALIB_DATA the rows are drawn from a normal distribution, and the bits per
 dimension say nothing.
 """
 
 import argparse
+import contextlib
 import math
 import os
 import time
@@ -238,7 +241,7 @@ def main():
     torch.set_num_threads(arguments.threads)
     X = load_rows(arguments.rows, arguments.features)
     d, device = X.shape[1], arguments.device
-    contenders = {"skcalib": lambda seed: train_skcalib(X, seed, device)}
+    contenders = {"skcalib": lambda seed, X: train_skcalib(X, seed, device)}
     for name, build in {
         "autograd": lambda: our_glow(X),
         "published": lambda: conv_glow(d),
@@ -246,23 +249,36 @@ def main():
         "normflows": lambda: normflows_glow(d),
         "zuko": lambda: zuko_nice(d),
     }.items():
-        contenders[name] = lambda seed, build=build: train_torch(build, X, seed, device)
+        contenders[name] = lambda seed, X, build=build: train_torch(build, X, seed, device)
 
-    results = {}
+    for train in contenders.values():  # imports, allocators and caches
+        with contextlib.suppress(ImportError):
+            train(0, X[:2048])
+    results = {name: [] for name in contenders}
     for seed in range(arguments.seeds):
         for name, train in contenders.items():
-            try:
-                results.setdefault(name, []).append(train(seed))
-            except ImportError:
-                results[name] = []
-    print(f"{X.shape[0]} x {d}, {device}, {arguments.threads} thread(s)")
-    print(f"{'contender':<12}{'s per epoch':>12}{'bits per dim':>14}{'rows per s':>12}")
+            with contextlib.suppress(ImportError):
+                results[name].append(train(seed, X))
+    print(f"{len(X)} x {d}, {device}, {arguments.threads} thread(s), torch {torch.__version__}")
+    print("median [least, most] over the seeds; times skcalib: in the same round")
+    print("| contender | s per epoch | times skcalib | bits per dim | 1000 rows/s mapped |")
+    print("|---|---|---|---|---|")
+    ours = np.array(results["skcalib"])[:, 0]
     for name, runs in results.items():
         if not runs:
-            print(f"{name:<12} not installed")
+            print(f"| {name} | not installed | | | |")
             continue
         seconds, bits, speed = np.array(runs).T
-        print(f"{name:<12}{min(seconds):12.2f}{bits.mean():14.3f}{max(speed):12.0f}")
+        columns = (seconds, "{:.3f}"), (seconds / ours, "{:.1f}"), (bits, "{:.3f}")
+        cells = [spread(*column) for column in (*columns, (speed / 1000, "{:.0f}"))]
+        print(f"| {name} | " + " | ".join(cells) + " |")
+
+
+def spread(values, form):
+    """Write a median and the range around it."""
+    return "{0} [{0}, {0}]".replace("{0}", form).format(
+        np.median(values), values.min(), values.max()
+    )
 
 
 if __name__ == "__main__":

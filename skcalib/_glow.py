@@ -250,6 +250,13 @@ class Glow(nn.Module):
             width //= 2
         self.levels: Any = nn.ModuleList(levels)
 
+    def steps(self):
+        """Yield ActNorm, permutation and coupling of each step, and whether a level ends."""
+        for level in self.levels:
+            transforms = list(level.transforms)
+            for start in range(0, len(transforms), 3):
+                yield *transforms[start : start + 3], start + 3 == len(transforms)
+
     def initialize(self, mean, deviation, rng):
         """Set the starting point: a standardisation, then identities and permutations.
 

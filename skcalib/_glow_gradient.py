@@ -38,7 +38,7 @@ import math
 import numpy as np
 import torch
 
-from skcalib._glow import Coupling, Permutation
+from skcalib._glow import Coupling
 
 __all__ = ["AdditiveGradient", "has_written_gradient"]
 
@@ -53,17 +53,13 @@ def has_written_gradient(flow):
     return flow.permutation != "lu" and not any(m.affine for m in couplings)
 
 
-def _padded_width(width):
-    return -(-width // PAD) * PAD
-
-
 class AdditiveGradient:
-    """Loss and gradient of a batch under the parameters in ``vector``.
+    """Loss of a batch and its gradient, under the parameters in ``vector``.
 
     Parameters
     ----------
     flow : Glow
-        Gives the architecture; its parameters are read once, into ``vector``.
+        Gives the architecture, the standardisation and the first values of ``vector``.
 
     Attributes
     ----------
@@ -71,89 +67,228 @@ class AdditiveGradient:
         Where each entry of ``vector`` comes from, among the flow's parameters laid end to
         end: ``vector = flat[order]``.
     vector, gradient : Tensor of shape (n_parameters,)
-    is_matrix : Tensor of bool, shape (n_parameters,)
-        Entries that belong to a matrix, not to a bias or an ActNorm.
     """
 
     def __init__(self, flow):
-        self.flow = flow
-        parameters = list(flow.parameters())
-        flat = torch.cat([p.detach().flatten() for p in parameters])
-        entries = np.arange(len(flat))
-        ends = np.cumsum([p.numel() for p in parameters])
-        indices = {
-            id(p): part.reshape(tuple(p.shape))
-            for p, part in zip(parameters, np.split(entries, ends[:-1]), strict=True)
-        }
-        self._plans = _plan(flow, indices)
-        shifts = [plan.shift for plan in self._plans]
-        log_scales = [plan.log_scale for plan in self._plans]
+        flat = torch.cat([p.detach().flatten() for p in flow.parameters()])
+        self._plans = _plans(flow)
+        self._n_norm = sum(plan.width for plan in self._plans)
+        norms = [plan.shift for plan in self._plans] + [plan.log_scale for plan in self._plans]
         blocks = [block.ravel() for plan in self._plans for block in plan.blocks]
-        order = np.concatenate(shifts + log_scales + blocks)
-        self.n_norm = sum(map(len, shifts))
-        matrix = np.concatenate([np.full(p.numel(), p.ndim == 2) for p in parameters])
-        device = flat.device
-        self.order = torch.from_numpy(order).to(device)
-        self.is_matrix = torch.from_numpy(matrix[order]).to(device)
-        with torch.inference_mode():
-            self.vector = flat[self.order]
-            self.gradient = torch.zeros_like(self.vector)
-            self._scale = torch.empty_like(self.vector[: self.n_norm])
-        self._steps = []
-        self._n_rows = None
-
-    def _allocate(self, n_rows):
-        """Make the buffers for batches of so many rows, and all views into them."""
-        new = self.vector.new_zeros
-        width = self._plans[0].width
-        self.input = new(n_rows, width)
-        self._steps = []
-        self._outputs = []
-        # Column sums of g and of g * x, one above the other, are one matrix product.
-        self._ones = new(2, 2 * n_rows)
-        self._ones[0, :n_rows] = 1.0
-        self._ones[1, n_rows:] = 1.0
-        x, norm_start, block_start = self.input, 0, 2 * self.n_norm
-        for plan in self._plans:
-            step = _Step(self, plan, x, n_rows, norm_start, block_start)
-            norm_start += plan.width
-            block_start += sum(block.size for block in plan.blocks)
-            self._steps.append(step)
-            if plan.ends_level:
-                self._outputs.append(step.y2)
-                x = step.y1
-            else:
-                x = step.y
-        self._outputs[-1] = self._steps[-1].y
-        self._n_rows = n_rows
+        self.order = torch.from_numpy(np.concatenate(norms + blocks)).to(flat.device)
+        self.vector = flat[self.order]
+        self.gradient = torch.zeros_like(self.vector)
+        self._loc, self._data_scale = flow.standardize.loc, flow.standardize.scale
+        # The normal density and the standardisation: the same in the loss of every row.
+        self._constant = 0.5 * math.log(2.0 * math.pi) * flow.n_features - float(
+            self._data_scale.double().log().sum()
+        )
+        self._n_rows = 0
 
     @torch.inference_mode()
     def __call__(self, batch):
-        """Write the gradient of the batch's summed loss; return that loss, in nats.
+        """Write the gradient of the batch's loss to ``gradient``; return the loss.
 
         Parameters
         ----------
         batch : Tensor of shape (b, d)
-            Standardised rows.
 
         Returns
         -------
         loss : Tensor, scalar
-            Sum over the batch of the negative log-density of the standardised rows.
+            Negative log-density summed over the batch, in nats.
         """
         if self._n_rows != len(batch):
             self._allocate(len(batch))
-        self.input.copy_(batch)
-        n_norm, n_rows = self.n_norm, self._n_rows
-        log_scale = self.vector[n_norm : 2 * n_norm]
+        log_scale = self.vector[self._n_norm : 2 * self._n_norm]
         torch.exp(log_scale, out=self._scale)
+        torch.sub(batch, self._loc, out=self._input)
+        self._input.mul_(self._data_scale)
         for step in self._steps:
             step.forward()
-        squares = sum(torch.linalg.vector_norm(z).square() for z in self._outputs)
-        constant = 0.5 * math.log(2.0 * math.pi) * self.input.shape[1]
-        loss = 0.5 * squares + n_rows * (constant - log_scale.sum())
+        loss = self._n_rows * (self._constant - log_scale.sum())
+        for z in self._leaving:
+            loss += 0.5 * z.square().sum()
         for step in reversed(self._steps):
             step.backward()
-        gradient = self.gradient[n_norm : 2 * n_norm]
-        gradient.mul_(self._scale).sub_(n_rows)
+        gradient = self.gradient[self._n_norm : 2 * self._n_norm]
+        gradient.mul_(self._scale).sub_(self._n_rows)
         return loss
+
+    def _allocate(self, n_rows):
+        """Make the buffers for batches of so many rows, and all views into them."""
+        self._n_rows = n_rows
+        self._input = self.vector.new_empty(n_rows, self._plans[0].width)
+        self._scale = self.vector.new_empty(self._n_norm)
+        # Column sums of g and of g * x, one above the other, are one matrix product.
+        ones = self.vector.new_zeros(2, 2 * n_rows)
+        ones[0, :n_rows] = 1.0
+        ones[1, n_rows:] = 1.0
+        norms, norm_gradients = (
+            part[: 2 * self._n_norm].view(2, -1) for part in (self.vector, self.gradient)
+        )
+        self._steps, self._leaving = [], []
+        x, step, stack = self._input, None, None
+        for plan in self._plans:
+            # Steps that move no columns hand g down in one buffer.
+            if step is None or step.ends_level or plan.columns is not None:
+                stack = _buffer(x, 2 * n_rows, plan.width)
+            step = _Step(plan, x, stack, ones, previous=step)
+            step.shift, step.scale = norms[0, plan.norm], self._scale[plan.norm]
+            step.norm_gradient = norm_gradients[:, plan.norm]
+            step.weights = plan.split(self.vector)
+            step.transposed_weights = plan.transposed(step.weights)
+            step.gradients = plan.split(self.gradient)
+            self._steps.append(step)
+            self._leaving += [step.y2] if step.ends_level else []
+            x = step.y1 if step.ends_level else step.y
+        self._leaving.append(x)
+
+
+def _plans(flow):
+    """Plan the steps of a flow, in their order."""
+    parameters = list(flow.parameters())
+    sizes = [p.numel() for p in parameters]
+    parts = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+    index = {p: part.reshape(tuple(p.shape)) for p, part in zip(parameters, parts, strict=True)}
+    reverses, is_reversed = flow.permutation == "reverse", False
+    plans = []
+    for norm, permutation, coupling, ends_level in flow.steps():
+        # ActNorm comes before the permutation; its buffer's columns are those after it.
+        order = permutation.index.cpu().numpy()
+        if reverses:
+            is_reversed = not is_reversed
+            order = order[::-1] if is_reversed else order
+        columns = None if reverses else permutation.index
+        plan = _Plan(norm, coupling, index, order, is_reversed, columns, ends_level)
+        plans.append(plan)
+    plans[-1].ends_flow = True
+    start, block_start = 0, 2 * sum(plan.width for plan in plans)
+    for plan in plans:
+        plan.norm = slice(start, start + plan.width)
+        size = sum(block.size for block in plan.blocks)
+        plan.block = slice(block_start, block_start + size)
+        start, block_start = plan.norm.stop, plan.block.stop
+    return plans
+
+
+class _Plan:
+    """Where the parameters and the columns of one step are.
+
+    ``shift``, ``log_scale`` and ``blocks`` (W1, W2 and W3, biases included) hold positions
+    among the flow's parameters laid end to end, in the order of the buffer's columns.
+    ``columns`` are those of the buffer before that a shuffle takes.
+    """
+
+    ends_flow = False
+    norm: slice  # of the shifts, and of the log-scales, of all steps
+    block: slice  # of the parameter vector
+
+    def __init__(self, norm, coupling, index, order, is_reversed, columns, ends_level):
+        self.width, self.n_conditioning = len(order), coupling.n_conditioning
+        self.is_reversed, self.columns, self.ends_level = is_reversed, columns, ends_level
+        self.shift, self.log_scale = index[norm.shift][order], index[norm.log_scale][order]
+        layers = [m for m in coupling.network if isinstance(m, torch.nn.Linear)]
+        (w1, b1), (w2, b2), (w3, b3) = ((index[m.weight].T, index[m.bias]) for m in layers)
+        if is_reversed:
+            first, w3, b3 = np.vstack((w1[::-1], b1)), w3[:, ::-1], b3[::-1]
+        else:
+            first = np.vstack((b1, w1))
+        self.blocks = (first, np.vstack((w2, b2)), np.vstack((w3, b3)))
+
+    def split(self, vector):
+        """Return the views of a parameter vector that are W1, W2 and W3."""
+        parts = vector[self.block].split([block.size for block in self.blocks])
+        return [p.view(b.shape) for p, b in zip(parts, self.blocks, strict=True)]
+
+    def transposed(self, weights):
+        """Return W1', W2' and W3' without the biases."""
+        first, second, third = weights
+        first = first[:-1] if self.is_reversed else first[1:]
+        return first.T, second[:-1].T, third[:-1].T
+
+    def halves(self, buffer):
+        """Return a buffer's columns, those that condition, the others, and [y1, 1]."""
+        c, stop = self.n_conditioning, PAD + self.width
+        y = buffer[:, PAD:stop]
+        if self.is_reversed:
+            return y, y[:, -c:], y[:, :-c], buffer[:, stop - c : stop + 1]
+        return y, y[:, :c], y[:, c:], buffer[:, PAD - 1 : PAD + c]
+
+
+def _buffer(like, n_rows, width):
+    """Make room for columns, with a one at both ends of each row."""
+    buffer = like.new_zeros(n_rows, PAD + -(-width // PAD) * PAD + PAD)
+    buffer[:, PAD - 1] = buffer[:, PAD + width] = 1.0
+    return buffer
+
+
+class _Step:
+    """The buffers of one step, and the passes through it.
+
+    Names are those of the equations above; ``stack`` holds g and, under it, g * x.
+    """
+
+    shift: torch.Tensor
+    scale: torch.Tensor
+    norm_gradient: torch.Tensor
+    weights: list[torch.Tensor]
+    transposed_weights: list[torch.Tensor]
+    gradients: list[torch.Tensor]
+
+    def __init__(self, plan, x, stack, ones, previous):
+        n_rows, width, n_hidden = len(x), plan.width, plan.blocks[1].shape[1]
+        self.ends_level, self.ends_flow = plan.ends_level, plan.ends_flow
+        self.columns, self.ones = plan.columns, ones
+        self.source = x
+        self.x = x if self.columns is None else x.new_empty(n_rows, width)
+
+        # At the end of the flow g = z = y, and dL/dy takes the place of y.
+        y = stack[:n_rows] if plan.ends_flow else _buffer(x, n_rows, width)
+        self.y, self.y1, self.y2, self.y1_and_one = plan.halves(y)
+        self.g, self.g1, self.g2, _ = plan.halves(stack[:n_rows])
+        self.product = stack[n_rows:, PAD : PAD + width]
+        self.stack = stack[:, PAD : PAD + width]
+
+        self.h1_and_one, self.h2_and_one = (
+            _buffer(x, n_rows, n_hidden)[:, PAD : PAD + n_hidden + 1] for _ in range(2)
+        )
+        self.h1, self.h2 = self.h1_and_one[:, :-1], self.h2_and_one[:, :-1]
+        self.a1, self.a2, self.mask = (x.new_empty(n_rows, n_hidden) for _ in range(3))
+
+        self.target = None
+        if previous is not None:
+            self.target = previous.g1 if previous.ends_level else previous.g
+        if self.columns is not None:
+            self.back = self.columns.argsort().expand(n_rows, width)
+
+    def forward(self):
+        if self.columns is not None:
+            torch.index_select(self.source, 1, self.columns, out=self.x)
+        w1, w2, w3 = self.weights
+        torch.addcmul(self.shift, self.x, self.scale, out=self.y)
+        torch.mm(self.y1_and_one, w1, out=self.h1).relu_()
+        torch.mm(self.h1_and_one, w2, out=self.h2).relu_()
+        self.y2.addmm_(self.h2_and_one, w3)
+
+    def backward(self):
+        w1_t, w2_t, w3_t = self.transposed_weights
+        w1_gradient, w2_gradient, w3_gradient = self.gradients
+        if self.ends_level and not self.ends_flow:
+            self.g2.copy_(self.y2)
+        torch.mm(self.h2_and_one.T, self.g2, out=w3_gradient)
+        torch.mm(self.g2, w3_t, out=self.a2)
+        self.a2.mul_(torch.sign(self.h2, out=self.mask))
+        torch.mm(self.h1_and_one.T, self.a2, out=w2_gradient)
+        torch.mm(self.a2, w2_t, out=self.a1)
+        self.a1.mul_(torch.sign(self.h1, out=self.mask))
+        torch.mm(self.y1_and_one.T, self.a1, out=w1_gradient)
+        self.g1.addmm_(self.a1, w1_t)
+        torch.mul(self.g, self.x, out=self.product)
+        torch.mm(self.ones, self.stack, out=self.norm_gradient)
+        if self.target is None:
+            return
+        if self.columns is None:
+            torch.mul(self.g, self.scale, out=self.target)
+        else:
+            torch.gather(self.g.mul_(self.scale), 1, self.back, out=self.target)

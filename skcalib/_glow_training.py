@@ -6,15 +6,25 @@ number of layers.
 """
 
 import math
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 
-__all__ = ["Diverged", "Trainer"]
+from skcalib._glow_gradient import AdditiveGradient, has_written_gradient
+
+__all__ = ["Diverged", "Trainer", "column_moments"]
 
 # The settings of BERT-flow's published training code.
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-6
 MAX_GRADIENT_NORM = 1.0
+
+# Larger data are shuffled in runs of consecutive rows, of which as many as fit into a pool are
+# read and shuffled row by row: the file behind a memory map is then read in long stretches.
+LARGE_BYTES, POOL_BYTES, RUN_ROWS = 2**30, 2**28, 256
+
+# Rows of a float64 copy, few enough to stay in the cache.
+MOMENT_ROWS = 256
 
 # Steps between two looks at the loss: each look waits for the device and takes a snapshot.
 CHECK_EVERY = 64
@@ -22,6 +32,71 @@ CHECK_EVERY = 64
 
 class Diverged(ArithmeticError):
     """The loss turned NaN or infinite; the trainer is back at its last good state."""
+
+
+def column_moments(X, rows):
+    """Mean and standard deviation of the columns of X over the given rows, in float64.
+
+    Blocks are measured from the first row, so that a large common mean costs no digits and
+    a constant column has a deviation of exactly 0, and merge as in Chan, Golub & LeVeque
+    (1983).
+    """
+    n, mean, scatter = 0, 0.0, 0.0
+    origin = X[rows[0]].astype(np.float64)
+    for start in range(0, len(rows), MOMENT_ROWS):
+        block = X[rows[start : start + MOMENT_ROWS]] - origin
+        total = n + len(block)
+        block_mean = block.mean(axis=0)
+        block -= block_mean
+        shift = block_mean - mean
+        scatter += np.einsum("ij,ij->j", block, block) + shift**2 * (n * len(block) / total)
+        mean += shift * (len(block) / total)
+        n = total
+    return origin + mean, np.sqrt(scatter / n)
+
+
+@contextmanager
+def _one_thread():
+    """Keep torch to one thread.
+
+    A step is some two hundred operations of a few microseconds. Threads have nothing to
+    share there but the wait for each other, which is long where another process has the
+    core: two threads took from 2 to 200 times as long as one on a machine in use.
+    """
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_threads)
+
+
+class AutogradGradient:
+    """Loss of a batch and its gradient by autograd, for any Glow.
+
+    It has the attributes of :class:`~skcalib._glow_gradient.AdditiveGradient`; the flow's
+    own parameters and their gradients are views of ``vector`` and ``gradient``.
+    """
+
+    def __init__(self, flow):
+        self._flow = flow
+        parameters = list(flow.parameters())
+        self.vector = torch.cat([p.detach().flatten() for p in parameters])
+        self.gradient = torch.zeros_like(self.vector)
+        self.order = torch.arange(len(self.vector), device=self.vector.device)
+        sizes = [p.numel() for p in parameters]
+        for parameter, part, slope in zip(
+            parameters, self.vector.split(sizes), self.gradient.split(sizes), strict=True
+        ):
+            parameter.data = part.view_as(parameter)
+            parameter.grad = slope.view_as(parameter)
+
+    def __call__(self, batch):
+        """Write the gradient of the summed loss to ``gradient``; return that loss, in nats."""
+        self.gradient.zero_()
+        loss = -self._flow.log_prob(batch).sum()
+        loss.backward()
+        return loss.detach()
 
 
 class Trainer:
@@ -39,27 +114,24 @@ class Trainer:
     Parameters
     ----------
     flow : Glow
-        Trained in place; its parameters become views of ``vector``.
+        What is trained; :meth:`write_back` brings its parameters up to date.
     learning_rate, weight_decay : float
     """
 
     def __init__(self, flow, learning_rate, weight_decay):
         self.flow = flow
         self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        # Matrices first, so that what decays is one slice.
-        parameters = sorted(flow.parameters(), key=lambda parameter: parameter.ndim < 2)
-        self._n_decayed = sum(p.numel() for p in parameters if p.ndim == 2)
-        self.vector = torch.cat([p.detach().flatten() for p in parameters])
-        self.gradient = torch.zeros_like(self.vector)
+        written = has_written_gradient(flow)
+        self._objective = AdditiveGradient(flow) if written else AutogradGradient(flow)
+        self.vector, self.gradient = self._objective.vector, self._objective.gradient
         self.first_moment = torch.zeros_like(self.vector)
         self.second_moment = torch.zeros_like(self.vector)
-        start = 0
-        for parameter in parameters:
-            stop = start + parameter.numel()
-            parameter.data = self.vector[start:stop].view_as(parameter)
-            parameter.grad = self.gradient[start:stop].view_as(parameter)
-            start = stop
+        self._denominator = torch.empty_like(self.vector)
+        is_matrix = torch.cat(
+            [torch.full((p.numel(),), p.ndim == 2) for p in flow.parameters()]
+        )
+        is_matrix = is_matrix.to(self.vector)[self._objective.order]
+        self._decay = 1.0 - learning_rate * weight_decay * is_matrix
 
     def state(self):
         """Copy the parameters and Adam's moments."""
@@ -72,38 +144,57 @@ class Trainer:
         ):
             tensor.copy_(saved)
 
+    @torch.no_grad()
+    def write_back(self):
+        """Write the parameters, as they are now, into the flow."""
+        parameters = list(self.flow.parameters())
+        parts = self._in_the_flows_order(self.vector).split([p.numel() for p in parameters])
+        for parameter, part in zip(parameters, parts, strict=True):
+            parameter.copy_(part.view_as(parameter))
+
+    def weights(self):
+        """Return the state of the flow, as it is now, as numpy arrays."""
+        self.write_back()
+        return {k: v.cpu().numpy().copy() for k, v in self.flow.state_dict().items()}
+
+    def moments(self):
+        """Return Adam's two moments as numpy arrays, in the order of the flow's parameters."""
+        moments = (self.first_moment, self.second_moment)
+        return [self._in_the_flows_order(m).cpu().numpy() for m in moments]
+
+    def load_moments(self, moments):
+        """Go on from what :meth:`moments` returned."""
+        for moment, saved in zip((self.first_moment, self.second_moment), moments, strict=True):
+            moment.copy_(self._tensor(saved)[self._objective.order])
+
+    def _in_the_flows_order(self, entries):
+        flat = torch.empty_like(entries)
+        flat[self._objective.order] = entries
+        return flat
+
     def step(self, batch):
         """Take one step on a batch (b, d); return its loss before, nats per sample."""
-        loss = -self.flow.log_prob(batch).mean()
-        self.gradient.zero_()
-        # Bits per dimension, so that the clipping means the same at every d (BERT-flow).
-        (loss / (batch.shape[1] * math.log(2.0))).backward()
-        with torch.no_grad():
-            self._clip()
+        loss = self._objective(batch)
+        with torch.inference_mode():
+            self._clip(batch.numel() * math.log(2.0))
             self._adam()
-        return loss.detach()
+            return loss / len(batch)
 
-    def _clip(self):
+    def _clip(self, n_bits):
+        # What is clipped is the gradient in bits per dimension, the one at hand divided by
+        # n_bits, so that the clipping means the same at every d (BERT-flow).
         norm = torch.linalg.vector_norm(self.gradient)
-        self.gradient.mul_((MAX_GRADIENT_NORM / norm).clamp_(max=1.0))
+        self.gradient.div_(norm.div_(MAX_GRADIENT_NORM).clamp_(min=n_bits))
 
     def _adam(self):
         self.first_moment.lerp_(self.gradient, 1.0 - BETA1)
         self.second_moment.mul_(BETA2)
         self.second_moment.addcmul_(self.gradient, self.gradient, value=1.0 - BETA2)
-        self.vector[: self._n_decayed].mul_(1.0 - self.learning_rate * self.weight_decay)
-        denominator = self.second_moment.sqrt().add_(EPSILON)
-        self.vector.addcdiv_(self.first_moment, denominator, value=-self.learning_rate)
+        self.vector.mul_(self._decay)
+        torch.sqrt(self.second_moment, out=self._denominator).add_(EPSILON)
+        self.vector.addcdiv_(self.first_moment, self._denominator, value=-self.learning_rate)
 
-    def moments(self):
-        """Return Adam's two moments as numpy arrays."""
-        return [m.cpu().numpy().copy() for m in (self.first_moment, self.second_moment)]
-
-    def load_moments(self, moments):
-        """Go on from what :meth:`moments` returned."""
-        self.first_moment.copy_(torch.tensor(moments[0]))
-        self.second_moment.copy_(torch.tensor(moments[1]))
-
+    @_one_thread()
     def epoch(self, X, rows, batch_size, rng, progress=iter):
         """Train on the given rows of X in random order.
 
@@ -113,8 +204,7 @@ class Trainer:
             May be a memory map: rows are read as they are needed.
         rows : ndarray of int
         batch_size : int
-            Rows per step. The last batch is filled up from the head of the same order, so
-            that none is small.
+            Rows per step.
         rng : numpy.random.RandomState
         progress : callable, default=iter
             Wraps the range over the batches.
@@ -129,19 +219,19 @@ class Trainer:
         Diverged
             If the loss or a parameter turns NaN or infinite.
         """
-        order = rng.permutation(rows)
-        order = np.concatenate((order, order[: -len(order) % batch_size]))
         jitter = self.flow.standardize.jitter.cpu().numpy()
         degenerate = np.flatnonzero(jitter)
-        good, total, steps = self.state(), 0.0, range(0, len(order), batch_size)
+        batches = _batches(X, rows, batch_size, rng)
+        steps = range(-(-len(rows) // batch_size))
+        good, total = self.state(), 0.0
         recent = torch.zeros_like(self.vector[0])
-        for number, start in enumerate(progress(steps), start=1):
-            batch = X[order[start : start + batch_size]]
+        for step in progress(steps):
+            batch = next(batches)
             if len(degenerate):
                 noise = rng.standard_normal((len(batch), len(degenerate)))
                 batch[:, degenerate] += jitter[degenerate] * noise
             recent += self.step(self._tensor(batch))
-            if number % CHECK_EVERY == 0 or number == len(steps):
+            if (step + 1) % CHECK_EVERY == 0 or step == steps[-1]:
                 good = self._checked(good, recent)
                 total += float(recent)
                 recent.zero_()
@@ -149,6 +239,7 @@ class Trainer:
 
     def evaluate(self, blocks):
         """Return the mean loss over all rows, nats per sample; change nothing."""
+        self.write_back()
         with torch.inference_mode():
             losses = [-self.flow.log_prob(self._tensor(block)).double() for block in blocks]
             return float(torch.cat(losses).mean())
@@ -165,3 +256,28 @@ class Trainer:
 
     def _tensor(self, rows):
         return torch.as_tensor(rows, dtype=self.vector.dtype, device=self.vector.device)
+
+
+def _batches(X, rows, batch_size, rng):
+    """Yield copies of the given rows of X in random order, batch by batch.
+
+    The last batch is filled up from the head of the order, so that none is small.
+    """
+    if X.nbytes <= LARGE_BYTES:
+        order = _filled_up(rng.permutation(rows), batch_size)
+        for start in range(0, len(order), batch_size):
+            yield X[order[start : start + batch_size]]
+        return
+    runs = np.array_split(rows, -(-len(rows) // RUN_ROWS))
+    order = np.concatenate([runs[index] for index in rng.permutation(len(runs))])
+    order = _filled_up(order, batch_size)
+    pool_rows = batch_size * max(1, POOL_BYTES // (batch_size * X[0].nbytes))
+    for pool_start in range(0, len(order), pool_rows):
+        pool = X[np.sort(order[pool_start : pool_start + pool_rows])]
+        pool_order = rng.permutation(len(pool))
+        for start in range(0, len(pool), batch_size):
+            yield pool[pool_order[start : start + batch_size]]
+
+
+def _filled_up(order, batch_size):
+    return np.concatenate((order, order[: -len(order) % batch_size]))

@@ -8,7 +8,15 @@ import pytest
 import torch
 
 from skcalib._glow import ActNorm, Coupling, Glow, LULinear, Permutation, Standardize
-from skcalib._glow_training import BETA1, BETA2, EPSILON, Diverged, Trainer
+from skcalib._glow_training import (
+    BETA1,
+    BETA2,
+    EPSILON,
+    Diverged,
+    Trainer,
+    _batches,
+    column_moments,
+)
 
 ARCHITECTURES = list(
     itertools.product(("additive", "affine"), ("reverse", "shuffle", "lu"), (1, 2), (1, 3))
@@ -135,9 +143,10 @@ def test_degenerate_columns_count_as_typical_noise():
     np.testing.assert_allclose(1.0 / standardize.scale, [3.0, typical, typical, 1e-3])
 
 
-def test_trainer_takes_the_steps_of_adam_without_bias_correction():
-    flow = _random_flow(6, "additive", "lu", n_levels=1, depth=2)
-    reference = _random_flow(6, "additive", "lu", n_levels=1, depth=2)
+@pytest.mark.parametrize("permutation", ["reverse", "lu"])  # by hand and by autograd
+def test_trainer_takes_the_steps_of_adam_without_bias_correction(permutation):
+    flow = _random_flow(6, "additive", permutation, n_levels=1, depth=2)
+    reference = _random_flow(6, "additive", permutation, n_levels=1, depth=2)
     trainer = Trainer(flow, learning_rate=0.01, weight_decay=0.1)
     moments = {p: (torch.zeros_like(p), torch.zeros_like(p)) for p in reference.parameters()}
     for seed in range(3):
@@ -159,6 +168,7 @@ def test_trainer_takes_the_steps_of_adam_without_bias_correction():
                 decay = 0.1 if p.ndim == 2 else 0.0
                 p -= 0.01 * (m / (v.sqrt() + EPSILON) + decay * p)
     assert norm > 1.0, "the test should see a gradient clipped"
+    trainer.write_back()
     for name, parameter in flow.state_dict().items():
         torch.testing.assert_close(parameter, reference.state_dict()[name])
 
@@ -178,6 +188,34 @@ def test_epoch_visits_every_row_and_no_batch_is_small():
     rows = torch.cat(seen)[:, 0].numpy() / 3.0
     assert set(rows) == set(range(11))
     assert not np.array_equal(rows[:11], np.arange(11))
+
+
+def test_large_data_are_shuffled_in_runs_within_pools(monkeypatch):
+    for name, value in (("LARGE_BYTES", 0), ("POOL_BYTES", 32 * 24), ("RUN_ROWS", 4)):
+        monkeypatch.setattr(f"skcalib._glow_training.{name}", value)
+    X = np.repeat(np.arange(100.0)[:, None], 3, axis=1)  # 24 bytes a row
+    rows = np.arange(3, 100)
+    batches = list(_batches(X, rows, 8, np.random.RandomState(0)))
+    assert [len(batch) for batch in batches] == [8] * 13
+    seen = np.concatenate(batches)[:, 0].astype(int)
+    assert set(seen) == set(rows)
+    # A pool of 32 rows comes from a few stretches of the file, shuffled within.
+    for pool in np.split(seen, [32, 64, 96])[:3]:
+        stretches = 1 + (np.diff(np.sort(pool)) > 1).sum()
+        assert stretches <= 32 // 4 + 2
+        assert (np.diff(pool) == 1).sum() < 8
+    again = list(_batches(X, rows, 8, np.random.RandomState(0)))
+    np.testing.assert_array_equal(again, batches)
+
+
+def test_column_moments_are_those_of_the_rows_asked_for():
+    rng = np.random.RandomState(0)
+    X = (1000.0 + rng.normal(size=(1000, 3)) * [1.0, 1e-3, 0.0]).astype(np.float32)
+    rows = np.sort(rng.permutation(1000)[:700])
+    mean, deviation = column_moments(X, rows)
+    np.testing.assert_allclose(mean, X[rows].astype(float).mean(axis=0), rtol=1e-14)
+    np.testing.assert_allclose(deviation, X[rows].astype(float).std(axis=0), rtol=1e-10)
+    assert deviation[2] == 0.0
 
 
 def test_divergence_restores_the_last_good_state():

@@ -13,9 +13,11 @@ import torch
 from scipy.stats import spearmanr
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import BertEncoder, NormalizingFlow
+from skcalib._glow_folded import FoldedGlow
 from skcalib._glow_training import Trainer
 from skcalib.datasets import fetch_sts
 
@@ -343,6 +345,118 @@ def test_a_memory_map_is_read_and_not_copied(tmp_path):
     np.testing.assert_array_equal(flow.transform(mapped), expected.transform(X))
 
 
+def test_data_shuffled_in_pools_train_as_well(banana, monkeypatch):
+    whole = NormalizingFlow(**_settings()).fit(banana)
+    monkeypatch.setattr("skcalib._glow_training.LARGE_BYTES", 0)
+    monkeypatch.setattr("skcalib._glow_training.POOL_BYTES", 512 * 48)
+    monkeypatch.setattr("skcalib._glow_training.RUN_ROWS", 16)
+    pooled = NormalizingFlow(**_settings()).fit(banana)
+    assert pooled.score(banana) == pytest.approx(whole.score(banana), abs=0.1)
+
+
+def test_read_only_rows_are_mapped_without_a_warning(banana):
+    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(banana)
+    expected = flow.transform(banana)
+    locked = banana.copy()
+    locked.flags.writeable = False
+    np.testing.assert_array_equal(flow.transform(locked), expected)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_training_keeps_to_one_thread_and_gives_the_others_back(banana, monkeypatch, n_threads):
+    original, seen, before = Trainer.step, set(), torch.get_num_threads()
+
+    def watched(self, batch):
+        seen.add(torch.get_num_threads())
+        return original(self, batch)
+
+    monkeypatch.setattr(Trainer, "step", watched)
+    torch.set_num_threads(n_threads)
+    try:
+        NormalizingFlow(random_state=0).fit(banana)
+        assert torch.get_num_threads() == n_threads
+    finally:
+        torch.set_num_threads(before)
+    assert seen == {1}
+
+
+def test_loky_workers_fit_the_same_flows(banana):
+    grid = {"depth": [1, 2], "learning_rate": [1e-3, 1e-2]}
+    scores = [
+        GridSearchCV(NormalizingFlow(random_state=0), grid, cv=2, n_jobs=n_jobs)
+        .fit(banana[:400])
+        .cv_results_["mean_test_score"]
+        for n_jobs in (1, 2)
+    ]
+    np.testing.assert_array_equal(*scores)
+
+
+def test_blocks_that_do_not_fit_into_memory_are_halved(banana, monkeypatch):
+    flow = NormalizingFlow(device="cpu", **_settings(max_epochs=1)).fit(banana)
+    expected, sizes = flow.transform(banana), []
+    original = FoldedGlow.forward
+
+    def short_of_memory(self, x):
+        sizes.append(len(x))
+        if len(x) > limit:
+            raise torch.cuda.OutOfMemoryError("out of memory")
+        return original(self, x)
+
+    monkeypatch.setattr(FoldedGlow, "forward", short_of_memory)
+    limit = 300
+    np.testing.assert_allclose(flow.transform(banana), expected, rtol=1e-12)
+    assert sizes[:3] == [1024, 512, 256]
+    limit = 0
+    with pytest.raises(MemoryError, match=r"One row does not fit .* on cpu: free some, or use"):
+        flow.transform(banana)
+
+
+def test_a_batch_that_does_not_fit_into_memory_says_what_to_do(banana, monkeypatch):
+    def short_of_memory(self, batch):
+        raise torch.cuda.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(Trainer, "step", short_of_memory)
+    flow = NormalizingFlow(batch_size=77, device="cpu")
+    with pytest.raises(MemoryError, match=r"batch_size=77 .* on cpu: lower batch_size"):
+        flow.fit(banana)
+    with pytest.raises(NotFittedError):
+        flow.transform(banana)
+
+
+@pytest.mark.parametrize("coupling", ["additive", "affine"])
+def test_to_torch_is_an_independent_copy(banana, coupling):
+    flow = NormalizingFlow(coupling=coupling, **_settings(max_epochs=1)).fit(banana)
+    expected = flow.transform(banana)
+    module = flow.to_torch()
+    assert not module.training
+    u = torch.from_numpy(banana).requires_grad_()
+    z, logabsdet = module(u)
+    np.testing.assert_allclose(z.detach(), expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(module.inverse(z)[0], u)
+    torch.testing.assert_close(module.inverse(z)[1], -logabsdet)
+    log_density = module.log_prob(u)
+    np.testing.assert_allclose(log_density.detach(), flow.score_samples(banana))
+    log_density.sum().backward()  # through the inputs and the parameters
+    assert torch.isfinite(u.grad).all()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += 1.0
+    np.testing.assert_array_equal(flow.transform(banana), expected)
+    with pytest.raises(NotFittedError):
+        NormalizingFlow().to_torch()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("permutation", ["reverse", "shuffle"])
+def test_cuda_trains_maps_and_pickles_as_the_cpu_does(banana, permutation):
+    settings = _settings(max_epochs=2, permutation=permutation)
+    cpu = NormalizingFlow(device="cpu", **settings).fit(banana)
+    gpu = NormalizingFlow(device="cuda", **settings).fit(banana)
+    np.testing.assert_allclose(gpu.transform(banana), cpu.transform(banana), atol=1e-6)
+    loaded = pickle.loads(pickle.dumps(gpu)).set_params(device="cpu")
+    np.testing.assert_allclose(loaded.transform(banana), gpu.transform(banana), atol=1e-9)
+
+
 def test_pickles_hold_no_torch_and_give_the_same_vectors(banana, tmp_path):
     flow = NormalizingFlow(**_settings(max_epochs=1, permutation="shuffle")).fit(banana)
     expected = flow.transform(banana)
@@ -394,6 +508,54 @@ def test_flow_is_the_fitted_module(banana):
         np.testing.assert_allclose(z.cpu(), flow.transform(banana))
         base = -0.5 * (z.square().sum(dim=1) + 6 * np.log(2 * np.pi))
         np.testing.assert_allclose((base + logabsdet).cpu(), flow.score_samples(banana))
+
+
+class Recorder:
+    """A callback that notes the score after each epoch and may end the training."""
+
+    def __init__(self, stop_after=99):
+        self.stop_after = stop_after
+        self.begun, self.scores, self.torn_down = 0, [], False
+
+    def setup(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context):
+        self.begun += context.parent is not None
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator):
+        if context.parent is not None:
+            assert fitted_estimator.n_iter_ == len(self.scores) + 1
+            self.scores.append(fitted_estimator.score(self.X))
+        return len(self.scores) >= self.stop_after
+
+    def teardown(self, estimator, context):
+        self.torn_down = True
+
+
+def test_callbacks_follow_the_epochs(banana):
+    pytest.importorskip("sklearn.callback")
+    recorder = Recorder()
+    recorder.X = banana
+    settings = _settings(max_epochs=3, permutation="shuffle")
+    flow = NormalizingFlow(**settings).set_callbacks(recorder).fit(banana)
+    assert recorder.begun == len(recorder.scores) == 3
+    assert recorder.torn_down
+    assert recorder.scores[-1] == flow.score(banana)
+    assert recorder.scores[0] < recorder.scores[-1]
+    # Watching changes nothing.
+    plain = NormalizingFlow(**settings).fit(banana)
+    np.testing.assert_array_equal(flow.transform(banana), plain.transform(banana))
+
+    recorder = Recorder(stop_after=2)
+    recorder.X = banana
+    flow = NormalizingFlow(**_settings()).set_callbacks(recorder).fit(banana)
+    assert flow.n_iter_ == recorder.begun == 2
+    stopped = NormalizingFlow(n_iter_no_change=2, tol=1e9, **_settings())
+    recorder = Recorder()
+    recorder.X = banana
+    stopped.set_callbacks(recorder).fit(banana)
+    assert stopped.n_iter_ == len(recorder.scores) == 3
 
 
 def test_verbose_shows_progress(banana, capfd):
