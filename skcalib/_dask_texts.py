@@ -44,8 +44,8 @@ def lazily(encode, X, n_features: int):
         sizes = (np.nan,) * len(parts)
     else:
         raise TypeError(
-            f"BertEncoder got a {type(X).__name__}; of dask it takes arrays, Series, one-column "
-            "frames and Bags."
+            f"BertEncoder got a {type(X).__name__}; of dask it takes arrays, Series, "
+            "one-column frames and Bags."
         )
     run = dask.delayed(lambda texts: encode(texts) if len(texts) else _none(n_features))
     blocks = [
