@@ -87,12 +87,14 @@ def encode_through(
     ValueError
         If the store does not keep one of the layers.
     """
-    every = range(backbone.n_layers + 1)
-    kept = every if store.layers is None else sorted({every[i] for i in store.layers})
-    if not set(layers) <= set(kept):
+    n_states = backbone.n_layers + 1
+    asked = range(n_states) if store.layers is None else store.layers
+    kept = sorted({i + n_states if i < 0 else i for i in asked})
+    if not set(layers) <= set(kept) <= set(range(n_states)):
         raise ValueError(
-            f"The store keeps the hidden states {list(kept)} and this encoder uses "
-            f"{list(layers)}. Make a VectorStore with these layers, or with layers=None."
+            f"The store keeps the hidden states {kept}; this model has 0 to "
+            f"{backbone.n_layers}, and this encoder uses {list(layers)}. Make a VectorStore "
+            "with layers that the model has and the encoder uses, or with layers=None."
         )
     primitives = [p for p in PRIMITIVES if p != "zipf" or backbone.has_zipf]
     slots = {
@@ -106,7 +108,7 @@ def encode_through(
         tuple(slots.values()),
     )
     wanted = [slots[layer, primitive] for layer in layers]
-    columns = [list(kept).index(layer) for layer in layers]
+    columns = [kept.index(layer) for layer in layers]
     for start in range(0, len(texts), BLOCK):
         block = texts[start : start + BLOCK]
         known, arrays = store.read(space, block, [*wanted, COUNTS])
@@ -147,8 +149,9 @@ def _tokenise(tokenizer, texts, max_length) -> tuple[list[list[int]], np.ndarray
         "return_attention_mask": False,
         "return_token_type_ids": False,
     }
+    texts = [_encodable(text) for text in texts]
     with _serial_tokenizers():
-        ids = tokenizer(list(texts), truncation=True, max_length=max_length, **options)
+        ids = tokenizer(texts, truncation=True, max_length=max_length, **options)
         ids = ids["input_ids"]
         full = np.flatnonzero([len(i) >= max_length for i in ids])
         truncated = np.zeros(len(ids), dtype=bool)
@@ -157,6 +160,15 @@ def _tokenise(tokenizer, texts, max_length) -> tuple[list[list[int]], np.ndarray
             again = tokenizer(whole, truncation=False, verbose=False, **options)
             truncated[full] = [len(i) > max_length for i in again["input_ids"]]
     return ids, truncated
+
+
+def _encodable(text: str) -> str:
+    """Put U+FFFD for lone surrogates, which no encoding can express, nor any tokenizer."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 @contextlib.contextmanager

@@ -166,6 +166,15 @@ def test_long_texts_are_cut_off_with_one_warning(tiny_bert):
     assert_allclose(vectors[0], encoder.transform([" ".join(["dog"] * 38)])[0], atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "text", ["dog \ud800", "\udc00\udc00", "dog\x00cat", "\u200b", "\ufeff"]
+)
+def test_odd_characters_have_vectors_too(tiny_bert, text):
+    vectors = BertEncoder(tiny_bert).fit_transform([text, "dog"])
+    assert np.isfinite(vectors).all()
+    assert_allclose(vectors[1], BertEncoder(tiny_bert).fit_transform(["dog"])[0], atol=1e-6)
+
+
 def test_text_that_just_fits_is_not_called_cut_off(tiny_bert):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

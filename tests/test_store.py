@@ -163,6 +163,10 @@ def test_store_of_some_layers_serves_those_alone(tiny_bert, texts, tmp_path):
     clone(encoder).set_params(memory=whole).fit_transform(texts)
     with pytest.raises(ValueError, match=r"keeps the hidden states \[0, 3\].*uses \[1\]"):
         encoder.set_params(layers=1).fit_transform(texts)
+    with pytest.raises(
+        ValueError, match=r"keeps the hidden states \[7\]; this model has 0 to 3"
+    ):
+        encoder.set_params(memory=VectorStore(tmp_path, layers=(7,))).fit_transform(texts)
 
 
 def test_half_precision_on_disk_gives_the_same_vectors_every_time(
