@@ -147,5 +147,6 @@ class BiEncoder(VersionedState, BaseEstimator):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
+        tags.input_tags.two_d_array = False  # of numbers; pairs are another thing
         tags.target_tags.required = False
         return tags

@@ -17,8 +17,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline, make_union
+from sklearn.utils.estimator_checks import check_estimator
 
-from skcalib import BertEncoder, Whitening
+from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib._bert_encoder import LAYER_NAMES
 
 POOLINGS = ["cls", "mean", "max", "mean_sqrt_len", "zipf"]
@@ -328,6 +329,12 @@ def test_parameters_take_effect_at_the_next_fit(tiny_bert, texts):
 
 
 # A scikit-learn transformer --------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:Can't test estimator")
+def test_scikit_learn_checks_of_text_estimators(tiny_bert):
+    for estimator in (BertEncoder(tiny_bert), BiEncoder(BertEncoder(tiny_bert))):
+        assert check_estimator(estimator)  # those that run on texts: repr, tags, parameters
 
 
 def test_unfitted_encoder_says_so(tiny_bert):
