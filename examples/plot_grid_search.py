@@ -153,5 +153,6 @@ numpy.save("vectors_elsewhere.npy", vectors)
 subprocess.run([sys.executable, "-c", code], check=True)
 elsewhere = np.load("vectors_elsewhere.npy")
 Path("vectors_elsewhere.npy").unlink()
-assert np.array_equal(elsewhere, calibrated.transform(sentences))
-print("Saved best_pipeline.joblib; a fresh process gives the same vectors.")
+difference = np.abs(elsewhere - calibrated.transform(sentences)).max()
+assert difference < 1e-5
+print(f"Saved best_pipeline.joblib; vectors from a fresh process differ by {difference:.0e}.")

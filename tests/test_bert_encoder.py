@@ -432,7 +432,8 @@ def test_pickle_gives_the_same_vectors_in_another_process(tiny_bert, texts, tmp_
         "np.save(folder + '/out.npy', encoder.transform(joblib.load(folder + '/texts.joblib')))"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120)
-    assert_array_equal(np.load(tmp_path / "out.npy"), encoder.transform(texts))
+    # Equal to rounding: the number of threads of a process may turn the last bit.
+    assert_allclose(np.load(tmp_path / "out.npy"), encoder.transform(texts), atol=1e-5)
 
 
 def test_other_weights_under_the_same_name_are_refused(tiny_bert_copy, texts, tmp_path):

@@ -73,17 +73,17 @@ def test_several_columns_are_refused(tiny_bert, texts):
         BertEncoder(tiny_bert).fit(texts).transform(X)
 
 
-def loaded_models():
-    from skcalib import _backbone
-
-    return len(_backbone._loaded)
-
-
 def test_each_worker_loads_the_model_once(tiny_bert, texts, cluster, tmp_path):
     X = bag.from_sequence(texts * 3, npartitions=8)
     encoder = BertEncoder(tiny_bert, memory=tmp_path).fit(texts)
     expected = BertEncoder(tiny_bert).fit_transform(texts * 3)
     assert_allclose(encoder.transform(X).compute(), expected, atol=1e-5)
+
+    def loaded_models():  # defined here, so that it travels to the workers by value
+        from skcalib import _backbone
+
+        return len(_backbone._loaded)
+
     assert set(cluster.run(loaded_models).values()) <= {0, 1}
     assert len(VectorStore(tmp_path)) == len(set(texts))
 

@@ -1,9 +1,7 @@
 """The store: each text through the model once, ever, and never a wrong vector."""
 
-import multiprocessing
 import os
 import pickle
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -345,46 +343,46 @@ def test_folder_that_cannot_be_made_is_named(tiny_bert, texts, tmp_path):
         encoder.fit_transform(texts)
 
 
-def encode_in_a_loop(model, folder, texts):
-    encoder = BertEncoder(model, memory=folder, batch_size=1).fit(texts)
-    while True:
-        encoder.transform(texts)
-        VectorStore(folder).clear()
+WRITER = """
+import sys, torch
+from skcalib import BertEncoder, VectorStore
+torch.set_num_threads(1)  # one thread per process, as in any pool
+folder, model, mode, *texts = sys.argv[1:]
+encoder = BertEncoder(model, memory=folder, batch_size=1).fit(texts)
+encoder.transform(texts)
+while mode == "loop":
+    VectorStore(folder).clear()
+    encoder.transform(texts)
+"""
+
+
+def start_writer(folder, model, mode, texts):
+    return subprocess.Popen([sys.executable, "-c", WRITER, str(folder), model, mode, *texts])
 
 
 def test_kill_at_any_moment_leaves_a_good_store(tiny_bert, texts, tmp_path, forget):
     expected = BertEncoder(tiny_bert).fit_transform(texts)
-    context = multiprocessing.get_context("spawn")
-    writers = [
-        context.Process(target=encode_in_a_loop, args=(tiny_bert, tmp_path, texts))
-        for _ in range(2)
-    ]
-    for writer in writers:
-        writer.start()
+    writers = [start_writer(tmp_path, tiny_bert, "loop", texts) for _ in range(2)]
     deadline = time.monotonic() + 60
-    while not VectorStore(tmp_path).path.exists() and time.monotonic() < deadline:
+    while len(VectorStore(tmp_path)) == 0 and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(0.5)
     for writer in writers:
-        os.kill(writer.pid, signal.SIGKILL)
-        writer.join()
-    forget()
-    vectors = BertEncoder(tiny_bert, memory=tmp_path).fit_transform(texts)
-    assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)
-    forget()
-    again = BertEncoder(tiny_bert, memory=tmp_path).fit_transform(texts)
-    assert_array_equal(again, vectors)
-
-
-def encode_part(model, folder, texts):
-    return BertEncoder(model, memory=folder).fit_transform(texts)
+        assert writer.poll() is None  # it was writing to the end
+        writer.kill()
+        writer.wait(timeout=60)
+    for _ in range(2):
+        forget()
+        vectors = BertEncoder(tiny_bert, memory=tmp_path).fit_transform(texts)
+        assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)
+    assert len(VectorStore(tmp_path)) == len(set(texts))
 
 
 def test_processes_share_a_store(tiny_bert, texts, tmp_path):
-    expected = BertEncoder(tiny_bert).fit_transform(texts)
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(3) as pool:
-        results = pool.starmap_async(encode_part, [(tiny_bert, tmp_path, texts)] * 6)
-        for vectors in results.get(timeout=120):
-            assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)
+    writers = [start_writer(tmp_path, tiny_bert, "once", texts) for _ in range(3)]
+    for writer in writers:
+        assert writer.wait(timeout=120) == 0
     assert len(VectorStore(tmp_path)) == len(set(texts))
+    vectors = BertEncoder(tiny_bert, memory=tmp_path).fit_transform(texts)
+    expected = BertEncoder(tiny_bert).fit_transform(texts)
+    assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)

@@ -34,7 +34,7 @@ def embedded(sts_home, minilm):
         for batch in encode(
             backbone, texts, layers=range(7), primitives=["mean", "cls"], max_length=512
         ):
-            vectors[batch.index] = batch.vectors
+            vectors[batch.rows] = batch.vectors
         n = len(sts.target)
         tasks[task] = vectors, inverse[:n], inverse[n:], sts.target
     return tasks

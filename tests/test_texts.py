@@ -152,7 +152,7 @@ def test_what_holds_no_texts_is_refused_by_its_kind(read, X, exception, match):
 def test_an_iterator_is_refused_unread(read, iterate):
     texts = iterate(["a", "b"])
     with pytest.raises(
-        TypeError, match=rf"got a {type(texts).__name__}; .*Convert it with list"
+        TypeError, match=rf"got a {type(texts).__name__}; .*an iterator with list"
     ):
         read(texts, caller="Encoder")
     assert len(list(texts)) == 2
