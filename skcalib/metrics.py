@@ -104,9 +104,9 @@ def aggregate(y_true, y_pred, subsets, how="all", *, metric=spearman):
     subsets : array-like of shape (n_pairs,)
         Name of the subset of each pair.
     how : {"all", "mean", "wmean"}, default="all"
-        "all" scores all pairs together, which is what the papers of BERT-flow, BERT-whitening
-        and SimCSE report; "mean" averages the scores of the subsets, and "wmean" weighs them
-        by their numbers of pairs.
+        "all" scores all pairs together, as Sentence-BERT and SimCSE do; "mean" averages the
+        scores of the subsets, and "wmean", which the papers of BERT-flow and BERT-whitening
+        report, weighs them by their numbers of pairs.
     metric : callable, default=spearman
         Called as ``metric(y_true, y_pred)``.
 

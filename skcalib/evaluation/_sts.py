@@ -1,0 +1,284 @@
+"""Encoders scored on the benchmarks of semantic textual similarity."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from skcalib._bi_encoder import BiEncoder
+from skcalib._texts import as_texts
+from skcalib.datasets import fetch_sts, load_toy_sts
+from skcalib.evaluation._markdown import markdown
+from skcalib.metrics import aggregate as aggregate_subsets
+
+__all__ = ["TASKS", "ScoreTable", "evaluate_sts"]
+
+#: The seven benchmarks, in the order of the papers' tables.
+TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreTable:
+    """Scores of estimators on benchmarks, times 100, as the papers print them.
+
+    Parameters
+    ----------
+    rows : tuple of str
+        Names of the estimators.
+    columns : tuple of str
+        Names of the benchmarks, and "average" at the end.
+    scores : ndarray of shape (n_rows, n_columns)
+        Spearman's rho times 100; the last column is the mean of the others.
+
+    Notes
+    -----
+    ``str(table)`` is a Markdown table, which reads well in a terminal too.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcalib.evaluation import ScoreTable
+    >>> print(ScoreTable(("raw",), ("stsb", "average"), np.array([[55.64, 55.64]])))
+    |     | stsb | average |
+    |-----|-----:|--------:|
+    | raw | 55.6 |    55.6 |
+    """
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    scores: np.ndarray
+
+    def __str__(self):
+        body = [
+            [name, *(f"{score:.1f}" for score in row)]
+            for name, row in zip(self.rows, self.scores, strict=True)
+        ]
+        return markdown(["", *self.columns], body)
+
+    def to_csv(self, path):
+        """Write the table as CSV, with the full digits of the scores.
+
+        Parameters
+        ----------
+        path : path-like
+            File to write; one that is there is replaced.
+        """
+        with Path(path).open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(["estimator", *self.columns])
+            writer.writerows(
+                [name, *row] for name, row in zip(self.rows, self.scores.tolist(), strict=True)
+            )
+
+    def to_frame(self):
+        """Return the table as a pandas DataFrame.
+
+        Returns
+        -------
+        frame : DataFrame
+            Estimators as index, benchmarks as columns.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed; `rows`, `columns` and `scores` hold the same.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise ImportError(
+                "to_frame needs pandas: pip install pandas. The attributes rows, columns and "
+                "scores hold the same without it."
+            ) from None
+        return pd.DataFrame(
+            self.scores, index=pd.Index(self.rows), columns=pd.Index(self.columns)
+        )
+
+
+def evaluate_sts(
+    estimator,
+    tasks=TASKS,
+    *,
+    fit_on="target",
+    aggregate="all",
+    data_home=None,
+    verbose=False,
+):
+    """Score encoders on the benchmarks of semantic textual similarity.
+
+    Each encoder is cloned, fitted without grades, and scored by Spearman's rho between the
+    cosine of the two vectors of a pair and human judgement, on the test pairs of each
+    benchmark.
+
+    Parameters
+    ----------
+    estimator : estimator, or mapping of str to estimator
+        Transformer from texts to vectors, such as a pipeline of `BertEncoder` and
+        `Whitening`, or several by the name of their row. With ``memory`` given to the
+        encoders, each text goes through the model once, whatever is asked afterwards: an
+        evaluation that was stopped goes on where it was.
+    tasks : str or sequence of str, default=all seven
+        "sts12" to "sts16", "stsb", "sickr", as in `fetch_sts`, and "toy" for
+        `load_toy_sts`.
+    fit_on : {"target", "train"} or texts, default="target"
+        What to fit on. "target": the distinct sentences of each benchmark's test pairs, so
+        the scores are transductive and hold for these sentences only; the papers [1]_ [2]_
+        add the training and development sentences of STS-B and SICK-R. "train": the
+        sentences of STS-B's training split, for all benchmarks. Or a list of texts, such as
+        the papers' NLI sentences.
+    aggregate : {"all", "mean", "wmean"}, default="all"
+        How the subsets of STS12 to STS16 become one score, see
+        `skcalib.metrics.aggregate`. "all" ranks all pairs of a benchmark together, as
+        Sentence-BERT and SimCSE do [3]_. The papers of BERT-flow [1]_ and BERT-whitening
+        [2]_ report "wmean" [3]_: take it to compare with their tables. The two differ by
+        several points.
+    data_home : path-like or None, default=None
+        Folder of CSV files, as in `fetch_sts`.
+    verbose : bool, default=False
+        Show a progress bar over estimators and benchmarks.
+
+    Returns
+    -------
+    table : ScoreTable
+        A row per estimator, a column per benchmark and their average, times 100.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of the above, or subsets are to be aggregated that the source
+        of a benchmark does not name, as on the hub.
+    FileNotFoundError
+        If `data_home` lacks a benchmark, before anything is encoded.
+
+    References
+    ----------
+    .. [1] Li et al. (2020), "On the Sentence Embeddings from Pre-trained Language Models",
+           EMNLP, arXiv:2011.05864.
+    .. [2] Su et al. (2021), "Whitening Sentence Representations for Better Semantics and
+           Faster Retrieval", arXiv:2103.15316.
+    .. [3] Gao, Yao & Chen (2021), "SimCSE", EMNLP, arXiv:2104.08821, appendix B; its authors
+           in https://github.com/princeton-nlp/SimCSE/issues/4.
+
+    Examples
+    --------
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from skcalib import BertEncoder, Whitening
+    >>> from skcalib.datasets import minilm_path
+    >>> from skcalib.evaluation import evaluate_sts
+    >>> encoder = BertEncoder(minilm_path(), layers=0)
+    >>> table = evaluate_sts(
+    ...     {"raw": encoder, "whitening": make_pipeline(encoder, Whitening(64))}, "toy"
+    ... )
+    >>> table.rows, table.columns
+    (('raw', 'whitening'), ('toy', 'average'))
+    >>> raw, whitened = table.scores[:, -1]
+    >>> bool(whitened > raw)
+    True
+    """
+    estimators = _checked_estimators(estimator)
+    tasks = _checked_tasks(tasks)
+    texts = _checked_texts(fit_on, data_home)
+    if aggregate not in ("all", "mean", "wmean"):
+        raise ValueError(f"aggregate={aggregate!r}; it takes 'all', 'mean' or 'wmean'.")
+    # All benchmarks are read first: a file that is missing shows before hours of work.
+    benchmarks = {task: _load(task, data_home, aggregate) for task in tasks}
+    scores = np.full((len(estimators), len(tasks)), np.nan)
+    with _progress(scores.size, verbose) as advance:
+        for i, (name, encoder) in enumerate(estimators.items()):
+            model = BiEncoder(encoder)
+            for j, (task, sts) in enumerate(benchmarks.items()):
+                if texts is None:
+                    model.fit(sts.data)
+                elif j == 0:
+                    model.fit(texts)
+                similarity = model.predict(sts.data)
+                scores[i, j] = 100 * aggregate_subsets(
+                    sts.target, similarity, sts.subset, aggregate
+                )
+                advance(f"{name}, {task}")
+    return ScoreTable(
+        rows=tuple(estimators),
+        columns=(*tasks, "average"),
+        scores=np.column_stack([scores, scores.mean(axis=1)]),
+    )
+
+
+def _checked_estimators(estimator):
+    named = estimator
+    if not isinstance(estimator, Mapping):
+        named = {type(estimator).__name__: estimator}
+    for name, encoder in named.items():
+        is_class = isinstance(encoder, type)
+        if is_class or not (hasattr(encoder, "fit") and hasattr(encoder, "transform")):
+            got = f"the class {encoder.__name__}" if is_class else type(encoder).__name__
+            raise TypeError(
+                f"evaluate_sts got {got} as estimator {name!r}; it takes a transformer from "
+                "texts to vectors, or a dict of names and transformers. Give an instance with "
+                "fit and transform, such as make_pipeline(BertEncoder(...), Whitening()); "
+                "of a BiEncoder, its `encoder`."
+            )
+    if not named:
+        raise ValueError("evaluate_sts got no estimator; give at least one by its name.")
+    return {str(name): encoder for name, encoder in named.items()}
+
+
+def _checked_tasks(tasks):
+    tasks = (tasks,) if isinstance(tasks, str) else tuple(tasks)
+    known = (*TASKS, "toy")
+    unknown = [task for task in tasks if task not in known]
+    if unknown or not tasks or len(set(tasks)) < len(tasks):
+        raise ValueError(
+            f"tasks={tasks!r}; it takes one or more of {', '.join(known)}, each once."
+            + (f" There is no {unknown[0]!r}." if unknown else "")
+        )
+    return tasks
+
+
+def _checked_texts(fit_on, data_home):
+    """Texts to fit on; None for each benchmark's own."""
+    if not isinstance(fit_on, str):
+        return as_texts(fit_on, caller="fit_on of evaluate_sts")
+    if fit_on == "target":
+        return None
+    if fit_on == "train":
+        return fetch_sts("stsb", "train", data_home=data_home).data.ravel()
+    raise ValueError(
+        f"fit_on={fit_on!r}; it takes 'target', 'train' or a list of texts. To fit on a file, "
+        "read its lines into a list."
+    )
+
+
+def _load(task, data_home, aggregate):
+    if task == "toy":
+        return load_toy_sts()
+    sts = fetch_sts(task, data_home=data_home)
+    # The hub's copies have lost them, and all three aggregations would be the same.
+    if aggregate != "all" and task in TASKS[:5] and len(np.unique(sts.subset)) == 1:
+        raise ValueError(
+            f"aggregate={aggregate!r} needs the subsets of {task}, but its source names none "
+            f"({sts.subset[0]!r} throughout). Read it from CSV files with a column subset, see "
+            "data_home, or take aggregate='all'."
+        )
+    return sts
+
+
+@contextmanager
+def _progress(total, verbose):
+    """Yield a function that advances a progress bar and names what was done."""
+    if not verbose:
+        yield lambda done: None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, unit="score", desc="evaluate") as bar:
+
+        def advance(done):
+            bar.set_postfix_str(done, refresh=False)
+            bar.update()
+
+        yield advance

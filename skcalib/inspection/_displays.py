@@ -1,0 +1,338 @@
+"""Displays in scikit-learn's style: what calibration does to vectors, drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import linalg
+from sklearn.utils.extmath import svd_flip
+from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
+
+__all__ = ["CosineDisplay", "FrequencyDisplay", "SpectrumDisplay"]
+
+# Rows whose cosines a histogram shows: half a million pairs, more do not change its shape.
+ROWS_OF_COSINES = 1000
+
+
+class _Display:
+    """Axes to draw on, and the way from a fitted estimator."""
+
+    @classmethod
+    def from_embeddings(cls, X, *args, **kwargs):
+        raise NotImplementedError
+
+    @classmethod
+    def from_estimator(cls, estimator, X, *args, name=None, ax=None, **kwargs):
+        """Draw the vectors that a fitted estimator makes.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            With ``transform``, such as a pipeline of `BertEncoder` and `Whitening`.
+        X : array-like
+            What it transforms: texts, or vectors for a calibrator alone.
+        *args
+            As after the vectors in ``from_embeddings``.
+        name : str or None, default=None
+            For the legend; None takes the estimator's class.
+        ax : matplotlib Axes or None, default=None
+            Where to draw; None makes a new figure.
+        **kwargs
+            Handed on to the drawing function of matplotlib.
+
+        Returns
+        -------
+        display : object of this class
+        """
+        name = type(estimator).__name__ if name is None else name
+        return cls.from_embeddings(estimator.transform(X), *args, name=name, ax=ax, **kwargs)
+
+    def _axes(self, ax):
+        if ax is None:
+            try:
+                from matplotlib import pyplot
+            except ImportError:
+                raise ImportError(
+                    f"{type(self).__name__} needs matplotlib to plot: pip install "
+                    "'skcalib[plot]'."
+                ) from None
+            ax = pyplot.subplots(layout="constrained")[1]
+        self.ax_ = ax
+        self.figure_ = ax.figure
+        return ax
+
+
+class SpectrumDisplay(_Display):
+    """Singular values of a set of vectors, relative to the largest.
+
+    A spectrum that falls steeply means that a few directions decide every cosine; that of
+    whitened vectors is flat. The vectors are not centred here: a long common mean is one of
+    the directions.
+
+    Parameters
+    ----------
+    singular_values : ndarray of shape (min(n_samples, d),)
+        In falling order.
+    name : str or None, default=None
+        For the legend.
+
+    Attributes
+    ----------
+    line_ : matplotlib Line2D
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcalib import Whitening
+    >>> from skcalib.inspection import SpectrumDisplay
+    >>> X = np.random.default_rng(0).normal(size=(200, 8)) * np.arange(1, 9) + 5
+    >>> raw = SpectrumDisplay.from_embeddings(X, name="raw")
+    >>> whitening = Whitening().fit(X)
+    >>> flat = SpectrumDisplay.from_estimator(whitening, X, ax=raw.ax_)
+    >>> bool(np.allclose(flat.singular_values, flat.singular_values[0]))
+    True
+    """
+
+    def __init__(self, singular_values, *, name=None):
+        self.singular_values = singular_values
+        self.name = name
+
+    @classmethod
+    def from_embeddings(cls, X, *, name=None, ax=None, **kwargs):
+        """Draw the spectrum of vectors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, d)
+            Vectors, not all zero.
+        name : str or None, default=None
+            For the legend.
+        ax : matplotlib Axes or None, default=None
+            Where to draw; None makes a new figure.
+        **kwargs
+            Handed on to ``Axes.plot``.
+
+        Returns
+        -------
+        display : SpectrumDisplay
+        """
+        X = check_array(X, dtype=np.float64)
+        if not X.any():
+            raise ValueError("SpectrumDisplay got vectors that are all zero; drop them.")
+        return cls(linalg.svdvals(X), name=name).plot(ax, **kwargs)
+
+    def plot(self, ax=None, **kwargs):
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None, default=None
+            Where to draw; None makes a new figure.
+        **kwargs
+            Handed on to ``Axes.plot``.
+
+        Returns
+        -------
+        display : SpectrumDisplay
+        """
+        ax = self._axes(ax)
+        relative = self.singular_values / self.singular_values[0]
+        style = {"label": self.name, **kwargs}
+        (self.line_,) = ax.plot(np.arange(1, len(relative) + 1), relative, **style)
+        ax.set(xlabel="number", ylabel="singular value / largest", yscale="log")
+        if style["label"]:
+            ax.legend()
+        return self
+
+
+class CosineDisplay(_Display):
+    """Histogram of the cosines between vectors of different texts.
+
+    Vectors in a narrow cone have cosines near 1 whatever the texts say; those of whitened
+    vectors lie around 0.
+
+    Parameters
+    ----------
+    cosines : ndarray of shape (n_pairs,)
+        Cosine of each pair.
+    name : str or None, default=None
+        For the legend.
+
+    Attributes
+    ----------
+    bars_ : matplotlib container of patches
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcalib import Whitening
+    >>> from skcalib.inspection import CosineDisplay
+    >>> X = np.random.default_rng(0).normal(size=(200, 8)) + 5
+    >>> raw = CosineDisplay.from_embeddings(X, name="raw")
+    >>> whitened = CosineDisplay.from_estimator(Whitening().fit(X), X, ax=raw.ax_)
+    >>> bool(raw.cosines.mean() > 0.9 > 0.1 > abs(whitened.cosines.mean()))
+    True
+    """
+
+    def __init__(self, cosines, *, name=None):
+        self.cosines = cosines
+        self.name = name
+
+    @classmethod
+    def from_embeddings(cls, X, *, name=None, ax=None, **kwargs):
+        """Draw the cosines of all pairs of different vectors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, d)
+            Vectors, none of them zero. Of more than 1000, 1000 at equal distances are taken.
+        name : str or None, default=None
+            For the legend.
+        ax : matplotlib Axes or None, default=None
+            Where to draw; None makes a new figure.
+        **kwargs
+            Handed on to ``Axes.hist``.
+
+        Returns
+        -------
+        display : CosineDisplay
+        """
+        X = check_array(X, dtype=np.float64, ensure_min_samples=2)
+        X = X[np.linspace(0, len(X) - 1, min(len(X), ROWS_OF_COSINES)).astype(int)]
+        norms = np.linalg.norm(X, axis=1, keepdims=True)
+        if not norms.all():
+            raise ValueError(
+                f"CosineDisplay got {np.count_nonzero(norms == 0)} vectors of length zero, "
+                "which have no cosine; drop them."
+            )
+        X = X / norms
+        return cls((X @ X.T)[np.triu_indices(len(X), 1)], name=name).plot(ax, **kwargs)
+
+    def plot(self, ax=None, **kwargs):
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None, default=None
+            Where to draw; None makes a new figure.
+        **kwargs
+            Handed on to ``Axes.hist``.
+
+        Returns
+        -------
+        display : CosineDisplay
+        """
+        ax = self._axes(ax)
+        # The same bins for all, so that histograms over one another compare.
+        style = {
+            "bins": np.linspace(-1, 1, 101),
+            "density": True,
+            "alpha": 0.6,
+            "label": self.name,
+            **kwargs,
+        }
+        self.bars_ = ax.hist(self.cosines, **style)[2]
+        ax.set(xlabel="cosine of two different texts", ylabel="density")
+        if style["label"]:
+            ax.legend()
+        return self
+
+
+class FrequencyDisplay(_Display):
+    """Vectors of words in their two leading singular directions, coloured by frequency.
+
+    Figure 1 of the BERT-flow paper [1]_: where frequency biases the space, frequent words
+    lie close together near the origin and rare ones spread far out.
+
+    Parameters
+    ----------
+    projection : ndarray of shape (n_words, 2)
+        Coordinates along the two leading right singular vectors, not centred.
+    ranks : ndarray of shape (n_words,)
+        Frequency rank of each word, 0 for the most frequent.
+    name : str or None, default=None
+        Title.
+
+    Attributes
+    ----------
+    scatter_ : matplotlib PathCollection
+    colorbar_ : matplotlib Colorbar
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+
+    References
+    ----------
+    .. [1] Li et al. (2020), "On the Sentence Embeddings from Pre-trained Language Models",
+           EMNLP, arXiv:2011.05864.
+
+    Examples
+    --------
+    >>> from skcalib.datasets import minilm_path
+    >>> from skcalib.inspection import FrequencyDisplay, word_embeddings
+    >>> vectors, ranks, words = word_embeddings(minilm_path())
+    >>> display = FrequencyDisplay.from_embeddings(vectors[:2000], ranks[:2000])
+    >>> display.projection.shape
+    (2000, 2)
+    """
+
+    def __init__(self, projection, ranks, *, name=None):
+        self.projection = projection
+        self.ranks = ranks
+        self.name = name
+
+    @classmethod
+    def from_embeddings(cls, X, ranks, *, name=None, ax=None, **kwargs):
+        """Draw vectors of words.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_words, d)
+            Vectors, d at least 2.
+        ranks : array-like of shape (n_words,)
+            Frequency rank of each word, 0 for the most frequent.
+        name : str or None, default=None
+            Title.
+        ax : matplotlib Axes or None, default=None
+            Where to draw; None makes a new figure.
+        **kwargs
+            Handed on to ``Axes.scatter``.
+
+        Returns
+        -------
+        display : FrequencyDisplay
+        """
+        X = check_array(X, dtype=np.float64, ensure_min_features=2, ensure_min_samples=2)
+        ranks = column_or_1d(ranks)
+        check_consistent_length(X, ranks)
+        u, s, vt = linalg.svd(X, full_matrices=False)
+        u, vt = svd_flip(u, vt, u_based_decision=False)
+        return cls(u[:, :2] * s[:2], ranks, name=name).plot(ax, **kwargs)
+
+    def plot(self, ax=None, **kwargs):
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None, default=None
+            Where to draw; None makes a new figure.
+        **kwargs
+            Handed on to ``Axes.scatter``.
+
+        Returns
+        -------
+        display : FrequencyDisplay
+        """
+        ax = self._axes(ax)
+        # Zipf's law: equal steps of colour are equal ratios of frequency.
+        # The many rare words go first, so that they do not cover the few frequent ones.
+        order = np.argsort(-self.ranks, kind="stable")
+        style = {"s": 4, "cmap": "viridis", **kwargs, "c": np.log10(1 + self.ranks[order])}
+        self.scatter_ = ax.scatter(*self.projection[order].T, **style)
+        self.colorbar_ = self.figure_.colorbar(self.scatter_, ax=ax, label="log10(1 + rank)")
+        ax.set(xlabel="first singular direction", ylabel="second singular direction")
+        if self.name:
+            ax.set_title(self.name)
+        return self

@@ -1,0 +1,232 @@
+"""How the frequency of words biases where their vectors lie (section 2.2 of BERT-flow)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.neighbors import NearestNeighbors
+from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
+
+from skcalib.evaluation._markdown import markdown
+
+__all__ = ["FrequencyBias", "word_embeddings", "word_frequency_bias"]
+
+# Of the BERT-flow paper's table 1.
+BINS = {
+    "0-100": (0, 100),
+    "100-500": (100, 500),
+    "500-5K": (500, 5000),
+    "5K-10K": (5000, 10000),
+}
+NEIGHBORS = (3, 5, 7)
+# How tokenizers mark the beginning of a word, and (WordPiece) a piece that continues one.
+BEGINNINGS = ("Ġ", "▁")
+CONTINUATION = "##"
+
+
+@dataclass(frozen=True, eq=False)
+class FrequencyBias:
+    """Norms of word vectors and distances to their neighbours, by frequency rank.
+
+    Parameters
+    ----------
+    bins : tuple of str
+        Names of the bins of ranks, from frequent to rare.
+    n_words : ndarray of shape (n_bins,)
+        Words in each bin.
+    mean_norm : ndarray of shape (n_bins,)
+        Mean l2 norm.
+    n_neighbors : tuple of int
+        Values of k.
+    knn_distance : ndarray of shape (n_values_of_k, n_bins)
+        Mean l2 distance of a word to its k nearest neighbours.
+    knn_dot : ndarray of shape (n_values_of_k, n_bins)
+        Mean dot product of a word with the same neighbours.
+
+    Notes
+    -----
+    ``str(bias)`` is a Markdown table. Values in a bin without words are NaN.
+    """
+
+    bins: tuple[str, ...]
+    n_words: np.ndarray
+    mean_norm: np.ndarray
+    n_neighbors: tuple[int, ...]
+    knn_distance: np.ndarray
+    knn_dot: np.ndarray
+
+    def __str__(self):
+        named = {"mean l2 norm": self.mean_norm}
+        for what, values in (("l2 distance", self.knn_distance), ("dot product", self.knn_dot)):
+            for k, row in zip(self.n_neighbors, values, strict=True):
+                named[f"mean k-NN {what}, k={k}"] = row
+        body = [[name, *(f"{value:.2f}" for value in row)] for name, row in named.items()]
+        return markdown(
+            ["frequency rank", *self.bins], [["words", *map(str, self.n_words)], *body]
+        )
+
+
+def word_frequency_bias(vectors, ranks):
+    """Mean norm of word vectors, and distance to their neighbours, by frequency rank.
+
+    In a space that word frequency biases [1]_, frequent words lie near the origin and close
+    together, rare ones far out and far apart: the rows of the table grow from left to
+    right. Compare vectors before and after a calibration by calling this on both.
+
+    Parameters
+    ----------
+    vectors : array-like of shape (n_words, d)
+        A vector per word, from `word_embeddings` or of any other origin.
+    ranks : array-like of shape (n_words,)
+        Frequency rank of each word in a corpus, 0 for the most frequent. The bins are 0 to
+        100, 100 to 500, 500 to 5000 and 5000 to 10000, upper ends excluded.
+
+    Returns
+    -------
+    bias : FrequencyBias
+        Both tables of the paper, for k of 3, 5 and 7.
+
+    Raises
+    ------
+    ValueError
+        If lengths differ, a rank is negative, there are fewer than 8 words, or none of a
+        rank below 10000.
+
+    Notes
+    -----
+    Neighbours are the nearest by l2 distance in both tables, among all words given, the word
+    itself excluded. Words beyond rank 10000 are in no bin, but may be neighbours.
+
+    References
+    ----------
+    .. [1] Li et al. (2020), "On the Sentence Embeddings from Pre-trained Language Models",
+           EMNLP, arXiv:2011.05864, section 2.2 and table 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcalib.inspection import word_frequency_bias
+    >>> rng = np.random.default_rng(0)
+    >>> ranks = np.arange(1000)
+    >>> vectors = rng.normal(size=(1000, 8)) * np.log2(2 + ranks)[:, None]
+    >>> bias = word_frequency_bias(vectors, ranks)
+    >>> bool(bias.mean_norm[0] < bias.mean_norm[1] < bias.mean_norm[2])
+    True
+    >>> bias.n_words
+    array([100, 400, 500,   0])
+    """
+    vectors = check_array(vectors, dtype=[np.float64, np.float32], input_name="vectors")
+    ranks = column_or_1d(ranks)
+    check_consistent_length(vectors, ranks)
+    if ranks.dtype.kind not in "biuf" or not (ranks >= 0).all():
+        raise ValueError(
+            "word_frequency_bias got ranks that are not numbers from 0 up; give the place of "
+            "each word in a list sorted by falling frequency, 0 for the first."
+        )
+    counted = np.flatnonzero(ranks < BINS["5K-10K"][1])
+    if len(vectors) <= max(NEIGHBORS) or not len(counted):
+        raise ValueError(
+            f"word_frequency_bias got {len(vectors)} words, {len(counted)} of them of a rank "
+            f"below 10000; it needs one of these, and {max(NEIGHBORS) + 1} words or more to "
+            f"look for {max(NEIGHBORS)} neighbours."
+        )
+    distances, neighbors = _nearest(vectors, counted)
+    others, vectors = vectors.astype(np.float64), vectors[counted].astype(np.float64)
+    ranks = ranks[counted]
+    dots = np.stack(
+        [np.einsum("ij,ij->i", vectors, others[column]) for column in neighbors.T], axis=1
+    )
+    norms = np.linalg.norm(vectors, axis=1)
+    members = [(low <= ranks) & (ranks < high) for low, high in BINS.values()]
+
+    def by_bin(values):
+        return np.array([values[m].mean() if m.any() else np.nan for m in members])
+
+    return FrequencyBias(
+        bins=tuple(BINS),
+        n_words=np.array([m.sum() for m in members]),
+        mean_norm=by_bin(norms),
+        n_neighbors=NEIGHBORS,
+        knn_distance=np.array([by_bin(distances[:, :k]) for k in NEIGHBORS]),
+        knn_dot=np.array([by_bin(dots[:, :k]) for k in NEIGHBORS]),
+    )
+
+
+def _nearest(vectors, members):
+    """Distances and indices of the nearest others of each member, nearest first."""
+    search = NearestNeighbors(n_neighbors=max(NEIGHBORS) + 1, algorithm="brute").fit(vectors)
+    distances, neighbors = search.kneighbors(vectors[members])
+    dropped = neighbors == members[:, None]
+    # Beside many equal vectors a word may be missing among its own nearest.
+    dropped[~dropped.any(axis=1), -1] = True
+    shape = len(members), max(NEIGHBORS)
+    return distances[~dropped].reshape(shape), neighbors[~dropped].reshape(shape)
+
+
+def word_embeddings(model, *, revision=None):
+    """Read the embeddings of the words of a model's vocabulary, by falling frequency.
+
+    The rows of the embedding matrix that stand for whole words, without positions and
+    normalisation: what the BERT-flow paper looks at. BERT's vocabulary is sorted by
+    frequency, so a word's place among the words is its rank, without a corpus. Words of one
+    character are left out: they stand before, in the alphabet, and have no rank.
+
+    Parameters
+    ----------
+    model : str
+        Hub id or local folder, as in `BertEncoder`.
+    revision : str or None, default=None
+        Branch, tag or commit of a model on the hub.
+
+    Returns
+    -------
+    vectors : ndarray of shape (n_words, d), float32
+    ranks : ndarray of shape (n_words,)
+        0, 1, ... n_words - 1.
+    words : list of str
+
+    Raises
+    ------
+    OSError
+        If there is no such model.
+    ValueError
+        If its vocabulary is not sorted by frequency.
+
+    Examples
+    --------
+    >>> from skcalib.datasets import minilm_path
+    >>> from skcalib.inspection import word_embeddings
+    >>> vectors, ranks, words = word_embeddings(minilm_path())
+    >>> words[:5]
+    ['the', 'of', 'and', 'in', 'to']
+    >>> vectors.shape[1]
+    384
+    """
+    import torch
+
+    from skcalib._backbone import load, locate
+
+    backbone = load(locate(os.fspath(model), revision), torch.device("cpu"), torch.float32)
+    if not backbone.has_zipf:
+        raise ValueError(
+            f"The vocabulary of {str(model)!r} is not sorted by frequency, so it tells no "
+            "ranks. Pass vectors and ranks of your own to word_frequency_bias."
+        )
+    tokenizer = backbone.tokenizer
+    weighted = np.flatnonzero(backbone.zipf.cpu().numpy())  # from the first whole word on
+    tokens = tokenizer.convert_ids_to_tokens(weighted.tolist())
+    marked = any(token.startswith(BEGINNINGS) for token in tokens)
+    whole = [
+        i
+        for i, token in enumerate(tokens)
+        if (token.startswith(BEGINNINGS) if marked else not token.startswith(CONTINUATION))
+    ]
+    matrix = backbone.module.get_input_embeddings().weight
+    vectors = matrix[torch.from_numpy(weighted[whole]).to(matrix.device)].cpu().numpy()
+    return (
+        vectors,
+        np.arange(len(whole)),
+        [tokens[i].lstrip("".join(BEGINNINGS)) for i in whole],
+    )

@@ -1,0 +1,248 @@
+"""Displays and tables of what calibration does to vectors."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skcalib import BertEncoder, Whitening
+from skcalib.inspection import (
+    CosineDisplay,
+    FrequencyDisplay,
+    SpectrumDisplay,
+    word_embeddings,
+    word_frequency_bias,
+)
+
+DISPLAYS = [CosineDisplay, FrequencyDisplay, SpectrumDisplay]
+
+
+@pytest.fixture
+def pyplot(monkeypatch):
+    """matplotlib's pyplot, without a screen; figures are closed afterwards."""
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    yield pyplot
+    pyplot.close("all")
+
+
+@pytest.fixture(scope="module")
+def cone():
+    """Vectors in a narrow cone, with a steep spectrum."""
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(300, 6)) * 2.0 ** -np.arange(6) + 3
+
+
+def arguments(display, X):
+    return (X, np.arange(len(X))) if display is FrequencyDisplay else (X,)
+
+
+def by_hand(vectors, members, k):
+    """Mean distance and dot product of members to their k nearest, one word at a time."""
+    distances, dots = [], []
+    for i in members:
+        order = np.linalg.norm(vectors - vectors[i], axis=1)
+        order[i] = np.inf
+        nearest = np.argsort(order)[:k]
+        distances.append(order[nearest].mean())
+        dots.append((vectors[nearest] @ vectors[i]).mean())
+    return np.mean(distances), np.mean(dots)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_word_frequency_bias_is_the_definition(dtype):
+    rng = np.random.default_rng(1)
+    ranks = rng.permutation(700)
+    vectors = (rng.normal(size=(700, 5)) * (1 + ranks[:, None] / 100)).astype(dtype)
+    bias = word_frequency_bias(vectors, ranks)
+    assert_array_equal(bias.n_words, [100, 400, 200, 0])
+    vectors = vectors.astype(float)
+    for j, (low, high) in enumerate([(0, 100), (100, 500), (500, 5000)]):
+        members = np.flatnonzero((ranks >= low) & (ranks < high))
+        norm = np.linalg.norm(vectors[members], axis=1).mean()
+        assert_allclose(bias.mean_norm[j], norm, rtol=1e-6)
+        for i, k in enumerate(bias.n_neighbors):
+            found = bias.knn_distance[i, j], bias.knn_dot[i, j]
+            assert_allclose(found, by_hand(vectors, members, k), rtol=1e-5)
+    assert np.isnan(bias.mean_norm[3])
+    assert np.isnan(bias.knn_dot[:, 3]).all()
+
+
+def test_words_beyond_the_last_bin_are_neighbours_only():
+    rng = np.random.default_rng(2)
+    vectors = rng.normal(size=(60, 4))
+    ranks = np.r_[np.arange(50), np.arange(10_000, 10_010)]
+    bias = word_frequency_bias(vectors, ranks)
+    assert_array_equal(bias.n_words, [50, 0, 0, 0])
+    found = bias.knn_distance[0, 0], bias.knn_dot[0, 0]
+    assert_allclose(found, by_hand(vectors, range(50), 3))
+    assert found[0] < word_frequency_bias(vectors[:50], ranks[:50]).knn_distance[0, 0]
+
+
+def test_equal_vectors_are_neighbours_at_distance_zero():
+    bias = word_frequency_bias(np.repeat(np.eye(2), 8, axis=0), np.arange(16))
+    assert_allclose(bias.knn_distance[:, 0], 0, atol=1e-7)
+    assert_allclose(bias.knn_dot[:, 0], 1)
+
+
+def test_frequency_bias_prints_both_tables():
+    bias = word_frequency_bias(np.eye(20), np.arange(20))
+    lines = str(bias).splitlines()
+    assert len(lines) == 2 + 1 + 1 + 3 + 3
+    assert "5K-10K" in lines[0]
+    assert "mean k-NN dot product, k=7" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("vectors", "ranks", "message"),
+    [
+        (np.eye(9), np.arange(8), "inconsistent numbers of samples"),
+        (np.eye(9), -np.arange(9), "0 for the first"),
+        (np.eye(9), list("abcdefghi"), "0 for the first"),
+        (np.eye(7), np.arange(7), "8 words or more"),
+        (np.eye(9), np.arange(10_000, 10_009), "0 of them of a rank below 10000"),
+        (np.full((9, 2), np.nan), np.arange(9), "NaN"),
+    ],
+)
+def test_errors_of_word_frequency_bias(vectors, ranks, message):
+    with pytest.raises(ValueError, match=message):
+        word_frequency_bias(vectors, ranks)
+
+
+def test_word_embeddings_are_rows_of_the_matrix_by_rank(make_bert, tmp_path):
+    whole = [f"{'zyx'[i % 3]}word{i}" for i in range(40)]  # in no alphabetical order
+    vocabulary = [*whole[:20], "##s", *whole[20:], "##ing"]
+    folder = make_bert(tmp_path / "pieces", words=vocabulary)
+    vectors, ranks, words = word_embeddings(folder)
+    assert words == whole
+    assert_array_equal(ranks, np.arange(40))
+    from transformers import AutoModel
+
+    matrix = AutoModel.from_pretrained(folder).get_input_embeddings().weight.detach().numpy()
+    assert_array_equal(vectors, matrix[[*range(9, 29), *range(30, 50)]])
+
+
+def test_an_alphabetical_vocabulary_tells_no_ranks(make_bert, tmp_path):
+    folder = make_bert(tmp_path / "alphabetical", words=[f"a{c}" for c in "bcdefghijklmnopqrs"])
+    with pytest.raises(ValueError, match="ranks of your own"):
+        word_embeddings(folder)
+
+
+def test_whitening_lifts_the_bias_of_frequency_from_minilms_words(minilm):
+    vectors, ranks, words = word_embeddings(minilm)
+    assert words[:3] == ["the", "of", "and"]
+    vectors, ranks = vectors[:5000], ranks[:5000]
+    raw = word_frequency_bias(vectors, ranks)
+    white = word_frequency_bias(Whitening().fit_transform(vectors), ranks)
+    assert_array_equal(raw.n_words, [100, 400, 4500, 0])
+    # The most frequent words lie nearest to the origin and closest together...
+    assert np.nanargmin(raw.mean_norm) == 0
+    assert (np.nanargmin(raw.knn_distance, axis=1) == 0).all()
+    # ... by a tenth or more beside the others, by less than a twentieth after whitening.
+    for values in (raw.mean_norm, *raw.knn_distance):
+        assert 1 - values[0] / values[1:3].mean() > 0.1
+    for values in (white.mean_norm, *white.knn_distance):
+        assert abs(1 - values[0] / values[1:3].mean()) < 0.05
+
+
+@pytest.mark.parametrize("display", DISPLAYS)
+def test_displays_draw_on_new_or_given_axes(display, cone, pyplot):
+    first = display.from_embeddings(*arguments(display, cone), name="raw")
+    assert first.figure_ is first.ax_.figure
+    again = first.plot()
+    assert again is first
+    assert len(pyplot.get_fignums()) == 2
+    second = display.from_embeddings(*arguments(display, cone), ax=first.ax_)
+    assert second.ax_ is first.ax_
+    assert len(pyplot.get_fignums()) == 2
+
+
+@pytest.mark.parametrize("display", DISPLAYS)
+def test_from_estimator_draws_what_the_estimator_makes(display, cone, pyplot):
+    whitening = Whitening(3).fit(cone)
+    X, *ranks = arguments(display, cone)
+    found = display.from_estimator(whitening, X, *ranks)
+    expected = display.from_embeddings(whitening.transform(X), *ranks, name="Whitening")
+    assert vars(found).keys() == vars(expected).keys()
+    for attribute in ("singular_values", "cosines", "projection", "name"):
+        if hasattr(found, attribute):
+            assert_array_equal(getattr(found, attribute), getattr(expected, attribute))
+
+
+@pytest.mark.parametrize("display", DISPLAYS)
+def test_from_estimator_takes_texts_and_ranks(display, tiny_bert, pyplot):
+    encoder = BertEncoder(tiny_bert).fit(["the"])
+    X, *ranks = arguments(display, ["the", "of", "man", "dog"])
+    display.from_estimator(encoder, X, *ranks, name="words")
+
+
+def test_spectrum_is_relative_and_flat_after_whitening(cone, pyplot):
+    raw = SpectrumDisplay.from_embeddings(cone, name="raw")
+    assert_allclose(raw.singular_values, np.linalg.svd(cone, compute_uv=False))
+    assert raw.line_.get_ydata()[0] == 1
+    assert raw.line_.get_ydata()[-1] < 0.1
+    white = SpectrumDisplay.from_estimator(Whitening().fit(cone), cone, ax=raw.ax_, color="k")
+    assert_allclose(white.line_.get_ydata(), 1)
+    assert [text.get_text() for text in raw.ax_.get_legend().get_texts()] == [
+        "raw",
+        "Whitening",
+    ]
+
+
+def test_cosines_are_of_all_pairs_of_different_vectors(cone, pyplot):
+    display = CosineDisplay.from_embeddings(cone[:20])
+    unit = cone[:20] / np.linalg.norm(cone[:20], axis=1, keepdims=True)
+    expected = [unit[i] @ unit[j] for i in range(20) for j in range(i + 1, 20)]
+    assert_allclose(display.cosines, expected)
+    assert display.ax_.get_legend() is None
+
+
+def test_cosines_of_many_vectors_are_those_of_a_thousand(pyplot):
+    X = np.random.default_rng(0).normal(size=(1500, 3))
+    assert len(CosineDisplay.from_embeddings(X).cosines) == 1000 * 999 // 2
+
+
+def test_projection_keeps_lengths_of_vectors_in_a_plane(pyplot):
+    rng = np.random.default_rng(0)
+    plane = np.linalg.qr(rng.normal(size=(7, 2)))[0]
+    X = rng.normal(size=(50, 2)) @ plane.T
+    display = FrequencyDisplay.from_embeddings(X, np.arange(50), name="plane")
+    assert_allclose(display.projection @ display.projection.T, X @ X.T, atol=1e-12)
+    # Rare words are drawn first, below the frequent ones.
+    assert_allclose(display.scatter_.get_array(), np.log10(1 + np.arange(50))[::-1])
+    assert_allclose(display.scatter_.get_offsets(), display.projection[::-1])
+    assert display.ax_.get_title() == "plane"
+
+
+@pytest.mark.parametrize(
+    ("display", "X", "message"),
+    [
+        (SpectrumDisplay, np.zeros((3, 2)), "all zero"),
+        (CosineDisplay, np.array([[1.0, 0], [0, 0]]), "1 vectors of length zero"),
+        (FrequencyDisplay, np.ones((3, 1)), "minimum of 2"),
+    ],
+)
+def test_errors_of_displays(display, X, message):
+    with pytest.raises(ValueError, match=message):
+        display.from_embeddings(*arguments(display, X))
+
+
+@pytest.mark.parametrize("display", DISPLAYS)
+def test_without_matplotlib_the_error_names_the_extra(display, cone, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"pip install 'skcalib\[plot\]'"):
+        display.from_embeddings(*arguments(display, cone))
+
+
+def test_import_loads_neither_matplotlib_nor_torch():
+    code = """
+import json, sys, skcalib.inspection
+print(json.dumps([m for m in ("matplotlib", "torch", "transformers") if m in sys.modules]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert json.loads(done.stdout) == []
