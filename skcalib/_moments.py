@@ -1,46 +1,41 @@
-"""Mean and scatter matrix of a sample, in float64, by chunks that merge exactly.
+"""Mean and scatter matrix of a sample, in float64, by parts that merge exactly.
 
 Subtracting ``n mean meanᵀ`` from a raw second moment loses every digit that the mean has
-above the spread. Here each chunk is centred on its own mean first, and two parts join by
-the pairwise update of Chan, Golub & LeVeque (1983), which only ever adds positive
-semi-definite terms: nothing cancels, whatever the common mean, and any split of the rows
-(chunks, ``partial_fit`` batches, workers) gives the same result to rounding.
+above the spread. Here a group of chunks is centred about the mean of its first, and two
+parts join by the pairwise update of Chan, Golub & LeVeque (1983), which only ever adds
+positive semi-definite terms: nothing cancels, whatever the common mean, and any split of the
+rows (threads, ``partial_fit`` batches, workers) gives the same result to rounding.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from typing import Any
 
 import numpy as np
 
+from skcalib._row_threads import chunk_rows, map_row_ranges, row_chunks
+
 __all__ = ["Moments", "ledoit_wolf_shrinkage"]
 
-# A float64 working copy of one chunk: long enough for BLAS to run at full speed, short
-# enough to stay within the last-level cache and never to matter in memory.
-CHUNK_BYTES = 8 * 2**20
-
-
-def chunk_rows(n_features: int) -> int:
-    """Rows of a float64 working buffer of about ``CHUNK_BYTES``."""
-    return max(64, CHUNK_BYTES // (8 * n_features))
-
-
-def row_chunks(n_rows: int, n_features: int):
-    """Slices that cover ``n_rows`` in chunks of ``chunk_rows(n_features)``."""
-    step = chunk_rows(n_features)
-    return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
+# Chunks that share an origin. In any direction v the first chunk alone gives the group's
+# scatter at least n1 (v·δ)², δ being the way from its mean to the group's, and moving the
+# origin subtracts n (v·δ)²: at most this many units in the last place are lost.
+GROUP = 16
 
 
 @dataclass(frozen=True)
 class Moments:
     """Sufficient statistics of a sample for whitening and Ledoit-Wolf shrinkage.
 
-    With ``c = x - mean`` and ``q = |c|²``, sums running over the sample:
+    With ``c = x - mean`` and ``q = |c|²``, sums running over the sample, each term times its
+    weight where there are weights:
 
     Attributes
     ----------
-    n : int
-        Number of samples.
+    n : int or float
+        Number of samples, or the sum of their weights.
     mean : ndarray of shape (d,)
     scatter : ndarray of shape (d, d)
         ``Σ c cᵀ``.
@@ -50,42 +45,100 @@ class Moments:
         ``Σ q²``.
     """
 
-    n: int
+    n: int | float
     mean: np.ndarray
     scatter: np.ndarray
     cubic: np.ndarray
     quartic: float
 
     @classmethod
-    def from_array(cls, X: np.ndarray) -> Moments:
-        """Moments of the rows of ``X``, in one pass over chunks of it."""
-        n_rows, n_features = X.shape
-        buffer = np.empty((min(chunk_rows(n_features), n_rows), n_features))
+    def from_array(cls, X: np.ndarray, weight: np.ndarray | None = None) -> Moments:
+        """Moments of the rows of ``X``, in one pass over chunks of it.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Of any float dtype and layout; at least one row.
+        weight : ndarray of shape (n,) or None
+            How many times each row counts; not negative.
+        """
+        n_rows, d = X.shape
+        working_bytes = 8 * (d * min(chunk_rows(d), n_rows) + 3 * d * d)
+        parts = map_row_ranges(
+            lambda rows: cls._from_rows(X, weight, rows), n_rows, working_bytes=working_bytes
+        )
+        return reduce(cls.merge, parts)
+
+    @classmethod
+    def _from_rows(cls, X: np.ndarray, weight: np.ndarray | None, rows: slice) -> Moments:
+        d = X.shape[1]
+        step = min(chunk_rows(d), rows.stop - rows.start)
+        buffer, product, scatter = np.empty((step, d)), np.empty((d, d)), np.empty((d, d))
         total = None
-        for rows in row_chunks(n_rows, n_features):
-            part = cls._from_chunk(X[rows], buffer[: rows.stop - rows.start])
-            total = part if total is None else total.merge(part)
+        # The bound on GROUP is for equal weights; a first chunk that hardly counts gives none.
+        n_chunks = GROUP if weight is None else 1
+        for group in row_chunks(rows, n_chunks * step):
+            part = cls._from_group(X, weight, group, buffer, product, scatter)
+            if total is None:
+                total, scatter = part, np.empty((d, d))
+            else:
+                total, product = total.merge(part, out=product), total.scatter
         assert total is not None  # callers validate that X has rows
         return total
 
     @classmethod
-    def _from_chunk(cls, x: np.ndarray, centred: np.ndarray) -> Moments:
-        # Measured from its first row, a chunk keeps its digits below a large common mean
-        # even while the mean is summed up, and a constant column is constant exactly.
-        origin = x[0].astype(np.float64)
-        np.subtract(x, origin, out=centred)
-        shift = centred.mean(axis=0)
-        centred -= shift
-        q = np.einsum("ij,ij->i", centred, centred)
-        scatter = centred.T @ centred
-        return cls(len(x), origin + shift, scatter, q @ centred, float(q @ q))
+    def _from_group(cls, X, weight, rows: slice, buffer, product, scatter) -> Moments:
+        """Moments of a group of chunks; their scatter goes into the array given for it."""
+        origin: Any = None
+        n, first, cubic, quartic = 0, 0.0, 0.0, 0.0  # type: Any, Any, Any, float
+        for chunk in row_chunks(rows, len(buffer)):
+            x, w = X[chunk], None if weight is None else weight[chunk]
+            c = buffer[: len(x)]
+            opening = origin is None
+            if opening:
+                origin = cls._mean_of_chunk(x, w, c)
+            np.subtract(x, origin, out=c)
+            q = np.einsum("ij,ij->i", c, c)
+            wq = q if w is None else w * q
+            n += len(x) if w is None else float(w.sum())
+            first += c.sum(axis=0) if w is None else w @ c
+            cubic += wq @ c
+            quartic += float(wq @ q)
+            if w is not None:
+                c *= np.sqrt(w)[:, None]
+            np.dot(c.T, c, out=scatter if opening else product)  # a syrk, as NumPy notices
+            if not opening:
+                scatter += product
+        if chunk.start == rows.start:  # one chunk only, and centred on its own mean
+            return cls(n, origin, scatter, cubic, quartic)
+        return cls.from_sums(n, origin, first, scatter, cubic, quartic, work=product)
 
-    def merge(self, other: Moments) -> Moments:
-        """Moments of both samples together."""
+    @classmethod
+    def from_sums(cls, n, origin, first, scatter, cubic, quartic, *, work=None) -> Moments:
+        """Moments from sums of ``c = x - origin``, ``first`` being ``Σ c``.
+
+        ``scatter`` is overwritten, and ``work``, of its shape, if given.
+        """
+        shift = first / (n or 1)
+        cubic, quartic = _moved(shift, n, first, scatter, cubic, quartic)
+        scatter -= np.outer(n * shift, shift, out=work)
+        return cls(n, origin + shift, scatter, cubic, quartic)
+
+    @staticmethod
+    def _mean_of_chunk(x, w, buffer):
+        # Measured from one of its rows, a chunk keeps its digits below a large common mean
+        # while the mean is summed up, and a constant column stays constant.
+        origin = x[0 if w is None else w.argmax()].astype(np.float64)
+        c = np.subtract(x, origin, out=buffer)
+        return origin + (c.mean(axis=0) if w is None else w @ c / (w.sum() or 1))
+
+    def merge(self, other: Moments, *, out: np.ndarray | None = None) -> Moments:
+        """Moments of both samples together; ``out`` takes the scatter."""
         n = self.n + other.n
+        heavy, light = (self, other) if self.n >= other.n else (other, self)
+        mean = heavy.mean + (light.mean - heavy.mean) * (light.n / (n or 1))
         delta = other.mean - self.mean
-        mean = self.mean + delta * (other.n / n)
-        scatter = np.outer(delta * (self.n * other.n / n), delta)
+        scatter = np.outer(delta * (self.n * other.n / (n or 1)), delta, out=out)
         scatter += self.scatter
         scatter += other.scatter
         cubic_a, quartic_a = self._about(mean)
@@ -93,24 +146,32 @@ class Moments:
         return Moments(n, mean, scatter, cubic_a + cubic_b, quartic_a + quartic_b)
 
     def _about(self, mean: np.ndarray) -> tuple[np.ndarray, float]:
-        """``cubic`` and ``quartic`` about another mean: expand ``c - shift``, ``Σ c = 0``."""
+        """``cubic`` and ``quartic`` about another mean."""
         shift = mean - self.mean
-        s2 = shift @ shift
-        pulled = self.scatter @ shift
-        trace = np.trace(self.scatter)
-        cubic = self.cubic - 2 * pulled - (trace + self.n * s2) * shift
-        quartic = (
-            self.quartic
-            - 4 * (shift @ self.cubic)
-            + 4 * (shift @ pulled)
-            + 2 * s2 * trace
-            + self.n * s2**2
-        )
-        return cubic, float(quartic)
+        return _moved(shift, self.n, 0 * shift, self.scatter, self.cubic, self.quartic)
 
     def covariance(self) -> np.ndarray:
         """Unbiased covariance, ``scatter / (n - 1)``."""
         return self.scatter / (self.n - 1)
+
+
+def _moved(shift, n, first, second, cubic, quartic):
+    """``Σ q c`` and ``Σ q²`` of ``c - shift``, from the sums of ``c``: the binomials expanded.
+
+    ``first`` is ``Σ c`` and ``second`` is ``Σ c cᵀ``.
+    """
+    s2, pulled, trace = shift @ shift, second @ shift, np.trace(second)
+    along = first @ shift
+    moved_cubic = cubic - 2 * pulled + s2 * first + (2 * along - trace - n * s2) * shift
+    moved_quartic = (
+        quartic
+        - 4 * (shift @ cubic)
+        + 4 * (shift @ pulled)
+        + 2 * s2 * trace
+        - 4 * s2 * along
+        + n * s2**2
+    )
+    return moved_cubic, float(moved_quartic)
 
 
 def ledoit_wolf_shrinkage(moments: Moments) -> float:

@@ -5,7 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.covariance import ledoit_wolf_shrinkage as sklearn_ledoit_wolf
 
-from skcalib._moments import Moments, chunk_rows, ledoit_wolf_shrinkage
+from skcalib._moments import Moments, ledoit_wolf_shrinkage
+from skcalib._row_threads import chunk_rows
 
 
 def reference(X):

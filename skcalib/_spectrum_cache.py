@@ -1,0 +1,104 @@
+"""Moments and eigendecompositions kept on disk, keyed on the content of the data.
+
+Plain ``.npz`` files, read without pickle, written under another name and then renamed, each
+with a checksum over its arrays and its key: a file that was cut short, altered or put in
+another's place is computed anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from skcalib._moments import Moments
+from skcalib._row_threads import CHUNK_BYTES, blas_threads, row_chunks
+from skcalib._spectrum import decompose
+
+__all__ = ["Fit", "cache_folder", "fingerprint", "recall"]
+
+FORMAT = 1  # raised with any change to what is stored, or to how it is computed
+NAMES = ("n", "mean", "scatter", "cubic", "quartic", "variance", "basis")
+
+Fit = tuple[Moments, tuple[np.ndarray, np.ndarray]]
+
+
+def cache_folder(memory) -> Path | None:
+    """Folder of ``memory``: None, a path, or a ``joblib.Memory``."""
+    # Of a Memory only the location is taken: what joblib caches itself it pickles.
+    location = getattr(memory, "location", memory)
+    return None if location is None else Path(location).expanduser() / "skcalib-whitening"
+
+
+def fingerprint(X: np.ndarray, weight: np.ndarray | None = None) -> str:
+    """Hash of shape, dtype and content."""
+    blocks = row_chunks(slice(0, len(X)), max(1, CHUNK_BYTES // (X.itemsize * X.shape[1])))
+    with ThreadPoolExecutor(blas_threads()) as pool:
+        digests = pool.map(lambda rows: hashlib.sha256(_bytes(X[rows])).digest(), blocks)
+        total = hashlib.sha256(repr((FORMAT, X.shape, X.dtype.str)).encode())
+        for digest in digests:
+            total.update(digest)
+    if weight is not None:
+        total.update(_bytes(weight))
+    return total.hexdigest()
+
+
+def recall(folder: Path, key: str, compute: Callable[[], Moments]) -> Fit:
+    """Moments and spectrum under ``key``, computed and stored where they are not there."""
+    path = folder / f"{key}.npz"
+    fit = _read(path, key)
+    if fit is None:
+        moments = compute()
+        fit = moments, decompose(moments.covariance())
+        _write(path, key, fit)
+    return fit
+
+
+def _read(path: Path, key: str) -> Fit | None:
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in (*NAMES, "checksum")}
+    except Exception:  # whatever a damaged file makes zipfile or numpy raise
+        return None
+    if arrays.pop("checksum").tobytes() != _checksum(key, arrays):
+        return None
+    n, quartic = arrays["n"].item(), arrays["quartic"].item()
+    moments = Moments(n, arrays["mean"], arrays["scatter"], arrays["cubic"], quartic)
+    return moments, (arrays["variance"], arrays["basis"])
+
+
+def _write(path: Path, key: str, fit: Fit) -> None:
+    moments, spectrum = fit
+    values = (*(getattr(moments, name) for name in NAMES[:5]), *spectrum)
+    arrays: dict[str, Any] = {
+        name: np.asarray(value) for name, value in zip(NAMES, values, strict=True)
+    }
+    arrays["checksum"] = np.frombuffer(_checksum(key, arrays), dtype=np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, **arrays)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _bytes(array: np.ndarray) -> memoryview:
+    return np.ascontiguousarray(array).data
+
+
+def _checksum(key: str, arrays: dict[str, np.ndarray]) -> bytes:
+    digest = hashlib.sha256(key.encode())
+    for name in NAMES:
+        array = arrays[name]
+        digest.update(repr((name, array.shape, array.dtype.str)).encode())
+        digest.update(_bytes(array))
+    return digest.digest()

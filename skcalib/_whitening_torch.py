@@ -1,0 +1,41 @@
+"""Whitening as a torch module."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+__all__ = ["WhiteningModule"]
+
+
+class WhiteningModule(nn.Module):
+    """``x -> (x - mean) W``, the mean subtracted before the product.
+
+    A bias ``-mean W`` added afterwards would cancel against ``x W`` and lose the digits that
+    the mean has above the spread.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (d,)
+    projection : ndarray of shape (d, k)
+    safe : bool
+        Whether a product in float32 keeps float32's digits; if not, it is done in float64.
+    """
+
+    mean: torch.Tensor
+    weight: torch.Tensor
+
+    def __init__(self, mean, projection, *, safe: bool):
+        super().__init__()
+        weight = torch.as_tensor(projection, dtype=torch.float32 if safe else torch.float64)
+        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float64).clone())
+        self.register_buffer("weight", weight.clone())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Whiten the last axis of ``x``, in its own dtype."""
+        centred = x - self.mean  # float64, by the mean's
+        return (centred.to(self.weight.dtype) @ self.weight).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        """Widths of input and output."""
+        return f"in_features={self.weight.shape[0]}, out_features={self.weight.shape[1]}"

@@ -1,0 +1,132 @@
+"""`memory`: one decomposition for a grid, and nothing wrong out of a damaged folder."""
+
+import numpy as np
+import pytest
+from joblib import Memory
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.model_selection import GridSearchCV
+
+from skcalib import Whitening, _spectrum_cache
+from skcalib._spectrum_cache import fingerprint
+
+
+@pytest.fixture
+def X():
+    return np.random.default_rng(0).normal(size=(80, 6)).astype(np.float32) + 3
+
+
+@pytest.fixture
+def decompositions(monkeypatch):
+    """Count decompositions."""
+    calls = []
+
+    def counted(covariance):
+        calls.append(len(covariance))
+        return original(covariance)
+
+    original = _spectrum_cache.decompose
+    monkeypatch.setattr("skcalib._spectrum_cache.decompose", counted)
+    monkeypatch.setattr("skcalib._whitening_solver.decompose", counted)
+    return calls
+
+
+def test_grid_costs_one_decomposition_per_training_set(X, tmp_path, decompositions):
+    grid = {"n_components": [2, 3, None], "power": [0.5, 1.0], "shrinkage": [0.0, 0.5, "auto"]}
+    search = GridSearchCV(
+        Whitening(memory=tmp_path),
+        grid,
+        cv=3,
+        scoring=lambda whitening, X, y=None: -np.abs(whitening.transform(X)).max(),
+        refit=False,
+    )
+    search.fit(X)
+    assert len(decompositions) == 3
+
+
+@pytest.mark.parametrize("make", [str, lambda path: path, lambda path: Memory(path, verbose=0)])
+def test_recalled_fit_is_the_computed_one(X, tmp_path, make, decompositions):
+    plain = Whitening(3, shrinkage="auto").fit(X)
+    decompositions.clear()
+    for _ in range(2):
+        whitening = Whitening(3, shrinkage="auto", memory=make(tmp_path)).fit(X)
+        assert_array_equal(whitening.transform(X), plain.transform(X))
+    assert len(decompositions) == 1
+    assert len(list(tmp_path.glob("skcalib-whitening/*"))) == 1  # no temporary file stays
+    # The estimator goes on from there as from a fit of its own.
+    assert_allclose(
+        whitening.partial_fit(X[:9]).transform(X), plain.partial_fit(X[:9]).transform(X)
+    )
+
+
+def test_memory_without_a_place_keeps_nothing(X):
+    assert Whitening(memory=Memory(None)).fit(X).rank_ == 6
+
+
+def test_other_data_weights_dtype_and_shape_have_other_keys(X):
+    weight = np.ones(80)
+    wide = X.reshape(40, 12)
+    variants = [X, X.astype(float), X[::-1], wide, X[:-1]]
+    keys = {fingerprint(v) for v in variants} | {fingerprint(X, weight)}
+    assert len(keys) == 6
+    assert fingerprint(np.asfortranarray(X)) == fingerprint(X)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content, other: b"",
+        lambda content, other: content[: len(content) // 2],
+        lambda content, other: content[:1500] + bytes([content[1500] ^ 1]) + content[1501:],
+        lambda content, other: other,  # a good file in another's place
+        lambda content, other: b"not an archive",
+    ],
+)
+def test_damaged_file_is_computed_anew(X, tmp_path, damage, decompositions):
+    Whitening(memory=tmp_path).fit(X * 2)
+    (other,) = tmp_path.glob("skcalib-whitening/*.npz")
+    other_content = other.read_bytes()
+    other.unlink()
+    expected = Whitening(memory=tmp_path).fit(X).transform(X)
+    (path,) = tmp_path.glob("skcalib-whitening/*.npz")
+    good = path.read_bytes()
+    path.write_bytes(damage(good, other_content))
+    decompositions.clear()
+    assert_array_equal(Whitening(memory=tmp_path).fit(X).transform(X), expected)
+    assert len(decompositions) == 1
+    Whitening(memory=tmp_path).fit(X)
+    assert len(decompositions) == 1  # it was written again
+
+
+def test_no_pickle_is_ever_read(X, tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return (pytest.fail, ("a pickle was loaded",))
+
+    Whitening(memory=tmp_path).fit(X)
+    (path,) = tmp_path.glob("skcalib-whitening/*.npz")
+    with open(path, "wb") as file:
+        np.savez(file, basis=np.array([Trap()], dtype=object), checksum=np.zeros(32, "u1"))
+    assert Whitening(memory=tmp_path).fit(X).rank_ == 6
+
+
+def test_kill_while_writing_leaves_no_file(X, tmp_path, monkeypatch):
+    def stopped(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_spectrum_cache.np, "savez", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        Whitening(memory=tmp_path).fit(X)
+    assert not list(tmp_path.glob("skcalib-whitening/*"))
+
+
+def test_bad_parameters_are_found_before_the_cache(X, tmp_path):
+    with pytest.raises(ValueError, match="exceeds n_features=6"):
+        Whitening(7, memory=tmp_path).fit(X)
+    with pytest.raises(ValueError, match="contains NaN"):
+        Whitening(memory=tmp_path).fit(X * np.nan)
+    assert not list(tmp_path.iterdir())
+
+
+def test_memory_of_another_kind_is_named(X):
+    with pytest.raises(ValueError, match="'memory' parameter of Whitening"):
+        Whitening(memory=3).fit(X)
