@@ -329,10 +329,9 @@ class BertEncoder(
             if pooling == "mean_sqrt_len":
                 n_tokens = batch.n_tokens[:, 0 if special_tokens else 1]
                 layered *= np.sqrt(n_tokens, dtype=np.float32)[:, None, None]
-            if self._settings["layer_merge"] == "mean":
-                vectors[batch.rows] = layered.mean(axis=1)
-            else:
-                vectors[batch.rows] = layered.reshape(len(layered), -1)
+            if self._settings["layer_merge"] == "mean" and layered.shape[1] > 1:
+                layered = layered.mean(axis=1)
+            vectors[batch.rows] = layered.reshape(len(layered), -1)
             n_truncated += int(times[batch.rows][batch.truncated].sum())
             advance(int(times[batch.rows].sum()))
         return vectors if len(unique) == len(texts) else vectors[inverse], n_truncated

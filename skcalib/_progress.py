@@ -32,9 +32,9 @@ def fit_task(estimator, X=None, max_subtasks=0):
     Yields
     ------
     task : sklearn.callback.CallbackContext or None
-        None where scikit-learn has no callbacks.
+        None where nobody listens.
     """
-    if not hasattr(estimator, "_init_callback_context"):
+    if not getattr(estimator, "_skl_callbacks", None):  # of set_callbacks
         yield None
         return
     task = estimator._init_callback_context(max_subtasks=max_subtasks)

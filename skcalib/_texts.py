@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from numbers import Number
 
@@ -96,11 +96,11 @@ def is_pairs(X) -> bool:
     return isinstance(first, list | tuple | np.ndarray) and len(first) != 1
 
 
-def distinct(texts: Iterable[str]) -> tuple[list[str], np.ndarray]:
+def distinct(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
     """Distinct texts in order of first appearance, and each text's index among them."""
-    index: dict[str, int] = {}
-    inverse = np.fromiter((index.setdefault(t, len(index)) for t in texts), dtype=np.intp)
-    return list(index), inverse
+    unique = list(dict.fromkeys(texts))
+    index = {text: i for i, text in enumerate(unique)}
+    return unique, np.fromiter(map(index.__getitem__, texts), dtype=np.intp)
 
 
 def _cells(X, caller: str) -> np.ndarray:
@@ -146,9 +146,9 @@ def _cells(X, caller: str) -> np.ndarray:
 
 def _checked(texts: list, where: str, caller: str, start: int = 0) -> list[str]:
     """Return the entries as str; ``where`` and ``start`` tell where the first one stands."""
+    if set(map(type, texts)) == {str}:  # most often, and found out in no time
+        return texts
     for i, text in enumerate(texts):
-        if type(text) is str:
-            continue
         if not isinstance(text, str):
             raise _complaint(text, f"position {start + i}{where}", caller)
         texts[i] = str(text)  # a subclass, such as numpy.str_

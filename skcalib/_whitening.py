@@ -579,12 +579,17 @@ class Whitening(
 
 
 def _finite(function, X):
-    """``function(X)``, with scikit-learn's error if that is for X not finite."""
-    out = function(X)
-    # One sum is cheap; it may overflow for other reasons, so X itself decides.
+    """``function(X)``, or an error if that is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
+        out = function(X)
+        # One sum is cheap; it may overflow where no entry does, so a closer look decides.
         if not np.isfinite(float(out.sum())):
             assert_all_finite(X, estimator_name="Whitening", input_name="X")
+            if not np.isfinite(float(abs(out).max())):
+                raise ValueError(
+                    f"The whitened vectors overflow {out.dtype}: the largest magnitude in X "
+                    f"is {float(abs(X).max()):.3g}. Scale X down, or pass it as float64."
+                )
     return out
 
 
