@@ -23,6 +23,8 @@ BLOCK = 16384
 # Tokens of an automatic batch. On a CPU more only leaves the cache; a GPU needs them to
 # fill up.
 AUTO_TOKENS = {"cpu": 1024, "cuda": 32768, "mps": 8192}
+# Texts at least this long beside the longest of their batch may be padded on a CPU.
+SIMILAR = 0.85
 
 
 class Encoded(NamedTuple):
@@ -197,9 +199,10 @@ def _serial_tokenizers() -> Iterator[None]:
 def _batches(lengths: np.ndarray, batch_size: int | str, device: str) -> Iterator[np.ndarray]:
     """Rows of each batch: texts of similar length, longest first.
 
-    On a CPU a batch holds texts of one length only. Nothing is padded, so nothing is wasted
-    and no vector depends on its neighbours; small batches cost a CPU little. Longest
-    first, so that what does not fit into memory fails at once.
+    On a CPU they are of one length where there are enough of it to keep the matrix products
+    busy: nothing is padded then, and nothing wasted. Where lengths are many and texts few,
+    somewhat shorter ones join, since a product over few tokens costs more than padding does.
+    Longest first, so that what does not fit into memory fails at once.
     """
     order = np.argsort(-lengths, kind="stable")
     start = 0
@@ -210,8 +213,11 @@ def _batches(lengths: np.ndarray, batch_size: int | str, device: str) -> Iterato
             size = max(1, AUTO_TOKENS.get(device, AUTO_TOKENS["cpu"]) // max(1, length))
         stop = min(start + size, len(order))
         if device == "cpu":
-            shorter = np.flatnonzero(lengths[order[start:stop]] < length)
-            stop = start + shorter[0] if len(shorter) else stop
+            group = lengths[order[start:stop]]
+            n_alike = int((group == length).sum())
+            if 2 * n_alike < len(group):
+                n_alike = int((group >= SIMILAR * length).sum())
+            stop = start + n_alike
         yield order[start:stop]
         start = stop
 

@@ -144,6 +144,23 @@ def test_padded_batches_give_the_same_vectors(tiny_bert, texts, monkeypatch):
     assert_allclose(padded, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("batch_size", ["auto", 1, 7])
+@pytest.mark.parametrize("longest", [9, 256])
+def test_batches_on_a_cpu_hardly_pad_and_lose_no_text(batch_size, longest):
+    from skcalib._encoding import AUTO_TOKENS, SIMILAR, _batches
+
+    lengths = np.random.default_rng(0).integers(1, longest + 1, size=2000)
+    batches = list(_batches(lengths, batch_size, "cpu"))
+    assert_array_equal(np.sort(np.concatenate(batches)), np.arange(2000))
+    for rows in batches:
+        inside = lengths[rows]
+        assert inside.min() >= SIMILAR * inside.max()
+        n_most = AUTO_TOKENS["cpu"] // inside.max() if batch_size == "auto" else batch_size
+        assert len(rows) <= n_most
+    if longest == 9:  # lengths repeat, so nothing needs padding
+        assert all(len(set(lengths[rows])) == 1 for rows in batches)
+
+
 def test_each_distinct_text_is_encoded_once(tiny_bert, texts):
     encoder = BertEncoder(tiny_bert).fit(texts)
     module, rows = encoder._backbone().module, []
