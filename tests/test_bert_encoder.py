@@ -157,8 +157,9 @@ def test_batches_on_a_cpu_hardly_pad_and_lose_no_text(batch_size, longest):
         assert inside.min() >= SIMILAR * inside.max()
         n_most = AUTO_TOKENS["cpu"] // inside.max() if batch_size == "auto" else batch_size
         assert len(rows) <= n_most
-    if longest == 9:  # lengths repeat, so nothing needs padding
-        assert all(len(set(lengths[rows])) == 1 for rows in batches)
+    if longest == 9:  # lengths repeat, so that hardly a batch needs padding
+        padded = [rows for rows in batches if len(set(lengths[rows])) > 1]
+        assert sum(map(len, padded)) < 0.1 * len(lengths)
 
 
 def test_each_distinct_text_is_encoded_once(tiny_bert, texts):
