@@ -66,8 +66,8 @@ for name, whitening in candidates.items():
 
 # %%
 # The fit is on the sentences that are scored, though without their grades: the transductive
-# setting of the papers. Averages of word vectors have the trouble of a BERT's layers, if less of
-# it: a part that is common to all sentences makes nearly every cosine positive.
+# setting of the papers. Averages of word vectors have the trouble of a BERT's layers, if less
+# of it: a part that is common to all sentences makes nearly every cosine positive.
 
 whitening = candidates["shrunk, 128 dimensions"]
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")

@@ -33,7 +33,7 @@ else:
 
 
 def corpus(size):
-    """Lists of ``size`` texts, the last one shorter."""
+    """Yield lists of ``size`` texts, the last one shorter."""
     texts = iter(sentences)
     while chunk := list(islice(texts, size)):
         yield chunk
