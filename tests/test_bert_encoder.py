@@ -564,3 +564,22 @@ def test_minilm_equals_its_own_hidden_states(minilm):
         expected = np.vstack([s[layer][0].mean(dim=0).numpy() for s in states])
         vectors = BertEncoder(minilm, layers=layer).fit_transform(texts)
         assert_allclose(vectors, expected, atol=2e-6)
+
+
+def test_chinese_goes_through_as_far_as_the_vocabulary_knows_it(minilm):
+    # English BERTs know a few hundred Chinese characters; the rest is one unknown token.
+    known = ["明天会下雨。", "北京大学", "天上"]
+    vectors = BertEncoder(minilm).fit_transform([*known, "猫", "狗"])
+    assert np.isfinite(vectors).all()
+    assert len(np.unique(vectors[: len(known)], axis=0)) == len(known)
+    assert_array_equal(vectors[-2], vectors[-1])
+
+
+def test_chinese_sentences_differ_for_a_model_of_chinese(make_bert, tmp_path):
+    folder = make_bert(tmp_path / "chinese", words=[*"今天气很好明会下雨他在弹吉"])
+    texts = ["今天天气很好", "明天会下雨", "他在弹吉他", "天气好"]
+    vectors = BertEncoder(folder).fit_transform(texts)
+    assert np.isfinite(vectors).all()
+    assert len(np.unique(vectors, axis=0)) == len(texts)
+    with pytest.raises(ValueError, match="sorted by frequency"):
+        BertEncoder(folder, pooling="zipf").fit(texts)
