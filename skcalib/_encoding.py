@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
+import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +25,14 @@ BLOCK = 16384
 # Tokens of an automatic batch. On a CPU more only leaves the cache; a GPU needs them to
 # fill up.
 AUTO_TOKENS = {"cpu": 1024, "cuda": 32768, "mps": 8192}
+# Seconds between looks at texts that another process is encoding, and until it is given up.
+PAUSE, PATIENCE = 0.02, 120.0
+
+# One thread tokenises at a time: a tokenizer keeps the truncation of its last call as state,
+# and the environment variable below is the process's.
+_tokenising = threading.Lock()
+if hasattr(os, "register_at_fork"):  # another thread may hold it while a process forks
+    os.register_at_fork(after_in_child=lambda: globals().update(_tokenising=threading.Lock()))
 
 
 class Encoded(NamedTuple):
@@ -42,6 +52,7 @@ def encode(
     primitives: Sequence[str],
     max_length: int,
     batch_size: int | str = "auto",
+    select: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Iterator[Encoded]:
     """Yield the pooled hidden states of ``texts``, batch by batch, in order of length.
 
@@ -57,11 +68,17 @@ def encode(
         Tokens kept of each text, special ones included.
     batch_size : int or "auto"
         Texts of a batch, or as many as make a fixed number of tokens.
+    select : callable or None
+        Called with the rows of each batch just before it is run; returns those to run.
     """
     for start in range(0, len(texts), BLOCK):
         ids, truncated = _tokenise(backbone.tokenizer, texts[start : start + BLOCK], max_length)
         lengths = np.array([len(i) for i in ids])
         for rows in _batches(lengths, batch_size, backbone.device.type):
+            if select is not None:
+                rows = select(start + rows) - start
+                if not len(rows):
+                    continue
             batch = _token_batch(backbone, [ids[r] for r in rows], "zipf" in primitives)
             vectors = _run(backbone, batch, layers, primitives)
             n_tokens = torch.stack([batch.attended.sum(1), batch.own.sum(1)], dim=1)
@@ -118,30 +135,47 @@ def encode_through(
             rows = start + np.flatnonzero(known)
             yield Encoded(rows, vectors[:, :, None], counts[:, :2], counts[:, 2] > 0)
         new = np.flatnonzero(~known)
-        for batch in encode(
-            backbone,
-            [block[i] for i in new.tolist()],
-            layers=kept,
-            primitives=primitives,
-            max_length=max_length,
-            batch_size=batch_size,
-        ):
-            # What is returned now is what will be read later, to the bit.
-            vectors = batch.vectors.astype(store.dtype).astype(np.float32, copy=False)
-            arrays = {
-                slots[layer, p]: vectors[:, i, j]
-                for i, layer in enumerate(kept)
-                for j, p in enumerate(primitives)
-            }
-            arrays[COUNTS] = np.column_stack([batch.n_tokens, batch.truncated])
-            rows = new[batch.rows]
-            store.write(space, [block[i] for i in rows.tolist()], arrays)
-            column = primitives.index(primitive)
-            yield batch._replace(
-                rows=start + rows, vectors=vectors[:, columns, column : column + 1]
-            )
+        owner, waited_since = object(), time.monotonic()
+        while len(new):
+            # Of each batch, run what nobody else has run or is running by now; come back for
+            # the rest, and take it over from a process that does not get on with it.
+            patient = time.monotonic() - waited_since < PATIENCE
+            done = np.zeros(len(new), dtype=bool)
 
+            def select(rows, new=new, done=done, patient=patient):
+                texts = [block[i] for i in new[rows].tolist()]
+                rows = rows[store.claim(owner, space, texts) if patient else slice(None)]
+                known, _ = store.read(space, [block[i] for i in new[rows].tolist()], [COUNTS])
+                return rows[~known]
 
+            try:
+                for batch in encode(
+                    backbone,
+                    [block[i] for i in new.tolist()],
+                    layers=kept,
+                    primitives=primitives,
+                    max_length=max_length,
+                    batch_size=batch_size,
+                    select=select,
+                ):
+                    # What is returned now is what will be read later, to the bit.
+                    vectors = batch.vectors.astype(store.dtype).astype(np.float32, copy=False)
+                    arrays = {
+                        slots[layer, p]: vectors[:, i, j]
+                        for i, layer in enumerate(kept)
+                        for j, p in enumerate(primitives)
+                    }
+                    arrays[COUNTS] = np.column_stack([batch.n_tokens, batch.truncated])
+                    rows = new[batch.rows]
+                    store.write(space, [block[i] for i in rows.tolist()], arrays)
+                    store.release(owner)
+                    done[batch.rows] = True
+                    column = primitives.index(primitive)
+                    yield batch._replace(
+                        rows=start + rows, vectors=vectors[:, columns, column : column + 1]
+                    )
+            finally:
+                store.release(owner)
 def _tokenise(tokenizer, texts, max_length) -> tuple[list[list[int]], np.ndarray]:
     options = {
         "add_special_tokens": True,
