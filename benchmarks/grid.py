@@ -7,13 +7,15 @@ Run by hand, on a quiet machine::
 
 On STS-B dev, 3 folds, in turn in one process:
 
-- skcalib: 4 poolings x 4 layers x 6 numbers of kept dimensions, an empty store;
+- skcalib: 4 poolings x 4 layers x 6 numbers of kept dimensions, an empty store; and the
+  same where `Whitening(memory=...)` keeps each decomposition for the six of them;
 - sentence-transformers in a FunctionTransformer before scikit-learn's PCA(whiten=True), the
   pipeline's own cache on: 6 numbers of kept dimensions, it has one pooling and layer;
 - skrub's TextEncoder, its own PCA: the same 6.
 
 Printed: seconds in all and per candidate, beside one plain encoding of the distinct texts by
-sentence-transformers, and by skcalib without a store, and the eigendecompositions alone.
+sentence-transformers, and by skcalib without a store, and the eigendecompositions alone: one
+for each fit, and one for each of the different matrices. ``--ours`` leaves the peers out.
 """
 
 import argparse
@@ -71,15 +73,16 @@ def search(encoder, grid, pairs, grades):
     return time.perf_counter() - start, len(search.cv_results_["params"])
 
 
-def ours(pairs, grades):
+def ours(pairs, grades, keep_spectra=False):
     with tempfile.TemporaryDirectory() as folder:
         encoder = BertEncoder(minilm_path(), memory=folder)
+        whitening = Whitening(shrinkage=0.1, memory=folder if keep_spectra else None)
         grid = {
             "encoder__bert__pooling": ["mean", "max", "mean_sqrt_len", "zipf"],
             "encoder__bert__layers": [-1, "last2", "first_last", "embedding_last"],
             "encoder__whiten__n_components": KEPT,
         }
-        steps = [("bert", encoder), ("whiten", Whitening(shrinkage=0.1))]
+        steps = [("bert", encoder), ("whiten", whitening)]
         return search(Pipeline(steps), grid, pairs, grades)
 
 
@@ -103,44 +106,47 @@ def timed(function):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=3)
-    repeats = parser.parse_args().repeats
+    parser.add_argument("--ours", action="store_true")
+    arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     PEER = SentenceTransformer(minilm_path(), device="cpu")
     pairs, grades = fetch_sts("stsb", "dev", return_X_y=True)
     texts = list(np.unique(pairs.astype(str)))
     plain = BertEncoder(minilm_path()).fit(texts)
     covariance = np.cov(plain.transform(texts), rowvar=False)
-    n_fits = 4 * 4 * len(KEPT) * FOLDS.n_splits
-    rows = {}
-    for _ in range(repeats):
-        for name, measure in {
-            "one encoding, sentence-transformers": lambda: (
-                timed(lambda: encode_by_peer(texts)),
-                1,
-            ),
-            "one encoding, skcalib": lambda: (timed(lambda: plain.transform(texts)), 1),
-            f"{n_fits} eigendecompositions": lambda: (
-                10 * timed(lambda: [decompose(covariance.copy()) for _ in range(n_fits // 10)]),
-                1,
-            ),
-            "skcalib": lambda: ours(pairs, grades),
+    n_matrices = 4 * 4 * FOLDS.n_splits
+    n_fits = n_matrices * len(KEPT)
+    alone = lambda function: lambda: (timed(function), 1)  # noqa: E731
+    eighs = lambda n: alone(lambda: [decompose(covariance.copy()) for _ in range(n)])  # noqa: E731
+    ways = {
+        "one encoding, skcalib": alone(lambda: plain.transform(texts)),
+        f"{n_fits} eigendecompositions": eighs(n_fits),
+        f"{n_matrices} eigendecompositions": eighs(n_matrices),
+        "skcalib": lambda: ours(pairs, grades),
+        "skcalib, keeping decompositions": lambda: ours(pairs, grades, keep_spectra=True),
+    }
+    if not arguments.ours:
+        ways |= {
+            "one encoding, sentence-transformers": alone(lambda: encode_by_peer(texts)),
             "sentence-transformers": lambda: sentence_transformers(pairs, grades),
             "skrub": lambda: skrub(pairs, grades),
-        }.items():
-            seconds, n = measure()
-            rows.setdefault(name, ([], n))[0].append(seconds)
+        }
+    seconds, counts = {name: [] for name in ways}, {}
+    for _ in range(arguments.repeats):
+        for name, way in ways.items():
+            elapsed, counts[name] = way()
+            seconds[name].append(elapsed)
+    seconds = {name: np.array(s) for name, s in seconds.items()}
     print(
         f"{platform.machine()}, {torch.get_num_threads()} threads, {len(texts)} distinct texts"
     )
-    per_candidate = np.array(rows["skcalib"][0]) / rows["skcalib"][1]
-    for name, (seconds, n) in rows.items():
-        s = np.array(seconds)
-        ratio = np.median(s / n / per_candidate)
+    per_candidate = seconds["skcalib"] / counts["skcalib"]
+    for name, s in seconds.items():
         spread = f"({s.min():.1f} to {s.max():.1f})"
-        print(f"{name:38}{np.median(s):8.1f} s {spread:>18}{n:5} candidates", end="")
-        print(f"{np.median(s) / n:8.2f} s each, {ratio:6.1f} x skcalib's")
-    needed = (
-        np.array(rows["one encoding, skcalib"][0]) + rows[f"{n_fits} eigendecompositions"][0]
-    )
-    share = np.median(rows["skcalib"][0] / needed)
-    print(f"skcalib / (its one encoding + eigendecompositions): {share:.2f}")
+        each = s / counts[name]
+        print(f"{name:38}{np.median(s):8.1f} s {spread:>18}{counts[name]:5} candidates", end="")
+        print(f"{np.median(each):8.2f} s each, {np.median(each / per_candidate):6.1f} x ours")
+    for name, n in (("skcalib", n_fits), ("skcalib, keeping decompositions", n_matrices)):
+        needed = seconds["one encoding, skcalib"] + seconds[f"{n} eigendecompositions"]
+        share = np.median(seconds[name] / needed)
+        print(f"{name} / (one encoding + {n} eigendecompositions): {share:.2f}")

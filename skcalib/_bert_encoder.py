@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from contextlib import contextmanager
+from collections.abc import Iterator
 from numbers import Integral
 
 import numpy as np
@@ -20,8 +20,9 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib._dask_texts import is_dask, lazily
 from skcalib._devices import resolve_device
 from skcalib._persistence import VersionedState
+from skcalib._progress import PARTS, CallbackSupportMixin, fit_task, progress
 from skcalib._store import VectorStore
-from skcalib._texts import as_texts, distinct
+from skcalib._texts import as_texts, distinct, in_blocks
 
 __all__ = ["BertEncoder"]
 
@@ -32,9 +33,17 @@ LAYER_NAMES = {
     "embedding_last": (0, -1),
 }
 
+# Texts of an iterator that are read and encoded together: some 2 MB of them, and enough for
+# lengths to repeat.
+STREAMED = 16384
+
 
 class BertEncoder(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedState, BaseEstimator
+    CallbackSupportMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    VersionedState,
+    BaseEstimator,
 ):
     """Encode texts as vectors with a frozen BERT-like model.
 
@@ -80,7 +89,8 @@ class BertEncoder(
         all layers under all poolings are kept per text, and any later choice of them, in
         any process, is read back. A folder makes a `VectorStore` with its defaults.
     verbose : bool, default=False
-        Show a progress bar.
+        Show a progress bar. From scikit-learn 1.9 on, callbacks such as ``ProgressBar``
+        also follow :meth:`fit_transform`, see ``set_callbacks``.
 
     Attributes
     ----------
@@ -107,7 +117,8 @@ class BertEncoder(
     the texts yourself. Decoders and encoder-decoders are refused.
 
     The vector of a text depends on the text alone, not on its neighbours or their order
-    (to 1e-5). Each distinct text of a call is encoded once.
+    (to 1e-5). Each distinct text of a call is encoded once, or of each 16,384 texts that an
+    iterator yields.
 
     References
     ----------
@@ -175,8 +186,8 @@ class BertEncoder(
 
         Parameters
         ----------
-        X : list of str, 1-D or (n, 1) array, Series or one-column frame
-            Texts. They are not encoded yet.
+        X : list of str, 1-D or (n, 1) array, Series, one-column frame, or iterator
+            Texts. They are not encoded yet, and an iterator is not read.
         y : None
             Ignored.
 
@@ -192,9 +203,10 @@ class BertEncoder(
         TypeError, ValueError
             If an entry of `X` is not a text, or a parameter does not fit the model.
         """
-        if not is_dask(X):
+        if not is_dask(X) and not isinstance(X, Iterator):
             as_texts(X, caller=type(self).__name__)
-        return self._fit()
+        with fit_task(self, X):
+            return self._fit()
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit_transform(self, X, y=None):
@@ -202,8 +214,8 @@ class BertEncoder(
 
         Parameters
         ----------
-        X : list of str, 1-D or (n, 1) array, Series or one-column frame
-            Texts.
+        X : list of str, 1-D or (n, 1) array, Series, one-column frame, or iterator
+            Texts, as `transform` takes them.
         y : None
             Ignored.
 
@@ -212,16 +224,19 @@ class BertEncoder(
         vectors : ndarray of shape (n_texts, n_features), float32
             One row per text.
         """
-        texts = X if is_dask(X) else as_texts(X, caller=type(self).__name__)
-        return self._fit()._encode(texts)
+        if not is_dask(X) and not isinstance(X, Iterator):
+            X = as_texts(X, caller=type(self).__name__)
+        with fit_task(self, X, max_subtasks=PARTS) as task:
+            return self._fit()._encode(X, task)
 
     def transform(self, X):
         """Encode texts.
 
         Parameters
         ----------
-        X : list of str, 1-D or (n, 1) array, Series or one-column frame
-            Texts. Of dask, an array, Series, frame or Bag of them.
+        X : list of str, 1-D or (n, 1) array, Series, one-column frame, or iterator
+            Texts. An iterator, such as a generator, is read as the work goes on, so that
+            its texts are never all in memory. Of dask, an array, Series, frame or Bag.
 
         Returns
         -------
@@ -235,7 +250,9 @@ class BertEncoder(
             If the model is not the one the encoder was fitted with.
         """
         check_is_fitted(self)
-        return self._encode(X if is_dask(X) else as_texts(X, caller=type(self).__name__))
+        if not is_dask(X) and not isinstance(X, Iterator):
+            X = as_texts(X, caller=type(self).__name__)
+        return self._encode(X)
 
     def _fit(self):
         if hasattr(self, "_settings"):
@@ -258,24 +275,44 @@ class BertEncoder(
         }
         return self
 
-    def _encode(self, texts):
-        if is_dask(texts):
-            return lazily(self.transform, texts, self._n_features_out)
-        from skcalib._encoding import encode, encode_through
-        from skcalib._pooling import primitive_of
-
-        settings = self._settings
-        backbone = self._backbone(settings["dtype"])
+    def _encode(self, X, task=None):
+        """Encode a list or an iterator of texts now, a dask collection later."""
+        if is_dask(X):
+            return lazily(self.transform, X, self._n_features_out)
+        backbone = self._backbone(self._settings["dtype"])
         if backbone.fingerprint != self.fingerprint_:
             raise ValueError(
                 f"The model {str(self.model)!r} has fingerprint {backbone.fingerprint[:12]}, "
                 f"but this encoder was fitted with {self.fingerprint_[:12]}: its files have "
                 "changed, or `model` was set to another one. Restore the model, or fit again."
             )
-        pooling, special_tokens = settings["pooling"], settings["special_tokens"]
+        if isinstance(X, Iterator):
+            total, blocks = None, in_blocks(X, STREAMED, caller=type(self).__name__)
+        else:
+            total, blocks = len(X), iter([X])
+        follow = {"unit": "text", "desc": "encode", "verbose": self.verbose}
+        with progress(total, **follow, estimator=self, task=task) as advance:
+            encoded = (self._encode_block(backbone, block, advance) for block in blocks)
+            vectors, n_truncated = _stacked(encoded)
+        if n_truncated:
+            warnings.warn(
+                f"{n_truncated} of {len(vectors)} texts were cut off at "
+                f"max_length={self.max_length_} tokens.",
+                UserWarning,
+                stacklevel=4,  # past scikit-learn's wrapper of transform
+            )
+        return vectors
+
+    def _encode_block(self, backbone, texts, advance):
+        """Return vectors of texts, and the number of those that were cut off."""
+        from skcalib._encoding import encode, encode_through
+        from skcalib._pooling import primitive_of
+
+        pooling, special_tokens = self._settings["pooling"], self._settings["special_tokens"]
         unique, inverse = distinct(texts)
+        times = np.bincount(inverse)  # each distinct text occurs
         vectors = np.empty((len(unique), self._n_features_out), dtype=np.float32)
-        truncated = np.zeros(len(unique), dtype=bool)
+        n_truncated = 0
         primitive = primitive_of(pooling, special_tokens)
         options = {
             "layers": self.layers_,
@@ -287,26 +324,17 @@ class BertEncoder(
             batches = encode(backbone, unique, primitives=[primitive], **options)
         else:
             batches = encode_through(store, backbone, unique, primitive=primitive, **options)
-        with _progress(len(unique), self.verbose) as advance:
-            for batch in batches:
-                layered = batch.vectors[:, :, 0]  # (b, n_layers, d)
-                if pooling == "mean_sqrt_len":
-                    n_tokens = batch.n_tokens[:, 0 if special_tokens else 1]
-                    layered *= np.sqrt(n_tokens, dtype=np.float32)[:, None, None]
-                if settings["layer_merge"] == "mean":
-                    vectors[batch.rows] = layered.mean(axis=1)
-                else:
-                    vectors[batch.rows] = layered.reshape(len(layered), -1)
-                truncated[batch.rows] = batch.truncated
-                advance(len(layered))
-        if truncated.any():
-            warnings.warn(
-                f"{truncated[inverse].sum()} of {len(texts)} texts were cut off at "
-                f"max_length={self.max_length_} tokens.",
-                UserWarning,
-                stacklevel=4,  # past scikit-learn's wrapper of transform
-            )
-        return vectors if len(unique) == len(texts) else vectors[inverse]
+        for batch in batches:
+            layered = batch.vectors[:, :, 0]  # (b, n_layers, d)
+            if pooling == "mean_sqrt_len":
+                n_tokens = batch.n_tokens[:, 0 if special_tokens else 1]
+                layered *= np.sqrt(n_tokens, dtype=np.float32)[:, None, None]
+            if self._settings["layer_merge"] == "mean" and layered.shape[1] > 1:
+                layered = layered.mean(axis=1)
+            vectors[batch.rows] = layered.reshape(len(layered), -1)
+            n_truncated += int(times[batch.rows][batch.truncated].sum())
+            advance(int(times[batch.rows].sum()))
+        return vectors if len(unique) == len(texts) else vectors[inverse], n_truncated
 
     def _backbone(self, dtype=None):
         import torch
@@ -367,13 +395,19 @@ def _resolve_max_length(max_length, backbone):
     return int(max_length)
 
 
-@contextmanager
-def _progress(total, verbose):
-    """Yield a function that advances a progress bar, if there is to be one."""
-    if not verbose:
-        yield lambda n: None
-        return
-    from tqdm.auto import tqdm
+def _stacked(encoded):
+    """Put the vectors of blocks on top of each other; add up their counts.
 
-    with tqdm(total=total, unit="text", desc="encode") as bar:
-        yield bar.update
+    The array grows in place by an eighth at a time, so that it is never there twice.
+    """
+    vectors, n_truncated = next(encoded)
+    n_rows = len(vectors)
+    for block, count in encoded:
+        stop = n_rows + len(block)
+        if stop > len(vectors):
+            vectors.resize((max(stop, stop * 9 // 8), vectors.shape[1]), refcheck=False)
+        vectors[n_rows:stop] = block
+        n_rows, n_truncated = stop, n_truncated + count
+    if n_rows < len(vectors):
+        vectors.resize((n_rows, vectors.shape[1]), refcheck=False)
+    return vectors, n_truncated

@@ -8,13 +8,14 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skcalib._persistence import VersionedState
+from skcalib._progress import CallbackSupportMixin, fit_inside, fit_task
 from skcalib._texts import as_pairs, as_texts, distinct, is_pairs
 from skcalib.metrics import spearman
 
 __all__ = ["BiEncoder"]
 
 
-class BiEncoder(VersionedState, BaseEstimator):
+class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
     """Score pairs of texts by the similarity of their vectors.
 
     Both texts of a pair go through the same encoder on their own (a bi-encoder [1]_), and
@@ -95,7 +96,11 @@ class BiEncoder(VersionedState, BaseEstimator):
             texts = as_texts(X, caller=caller)
         if hasattr(self, "encoder_"):
             del self.encoder_  # an error below leaves nothing half-fitted
-        self.encoder_ = clone(self.encoder).fit(distinct(texts)[0])
+        encoder = clone(self.encoder)
+        with fit_task(self, X, max_subtasks=1) as task:
+            with fit_inside(task, "fit-encoder", self, encoder):
+                encoder.fit(distinct(texts)[0])
+            self.encoder_ = encoder
         return self
 
     def predict(self, X):

@@ -1,26 +1,15 @@
-"""Moments and whitened rows of dask arrays, block by block where the blocks are."""
+"""Moments of dask arrays, block by block where the blocks are."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from skcalib._dask_rows import as_floats
 from skcalib._moments import Moments
 
-__all__ = ["check_dask", "dask_apply", "dask_moments"]
+__all__ = ["dask_moments"]
 
 FAN_IN = 8  # moments merged by one task
-
-
-def check_dask(X, caller: str) -> None:
-    """Raise a ValueError for a dask collection that is not a two-dimensional array."""
-    import dask.array as da
-
-    if not isinstance(X, da.Array) or X.ndim != 2:
-        shape = f" of shape {X.shape}" if isinstance(X, da.Array) else ""
-        raise ValueError(
-            f"{caller} got a {type(X).__name__} of dask{shape}; it takes arrays of shape "
-            "(n_samples, n_features). Convert a frame by to_dask_array()."
-        )
 
 
 def dask_moments(X, weight=None) -> Moments:
@@ -72,29 +61,3 @@ def _merged(parts: list[Moments]) -> Moments:
     for other in others:
         first = first.merge(other)
     return first
-
-
-def as_floats(block) -> np.ndarray:
-    """Return the block as float32 or float64."""
-    block = np.asarray(block)
-    return block if block.dtype in (np.float32, np.float64) else block.astype(np.float64)
-
-
-def dask_apply(function, X, width: int):
-    """Lazy ``function(rows)`` of ``width`` columns, block by block of a dask array's rows."""
-    import dask
-
-    dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
-    X = X.rechunk({1: -1})
-    return X.map_blocks(
-        _call,
-        # A node of the graph of its own, so that it is sent once, not with every block.
-        dask.delayed(function, pure=True),
-        chunks=(X.chunks[0], (width,)),
-        dtype=dtype,
-        meta=np.empty((0, 0), dtype=dtype),
-    )
-
-
-def _call(block, function):
-    return function(as_floats(block))

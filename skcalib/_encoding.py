@@ -130,7 +130,12 @@ def encode_through(
         block = texts[start : start + BLOCK]
         known, arrays = store.read(space, block, [*wanted, COUNTS])
         if known.any():
-            vectors = np.stack([arrays[slot] for slot in wanted], axis=1)
+            single = len(wanted) == 1  # and needs no copy
+            vectors = (
+                arrays[wanted[0]][:, None]
+                if single
+                else np.stack([arrays[slot] for slot in wanted], axis=1)
+            )
             counts = arrays[COUNTS]
             rows = start + np.flatnonzero(known)
             yield Encoded(rows, vectors[:, :, None], counts[:, :2], counts[:, 2] > 0)

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from contextlib import closing
+from contextlib import closing, nullcontext
 from copy import deepcopy
 from functools import partial
 from numbers import Integral, Real
@@ -19,16 +19,11 @@ from sklearn.utils import check_array, check_random_state, gen_batches
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skcalib._dask_rows import check_dask, dask_apply, on_disk
+from skcalib._dask_texts import is_dask
 from skcalib._devices import resolve_device
 from skcalib._persistence import VersionedState
-
-try:
-    from sklearn.callback import CallbackSupportMixin
-except ImportError:  # scikit-learn < 1.9
-
-    class CallbackSupportMixin:  # type: ignore[no-redef]
-        """Stands in for what older versions of scikit-learn have not got."""
-
+from skcalib._progress import CallbackSupportMixin, fit_task
 
 __all__ = ["NormalizingFlow"]
 
@@ -225,11 +220,12 @@ class NormalizingFlow(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like or dask array of shape (n_samples, n_features)
             At least 2 rows and 2 columns. float32 trains in float32, all else in float64.
             A memory map is read as it is needed and never copied whole. Beyond 1 GiB,
             rows are shuffled in runs of 256, and one by one within pools of 256 MiB, so
-            that files are read in long stretches.
+            that files are read in long stretches. A dask array is computed once, a few
+            blocks at a time, into a temporary file that is then read like a memory map.
         y : None
             Ignored.
 
@@ -249,14 +245,10 @@ class NormalizingFlow(
         ConvergenceWarning
             If the loss turned NaN or infinite: the flow is then the last good one.
         """
-        callbacks = None
-        if hasattr(self, "_init_callback_context"):
-            callbacks = self._init_callback_context(max_subtasks=self.max_epochs)
-            callbacks.call_on_fit_task_begin(estimator=self, X=X)
-        resume = self.warm_start and self.__sklearn_is_fitted__()
-        self._train(X, self.max_epochs, self.validation_fraction, resume, callbacks)
-        if callbacks is not None:
-            callbacks.call_on_fit_task_end(estimator=self, X=X, reconstruction_attributes={})
+        with fit_task(self, X, max_subtasks=self.max_epochs) as task:
+            resume = self.warm_start and self.__sklearn_is_fitted__()
+            with self._rows(X) as rows:
+                self._train(rows, self.max_epochs, self.validation_fraction, resume, task)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -268,7 +260,7 @@ class NormalizingFlow(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like or dask array of shape (n_samples, n_features)
             At least 2 rows in the first call.
         y : None
             Ignored.
@@ -277,7 +269,8 @@ class NormalizingFlow(
         -------
         self : NormalizingFlow
         """
-        self._train(X, 1, None, self.__sklearn_is_fitted__())
+        with self._rows(X) as rows:
+            self._train(rows, 1, None, self.__sklearn_is_fitted__())
         return self
 
     def transform(self, X):
@@ -285,13 +278,15 @@ class NormalizingFlow(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like or dask array of shape (n_samples, n_features)
 
         Returns
         -------
         Z : ndarray of shape (n_samples, n_features)
-            float32 for float32, float64 otherwise.
+            float32 for float32, float64 otherwise; a lazy dask array for a dask array.
         """
+        if is_dask(X):
+            return self._lazily(self.transform, X)
         return self._map(self._check(X), lambda flow, x: flow.forward(x)[0])
 
     def inverse_transform(self, X):
@@ -299,13 +294,16 @@ class NormalizingFlow(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like or dask array of shape (n_samples, n_features)
             Latent vectors, as :meth:`transform` returns them.
 
         Returns
         -------
         U : ndarray of shape (n_samples, n_features)
+            float32 for float32, float64 otherwise; a lazy dask array for a dask array.
         """
+        if is_dask(X):
+            return self._lazily(self.inverse_transform, X)
         check_is_fitted(self)
         Z = check_array(X, dtype=[np.float64, np.float32], input_name="X", estimator=self)
         if Z.shape[1] != self.n_features_in_:
@@ -320,13 +318,15 @@ class NormalizingFlow(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like or dask array of shape (n_samples, n_features)
 
         Returns
         -------
         log_density : ndarray of shape (n_samples,)
-            log p(u) in nats.
+            log p(u) in nats; a lazy dask array for a dask array.
         """
+        if is_dask(X):
+            return self._lazily(lambda rows: self.score_samples(rows)[:, None], X, 1)[:, 0]
         return self._map(self._check(X), lambda flow, x: flow.log_prob(x))
 
     def score(self, X, y=None):
@@ -409,6 +409,20 @@ class NormalizingFlow(
         check_is_fitted(self)
         return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
 
+    def _lazily(self, method, X, width=None):
+        """Apply ``method`` to the blocks of a dask array, where and when they are computed."""
+        check_is_fitted(self)
+        check_dask(X, type(self).__name__)
+        validate_data(self, X, reset=False, skip_check_array=True)
+        return dask_apply(method, X, width or self.n_features_in_)
+
+    def _rows(self, X):
+        """Context with X as what `check_array` takes."""
+        if not is_dask(X):
+            return nullcontext(X)
+        check_dask(X, type(self).__name__)
+        return on_disk(X)
+
     def _map(self, X, function):
         """Apply ``function(flow, rows)`` to X in blocks, in the data type of X."""
         import torch
@@ -459,7 +473,7 @@ class NormalizingFlow(
             self._modules[key] = flow.requires_grad_(False).eval()
         return self._modules[key]
 
-    def _train(self, X, max_epochs, validation_fraction, resume, callbacks=None):
+    def _train(self, X, max_epochs, validation_fraction, resume, task=None):
         """Train on X; take the result over only once all went well."""
         import torch
 
@@ -490,7 +504,7 @@ class NormalizingFlow(
             }
 
         try:
-            with closing(self._epochs(max_epochs, callbacks, fitted)) as epochs:
+            with closing(self._epochs(max_epochs, task, fitted)) as epochs:
                 self._run_epochs(
                     trainer, data, rows, held_out, rng, epochs, losses, validation_losses
                 )
@@ -504,23 +518,23 @@ class NormalizingFlow(
         for name, value in fitted().items():
             setattr(self, name, value)
 
-    def _epochs(self, max_epochs, callbacks, fitted):
+    def _epochs(self, max_epochs, task, fitted):
         """Yield once per epoch, between the two calls of its callbacks.
 
         ``fitted`` returns the attributes of a flow fitted up to then. A callback may end
         the training.
         """
         for epoch in range(max_epochs):
-            if callbacks is None:
+            if task is None:
                 yield
                 continue
-            task = callbacks.subcontext(task_name=f"epoch {epoch + 1}")
-            task.call_on_fit_task_begin(estimator=self)
+            subtask = task.subcontext(task_name=f"epoch {epoch + 1}")
+            subtask.call_on_fit_task_begin(estimator=self)
             stop = False
             try:
                 yield
             finally:
-                stop = task.call_on_fit_task_end(
+                stop = subtask.call_on_fit_task_end(
                     estimator=self, reconstruction_attributes=lambda: deepcopy(fitted())
                 )
             if stop:

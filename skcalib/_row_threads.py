@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import cache
 from typing import Any, TypeVar
 
@@ -109,8 +110,10 @@ def map_row_ranges(
     if workers <= 1:
         return [job(slice(0, n_rows))]
     step = -(-n_rows // workers)
+    ranges = list(row_chunks(slice(0, n_rows), step))
+    contexts = [copy_context() for _ in ranges]  # which hold NumPy's errstate
     with (
         _blas_limited_to(threads // workers),
         ThreadPoolExecutor(workers, thread_name_prefix="skcalib-rows") as pool,
     ):
-        return list(pool.map(job, row_chunks(slice(0, n_rows), step)))
+        return list(pool.map(lambda context, rows: context.run(job, rows), contexts, ranges))

@@ -2,7 +2,8 @@
 
 Plain ``.npz`` files, read without pickle, written under another name and then renamed, each
 with a checksum over its arrays and its key: a file that was cut short, altered or put in
-another's place is computed anew.
+another's place is computed anew. The last ones stay in memory too: a grid over what is done
+with a spectrum asks for it time and again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ __all__ = ["Fit", "cache_folder", "fingerprint", "recall"]
 FORMAT = 1  # raised with any change to what is stored, or to how it is computed
 NAMES = ("n", "mean", "scatter", "cubic", "quartic", "variance", "basis")
 
+RECENT_BYTES = 2**26  # of scatter matrices, and as much of bases, kept in memory as well
+
 Fit = tuple[Moments, tuple[np.ndarray, np.ndarray]]
+
+_recent: dict[Path, Fit] = {}
 
 
 def cache_folder(memory) -> Path | None:
@@ -52,12 +57,23 @@ def fingerprint(X: np.ndarray, weight: np.ndarray | None = None) -> str:
 def recall(folder: Path, key: str, compute: Callable[[], Moments]) -> Fit:
     """Moments and spectrum under ``key``, computed and stored where they are not there."""
     path = folder / f"{key}.npz"
-    fit = _read(path, key)
+    fit = _recent.get(path) or _read(path, key)
     if fit is None:
         moments = compute()
         fit = moments, decompose(moments.covariance())
         _write(path, key, fit)
+    _remember(path, fit)
     return fit
+
+
+def _remember(path: Path, fit: Fit) -> None:
+    # No lock, which a fork could leave held: each step is one operation of the dictionary.
+    moments, spectrum = fit
+    for array in (moments.mean, moments.scatter, moments.cubic, *spectrum):
+        array.flags.writeable = False  # whitenings share them
+    _recent[path] = fit
+    while sum(m.scatter.nbytes for m, _ in list(_recent.values())) > RECENT_BYTES:
+        _recent.pop(next(iter(_recent)), None)
 
 
 def _read(path: Path, key: str) -> Fit | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from numbers import Number
 
 import numpy as np
 
-__all__ = ["as_pairs", "as_texts", "distinct", "is_pairs"]
+__all__ = ["as_pairs", "as_texts", "distinct", "in_blocks", "is_pairs"]
 
 
 def as_texts(X, *, caller: str) -> list[str]:
@@ -36,7 +37,7 @@ def as_texts(X, *, caller: str) -> list[str]:
             "list of str, a 1-D array, a Series or a single column. Select one text column, "
             "or use a ColumnTransformer with one encoder per column."
         )
-    return _checked(cells, "", caller)
+    return _checked(cells.tolist(), "", caller)
 
 
 def as_pairs(X, *, caller: str) -> tuple[list[str], list[str]]:
@@ -61,9 +62,29 @@ def as_pairs(X, *, caller: str) -> tuple[list[str], list[str]]:
             f"{caller} got an input of shape {cells.shape}; it takes pairs of texts, of shape "
             "(n_pairs, 2): a list of (text, text), an array or a frame with two columns."
         )
-    return _checked(cells[:, 0], ", column 0", caller), _checked(
-        cells[:, 1], ", column 1", caller
+    left, right = cells.T.tolist()
+    return (
+        _checked(left, ", column 0", caller),
+        _checked(right, ", column 1", caller),
     )
+
+
+def in_blocks(X: Iterator, size: int, *, caller: str) -> Iterator[list[str]]:
+    """Yield the texts of an iterator in lists of at most ``size``, reading no further.
+
+    Raises
+    ------
+    TypeError
+        If an entry is not a text.
+    ValueError
+        If there is no entry, or one is missing.
+    """
+    start = 0
+    while block := list(islice(X, size)):
+        yield _checked(block, "", caller, start)
+        start += len(block)
+    if not start:
+        raise _no_samples((0,), caller)
 
 
 def is_pairs(X) -> bool:
@@ -75,11 +96,11 @@ def is_pairs(X) -> bool:
     return isinstance(first, list | tuple | np.ndarray) and len(first) != 1
 
 
-def distinct(texts: Iterable[str]) -> tuple[list[str], np.ndarray]:
+def distinct(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
     """Distinct texts in order of first appearance, and each text's index among them."""
-    index: dict[str, int] = {}
-    inverse = np.fromiter((index.setdefault(t, len(index)) for t in texts), dtype=np.intp)
-    return list(index), inverse
+    unique = list(dict.fromkeys(texts))
+    index = {text: i for i, text in enumerate(unique)}
+    return unique, np.fromiter(map(index.__getitem__, texts), dtype=np.intp)
 
 
 def _cells(X, caller: str) -> np.ndarray:
@@ -119,23 +140,27 @@ def _cells(X, caller: str) -> np.ndarray:
         cells = np.empty(len(X), dtype=object)
         cells[:] = list(X)
     if len(cells) == 0:
-        # The wording that scikit-learn's users and checks know.
-        raise ValueError(
-            f"Found array with 0 sample(s) (shape={cells.shape}) while a minimum of 1 is "
-            f"required by {caller}."
-        )
+        raise _no_samples(cells.shape, caller)
     return cells
 
 
-def _checked(cells: np.ndarray, where: str, caller: str) -> list[str]:
-    texts = cells.tolist()
+def _checked(texts: list, where: str, caller: str, start: int = 0) -> list[str]:
+    """Return the entries as str; ``where`` and ``start`` tell where the first one stands."""
+    if set(map(type, texts)) == {str}:  # most often, and found out in no time
+        return texts
     for i, text in enumerate(texts):
-        if type(text) is str:
-            continue
         if not isinstance(text, str):
-            raise _complaint(text, f"position {i}{where}", caller)
+            raise _complaint(text, f"position {start + i}{where}", caller)
         texts[i] = str(text)  # a subclass, such as numpy.str_
     return texts
+
+
+def _no_samples(shape: tuple[int, ...], caller: str) -> ValueError:
+    # The wording that scikit-learn's users and checks know.
+    return ValueError(
+        f"Found array with 0 sample(s) (shape={shape}) while a minimum of 1 is required by "
+        f"{caller}."
+    )
 
 
 def _complaint(entry, position: str, caller: str) -> Exception:

@@ -23,10 +23,12 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from skcalib._dask_moments import check_dask, dask_apply, dask_moments
+from skcalib._dask_moments import dask_moments
+from skcalib._dask_rows import check_dask, dask_apply
 from skcalib._dask_texts import is_dask
 from skcalib._moments import Moments
 from skcalib._persistence import VersionedState
+from skcalib._progress import CallbackSupportMixin, fit_task
 from skcalib._spectrum import WhiteningMap
 from skcalib._spectrum_cache import cache_folder, fingerprint, recall
 from skcalib._tensor_moments import tensor_apply, tensor_invert, tensor_moments
@@ -36,7 +38,11 @@ __all__ = ["Whitening"]
 
 
 class Whitening(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedState, BaseEstimator
+    CallbackSupportMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    VersionedState,
+    BaseEstimator,
 ):
     """Whiten vectors: zero mean, identity covariance, optionally fewer dimensions.
 
@@ -203,10 +209,11 @@ class Whitening(
         """
         if self.__sklearn_is_fitted__():
             del self._moments, self._linear_map  # an error below leaves nothing half-fitted
-        X = self._validate(X, reset=True, ensure_min_samples=2)
-        moments, spectrum = self._fit_moments(X, sample_weight)
-        self._linear_map = self._solve(moments, spectrum)
-        self._moments = moments
+        with fit_task(self, X):
+            X = self._validate(X, reset=True, ensure_min_samples=2)
+            moments, spectrum = self._fit_moments(X, sample_weight)
+            self._linear_map = self._solve(moments, spectrum)
+            self._moments = moments
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -572,12 +579,17 @@ class Whitening(
 
 
 def _finite(function, X):
-    """``function(X)``, with scikit-learn's error if that is for X not finite."""
-    out = function(X)
-    # One sum is cheap; it may overflow for other reasons, so X itself decides.
+    """``function(X)``, or an error if that is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
+        out = function(X)
+        # One sum is cheap; it may overflow where no entry does, so a closer look decides.
         if not np.isfinite(float(out.sum())):
             assert_all_finite(X, estimator_name="Whitening", input_name="X")
+            if not np.isfinite(float(abs(out).max())):
+                raise ValueError(
+                    f"The whitened vectors overflow {out.dtype}: the largest magnitude in X "
+                    f"is {float(abs(X).max()):.3g}. Scale X down, or pass it as float64."
+                )
     return out
 
 

@@ -224,10 +224,71 @@ def test_progress_is_shown_only_when_asked_for(tiny_bert, texts, capsys):
     BertEncoder(tiny_bert).fit_transform(texts)
     assert capsys.readouterr() == ("", "")
     BertEncoder(tiny_bert, verbose=True).fit_transform(texts)
-    assert re.search(r"encode: 100%.*11/11", capsys.readouterr().err)
+    assert re.search(r"encode: 100%.*12/12", capsys.readouterr().err)
+    BertEncoder(tiny_bert, verbose=True).fit_transform(iter(texts))
+    assert "encode: 12text" in capsys.readouterr().err  # nobody knows how many will come
 
 
 # Containers ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr("skcalib._bert_encoder.STREAMED", 5)
+
+
+@pytest.mark.parametrize("memory", [False, True], ids=["plain", "store"])
+def test_an_iterator_gives_the_vectors_of_its_list(
+    tiny_bert, texts, memory, small_blocks, tmp_path
+):
+    encoder = BertEncoder(tiny_bert, memory=tmp_path if memory else None)
+    expected = BertEncoder(tiny_bert).fit_transform(texts)
+    vectors = encoder.fit(iter(texts)).transform(text for text in texts)
+    assert vectors.dtype == np.float32
+    assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)
+    assert_array_equal(encoder.fit_transform(iter(texts)), vectors)
+
+
+def test_an_iterator_is_read_as_the_work_goes_on(tiny_bert, texts, small_blocks, monkeypatch):
+    encoder, done = BertEncoder(tiny_bert).fit(texts), []
+    encode_block = encoder._encode_block
+    monkeypatch.setattr(
+        encoder,
+        "_encode_block",
+        lambda backbone, block, advance: (
+            done.extend(block) or encode_block(backbone, block, advance)
+        ),
+    )
+
+    def read():
+        for i, text in enumerate(texts):
+            assert len(done) == i // 5 * 5  # what came before this block is encoded
+            yield text
+
+    assert len(encoder.transform(read())) == len(done) == len(texts)
+
+
+def test_fit_leaves_an_iterator_unread(tiny_bert, texts):
+    reader = iter(texts)
+    BertEncoder(tiny_bert).fit(reader)
+    assert len(list(reader)) == len(texts)
+
+
+def test_what_is_wrong_in_an_iterator_is_named_by_its_position(tiny_bert, texts, small_blocks):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    with pytest.raises(ValueError, match=r"0 sample\(s\) \(shape=\(0,\)\)"):
+        encoder.transform(iter([]))
+    with pytest.raises(ValueError, match=r"missing value \(None\) at position 12;"):
+        encoder.transform(iter([*texts, None]))
+    with pytest.raises(TypeError, match=r"got a tuple .* at position 0;"):
+        encoder.transform(iter([("a", "b")]))
+
+
+def test_cut_off_texts_of_an_iterator_are_counted_together(tiny_bert, small_blocks):
+    encoder = BertEncoder(tiny_bert, max_length=4).fit(["man"])
+    with pytest.warns(UserWarning, match=r"^3 of 12 texts were cut off") as record:
+        encoder.transform(iter(["man", "a man runs", "cat", *["dog"] * 7, *["a man runs"] * 2]))
+    assert len(record) == 1
 
 
 def test_containers_give_the_same_vectors(tiny_bert, texts):

@@ -399,3 +399,20 @@ def test_well_conditioned_data_warn_about_nothing(X):
         warnings.simplefilter("error")
         Whitening().fit(X)
         Whitening(12).fit(X)
+
+
+@pytest.mark.parametrize("n", [9, 9000], ids=["one thread", "threads"])
+def test_what_is_not_finite_is_an_error_without_a_warning(n):
+    X = np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32)
+    whitening = Whitening().fit(X)
+    for value, message in [(np.inf, "contains infinity"), (np.nan, "contains NaN")]:
+        bad = X.copy()
+        bad[-1, 2] = value
+        with pytest.raises(ValueError, match=message):
+            whitening.transform(bad)
+        with pytest.raises(ValueError, match=message):
+            Whitening().fit(bad)
+    huge = X.copy()
+    huge[-1] = [3e38, -3e38, 3e38, -3e38]
+    with pytest.raises(ValueError, match=r"overflow float32: the largest .* is 3e\+38"):
+        Whitening().fit(X / 100).transform(huge)

@@ -43,11 +43,18 @@ def test_grid_costs_one_decomposition_per_training_set(X, tmp_path, decompositio
     assert len(decompositions) == 3
 
 
+def new_process():
+    """Forget what is kept in memory, so that the files have to be read."""
+    _spectrum_cache._recent.clear()
+
+
 @pytest.mark.parametrize("make", [str, lambda path: path, lambda path: Memory(path, verbose=0)])
 def test_recalled_fit_is_the_computed_one(X, tmp_path, make, decompositions):
     plain = Whitening(3, shrinkage="auto").fit(X)
     decompositions.clear()
-    for _ in range(2):
+    for in_memory in (False, False, True):
+        if not in_memory:
+            new_process()
         whitening = Whitening(3, shrinkage="auto", memory=make(tmp_path)).fit(X)
         assert_array_equal(whitening.transform(X), plain.transform(X))
     assert len(decompositions) == 1
@@ -91,10 +98,36 @@ def test_damaged_file_is_computed_anew(X, tmp_path, damage, decompositions):
     good = path.read_bytes()
     path.write_bytes(damage(good, other_content))
     decompositions.clear()
+    new_process()
     assert_array_equal(Whitening(memory=tmp_path).fit(X).transform(X), expected)
     assert len(decompositions) == 1
+    new_process()
     Whitening(memory=tmp_path).fit(X)
     assert len(decompositions) == 1  # it was written again
+
+
+def test_a_grid_reads_no_file_twice_and_memory_is_bounded(X, tmp_path, monkeypatch):
+    new_process()
+    monkeypatch.setattr(_spectrum_cache, "RECENT_BYTES", 2 * 6 * 6 * 8)
+    samples = [X * scale for scale in (1, 2, 3)]
+    for sample in samples:
+        Whitening(memory=tmp_path).fit(sample)
+    read = []
+    monkeypatch.setattr(_spectrum_cache, "_read", lambda path, key: read.append(path))
+    for sample in samples[1:]:
+        Whitening(memory=tmp_path).fit(sample)
+    assert read == []
+    Whitening(memory=tmp_path).fit(samples[0])
+    assert len(read) == 1
+
+
+def test_what_fits_share_cannot_be_changed(X, tmp_path):
+    first, second = (Whitening(memory=tmp_path).fit(X) for _ in range(2))
+    expected = second.transform(X)
+    with pytest.raises(ValueError, match="read-only"):
+        first._moments.scatter[:] = 0
+    first.partial_fit(X + 1).merge(second)
+    assert_array_equal(second.transform(X), expected)
 
 
 def test_no_pickle_is_ever_read(X, tmp_path):
@@ -106,6 +139,7 @@ def test_no_pickle_is_ever_read(X, tmp_path):
     (path,) = tmp_path.glob("skcalib-whitening/*.npz")
     with open(path, "wb") as file:
         np.savez(file, basis=np.array([Trap()], dtype=object), checksum=np.zeros(32, "u1"))
+    new_process()
     assert Whitening(memory=tmp_path).fit(X).rank_ == 6
 
 

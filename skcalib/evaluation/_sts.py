@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from skcalib._bi_encoder import BiEncoder
+from skcalib._progress import progress
 from skcalib._texts import as_texts
 from skcalib.datasets import fetch_sts, load_toy_sts
 from skcalib.evaluation._markdown import markdown
@@ -188,7 +188,7 @@ def evaluate_sts(
     # All benchmarks are read first: a file that is missing shows before hours of work.
     benchmarks = {task: _load(task, data_home, aggregate) for task in tasks}
     scores = np.full((len(estimators), len(tasks)), np.nan)
-    with _progress(scores.size, verbose) as advance:
+    with progress(scores.size, unit="score", desc="evaluate", verbose=verbose) as advance:
         for i, (name, encoder) in enumerate(estimators.items()):
             model = BiEncoder(encoder)
             for j, (task, sts) in enumerate(benchmarks.items()):
@@ -200,7 +200,7 @@ def evaluate_sts(
                 scores[i, j] = 100 * aggregate_subsets(
                     sts.target, similarity, sts.subset, aggregate
                 )
-                advance(f"{name}, {task}")
+                advance(1, f"{name}, {task}")
     return ScoreTable(
         rows=tuple(estimators),
         columns=(*tasks, "average"),
@@ -265,20 +265,3 @@ def _load(task, data_home, aggregate):
             "data_home, or take aggregate='all'."
         )
     return sts
-
-
-@contextmanager
-def _progress(total, verbose):
-    """Yield a function that advances a progress bar and names what was done."""
-    if not verbose:
-        yield lambda done: None
-        return
-    from tqdm.auto import tqdm
-
-    with tqdm(total=total, unit="score", desc="evaluate") as bar:
-
-        def advance(done):
-            bar.set_postfix_str(done, refresh=False)
-            bar.update()
-
-        yield advance
