@@ -126,61 +126,77 @@ def encode_through(
     )
     wanted = [slots[layer, primitive] for layer in layers]
     columns = [kept.index(layer) for layer in layers]
+    kept_slots = [[slots[layer, p] for p in primitives] for layer in kept]
+    column = primitives.index(primitive)
     for start in range(0, len(texts), BLOCK):
-        block = texts[start : start + BLOCK]
-        known, arrays = store.read(space, block, [*wanted, COUNTS])
-        if known.any():
-            single = len(wanted) == 1  # and needs no copy
-            vectors = (
-                arrays[wanted[0]][:, None]
-                if single
-                else np.stack([arrays[slot] for slot in wanted], axis=1)
-            )
-            counts = arrays[COUNTS]
-            rows = start + np.flatnonzero(known)
-            yield Encoded(rows, vectors[:, :, None], counts[:, :2], counts[:, 2] > 0)
-        new = np.flatnonzero(~known)
-        owner, waited_since = object(), time.monotonic()
+        new, progress = np.arange(start, min(start + BLOCK, len(texts))), time.monotonic()
         while len(new):
-            # Of each batch, run what nobody else has run or is running by now; come back for
-            # the rest, and take it over from a process that does not get on with it.
-            patient = time.monotonic() - waited_since < PATIENCE
+            asked = [texts[i] for i in new.tolist()]
+            known, arrays = store.read(space, asked, [*wanted, COUNTS])
+            if known.any():
+                single = len(wanted) == 1  # and needs no copy
+                vectors = (
+                    arrays[wanted[0]][:, None]
+                    if single
+                    else np.stack([arrays[slot] for slot in wanted], axis=1)
+                )
+                counts = arrays[COUNTS]
+                yield Encoded(new[known], vectors[:, :, None], counts[:, :2], counts[:, 2] > 0)
+            new, n_before = new[~known], len(new)
+            asked = [texts[i] for i in new.tolist()]
             done = np.zeros(len(new), dtype=bool)
+            batches = _encode_unclaimed(
+                *(store, space, [*wanted, COUNTS], backbone, asked),
+                patient=time.monotonic() - progress < PATIENCE,
+                layers=kept,
+                primitives=primitives,
+                max_length=max_length,
+                batch_size=batch_size,
+            )
+            for batch in batches:
+                # What is returned now is what will be read later, to the bit.
+                vectors = batch.vectors.astype(store.dtype).astype(np.float32, copy=False)
+                arrays = {
+                    slot: vectors[:, i, j]
+                    for i, of_layer in enumerate(kept_slots)
+                    for j, slot in enumerate(of_layer)
+                }
+                arrays[COUNTS] = np.column_stack([batch.n_tokens, batch.truncated])
+                store.write(space, [asked[i] for i in batch.rows.tolist()], arrays)
+                done[batch.rows] = True
+                yield batch._replace(
+                    rows=new[batch.rows], vectors=vectors[:, columns, column : column + 1]
+                )
+            new = new[~done]
+            if len(new) < n_before:
+                progress = time.monotonic()
+            elif len(new):
+                time.sleep(PAUSE)
 
-            def select(rows, new=new, done=done, patient=patient):
-                texts = [block[i] for i in new[rows].tolist()]
-                rows = rows[store.claim(owner, space, texts) if patient else slice(None)]
-                known, _ = store.read(space, [block[i] for i in new[rows].tolist()], [COUNTS])
-                return rows[~known]
 
-            try:
-                for batch in encode(
-                    backbone,
-                    [block[i] for i in new.tolist()],
-                    layers=kept,
-                    primitives=primitives,
-                    max_length=max_length,
-                    batch_size=batch_size,
-                    select=select,
-                ):
-                    # What is returned now is what will be read later, to the bit.
-                    vectors = batch.vectors.astype(store.dtype).astype(np.float32, copy=False)
-                    arrays = {
-                        slots[layer, p]: vectors[:, i, j]
-                        for i, layer in enumerate(kept)
-                        for j, p in enumerate(primitives)
-                    }
-                    arrays[COUNTS] = np.column_stack([batch.n_tokens, batch.truncated])
-                    rows = new[batch.rows]
-                    store.write(space, [block[i] for i in rows.tolist()], arrays)
-                    store.release(owner)
-                    done[batch.rows] = True
-                    column = primitives.index(primitive)
-                    yield batch._replace(
-                        rows=start + rows, vectors=vectors[:, columns, column : column + 1]
-                    )
-            finally:
-                store.release(owner)
+def _encode_unclaimed(
+    store: VectorStore, space: Space, slots, backbone: Backbone, texts, *, patient, **options
+) -> Iterator[Encoded]:
+    """Yield what `encode` does, for the texts that nobody else is encoding now.
+
+    Each batch is claimed while it runs and until the caller, who keeps it in the store, asks
+    for the next. The caller comes back for the others. Not ``patient``, it takes them over
+    from whoever does not get on with them.
+    """
+    owner = object()
+
+    def select(rows):
+        store.release(owner)
+        rows = rows[store.claim(owner, space, [texts[i] for i in rows]) if patient else ...]
+        known, _ = store.read(space, [texts[i] for i in rows], slots)  # by now
+        return rows[~known]
+
+    try:
+        yield from encode(backbone, texts, select=select, **options)
+    finally:
+        store.release(owner)
+
+
 def _tokenise(tokenizer, texts, max_length) -> tuple[list[list[int]], np.ndarray]:
     options = {
         "add_special_tokens": True,
@@ -189,7 +205,7 @@ def _tokenise(tokenizer, texts, max_length) -> tuple[list[list[int]], np.ndarray
         "return_token_type_ids": False,
     }
     texts = [_encodable(text) for text in texts]
-    with _serial_tokenizers():
+    with _tokenising, _serial_tokenizers():
         ids = tokenizer(texts, truncation=True, max_length=max_length, **options)
         ids = ids["input_ids"]
         full = np.flatnonzero([len(i) >= max_length for i in ids])

@@ -570,4 +570,3 @@ def _delete(db: sqlite3.Connection, blocks: Sequence[int]) -> None:
 
 def _hash(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
