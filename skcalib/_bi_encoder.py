@@ -121,12 +121,24 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
         texts, inverse = distinct(left + right)
         vectors = np.asarray(self.encoder_.transform(texts), dtype=np.float64)
         if self.similarity == "cosine":
+            # In units of the largest entry first, so that no norm over- or underflows.
+            largest = np.abs(vectors).max(axis=1, keepdims=True)
+            vectors = vectors / np.where(largest > 0, largest, 1.0)
             norms = np.linalg.norm(vectors, axis=1, keepdims=True)
             vectors = vectors / np.where(norms > 0, norms, 1.0)
         a, b = vectors[inverse[: len(left)]], vectors[inverse[len(left) :]]
-        if self.similarity == "euclidean":
-            return -np.linalg.norm(a - b, axis=1)
-        return np.einsum("ij,ij->i", a, b)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self.similarity == "euclidean":
+                similarity = -np.linalg.norm(a - b, axis=1)
+            else:
+                similarity = np.einsum("ij,ij->i", a, b)
+        if not np.isfinite(similarity).all():
+            raise ValueError(
+                f"The {self.similarity} of pair {np.flatnonzero(~np.isfinite(similarity))[0]} "
+                "is not finite: its vectors are not, or overflow float64. Look at what the "
+                "encoder returns for it."
+            )
+        return similarity
 
     def score(self, X, y):
         """Spearman's rank correlation between similarity and human judgement.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
+import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +27,14 @@ BLOCK = 16384
 AUTO_TOKENS = {"cpu": 1024, "cuda": 32768, "mps": 8192}
 # Texts at least this long beside the longest of their batch may be padded on a CPU.
 SIMILAR = 0.85
+# Seconds between looks at texts that another process is encoding, and until it is given up.
+PAUSE, PATIENCE = 0.02, 120.0
+
+# One thread tokenises at a time: a tokenizer keeps the truncation of its last call as state,
+# and the environment variable below is the process's.
+_tokenising = threading.Lock()
+if hasattr(os, "register_at_fork"):  # another thread may hold it while a process forks
+    os.register_at_fork(after_in_child=lambda: globals().update(_tokenising=threading.Lock()))
 
 
 class Encoded(NamedTuple):
@@ -44,6 +54,7 @@ def encode(
     primitives: Sequence[str],
     max_length: int,
     batch_size: int | str = "auto",
+    select: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Iterator[Encoded]:
     """Yield the pooled hidden states of ``texts``, batch by batch, in order of length.
 
@@ -59,11 +70,17 @@ def encode(
         Tokens kept of each text, special ones included.
     batch_size : int or "auto"
         Texts of a batch, or as many as make a fixed number of tokens.
+    select : callable or None
+        Called with the rows of each batch just before it is run; returns those to run.
     """
     for start in range(0, len(texts), BLOCK):
         ids, truncated = _tokenise(backbone.tokenizer, texts[start : start + BLOCK], max_length)
         lengths = np.array([len(i) for i in ids])
         for rows in _batches(lengths, batch_size, backbone.device.type):
+            if select is not None:
+                rows = select(start + rows) - start
+                if not len(rows):
+                    continue
             batch = _token_batch(backbone, [ids[r] for r in rows], "zipf" in primitives)
             vectors = _run(backbone, batch, layers, primitives)
             n_tokens = torch.stack([batch.attended.sum(1), batch.own.sum(1)], dim=1)
@@ -111,42 +128,75 @@ def encode_through(
     )
     wanted = [slots[layer, primitive] for layer in layers]
     columns = [kept.index(layer) for layer in layers]
+    kept_slots = [[slots[layer, p] for p in primitives] for layer in kept]
+    column = primitives.index(primitive)
     for start in range(0, len(texts), BLOCK):
-        block = texts[start : start + BLOCK]
-        known, arrays = store.read(space, block, [*wanted, COUNTS])
-        if known.any():
-            single = len(wanted) == 1  # and needs no copy
-            vectors = (
-                arrays[wanted[0]][:, None]
-                if single
-                else np.stack([arrays[slot] for slot in wanted], axis=1)
+        new, progress = np.arange(start, min(start + BLOCK, len(texts))), time.monotonic()
+        while len(new):
+            asked = [texts[i] for i in new.tolist()]
+            known, arrays = store.read(space, asked, [*wanted, COUNTS])
+            if known.any():
+                single = len(wanted) == 1  # and needs no copy
+                vectors = (
+                    arrays[wanted[0]][:, None]
+                    if single
+                    else np.stack([arrays[slot] for slot in wanted], axis=1)
+                )
+                counts = arrays[COUNTS]
+                yield Encoded(new[known], vectors[:, :, None], counts[:, :2], counts[:, 2] > 0)
+            new, n_before = new[~known], len(new)
+            asked = [texts[i] for i in new.tolist()]
+            done = np.zeros(len(new), dtype=bool)
+            batches = _encode_unclaimed(
+                *(store, space, [*wanted, COUNTS], backbone, asked),
+                patient=time.monotonic() - progress < PATIENCE,
+                layers=kept,
+                primitives=primitives,
+                max_length=max_length,
+                batch_size=batch_size,
             )
-            counts = arrays[COUNTS]
-            rows = start + np.flatnonzero(known)
-            yield Encoded(rows, vectors[:, :, None], counts[:, :2], counts[:, 2] > 0)
-        new = np.flatnonzero(~known)
-        for batch in encode(
-            backbone,
-            [block[i] for i in new.tolist()],
-            layers=kept,
-            primitives=primitives,
-            max_length=max_length,
-            batch_size=batch_size,
-        ):
-            # What is returned now is what will be read later, to the bit.
-            vectors = batch.vectors.astype(store.dtype).astype(np.float32, copy=False)
-            arrays = {
-                slots[layer, p]: vectors[:, i, j]
-                for i, layer in enumerate(kept)
-                for j, p in enumerate(primitives)
-            }
-            arrays[COUNTS] = np.column_stack([batch.n_tokens, batch.truncated])
-            rows = new[batch.rows]
-            store.write(space, [block[i] for i in rows.tolist()], arrays)
-            column = primitives.index(primitive)
-            yield batch._replace(
-                rows=start + rows, vectors=vectors[:, columns, column : column + 1]
-            )
+            for batch in batches:
+                # What is returned now is what will be read later, to the bit.
+                vectors = batch.vectors.astype(store.dtype).astype(np.float32, copy=False)
+                arrays = {
+                    slot: vectors[:, i, j]
+                    for i, of_layer in enumerate(kept_slots)
+                    for j, slot in enumerate(of_layer)
+                }
+                arrays[COUNTS] = np.column_stack([batch.n_tokens, batch.truncated])
+                store.write(space, [asked[i] for i in batch.rows.tolist()], arrays)
+                done[batch.rows] = True
+                yield batch._replace(
+                    rows=new[batch.rows], vectors=vectors[:, columns, column : column + 1]
+                )
+            new = new[~done]
+            if len(new) < n_before:
+                progress = time.monotonic()
+            elif len(new):
+                time.sleep(PAUSE)
+
+
+def _encode_unclaimed(
+    store: VectorStore, space: Space, slots, backbone: Backbone, texts, *, patient, **options
+) -> Iterator[Encoded]:
+    """Yield what `encode` does, for the texts that nobody else is encoding now.
+
+    Each batch is claimed while it runs and until the caller, who keeps it in the store, asks
+    for the next. The caller comes back for the others. Not ``patient``, it takes them over
+    from whoever does not get on with them.
+    """
+    owner = object()
+
+    def select(rows):
+        store.release(owner)
+        rows = rows[store.claim(owner, space, [texts[i] for i in rows]) if patient else ...]
+        known, _ = store.read(space, [texts[i] for i in rows], slots)  # by now
+        return rows[~known]
+
+    try:
+        yield from encode(backbone, texts, select=select, **options)
+    finally:
+        store.release(owner)
 
 
 def _tokenise(tokenizer, texts, max_length) -> tuple[list[list[int]], np.ndarray]:
@@ -157,7 +207,7 @@ def _tokenise(tokenizer, texts, max_length) -> tuple[list[list[int]], np.ndarray
         "return_token_type_ids": False,
     }
     texts = [_encodable(text) for text in texts]
-    with _serial_tokenizers():
+    with _tokenising, _serial_tokenizers():
         ids = tokenizer(texts, truncation=True, max_length=max_length, **options)
         ids = ids["input_ids"]
         full = np.flatnonzero([len(i) >= max_length for i in ids])

@@ -67,12 +67,20 @@ class Standardize(nn.Module):
         It counts as a column of typical deviation instead, and in training noise takes its
         place: ``jitter`` is the deviation of that noise, 0 for every other column.
         """
-        typical = math.sqrt(np.mean(np.square(deviation))) or 1.0
+        largest = deviation.max() or 1.0
+        typical = largest * math.sqrt(np.mean(np.square(deviation / largest))) or 1.0
         rounding = 10.0 * torch.finfo(self.loc.dtype).eps * np.hypot(typical, mean)
         degenerate = deviation <= rounding
-        scale = 1.0 / np.where(degenerate, typical, deviation)
+        units = np.where(degenerate, typical, deviation)
+        limits = torch.finfo(self.loc.dtype)
+        # A quarter of the range is left for the sums and products to come.
+        if not limits.tiny**0.75 < units.min() <= units.max() < limits.max**0.75:
+            raise ValueError(
+                f"Columns of X deviate by {np.min(deviation):.3g} to {np.max(deviation):.3g}, "
+                f"which is out of the range of {str(self.loc.dtype)[6:]}. Scale X to about 1."
+            )
         self.loc.copy_(torch.as_tensor(mean))
-        self.scale.copy_(torch.as_tensor(scale))
+        self.scale.copy_(torch.as_tensor(1.0 / units))
         self.jitter.copy_(torch.as_tensor(degenerate * typical))
 
     def forward(self, x):

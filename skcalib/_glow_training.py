@@ -26,6 +26,9 @@ LARGE_BYTES, POOL_BYTES, RUN_ROWS = 2**30, 2**28, 256
 # Rows of a float64 copy, few enough to stay in the cache.
 MOMENT_ROWS = 256
 
+# Below it a square has lost digits.
+LEAST_SPREAD = math.sqrt(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
+
 # Steps between two looks at the loss: each look waits for the device and takes a snapshot.
 CHECK_EVERY = 64
 
@@ -34,6 +37,7 @@ class Diverged(ArithmeticError):
     """The loss turned NaN or infinite; the trainer is back at its last good state."""
 
 
+@np.errstate(over="ignore", invalid="ignore")  # which shows in the result
 def column_moments(X, rows):
     """Mean and standard deviation of the columns of X over the given rows, in float64.
 
@@ -41,10 +45,11 @@ def column_moments(X, rows):
     a constant column has a deviation of exactly 0, and merge as in Chan, Golub & LeVeque
     (1983).
     """
-    n, mean, scatter = 0, 0.0, 0.0
+    n, mean, scatter, spread = 0, 0.0, 0.0, 0.0
     origin = X[rows[0]].astype(np.float64)
     for start in range(0, len(rows), MOMENT_ROWS):
         block = X[rows[start : start + MOMENT_ROWS]] - origin
+        spread = max(spread, float(np.abs(block).max()))
         total = n + len(block)
         block_mean = block.mean(axis=0)
         block -= block_mean
@@ -52,6 +57,11 @@ def column_moments(X, rows):
         scatter += np.einsum("ij,ij->j", block, block) + shift**2 * (n * len(block) / total)
         mean += shift * (len(block) / total)
         n = total
+    if 0 < spread < LEAST_SPREAD:
+        raise ValueError(
+            f"X varies by no more than {spread:.3g}, whose square underflows float64. Scale X "
+            "to about 1."
+        )
     return origin + mean, np.sqrt(scatter / n)
 
 
@@ -64,8 +74,8 @@ def _one_thread():
     core: two threads took from 2 to 200 times as long as one on a machine in use.
     """
     n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
+        torch.set_num_threads(1)  # in here, lest an interrupt leave it so
         yield
     finally:
         torch.set_num_threads(n_threads)

@@ -9,6 +9,7 @@ rows (threads, ``partial_fit`` batches, workers) gives the same result to roundi
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 
 from skcalib._row_threads import chunk_rows, map_row_ranges, row_chunks
 
-__all__ = ["Moments", "ledoit_wolf_shrinkage"]
+__all__ = ["Moments", "check_size", "ledoit_wolf_shrinkage"]
 
 # Chunks that share an origin. In any direction v the first chunk alone gives the group's
 # scatter at least n1 (v·δ)², δ being the way from its mean to the group's, and moving the
@@ -153,6 +154,25 @@ class Moments:
     def covariance(self) -> np.ndarray:
         """Unbiased covariance, ``scatter / (n - 1)``."""
         return self.scatter / (self.n - 1)
+
+
+def check_size(n_features: int, caller: str) -> None:
+    """Raise a ValueError if square matrices of this size cannot fit into this machine.
+
+    The system might promise the memory all the same, and end the process later.
+    """
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not told here
+        return
+    n_bytes = 8 * n_features**2
+    if 4 * n_bytes > memory:
+        raise ValueError(
+            f"X has {n_features} features; {caller} needs four matrices of {n_features} x "
+            f"{n_features}, of {n_bytes / 1e9:,.0f} GB each, and this machine has "
+            f"{memory / 1e9:,.0f} GB. Reduce the features first, for instance with "
+            "sklearn.random_projection or TruncatedSVD."
+        )
 
 
 def _moved(shift, n, first, second, cubic, quartic):

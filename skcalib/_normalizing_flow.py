@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from skcalib._dask_rows import check_dask, dask_apply, on_disk
 from skcalib._dask_texts import is_dask
 from skcalib._devices import resolve_device
+from skcalib._moments import check_size
 from skcalib._persistence import VersionedState
 from skcalib._progress import CallbackSupportMixin, fit_task
 
@@ -581,6 +582,8 @@ class NormalizingFlow(
         from skcalib._glow import Glow
         from skcalib._glow_training import column_moments
 
+        if self.permutation == "lu":
+            check_size(data.shape[1], "permutation='lu'")
         mean, deviation = column_moments(data, rows)
         flow = Glow(**self._requested_architecture(data.shape[1]))
         flow.to(getattr(torch, data.dtype.name))

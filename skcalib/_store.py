@@ -5,8 +5,9 @@ processes read while one writes. The layout follows how vectors come and go. One
 yields a *block*, a few dozen texts, as one array per *slot* (a layer and a pooling
 primitive); a pipeline then reads a slot or two of many texts. So a row holds one slot of one
 block, and the arrays are read back as they were written. Every array carries a checksum that
-also covers the texts it belongs to: whatever happens to the file, a wrong vector is not
-returned but computed anew.
+also covers the texts and the model it belongs to: whatever happens to the file, a wrong
+vector is not returned but computed anew. Nor is anything that is found in the file taken to
+be of the type that was written.
 """
 
 from __future__ import annotations
@@ -26,33 +27,40 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skcalib._claims import Claims
+
 __all__ = ["Space", "VectorStore"]
 
-FORMAT = 1
+FORMAT = 2
 FILE = "skcalib-vectors.sqlite"
+LOCK = "skcalib-vectors.lock"
 COUNTS = -1  # the slot of token counts
 CACHE_BYTES = 256 * 2**20  # of vectors kept in memory per process, over all stores
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS format (version INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS spaces (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
-CREATE TABLE IF NOT EXISTS blocks (
+MAX_OPEN = 16  # stores kept open per process, each with four file handles
+# What SQLite says where the machine is at fault, and not what is in the file.
+ENVIRONMENT = ("locked", "locking", "full", "readonly", "I/O", "unable to open", "interrupted")
+SCHEMA = f"""
+CREATE TABLE format (version INTEGER NOT NULL);
+CREATE TABLE spaces (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE blocks (
     id INTEGER PRIMARY KEY AUTOINCREMENT, space INTEGER NOT NULL, hashes BLOB NOT NULL
 );
-CREATE TABLE IF NOT EXISTS arrays (
+CREATE TABLE arrays (
     block INTEGER NOT NULL, slot INTEGER NOT NULL, crc INTEGER NOT NULL, data BLOB NOT NULL,
     PRIMARY KEY (block, slot)
 );
-CREATE TABLE IF NOT EXISTS texts (
+CREATE TABLE texts (
     space INTEGER NOT NULL, hash BLOB NOT NULL, block INTEGER NOT NULL, row INTEGER NOT NULL,
     PRIMARY KEY (space, hash)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS texts_of_block ON texts (block);
+CREATE INDEX texts_of_block ON texts (block);
+INSERT INTO format VALUES ({FORMAT})
 """
 
 _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):  # another thread may hold it while a process forks
     os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.RLock()))
-_connections: dict[tuple[str, int], sqlite3.Connection] = {}
+_open_stores: OrderedDict[tuple[str, int], _Open] = OrderedDict()  # by path and process
 _cache: OrderedDict[tuple, _Slab] = OrderedDict()  # by store, space and slot, latest last
 
 
@@ -64,6 +72,14 @@ class Space(NamedTuple):
     dtype: str  # of the forward pass
     width: int  # d
     slots: tuple[int, ...]  # what is kept of each text
+
+
+class _Open(NamedTuple):
+    """A store in use by this process."""
+
+    db: sqlite3.Connection
+    claims: Claims
+    identity: tuple[int, int] | None  # of the file, which others may put aside
 
 
 class VectorStore:
@@ -96,8 +112,10 @@ class VectorStore:
     follows from them.
 
     The file may be used by several processes at once, on a local disk: SQLite's locks do not
-    work on every network file system. It holds numbers and hashes of texts, not the texts,
-    and nothing in it can run code.
+    work on every network file system. Each text is encoded by one of them, while the others
+    go on with other texts. It holds numbers and hashes of texts, not the texts, and nothing in
+    it can run code. A damaged file is made anew, with a warning; a full disk or a read-only
+    folder costs what cannot be kept, with a warning.
 
     Examples
     --------
@@ -186,7 +204,11 @@ class VectorStore:
             positions = np.array([slab.find(texts) for slab in slabs.values()])
             unseen = np.flatnonzero((positions < 0).any(axis=0)).tolist()
             if unseen and self.path.exists():
-                self._run(lambda db: self._load(db, space, [texts[i] for i in unseen], slabs))
+                try:
+                    new = [texts[i] for i in unseen]
+                    self._run(lambda db: self._load(db, space, new, slabs))
+                except sqlite3.Error as error:
+                    self._warn("Vectors could not be read from", error)
                 positions = np.array([slab.find(texts) for slab in slabs.values()])
             known = np.logical_and.reduce(positions >= 0, axis=0)
             arrays = {
@@ -212,7 +234,7 @@ class VectorStore:
         rows = []
         for slot, array in arrays.items():
             data = array.astype(np.int32 if slot == COUNTS else self.dtype).tobytes()
-            rows.append((slot, _checksum(hashes, slot, data), data))
+            rows.append((slot, self._checksum(space, hashes, slot, data), data))
 
         def write(db):
             with _transaction(db):
@@ -231,60 +253,97 @@ class VectorStore:
 
         try:
             self._run(write)
-        except sqlite3.OperationalError as error:
-            warnings.warn(
-                f"Vectors could not be kept in {str(self.path)!r}: {error}. They are computed "
-                "all the same. Free some space, or choose another folder.",
-                UserWarning,
-                stacklevel=2,
-            )
+        except sqlite3.Error as error:
+            self._warn("Vectors could not be kept in", error)
+
+    def claim(self, owner: object, space: Space, texts: Sequence[str]) -> list[bool]:
+        """Ask to be the only one who encodes some texts, until `release`.
+
+        Returns
+        -------
+        granted : list of bool
+            False for a text that another thread or process is encoding now.
+        """
+        salt = zlib.crc32(self._name(space).encode())
+        numbers = [(int.from_bytes(_hash(t)[:7], "little") ^ salt) for t in texts]
+        with _lock:
+            try:
+                return self._open().claims.take(owner, numbers)
+            except sqlite3.Error:  # writing will say so
+                return [True] * len(numbers)
+
+    def release(self, owner: object) -> None:
+        """Give back what ``owner`` has claimed."""
+        with _lock:
+            opened = _open_stores.get((str(self.path), os.getpid()))
+            if opened is not None:
+                opened.claims.release(owner)
+
+    def _warn(self, what: str, error: Exception) -> None:
+        warnings.warn(
+            f"{what} {str(self.path)!r}: {error}. They are computed all the same. Free some "
+            "space, or choose another folder.",
+            UserWarning,
+            stacklevel=3,
+        )
 
     def _load(self, db, space: Space, texts: list[str], slabs: dict[int, _Slab]) -> None:
         """Read what the file has of some texts into the slabs."""
         by_hash = {_hash(t): t for t in texts}
         digests, number = list(by_hash), self._number(db, space)
-        members: dict[int, list[tuple[bytes, int]]] = {}
+        members: dict[int, dict[bytes, int]] = {}
         for start in range(0, len(digests), 900):
             group = digests[start : start + 900]
             marks = ",".join("?" * len(group))
             query = f"SELECT hash, block, row FROM texts WHERE space = ? AND hash IN ({marks})"
             for digest, block, row in db.execute(query, (number, *group)):
-                members.setdefault(block, []).append((digest, row))
+                members.setdefault(block, {})[digest] = row
         damaged = []
         for block, found in members.items():
             arrays = self._read_block(db, space, block, list(slabs), found)
             if arrays is None:
                 damaged.append(block)
                 continue
-            names, rows = [by_hash[digest] for digest, _ in found], [row for _, row in found]
+            names, rows = [by_hash[digest] for digest in found], list(found.values())
             for slab, array in zip(slabs.values(), arrays, strict=True):
                 slab.add(names, array[rows])
         if damaged:
+            with contextlib.suppress(sqlite3.OperationalError), _transaction(db):
+                _delete(db, damaged)  # unless the file is read-only
             warnings.warn(
                 f"{len(damaged)} blocks of the store {str(self.path)!r} are damaged; their "
                 "texts are encoded anew.",
                 UserWarning,
                 stacklevel=2,
             )
-            with contextlib.suppress(sqlite3.OperationalError), _transaction(db):
-                _delete(db, damaged)  # unless the file is read-only
 
     def _read_block(self, db, space: Space, block: int, slots, members):
         """Arrays of a block, or None if anything about it is not as it was written."""
-        found = db.execute("SELECT hashes FROM blocks WHERE id = ?", (block,)).fetchone()
-        hashes = found[0] if found else b""
-        if any(hashes[16 * row : 16 * row + 16] != digest for digest, row in members):
+        query = "SELECT hashes FROM blocks WHERE id = ?"
+        (hashes,) = db.execute(query, (block,)).fetchone() or (None,)
+        if not isinstance(hashes, bytes) or any(
+            not isinstance(row, int) or hashes[16 * row : 16 * row + 16] != digest
+            for digest, row in members.items()
+        ):
             return None
         arrays = []
         query = "SELECT crc, data FROM arrays WHERE block = ? AND slot = ?"
         for slot in slots:
-            crc, data = db.execute(query, (block, slot)).fetchone() or (None, b"")
+            crc, data = db.execute(query, (block, slot)).fetchone() or (None, None)
             width, dtype = (3, np.int32) if slot == COUNTS else (space.width, self.dtype)
             n_bytes = len(hashes) // 16 * width * np.dtype(dtype).itemsize
-            if crc != _checksum(hashes, slot, data) or len(data) != n_bytes:
+            if (
+                not isinstance(data, bytes)
+                or len(data) != n_bytes
+                or crc != self._checksum(space, hashes, slot, data)
+            ):
                 return None
             arrays.append(np.frombuffer(data, dtype=dtype).reshape(-1, width))
         return arrays
+
+    def _checksum(self, space: Space, hashes: bytes, slot: int, data: bytes) -> int:
+        about = self._name(space).encode() + hashes + slot.to_bytes(4, "little", signed=True)
+        return zlib.crc32(data, zlib.crc32(about))
 
     def _make_room(self, db, newest: int) -> None:
         """Delete the oldest blocks, never the newest, until the bound holds."""
@@ -317,58 +376,110 @@ class VectorStore:
     def _run(self, operation: Callable):
         """Carry out an operation on the file, which starts anew if it turns out damaged."""
         with _lock:
+            identity = _identity(self.path)
             try:
-                return operation(self._open())
-            except sqlite3.DatabaseError as error:
-                if not any(sign in str(error) for sign in ("malformed", "not a database")):
+                return self._attempt(operation)
+            except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter from its message
+                if self._is_environment(error):
                     raise
+                self._start_anew(identity, error)
+                return self._attempt(operation)
+
+    def _attempt(self, operation: Callable):
+        db = self._open().db
+        try:
+            return operation(db)
+        finally:
+            # Here and not in `_transaction`: an interrupt may come between any two lines.
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+
+    def _is_environment(self, error: Exception) -> bool:
+        """Whether a new file in this place would fail alike."""
+        if "readonly" in str(error) and self._is_writable():
+            return False  # the file's header says so, and we did not write that
+        return any(sign in str(error) for sign in ENVIRONMENT)
+
+    def _is_writable(self) -> bool:
+        return all(os.access(path, os.W_OK) for path in (self.path, self.path.parent))
+
+    def _start_anew(self, identity, error: Exception) -> None:
+        """Put the damaged file aside, unless another process has done so already."""
+        self._close()
+        claims = Claims(self.path.with_name(LOCK))
+        try:
+            with claims.exclusive():
+                if _identity(self.path) != identity:
+                    return
                 aside = self.path.with_name(f"{FILE}.damaged-{time.time_ns()}")
-                _connections.pop((str(self.path), os.getpid())).close()
                 os.replace(self.path, aside)
                 for suffix in ("-wal", "-shm"):
                     self.path.with_name(FILE + suffix).unlink(missing_ok=True)
-                warnings.warn(
-                    f"The store {str(self.path)!r} is damaged ({error}). It was put aside as "
-                    f"{aside.name!r}; its texts are encoded anew.",
-                    UserWarning,
-                    stacklevel=3,
-                )
-                return operation(self._open())
+        except OSError as refused:  # a read-only folder
+            raise sqlite3.OperationalError(f"it is damaged ({error}), and {refused}") from error
+        finally:
+            claims.close()
+        warnings.warn(
+            f"The store {str(self.path)!r} is damaged ({error}). It was put aside as "
+            f"{aside.name!r}; its texts are encoded anew.",
+            UserWarning,
+            stacklevel=4,
+        )
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self) -> _Open:
         key = (str(self.path), os.getpid())  # a connection must not be carried over a fork
-        if key in _connections and self.path.exists():
-            return _connections[key]
+        if key in _open_stores:
+            if _open_stores[key].identity == _identity(self.path):
+                _open_stores.move_to_end(key)
+                return _open_stores[key]
+            self._close()  # deleted, or put aside
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        claims = Claims(self.path.with_name(LOCK))
+        try:
+            with claims.exclusive():
+                db = self._connect()
+        except BaseException:
+            claims.close()
+            raise
+        _open_stores[key] = _Open(db, claims, _identity(self.path))
+        while len(_open_stores) > MAX_OPEN:
+            _shut(_open_stores.popitem(last=False)[1])
+        return _open_stores[key]
+
+    def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(
             self.path, timeout=60, check_same_thread=False, isolation_level=None
         )
-        _connections[key] = db
         try:
-            db.execute("PRAGMA page_size = 16384")
-            db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = NORMAL")
-            with _transaction(db):
-                for statement in SCHEMA.split(";"):
-                    db.execute(statement)
-                if db.execute("SELECT count(*) FROM format").fetchone() == (0,):
-                    db.execute("INSERT INTO format VALUES (?)", (FORMAT,))
-        except sqlite3.OperationalError:
-            if not os.path.exists(self.path) or os.access(self.path, os.W_OK):
-                raise
-            uri = f"{self.path.resolve().as_uri()}?immutable=1"
-            db = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
-            _connections[key] = db
-        (version,) = db.execute("SELECT version FROM format").fetchone()
-        if version != FORMAT:
-            del _connections[key]
+            try:
+                _prepare(db)
+            except sqlite3.OperationalError:
+                if not self.path.exists() or self._is_writable():
+                    raise
+                db.close()
+                uri = f"{self.path.resolve().as_uri()}?immutable=1"
+                db = sqlite3.connect(
+                    uri, uri=True, check_same_thread=False, isolation_level=None
+                )
+            db.text_factory = bytes  # damage may turn bytes into text, which is then no UTF-8
+            (version,) = db.execute("SELECT version FROM format").fetchone() or (None,)
+            if not isinstance(version, int) or version < 1:
+                raise sqlite3.DatabaseError("its format is not there")
+            if version != FORMAT:
+                raise ValueError(
+                    f"The store {str(self.path)!r} has format {version}; this release of "
+                    f"skcalib reads format {FORMAT}. Use the release that wrote it, or another "
+                    "folder."
+                )
+        except BaseException:
             db.close()
-            raise ValueError(
-                f"The store {str(self.path)!r} has format {version}; this release of skcalib "
-                f"reads format {FORMAT}. Use the release that wrote it, or another folder."
-            )
+            raise
         return db
+
+    def _close(self) -> None:
+        opened = _open_stores.pop((str(self.path), os.getpid()), None)
+        if opened is not None:
+            _shut(opened)
 
 
 class _Slab:
@@ -410,16 +521,44 @@ def _shrink_cache() -> None:
         total -= _cache.popitem(last=False)[1].n_bytes
 
 
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _shut(opened: _Open) -> None:
+    opened.db.close()
+    opened.claims.close()
+
+
+def _prepare(db: sqlite3.Connection) -> None:
+    """Set the connection up, and make the tables of a new file."""
+    # A file that has tables is another release's until its format has been read.
+    if _is_new(db):
+        db.execute("PRAGMA page_size = 16384")
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        db.execute("PRAGMA journal_mode = WAL")
+        with _transaction(db):
+            for statement in SCHEMA.split(";") if _is_new(db) else ():  # others are fast, too
+                db.execute(statement)
+    db.execute("PRAGMA synchronous = NORMAL")
+
+
+def _is_new(db: sqlite3.Connection) -> bool:
+    return db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+
+
 @contextlib.contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing; waits for other writers first, never half-way."""
+    """All or nothing; waits for other writers first, never half-way.
+
+    Left by an error it stays open, for `VectorStore._attempt` to roll back.
+    """
     db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
+    yield
     db.execute("COMMIT")
 
 
@@ -431,7 +570,3 @@ def _delete(db: sqlite3.Connection, blocks: Sequence[int]) -> None:
 
 def _hash(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def _checksum(hashes: bytes, slot: int, data: bytes) -> int:
-    return zlib.crc32(data, zlib.crc32(hashes + slot.to_bytes(4, "little", signed=True)))

@@ -26,7 +26,7 @@ from sklearn.utils.validation import (
 from skcalib._dask_moments import dask_moments
 from skcalib._dask_rows import check_dask, dask_apply
 from skcalib._dask_texts import is_dask
-from skcalib._moments import Moments
+from skcalib._moments import Moments, check_size
 from skcalib._persistence import VersionedState
 from skcalib._progress import CallbackSupportMixin, fit_task
 from skcalib._spectrum import WhiteningMap
@@ -467,6 +467,7 @@ class Whitening(
         return recall(folder, fingerprint(X, weight), lambda: self._moments_of(X, weight))
 
     def _check_width(self, d):
+        check_size(d, type(self).__name__)
         if isinstance(self.n_components, Integral) and self.n_components > d:
             raise ValueError(
                 f"n_components={self.n_components} exceeds n_features={d}. Give an int up "

@@ -51,6 +51,7 @@ def solve(
         )
     variance, basis = spectrum or decompose(moments.covariance())
     total_variance = float(variance.sum())
+    _check_digits(total_variance, power=4 if shrinkage == "auto" else 2)
     if shrinkage == "auto":
         shrinkage = ledoit_wolf_shrinkage(moments)
     shrinkage = float(shrinkage)
@@ -75,6 +76,16 @@ def solve(
         power=float(power),
         n_components=_width(n_components, method, rank, variance / total_variance),
     )
+
+
+def _check_digits(total_variance, power):
+    """Refuse moments of a ``power`` so small that float64 has lost their digits."""
+    least = (np.finfo(np.float64).tiny / np.finfo(np.float64).eps) ** (2 / power)
+    if 0 < total_variance < least:
+        raise ValueError(
+            f"X varies so little, {total_variance**0.5:.3g} in all, that powers of it "
+            f"underflow float64. Scale X up first, to more than {least**0.5:.0e}."
+        )
 
 
 def _warn_of_low_rank(n_components, rank, n, d):

@@ -235,7 +235,14 @@ def partition_isotropy(X):
     1.0
     """
     X = _vectors(X)
-    projected = X @ linalg.eigh(X.T @ X)[1]
+    unit = X / (np.abs(X).max() or 1.0)  # whose squares neither over- nor underflow
+    with np.errstate(over="ignore", invalid="ignore"):
+        projected = X @ linalg.eigh(unit.T @ unit)[1]
+    if not np.isfinite(projected).all():
+        raise ValueError(
+            f"partition_isotropy got vectors with entries up to {np.abs(X).max():.3g}, whose "
+            "norms overflow float64. Scale them down first."
+        )
     log_z = logsumexp(np.hstack([projected, -projected]), axis=0)
     return float(np.exp(log_z.min() - log_z.max()))
 
@@ -265,11 +272,12 @@ def effective_rank(X):
     >>> round(effective_rank(np.eye(3)), 6)
     3.0
     """
-    singular = linalg.svdvals(_vectors(X))
-    total = singular.sum()
-    if total == 0:
+    X = _vectors(X)
+    largest = np.abs(X).max()
+    if largest == 0:
         raise ValueError("effective_rank is not defined for vectors that are all zero.")
-    share = singular[singular > 0] / total
+    singular = linalg.svdvals(X / largest)  # the scale plays no part, but could overflow
+    share = singular[singular > 0] / singular.sum()
     return float(np.exp(-np.sum(share * np.log(share))))
 
 

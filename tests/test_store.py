@@ -266,9 +266,10 @@ def flip_bytes(path, start, n):
 
 def close(store):
     """Close this process's connection, so that all is in the one file."""
-    connection = store_module._connections.pop((str(store.path), os.getpid()))
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    connection.close()
+    store_module._open_stores[str(store.path), os.getpid()].db.execute(
+        "PRAGMA wal_checkpoint(TRUNCATE)"
+    )
+    store._close()
 
 
 def test_no_damage_to_the_file_gives_a_wrong_vector(tiny_bert, texts, tmp_path, forget):
@@ -314,10 +315,10 @@ def test_newer_format_is_refused(space, arrays, tmp_path):
     store.write(space, ["a", "b", "c"], arrays)
     close(store)
     with sqlite3.connect(store.path) as connection:
-        connection.execute("UPDATE format SET version = 2")
+        connection.execute("UPDATE format SET version = 3")
     connection.close()
     for use in (lambda: store.read(space, ["x"], [0]), lambda: len(store)):
-        with pytest.raises(ValueError, match=r"has format 2; this release .* reads format 1"):
+        with pytest.raises(ValueError, match=r"has format 3; this release .* reads format 2"):
             use()
 
 
@@ -328,7 +329,7 @@ def test_full_disk_loses_nothing_but_the_store(tiny_bert, texts, tmp_path, monke
     store.write(
         Space("x", 1, "", 1, (0,)), ["a"], {0: np.ones((1, 1)), COUNTS: np.ones((1, 3))}
     )
-    connection = store_module._connections[str(store.path), os.getpid()]
+    connection = store_module._open_stores[str(store.path), os.getpid()].db
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.warns(UserWarning, match=r"could not be kept.*full.*Free some space"):
