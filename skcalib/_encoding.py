@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -73,8 +74,14 @@ def encode(
     select : callable or None
         Called with the rows of each batch just before it is run; returns those to run.
     """
-    for start in range(0, len(texts), BLOCK):
-        ids, truncated = _tokenise(backbone.tokenizer, texts[start : start + BLOCK], max_length)
+    starts = range(0, len(texts), BLOCK)
+
+    def tokenised(start):
+        return _tokenise(backbone.tokenizer, texts[start : start + BLOCK], max_length)
+
+    # A GPU leaves the CPU idle; on the CPU itself there is nothing to win.
+    blocks = (map if backbone.device.type == "cpu" else _one_ahead)(tokenised, starts)
+    for start, (ids, truncated) in zip(starts, blocks, strict=True):
         lengths = np.array([len(i) for i in ids])
         for rows in _batches(lengths, batch_size, backbone.device.type):
             if select is not None:
@@ -199,6 +206,18 @@ def _encode_unclaimed(
         store.release(owner)
 
 
+def _one_ahead(function: Callable, items: Sequence) -> Iterator:
+    """``map(function, items)``, the next result being worked on while one is used."""
+    with ThreadPoolExecutor(1, thread_name_prefix="skcalib-ahead") as pool:
+        coming: Future | None = None
+        for item in items:
+            current, coming = coming, pool.submit(function, item)
+            if current is not None:
+                yield current.result()
+        if coming is not None:
+            yield coming.result()
+
+
 def _tokenise(tokenizer, texts, max_length) -> tuple[list[list[int]], np.ndarray]:
     options = {
         "add_special_tokens": True,
@@ -278,10 +297,17 @@ def _token_batch(backbone: Backbone, ids: list[list[int]], with_zipf: bool) -> T
     padded = np.full(attended.shape, backbone.tokenizer.pad_token_id or 0, dtype=np.int64)
     padded[attended] = np.concatenate(ids)
     special = np.isin(padded, backbone.added_ids)
-    batch = (torch.from_numpy(a).to(backbone.device) for a in (padded, attended, special))
+    batch = (_on(backbone.device, a) for a in (padded, attended, special))
     tokens, mask, special_mask = batch
     zipf = backbone.zipf[tokens] * mask if with_zipf else None
     return TokenBatch(tokens, mask, own_tokens(mask, special_mask), zipf)
+
+
+def _on(device: torch.device, array: np.ndarray) -> torch.Tensor:
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":  # from pinned memory the copy does not wait for the GPU
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def _run(

@@ -10,6 +10,7 @@ from pathlib import Path
 import joblib
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
@@ -160,6 +161,40 @@ def test_batches_on_a_cpu_hardly_pad_and_lose_no_text(batch_size, longest):
     if longest == 9:  # lengths repeat, so that hardly a batch needs padding
         padded = [rows for rows in batches if len(set(lengths[rows])) > 1]
         assert sum(map(len, padded)) < 0.1 * len(lengths)
+
+
+def test_working_one_ahead_keeps_order_and_goes_no_further():
+    from skcalib._encoding import _one_ahead
+
+    begun = []
+    results = _one_ahead(lambda i: begun.append(i) or 10 * i, range(4))
+    assert begun == []
+    assert next(results) == 0
+    assert set(begun) <= {0, 1}
+    assert list(results) == [10, 20, 30]
+    assert list(_one_ahead(abs, [])) == []
+    with pytest.raises(ZeroDivisionError):
+        list(_one_ahead(lambda i: 1 // i, [1, 0, 2]))
+
+
+def test_blocks_tokenised_ahead_give_the_same_vectors(tiny_bert, texts, monkeypatch):
+    import skcalib._encoding as encoding
+
+    expected = BertEncoder(tiny_bert).fit_transform(texts)
+    monkeypatch.setattr(encoding, "BLOCK", 3)
+    blocks = BertEncoder(tiny_bert).fit_transform(texts)
+    # As on a device that leaves the CPU idle.
+    monkeypatch.setattr(encoding, "map", encoding._one_ahead, raising=False)
+    assert_array_equal(BertEncoder(tiny_bert).fit_transform(texts), blocks)
+    assert_allclose(blocks, expected, atol=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_gives_the_vectors_of_the_cpu(tiny_bert, texts, monkeypatch):
+    monkeypatch.setattr("skcalib._encoding.BLOCK", 3)
+    expected = BertEncoder(tiny_bert, device="cpu").fit_transform(texts)
+    vectors = BertEncoder(tiny_bert, device="cuda").fit_transform(texts)
+    assert_allclose(vectors, expected, atol=1e-4)
 
 
 def test_each_distinct_text_is_encoded_once(tiny_bert, texts):
