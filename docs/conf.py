@@ -46,6 +46,9 @@ numpydoc_validation_checks = {"PR01", "PR02", "PR03", "PR10", "RT01", "SS03", "G
 html_theme = "pydata_sphinx_theme"
 html_title = "skcalib"
 html_show_sourcelink = False
+pages_without_parts = ["changelog", "mathematics", "results", "scaling", "user_guide"]
+html_sidebars = {page: [] for page in pages_without_parts}
+toc_object_entries_show_parents = "hide"
 
 # From the problem to the grid search, then what each part does, then the limits.
 EXAMPLES = [
