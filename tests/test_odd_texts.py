@@ -55,13 +55,12 @@ texts_of_any_kind = st.one_of(
 def encoders(tiny_bert, minilm):
     """Fitted encoders of two tokenizers, the tiny one and MiniLM's."""
     return [
-        BertEncoder(tiny_bert, pooling="mean", special_tokens=False).fit(["dog"]),
-        BertEncoder(tiny_bert, pooling="zipf").fit(["dog"]),
+        BertEncoder(tiny_bert, pooling="zipf", special_tokens=False).fit(["dog"]),
         BertEncoder(minilm, layers=0).fit(["dog"]),
     ]
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.lists(texts_of_any_kind, min_size=1, max_size=8))
 @example([""])
 @example(["", " ", "\t\n", "\u200b", "\x00", "\ud800"])
@@ -77,7 +76,7 @@ def test_any_text_has_a_finite_vector_of_its_own(encoders, texts):
 
 
 @settings(
-    max_examples=30,
+    max_examples=15,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
