@@ -131,4 +131,4 @@ if __name__ == "__main__":
     )
     print(f"torch {torch.__version__}")
     compare("(a) short", short_texts(arguments.texts), arguments.repeats)
-    compare("(b) mixed", mixed_texts(arguments.texts // 8), arguments.repeats)
+    compare("(b) mixed", mixed_texts(arguments.texts // 4), arguments.repeats)

@@ -1,6 +1,15 @@
 """Sphinx configuration."""
 
+import os
+
+from sphinx_gallery.sorting import ExplicitOrder
+
 import skcalib
+
+# The examples run while the site is built: offline, and on the sentences that ship with the
+# package, so that every build shows the same figures.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.pop("SKCALIB_DATA", None)
 
 project = "skcalib"
 copyright = "2026, the skcalib developers"
@@ -12,9 +21,11 @@ extensions = [
     "sphinx.ext.mathjax",
     "numpydoc",
     "myst_parser",
+    "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
 autosummary_generate = True
 numpydoc_show_class_members = False
 numpydoc_validation_checks = {"PR01", "PR02", "PR03", "PR10", "RT01", "SS03", "GL06", "GL07"}
@@ -22,3 +33,30 @@ numpydoc_validation_checks = {"PR01", "PR02", "PR03", "PR10", "RT01", "SS03", "G
 html_theme = "pydata_sphinx_theme"
 html_title = "skcalib"
 html_show_sourcelink = False
+
+# From the problem to the grid search, then what each part does, then the limits.
+EXAMPLES = [
+    "plot_why_cosine_fails.py",
+    "plot_grid_search.py",
+    "plot_small_samples.py",
+    "plot_when_not_to_calibrate.py",
+    "plot_own_embeddings.py",
+    "plot_streaming.py",
+    "plot_faiss_search.py",
+    "plot_flow_density.py",
+]
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "within_subsection_order": ExplicitOrder(EXAMPLES),
+    "image_scrapers": ("matplotlib",),
+    "remove_config_comments": True,
+    "abort_on_example_error": True,
+    "write_computation_times": False,
+    "min_reported_time": float("inf"),
+    "download_all_examples": False,
+    "show_signature": False,
+    "doc_module": "skcalib",
+    "backreferences_dir": "generated/backreferences",
+    "reference_url": {"skcalib": None},
+}

@@ -11,6 +11,10 @@ the sentence pairs that ship with the package.
 # %%
 # The vectors: the state of the [CLS] token after the first of MiniLM's six layers, for each
 # distinct sentence. What follows holds for other layers and poolings too, less starkly.
+# ``memory`` keeps what the model computes, so each sentence goes through it once.
+
+import tempfile
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -24,7 +28,8 @@ from skcalib.metrics import effective_rank, mean_cosine
 
 pairs, grades = load_toy_sts(return_X_y=True)
 sentences = np.unique(pairs.astype(str))
-encoder = BertEncoder(minilm_path(), pooling="cls", layers=1)
+memory = Path(tempfile.gettempdir()) / "skcalib-example"
+encoder = BertEncoder(minilm_path(), pooling="cls", layers=1, memory=memory)
 raw = encoder.fit_transform(sentences)
 print(f"{len(raw)} sentences, {raw.shape[1]} dimensions")
 
@@ -97,5 +102,5 @@ for i, cosine in zip(
 # A layer that was trained for similarity, such as this model's last one with mean pooling,
 # has no such cone, and little to gain: measure before you calibrate.
 
-tuned = BertEncoder(minilm_path()).fit_transform(sentences)
+tuned = BertEncoder(minilm_path(), memory=memory).fit_transform(sentences)
 print(f"mean cosine of the last layer: {mean_cosine(tuned):.4f}")

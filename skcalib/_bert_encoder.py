@@ -109,9 +109,8 @@ class BertEncoder(
 
     Notes
     -----
-    What a name means differs between reference codes: "first-last-avg" is ``(1, -1)`` in
-    bojone's BERT-whitening and ``(0, -1)`` in UKPLab's code, and what BERT-flow's paper
-    calls the average of the last two layers is first and last in its code.
+    What a name such as "first-last-avg" means differs between reference codes; the user guide
+    has a table of which hidden states each of them takes.
 
     Prompts that a sentence-transformers folder declares are not added; put them in front of
     the texts yourself. Decoders and encoder-decoders are refused.

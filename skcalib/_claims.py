@@ -40,7 +40,7 @@ class Claims:
 
     def __init__(self, path: Path):
         self._held: dict[int, Any] = {}
-        self._file = None
+        self._file: Any = None
         if fcntl is not None:
             with contextlib.suppress(OSError):  # a read-only folder
                 self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

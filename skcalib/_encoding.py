@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,8 @@ AUTO_TOKENS = {"cpu": 1024, "cuda": 32768, "mps": 8192}
 # text: it may go through a word, of which WordPiece takes a hundred letters at most.
 CHARACTERS, MARGIN = 16, 128
 CHARACTERS_AT_ONCE = 2**22
+# Texts at least this long beside the longest of their batch may be padded on a CPU.
+SIMILAR = 0.85
 # Seconds between looks at texts that another process is encoding, and until it is given up.
 PAUSE, PATIENCE = 0.02, 120.0
 
@@ -76,8 +79,14 @@ def encode(
     select : callable or None
         Called with the rows of each batch just before it is run; returns those to run.
     """
-    for start in range(0, len(texts), BLOCK):
-        ids, truncated = _tokenise(backbone.tokenizer, texts[start : start + BLOCK], max_length)
+    starts = range(0, len(texts), BLOCK)
+
+    def tokenised(start):
+        return _tokenise(backbone.tokenizer, texts[start : start + BLOCK], max_length)
+
+    # A GPU leaves the CPU idle; on the CPU itself there is nothing to win.
+    blocks = (map if backbone.device.type == "cpu" else _one_ahead)(tokenised, starts)
+    for start, (ids, truncated) in zip(starts, blocks, strict=True):
         lengths = np.array([len(i) for i in ids])
         for rows in _batches(lengths, batch_size, backbone.device.type):
             if select is not None:
@@ -202,6 +211,18 @@ def _encode_unclaimed(
         store.release(owner)
 
 
+def _one_ahead(function: Callable, items: Sequence) -> Iterator:
+    """``map(function, items)``, the next result being worked on while one is used."""
+    with ThreadPoolExecutor(1, thread_name_prefix="skcalib-ahead") as pool:
+        coming: Future | None = None
+        for item in items:
+            current, coming = coming, pool.submit(function, item)
+            if current is not None:
+                yield current.result()
+        if coming is not None:
+            yield coming.result()
+
+
 def _tokenise(tokenizer, texts, max_length) -> tuple[list[list[int]], np.ndarray]:
     """Token ids of each text, and whether it has more of them than are kept.
 
@@ -275,9 +296,10 @@ def _serial_tokenizers() -> Iterator[None]:
 def _batches(lengths: np.ndarray, batch_size: int | str, device: str) -> Iterator[np.ndarray]:
     """Rows of each batch: texts of similar length, longest first.
 
-    On a CPU a batch holds texts of one length only. Nothing is padded, so nothing is wasted
-    and no vector depends on its neighbours; small batches cost a CPU little. Longest
-    first, so that what does not fit into memory fails at once.
+    On a CPU they are of one length where there are enough of it to keep the matrix products
+    busy: nothing is padded then, and nothing wasted. Where lengths are many and texts few,
+    somewhat shorter ones join, since a product over few tokens costs more than padding does.
+    Longest first, so that what does not fit into memory fails at once.
     """
     order = np.argsort(-lengths, kind="stable")
     start = 0
@@ -288,8 +310,11 @@ def _batches(lengths: np.ndarray, batch_size: int | str, device: str) -> Iterato
             size = max(1, AUTO_TOKENS.get(device, AUTO_TOKENS["cpu"]) // max(1, length))
         stop = min(start + size, len(order))
         if device == "cpu":
-            shorter = np.flatnonzero(lengths[order[start:stop]] < length)
-            stop = start + shorter[0] if len(shorter) else stop
+            group = lengths[order[start:stop]]
+            n_alike = int((group == length).sum())
+            if 2 * n_alike < len(group):
+                n_alike = int((group >= SIMILAR * length).sum())
+            stop = start + n_alike
         yield order[start:stop]
         start = stop
 
@@ -300,10 +325,17 @@ def _token_batch(backbone: Backbone, ids: list[list[int]], with_zipf: bool) -> T
     padded = np.full(attended.shape, backbone.tokenizer.pad_token_id or 0, dtype=np.int64)
     padded[attended] = np.concatenate(ids)
     special = np.isin(padded, backbone.added_ids)
-    batch = (torch.from_numpy(a).to(backbone.device) for a in (padded, attended, special))
+    batch = (_on(backbone.device, a) for a in (padded, attended, special))
     tokens, mask, special_mask = batch
     zipf = backbone.zipf[tokens] * mask if with_zipf else None
     return TokenBatch(tokens, mask, own_tokens(mask, special_mask), zipf)
+
+
+def _on(device: torch.device, array: np.ndarray) -> torch.Tensor:
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":  # from pinned memory the copy does not wait for the GPU
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def _run(

@@ -1,7 +1,9 @@
 """Moments and whitened rows of arrays of other namespaces (torch), on their device.
 
 The sums are float64 on the device; what is fitted, a few matrices, lives in NumPy, so that an
-estimator fitted beside a GPU loads on a machine without.
+estimator fitted beside a GPU loads on a machine without. Where a device has no float64, as
+Apple's GPUs, chunks are brought to the CPU for whatever needs it: they share its memory, and
+compensated float32 sums would not be the same numbers.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ def tensor_moments(X, weight, xp, device) -> Moments:
     weight : array of shape (n,) or None
     xp : module
     device : device
-        Of `X`; must know float64.
+        Of `X`.
     """
+    device = _device_of_float64(device)
     if weight is not None and X.shape[0] > _chunk_rows(X):
         # No bound with weights: the first chunk may hardly count. Each its own origin, then.
         return reduce(
@@ -43,10 +46,10 @@ def tensor_moments(X, weight, xp, device) -> Moments:
     origin: Any = None
     n, first, scatter, cubic, quartic = 0, 0.0, 0.0, 0.0, 0.0  # type: Any, Any, Any, Any, float
     for chunk in _chunks(X):
-        x = xp.astype(X[chunk, :], xp.float64)
+        x = xp.astype(_moved(X[chunk, :], device), xp.float64)
         w = xp.ones(x.shape[0], dtype=xp.float64, device=device)
         if weight is not None:
-            w = xp.astype(weight[chunk], xp.float64)
+            w = xp.astype(_moved(weight[chunk], device), xp.float64)
         if origin is None:
             heaviest = x[int(xp.argmax(w)), :]
             total = float(xp.sum(w)) or 1.0
@@ -71,22 +74,35 @@ def tensor_apply(linear, X, xp, device):
     The rules are `WhiteningMap.apply`'s.
     """
     work = X.dtype if linear.float32_is_safe else xp.float64
-    mean = xp.asarray(linear.mean, dtype=work, device=device)
-    rest = linear.mean - _to_numpy(xp.astype(mean, xp.float64))
-    rest = xp.asarray(rest, dtype=work, device=device)
-    projection = xp.asarray(linear.projection, dtype=work, device=device)
-    parts = [
-        xp.astype(((xp.astype(X[chunk, :], work) - mean) - rest) @ projection, X.dtype)
-        for chunk in _chunks(X)
-    ]
+    place = device if work == X.dtype else _device_of_float64(device)
+    mean = xp.asarray(linear.mean, dtype=work, device=place)
+    rest = linear.mean - _to_numpy(mean).astype(np.float64)
+    rest = xp.asarray(rest, dtype=work, device=place)
+    projection = xp.asarray(linear.projection, dtype=work, device=place)
+    parts = []
+    for chunk in _chunks(X):
+        centred = (xp.astype(_moved(X[chunk, :], place), work) - mean) - rest
+        parts.append(_moved(xp.astype(centred @ projection, X.dtype), device))
     return parts[0] if len(parts) == 1 else xp.concat(parts)
 
 
 def tensor_invert(linear, Z, xp, device):
     """Vectors whose whitened ones are ``Z``, of its namespace, device and dtype."""
-    back = xp.asarray(linear.power_map(linear.power / 2).T, dtype=xp.float64, device=device)
-    mean = xp.asarray(linear.mean, dtype=xp.float64, device=device)
-    return xp.astype(xp.astype(Z, xp.float64) @ back + mean, Z.dtype)
+    place = _device_of_float64(device)
+    back = xp.asarray(linear.power_map(linear.power / 2).T, dtype=xp.float64, device=place)
+    mean = xp.asarray(linear.mean, dtype=xp.float64, device=place)
+    X = xp.astype(_moved(Z, place), xp.float64) @ back + mean
+    return _moved(xp.astype(X, Z.dtype), device)
+
+
+def _device_of_float64(device):
+    """``device``, or the CPU in its place if it has no float64."""
+    return "cpu" if getattr(device, "type", None) == "mps" else device
+
+
+def _moved(array, device):
+    """Return the array on ``device``; only torch's arrays are ever on another one."""
+    return array.to(device) if hasattr(array, "to") else array
 
 
 def _chunks(X):

@@ -10,6 +10,7 @@ from pathlib import Path
 import joblib
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
@@ -142,6 +143,58 @@ def test_padded_batches_give_the_same_vectors(tiny_bert, texts, monkeypatch):
     )
     padded = BertEncoder(tiny_bert, pooling="max", batch_size=5).fit_transform(texts)
     assert_allclose(padded, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("batch_size", ["auto", 1, 7])
+@pytest.mark.parametrize("longest", [9, 256])
+def test_batches_on_a_cpu_hardly_pad_and_lose_no_text(batch_size, longest):
+    from skcalib._encoding import AUTO_TOKENS, SIMILAR, _batches
+
+    lengths = np.random.default_rng(0).integers(1, longest + 1, size=2000)
+    batches = list(_batches(lengths, batch_size, "cpu"))
+    assert_array_equal(np.sort(np.concatenate(batches)), np.arange(2000))
+    for rows in batches:
+        inside = lengths[rows]
+        assert inside.min() >= SIMILAR * inside.max()
+        n_most = AUTO_TOKENS["cpu"] // inside.max() if batch_size == "auto" else batch_size
+        assert len(rows) <= n_most
+    if longest == 9:  # lengths repeat, so that hardly a batch needs padding
+        padded = [rows for rows in batches if len(set(lengths[rows])) > 1]
+        assert sum(map(len, padded)) < 0.1 * len(lengths)
+
+
+def test_working_one_ahead_keeps_order_and_goes_no_further():
+    from skcalib._encoding import _one_ahead
+
+    begun = []
+    results = _one_ahead(lambda i: begun.append(i) or 10 * i, range(4))
+    assert begun == []
+    assert next(results) == 0
+    assert set(begun) <= {0, 1}
+    assert list(results) == [10, 20, 30]
+    assert list(_one_ahead(abs, [])) == []
+    with pytest.raises(ZeroDivisionError):
+        list(_one_ahead(lambda i: 1 // i, [1, 0, 2]))
+
+
+def test_blocks_tokenised_ahead_give_the_same_vectors(tiny_bert, texts, monkeypatch):
+    import skcalib._encoding as encoding
+
+    expected = BertEncoder(tiny_bert).fit_transform(texts)
+    monkeypatch.setattr(encoding, "BLOCK", 3)
+    blocks = BertEncoder(tiny_bert).fit_transform(texts)
+    # As on a device that leaves the CPU idle.
+    monkeypatch.setattr(encoding, "map", encoding._one_ahead, raising=False)
+    assert_array_equal(BertEncoder(tiny_bert).fit_transform(texts), blocks)
+    assert_allclose(blocks, expected, atol=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_gives_the_vectors_of_the_cpu(tiny_bert, texts, monkeypatch):
+    monkeypatch.setattr("skcalib._encoding.BLOCK", 3)
+    expected = BertEncoder(tiny_bert, device="cpu").fit_transform(texts)
+    vectors = BertEncoder(tiny_bert, device="cuda").fit_transform(texts)
+    assert_allclose(vectors, expected, atol=1e-4)
 
 
 def test_each_distinct_text_is_encoded_once(tiny_bert, texts):
@@ -546,3 +599,22 @@ def test_minilm_equals_its_own_hidden_states(minilm):
         expected = np.vstack([s[layer][0].mean(dim=0).numpy() for s in states])
         vectors = BertEncoder(minilm, layers=layer).fit_transform(texts)
         assert_allclose(vectors, expected, atol=2e-6)
+
+
+def test_chinese_goes_through_as_far_as_the_vocabulary_knows_it(minilm):
+    # English BERTs know a few hundred Chinese characters; the rest is one unknown token.
+    known = ["明天会下雨。", "北京大学", "天上"]
+    vectors = BertEncoder(minilm).fit_transform([*known, "猫", "狗"])
+    assert np.isfinite(vectors).all()
+    assert len(np.unique(vectors[: len(known)], axis=0)) == len(known)
+    assert_array_equal(vectors[-2], vectors[-1])
+
+
+def test_chinese_sentences_differ_for_a_model_of_chinese(make_bert, tmp_path):
+    folder = make_bert(tmp_path / "chinese", words=[*"今天气很好明会下雨他在弹吉"])
+    texts = ["今天天气很好", "明天会下雨", "他在弹吉他", "天气好"]
+    vectors = BertEncoder(folder).fit_transform(texts)
+    assert np.isfinite(vectors).all()
+    assert len(np.unique(vectors, axis=0)) == len(texts)
+    with pytest.raises(ValueError, match="sorted by frequency"):
+        BertEncoder(folder, pooling="zipf").fit(texts)

@@ -271,6 +271,27 @@ def test_isoscore_equals_the_algorithm_of_its_paper(X):
     assert isoscore(X) == pytest.approx(_isoscore_by_the_paper(X), rel=1e-9, abs=1e-12)
 
 
+WAVES = np.column_stack(
+    [np.sin(k * np.arange(60.0) + phase) for k, phase in ((1, 0), (2, 2), (3, 1), (5, 2))]
+)
+
+
+@pytest.mark.parametrize(
+    ("X", "published"),
+    [
+        (WAVES, 0.989365551330914),
+        (WAVES * [1, 2, 3, 4], 0.495766653011391),
+        (WAVES * [1, 2, 3, 4] + 100, 0.495766653011392),
+        (WAVES * [1, 0.1, 0.01, 0.001], 0.006831299925323),
+        (WAVES[:3], 0.275316395538152),
+    ],
+    ids=["waves", "graded", "far", "steep", "few"],
+)
+def test_isoscore_equals_that_of_the_published_package(X, published):
+    # What IsoScore 2.0.1 of the paper's authors gives for the same points, in float64.
+    assert isoscore(X) == pytest.approx(published, rel=1e-12)
+
+
 @on_data
 def test_isoscore_is_the_participation_ratio_of_the_spectrum(X):
     # What the paper's algorithm comes to: (tr(C)² / tr(C²) - 1) / (d - 1).

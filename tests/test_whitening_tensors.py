@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from skcalib import Whitening
 from skcalib._moments import Moments
-from skcalib._tensor_moments import tensor_moments
+from skcalib._tensor_moments import tensor_apply, tensor_invert, tensor_moments
 
 # SciPy reads SCIPY_ARRAY_API when it is imported, so this runs in a process of its own.
 SCRIPT = """
@@ -77,9 +78,44 @@ def test_sums_over_several_chunks(monkeypatch, weighted):
         assert_allclose(getattr(ours, name), expected, rtol=1e-11, atol=atol)
 
 
+@pytest.mark.parametrize("graded", [False, True], ids=["float32", "float64"])
+def test_a_device_without_float64_leaves_it_to_the_cpu(monkeypatch, graded):
+    torch = pytest.importorskip("torch")
+    xp = pytest.importorskip("array_api_compat.torch")
+    metal, moves = torch.device("mps"), []  # which need not be there to have a name
+
+    def moved(array, device):
+        moves.append((str(device), array.dtype))
+        return array
+
+    monkeypatch.setattr("skcalib._tensor_moments._moved", moved)
+    X = np.random.default_rng(0).normal(size=(300, 5)).astype(np.float32) + 7
+    # Columns of other scales, rotated: a product in float32 would lose the small ones.
+    X = (X - 7) * 10.0 ** -np.arange(5) @ np.linalg.qr(X[:5])[0] if graded else X
+    X = X.astype(np.float32)
+    tensor = torch.from_numpy(X)
+    moments = tensor_moments(tensor, None, xp, metal)
+    assert_allclose(moments.scatter, Moments.from_array(X).scatter, rtol=1e-10)
+    assert moves == [("cpu", torch.float32)]
+    moves.clear()
+    linear = Whitening().fit(X)._map
+    assert linear.float32_is_safe is not graded
+    asarray = xp.asarray
+
+    def placed(array, *, dtype, device):
+        assert not (device == metal and dtype == torch.float64)
+        return asarray(array, dtype=dtype)
+
+    monkeypatch.setattr(xp, "asarray", placed)
+    Z = tensor_apply(linear, tensor, xp, metal)
+    assert_allclose(Z, linear.apply(X), atol=2e-5)
+    assert moves == [("cpu" if graded else "mps", torch.float32), ("mps", torch.float32)]
+    moves.clear()
+    assert_allclose(tensor_invert(linear, Z, xp, metal), X, atol=1e-4)
+    assert moves == [("cpu", torch.float32), ("mps", torch.float32)]
+
+
 def test_tensor_without_dispatch_is_an_array():
     torch = pytest.importorskip("torch")
-    from skcalib import Whitening
-
     X = torch.arange(60.0).reshape(20, 3) % 7
     assert isinstance(Whitening().fit_transform(X), np.ndarray)
