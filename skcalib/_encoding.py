@@ -26,6 +26,11 @@ BLOCK = 16384
 # Tokens of an automatic batch. On a CPU more only leaves the cache; a GPU needs them to
 # fill up.
 AUTO_TOKENS = {"cpu": 1024, "cuda": 32768, "mps": 8192}
+# A text is tokenised up to this many characters for each token that is kept, further only if
+# they give too few. MARGIN tokens before such a cut are not trusted to be those of the whole
+# text: it may go through a word, of which WordPiece takes a hundred letters at most.
+CHARACTERS, MARGIN = 16, 128
+CHARACTERS_AT_ONCE = 2**22
 # Texts at least this long beside the longest of their batch may be padded on a CPU.
 SIMILAR = 0.85
 # Seconds between looks at texts that another process is encoding, and until it is given up.
@@ -219,23 +224,46 @@ def _one_ahead(function: Callable, items: Sequence) -> Iterator:
 
 
 def _tokenise(tokenizer, texts, max_length) -> tuple[list[list[int]], np.ndarray]:
+    """Token ids of each text, and whether it has more of them than are kept.
+
+    Of a long text only the head is looked at, as tokens take a hundred bytes for each
+    of their letters while they are made.
+    """
+    texts = [_encodable(text) for text in texts]
+    size = CHARACTERS * (max_length + MARGIN)
+    with _tokenising, _serial_tokenizers():
+        ids, n_tokens = _ids(tokenizer, [text[:size] for text in texts], max_length)
+        for i in [i for i, text in enumerate(texts) if len(text) > size]:
+            head = size
+            while head < len(texts[i]) and n_tokens[i] <= max_length + MARGIN:
+                head *= 4  # spaces, or a word without end
+                (ids[i],), (n_tokens[i],) = _ids(tokenizer, [texts[i][:head]], max_length)
+    # A text without tokens, where none are added either, stands as one of padding.
+    return [i or [tokenizer.pad_token_id or 0] for i in ids], n_tokens > max_length
+
+
+def _ids(tokenizer, texts, max_length) -> tuple[list[list[int]], np.ndarray]:
+    """Ids of at most ``max_length`` tokens of each text, and its number of tokens in all."""
     options = {
         "add_special_tokens": True,
         "padding": False,
         "return_attention_mask": False,
         "return_token_type_ids": False,
     }
-    texts = [_encodable(text) for text in texts]
-    with _tokenising, _serial_tokenizers():
-        ids = tokenizer(texts, truncation=True, max_length=max_length, **options)
-        ids = ids["input_ids"]
-        full = np.flatnonzero([len(i) >= max_length for i in ids])
-        truncated = np.zeros(len(ids), dtype=bool)
+    ids: list[list[int]] = []
+    n_tokens = np.zeros(len(texts), dtype=np.int64)
+    ends = np.cumsum([len(text) for text in texts]) // CHARACTERS_AT_ONCE
+    for group in np.split(np.arange(len(texts)), np.flatnonzero(np.diff(ends)) + 1):
+        some = [texts[i] for i in group.tolist()]
+        found = tokenizer(some, truncation=True, max_length=max_length, **options)["input_ids"]
+        n_tokens[group] = [len(i) for i in found]
+        full = group[n_tokens[group] >= max_length]
         if len(full):  # of those that fill the window, which have more to say?
-            whole = [texts[i] for i in full]
-            again = tokenizer(whole, truncation=False, verbose=False, **options)
-            truncated[full] = [len(i) > max_length for i in again["input_ids"]]
-    return ids, truncated
+            some = [texts[i] for i in full.tolist()]
+            whole = tokenizer(some, truncation=False, verbose=False, **options)["input_ids"]
+            n_tokens[full] = [len(i) for i in whole]
+        ids += found
+    return ids, n_tokens
 
 
 def _encodable(text: str) -> str:

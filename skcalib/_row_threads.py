@@ -15,6 +15,7 @@ from contextvars import copy_context
 from functools import cache
 from typing import Any, TypeVar
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
 __all__ = [
@@ -111,9 +112,15 @@ def map_row_ranges(
         return [job(slice(0, n_rows))]
     step = -(-n_rows // workers)
     ranges = list(row_chunks(slice(0, n_rows), step))
-    contexts = [copy_context() for _ in ranges]  # which hold NumPy's errstate
+    # NumPy's errstate: in the context from NumPy 2 on, before that each thread's own.
+    contexts, errors = [copy_context() for _ in ranges], np.geterr()
+
+    def in_context(context, rows):
+        with np.errstate(**errors):
+            return context.run(job, rows)
+
     with (
         _blas_limited_to(threads // workers),
         ThreadPoolExecutor(workers, thread_name_prefix="skcalib-rows") as pool,
     ):
-        return list(pool.map(lambda context, rows: context.run(job, rows), contexts, ranges))
+        return list(pool.map(in_context, contexts, ranges))

@@ -70,6 +70,8 @@ def decompose(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _eigh(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if len(covariance) == 1:  # for which SciPy 1.11 gives LAPACK too little work space
+        return np.maximum(covariance[0], 0.0), np.ones((1, 1))
     variance, basis = linalg.eigh(covariance, driver="evd", overwrite_a=True)
     # Rounding leaves the zero eigenvalues of a singular matrix on either side of zero.
     variance, basis = np.maximum(variance[::-1], 0.0), basis[:, ::-1]
