@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -99,6 +100,12 @@ class Backbone:
                 f"The weights in {folder} lack {len(missing)} tensors of "
                 f"{type(module).__name__}, such as {missing[0]!r}. Save the model again "
                 "with save_pretrained."
+            )
+        rows = module.get_input_embeddings().weight.shape[0]
+        if len(self.tokenizer) > rows:
+            raise ValueError(
+                f"The tokenizer in {folder} has {len(self.tokenizer)} tokens, but the model "
+                f"embeds {rows}: they do not belong together. Save both again into one folder."
             )
         self.fingerprint = fingerprint
         # Weights stay float32; `dtype` is that of the matrix products.
@@ -231,7 +238,55 @@ def locate(model: str, revision: str | None = None) -> Path:
             "run code when loaded and are refused; convert the weights with "
             "save_pretrained(..., safe_serialization=True)."
         )
+    _check_files(folder)
     return folder
+
+
+def _check_files(folder: Path) -> None:
+    """Refuse a folder that would have other files read or other code run than its own.
+
+    What is read is then what the fingerprint covers.
+    """
+    reason = None
+    # A snapshot in the cache of the hub links to the files of its repository.
+    home = folder.resolve()
+    home = home.parent.parent if home.parent.name == "snapshots" else home
+    for file in _files(folder):
+        if not file.resolve().is_relative_to(home):
+            reason = f"{file.name} is a link out of it, to {file.resolve()}. Copy that file"
+    shards = _entries(folder / "model.safetensors.index.json").get("weight_map", {})
+    for name in sorted(set(shards.values() if isinstance(shards, dict) else [shards]), key=str):
+        if not (isinstance(name, str) and re.fullmatch(r"model-[\w.-]*\.safetensors", name)):
+            reason = (
+                f"model.safetensors.index.json names the file {name!r}. Weights are read from "
+                "model-*.safetensors beside it only; save the model again"
+            )
+    for name in ("config.json", "tokenizer_config.json"):
+        if code := _entries(folder / name).get("auto_map"):
+            reason = (
+                f"{name} asks for code of the model's own (auto_map: {code!r:.60}), which is "
+                "not run, and other code would make other vectors. If the class that "
+                "transformers has for it is the same, delete the entry"
+            )
+    if (folder / "adapter_config.json").is_file():
+        reason = "it is an adapter to another model. Merge the two and save them as one"
+    if reason:
+        raise ValueError(f"The model in {str(folder)!r} is refused: {reason}.")
+
+
+def _entries(file: Path) -> dict:
+    """Top level of a JSON file; what is none is left to those who load it."""
+    try:
+        content = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(
+        {f for pattern in (*WEIGHTS, *SETTINGS) for f in folder.glob(pattern) if f.is_file()}
+    )
 
 
 def _snapshot(model: str, revision: str | None) -> str:
@@ -262,11 +317,12 @@ def _snapshot(model: str, revision: str | None) -> str:
 
 def fingerprint(folder: Path) -> str:
     """SHA-256 over the content of a model's files, computed once per state of the files."""
-    files = sorted(
-        {f for pattern in (*WEIGHTS, *SETTINGS) for f in folder.glob(pattern) if f.is_file()}
+    files = _files(folder)
+    # The time of the last change too, which no tool sets back as some do that of the content.
+    key = tuple(
+        (str(f), s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)
+        for f, s in ((f, f.stat()) for f in files)
     )
-    stats = [(str(f), f.stat().st_size, f.stat().st_mtime_ns, f.stat().st_ino) for f in files]
-    key = tuple(stats)
     if key not in _fingerprints:
         total = hashlib.sha256()
         for file in files:
@@ -288,7 +344,13 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Backbone:
     key = (fingerprint(folder), device, dtype)
     with _lock:
         if key not in _loaded:
-            _loaded[key] = Backbone(folder, key[0], device, dtype)
+            backbone = Backbone(folder, key[0], device, dtype)
+            if fingerprint(folder) != key[0]:
+                raise ValueError(
+                    f"The files in {str(folder)!r} changed while they were read. Call again "
+                    "once they are complete."
+                )
+            _loaded[key] = backbone
             while len(_loaded) > MAX_LOADED:
                 _loaded.popitem(last=False)
         _loaded.move_to_end(key)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -65,7 +66,15 @@ def recall(folder: Path, key: str, compute: Callable[[], Moments]) -> Fit:
     if fit is None:
         moments = compute()
         fit = moments, decompose(moments.covariance())
-        _write(path, key, fit)
+        try:
+            _write(path, key, fit)
+        except OSError as error:  # a full or read-only disk
+            warnings.warn(
+                f"The fit could not be kept in {str(folder)!r}: {error}. It is good all the "
+                "same. Free some space, or choose another folder.",
+                UserWarning,
+                stacklevel=2,
+            )
     _remember(path, fit)
     return fit
 

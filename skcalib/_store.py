@@ -412,6 +412,8 @@ class VectorStore:
                 if _identity(self.path) != identity:
                     return
                 aside = self.path.with_name(f"{FILE}.damaged-{time.time_ns()}")
+                while aside.exists():  # by a clock that was set back
+                    aside = aside.with_name(f"{aside.name}-1")
                 os.replace(self.path, aside)
                 for suffix in ("-wal", "-shm"):
                     self.path.with_name(FILE + suffix).unlink(missing_ok=True)
@@ -505,7 +507,9 @@ class _Slab:
 
     def add(self, texts: Sequence[str], vectors: np.ndarray) -> None:
         """Append the vectors of texts, those that are new."""
-        new = np.flatnonzero(self.find(texts) < 0).tolist()
+        # Each text once: a damaged index may have listed one twice.
+        places = {text: i for i, text in enumerate(texts)}
+        new = [i for text, i in places.items() if text not in self._rows]
         start, stop = len(self._rows), len(self._rows) + len(new)
         if stop > len(self._buffer):
             grown = np.empty((max(stop, 2 * start), self._buffer.shape[1]), self._buffer.dtype)

@@ -1,11 +1,17 @@
 """Finding, checking and loading models."""
 
+import json
+import os
 import pickle
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from safetensors.torch import load_file, save_file
 
+import skcalib._backbone as backbone_module
 from skcalib import BertEncoder
 
 
@@ -45,12 +51,142 @@ def test_remote_code_never_runs(tiny_bert_copy, edit_json):
     (folder / "evil.py").write_text("raise SystemExit('code ran')")
     auto_map = {"AutoModel": "evil.Model", "AutoConfig": "evil.Config"}
     edit_json(folder / "config.json", auto_map=auto_map)
+    # A known architecture would be built from the library's own code, and be another model.
+    with pytest.raises(ValueError, match=r"config\.json asks for code.*evil\.Model.*delete"):
+        BertEncoder(str(folder)).fit(["dog"])
+    edit_json(folder / "config.json", auto_map=None)
     edit_json(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": [None, "evil.T"]})
-    # A known architecture is built from the library's own code, whatever the folder says.
-    BertEncoder(str(folder)).fit_transform(["dog"])
+    with pytest.raises(ValueError, match=r"tokenizer_config\.json asks for code.*evil\.T"):
+        BertEncoder(str(folder)).fit(["dog"])
+    edit_json(folder / "tokenizer_config.json", auto_map=None)
     edit_json(folder / "config.json", model_type="evil")
     with pytest.raises(ValueError, match=r"could not be loaded"):
         BertEncoder(str(folder)).fit(["dog"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../other/model.safetensors",
+        "/etc/passwd",
+        "..",
+        "model-1/../../x.safetensors",
+        "weights.safetensors",  # which the fingerprint would not cover
+        "model-1.bin",
+        "model-1\n.safetensors",
+        7,
+    ],
+)
+def test_weights_elsewhere_are_refused(tiny_bert_copy, name):
+    folder = tiny_bert_copy()
+    (folder / "model.safetensors").rename(folder / "model-1.safetensors")
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": {"x": name}}))
+    with pytest.raises(ValueError, match=r"names the file .*beside it only"):
+        BertEncoder(folder).fit(["dog"])
+
+
+def test_weights_in_several_files_are_read(tiny_bert, tiny_bert_copy, texts):
+    folder = tiny_bert_copy()
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    weight_map = {}
+    for i, names in enumerate(np.array_split(sorted(tensors), 2), start=1):
+        file = f"model-0000{i}-of-00002.safetensors"
+        save_file({n: tensors[n] for n in names}, folder / file, metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(names.tolist(), file)
+    index = {"metadata": {}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    vectors = BertEncoder(folder).fit_transform(texts)
+    assert_array_equal(vectors, BertEncoder(tiny_bert).fit_transform(texts))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_a_link_out_of_the_folder_is_refused(tiny_bert_copy, tmp_path, name):
+    folder = tiny_bert_copy()
+    (folder / name).rename(tmp_path / "elsewhere")
+    (folder / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=rf"{name} is a link out of it.*Copy that file"):
+        BertEncoder(folder).fit(["dog"])
+    link = tmp_path / "link"
+    link.symlink_to(tiny_bert_copy())  # a link to the folder itself is no matter
+    BertEncoder(link).fit(["dog"])
+
+
+def test_links_within_the_cache_of_the_hub_are_followed(tiny_bert_copy, tmp_path):
+    folder = tiny_bert_copy()
+    repo = tmp_path / "models--someone--tiny"
+    (repo / "blobs").mkdir(parents=True)
+    (repo / "snapshots" / "c0ffee").mkdir(parents=True)
+    for i, file in enumerate(folder.iterdir()):
+        file.rename(repo / "blobs" / str(i))
+        (repo / "snapshots" / "c0ffee" / file.name).symlink_to(f"../../blobs/{i}")
+    BertEncoder(repo / "snapshots" / "c0ffee").fit(["dog"])
+
+
+def test_an_adapter_is_refused(tiny_bert_copy):
+    folder = tiny_bert_copy()
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"adapter to another model\. Merge the two"):
+        BertEncoder(folder).fit(["dog"])
+
+
+@pytest.mark.parametrize(
+    ("entries", "match"),
+    [
+        ({"hidden_size": 24}, "could not be loaded: RuntimeError"),
+        ({"max_position_embeddings": 80}, "could not be loaded: RuntimeError"),
+        ({"vocab_size": 20}, "could not be loaded: RuntimeError"),
+        ({"num_attention_heads": 3}, "could not be loaded: ValueError"),
+        ({"hidden_act": "no such"}, "could not be loaded: KeyError"),
+        ({"num_hidden_layers": "many"}, "could not be loaded"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_config_of_another_model_is_refused(tiny_bert_copy, edit_json, entries, match):
+    folder = tiny_bert_copy()
+    edit_json(folder / "config.json", **entries)
+    with pytest.raises(ValueError, match=match):
+        BertEncoder(folder).fit(["dog"])
+
+
+def test_a_tokenizer_of_another_model_is_refused(tiny_bert_copy, make_bert, tmp_path):
+    folder = tiny_bert_copy()
+    other = make_bert(tmp_path / "other", words=[f"word{i}" for i in range(100)])
+    shutil.copy(f"{other}/tokenizer.json", folder)
+    with pytest.raises(ValueError, match=r"tokenizer in .* has 109 tokens, but the model embe"):
+        BertEncoder(folder).fit(["dog"])
+
+
+def test_weights_that_change_under_the_name_are_noticed(tiny_bert_copy, texts):
+    """In place, of the same size and with the time set back, as some copying tools do."""
+    folder = tiny_bert_copy()
+    encoder = BertEncoder(folder).fit(texts)
+    weights = folder / "model.safetensors"
+    before = weights.stat()
+    last = weights.read_bytes()[-1]
+    with weights.open("r+b") as stream:
+        stream.seek(-1, os.SEEK_END)
+        stream.write(bytes([last ^ 1]))
+    os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(
+        ValueError, match=r"has fingerprint .* but this encoder was fitted with"
+    ):
+        encoder.transform(texts)
+
+
+def test_weights_that_change_while_they_are_read_are_refused(make_bert, tmp_path, monkeypatch):
+    folder = Path(make_bert(tmp_path / "new", seed=77))
+    read = backbone_module._read
+
+    def slowly(*args):
+        result = read(*args)
+        (folder / "vocab.txt").write_text("late")
+        return result
+
+    monkeypatch.setattr(backbone_module, "_read", slowly)
+    with pytest.raises(ValueError, match=r"changed while they were read\. Call again"):
+        BertEncoder(folder).fit(["dog"])
 
 
 def test_weights_that_do_not_fill_the_model_are_refused(tiny_bert_copy, edit_json):

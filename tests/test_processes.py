@@ -1,18 +1,24 @@
 """Forks, workers and threads: no deadlock, no warning, the same vectors."""
 
 import os
+import sqlite3
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import joblib
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from skcalib import BertEncoder, BiEncoder, Whitening
+import skcalib._encoding as encoding
+from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening
+from skcalib._claims import Claims
 
 FORK = """
 import multiprocessing, sys, numpy as np
@@ -42,18 +48,168 @@ def test_fork_after_encoding_neither_hangs_nor_warns(tiny_bert, texts):
     assert "TOKENIZERS_PARALLELISM" not in done.stderr
 
 
-@pytest.mark.parametrize("backend", ["loky", "threading"])
-def test_parallel_search_equals_the_serial_one(tiny_bert, texts, tmp_path, backend):
+def n_encoded(folder):
+    """Count texts that were put through a model for a store, in whatever process."""
+    with closing(sqlite3.connect(VectorStore(folder).path)) as db:
+        return db.execute("SELECT sum(length(hashes)) FROM blocks").fetchone()[0] // 16
+
+
+def search_on(folder, model, texts):
+    """Search over poolings on pairs of texts with one store."""
     pairs = np.array(list(zip(texts, texts[5:] + texts[:5], strict=True)))
-    y = np.arange(len(pairs)) % 5
-    pipeline = make_pipeline(BertEncoder(tiny_bert, memory=tmp_path), Whitening(shrinkage=0.5))
-    grid = {"encoder__bertencoder__pooling": ["cls", "mean", "max"]}
-    with joblib.parallel_config(backend=backend):
-        search = GridSearchCV(BiEncoder(pipeline), grid, cv=2, n_jobs=2).fit(pairs, y)
-    serial = GridSearchCV(BiEncoder(pipeline), grid, cv=2).fit(pairs, y)
-    assert_allclose(
-        search.cv_results_["mean_test_score"], serial.cv_results_["mean_test_score"], atol=1e-6
+    encoder = BertEncoder(model, memory=folder, batch_size=4)
+    search = GridSearchCV(
+        BiEncoder(make_pipeline(encoder, Whitening(shrinkage=0.5))),
+        {"encoder__bertencoder__pooling": ["cls", "mean", "max"]},
+        cv=3,
+        error_score="raise",
     )
+    return search, pairs, np.arange(len(pairs)) % 5
+
+
+@pytest.mark.parametrize("backend", ["loky", "threading"])
+def test_parallel_search_encodes_once_and_equals_the_serial_one(
+    tiny_bert, texts, tmp_path, backend
+):
+    texts = [f"{text} {i}" for text in texts for i in range(20)]
+    search, pairs, y = search_on(tmp_path, tiny_bert, texts)
+    with joblib.parallel_config(backend=backend):
+        parallel = clone(search).set_params(n_jobs=2).fit(pairs, y)
+    # Two workers, and this process at the end: at most a batch each twice.
+    assert len(set(texts)) <= n_encoded(tmp_path) <= len(set(texts)) + 3 * 4
+    serial = search.fit(pairs, y)
+    assert_array_equal(
+        parallel.cv_results_["mean_test_score"], serial.cv_results_["mean_test_score"]
+    )
+    assert_array_equal(parallel.predict(pairs), serial.predict(pairs))
+
+
+DASK = """
+import sys, warnings, joblib, numpy as np
+sys.path.insert(0, sys.argv[1])
+from test_processes import n_encoded, search_on
+from dask.distributed import Client, LocalCluster
+if __name__ == "__main__":
+    folder, model, *texts = sys.argv[2:]
+    search, pairs, y = search_on(folder, model, texts)
+    with (
+        LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+        joblib.parallel_config(backend="dask"),
+    ):
+        scores = search.set_params(n_jobs=2).fit(pairs, y).cv_results_["mean_test_score"]
+    assert len(set(texts)) <= n_encoded(folder) <= len(set(texts)) + 3 * 4
+    serial = search.set_params(n_jobs=None).fit(pairs, y).cv_results_["mean_test_score"]
+    assert np.array_equal(scores, serial), (scores, serial)
+"""
+
+
+def test_search_on_a_dask_cluster_encodes_once_and_equals_the_serial_one(
+    tiny_bert, texts, tmp_path
+):
+    pytest.importorskip("distributed")
+    script = tmp_path / "search.py"  # a file, so that spawned workers can import it
+    script.write_text(DASK)
+    here = os.path.dirname(__file__)
+    done = subprocess.run(
+        [sys.executable, str(script), here, str(tmp_path / "store"), tiny_bert, *texts],
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("backend", ["loky", "threading"])
+def test_workers_share_the_texts_of_one_call(tiny_bert, texts, tmp_path, backend):
+    """Started on the same texts at the same time, each text is run by one of them."""
+    texts = [f"{text} {i}" for text in texts for i in range(40)]
+    encoder = BertEncoder(tiny_bert, memory=tmp_path, batch_size=4).fit(texts)
+    with joblib.parallel_config(backend=backend, n_jobs=3):
+        first, *others = joblib.Parallel()(
+            joblib.delayed(encoder.transform)(texts) for _ in range(3)
+        )
+    for other in others:
+        assert_array_equal(other, first)
+    assert n_encoded(tmp_path) <= len(set(texts)) + 3 * 4
+
+
+def test_a_worker_that_hangs_is_not_waited_for(tiny_bert, texts, tmp_path, monkeypatch):
+    encoder = BertEncoder(tiny_bert, memory=tmp_path).fit(texts)
+    space = None
+
+    class Spy(VectorStore):
+        def claim(self, owner, asked, claimed):
+            nonlocal space
+            space = asked
+            return super().claim(owner, asked, claimed)
+
+    encoder.set_params(memory=Spy(tmp_path)).transform(["dog"])
+    hanging = object()
+    assert all(VectorStore(tmp_path).claim(hanging, space, texts))
+    monkeypatch.setattr(encoding, "PATIENCE", 0.5)
+    started = time.monotonic()
+    vectors = encoder.transform(texts)
+    assert 0.5 < time.monotonic() - started < 60
+    assert_allclose(vectors, BertEncoder(tiny_bert).fit_transform(texts), rtol=1e-5, atol=1e-6)
+    VectorStore(tmp_path).release(hanging)
+
+
+def test_claims_hold_between_processes_and_end_with_them(tmp_path):
+    code = (
+        "import sys, pathlib; from skcalib._claims import Claims;"
+        "claims = Claims(pathlib.Path(sys.argv[1]));"
+        "print(*claims.take('me', [3, 2**56]), flush=True); sys.stdin.read()"
+    )
+    path = tmp_path / "lock"
+    command = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout.readline() == "True True\n"
+        claims = Claims(path)
+        assert claims.take("us", [3, 4, 2**56]) == [False, True, False]
+        other.kill()
+        other.wait(timeout=60)
+        assert claims.take("us", [3, 4]) == [True, True]
+        assert claims.take("others", [3, 5]) == [False, True]
+        claims.release("us")
+        assert claims.take("others", [3]) == [True]
+        claims.close()
+    assert path.stat().st_size == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_in_the_midst_of_threads_can_encode(tiny_bert, texts, tmp_path):
+    code = """
+import os, sys, threading, time, warnings, numpy as np
+from skcalib import BertEncoder
+warnings.filterwarnings("ignore", category=DeprecationWarning)  # of forks with threads, 3.12
+folder, model, *texts = sys.argv[1:]
+plain, kept = (BertEncoder(model, memory=m).fit(texts) for m in (None, folder))
+expected = plain.transform(texts)
+done = threading.Event()
+def work(encoder):
+    while not done.is_set():
+        encoder.transform(texts)
+threads = [threading.Thread(target=work, args=(e,)) for e in (plain, kept) * 3]
+[t.start() for t in threads]
+children = []
+for i in range(8):
+    time.sleep(0.02)
+    child = os.fork()
+    if not child:
+        ok = all(np.allclose(e.transform(texts), expected, atol=1e-5) for e in (plain, kept))
+        os._exit(0 if ok else 3)
+    children.append(child)
+codes = [os.waitpid(child, 0)[1] for child in children]
+done.set()
+[t.join() for t in threads]
+assert codes == [0] * 8, codes
+"""
+    command = [sys.executable, "-c", code, str(tmp_path), tiny_bert, *texts]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("memory", [False, True])

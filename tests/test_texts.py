@@ -309,8 +309,8 @@ def test_distinct_keeps_the_order_of_first_appearance_and_indexes_back(texts):
     assert inverse.shape == (len(texts),)
 
 
-def test_distinct_takes_any_iterable():
-    unique, inverse = distinct(text for text in "abca")
+def test_distinct_takes_any_sequence():
+    unique, inverse = distinct(("a", "b", "c", "a"))
     assert unique == ["a", "b", "c"]
     assert inverse.tolist() == [0, 1, 2, 0]
 
