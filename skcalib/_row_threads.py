@@ -38,7 +38,7 @@ ROWS_PER_THREAD = 2048
 Result = TypeVar("Result")
 
 _lock = threading.Lock()
-_holders = 0
+_holders: set[object] = set()
 _limit: Any = None
 
 
@@ -57,17 +57,18 @@ def _blas_limited_to(n_threads: int) -> Iterator[None]:
     """Limit BLAS's threads; the last of several concurrent holders lifts the limit."""
     # The limit is the process's. Were each holder to restore what it found, two that overlap
     # would leave the other's limit behind for good.
-    global _holders, _limit
-    with _lock:
-        if not _holders:
-            _limit = _controller().limit(limits=n_threads)
-        _holders += 1
+    global _limit
+    holder = object()
     try:
+        with _lock:
+            _holders.add(holder)  # before the limit, lest an interrupt between leave it behind
+            if len(_holders) == 1:
+                _limit = _controller().limit(limits=n_threads)
         yield
     finally:
         with _lock:
-            _holders -= 1
-            if not _holders:
+            _holders.discard(holder)
+            if not _holders and _limit is not None:
                 _limit.restore_original_limits()
 
 

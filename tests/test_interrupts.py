@@ -1,0 +1,120 @@
+"""Ctrl-C at any moment: what was being done is undone or done, and all goes on."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import random, signal, sys, time, warnings
+import numpy as np, threadpoolctl, torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from skcalib import BertEncoder, BiEncoder, NormalizingFlow, VectorStore, Whitening
+
+folder, model, *texts = sys.argv[1:]
+signal.signal(signal.SIGALRM, signal.default_int_handler)  # what Ctrl-C does, on time
+warnings.filterwarnings("error")
+warnings.filterwarnings("ignore", "Training interrupted")
+rng = np.random.default_rng(0)
+X = rng.normal(size=(9000, 12)) @ rng.normal(size=(12, 12)) + 5
+Y = X[::-1] * 2 + 1
+pairs = np.array([(a, b) for a in texts for b in texts[:4]])
+
+def whitening(memory=None):
+    estimator = Whitening(shrinkage="auto", memory=memory).fit(X)
+    return estimator, lambda: estimator.fit(Y), lambda: estimator.transform(Y[:50])
+
+def cached():
+    return whitening(folder)
+
+def partial():
+    # A batch counts or does not: 9000 samples or 18000.
+    estimator = Whitening().fit(X)
+    def act():
+        Whitening.fit(estimator, X)
+        estimator.partial_fit(Y)
+    return estimator, act, lambda: estimator.transform(Y[:50])
+
+def flow():
+    estimator = NormalizingFlow(random_state=0).fit(X[:100])
+    # Interrupted training keeps what is trained: only that it works is promised.
+    return estimator, lambda: estimator.fit(Y[:1000]), lambda: np.allclose(
+        estimator.inverse_transform(estimator.transform(Y[:50])), Y[:50], rtol=1e-3
+    )
+
+def encoder(memory=None):
+    estimator = BertEncoder(model, memory=memory).fit(texts)
+    return estimator, lambda: estimator.fit_transform(texts), lambda: estimator.transform(texts)
+
+def kept():
+    estimator, encode, look = encoder(folder)
+    def act():
+        VectorStore(folder).clear()
+        encode()
+    return estimator, act, look
+
+def search():
+    pipeline = make_pipeline(BertEncoder(model, memory=folder), Whitening(shrinkage=0.5))
+    grid = {"encoder__bertencoder__pooling": ["cls", "mean"]}
+    estimator = GridSearchCV(BiEncoder(pipeline), grid, cv=2, error_score="raise")
+    y = np.arange(len(pairs)) % 5
+    def act():
+        VectorStore(folder).clear()
+        estimator.fit(pairs, y)
+    return estimator, act, lambda: estimator.predict(pairs)
+
+def usable(kind):
+    estimator, act, look = kind()
+    state = lambda: (
+        [lib["num_threads"] for lib in threadpoolctl.threadpool_info()],
+        torch.get_num_threads(),
+    )
+    before = state()
+    act()
+    started = time.perf_counter()
+    act()
+    duration = time.perf_counter() - started
+    expected = look()
+    interrupts = 0
+    for _ in range(20):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 1.1 * duration))
+            act()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except KeyboardInterrupt:
+            interrupts += 1
+        assert state() == before
+        try:
+            found = look()
+        except NotFittedError:
+            act()  # and then it can be fitted
+            found = look()
+        if kind is flow:
+            assert found
+        elif kind is not partial:
+            assert np.allclose(found, expected, rtol=1e-5, atol=1e-6)
+    act()
+    assert np.allclose(look(), expected, rtol=1e-5, atol=1e-6)
+    # Flows take an interrupt as the end of training, and seldom raise it.
+    assert kind is flow or interrupts > 5, interrupts
+
+random.seed(0)
+for kind in (whitening, cached, partial, flow, encoder, kept, search):
+    print(kind.__name__, flush=True)
+    usable(kind)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no interval timers")
+def test_ctrl_c_at_any_moment_leaves_a_usable_state(tiny_bert, texts, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path), tiny_bert, *texts],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
