@@ -47,7 +47,7 @@ print(f"Searching on {len(pairs)} pairs of {name}, {len(new_pairs)} stay aside."
 # keeps what it computes: one pass of the transformer over each distinct text serves every
 # pooling, every layer and every fold below, and the next run of this script.
 
-memory = Path(tempfile.gettempdir()) / "skcalib-example"
+memory = tempfile.mkdtemp()  # name a folder of your own, and it is kept
 encoder = BertEncoder(minilm_path(), memory=memory)
 model = BiEncoder(Pipeline([("encode", encoder), ("calibrate", "passthrough")]))
 

@@ -17,7 +17,6 @@ variable ``SKCALIB_DATA`` names a folder of benchmarks, on STS-B.
 import os
 import tempfile
 import warnings
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 from sklearn.model_selection import LearningCurveDisplay, ShuffleSplit
@@ -34,7 +33,7 @@ else:
     name = "the toy set"
     pairs, grades = load_toy_sts(return_X_y=True)
     sizes = [25, 50, 100, 150, 200]
-memory = Path(tempfile.gettempdir()) / "skcalib-example"
+memory = tempfile.mkdtemp()  # name a folder of your own, and it is kept
 encoder = BertEncoder(minilm_path(), layers=0, memory=memory)
 print(f"{len(pairs)} pairs of {name}, {encoder.fit_transform(pairs.ravel()).shape[1]} features")
 
