@@ -23,16 +23,32 @@ extensions = [
     "myst_parser",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "_templates"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 autosummary_generate = True
+templates_path = ["_templates"]
+autodoc_default_options = {
+    "members": True,
+    # What scikit-learn's own base classes bring is in its documentation.
+    "inherited-members": "BaseEstimator,TransformerMixin,ClassNamePrefixFeaturesOutMixin,"
+    "CallbackSupportMixin,VersionedState,object",
+    "exclude-members": "set_fit_request,set_partial_fit_request,set_callbacks,set_output,"
+    "get_metadata_routing",
+}
+# Every cross-reference must lead somewhere, but for those out of these pages: the site is built
+# without a network.
+nitpicky = True
+nitpick_ignore_regex = [("py:.*", r"(numpy|collections|pathlib|sklearn|skcalib\._store)\..*")]
 numpydoc_show_class_members = False
 numpydoc_validation_checks = {"PR01", "PR02", "PR03", "PR10", "RT01", "SS03", "GL06", "GL07"}
 
 html_theme = "pydata_sphinx_theme"
 html_title = "skcalib"
 html_show_sourcelink = False
+pages_without_parts = ["changelog", "mathematics", "results", "scaling", "user_guide"]
+html_sidebars = {page: [] for page in pages_without_parts}
+toc_object_entries_show_parents = "hide"
 
 # From the problem to the grid search, then what each part does, then the limits.
 EXAMPLES = [
@@ -55,6 +71,7 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "min_reported_time": float("inf"),
     "download_all_examples": False,
+    "parallel": 2,
     "show_signature": False,
     "doc_module": "skcalib",
     "backreferences_dir": "generated/backreferences",

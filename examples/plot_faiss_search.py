@@ -18,7 +18,6 @@ variable ``SKCALIB_DATA`` names a folder of benchmarks, on STS-B.
 import os
 import tempfile
 import time
-from pathlib import Path
 
 import faiss
 import matplotlib.pyplot as plt
@@ -33,7 +32,7 @@ if os.environ.get("SKCALIB_DATA"):
 else:
     name = "the toy set"
     pairs, grades = load_toy_sts(return_X_y=True)
-memory = Path(tempfile.gettempdir()) / "skcalib-example"
+memory = tempfile.mkdtemp()  # name a folder of your own, and it is kept
 encoder = BertEncoder(minilm_path(), layers=(0, 3), pooling="zipf", memory=memory)
 corpus = encoder.fit_transform(pairs[:, 1])
 equivalent = np.flatnonzero(grades >= 4)

@@ -45,9 +45,9 @@ print(f"Searching on {len(pairs)} pairs of {name}, {len(new_pairs)} stay aside."
 # The model is a pipeline from texts to vectors, wrapped by :class:`~skcalib.BiEncoder`, which
 # scores pairs by the cosine of their vectors. ``memory`` names a folder where the encoder
 # keeps what it computes: one pass of the transformer over each distinct text serves every
-# pooling, every layer and every fold below, and the next run of this script.
+# pooling, every layer and every fold below, and any later run with the same folder.
 
-memory = Path(tempfile.gettempdir()) / "skcalib-example"
+memory = tempfile.mkdtemp()  # name a folder of your own, and it is kept
 encoder = BertEncoder(minilm_path(), memory=memory)
 model = BiEncoder(Pipeline([("encode", encoder), ("calibrate", "passthrough")]))
 

@@ -17,7 +17,6 @@ variable ``SKCALIB_DATA`` names a folder of benchmarks, on STS-B.
 import os
 import tempfile
 import warnings
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 from sklearn.model_selection import LearningCurveDisplay, ShuffleSplit
@@ -34,7 +33,7 @@ else:
     name = "the toy set"
     pairs, grades = load_toy_sts(return_X_y=True)
     sizes = [25, 50, 100, 150, 200]
-memory = Path(tempfile.gettempdir()) / "skcalib-example"
+memory = tempfile.mkdtemp()  # name a folder of your own, and it is kept
 encoder = BertEncoder(minilm_path(), layers=0, memory=memory)
 print(f"{len(pairs)} pairs of {name}, {encoder.fit_transform(pairs.ravel()).shape[1]} features")
 
@@ -67,6 +66,7 @@ for label, calibrator in calibrators.items():
             cv=ShuffleSplit(5, test_size=0.3, random_state=0),
             score_type="test",
             score_name="Spearman's rho",
+            std_display_style=None,
             ax=axes,
         )
 axes.axvline(384 / 2, color="grey", linewidth=0.5)
@@ -80,10 +80,11 @@ print("Saved small_samples.png")
 # %%
 # Plain whitening is at its worst short of the grey line, where there are as many sentences as
 # dimensions: the weakest directions of such a sample are pure noise, and they are amplified
-# most. Its scores also scatter most between the splits. Shrinkage bounds the amplification, and
-# the estimate of Ledoit and Wolf (``"auto"``) finds out how much it takes without any grade.
+# most. Its scores also scatter most between the splits: the figure after ± is their standard
+# deviation. Shrinkage bounds the amplification, and the estimate of Ledoit and Wolf
+# (``"auto"``) finds out how much it takes without any grade.
 
 print(f"\n{'pairs':>6}" + "".join(f"{label:>18}" for label in curves))
 for i, n in enumerate(sizes):
-    means = [100 * display.test_scores[i].mean() for display in curves.values()]
-    print(f"{n:>6}" + "".join(f"{mean:>18.1f}" for mean in means))
+    scores = [100 * display.test_scores[i] for display in curves.values()]
+    print(f"{n:>6}" + "".join(f"{s.mean():>11.1f} ±{s.std():>5.1f}" for s in scores))

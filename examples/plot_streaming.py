@@ -18,7 +18,6 @@ variable ``SKCALIB_DATA`` names a folder of benchmarks, on the sentences of STS-
 import os
 import tempfile
 from itertools import islice
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -43,7 +42,7 @@ def corpus(size):
 # Each chunk is encoded, added to the whitening, and forgotten. What stays is the mean and a
 # matrix of 384 by 384; the eigendecomposition waits until a result is asked for.
 
-memory = Path(tempfile.gettempdir()) / "skcalib-example"
+memory = tempfile.mkdtemp()  # name a folder of your own, and it is kept
 encoder = BertEncoder(minilm_path(), layers=0, memory=memory).fit(sentences[:1])
 streamed = Whitening(128)
 for chunk in corpus(size=64):

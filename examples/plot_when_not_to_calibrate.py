@@ -20,7 +20,6 @@ variable ``SKCALIB_DATA`` names a folder of benchmarks, on STS-B.
 
 import os
 import tempfile
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -44,7 +43,7 @@ if os.environ.get("SKCALIB_DATA"):
 else:
     name = "the toy set"
     pairs, grades = load_toy_sts(return_X_y=True)
-memory = Path(tempfile.gettempdir()) / "skcalib-example"
+memory = tempfile.mkdtemp()  # name a folder of your own, and it is kept
 folds = KFold(5, shuffle=True, random_state=0)
 shrinkages = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 1.0]
 

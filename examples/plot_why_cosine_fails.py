@@ -14,7 +14,6 @@ the sentence pairs that ship with the package.
 # ``memory`` keeps what the model computes, so each sentence goes through it once.
 
 import tempfile
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -28,7 +27,7 @@ from skcalib.metrics import effective_rank, mean_cosine
 
 pairs, grades = load_toy_sts(return_X_y=True)
 sentences = np.unique(pairs.astype(str))
-memory = Path(tempfile.gettempdir()) / "skcalib-example"
+memory = tempfile.mkdtemp()  # name a folder of your own, and it is kept
 encoder = BertEncoder(minilm_path(), pooling="cls", layers=1, memory=memory)
 raw = encoder.fit_transform(sentences)
 print(f"{len(raw)} sentences, {raw.shape[1]} dimensions")

@@ -259,6 +259,13 @@ class VectorStore:
     def claim(self, owner: object, space: Space, texts: Sequence[str]) -> list[bool]:
         """Ask to be the only one who encodes some texts, until `release`.
 
+        Parameters
+        ----------
+        owner : object
+            Who asks; only it can give back what it gets.
+        space : Space
+        texts : sequence of str
+
         Returns
         -------
         granted : list of bool
@@ -273,7 +280,13 @@ class VectorStore:
                 return [True] * len(numbers)
 
     def release(self, owner: object) -> None:
-        """Give back what ``owner`` has claimed."""
+        """Give back what was claimed.
+
+        Parameters
+        ----------
+        owner : object
+            Who claimed it.
+        """
         with _lock:
             opened = _open_stores.get((str(self.path), os.getpid()))
             if opened is not None:

@@ -305,7 +305,7 @@ class Whitening(
 
         Returns
         -------
-        X_new : ndarray of shape (n_samples, n_components_)
+        X_new : ndarray of shape ``(n_samples, n_components_)``
             Whitened vectors, float32 for float32 input and float64 otherwise. A lazy dask
             array for a dask array, and a tensor for a tensor with array API dispatch.
         """
@@ -324,7 +324,7 @@ class Whitening(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_components_)
+        X : array-like of shape ``(n_samples, n_components_)``
             Whitened vectors.
 
         Returns

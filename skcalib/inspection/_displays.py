@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy import linalg
 from sklearn.utils.extmath import svd_flip
@@ -14,10 +16,16 @@ ROWS_OF_COSINES = 1000
 
 
 class _Display:
-    """Axes to draw on, and the way from a fitted estimator."""
+    """The way from a fitted estimator to a drawing; each display adds what is its own.
 
-    @classmethod
-    def from_embeddings(cls, X, *args, **kwargs):
+    A display measures vectors in ``_measure``, which returns the arguments of its constructor,
+    and draws them in ``_draw``.
+    """
+
+    _measure: Callable[..., tuple]
+    _draw: Callable[..., None]
+
+    def __init__(self, *measured, name=None):
         raise NotImplementedError
 
     @classmethod
@@ -33,7 +41,7 @@ class _Display:
         *args
             As after the vectors in ``from_embeddings``.
         name : str or None, default=None
-            For the legend; None takes the estimator's class.
+            For legend or title; None takes the estimator's class.
         ax : matplotlib Axes or None, default=None
             Where to draw; None makes a new figure.
         **kwargs
@@ -46,7 +54,51 @@ class _Display:
         name = type(estimator).__name__ if name is None else name
         return cls.from_embeddings(estimator.transform(X), *args, name=name, ax=ax, **kwargs)
 
-    def _axes(self, ax):
+    @classmethod
+    def from_embeddings(cls, X, *args, name=None, ax=None, **kwargs):
+        """Draw vectors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, d)
+            Vectors. `SpectrumDisplay` takes no set that is all zero, `CosineDisplay` not one
+            that is zero (and of more than 1000 vectors, 1000 at equal distances), and
+            `FrequencyDisplay` none of a single dimension.
+        *args
+            For `FrequencyDisplay`, the frequency rank of each vector's word, 0 for the most
+            frequent: array-like of shape (n_samples,).
+        name : str or None, default=None
+            For legend or title.
+        ax : matplotlib Axes or None, default=None
+            Where to draw; None makes a new figure.
+        **kwargs
+            Handed on to the drawing function of matplotlib.
+
+        Returns
+        -------
+        display : object of this class
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is missing.
+        """
+        return cls(*cls._measure(X, *args), name=name).plot(ax, **kwargs)
+
+    def plot(self, ax=None, **kwargs):
+        """Draw once more.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None, default=None
+            Where to draw; None makes a new figure.
+        **kwargs
+            Handed on to the drawing function of matplotlib.
+
+        Returns
+        -------
+        display : object of this class
+        """
         if ax is None:
             try:
                 from matplotlib import pyplot
@@ -58,7 +110,8 @@ class _Display:
             ax = pyplot.subplots(layout="constrained")[1]
         self.ax_ = ax
         self.figure_ = ax.figure
-        return ax
+        self._draw(ax, kwargs)
+        return self
 
 
 class SpectrumDisplay(_Display):
@@ -98,52 +151,20 @@ class SpectrumDisplay(_Display):
         self.singular_values = singular_values
         self.name = name
 
-    @classmethod
-    def from_embeddings(cls, X, *, name=None, ax=None, **kwargs):
-        """Draw the spectrum of vectors.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, d)
-            Vectors, not all zero.
-        name : str or None, default=None
-            For the legend.
-        ax : matplotlib Axes or None, default=None
-            Where to draw; None makes a new figure.
-        **kwargs
-            Handed on to ``Axes.plot``.
-
-        Returns
-        -------
-        display : SpectrumDisplay
-        """
+    @staticmethod
+    def _measure(X):
         X = check_array(X, dtype=np.float64)
         if not X.any():
             raise ValueError("SpectrumDisplay got vectors that are all zero; drop them.")
-        return cls(linalg.svdvals(X), name=name).plot(ax, **kwargs)
+        return (linalg.svdvals(X),)
 
-    def plot(self, ax=None, **kwargs):
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes or None, default=None
-            Where to draw; None makes a new figure.
-        **kwargs
-            Handed on to ``Axes.plot``.
-
-        Returns
-        -------
-        display : SpectrumDisplay
-        """
-        ax = self._axes(ax)
+    def _draw(self, ax, kwargs):
         relative = self.singular_values / self.singular_values[0]
         style = {"label": self.name, **kwargs}
         (self.line_,) = ax.plot(np.arange(1, len(relative) + 1), relative, **style)
         ax.set(xlabel="number", ylabel="singular value / largest", yscale="log")
         if style["label"]:
             ax.legend()
-        return self
 
 
 class CosineDisplay(_Display):
@@ -181,25 +202,8 @@ class CosineDisplay(_Display):
         self.cosines = cosines
         self.name = name
 
-    @classmethod
-    def from_embeddings(cls, X, *, name=None, ax=None, **kwargs):
-        """Draw the cosines of all pairs of different vectors.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, d)
-            Vectors, none of them zero. Of more than 1000, 1000 at equal distances are taken.
-        name : str or None, default=None
-            For the legend.
-        ax : matplotlib Axes or None, default=None
-            Where to draw; None makes a new figure.
-        **kwargs
-            Handed on to ``Axes.hist``.
-
-        Returns
-        -------
-        display : CosineDisplay
-        """
+    @staticmethod
+    def _measure(X):
         X = check_array(X, dtype=np.float64, ensure_min_samples=2)
         X = X[np.linspace(0, len(X) - 1, min(len(X), ROWS_OF_COSINES)).astype(int)]
         norms = np.linalg.norm(X, axis=1, keepdims=True)
@@ -209,23 +213,9 @@ class CosineDisplay(_Display):
                 "which have no cosine; drop them."
             )
         X = X / norms
-        return cls((X @ X.T)[np.triu_indices(len(X), 1)], name=name).plot(ax, **kwargs)
+        return ((X @ X.T)[np.triu_indices(len(X), 1)],)
 
-    def plot(self, ax=None, **kwargs):
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes or None, default=None
-            Where to draw; None makes a new figure.
-        **kwargs
-            Handed on to ``Axes.hist``.
-
-        Returns
-        -------
-        display : CosineDisplay
-        """
-        ax = self._axes(ax)
+    def _draw(self, ax, kwargs):
         # The same bins for all, so that histograms over one another compare.
         style = {
             "bins": np.linspace(-1, 1, 101),
@@ -238,7 +228,6 @@ class CosineDisplay(_Display):
         ax.set(xlabel="cosine of two different texts", ylabel="density")
         if style["label"]:
             ax.legend()
-        return self
 
 
 class FrequencyDisplay(_Display):
@@ -283,49 +272,16 @@ class FrequencyDisplay(_Display):
         self.ranks = ranks
         self.name = name
 
-    @classmethod
-    def from_embeddings(cls, X, ranks, *, name=None, ax=None, **kwargs):
-        """Draw vectors of words.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_words, d)
-            Vectors, d at least 2.
-        ranks : array-like of shape (n_words,)
-            Frequency rank of each word, 0 for the most frequent.
-        name : str or None, default=None
-            Title.
-        ax : matplotlib Axes or None, default=None
-            Where to draw; None makes a new figure.
-        **kwargs
-            Handed on to ``Axes.scatter``.
-
-        Returns
-        -------
-        display : FrequencyDisplay
-        """
+    @staticmethod
+    def _measure(X, ranks):
         X = check_array(X, dtype=np.float64, ensure_min_features=2, ensure_min_samples=2)
         ranks = column_or_1d(ranks)
         check_consistent_length(X, ranks)
         u, s, vt = linalg.svd(X, full_matrices=False)
         u, vt = svd_flip(u, vt, u_based_decision=False)
-        return cls(u[:, :2] * s[:2], ranks, name=name).plot(ax, **kwargs)
+        return u[:, :2] * s[:2], ranks
 
-    def plot(self, ax=None, **kwargs):
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes or None, default=None
-            Where to draw; None makes a new figure.
-        **kwargs
-            Handed on to ``Axes.scatter``.
-
-        Returns
-        -------
-        display : FrequencyDisplay
-        """
-        ax = self._axes(ax)
+    def _draw(self, ax, kwargs):
         # Zipf's law: equal steps of colour are equal ratios of frequency.
         # The many rare words go first, so that they do not cover the few frequent ones.
         order = np.argsort(-self.ranks, kind="stable")
@@ -335,4 +291,3 @@ class FrequencyDisplay(_Display):
         ax.set(xlabel="first singular direction", ylabel="second singular direction")
         if self.name:
             ax.set_title(self.name)
-        return self
