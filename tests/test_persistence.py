@@ -3,13 +3,23 @@
 import copy
 import io
 import pickle
+import subprocess
+import sys
 
 import joblib
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, clone
 
-from skcalib import BertEncoder, BiEncoder, NormalizingFlow, Whitening
+import skcalib._store as store_module
+from skcalib import (
+    BertEncoder,
+    BiEncoder,
+    NormalizingFlow,
+    VectorStore,
+    Whitening,
+    _spectrum_cache,
+)
 from skcalib._persistence import VersionedState
 
 
@@ -133,3 +143,64 @@ def test_unpickling_leaves_the_state_that_it_reads_as_it_is(whitening):
     Whitening().__setstate__(state)
     assert list(state) == list(before)
     assert all(state[name] is before[name] for name in before)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda X, bert: Whitening(2, shrinkage="auto").fit(X),
+        lambda X, bert: NormalizingFlow(random_state=0).fit(X),
+        lambda X, bert: BertEncoder(bert, layers="first_last").fit(["dog"]),
+        lambda X, bert: BertEncoder(bert, memory=VectorStore("folder")).fit(["dog"]),
+        lambda X, bert: BiEncoder(BertEncoder(bert)).fit(["dog", "cat"]),
+    ],
+    ids=["whitening", "flow", "encoder", "store", "pairs"],
+)
+def test_skops_has_to_trust_nothing_but_skcalib(make, X, tiny_bert):
+    io = pytest.importorskip("skops.io")
+    estimator = make(X, tiny_bert)
+    dumped = io.dumps(estimator)
+    asked = io.get_untrusted_types(data=dumped)
+    assert asked
+    assert all(name.startswith("skcalib.") for name in asked), asked
+    back = io.loads(dumped, trusted=asked)
+    data = X if isinstance(estimator, Whitening | NormalizingFlow) else ["dog"]
+    if isinstance(estimator, BiEncoder):
+        estimator, back = estimator.encoder_, back.encoder_
+    if "memory" in estimator.get_params():
+        estimator, back = (e.set_params(memory=None) for e in (estimator, back))
+    np.testing.assert_array_equal(back.transform(data), estimator.transform(data))
+
+
+def test_another_process_loads_what_this_one_dumped(whitening, X, tmp_path):
+    joblib.dump((whitening, X), tmp_path / "whitening.joblib")
+    code = (
+        "import sys, joblib, numpy as np;"
+        "whitening, X = joblib.load(sys.argv[1]);"
+        "assert 'torch' not in sys.modules;"
+        "np.save(sys.argv[2], whitening.transform(X))"
+    )
+    paths = [str(tmp_path / "whitening.joblib"), str(tmp_path / "out.npy")]
+    subprocess.run([sys.executable, "-c", code, *paths], check=True, timeout=120)
+    np.testing.assert_array_equal(np.load(paths[1]), whitening.transform(X))
+
+
+def test_no_pickle_in_a_cache_is_read(tiny_bert, X, tmp_path, recwarn):
+    """Whatever lies in the folder of a `joblib.Memory` that is given as memory."""
+
+    class Bomb:
+        def __reduce__(self):
+            return exec, ("raise SystemExit('code ran')",)
+
+    bomb = pickle.dumps(Bomb())
+    memory = joblib.Memory(tmp_path, verbose=0)
+    for _ in range(2):
+        BertEncoder(tiny_bert, memory=memory).fit_transform(["dog"])
+        Whitening(memory=memory).fit(X)
+        VectorStore(tmp_path)._close()
+        store_module._cache.clear()
+        _spectrum_cache._recent.clear()
+        for file in [f for f in tmp_path.rglob("*") if f.is_file() and f.suffix != ".lock"]:
+            file.write_bytes(bomb)
+    messages = [str(w.message) for w in recwarn]
+    assert all("damaged" in message for message in messages), messages
