@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import re
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from skcalib._forks import fork_lock
 from skcalib._packed_linear import pack_linears
 from skcalib._zipf import zipf_weights
 
@@ -39,22 +39,18 @@ SETTINGS = (
 )
 MAX_LOADED = 4  # models kept in memory per process, least recently used out first
 
-_lock = threading.RLock()
+_lock = fork_lock()
 _loaded: OrderedDict[tuple, Backbone] = OrderedDict()
 _fingerprints: dict[tuple, str] = {}
 
 
 def _after_fork() -> None:
     """Make the copies of a forked process usable."""
-    global _lock
-    _lock = threading.RLock()  # another thread may have held it
     # Threads do not survive a fork, and OpenMP waits for its own forever. One thread per
     # process is also what a pool of processes wants.
     torch.set_num_threads(1)
-    for key, backbone in list(_loaded.items()):
-        if key[1].type == "cpu":
-            backbone.running = threading.Lock()
-        else:
+    for key in list(_loaded):
+        if key[1].type != "cpu":
             del _loaded[key]  # a GPU cannot be used by both sides of a fork
 
 
@@ -123,7 +119,7 @@ class Backbone:
         self._zipf: torch.Tensor | None = None
         # One forward pass at a time: torch parallelises inside it, and the hooks below
         # serve one caller.
-        self.running = threading.Lock()
+        self.running = fork_lock()
         self._visit: Callable[[int, torch.Tensor], None] | None = None
         blocks = _blocks(module, self.n_layers)
         self._has_hooks = bool(blocks)

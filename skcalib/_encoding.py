@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 
 from skcalib._backbone import Backbone
+from skcalib._forks import fork_lock
 from skcalib._pooling import PRIMITIVES, Pooler, TokenBatch, own_tokens
 from skcalib._store import COUNTS, Space, VectorStore
 
@@ -38,9 +38,7 @@ PAUSE, PATIENCE = 0.02, 120.0
 
 # One thread tokenises at a time: a tokenizer keeps the truncation of its last call as state,
 # and the environment variable below is the process's.
-_tokenising = threading.Lock()
-if hasattr(os, "register_at_fork"):  # another thread may hold it while a process forks
-    os.register_at_fork(after_in_child=lambda: globals().update(_tokenising=threading.Lock()))
+_tokenising = fork_lock()
 
 
 class Encoded(NamedTuple):

@@ -7,7 +7,6 @@ cores they wait for each other. One thread for each range of rows keeps every co
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,6 +16,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
+
+from skcalib._forks import fork_lock
 
 __all__ = [
     "blas_threads",
@@ -37,7 +38,7 @@ ROWS_PER_THREAD = 2048
 
 Result = TypeVar("Result")
 
-_lock = threading.Lock()
+_lock = fork_lock()
 _holders: set[object] = set()
 _limit: Any = None
 

@@ -16,7 +16,6 @@ import contextlib
 import hashlib
 import os
 import sqlite3
-import threading
 import time
 import warnings
 import zlib
@@ -28,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skcalib._claims import Claims
+from skcalib._forks import fork_lock
 
 __all__ = ["Space", "VectorStore"]
 
@@ -57,9 +57,7 @@ CREATE INDEX texts_of_block ON texts (block);
 INSERT INTO format VALUES ({FORMAT})
 """
 
-_lock = threading.RLock()
-if hasattr(os, "register_at_fork"):  # another thread may hold it while a process forks
-    os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.RLock()))
+_lock = fork_lock()
 _open_stores: OrderedDict[tuple[str, int], _Open] = OrderedDict()  # by path and process
 _cache: OrderedDict[tuple, _Slab] = OrderedDict()  # by store, space and slot, latest last
 

@@ -213,6 +213,42 @@ assert codes == [0] * 4, codes
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize("patience", [30, 0.2])
+def test_a_fork_waits_for_locks_and_its_child_finds_them_free(patience):
+    """What a lock guards is whole in the child, unless its holder does not come to an end."""
+    code = """
+import os, sys, threading, warnings
+from skcalib import _forks
+warnings.filterwarnings("ignore", category=DeprecationWarning)  # of forks with threads, 3.12
+_forks.PATIENCE = float(sys.argv[1])
+busy, idle = _forks.fork_lock(), _forks.fork_lock()
+held, halfway = threading.Event(), False
+def work():
+    global halfway
+    with busy:
+        halfway = True
+        held.set()
+        threading.Event().wait(2)
+        halfway = False
+thread = threading.Thread(target=work)
+thread.start()
+held.wait()
+with idle:  # the forking thread's own lock stays its own
+    child = os.fork()
+    if not child:
+        free = busy.acquire(timeout=5)
+        os._exit((0 if free else 3) + halfway)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+thread.join()
+assert idle.acquire(timeout=5) and busy.acquire(timeout=5)
+assert code == (_forks.PATIENCE < 2), code
+"""
+    command = [sys.executable, "-c", code, str(patience)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("memory", [False, True])
 def test_threads_may_share_an_encoder(tiny_bert, texts, tmp_path, memory):
     encoder = BertEncoder(tiny_bert, memory=tmp_path if memory else None).fit(texts)
