@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import skcalib._glow_training as glow_training
 from skcalib import BertEncoder, NormalizingFlow
 from skcalib._glow_folded import FoldedGlow
 from skcalib._glow_training import Trainer
@@ -455,6 +456,75 @@ def test_cuda_trains_maps_and_pickles_as_the_cpu_does(banana, permutation):
     np.testing.assert_allclose(gpu.transform(banana), cpu.transform(banana), atol=1e-6)
     loaded = pickle.loads(pickle.dumps(gpu)).set_params(device="cpu")
     np.testing.assert_allclose(loaded.transform(banana), gpu.transform(banana), atol=1e-9)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("settings", [{}, {"permutation": "lu"}, {"coupling": "affine"}])
+def test_a_recorded_step_is_the_step(banana, settings):
+    settings = {**_settings(max_epochs=2), **settings}
+    recorded = NormalizingFlow(device="cuda", **settings).fit(banana)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "_taking", lambda self, shape: self.step)
+        eager = NormalizingFlow(device="cuda", **settings).fit(banana)
+    np.testing.assert_allclose(recorded.loss_curve_, eager.loss_curve_, rtol=1e-9)
+    np.testing.assert_allclose(recorded.transform(banana), eager.transform(banana), atol=1e-9)
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """Let training on the CPU go the way it goes on a GPU, all but the graph."""
+    shapes = []
+
+    class Replayed:
+        def __init__(self, trainer, shape):
+            self.trainer, self.batch = trainer, torch.zeros(shape, dtype=trainer.vector.dtype)
+            shapes.append(tuple(shape))
+
+        def __call__(self, batch):
+            return self.trainer.step(self.batch.copy_(batch))
+
+    original = Trainer.__init__
+
+    def on_gpu(self, *args):
+        original(self, *args)
+        self._on_gpu = True
+
+    monkeypatch.setattr(Trainer, "__init__", on_gpu)
+    monkeypatch.setattr(glow_training, "RecordedStep", Replayed)
+    return shapes
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_training_with_rows_on_the_device_is_the_same(banana, as_on_a_gpu, large, monkeypatch):
+    dead = np.column_stack([banana, np.full(len(banana), 3.0)])  # trained on noise in its place
+    flow = NormalizingFlow(device="cpu", **_settings(max_epochs=2))
+    moved = []
+    monkeypatch.setattr(
+        Trainer, "_tensor", lambda self, rows: moved.append(len(rows)) or torch.as_tensor(rows)
+    )
+    if large:
+        monkeypatch.setattr(glow_training, "LARGE_BYTES", 0)
+    on_device = clone(flow).fit(dead)
+    assert len(as_on_a_gpu) == 1  # one recording for both epochs
+    assert moved.count(len(dead)) == (not large)  # the rows go over once
+    monkeypatch.undo()
+    if large:
+        monkeypatch.setattr(glow_training, "LARGE_BYTES", 0)
+    expected = flow.fit(dead)
+    np.testing.assert_array_equal(on_device.transform(dead), expected.transform(dead))
+
+
+def test_training_goes_on_where_a_step_cannot_be_recorded(banana, as_on_a_gpu, monkeypatch):
+    def fails(trainer, shape):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(glow_training, "RecordedStep", fails)
+    flow = NormalizingFlow(device="cpu", **_settings(max_epochs=2))
+    with pytest.warns(UserWarning, match=r"CUDA graph \(operation not permitted") as caught:
+        slow = clone(flow).fit(banana)
+    assert len(caught) == 1
+    monkeypatch.undo()
+    np.testing.assert_array_equal(slow.transform(banana), flow.fit(banana).transform(banana))
 
 
 def test_pickles_hold_no_torch_and_give_the_same_vectors(banana, tmp_path):
