@@ -29,7 +29,7 @@ __all__ = [
 
 # A working copy of one chunk: long enough for BLAS to run at full speed, short enough to
 # stay within the last-level cache and never to matter in memory.
-CHUNK_BYTES = 4 * 2**20
+CHUNK_BYTES = 8 * 2**20
 # What the threads of one call may take together. With fewer threads than cores for that
 # reason, each leaves its BLAS a share of them.
 WORKING_BYTES = 56 * 2**20

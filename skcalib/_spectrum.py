@@ -18,10 +18,10 @@ from skcalib._row_threads import (
 
 __all__ = ["WhiteningMap", "decompose"]
 
-# Largest growth of a float32 rounding error, from the centred input to the output, at
-# which a product in float32 will do. On whitened BERT vectors the worst of a million
-# entries then differs from float64 by less than 1e-5.
-FLOAT32_MAX_GROWTH = 4.0
+# Largest growth of a rounding error, from the input of a product to its output, at which
+# the product will do. On whitened BERT vectors in float32 the worst of a million entries then
+# differs from float64 by less than 1e-5.
+MAX_GROWTH = 4.0
 
 # Centred rows in hand during `WhiteningMap.apply`: what a core's own cache holds.
 APPLY_BYTES = 2 * 2**20
@@ -157,15 +157,33 @@ class WhiteningMap:
         return self.power_map(-self.power / 2)
 
     @cached_property
-    def float32_is_safe(self) -> bool:
-        """Whether a product with W in float32 keeps the digits of float32 input."""
-        # An entry c_j of the centred vector carries an error of eps |c_j|, which W turns
-        # into eps sqrt(sum_j var(c_j) W_ji^2) in column i of the output: compare with the
-        # typical output column.
-        column_variance = self.basis**2 @ self.variance
-        error2 = column_variance @ self.projection**2
+    def growth(self) -> float:
+        """Growth of a rounding error in ``(x - mean) W``.
+
+        An entry c_j of a centred vector carries an error of eps |c_j|, which W turns into
+        eps sqrt(sum_j var(c_j) W_ji^2) in column i of the output; beside a typical column.
+        """
+        return self._beside_output(self._column_variance @ self.projection**2)
+
+    @cached_property
+    def uncentred_growth(self) -> float:
+        """The same in ``x W - mean W``."""
+        shift = self.mean @ self.projection
+        second_moment = self._column_variance + self.mean**2
+        return self._beside_output(second_moment @ self.projection**2 + shift**2)
+
+    @cached_property
+    def _column_variance(self) -> np.ndarray:
+        return self.basis**2 @ self.variance
+
+    def _beside_output(self, error2: np.ndarray) -> float:
         output2 = self.variance[: self.kept] * self.regularised[: self.kept] ** -self.power
-        return bool(error2.max() <= FLOAT32_MAX_GROWTH**2 * output2.sum() / self.kept)
+        return float(np.sqrt(error2.max() * self.kept / output2.sum()))
+
+    @property
+    def float32_is_safe(self) -> bool:
+        """Whether a product with W in float32 keeps the digits of centred float32 rows."""
+        return self.growth <= MAX_GROWTH
 
     def apply(self, X: np.ndarray) -> np.ndarray:
         """Whitened rows of ``X``, float32 or float64 as they are."""
@@ -173,16 +191,21 @@ class WhiteningMap:
         projection = self.projection.astype(work, copy=False)
         # The mean in two parts. Less the first, of the working precision, an entry is as small
         # as the spread and exact to its own last digit; the rest, some eps of the mean, is
-        # small enough to go through W and cancel nothing.
-        mean = self.mean.astype(work)
+        # small enough to go through W and cancel nothing. Where the whole is small enough, the
+        # first part is none, which spares a pass over X.
+        direct = X.dtype == work and self.uncentred_growth <= MAX_GROWTH
+        mean = np.zeros_like(self.mean, dtype=work) if direct else self.mean.astype(work)
         rest = ((self.mean - mean) @ self.projection).astype(work)
         out = np.empty((len(X), self.width), dtype=X.dtype)
         step = chunk_rows(X.shape[1], work.itemsize, APPLY_BYTES)
 
         def whiten(rows: slice) -> None:
-            buffer = np.empty((min(step, rows.stop - rows.start), X.shape[1]), dtype=work)
+            shape = (0 if direct else min(step, rows.stop - rows.start), X.shape[1])
+            buffer = np.empty(shape, dtype=work)
             for chunk in row_chunks(rows, step):
-                centred = np.subtract(X[chunk], mean, out=buffer[: chunk.stop - chunk.start])
+                centred = X[chunk]
+                if not direct:
+                    centred = np.subtract(centred, mean, out=buffer[: len(centred)])
                 if work == out.dtype:
                     np.matmul(centred, projection, out=out[chunk])
                 else:

@@ -26,11 +26,7 @@ def affine_float32(linear: WhiteningMap, caller: str) -> tuple[np.ndarray, np.nd
     ValueError
         If ``x W + b`` in float32 would miss ``(x - mean) W`` by more than 1e-5.
     """
-    W = linear.projection
-    second_moment = linear.mean**2 + linear.basis**2 @ linear.variance
-    growth = np.sqrt((second_moment @ W**2).max())
-    output = np.sqrt(np.sum((W.T @ linear.basis) ** 2 @ linear.variance) / linear.kept)
-    error = np.finfo(np.float32).eps / 2 * growth / output
+    error = np.finfo(np.float32).eps / 2 * linear.uncentred_growth
     if error > MAX_ERROR:
         raise ValueError(
             f"{caller} gives a map in float32 with the mean in its bias, and this whitening "
@@ -38,6 +34,7 @@ def affine_float32(linear: WhiteningMap, caller: str) -> tuple[np.ndarray, np.nd
             f"entry, where {MAX_ERROR:g} is accepted. Its weakest directions are amplified "
             "too much: keep fewer components, or set shrinkage above 0."
         )
+    W = linear.projection
     return W.astype(np.float32), (-linear.mean @ W).astype(np.float32)
 
 

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -52,19 +53,21 @@ def filled(tmp_path, arrays):
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def small_disk():
     """Return a function that mounts a file system in memory of some size."""
+    # Not in tmp_path: pytest could not clear that after a run that was killed.
     mounted = []
 
     def mount(size, options=""):
-        folder = tmp_path / f"disk{len(mounted)}"
-        folder.mkdir()
+        folder = Path(tempfile.mkdtemp(prefix="skcalib-disk-"))
         command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=30)
         except OSError as error:
+            folder.rmdir()
             pytest.skip(f"no mount here: {error}")
         if done.returncode:
+            folder.rmdir()
             pytest.skip(f"this user may not mount: {done.stderr.strip()}")
         mounted.append(folder)
         return folder
@@ -75,6 +78,7 @@ def small_disk(tmp_path):
             if path.startswith(str(folder)) and pid == os.getpid():
                 VectorStore(Path(path).parent)._close()
         subprocess.run(["umount", str(folder)], check=True, timeout=30)
+        folder.rmdir()
 
 
 def read_all(store):

@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import Whitening
+from skcalib._spectrum import MAX_GROWTH
 
 
 @pytest.fixture
@@ -144,6 +145,19 @@ def test_float64_reference_is_reached_at_any_conditioning(mean, decades, dtype):
     Z = Whitening().fit_transform(X)
     error = np.abs(Z - reference).max() / np.abs(reference).max()
     assert error < (1e-5 if dtype == np.float32 else 1e-7)
+
+
+@pytest.mark.parametrize(("mean", "directly"), [(0.0, True), (0.3, True), (3.0, False)])
+def test_the_mean_goes_last_where_that_costs_no_digits(mean, directly):
+    rng = np.random.default_rng(0)
+    spread = 10 ** np.linspace(0, -0.5, 64)
+    X = (rng.normal(size=(5000, 64)) * spread + mean).astype(np.float32)
+    whitening = Whitening().fit(X)
+    assert (whitening._map.uncentred_growth <= MAX_GROWTH) is directly
+    assert whitening._map.float32_is_safe
+    reference = float64_whitening(X)(X)
+    assert_allclose(whitening.transform(X), reference, atol=4e-6)
+    assert_allclose(whitening.transform(X[:1]), reference[:1], atol=4e-6)
 
 
 def test_scaled_columns_do_not_amplify_float32_rounding():
