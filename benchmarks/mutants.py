@@ -127,6 +127,8 @@ def is_noticed(path, tree, tests):
 
         names = [str(ROOT / "tests" / name) for name in tests]
         options = ["-x", "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT)]
+        # Plugins that the libraries above have imported already.
+        options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
         os._exit(pytest.main([*names, *options, *NOT_THE_CONTRACT]) != 0)
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import hashlib
 import json
 import logging
@@ -37,6 +38,7 @@ SETTINGS = (
     "spiece.model",
     "sentencepiece.bpe.model",
 )
+_OF_A_MODEL = re.compile("|".join(map(fnmatch.translate, WEIGHTS + SETTINGS))).match
 MAX_LOADED = 4  # models kept in memory per process, least recently used out first
 
 _lock = fork_lock()
@@ -228,7 +230,7 @@ def locate(model: str, revision: str | None = None) -> Path:
             f"The folder {str(folder)!r} holds no config.json, so it is not a model. Give "
             "the folder that save_pretrained wrote."
         )
-    if not any(f for pattern in WEIGHTS[:2] for f in folder.glob(pattern)):
+    if not any(file.suffix == ".safetensors" for file in _files(folder)):
         raise ValueError(
             f"The model in {str(folder)!r} has no *.safetensors weights. Other formats can "
             "run code when loaded and are refused; convert the weights with "
@@ -248,7 +250,7 @@ def _check_files(folder: Path) -> None:
     home = folder.resolve()
     home = home.parent.parent if home.parent.name == "snapshots" else home
     for file in _files(folder):
-        if not file.resolve().is_relative_to(home):
+        if file.is_symlink() and not file.resolve().is_relative_to(home):
             reason = f"{file.name} is a link out of it, to {file.resolve()}. Copy that file"
     shards = _entries(folder / "model.safetensors.index.json").get("weight_map", {})
     for name in sorted(set(shards.values() if isinstance(shards, dict) else [shards]), key=str):
@@ -280,9 +282,9 @@ def _entries(file: Path) -> dict:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(
-        {f for pattern in (*WEIGHTS, *SETTINGS) for f in folder.glob(pattern) if f.is_file()}
-    )
+    with os.scandir(folder) as entries:
+        names = sorted(e.name for e in entries if _OF_A_MODEL(e.name) and e.is_file())
+    return [folder / name for name in names]
 
 
 def _snapshot(model: str, revision: str | None) -> str:

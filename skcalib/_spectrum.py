@@ -78,10 +78,11 @@ def _eigh(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     null = np.flatnonzero(variance <= len(variance) * np.finfo(np.float64).eps * variance[0])
     if len(null) > 1:
         # Axes of the null space are rounding too, but shrinkage keeps them: replace them by
-        # axes that depend on the space alone, so that equal samples get equal vectors.
+        # axes that depend on the space alone, so that equal samples get equal vectors: those
+        # of the pivoted QR of its projection S S', whose Q is S times that of S'.
         space = basis[:, null]
-        axes, *_ = linalg.qr(space @ space.T, mode="economic", pivoting=True)
-        variance[null], basis[:, null] = 0.0, axes[:, : len(null)]
+        rotation, *_ = linalg.qr(space.T, mode="economic", pivoting=True)
+        variance[null], basis[:, null] = 0.0, space @ rotation
     return variance, basis
 
 
