@@ -14,9 +14,9 @@ finished, vectors that differ, files put aside, and seconds.
 """
 
 import argparse
+import multiprocessing
 import os
-import signal
-import subprocess
+import random
 import sys
 import tempfile
 import time
@@ -29,20 +29,25 @@ import numpy as np
 from skcalib import BertEncoder, VectorStore
 from skcalib.datasets import load_toy_sts, minilm_path
 
-WRITER = """
-import sys, torch
-from skcalib import BertEncoder
-torch.set_num_threads(1)
-folder, model, seed, *texts = sys.argv[1:]
-encoder = BertEncoder(model, layers=0, memory=folder, batch_size=1)
-encoder.fit(texts)
-import random
-random.Random(int(seed)).shuffle(texts)
-print("ready", flush=True)
-for text in texts:
-    encoder.transform([text])
-    print(text, flush=True)
-"""
+FORK = multiprocessing.get_context("fork")  # libraries and model are loaded once, in the parent
+
+
+def write(folder, model, seed, texts, pipe):
+    encoder = BertEncoder(model, layers=0, memory=folder, batch_size=1).fit(texts)
+    random.Random(seed).shuffle(texts)
+    os.write(pipe, b"ready\n")
+    for text in texts:
+        encoder.transform([text])
+        os.write(pipe, f"{text}\n".encode())  # so short a line is written whole or not at all
+
+
+def start(*arguments):
+    """Return a process that writes, and the lines that it tells."""
+    read_end, write_end = os.pipe()
+    process = FORK.Process(target=write, args=(*arguments, write_end))
+    process.start()
+    os.close(write_end)
+    return process, os.fdopen(read_end)
 
 
 def main():
@@ -60,21 +65,17 @@ def main():
     kills = wrong = lost = told = 0
     for number in range(options.rounds):
         texts = [f"{sentence} {number}" for sentence in sentences]
-        command = [sys.executable, "-c", WRITER, folder, model]
-        processes = [
-            subprocess.Popen([*command, str(i), *texts], stdout=subprocess.PIPE, text=True)
-            for i in range(1 + number % 4)
-        ]
-        for process in processes:
-            process.stdout.readline()
+        writers = [start(folder, model, i, texts) for i in range(1 + number % 4)]
+        for _, lines in writers:
+            lines.readline()
         time.sleep(rng.uniform(0, options.longest))
-        for process in processes:
-            process.send_signal(signal.SIGKILL)
+        for process, _ in writers:
+            process.kill()
         finished = set()
-        for process in processes:
-            # A line that was cut short is of a text whose end was not told.
-            lines = process.communicate()[0].splitlines(keepends=True)
-            finished |= {line[:-1] for line in lines if line.endswith("\n")}
+        for process, lines in writers:
+            with lines:
+                finished |= set(lines.read().splitlines())
+            process.join()
             kills += 1
         told += len(finished)
         n_before = len(VectorStore(folder))
