@@ -166,13 +166,13 @@ def main():
         chosen = list(mutants(path.read_text()))[:: options.every]
         if is_noticed(path, ast.parse(path.read_text()), TESTS[module]):
             sys.exit(f"{module}: its tests fail without a mutant.")
-        survivors = [
-            f"  {module}.py:{line} {kind}: {before} -> {after}"
-            for line, kind, before, after, tree in chosen
-            if not is_noticed(path, tree, TESTS[module])
-        ]
-        print(f"{module}: {len(chosen)} mutants, {len(survivors)} survive", flush=True)
-        print("\n".join(survivors), flush=True)
+        print(f"{module}: {len(chosen)} mutants", flush=True)
+        survivors = 0
+        for number, (line, kind, before, after, tree) in enumerate(chosen):
+            if not is_noticed(path, tree, TESTS[module]):
+                survivors += 1
+                print(f"  {number}: line {line}, {kind}: {before} -> {after}", flush=True)
+        print(f"{module}: {survivors} of {len(chosen)} survive", flush=True)
 
 
 if __name__ == "__main__":
