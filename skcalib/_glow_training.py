@@ -31,6 +31,9 @@ MOMENT_ROWS = 256
 # Below it a square has lost digits.
 LEAST_SPREAD = math.sqrt(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
 
+# Steps of an epoch from which recording one, which takes as long as some, pays.
+RECORDED_FROM = 32
+
 # Steps between two looks at the loss: each look waits for the device and takes a snapshot.
 CHECK_EVERY = 64
 
@@ -245,16 +248,16 @@ class Trainer:
             if len(degenerate):
                 noise = rng.standard_normal((len(batch), len(degenerate)))
                 batch[:, degenerate] += self._tensor(jitter[degenerate] * noise)
-            recent += self._taking(batch.shape)(batch)
+            recent += self._taking(batch.shape, len(steps))(batch)
             if (step + 1) % CHECK_EVERY == 0 or step == steps[-1]:
                 good = self._checked(good, recent)
                 total += float(recent)
                 recent.zero_()
         return total / len(steps)
 
-    def _taking(self, shape):
-        """Return what takes a step on batches of this shape fastest."""
-        if not self._on_gpu:
+    def _taking(self, shape, n_steps):
+        """Return what takes ``n_steps`` steps on batches of this shape fastest."""
+        if not self._on_gpu or (self._recorded is None and n_steps < RECORDED_FROM):
             return self.step
         if self._recorded is None:
             try:

@@ -464,7 +464,7 @@ def test_a_recorded_step_is_the_step(banana, settings):
     settings = {**_settings(max_epochs=2), **settings}
     recorded = NormalizingFlow(device="cuda", **settings).fit(banana)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "_taking", lambda self, shape: self.step)
+        patch.setattr(Trainer, "_taking", lambda self, *_: self.step)
         eager = NormalizingFlow(device="cuda", **settings).fit(banana)
     np.testing.assert_allclose(recorded.loss_curve_, eager.loss_curve_, rtol=1e-9)
     np.testing.assert_allclose(recorded.transform(banana), eager.transform(banana), atol=1e-9)
@@ -506,6 +506,8 @@ def test_training_with_rows_on_the_device_is_the_same(banana, as_on_a_gpu, large
         monkeypatch.setattr(glow_training, "LARGE_BYTES", 0)
     on_device = clone(flow).fit(dead)
     assert len(as_on_a_gpu) == 1  # one recording for both epochs
+    clone(flow).partial_fit(dead[:100])
+    assert len(as_on_a_gpu) == 1  # and none for a few steps
     assert moved.count(len(dead)) == (not large)  # the rows go over once
     monkeypatch.undo()
     if large:
