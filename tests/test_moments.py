@@ -1,11 +1,13 @@
 """Moments against a float64 two-pass reference, and the exactness of merging."""
 
+import os
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.covariance import ledoit_wolf_shrinkage as sklearn_ledoit_wolf
 
-from skcalib._moments import Moments, ledoit_wolf_shrinkage
+from skcalib._moments import Moments, check_size, ledoit_wolf_shrinkage
 from skcalib._row_threads import chunk_rows
 
 
@@ -52,6 +54,15 @@ def test_moments_of_several_chunks_equal_reference():
     assert_allclose(moments.covariance(), np.cov(X, rowvar=False), rtol=1e-11)
 
 
+@pytest.mark.parametrize("distance", [0.0, 3.0])
+def test_sums_about_another_origin_give_the_same_moments(X, distance):
+    origin = X.mean(axis=0) + distance
+    c = X - origin
+    q = (c**2).sum(axis=1)
+    sums = c.sum(axis=0), c.T @ c, q @ c, float(q @ q)
+    assert_same(Moments.from_sums(len(X), origin, *sums), reference(X), rtol=1e-11)
+
+
 @pytest.mark.parametrize("cuts", [[1], [200], [1, 2, 3], [399], [50, 150, 300]])
 def test_merge_of_parts_equals_whole(X, cuts):
     X = X + 1e3
@@ -84,6 +95,22 @@ def test_ledoit_wolf_equals_scikit_learn(n, d):
     assert_allclose(ours, sklearn_ledoit_wolf(X), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+def test_ledoit_wolf_does_not_depend_on_the_unit(X, scale):
+    assert_allclose(
+        ledoit_wolf_shrinkage(Moments.from_array(scale * X)), sklearn_ledoit_wolf(X), rtol=1e-9
+    )
+
+
+def test_ledoit_wolf_stays_between_nothing_and_all():
+    noise = [np.random.default_rng(seed).normal(size=(200, 30)) for seed in range(20)]
+    shrinkages = [ledoit_wolf_shrinkage(Moments.from_array(X)) for X in noise]
+    assert max(shrinkages) == 1.0  # of the true covariance, the target itself
+    assert min(shrinkages) > 0.9
+    for X in (np.arange(9.0)[:, None], np.ones((5, 3))):  # the target already
+        assert ledoit_wolf_shrinkage(Moments.from_array(X)) == 0.0
+
+
 def test_ledoit_wolf_of_merged_parts_equals_that_of_the_whole(X):
     parts = Moments.from_array(X[:30]).merge(Moments.from_array(X[30:]))
     assert_allclose(ledoit_wolf_shrinkage(parts), sklearn_ledoit_wolf(X), rtol=1e-9)
@@ -95,3 +122,13 @@ def test_input_is_neither_copied_nor_changed():
     before = X.copy()
     Moments.from_array(X)
     assert (X == before).all()
+
+
+def test_what_four_matrices_do_not_fit_into_is_refused(monkeypatch):
+    memory = {"SC_PHYS_PAGES": 4 * 100**2, "SC_PAGE_SIZE": 8}
+    monkeypatch.setattr(os, "sysconf", memory.__getitem__, raising=False)
+    check_size(100, "Whitening")
+    with pytest.raises(ValueError, match=r"101 features; Whitening needs four matrices of 101"):
+        check_size(101, "Whitening")
+    monkeypatch.delattr(os, "sysconf")
+    check_size(10**9, "Whitening")  # where nobody tells
