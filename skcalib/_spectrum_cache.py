@@ -9,6 +9,7 @@ with a spectrum asks for it time and again.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import tempfile
 import warnings
@@ -109,11 +110,13 @@ def _write(path: Path, key: str, fit: Fit) -> None:
         name: np.asarray(value) for name, value in zip(NAMES, values, strict=True)
     }
     arrays["checksum"] = np.frombuffer(_checksum(key, arrays), dtype=np.uint8)
+    archive = io.BytesIO()  # NumPy 1 leaves one on a full disk half open
+    np.savez(archive, **arrays)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            np.savez(file, **arrays)
+            file.write(archive.getbuffer())
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)

@@ -55,6 +55,7 @@ for device in devices:
 
 def test_torch_tensors():
     pytest.importorskip("torch")
+    pytest.importorskip("array_api_compat")
     environment = {**os.environ, "SCIPY_ARRAY_API": "1"}
     command = [sys.executable, "-W", "error::UserWarning", "-c", SCRIPT]
     run = subprocess.run(command, env=environment, capture_output=True, text=True)
