@@ -69,11 +69,8 @@ class Pooler:
             stacked = torch.stack(list(weights.values()), dim=1)  # (B, n_averages, T)
             self._stacked = stacked / stacked.sum(dim=2, keepdim=True)
         # The usual batch: no padding, one special token at either end.
-        n_tokens = tokens.ids.shape[1]
-        self._framed = bool(tokens.attended.all()) and n_tokens > 2
-        self._framed &= not bool(tokens.own[:, [0, -1]].any()) and bool(
-            tokens.own[:, 1:-1].all()
-        )
+        ends, inner = tokens.own[:, [0, -1]], tokens.own[:, 1:-1]
+        self._framed = bool(tokens.attended.all() & ~ends.any() & inner.all())
 
     def _weights(self, primitive: str) -> torch.Tensor:
         tokens = self.tokens

@@ -1,5 +1,7 @@
 """Each primitive vector is a plain weighted mean or maximum over the right tokens."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 import torch
@@ -74,7 +76,10 @@ def test_own_tokens_are_neither_padding_nor_special_unless_there_is_nothing_else
 
 
 @pytest.mark.parametrize("primitive", PRIMITIVES)
-@pytest.mark.parametrize("texts", [ALL, EMPTY, WEIGHTLESS], ids=["all", "empty", "weightless"])
+@pytest.mark.parametrize(
+    "texts",
+    [ALL, EMPTY, WEIGHTLESS, TEXTS[:1], *([t] for t in permutations([1, 40, 41]))],
+)
 def test_primitive_equals_a_plain_loop(texts, primitive):
     hidden, tokens = _batch(texts)
     vectors = pool(hidden, tokens, [primitive])
