@@ -65,6 +65,14 @@ def test_recalled_fit_is_the_computed_one(X, tmp_path, make, decompositions):
     )
 
 
+def test_weights_count_with_a_memory_too(X, tmp_path, decompositions):
+    for weight in (None, np.arange(1.0, 81.0), np.arange(80.0, 0.0, -1.0)):
+        kept = Whitening(memory=tmp_path).fit(X, sample_weight=weight)
+        expected = Whitening().fit(X, sample_weight=weight)
+        assert_array_equal(kept.transform(X), expected.transform(X))
+    assert len(decompositions) == 6
+
+
 def test_memory_without_a_place_keeps_nothing(X):
     assert Whitening(memory=Memory(None)).fit(X).rank_ == 6
 
