@@ -248,6 +248,10 @@ def test_tol_cuts_weak_directions(X):
     assert Whitening(tol=tol).fit(X).rank_ == 8
 
 
+def test_one_component_is_the_first_of_all(X):
+    assert_allclose(Whitening(1).fit_transform(X), Whitening().fit_transform(X)[:, :1])
+
+
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.999])
 def test_share_of_variance_keeps_just_enough(X, share):
     whitening = Whitening(share).fit(X)
