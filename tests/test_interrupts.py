@@ -113,7 +113,7 @@ for kind in (whitening, cached, partial, flow, encoder, kept, search):
 
 @pytest.mark.skipif(os.name == "nt", reason="no interval timers")
 def test_ctrl_c_at_any_moment_leaves_a_usable_state(tiny_bert, texts, tmp_path):
-    # An interrupt inside the clean-up itself, about one in a thousand, may leave a limit on
+    # An interrupt inside the clean-up itself may, rarely, leave a limit on
     # threads behind: a known fault, so a run may be repeated, but not fail three times.
     for attempt in range(3):
         done = subprocess.run(
