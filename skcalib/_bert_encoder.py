@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
+from contextlib import closing
 from numbers import Integral
 
 import numpy as np
@@ -323,16 +324,17 @@ class BertEncoder(
             batches = encode(backbone, unique, primitives=[primitive], **options)
         else:
             batches = encode_through(store, backbone, unique, primitive=primitive, **options)
-        for batch in batches:
-            layered = batch.vectors[:, :, 0]  # (b, n_layers, d)
-            if pooling == "mean_sqrt_len":
-                n_tokens = batch.n_tokens[:, 0 if special_tokens else 1]
-                layered *= np.sqrt(n_tokens, dtype=np.float32)[:, None, None]
-            if self._settings["layer_merge"] == "mean" and layered.shape[1] > 1:
-                layered = layered.mean(axis=1)
-            vectors[batch.rows] = layered.reshape(len(layered), -1)
-            n_truncated += int(times[batch.rows][batch.truncated].sum())
-            advance(int(times[batch.rows].sum()))
+        with closing(batches):
+            for batch in batches:
+                layered = batch.vectors[:, :, 0]  # (b, n_layers, d)
+                if pooling == "mean_sqrt_len":
+                    n_tokens = batch.n_tokens[:, 0 if special_tokens else 1]
+                    layered *= np.sqrt(n_tokens, dtype=np.float32)[:, None, None]
+                if self._settings["layer_merge"] == "mean" and layered.shape[1] > 1:
+                    layered = layered.mean(axis=1)
+                vectors[batch.rows] = layered.reshape(len(layered), -1)
+                n_truncated += int(times[batch.rows][batch.truncated].sum())
+                advance(int(times[batch.rows].sum()))
         return vectors if len(unique) == len(texts) else vectors[inverse], n_truncated
 
     def _backbone(self, dtype=None):

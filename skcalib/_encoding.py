@@ -6,8 +6,7 @@ import contextlib
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ import torch
 
 from skcalib._backbone import Backbone
 from skcalib._forks import fork_lock
+from skcalib._interrupts import Call
 from skcalib._pooling import PRIMITIVES, Pooler, TokenBatch, own_tokens
 from skcalib._store import COUNTS, Space, VectorStore
 
@@ -59,7 +59,7 @@ def encode(
     max_length: int,
     batch_size: int | str = "auto",
     select: Callable[[np.ndarray], np.ndarray] | None = None,
-) -> Iterator[Encoded]:
+) -> Generator[Encoded, None, None]:
     """Yield the pooled hidden states of ``texts``, batch by batch, in order of length.
 
     Parameters
@@ -106,7 +106,7 @@ def encode_through(
     primitive: str,
     max_length: int,
     batch_size: int | str = "auto",
-) -> Iterator[Encoded]:
+) -> Generator[Encoded, None, None]:
     """Yield what `encode` does for one primitive; a text the store knows is not run again.
 
     One that it does not know is pooled in every way, and kept batch by batch.
@@ -165,20 +165,21 @@ def encode_through(
                 max_length=max_length,
                 batch_size=batch_size,
             )
-            for batch in batches:
-                # What is returned now is what will be read later, to the bit.
-                vectors = batch.vectors.astype(store.dtype).astype(np.float32, copy=False)
-                arrays = {
-                    slot: vectors[:, i, j]
-                    for i, of_layer in enumerate(kept_slots)
-                    for j, slot in enumerate(of_layer)
-                }
-                arrays[COUNTS] = np.column_stack([batch.n_tokens, batch.truncated])
-                store.write(space, [asked[i] for i in batch.rows.tolist()], arrays)
-                done[batch.rows] = True
-                yield batch._replace(
-                    rows=new[batch.rows], vectors=vectors[:, columns, column : column + 1]
-                )
+            with contextlib.closing(batches):  # gives up its claims, whoever breaks in here
+                for batch in batches:
+                    # What is returned now is what will be read later, to the bit.
+                    vectors = batch.vectors.astype(store.dtype).astype(np.float32, copy=False)
+                    arrays = {
+                        slot: vectors[:, i, j]
+                        for i, of_layer in enumerate(kept_slots)
+                        for j, slot in enumerate(of_layer)
+                    }
+                    arrays[COUNTS] = np.column_stack([batch.n_tokens, batch.truncated])
+                    store.write(space, [asked[i] for i in batch.rows.tolist()], arrays)
+                    done[batch.rows] = True
+                    yield batch._replace(
+                        rows=new[batch.rows], vectors=vectors[:, columns, column : column + 1]
+                    )
             new = new[~done]
             if len(new) < n_before:
                 progress = time.monotonic()
@@ -188,7 +189,7 @@ def encode_through(
 
 def _encode_unclaimed(
     store: VectorStore, space: Space, slots, backbone: Backbone, texts, *, patient, **options
-) -> Iterator[Encoded]:
+) -> Generator[Encoded, None, None]:
     """Yield what `encode` does, for the texts that nobody else is encoding now.
 
     Each batch is claimed while it runs and until the caller, who keeps it in the store, asks
@@ -206,19 +207,25 @@ def _encode_unclaimed(
     try:
         yield from encode(backbone, texts, select=select, **options)
     finally:
-        store.release(owner)
+        try:
+            store.release(owner)
+        finally:
+            store.release(owner)  # where an interrupt broke into the first
 
 
 def _one_ahead(function: Callable, items: Sequence) -> Iterator:
     """``map(function, items)``, the next result being worked on while one is used."""
-    with ThreadPoolExecutor(1, thread_name_prefix="skcalib-ahead") as pool:
-        coming: Future | None = None
+    coming: Call | None = None
+    try:
         for item in items:
-            current, coming = coming, pool.submit(function, item)
-            if current is not None:
-                yield current.result()
+            ready = [] if coming is None else [coming.result()]
+            coming = Call(function, item).start()
+            yield from ready
         if coming is not None:
             yield coming.result()
+    finally:
+        if coming is not None:
+            coming.settle()
 
 
 def _tokenise(tokenizer, texts, max_length) -> tuple[list[list[int]], np.ndarray]:

@@ -7,7 +7,7 @@ number of layers.
 
 import math
 import warnings
-from contextlib import contextmanager
+from functools import wraps
 
 import numpy as np
 import torch
@@ -70,20 +70,24 @@ def column_moments(X, rows):
     return origin + mean, np.sqrt(scatter / n)
 
 
-@contextmanager
-def _one_thread():
-    """Keep torch to one thread.
+def _on_one_thread(function):
+    """Keep torch to one thread while the function runs.
 
     A step is some two hundred operations of a few microseconds. Threads have nothing to
     share there but the wait for each other, which is long where another process has the
     core: two threads took from 2 to 200 times as long as one on a machine in use.
     """
-    n_threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)  # in here, lest an interrupt leave it so
-        yield
-    finally:
-        torch.set_num_threads(n_threads)
+
+    @wraps(function)
+    def limited(*args, **kwargs):
+        n_threads = torch.get_num_threads()
+        try:  # an interrupt comes before or after a call of torch's, not within
+            torch.set_num_threads(1)
+            return function(*args, **kwargs)
+        finally:
+            torch.set_num_threads(n_threads)
+
+    return limited
 
 
 class AutogradGradient:
@@ -212,7 +216,7 @@ class Trainer:
         torch.sqrt(self.second_moment, out=self._denominator).add_(EPSILON)
         self.vector.addcdiv_(self.first_moment, self._denominator, value=-self.learning_rate)
 
-    @_one_thread()
+    @_on_one_thread
     def epoch(self, X, rows, batch_size, rng, progress=iter):
         """Train on the given rows of X in random order.
 

@@ -7,24 +7,22 @@ cores they wait for each other. One thread for each range of rows keeps every co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from contextvars import copy_context
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from typing import Any, TypeVar
 
-import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from skcalib._forks import fork_lock
+from skcalib._interrupts import Call, unbroken
 
 __all__ = [
     "blas_threads",
     "chunk_rows",
+    "in_threads",
     "map_row_ranges",
     "row_chunks",
-    "single_threaded_blas",
+    "with_blas_threads",
 ]
 
 # A working copy of one chunk: long enough for BLAS to run at full speed, short enough to
@@ -39,8 +37,8 @@ ROWS_PER_THREAD = 2048
 Result = TypeVar("Result")
 
 _lock = fork_lock()
-_holders: set[object] = set()
 _limit: Any = None
+_n_limited = 0
 
 
 @cache
@@ -53,29 +51,47 @@ def blas_threads() -> int:
     return max((lib.num_threads for lib in _controller().lib_controllers), default=1)
 
 
-@contextmanager
-def _blas_limited_to(n_threads: int) -> Iterator[None]:
-    """Limit BLAS's threads; the last of several concurrent holders lifts the limit."""
-    # The limit is the process's. Were each holder to restore what it found, two that overlap
+def with_blas_threads(
+    n_threads: int, function: Callable[..., Result], *arguments: Any
+) -> Result:
+    """Return ``function(*arguments)``, for which BLAS is limited to ``n_threads``.
+
+    The last of several concurrent calls lifts the limit. An interrupt waits for the end.
+    """
+    return unbroken(_limited, n_threads, function, *arguments)
+
+
+def _limited(n_threads, function, *arguments):
+    # The limit is the process's. Were each call to restore what it found, two that overlap
     # would leave the other's limit behind for good.
-    global _limit
-    holder = object()
+    global _limit, _n_limited
+    with _lock:
+        if _n_limited == 0:
+            _limit = _controller().limit(limits=n_threads)
+        _n_limited += 1
     try:
-        with _lock:
-            _holders.add(holder)  # before the limit, lest an interrupt between leave it behind
-            if len(_holders) == 1:
-                _limit = _controller().limit(limits=n_threads)
-        yield
+        return function(*arguments)
     finally:
         with _lock:
-            _holders.discard(holder)
-            if not _holders and _limit is not None:
+            _n_limited -= 1
+            if _n_limited == 0:
                 _limit.restore_original_limits()
 
 
-def single_threaded_blas():
-    """Context in which BLAS runs in the calling thread only."""
-    return _blas_limited_to(1)
+def in_threads(jobs: Sequence[Callable[[], Result]]) -> list[Result]:
+    """Results of the jobs, each run in a thread of its own. An interrupt waits for the end."""
+    return unbroken(_in_threads, jobs)
+
+
+def _in_threads(jobs):
+    calls = []
+    try:
+        for job in jobs:
+            calls.append(Call(job).start())
+    finally:
+        for call in calls:
+            call.wait()
+    return [call.result() for call in calls]
 
 
 def chunk_rows(n_features: int, itemsize: int = 8, n_bytes: int = CHUNK_BYTES) -> int:
@@ -113,16 +129,5 @@ def map_row_ranges(
     if workers <= 1:
         return [job(slice(0, n_rows))]
     step = -(-n_rows // workers)
-    ranges = list(row_chunks(slice(0, n_rows), step))
-    # NumPy's errstate: in the context from NumPy 2 on, before that each thread's own.
-    contexts, errors = [copy_context() for _ in ranges], np.geterr()
-
-    def in_context(context, rows):
-        with np.errstate(**errors):
-            return context.run(job, rows)
-
-    with (
-        _blas_limited_to(threads // workers),
-        ThreadPoolExecutor(workers, thread_name_prefix="skcalib-rows") as pool,
-    ):
-        return list(pool.map(in_context, contexts, ranges))
+    jobs = [partial(job, rows) for rows in row_chunks(slice(0, n_rows), step)]
+    return with_blas_threads(threads // workers, in_threads, jobs)

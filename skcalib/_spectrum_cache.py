@@ -14,7 +14,6 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from skcalib._moments import Moments
-from skcalib._row_threads import CHUNK_BYTES, blas_threads, row_chunks
+from skcalib._row_threads import CHUNK_BYTES, blas_threads, in_threads, row_chunks
 from skcalib._spectrum import decompose
 
 __all__ = ["Fit", "cache_folder", "fingerprint", "recall"]
@@ -49,12 +48,19 @@ def cache_folder(memory) -> Path | None:
 
 def fingerprint(X: np.ndarray, weight: np.ndarray | None = None) -> str:
     """Hash of shape, dtype and content."""
-    blocks = row_chunks(slice(0, len(X)), max(1, CHUNK_BYTES // (X.itemsize * X.shape[1])))
-    with ThreadPoolExecutor(blas_threads()) as pool:
-        digests = pool.map(lambda rows: _hash(_bytes(X[rows])).digest(), blocks)
-        total = _hash(repr((FORMAT, X.shape, X.dtype.str)).encode())
-        for digest in digests:
-            total.update(digest)
+    step = max(1, CHUNK_BYTES // (X.itemsize * X.shape[1]))
+    blocks = list(row_chunks(slice(0, len(X)), step))
+    threads = min(blas_threads(), len(blocks))
+    digests = [b""] * len(blocks)
+
+    def digest(first):
+        for i in range(first, len(blocks), threads):
+            digests[i] = _hash(_bytes(X[blocks[i]])).digest()
+
+    in_threads([partial(digest, first) for first in range(threads)])
+    total = _hash(repr((FORMAT, X.shape, X.dtype.str)).encode())
+    for part in digests:
+        total.update(part)
     if weight is not None:
         total.update(_bytes(weight))
     return total.hexdigest()
