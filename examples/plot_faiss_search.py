@@ -32,7 +32,8 @@ if os.environ.get("SKCALIB_DATA"):
 else:
     name = "the toy set"
     pairs, grades = load_toy_sts(return_X_y=True)
-memory = tempfile.mkdtemp()  # name a folder of your own, and it is kept
+folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+memory = folder.name  # name a folder of your own, and it is kept
 encoder = BertEncoder(minilm_path(), layers=(0, 3), pooling="zipf", memory=memory)
 corpus = encoder.fit_transform(pairs[:, 1])
 equivalent = np.flatnonzero(grades >= 4)

@@ -47,7 +47,8 @@ print(f"Searching on {len(pairs)} pairs of {name}, {len(new_pairs)} stay aside."
 # keeps what it computes: one pass of the transformer over each distinct text serves every
 # pooling, every layer and every fold below, and any later run with the same folder.
 
-memory = tempfile.mkdtemp()  # name a folder of your own, and it is kept
+folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+memory = folder.name  # name a folder of your own, and it is kept
 encoder = BertEncoder(minilm_path(), memory=memory)
 model = BiEncoder(Pipeline([("encode", encoder), ("calibrate", "passthrough")]))
 

@@ -38,7 +38,8 @@ word_vectors, _, words = word_embeddings(minilm_path())
 first = {word: i for i, word in reversed(list(enumerate(words)))}  # some stand there twice
 counts = CountVectorizer(vocabulary=list(first)).transform(pairs.ravel())
 averages = counts @ word_vectors[list(first.values())] / np.maximum(counts.sum(axis=1), 1)
-path = Path(tempfile.mkdtemp()) / "vectors.npy"
+folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+path = Path(folder.name) / "vectors.npy"
 np.save(path, np.asarray(averages, dtype=np.float32))
 
 # %%

@@ -33,7 +33,8 @@ else:
     name = "the toy set"
     pairs, grades = load_toy_sts(return_X_y=True)
     sizes = [25, 50, 100, 150, 200]
-memory = tempfile.mkdtemp()  # name a folder of your own, and it is kept
+folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+memory = folder.name  # name a folder of your own, and it is kept
 encoder = BertEncoder(minilm_path(), layers=0, memory=memory)
 print(f"{len(pairs)} pairs of {name}, {encoder.fit_transform(pairs.ravel()).shape[1]} features")
 

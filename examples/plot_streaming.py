@@ -42,7 +42,8 @@ def corpus(size):
 # Each chunk is encoded, added to the whitening, and forgotten. What stays is the mean and a
 # matrix of 384 by 384; the eigendecomposition waits until a result is asked for.
 
-memory = tempfile.mkdtemp()  # name a folder of your own, and it is kept
+folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+memory = folder.name  # name a folder of your own, and it is kept
 encoder = BertEncoder(minilm_path(), layers=0, memory=memory).fit(sentences[:1])
 streamed = Whitening(128)
 for chunk in corpus(size=64):

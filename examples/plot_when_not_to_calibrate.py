@@ -43,7 +43,8 @@ if os.environ.get("SKCALIB_DATA"):
 else:
     name = "the toy set"
     pairs, grades = load_toy_sts(return_X_y=True)
-memory = tempfile.mkdtemp()  # name a folder of your own, and it is kept
+folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+memory = folder.name  # name a folder of your own, and it is kept
 folds = KFold(5, shuffle=True, random_state=0)
 shrinkages = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 1.0]
 

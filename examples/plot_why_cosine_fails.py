@@ -27,7 +27,8 @@ from skcalib.metrics import effective_rank, mean_cosine
 
 pairs, grades = load_toy_sts(return_X_y=True)
 sentences = np.unique(pairs.astype(str))
-memory = tempfile.mkdtemp()  # name a folder of your own, and it is kept
+folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+memory = folder.name  # name a folder of your own, and it is kept
 encoder = BertEncoder(minilm_path(), pooling="cls", layers=1, memory=memory)
 raw = encoder.fit_transform(sentences)
 print(f"{len(raw)} sentences, {raw.shape[1]} dimensions")

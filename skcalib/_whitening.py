@@ -211,6 +211,7 @@ class Whitening(
             del self._moments, self._linear_map  # an error below leaves nothing half-fitted
         with fit_task(self, X):
             X = self._validate(X, reset=True, ensure_min_samples=2)
+            self._check_width(X.shape[1])
             moments, spectrum = self._fit_moments(X, sample_weight)
             self._linear_map = self._solve(moments, spectrum)
             self._moments = moments
@@ -240,6 +241,7 @@ class Whitening(
         """
         first = not self.__sklearn_is_fitted__()
         X = self._validate(X, reset=first, ensure_min_samples=1)
+        self._check_width(X.shape[1])
         moments = self._moments_of(X, sample_weight)
         self._moments = moments if first else self._moments.merge(moments)
         self._linear_map = None
@@ -459,7 +461,6 @@ class Whitening(
 
     def _fit_moments(self, X, sample_weight):
         """Moments of ``X`` and, where `memory` keeps it, the spectrum of their covariance."""
-        self._check_width(X.shape[1])
         folder = cache_folder(self.memory)
         if folder is None or is_dask(X) or _namespace(X)[1]:
             return self._moments_of(X, sample_weight), None
@@ -486,8 +487,6 @@ class Whitening(
         )
 
     def _moments_of(self, X, sample_weight=None):
-        """Moments of ``X``, after what can be checked without them."""
-        self._check_width(X.shape[1])
         if is_dask(X):
             moments = dask_moments(X, sample_weight)
         else:
