@@ -143,6 +143,74 @@ def test_degenerate_columns_count_as_typical_noise():
     np.testing.assert_allclose(1.0 / standardize.scale, [3.0, typical, typical, 1e-3])
 
 
+def test_a_column_is_degenerate_from_ten_roundings_of_its_values_down():
+    eps = np.finfo(np.float32).eps
+    mean, deviation = np.array([0.0, 300.0, 300.0]), np.array([1.0, 2900 * eps, 3100 * eps])
+    standardize = Standardize(3)
+    standardize.initialize(mean, deviation)
+    assert (standardize.jitter > 0).tolist() == [False, True, False]
+
+
+def test_constant_columns_alone_get_noise_of_deviation_one():
+    standardize = Standardize(2)
+    standardize.initialize(np.array([0.0, 5.0]), np.zeros(2))
+    assert standardize.jitter.tolist() == standardize.scale.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("size", [1e-220, 1e220])
+def test_deviations_whose_squares_leave_float64_are_standardised(size):
+    standardize = Standardize(2).double()
+    standardize.initialize(np.zeros(2), np.array([0.0, size]))
+    typical = size * math.sqrt(0.5)
+    np.testing.assert_allclose(1.0 / standardize.scale, [typical, size])
+
+
+@pytest.mark.parametrize(
+    ("size", "fits"), [(3e-29, False), (5e-29, True), (7e28, True), (9e28, False)]
+)
+def test_scales_keep_a_quarter_of_the_range_free(size, fits):
+    # 2^-126 and 2^128, float32's limits, to the power of 3/4: 3.6e-29 and 7.9e28.
+    standardize = Standardize(2)
+    if fits:
+        standardize.initialize(np.zeros(2), np.full(2, size))
+    else:
+        with pytest.raises(ValueError, match="out of the range of float32"):
+            standardize.initialize(np.zeros(2), np.full(2, size))
+
+
+def test_lu_linear_is_the_product_it_states():
+    transform, rng = LULinear(5).double(), np.random.RandomState(0)
+    with torch.no_grad():
+        for parameter in transform.parameters():
+            parameter.copy_(torch.from_numpy(rng.normal(size=parameter.shape)))
+    lower, upper, log_diagonal = (p.detach().numpy() for p in transform.parameters())
+    x = rng.normal(size=(3, 5))
+    L = np.tril(lower, -1) + np.eye(5)
+    U = np.triu(upper, 1) + np.diag(np.exp(log_diagonal))
+    y, _ = transform(torch.from_numpy(x))
+    np.testing.assert_allclose(y.detach(), (x @ (L @ U).T)[:, ::-1])
+
+
+def test_hidden_layers_start_by_keeping_the_variance_through_a_relu():
+    flow = Glow(128, 1, 1, 256, "additive", "reverse")
+    flow.initialize(np.zeros(128), np.ones(128), np.random.RandomState(0))
+    (network,) = (m.network for m in flow.modules() if isinstance(m, Coupling))
+    for layer in (network[0], network[2]):
+        assert float(layer.weight.detach().std()) == pytest.approx(
+            math.sqrt(2.0 / layer.in_features), rel=0.03
+        )
+
+
+def test_an_affine_coupling_scales_by_e_squared_at_most():
+    coupling = Coupling(4, 8, affine=True).double()
+    with torch.no_grad():
+        for parameter in coupling.parameters():
+            parameter.normal_(0.0, 100.0, generator=torch.Generator().manual_seed(0))
+        _, logabsdet = coupling(torch.randn(500, 4, generator=torch.Generator()).double())
+    assert logabsdet.max() == pytest.approx(2 * 2.0)  # of two dimensions
+    assert logabsdet.min() == pytest.approx(-2 * 2.0)
+
+
 @pytest.mark.parametrize("permutation", ["reverse", "lu"])  # by hand and by autograd
 def test_trainer_takes_the_steps_of_adam_without_bias_correction(permutation):
     flow = _random_flow(6, "additive", permutation, n_levels=1, depth=2)
