@@ -434,3 +434,35 @@ def test_what_is_not_finite_is_an_error_without_a_warning(n):
     huge[-1] = [3e38, -3e38, 3e38, -3e38]
     with pytest.raises(ValueError, match=r"overflow float32: the largest .* is 3e\+38"):
         Whitening().fit(X / 100).transform(huge)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        *({"n_components": value} for value in (0, -1, 0.0, 1.0, 1.5, "all")),
+        *({"power": value} for value in (-0.01, 1.01)),
+        *({"shrinkage": value} for value in (-0.01, 1.01, "lw")),
+        *({"tol": value} for value in (-1e-9, 1.0, 1.5)),
+        {"method": "svd"},
+    ],
+    ids=str,
+)
+def test_parameters_out_of_their_range_are_refused(params):
+    (name,) = params
+    with pytest.raises(ValueError, match=f"The '{name}' parameter of Whitening must be"):
+        Whitening(**params).fit(np.random.default_rng(0).normal(size=(9, 3)))
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        *({"n_components": value} for value in (1, 3, 1e-9, 1 - 1e-9)),
+        *({"power": value} for value in (0, 1)),
+        *({"shrinkage": value} for value in (0, 1)),
+        *({"tol": value} for value in (0, 1 - 1e-9)),
+    ],
+    ids=str,
+)
+def test_parameters_at_the_ends_of_their_range_are_accepted(params):
+    X = np.random.default_rng(0).normal(size=(9, 3))
+    assert np.isfinite(Whitening(**params).fit_transform(X)).all()
