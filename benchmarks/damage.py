@@ -37,7 +37,7 @@ def outcome(store, arrays):
             store.write(SPACE, [TEXTS[i] for i in missing], some)
     except Exception as error:
         return "refused" if "has format" in str(error) else f"error {type(error).__name__}"
-    right = all(np.array_equal(found[slot], arrays[slot][known]) for slot in (0, COUNTS))
+    right = all(np.array_equal(found[slot].take(), arrays[slot][known]) for slot in (0, COUNTS))
     return ("all read" if known.all() else "some written anew") if right else "wrong"
 
 

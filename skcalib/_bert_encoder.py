@@ -206,7 +206,8 @@ class BertEncoder(
         if not is_dask(X) and not isinstance(X, Iterator):
             as_texts(X, caller=type(self).__name__)
         with fit_task(self, X):
-            return self._fit()
+            self._fit()
+        return self
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit_transform(self, X, y=None):
@@ -227,7 +228,7 @@ class BertEncoder(
         if not is_dask(X) and not isinstance(X, Iterator):
             X = as_texts(X, caller=type(self).__name__)
         with fit_task(self, X, max_subtasks=PARTS) as task:
-            return self._fit()._encode(X, task)
+            return self._encode(X, self._fit(), task)
 
     def transform(self, X):
         """Encode texts.
@@ -255,6 +256,7 @@ class BertEncoder(
         return self._encode(X)
 
     def _fit(self):
+        """Fit, and return the model."""
         if hasattr(self, "_settings"):
             del self._settings  # an error below leaves nothing half-fitted
         backbone = self._backbone()
@@ -273,13 +275,13 @@ class BertEncoder(
             "special_tokens": bool(self.special_tokens),
             "dtype": self.dtype,
         }
-        return self
+        return backbone
 
-    def _encode(self, X, task=None):
+    def _encode(self, X, backbone=None, task=None):
         """Encode a list or an iterator of texts now, a dask collection later."""
         if is_dask(X):
             return lazily(self.transform, X, self._n_features_out)
-        backbone = self._backbone(self._settings["dtype"])
+        backbone = backbone or self._backbone(self._settings["dtype"])
         if backbone.fingerprint != self.fingerprint_:
             raise ValueError(
                 f"The model {str(self.model)!r} has fingerprint {backbone.fingerprint[:12]}, "
@@ -331,7 +333,8 @@ class BertEncoder(
                     n_tokens = batch.n_tokens[:, 0 if special_tokens else 1]
                     layered *= np.sqrt(n_tokens, dtype=np.float32)[:, None, None]
                 if self._settings["layer_merge"] == "mean" and layered.shape[1] > 1:
-                    layered = layered.mean(axis=1)
+                    layered = layered.sum(axis=1)
+                    layered /= np.float32(len(self.layers_))  # mean() divides in float64
                 vectors[batch.rows] = layered.reshape(len(layered), -1)
                 n_truncated += int(times[batch.rows][batch.truncated].sum())
                 advance(int(times[batch.rows].sum()))

@@ -119,13 +119,13 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
         check_is_fitted(self)
         left, right = as_pairs(X, caller=type(self).__name__)
         texts, inverse = distinct(left + right)
-        vectors = np.asarray(self.encoder_.transform(texts), dtype=np.float64)
+        vectors = np.array(self.encoder_.transform(texts), dtype=np.float64)  # a copy
         if self.similarity == "cosine":
             # In units of the largest entry first, so that no norm over- or underflows.
             largest = np.abs(vectors).max(axis=1, keepdims=True)
-            vectors = vectors / np.where(largest > 0, largest, 1.0)
+            vectors /= np.where(largest > 0, largest, 1.0)
             norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-            vectors = vectors / np.where(norms > 0, norms, 1.0)
+            vectors /= np.where(norms > 0, norms, 1.0)
         a, b = vectors[inverse[: len(left)]], vectors[inverse[len(left) :]]
         with np.errstate(over="ignore", invalid="ignore"):
             if self.similarity == "euclidean":

@@ -16,6 +16,7 @@ from skcalib._backbone import Backbone
 from skcalib._forks import fork_lock
 from skcalib._interrupts import Call
 from skcalib._pooling import PRIMITIVES, Pooler, TokenBatch, own_tokens
+from skcalib._row_threads import row_chunks
 from skcalib._store import COUNTS, Space, VectorStore
 
 __all__ = ["Encoded", "encode", "encode_through"]
@@ -23,6 +24,8 @@ __all__ = ["Encoded", "encode", "encode_through"]
 # Texts tokenised and sorted together: enough that lengths repeat, few enough that their
 # token ids never matter in memory.
 BLOCK = 16384
+# Texts of a batch that is read from a store: what stays in a core's cache.
+READ = 256
 # Tokens of an automatic batch. On a CPU more only leaves the cache; a GPU needs them to
 # fill up.
 AUTO_TOKENS = {"cpu": 1024, "cuda": 32768, "mps": 8192}
@@ -144,16 +147,12 @@ def encode_through(
         new, progress = np.arange(start, min(start + BLOCK, len(texts))), time.monotonic()
         while len(new):
             asked = [texts[i] for i in new.tolist()]
-            known, arrays = store.read(space, asked, [*wanted, COUNTS])
-            if known.any():
-                single = len(wanted) == 1  # and needs no copy
-                vectors = (
-                    arrays[wanted[0]][:, None]
-                    if single
-                    else np.stack([arrays[slot] for slot in wanted], axis=1)
-                )
-                counts = arrays[COUNTS]
-                yield Encoded(new[known], vectors[:, :, None], counts[:, :2], counts[:, 2] > 0)
+            known, found = store.read(space, asked, [*wanted, COUNTS])
+            for part in row_chunks(slice(0, int(known.sum())), READ):
+                vectors = np.stack([found[slot].take(part) for slot in wanted]).swapaxes(0, 1)
+                counts = found[COUNTS].take(part)
+                rows = new[known][part]
+                yield Encoded(rows, vectors[:, :, None], counts[:, :2], counts[:, 2] > 0)
             new, n_before = new[~known], len(new)
             asked = [texts[i] for i in new.tolist()]
             done = np.zeros(len(new), dtype=bool)

@@ -31,8 +31,8 @@ CHUNK_BYTES = 8 * 2**20
 # What the threads of one call may take together. With fewer threads than cores for that
 # reason, each leaves its BLAS a share of them.
 WORKING_BYTES = 56 * 2**20
-# Below this many rows a thread costs more than it brings.
-ROWS_PER_THREAD = 2048
+# With fewer rows each, threads cost more than they bring beside those of BLAS.
+ROWS_PER_THREAD = 16384
 
 Result = TypeVar("Result")
 

@@ -72,6 +72,17 @@ class Space(NamedTuple):
     slots: tuple[int, ...]  # what is kept of each text
 
 
+class Found(NamedTuple):
+    """Vectors found in the store, not yet copied out of it."""
+
+    array: np.ndarray  # the store's own, whose rows never change
+    rows: np.ndarray
+
+    def take(self, part: slice = slice(None)) -> np.ndarray:
+        """Copy the vectors, or a part of them."""
+        return self.array[self.rows[part]]
+
+
 class _Open(NamedTuple):
     """A store in use by this process."""
 
@@ -180,7 +191,7 @@ class VectorStore:
 
     def read(
         self, space: Space, texts: Sequence[str], slots: Sequence[int]
-    ) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+    ) -> tuple[np.ndarray, dict[int, Found]]:
         """Vectors of the texts that the store knows.
 
         Parameters
@@ -193,9 +204,9 @@ class VectorStore:
         Returns
         -------
         known : ndarray of shape (n_texts,), bool
-        arrays : dict of ndarray
-            For each slot an array of shape (n_known, d), float32; for `COUNTS` of shape
-            (n_known, 3), int32: tokens attended to, tokens of the text's own, whether cut off.
+        found : dict of Found
+            Of each slot the vectors of the known texts, float32 of width d; of `COUNTS` three
+            int32 each: tokens attended to, tokens of the text's own, whether cut off.
         """
         with _lock:
             slabs = {slot: self._slab(space, slot) for slot in slots}
@@ -209,12 +220,12 @@ class VectorStore:
                     self._warn("Vectors could not be read from", error)
                 positions = np.array([slab.find(texts) for slab in slabs.values()])
             known = np.logical_and.reduce(positions >= 0, axis=0)
-            arrays = {
-                slot: slab.array[found[known]]
-                for (slot, slab), found in zip(slabs.items(), positions, strict=True)
+            found = {
+                slot: Found(slab.array, rows[known])
+                for (slot, slab), rows in zip(slabs.items(), positions, strict=True)
             }
             _shrink_cache()
-        return known, arrays
+        return known, found
 
     def write(self, space: Space, texts: Sequence[str], arrays: dict[int, np.ndarray]) -> None:
         """Keep the vectors of one block, all or nothing.

@@ -99,6 +99,8 @@ def is_pairs(X) -> bool:
 def distinct(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
     """Distinct texts in order of first appearance, and each text's index among them."""
     unique = list(dict.fromkeys(texts))
+    if len(unique) == len(texts):  # as where the caller has seen to it
+        return unique, np.arange(len(texts))
     index = {text: i for i, text in enumerate(unique)}
     return unique, np.fromiter(map(index.__getitem__, texts), dtype=np.intp)
 

@@ -22,8 +22,11 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from skcalib import BertEncoder, BiEncoder, NormalizingFlow, VectorStore, Whitening
+from skcalib import (
+    BertEncoder, BiEncoder, NormalizingFlow, VectorStore, Whitening, _row_threads
+)
 
+_row_threads.ROWS_PER_THREAD = 2048  # two threads for the samples below
 folder, model, *texts = sys.argv[1:]
 signal.signal(signal.SIGALRM, signal.default_int_handler)  # what Ctrl-C does, on time
 warnings.filterwarnings("error")

@@ -44,7 +44,9 @@ def test_moments_equal_two_pass_reference(X, mean, dtype):
     assert_same(Moments.from_array(X), reference(X), rtol=1e-12)
 
 
-def test_moments_of_several_chunks_equal_reference():
+@pytest.mark.parametrize("rows_per_thread", [2048, 10**6])
+def test_moments_of_several_chunks_equal_reference(monkeypatch, rows_per_thread):
+    monkeypatch.setattr("skcalib._row_threads.ROWS_PER_THREAD", rows_per_thread)
     d = 300
     n = 2 * chunk_rows(d) + 17
     # A trend: every chunk has a mean of its own, far from the others'.

@@ -420,7 +420,8 @@ def test_well_conditioned_data_warn_about_nothing(X):
 
 
 @pytest.mark.parametrize("n", [9, 9000], ids=["one thread", "threads"])
-def test_what_is_not_finite_is_an_error_without_a_warning(n):
+def test_what_is_not_finite_is_an_error_without_a_warning(n, monkeypatch):
+    monkeypatch.setattr("skcalib._row_threads.ROWS_PER_THREAD", 2048)
     X = np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32)
     whitening = Whitening().fit(X)
     for value, message in [(np.inf, "contains infinity"), (np.nan, "contains NaN")]:

@@ -46,6 +46,7 @@ def test_grid_costs_one_decomposition_per_training_set(X, tmp_path, decompositio
 def new_process():
     """Forget what is kept in memory, so that the files have to be read."""
     _spectrum_cache._recent.clear()
+    _spectrum_cache._samples.clear()
 
 
 @pytest.mark.parametrize("make", [str, lambda path: path, lambda path: Memory(path, verbose=0)])
@@ -83,7 +84,40 @@ def test_other_data_weights_dtype_and_shape_have_other_keys(X):
     variants = [X, X.astype(float), X[::-1], wide, X[:-1]]
     keys = {fingerprint(v) for v in variants} | {fingerprint(X, weight)}
     assert len(keys) == 6
-    assert fingerprint(np.asfortranarray(X)) == fingerprint(X)
+    key = fingerprint(X)
+    new_process()
+    assert fingerprint(np.asfortranarray(X)) == key
+
+
+def test_a_sample_is_hashed_once_and_known_by_its_content(X, monkeypatch):
+    hashed = []
+    original = _spectrum_cache._digest
+    monkeypatch.setattr(
+        _spectrum_cache, "_digest", lambda sample: hashed.append(sample) or original(sample)
+    )
+    new_process()
+    key, weight = fingerprint(X), np.arange(80.0)
+    assert fingerprint(X.copy()) == key
+    assert len(hashed) == 1
+    X[-1, -1] += 1  # its array may change; what is kept of it does not
+    changed = fingerprint(X)
+    assert changed != key
+    X[-1, -1] -= 1
+    assert fingerprint(X) == key
+    weighted = fingerprint(X, weight)
+    assert fingerprint(X, weight.copy()) == weighted != fingerprint(X, weight + 1)
+    assert len(hashed) == 4
+
+
+def test_samples_in_memory_are_bounded(X, monkeypatch):
+    new_process()
+    monkeypatch.setattr(_spectrum_cache, "RECENT_BYTES", 4 * X.nbytes)
+    for scale in range(1, 9):
+        fingerprint(X * scale)
+    kept = [array for sample in _spectrum_cache._samples.values() for array in sample]
+    assert_array_equal(kept, [X * scale for scale in range(5, 9)])
+    fingerprint(np.vstack([X, X]))  # large beside that
+    assert len(_spectrum_cache._samples) == 4
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,9 @@ def test_integer_weights_equal_repetition(X, weight, shrinkage):
     assert_allclose(weighted.transform(X), repeated.transform(X), rtol=1e-9, atol=1e-10)
 
 
-def test_weights_hold_over_groups_of_chunks_and_threads():
+@pytest.mark.parametrize("rows_per_thread", [2048, 10**6])
+def test_weights_hold_over_groups_of_chunks_and_threads(monkeypatch, rows_per_thread):
+    monkeypatch.setattr("skcalib._row_threads.ROWS_PER_THREAD", rows_per_thread)
     d = 600
     n = (GROUP + 1) * chunk_rows(d)
     rng = np.random.default_rng(0)
