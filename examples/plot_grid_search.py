@@ -58,7 +58,9 @@ print(f"Encoded in {time.perf_counter() - start:.1f} s.")
 
 # %%
 # The candidates: raw vectors, whitened ones with a number of kept dimensions and a shrinkage,
-# and a normalizing flow for some. Fitting a calibrator needs no grades, only texts.
+# and a normalizing flow for some. Fitting a calibrator needs no grades, only texts. Given
+# a ``memory`` too, which may be the same folder, the whitening decomposes the covariance of
+# each training set once for all numbers of dimensions and shrinkages.
 
 kept = [16, 32, 64, 128, 256]
 hidden_states = [
@@ -72,7 +74,7 @@ hidden_states = [
 calibrations = [
     {"encoder__calibrate": ["passthrough"]},
     {
-        "encoder__calibrate": [Whitening()],
+        "encoder__calibrate": [Whitening(memory=memory)],
         "encoder__calibrate__n_components": kept,
         "encoder__calibrate__shrinkage": [0.1, 0.5, 0.9],
     },

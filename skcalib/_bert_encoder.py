@@ -307,7 +307,8 @@ class BertEncoder(
 
     def _encode_block(self, backbone, texts, advance):
         """Return vectors of texts, and the number of those that were cut off."""
-        from skcalib._encoding import encode, encode_through
+        from skcalib._encoding import encode
+        from skcalib._kept_encoding import encode_through
         from skcalib._pooling import primitive_of
 
         pooling, special_tokens = self._settings["pooling"], self._settings["special_tokens"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple
@@ -15,17 +14,13 @@ import torch
 from skcalib._backbone import Backbone
 from skcalib._forks import fork_lock
 from skcalib._interrupts import Call
-from skcalib._pooling import PRIMITIVES, Pooler, TokenBatch, own_tokens
-from skcalib._row_threads import row_chunks
-from skcalib._store import COUNTS, Space, VectorStore
+from skcalib._pooling import Pooler, TokenBatch, own_tokens
 
-__all__ = ["Encoded", "encode", "encode_through"]
+__all__ = ["BLOCK", "Encoded", "encode"]
 
 # Texts tokenised and sorted together: enough that lengths repeat, few enough that their
 # token ids never matter in memory.
 BLOCK = 16384
-# Texts of a batch that is read from a store: what stays in a core's cache.
-READ = 256
 # Tokens of an automatic batch. On a CPU more only leaves the cache; a GPU needs them to
 # fill up.
 AUTO_TOKENS = {"cpu": 1024, "cuda": 32768, "mps": 8192}
@@ -36,8 +31,6 @@ CHARACTERS, MARGIN = 16, 128
 CHARACTERS_AT_ONCE = 2**22
 # Texts at least this long beside the longest of their batch may be padded on a CPU.
 SIMILAR = 0.85
-# Seconds between looks at texts that another process is encoding, and until it is given up.
-PAUSE, PATIENCE = 0.02, 120.0
 
 # One thread tokenises at a time: a tokenizer keeps the truncation of its last call as state,
 # and the environment variable below is the process's.
@@ -98,118 +91,6 @@ def encode(
             vectors = _run(backbone, batch, layers, primitives)
             n_tokens = torch.stack([batch.attended.sum(1), batch.own.sum(1)], dim=1)
             yield Encoded(start + rows, vectors, n_tokens.cpu().numpy(), truncated[rows])
-
-
-def encode_through(
-    store: VectorStore,
-    backbone: Backbone,
-    texts: Sequence[str],
-    *,
-    layers: Sequence[int],
-    primitive: str,
-    max_length: int,
-    batch_size: int | str = "auto",
-) -> Generator[Encoded, None, None]:
-    """Yield what `encode` does for one primitive; a text the store knows is not run again.
-
-    One that it does not know is pooled in every way, and kept batch by batch.
-
-    Raises
-    ------
-    ValueError
-        If the store does not keep one of the layers.
-    """
-    n_states = backbone.n_layers + 1
-    asked = range(n_states) if store.layers is None else store.layers
-    kept = sorted({i + n_states if i < 0 else i for i in asked})
-    if not set(layers) <= set(kept) <= set(range(n_states)):
-        raise ValueError(
-            f"The store keeps the hidden states {kept}; this model has 0 to "
-            f"{backbone.n_layers}, and this encoder uses {list(layers)}. Make a VectorStore "
-            "with layers that the model has and the encoder uses, or with layers=None."
-        )
-    primitives = [p for p in PRIMITIVES if p != "zipf" or backbone.has_zipf]
-    slots = {
-        (i, p): i * len(PRIMITIVES) + PRIMITIVES.index(p) for i in kept for p in primitives
-    }
-    space = Space(
-        backbone.fingerprint,
-        max_length,
-        str(backbone.dtype).removeprefix("torch."),
-        backbone.width,
-        tuple(slots.values()),
-    )
-    wanted = [slots[layer, primitive] for layer in layers]
-    columns = [kept.index(layer) for layer in layers]
-    kept_slots = [[slots[layer, p] for p in primitives] for layer in kept]
-    column = primitives.index(primitive)
-    for start in range(0, len(texts), BLOCK):
-        new, progress = np.arange(start, min(start + BLOCK, len(texts))), time.monotonic()
-        while len(new):
-            asked = [texts[i] for i in new.tolist()]
-            known, found = store.read(space, asked, [*wanted, COUNTS])
-            for part in row_chunks(slice(0, int(known.sum())), READ):
-                vectors = np.stack([found[slot].take(part) for slot in wanted]).swapaxes(0, 1)
-                counts = found[COUNTS].take(part)
-                rows = new[known][part]
-                yield Encoded(rows, vectors[:, :, None], counts[:, :2], counts[:, 2] > 0)
-            new, n_before = new[~known], len(new)
-            asked = [texts[i] for i in new.tolist()]
-            done = np.zeros(len(new), dtype=bool)
-            batches = _encode_unclaimed(
-                *(store, space, [*wanted, COUNTS], backbone, asked),
-                patient=time.monotonic() - progress < PATIENCE,
-                layers=kept,
-                primitives=primitives,
-                max_length=max_length,
-                batch_size=batch_size,
-            )
-            with contextlib.closing(batches):  # gives up its claims, whoever breaks in here
-                for batch in batches:
-                    # What is returned now is what will be read later, to the bit.
-                    vectors = batch.vectors.astype(store.dtype).astype(np.float32, copy=False)
-                    arrays = {
-                        slot: vectors[:, i, j]
-                        for i, of_layer in enumerate(kept_slots)
-                        for j, slot in enumerate(of_layer)
-                    }
-                    arrays[COUNTS] = np.column_stack([batch.n_tokens, batch.truncated])
-                    store.write(space, [asked[i] for i in batch.rows.tolist()], arrays)
-                    done[batch.rows] = True
-                    yield batch._replace(
-                        rows=new[batch.rows], vectors=vectors[:, columns, column : column + 1]
-                    )
-            new = new[~done]
-            if len(new) < n_before:
-                progress = time.monotonic()
-            elif len(new):
-                time.sleep(PAUSE)
-
-
-def _encode_unclaimed(
-    store: VectorStore, space: Space, slots, backbone: Backbone, texts, *, patient, **options
-) -> Generator[Encoded, None, None]:
-    """Yield what `encode` does, for the texts that nobody else is encoding now.
-
-    Each batch is claimed while it runs and until the caller, who keeps it in the store, asks
-    for the next. The caller comes back for the others. Not ``patient``, it takes them over
-    from whoever does not get on with them.
-    """
-    owner = object()
-
-    def select(rows):
-        store.release(owner)
-        rows = rows[store.claim(owner, space, [texts[i] for i in rows]) if patient else ...]
-        known, _ = store.read(space, [texts[i] for i in rows], slots)  # by now
-        return rows[~known]
-
-    try:
-        yield from encode(backbone, texts, select=select, **options)
-    finally:
-        try:
-            store.release(owner)
-        finally:
-            store.release(owner)  # where an interrupt broke into the first
 
 
 def _one_ahead(function: Callable, items: Sequence) -> Iterator:

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-import skcalib._encoding as encoding
+import skcalib._kept_encoding as kept_encoding
 from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening
 from skcalib._claims import Claims
 
@@ -147,7 +147,7 @@ def test_a_worker_that_hangs_is_not_waited_for(tiny_bert, texts, tmp_path, monke
     encoder.set_params(memory=Spy(tmp_path)).transform(["dog"])
     hanging = object()
     assert all(VectorStore(tmp_path).claim(hanging, space, texts))
-    monkeypatch.setattr(encoding, "PATIENCE", 0.5)
+    monkeypatch.setattr(kept_encoding, "PATIENCE", 0.5)
     started = time.monotonic()
     vectors = encoder.transform(texts)
     assert 0.5 < time.monotonic() - started < 60
