@@ -296,8 +296,8 @@ def _checked(name, y_true, y_pred):
     pair = []
     for argument, y in (("y_true", y_true), ("y_pred", y_pred)):
         y = column_or_1d(y)
-        objects = y.tolist() if y.dtype.kind == "O" else ()
-        text = next((v for v in objects if isinstance(v, str | bytes)), None)
+        others = () if y.dtype.kind in "biuf" else y.tolist()
+        text = next((v for v in others if isinstance(v, str | bytes)), None)
         if text is not None or y.dtype.kind not in "biufO":
             raise ValueError(
                 f"{name} got {argument} with entries such as {text or y[0]!r}; it takes "
