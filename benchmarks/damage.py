@@ -22,6 +22,7 @@ import warnings
 import numpy as np
 
 import skcalib._store as store_module
+import skcalib._vector_cache as vector_cache
 from skcalib._store import COUNTS, Space, VectorStore
 
 SPACE = Space("f" * 64, 40, "float32", 4, (0, 1))
@@ -60,7 +61,7 @@ def main():
         damaged = bytearray(whole)
         damaged[i] ^= mask
         store.path.write_bytes(damaged)
-        store_module._cache.clear()
+        vector_cache._shelves.clear()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             outcomes[outcome(store, arrays), f"{len(caught)} warnings"] += 1

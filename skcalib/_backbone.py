@@ -10,7 +10,7 @@ import logging
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,12 @@ from skcalib._zipf import zipf_weights
 
 __all__ = ["Backbone", "fingerprint", "load", "locate"]
 
-# What a model is made of. Nothing else is fetched from a hub or enters a fingerprint, and
-# none of it can run code.
+# What a model is made of, or an adapter, which is refused. Nothing else is fetched from a hub
+# or enters a fingerprint, and none of it can run code.
 WEIGHTS = ("model.safetensors", "model-*.safetensors", "model.safetensors.index.json")
 SETTINGS = (
     "config.json",
+    "adapter_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -219,8 +220,6 @@ def locate(model: str, revision: str | None = None) -> Path:
     ------
     OSError
         If there is no such model, here or on the hub.
-    ValueError
-        If the folder holds no safetensors weights.
     """
     folder = Path(model).expanduser()
     if not folder.is_dir():
@@ -230,26 +229,25 @@ def locate(model: str, revision: str | None = None) -> Path:
             f"The folder {str(folder)!r} holds no config.json, so it is not a model. Give "
             "the folder that save_pretrained wrote."
         )
-    if not any(file.suffix == ".safetensors" for file in _files(folder)):
+    return folder
+
+
+def _check_files(folder: Path, files: Sequence[Path]) -> None:
+    """Refuse a folder that would have other files read or other code run than its own.
+
+    What is read is then what the fingerprint covers.
+    """
+    if not any(file.suffix == ".safetensors" for file in files):
         raise ValueError(
             f"The model in {str(folder)!r} has no *.safetensors weights. Other formats can "
             "run code when loaded and are refused; convert the weights with "
             "save_pretrained(..., safe_serialization=True)."
         )
-    _check_files(folder)
-    return folder
-
-
-def _check_files(folder: Path) -> None:
-    """Refuse a folder that would have other files read or other code run than its own.
-
-    What is read is then what the fingerprint covers.
-    """
     reason = None
     # A snapshot in the cache of the hub links to the files of its repository.
     home = folder.resolve()
     home = home.parent.parent if home.parent.name == "snapshots" else home
-    for file in _files(folder):
+    for file in files:
         if file.is_symlink() and not file.resolve().is_relative_to(home):
             reason = f"{file.name} is a link out of it, to {file.resolve()}. Copy that file"
     shards = _entries(folder / "model.safetensors.index.json").get("weight_map", {})
@@ -266,7 +264,7 @@ def _check_files(folder: Path) -> None:
                 "not run, and other code would make other vectors. If the class that "
                 "transformers has for it is the same, delete the entry"
             )
-    if (folder / "adapter_config.json").is_file():
+    if folder / "adapter_config.json" in files:
         reason = "it is an adapter to another model. Merge the two and save them as one"
     if reason:
         raise ValueError(f"The model in {str(folder)!r} is refused: {reason}.")
@@ -314,14 +312,23 @@ def _snapshot(model: str, revision: str | None) -> str:
 
 
 def fingerprint(folder: Path) -> str:
-    """SHA-256 over the content of a model's files, computed once per state of the files."""
+    """SHA-256 over the content of a model's files, checked and read once per state of them.
+
+    Raises
+    ------
+    ValueError
+        If a model may not be loaded from these files.
+    """
     files = _files(folder)
-    # The time of the last change too, which no tool sets back as some do that of the content.
+    # The time of the last change too, which no tool sets back as some do that of the content;
+    # of a link and of what it leads to.
     key = tuple(
         (str(f), s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)
-        for f, s in ((f, f.stat()) for f in files)
+        for f in files
+        for s in (f.lstat(), f.stat())
     )
     if key not in _fingerprints:
+        _check_files(folder, files)
         total = hashlib.sha256()
         for file in files:
             total.update(json.dumps(file.name).encode() + _sha256(file))
@@ -338,7 +345,13 @@ def _sha256(file: Path) -> bytes:
 
 
 def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Backbone:
-    """Return the model of a folder, loading it on the first call of this process."""
+    """Return the model of a folder, loading it on the first call of this process.
+
+    Raises
+    ------
+    ValueError
+        If it is refused, cannot be read, or changes meanwhile.
+    """
     key = (fingerprint(folder), device, dtype)
     with _lock:
         if key not in _loaded:

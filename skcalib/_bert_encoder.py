@@ -334,8 +334,11 @@ class BertEncoder(
                     n_tokens = batch.n_tokens[:, 0 if special_tokens else 1]
                     layered *= np.sqrt(n_tokens, dtype=np.float32)[:, None, None]
                 if self._settings["layer_merge"] == "mean" and layered.shape[1] > 1:
-                    layered = layered.sum(axis=1)
-                    layered /= np.float32(len(self.layers_))  # mean() divides in float64
+                    first, *others = layered.swapaxes(0, 1)
+                    for other in others:  # in place; mean() would divide in float64, too
+                        first += other
+                    first /= np.float32(len(self.layers_))
+                    layered = first
                 vectors[batch.rows] = layered.reshape(len(layered), -1)
                 n_truncated += int(times[batch.rows][batch.truncated].sum())
                 advance(int(times[batch.rows].sum()))

@@ -62,9 +62,10 @@ def encode_through(
     column = layout.primitives.index(primitive)
     wanted = [*(layout.slots[i, column] for i in columns), COUNTS]
     for start in range(0, len(texts), BLOCK):
-        new, progress = np.arange(start, min(start + BLOCK, len(texts))), time.monotonic()
+        rest, progress = texts[start : start + BLOCK], time.monotonic()
+        new = start + np.arange(len(rest))
         while len(new):
-            known, found = store.read(layout.space, [texts[i] for i in new.tolist()], wanted)
+            known, found = store.read(layout.space, rest, wanted)
             yield from _batches(new[known], [found[slot] for slot in wanted])
             new, n_before = new[~known], len(new)
             batches = _encode_unclaimed(
@@ -79,6 +80,7 @@ def encode_through(
                     vectors = batch.vectors[:, columns, column : column + 1]
                     yield batch._replace(rows=new[batch.rows], vectors=vectors)
             new = new[~done]
+            rest = [texts[i] for i in new.tolist()]
             if len(new) < n_before:
                 progress = time.monotonic()
             elif len(new):
@@ -109,9 +111,12 @@ def _batches(texts: np.ndarray, found: list[Found]) -> Iterator[Encoded]:
     """Yield the vectors found for some texts, given by number; their counts come last."""
     *layers, counts = found
     for part in row_chunks(slice(0, len(texts)), READ):
-        vectors = np.stack([layer.take(part) for layer in layers]).swapaxes(0, 1)
         n_tokens = counts.take(part)
-        yield Encoded(texts[part], vectors[:, :, None], n_tokens[:, :2], n_tokens[:, 2] > 0)
+        vectors = np.empty((len(layers), len(n_tokens), layers[0].array.shape[1]), np.float32)
+        for layer, out in zip(layers, vectors, strict=True):
+            layer.take(part, out=out)
+        vectors = vectors.swapaxes(0, 1)[:, :, None]
+        yield Encoded(texts[part], vectors, n_tokens[:, :2], n_tokens[:, 2] > 0)
 
 
 def _encode_unclaimed(

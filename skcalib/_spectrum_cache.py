@@ -54,7 +54,7 @@ def cache_folder(memory) -> Path | None:
 def fingerprint(X: np.ndarray, weight: np.ndarray | None = None) -> str:
     """Hash of shape, dtype and content."""
     sample = (X,) if weight is None else (X, weight)
-    for digest, seen in list(_samples.items()):
+    for digest, seen in reversed(list(_samples.items())):
         if _equal(sample, seen):  # which takes a twentieth of hashing
             return digest
     digest = _digest(sample)

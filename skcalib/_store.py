@@ -28,14 +28,13 @@ import numpy as np
 
 from skcalib._claims import Claims
 from skcalib._forks import fork_lock
+from skcalib._vector_cache import COUNTS, Found, Shelf, forget, shelf_of, shrink
 
 __all__ = ["Space", "VectorStore"]
 
 FORMAT = 2
 FILE = "skcalib-vectors.sqlite"
 LOCK = "skcalib-vectors.lock"
-COUNTS = -1  # the slot of token counts
-CACHE_BYTES = 256 * 2**20  # of vectors kept in memory per process, over all stores
 MAX_OPEN = 16  # stores kept open per process, each with four file handles
 # What SQLite says where the machine is at fault, and not what is in the file.
 ENVIRONMENT = ("locked", "locking", "full", "readonly", "I/O", "unable to open", "interrupted")
@@ -59,7 +58,6 @@ INSERT INTO format VALUES ({FORMAT})
 
 _lock = fork_lock()
 _open_stores: OrderedDict[tuple[str, int], _Open] = OrderedDict()  # by path and process
-_cache: OrderedDict[tuple, _Slab] = OrderedDict()  # by store, space and slot, latest last
 
 
 class Space(NamedTuple):
@@ -70,17 +68,6 @@ class Space(NamedTuple):
     dtype: str  # of the forward pass
     width: int  # d
     slots: tuple[int, ...]  # what is kept of each text
-
-
-class Found(NamedTuple):
-    """Vectors found in the store, not yet copied out of it."""
-
-    array: np.ndarray  # the store's own, whose rows never change
-    rows: np.ndarray
-
-    def take(self, part: slice = slice(None)) -> np.ndarray:
-        """Copy the vectors, or a part of them."""
-        return self.array[self.rows[part]]
 
 
 class _Open(NamedTuple):
@@ -186,8 +173,7 @@ class VectorStore:
         if self.path.exists():
             self._run(clear)
         with _lock:
-            for key in [key for key in _cache if key[0] == str(self.path)]:
-                del _cache[key]
+            forget(str(self.path))
 
     def read(
         self, space: Space, texts: Sequence[str], slots: Sequence[int]
@@ -209,22 +195,16 @@ class VectorStore:
             int32 each: tokens attended to, tokens of the text's own, whether cut off.
         """
         with _lock:
-            slabs = {slot: self._slab(space, slot) for slot in slots}
-            positions = np.array([slab.find(texts) for slab in slabs.values()])
-            unseen = np.flatnonzero((positions < 0).any(axis=0)).tolist()
-            if unseen and self.path.exists():
+            shelf = self._shelf(space)
+            known, found = shelf.find(texts, slots)
+            if not known.all() and self.path.exists():
+                new = [texts[i] for i in np.flatnonzero(~known).tolist()]
                 try:
-                    new = [texts[i] for i in unseen]
-                    self._run(lambda db: self._load(db, space, new, slabs))
+                    self._run(lambda db: self._load(db, space, new, slots, shelf))
                 except sqlite3.Error as error:
                     self._warn("Vectors could not be read from", error)
-                positions = np.array([slab.find(texts) for slab in slabs.values()])
-            known = np.logical_and.reduce(positions >= 0, axis=0)
-            found = {
-                slot: Found(slab.array, rows[known])
-                for (slot, slab), rows in zip(slabs.items(), positions, strict=True)
-            }
-            _shrink_cache()
+                known, found = shelf.find(texts, slots)
+            shrink()
         return known, found
 
     def write(self, space: Space, texts: Sequence[str], arrays: dict[int, np.ndarray]) -> None:
@@ -309,8 +289,8 @@ class VectorStore:
             stacklevel=3,
         )
 
-    def _load(self, db, space: Space, texts: list[str], slabs: dict[int, _Slab]) -> None:
-        """Read what the file has of some texts into the slabs."""
+    def _load(self, db, space: Space, texts: list[str], slots, shelf: Shelf) -> None:
+        """Put what the file has of some texts onto the shelf."""
         by_hash = {_hash(t): t for t in texts}
         digests, number = list(by_hash), self._number(db, space)
         members: dict[int, dict[bytes, int]] = {}
@@ -322,13 +302,13 @@ class VectorStore:
                 members.setdefault(block, {})[digest] = row
         damaged = []
         for block, found in members.items():
-            arrays = self._read_block(db, space, block, list(slabs), found)
+            arrays = self._read_block(db, space, block, slots, found)
             if arrays is None:
                 damaged.append(block)
                 continue
-            names, rows = [by_hash[digest] for digest in found], list(found.values())
-            for slab, array in zip(slabs.values(), arrays, strict=True):
-                slab.add(names, array[rows])
+            rows = list(found.values())
+            names = [by_hash[digest] for digest in found]
+            shelf.add(names, {slot: array[rows] for slot, array in arrays.items()})
         if damaged:
             with contextlib.suppress(sqlite3.OperationalError), _transaction(db):
                 _delete(db, damaged)  # unless the file is read-only
@@ -348,7 +328,7 @@ class VectorStore:
             for digest, row in members.items()
         ):
             return None
-        arrays = []
+        arrays = {}
         query = "SELECT crc, data FROM arrays WHERE block = ? AND slot = ?"
         for slot in slots:
             crc, data = db.execute(query, (block, slot)).fetchone() or (None, None)
@@ -360,7 +340,7 @@ class VectorStore:
                 or crc != self._checksum(space, hashes, slot, data)
             ):
                 return None
-            arrays.append(np.frombuffer(data, dtype=dtype).reshape(-1, width))
+            arrays[slot] = np.frombuffer(data, dtype=dtype).reshape(-1, width)
         return arrays
 
     def _checksum(self, space: Space, hashes: bytes, slot: int, data: bytes) -> int:
@@ -380,13 +360,8 @@ class VectorStore:
                 return
             _delete(db, oldest)
 
-    def _slab(self, space: Space, slot: int) -> _Slab:
-        key = (str(self.path), self._name(space), slot)
-        if key not in _cache:
-            width, dtype = (3, np.int32) if slot == COUNTS else (space.width, np.float32)
-            _cache[key] = _Slab(width, dtype)
-        _cache.move_to_end(key)
-        return _cache[key]
+    def _shelf(self, space: Space) -> Shelf:
+        return shelf_of(str(self.path), self._name(space), space.width)
 
     def _name(self, space: Space) -> str:
         return "|".join(map(str, (*space[:3], self.dtype, *space.slots)))
@@ -504,47 +479,6 @@ class VectorStore:
         opened = _open_stores.pop((str(self.path), os.getpid()), None)
         if opened is not None:
             _shut(opened)
-
-
-class _Slab:
-    """Vectors of one slot in memory: an array that grows, and each text's row in it."""
-
-    def __init__(self, width: int, dtype):
-        self._rows: dict[str, int] = {}
-        self._buffer = np.empty((0, width), dtype=dtype)
-
-    @property
-    def array(self) -> np.ndarray:
-        return self._buffer[: len(self._rows)]
-
-    @property
-    def n_bytes(self) -> int:
-        # A text costs its characters and an entry of the dictionary, too.
-        return self._buffer.nbytes + 200 * len(self._rows)
-
-    def find(self, texts: Sequence[str]) -> np.ndarray:
-        """Row of each text, -1 where there is none."""
-        get = self._rows.get
-        return np.array([get(t, -1) for t in texts], dtype=np.intp)
-
-    def add(self, texts: Sequence[str], vectors: np.ndarray) -> None:
-        """Append the vectors of texts, those that are new."""
-        # Each text once: a damaged index may have listed one twice.
-        places = {text: i for i, text in enumerate(texts)}
-        new = [i for text, i in places.items() if text not in self._rows]
-        start, stop = len(self._rows), len(self._rows) + len(new)
-        if stop > len(self._buffer):
-            grown = np.empty((max(stop, 2 * start), self._buffer.shape[1]), self._buffer.dtype)
-            grown[:start] = self._buffer[:start]
-            self._buffer = grown
-        self._buffer[start:stop] = vectors[new]
-        self._rows.update({texts[i]: start + j for j, i in enumerate(new)})
-
-
-def _shrink_cache() -> None:
-    total = sum(slab.n_bytes for slab in _cache.values())
-    while total > CACHE_BYTES:
-        total -= _cache.popitem(last=False)[1].n_bytes
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -19,6 +19,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import skcalib._store as store_module
+import skcalib._vector_cache as vector_cache
 from skcalib import BertEncoder, VectorStore, Whitening
 from skcalib._store import COUNTS, Space
 
@@ -29,7 +30,7 @@ TEXTS = [f"text {i}" for i in range(12)]
 @pytest.fixture(autouse=True)
 def fresh_cache(monkeypatch):
     """Make every test read from disk what it has not read itself."""
-    monkeypatch.setattr(store_module, "_cache", type(store_module._cache)())
+    monkeypatch.setattr(vector_cache, "_shelves", type(vector_cache._shelves)())
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def small_disk():
 
 
 def read_all(store):
-    store_module._cache.clear()
+    vector_cache._shelves.clear()
     return store.read(SPACE, TEXTS, [0, COUNTS])
 
 
@@ -143,10 +144,12 @@ def test_vectors_of_another_model_are_not_taken_for_those_of_this_one(filled, ar
 
 def test_a_text_listed_twice_has_its_own_vector(filled, arrays, monkeypatch):
     """A damaged index may give a row twice; those after it must not move up."""
-    slab = store_module._Slab(4, np.float32)
-    slab.add(["a", "b", "b", "c"], arrays[0][[0, 1, 1, 2]])
-    slab.add(["d"], arrays[0][[3]])
-    assert_array_equal(slab.array[slab.find(list("abcd"))], arrays[0][:4])
+    shelf = vector_cache.Shelf(4)
+    shelf.add(["a", "b", "b", "c"], {0: arrays[0][[0, 1, 1, 2]]})
+    shelf.add(["d"], {0: arrays[0][[3]]})
+    known, found = shelf.find(list("abcd"), [0])
+    assert known.all()
+    assert_array_equal(found[0].take(), arrays[0][:4])
 
 
 def test_a_file_put_aside_by_another_process_is_let_go(filled, arrays):
@@ -188,7 +191,7 @@ def test_a_full_disk_costs_only_what_cannot_be_kept(tiny_bert, texts, small_disk
     assert all("full" in m and "Free some space, or choose" in m for m in messages), messages
     assert 1 <= len(messages) <= 2  # once that it cannot be read, once that it cannot be kept
     for _ in range(2):  # a file half made does no harm
-        store_module._cache.clear()
+        vector_cache._shelves.clear()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Vectors could not be")
             assert_allclose(encoder.transform(texts), expected, rtol=1e-5, atol=1e-6)
@@ -203,7 +206,7 @@ def test_a_read_only_disk_is_read(tiny_bert, texts, small_disk):
     expected = encoder.transform(texts[:6])
     VectorStore(folder)._close()
     subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True, timeout=30)
-    store_module._cache.clear()
+    vector_cache._shelves.clear()
     assert_array_equal(encoder.transform(texts[:6]), expected)  # without a word
     with pytest.warns(UserWarning, match="could not be kept"):
         vectors = encoder.transform(texts)
@@ -220,7 +223,7 @@ def test_damage_on_a_read_only_disk_is_no_obstacle(tiny_bert, texts, small_disk)
     with store.path.open("r+b") as stream:
         stream.truncate(40_000)
     subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True, timeout=30)
-    store_module._cache.clear()
+    vector_cache._shelves.clear()
     with pytest.warns(UserWarning, match="could not be read|damaged|could not be kept"):
         assert_allclose(encoder.transform(texts), expected, rtol=1e-5, atol=1e-6)
 
@@ -282,7 +285,7 @@ def test_a_clock_that_jumps_changes_nothing(tiny_bert, texts, tmp_path, monkeypa
         monkeypatch.setattr(time, "time", lambda s=seconds: float(s))
         monkeypatch.setattr(time, "time_ns", lambda s=seconds: s * 10**9)
         VectorStore(tmp_path)._close()
-        store_module._cache.clear()
+        vector_cache._shelves.clear()
         for file in tmp_path.iterdir():
             os.utime(file, (max(seconds, 0), max(seconds, 0)))
         assert_array_equal(encoder.transform(texts), expected)
@@ -391,7 +394,7 @@ def test_interrupts_and_a_kill_while_encoding_leave_a_good_store(tiny_bert, text
         process.communicate(timeout=60)
     expected = BertEncoder(tiny_bert).fit_transform(texts)
     for _ in range(2):
-        store_module._cache.clear()
+        vector_cache._shelves.clear()
         vectors = BertEncoder(tiny_bert, memory=tmp_path).fit_transform(texts)
         assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)
     assert len(VectorStore(tmp_path)) == len(set(texts))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, clone
 
-import skcalib._store as store_module
+import skcalib._vector_cache as vector_cache
 from skcalib import (
     BertEncoder,
     BiEncoder,
@@ -198,7 +198,7 @@ def test_no_pickle_in_a_cache_is_read(tiny_bert, X, tmp_path, recwarn):
         BertEncoder(tiny_bert, memory=memory).fit_transform(["dog"])
         Whitening(memory=memory).fit(X)
         VectorStore(tmp_path)._close()
-        store_module._cache.clear()
+        vector_cache._shelves.clear()
         _spectrum_cache._recent.clear()
         for file in [f for f in tmp_path.rglob("*") if f.is_file() and f.suffix != ".lock"]:
             file.write_bytes(bomb)

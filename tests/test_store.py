@@ -17,6 +17,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 import skcalib._store as store_module
+import skcalib._vector_cache as vector_cache
 from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening
 from skcalib._store import COUNTS, Space
 
@@ -26,13 +27,13 @@ POOLINGS = ["cls", "mean", "max", "mean_sqrt_len", "zipf"]
 @pytest.fixture(autouse=True)
 def fresh_cache(monkeypatch):
     """Make every test read from disk what it has not read itself."""
-    monkeypatch.setattr(store_module, "_cache", type(store_module._cache)())
+    monkeypatch.setattr(vector_cache, "_shelves", type(vector_cache._shelves)())
 
 
 @pytest.fixture
 def forget(monkeypatch):
     """Return a function that empties this process's memory of stores."""
-    return lambda: store_module._cache.clear()
+    return lambda: vector_cache._shelves.clear()
 
 
 @pytest.fixture
@@ -247,11 +248,11 @@ def test_store_is_a_plain_parameter(tiny_bert, texts, tmp_path):
 
 
 def test_memory_of_a_process_is_bounded(space, arrays, tmp_path, monkeypatch):
-    monkeypatch.setattr(store_module, "CACHE_BYTES", 1)
+    monkeypatch.setattr(vector_cache, "CACHE_BYTES", 1)
     store = VectorStore(tmp_path)
     store.write(space, ["a", "b", "c"], arrays)
     assert_array_equal(store.read(space, ["b"], [0])[1][0].take(), arrays[0][[1]])
-    assert not store_module._cache
+    assert not vector_cache._shelves
 
 
 # Faults ----------------------------------------------------------------------------------
