@@ -14,6 +14,9 @@ from skcalib.metrics import spearman
 
 __all__ = ["BiEncoder"]
 
+# The square of a norm above this, and below its inverse, neither under- nor overflows.
+TINY = 1e-140
+
 
 class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
     """Score pairs of texts by the similarity of their vectors.
@@ -120,18 +123,14 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
         left, right = as_pairs(X, caller=type(self).__name__)
         texts, inverse = distinct(left + right)
         vectors = np.array(self.encoder_.transform(texts), dtype=np.float64)  # a copy
-        if self.similarity == "cosine":
-            # In units of the largest entry first, so that no norm over- or underflows.
-            largest = np.abs(vectors).max(axis=1, keepdims=True)
-            vectors /= np.where(largest > 0, largest, 1.0)
-            norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-            vectors /= np.where(norms > 0, norms, 1.0)
-        a, b = vectors[inverse[: len(left)]], vectors[inverse[len(left) :]]
+        i, j = inverse[: len(left)], inverse[len(left) :]
         with np.errstate(over="ignore", invalid="ignore"):
-            if self.similarity == "euclidean":
-                similarity = -np.linalg.norm(a - b, axis=1)
+            if self.similarity == "cosine":
+                similarity = _cosines(vectors, i, j)
+            elif self.similarity == "dot":
+                similarity = np.einsum("ij,ij->i", vectors[i], vectors[j])
             else:
-                similarity = np.einsum("ij,ij->i", a, b)
+                similarity = -np.linalg.norm(vectors[i] - vectors[j], axis=1)
         if not np.isfinite(similarity).all():
             raise ValueError(
                 f"The {self.similarity} of pair {np.flatnonzero(~np.isfinite(similarity))[0]} "
@@ -167,3 +166,15 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
         tags.input_tags.two_d_array = False  # of numbers; pairs are another thing
         tags.target_tags.required = False
         return tags
+
+
+def _cosines(vectors, i, j):
+    """Cosines of some rows of `vectors` with others; the rows may be rescaled in place."""
+    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+    if not np.all((norms > TINY) & (norms < 1 / TINY)):
+        # In units of the largest entry, so that no norm over- or underflows.
+        largest = np.abs(vectors).max(axis=1)
+        vectors /= np.where(largest > 0, largest, 1.0)[:, None]
+        norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+        norms[norms == 0] = 1.0  # of a zero vector, whose products are all 0
+    return np.einsum("ij,ij->i", vectors[i], vectors[j]) / (norms[i] * norms[j])
