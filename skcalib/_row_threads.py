@@ -56,8 +56,10 @@ def with_blas_threads(
 ) -> Result:
     """Return ``function(*arguments)``, for which BLAS is limited to ``n_threads``.
 
-    The last of several concurrent calls lifts the limit. An interrupt waits for the end.
+    The last of several concurrent calls lifts the limit. An interrupt waits for the end. Where
+    another thread has limited BLAS, that limit stays.
     """
+    _give_up_control()  # of the calling thread, as inside `threadpool_limits`
     return unbroken(_limited, n_threads, function, *arguments)
 
 
@@ -67,15 +69,39 @@ def _limited(n_threads, function, *arguments):
     global _limit, _n_limited
     with _lock:
         if _n_limited == 0:
-            _limit = _controller().limit(limits=n_threads)
+            _limit = _set_limit(n_threads)
         _n_limited += 1
     try:
         return function(*arguments)
     finally:
         with _lock:
             _n_limited -= 1
-            if _n_limited == 0:
+            if _n_limited == 0 and _limit is not None:
+                # Of the thread that set it, which may be another one of ours.
+                _give_up_control(force=True)
                 _limit.restore_original_limits()
+                _give_up_control()
+
+
+def _set_limit(n_threads: int) -> Any:
+    """Limit BLAS; return None if that changed nothing."""
+    before = [lib.num_threads for lib in _controller().lib_controllers]
+    limit = _controller().limit(limits=n_threads)
+    if [lib.num_threads for lib in _controller().lib_controllers] != before:
+        return limit
+    _give_up_control()
+    return None
+
+
+def _give_up_control(*, force: bool = False) -> None:
+    """Let any thread limit BLAS again.
+
+    From threadpoolctl 3.8 on that is up to the first thread that does, for as long as it is
+    alive, and what others ask for is passed over in silence.
+    """
+    for lib in _controller().lib_controllers:
+        if hasattr(lib, "clear_controlling_thread"):
+            lib.clear_controlling_thread(force=force)
 
 
 def in_threads(jobs: Sequence[Callable[[], Result]]) -> list[Result]:
