@@ -98,9 +98,11 @@ def is_pairs(X) -> bool:
 
 def distinct(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
     """Distinct texts in order of first appearance, and each text's index among them."""
-    index: dict[str, int] = {}
-    inverse = np.array([index.setdefault(t, len(index)) for t in texts], dtype=np.intp)
-    return list(index), inverse
+    unique = list(dict.fromkeys(texts))
+    if len(unique) == len(texts):  # as where the caller has seen to it
+        return unique, np.arange(len(texts))
+    index = {text: i for i, text in enumerate(unique)}
+    return unique, np.fromiter(map(index.__getitem__, texts), dtype=np.intp)
 
 
 def _cells(X, caller: str) -> np.ndarray:
