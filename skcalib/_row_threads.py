@@ -59,7 +59,8 @@ def with_blas_threads(
     The last of several concurrent calls lifts the limit. An interrupt waits for the end. Where
     another thread has limited BLAS, that limit stays.
     """
-    _give_up_control()  # of the calling thread, as inside `threadpool_limits`
+    with _lock:  # which a fork waits for
+        _give_up_control()  # of the calling thread, as inside `threadpool_limits`
     return unbroken(_limited, n_threads, function, *arguments)
 
 
