@@ -39,7 +39,9 @@ autodoc_default_options = {
 # Every cross-reference must lead somewhere, but for those out of these pages: the site is built
 # without a network.
 nitpicky = True
-nitpick_ignore_regex = [("py:.*", r"(numpy|collections|pathlib|sklearn|skcalib\._store)\..*")]
+nitpick_ignore_regex = [
+    ("py:.*", r"(numpy|collections|pathlib|sklearn|skcalib\._(store|vector_cache))\..*")
+]
 numpydoc_show_class_members = False
 numpydoc_validation_checks = {"PR01", "PR02", "PR03", "PR10", "RT01", "SS03", "GL06", "GL07"}
 
