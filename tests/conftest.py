@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 # Tests never reach for a hub; models that need it must come from files at hand.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -125,3 +126,35 @@ def sts_home():
     if not folder:
         pytest.skip("SKCALIB_DATA is not set; it names the folder of the STS benchmarks")
     return folder
+
+
+@pytest.fixture
+def interrupt():
+    """Return a function that calls another and interrupts a module's n-th line in it.
+
+    It tells whether there were as many lines.
+    """
+
+    def call(module, n, function):
+        left = n
+
+        def trace(frame, event, argument):
+            nonlocal left
+            if frame.f_code.co_filename != module.__file__:
+                return None
+            left -= event == "line"
+            if not left:
+                raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            function()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(before)
+        return False
+
+    return call

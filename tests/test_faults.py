@@ -304,35 +304,18 @@ def test_damaged_files_are_kept_apart_though_the_clock_stands_still(filled, monk
 # Interrupts and handles ------------------------------------------------------------------
 
 
-def test_an_interrupt_at_any_line_of_a_write_leaves_a_good_store(tmp_path, arrays, monkeypatch):
+def test_an_interrupt_at_any_line_of_a_write_leaves_a_good_store(
+    tmp_path, arrays, monkeypatch, interrupt
+):
     """Interrupted at line 1, 2, 3... of the store's own code, until one write gets through."""
 
     def interrupted_at(n):
         # Tracing may stop between the last line of a `with` and its exit, where no signal is
         # ever handled: a lock stays held then that stays so for the tests to come.
         monkeypatch.setattr(store_module, "_lock", threading.RLock())
-        left = n
-
-        def trace(frame, event, argument):
-            nonlocal left
-            if frame.f_code.co_filename != store_module.__file__:
-                return None
-            left -= event == "line"
-            if not left:
-                raise KeyboardInterrupt
-            return trace
-
-        store, before = VectorStore(tmp_path / str(n)), sys.gettrace()
-        sys.settrace(trace)
-        try:
-            store.write(SPACE, TEXTS, arrays)
-        except KeyboardInterrupt:
-            pass
-        else:
-            return None
-        finally:
-            sys.settrace(before)
-        return store
+        store = VectorStore(tmp_path / str(n))
+        broken = interrupt(store_module, n, lambda: store.write(SPACE, TEXTS, arrays))
+        return store if broken else None
 
     n = 0
     while (store := interrupted_at(n := n + 1)) is not None:

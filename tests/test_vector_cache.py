@@ -119,9 +119,20 @@ def test_slabs_not_used_for_longest_go_first(monkeypatch):
     check(second, texts[:10], [5], {5: set(texts)})
     check(first, texts[:1], [2, 0], {i: set(texts) for i in range(3)})
     assert not first.find(texts[:1], [1])[0].any()
+    vector_cache.shelf_of("store", "a", WIDTH)  # in use again
+    monkeypatch.setattr(vector_cache, "CACHE_BYTES", first.n_bytes)
+    vector_cache.shrink()
+    assert list(vector_cache._shelves.values()) == [first]
     monkeypatch.setattr(vector_cache, "CACHE_BYTES", 0)
     vector_cache.shrink()
     assert not vector_cache._shelves
+
+
+def test_memory_in_use_counts_texts_and_vectors():
+    shelf, texts = Shelf(WIDTH), [str(i) for i in range(1000)]
+    shelf.add(texts, {0: vectors(texts, 0), COUNTS: vectors(texts, COUNTS)})
+    least = sum(map(sys.getsizeof, texts)) + 1000 * 4 * (WIDTH + 3)
+    assert least < shelf.n_bytes < 10 * least
 
 
 def test_stores_are_forgotten_one_by_one():
@@ -132,31 +143,14 @@ def test_stores_are_forgotten_one_by_one():
     check(vector_cache.shelf_of("b", "space", WIDTH), ["1"], [0], {0: {"1"}})
 
 
-def test_an_interrupt_at_any_line_of_an_addition_leaves_no_wrong_vector():
+def test_an_interrupt_at_any_line_of_an_addition_leaves_no_wrong_vector(interrupt):
     texts = [str(i) for i in range(6)]
 
     def interrupted_at(n):
-        shelf, left = Shelf(WIDTH), n
+        shelf = Shelf(WIDTH)
         shelf.add(texts[:1], {0: vectors(texts[:1], 0)})
-
-        def trace(frame, event, argument):
-            nonlocal left
-            if frame.f_code.co_filename != vector_cache.__file__:
-                return None
-            left -= event == "line"
-            if not left:
-                raise KeyboardInterrupt
-            return trace
-
-        before = sys.gettrace()
-        sys.settrace(trace)
-        try:
-            shelf.add(texts[:5], {slot: vectors(texts[:5], slot) for slot in (0, 1)})
-        except KeyboardInterrupt:
-            return shelf
-        finally:
-            sys.settrace(before)
-        return None
+        more = {slot: vectors(texts[:5], slot) for slot in (0, 1)}
+        return shelf if interrupt(vector_cache, n, lambda: shelf.add(texts[:5], more)) else None
 
     n = 0
     while (shelf := interrupted_at(n := n + 1)) is not None:
