@@ -130,3 +130,23 @@ def test_a_limit_of_another_thread_is_not_lifted():
         pass_on_control()
         threadpool_limits(2, user_api="blas")
         pass_on_control()
+
+
+def test_a_limit_of_another_thread_that_ends_meanwhile_does_not_come_back():
+    limited, enough = threading.Event(), threading.Event()
+
+    def limit_for_a_while():
+        with threadpool_limits(1, user_api="blas"):
+            limited.set()
+            assert enough.wait(60)
+
+    thread = threading.Thread(target=limit_for_a_while)
+    thread.start()
+    assert limited.wait(60)
+
+    def end():
+        enough.set()
+        thread.join()
+
+    with_blas_threads(1, end)
+    assert n_threads() == {2}
