@@ -104,10 +104,12 @@ def test_weights_in_several_files_are_read(tiny_bert, tiny_bert_copy, texts):
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
 def test_a_link_out_of_the_folder_is_refused(tiny_bert_copy, tmp_path, name):
     folder = tiny_bert_copy()
+    encoder = BertEncoder(folder).fit(["dog"])  # checked, which must not last
     (folder / name).rename(tmp_path / "elsewhere")
     (folder / name).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ValueError, match=rf"{name} is a link out of it.*Copy that file"):
-        BertEncoder(folder).fit(["dog"])
+    for use in (encoder.transform, encoder.fit):
+        with pytest.raises(ValueError, match=rf"{name} is a link out of it.*Copy that file"):
+            use(["dog"])
     link = tmp_path / "link"
     link.symlink_to(tiny_bert_copy())  # a link to the folder itself is no matter
     BertEncoder(link).fit(["dog"])
@@ -126,9 +128,11 @@ def test_links_within_the_cache_of_the_hub_are_followed(tiny_bert_copy, tmp_path
 
 def test_an_adapter_is_refused(tiny_bert_copy):
     folder = tiny_bert_copy()
+    encoder = BertEncoder(folder).fit(["dog"])  # checked, which must not last
     (folder / "adapter_config.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"adapter to another model\. Merge the two"):
-        BertEncoder(folder).fit(["dog"])
+    for use in (encoder.transform, encoder.fit):
+        with pytest.raises(ValueError, match=r"adapter to another model\. Merge the two"):
+            use(["dog"])
 
 
 @pytest.mark.parametrize(
