@@ -195,7 +195,7 @@ class VectorStore:
             int32 each: tokens attended to, tokens of the text's own, whether cut off.
         """
         with _lock:
-            shelf = self._shelf(space)
+            shelf = shelf_of(str(self.path), self._name(space), space.width)
             known, found = shelf.find(texts, slots)
             if not known.all() and self.path.exists():
                 new = [texts[i] for i in np.flatnonzero(~known).tolist()]
@@ -359,9 +359,6 @@ class VectorStore:
             if (count - free) * size <= self.max_bytes or not oldest:
                 return
             _delete(db, oldest)
-
-    def _shelf(self, space: Space) -> Shelf:
-        return shelf_of(str(self.path), self._name(space), space.width)
 
     def _name(self, space: Space) -> str:
         return "|".join(map(str, (*space[:3], self.dtype, *space.slots)))
