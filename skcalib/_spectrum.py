@@ -103,7 +103,10 @@ def _jacobi(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True, eq=False)
 class WhiteningMap:
-    """``x -> (x - mean) W`` with ``W = U Λ^(-power/2)``, ready to apply.
+    """``x -> (x - mean) W`` with ``W = U g(Λ)``, ready to apply.
+
+    ``g(λ) = λ^(-power/2) λ / (λ + noise λ̄)``, where λ̄ is the mean eigenvalue: whitening,
+    times a Wiener filter for noise of that variance in every direction.
 
     Attributes
     ----------
@@ -115,11 +118,14 @@ class WhiteningMap:
     regularised : ndarray of shape (rank,)
         The same after shrinkage, Λ.
     total_variance : float
-        Trace of the sample's covariance.
+        Trace of the sample's covariance, d λ̄.
     shrinkage : float
     power : float
-    n_components : int or None
-        Width of the output. None rotates back to the input space ("zca").
+    noise : float
+    n_components : int
+        Number of axes asked for; it may exceed the rank.
+    rotates_back : bool
+        Whether W goes back to the input space by ``Uᵀ`` ("zca").
     """
 
     mean: np.ndarray
@@ -129,7 +135,9 @@ class WhiteningMap:
     total_variance: float
     shrinkage: float
     power: float
-    n_components: int | None
+    noise: float
+    n_components: int
+    rotates_back: bool
 
     @property
     def rank(self) -> int:
@@ -139,22 +147,42 @@ class WhiteningMap:
     @property
     def kept(self) -> int:
         """Number of axes kept."""
-        return self.rank if self.n_components is None else min(self.rank, self.n_components)
+        return min(self.rank, self.n_components)
 
     @property
     def width(self) -> int:
         """Number of columns of the output."""
-        return len(self.basis) if self.n_components is None else self.n_components
+        return len(self.basis) if self.rotates_back else self.n_components
 
     @property
     def surplus(self) -> int:
         """Number of columns of the output that are zero for want of rank."""
-        return 0 if self.n_components is None else self.n_components - self.kept
+        return 0 if self.rotates_back else self.n_components - self.kept
+
+    @cached_property
+    def gain(self) -> np.ndarray:
+        """g(Λ) of the axes kept."""
+        eigenvalues = self.regularised[: self.kept]
+        floor = self.noise * self.total_variance / len(self.basis)
+        return eigenvalues ** (-self.power / 2) * (eigenvalues / (eigenvalues + floor))
 
     @cached_property
     def projection(self) -> np.ndarray:
         """W, of shape (d, width)."""
-        return self.power_map(-self.power / 2)
+        return self._scaled(self.gain)
+
+    @property
+    def back_projection(self) -> np.ndarray:
+        """Pseudo-inverse of W, of shape (width, d)."""
+        return self._scaled(1 / self.gain).T
+
+    def _scaled(self, factors: np.ndarray) -> np.ndarray:
+        """``U diag(factors)``, its surplus columns zero; times ``Uᵀ`` for "zca"."""
+        basis = self.basis[:, : self.kept]
+        scaled = basis * factors
+        if self.rotates_back:
+            return scaled @ basis.T
+        return np.pad(scaled, ((0, 0), (0, self.surplus)))
 
     @cached_property
     def growth(self) -> float:
@@ -177,8 +205,8 @@ class WhiteningMap:
         return self.basis**2 @ self.variance
 
     def _beside_output(self, error2: np.ndarray) -> float:
-        output2 = self.variance[: self.kept] * self.regularised[: self.kept] ** -self.power
-        return float(np.sqrt(error2.max() * self.kept / output2.sum()))
+        output2 = self.variance[: self.kept] * self.gain**2
+        return float(np.sqrt(error2.max() * (self.width - self.surplus) / output2.sum()))
 
     @property
     def float32_is_safe(self) -> bool:
@@ -218,13 +246,5 @@ class WhiteningMap:
 
     def invert(self, Z: np.ndarray) -> np.ndarray:
         """Vectors whose whitened ones are ``Z``, as far as the kept axes determine them."""
-        back = self.power_map(self.power / 2).T
-        return (Z.astype(np.float64, copy=False) @ back + self.mean).astype(Z.dtype)
-
-    def power_map(self, exponent: float) -> np.ndarray:
-        """``U Λ^exponent``, its surplus columns zero; ``U Λ^exponent Uᵀ`` for "zca"."""
-        basis = self.basis[:, : self.kept]
-        scaled = basis * self.regularised[: self.kept] ** exponent
-        if self.n_components is None:
-            return scaled @ basis.T
-        return np.pad(scaled, ((0, 0), (0, self.surplus)))
+        Z64 = Z.astype(np.float64, copy=False)
+        return (Z64 @ self.back_projection + self.mean).astype(Z.dtype)

@@ -89,7 +89,7 @@ def tensor_apply(linear, X, xp, device):
 def tensor_invert(linear, Z, xp, device):
     """Vectors whose whitened ones are ``Z``, of its namespace, device and dtype."""
     place = _device_of_float64(device)
-    back = xp.asarray(linear.power_map(linear.power / 2).T, dtype=xp.float64, device=place)
+    back = xp.asarray(linear.back_projection, dtype=xp.float64, device=place)
     mean = xp.asarray(linear.mean, dtype=xp.float64, device=place)
     X = xp.astype(_moved(Z, place), xp.float64) @ back + mean
     return _moved(xp.astype(X, Z.dtype), device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
 
@@ -46,10 +47,14 @@ class Whitening(
 ):
     """Whiten vectors: zero mean, identity covariance, optionally fewer dimensions.
 
-    The sample is centred and mapped by ``W = U Λ^(-power/2)``, where ``U Λ Uᵀ`` is the
-    eigendecomposition of its covariance; the first ``n_components`` columns are kept
-    (BERT-whitening [1]_, algorithm 1). Cosine similarity of the result weighs every
-    direction of the sample alike, where that of raw BERT vectors is dominated by a few.
+    The sample is centred and mapped by ``W = U g(Λ)``, where ``U Λ Uᵀ`` is the
+    eigendecomposition of its covariance and ``g(λ) = λ^(-1/2)``; the first ``n_components``
+    columns are kept (BERT-whitening [1]_, algorithm 1). Cosine similarity of the result weighs
+    every direction of the sample alike, where that of raw BERT vectors is dominated by a few.
+
+    Alike means that noise counts as much as signal. Exact whitening, the default, often makes
+    search and clustering worse than they were; ``Whitening(noise="auto")`` weighs directions
+    by what can be signal in them, and is what to use on texts without labels.
 
     Moments and decomposition are computed in float64 whatever the input, in one pass over
     chunks of ``X`` that copies no more than a few megabytes of it.
@@ -62,15 +67,24 @@ class Whitening(
         rank is filled up with columns of zeros, with a warning.
     method : {"pca", "zca"}, default="pca"
         "pca" returns coordinates along the principal axes, by decreasing variance. "zca"
-        rotates them back, ``W = U Λ^(-power/2) Uᵀ``: as close to the input as a whitened
+        rotates the axes kept back, ``W = U g(Λ) Uᵀ``: as close to the input as a whitened
         vector can be [2]_, always ``n_features_in_`` wide.
     power : float in [0, 1], default=1.0
         1 whitens, 0 only centres and rotates (PCA); values between temper the whitening.
+    noise : float >= 0 or "auto", default=0.0
+        Variance of the noise that every direction is taken to hold, in units of the mean
+        eigenvalue λ̄. The gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise λ̄)``: whitening
+        times a Wiener filter, which fades the weak directions instead of amplifying them.
+        "auto" chooses by the mean cosine and the effective rank of the sample (see Notes),
+        and shrinks by at least the estimate of Ledoit and Wolf, so that few samples do no
+        harm either. It is made for vectors as an encoder returns them: centred or
+        standardised ones have lost their mean cosine.
     shrinkage : float in [0, 1] or "auto", default=0.0
         Weight of the scaled identity in the covariance,
         ``(1 - shrinkage) Σ + shrinkage tr(Σ)/d I``. It bounds the amplification of weak
         directions, and makes every direction usable when there are fewer samples than
-        features. "auto" is the Ledoit-Wolf estimate [3]_.
+        features. "auto" is the Ledoit-Wolf estimate [3]_ of the covariance: it corrects
+        sampling error, vanishes as samples grow, and is not a choice for similarity.
     tol : float or None, default=None
         Eigenvalues up to ``tol`` times the largest count as zero. None means
         ``d * eps`` of float64, the rounding error of the decomposition.
@@ -89,7 +103,7 @@ class Whitening(
     components_ : ndarray of shape (k, n_features)
         Principal axes, unit rows in order of decreasing variance. In each the entry of
         largest magnitude is positive. Here and below k is the number of axes kept:
-        `n_components_` for "pca", `rank_` for "zca".
+        `n_components_` for "pca"; for "zca", `n_components` resolved and at most `rank_`.
     explained_variance_ : ndarray of shape (k,)
         Variance of the sample along each axis, before shrinkage (unbiased, ``n - 1``).
     explained_variance_ratio_ : ndarray of shape (k,)
@@ -100,6 +114,8 @@ class Whitening(
         Numerical rank of the (shrunk) covariance.
     shrinkage_ : float
         Shrinkage in use.
+    noise_ : float
+        Noise in use.
     n_samples_seen_ : int or float
         Number of samples fitted on, over all calls of `partial_fit`; the sum of their
         weights where there were weights.
@@ -119,6 +135,10 @@ class Whitening(
     float64; the product with W is done in float32 only where the error it adds stays below
     about 1e-6 of the typical output, which is known after the fit from ``diag(Σ)`` and W, and
     in float64 otherwise. So an ill-conditioned sample costs time, never digits.
+
+    With ``noise="auto"``, ``noise_ = 2.4 (1 - c)^(1/3) min(1, 8 r / d)³``: c is the mean cosine
+    of two samples, ``|mean|² / (|mean|² + tr Σ)``, and r the effective rank of the spectrum, the
+    exponential of its entropy. The documentation's results tell how this was found.
 
     A dask array is fitted on block by block, on the scheduler that is active, and never
     gathered; `transform` of one is a lazy dask array. With
@@ -156,11 +176,12 @@ class Whitening(
         ],
         "method": [StrOptions({"pca", "zca"})],
         "power": [Interval(Real, 0, 1, closed="both")],
+        "noise": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
         "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "tol": [Interval(Real, 0, 1, closed="left"), None],
         "memory": [str, os.PathLike, HasMethods(["cache"]), None],
     }
-    _state_version = 2
+    _state_version = 3
 
     _moments: Moments
     _linear_map: WhiteningMap | None
@@ -171,6 +192,7 @@ class Whitening(
         *,
         method="pca",
         power=1.0,
+        noise=0.0,
         shrinkage=0.0,
         tol=None,
         memory=None,
@@ -178,6 +200,7 @@ class Whitening(
         self.n_components = n_components
         self.method = method
         self.power = power
+        self.noise = noise
         self.shrinkage = shrinkage
         self.tol = tol
         self.memory = memory
@@ -312,14 +335,7 @@ class Whitening(
             array for a dask array, and a tensor for a tensor with array API dispatch.
         """
         check_is_fitted(self)
-        X = self._validate(X, reset=False)
-        linear = self._map
-        if is_dask(X):
-            return dask_apply(partial(_finite, linear.apply), X, linear.width)
-        xp, is_tensor, device = _namespace(X)
-        if is_tensor:
-            return _finite(partial(tensor_apply, linear, xp=xp, device=device), X)
-        return _finite(linear.apply, X)
+        return self._apply(self._map, self._validate(X, reset=False))
 
     def inverse_transform(self, X):
         """Map whitened vectors back, as far as the kept dimensions determine them.
@@ -442,6 +458,48 @@ class Whitening(
         linear = self._map
         return (linear.basis / linear.regularised) @ linear.basis.T
 
+    def mahalanobis(self, X):
+        """Squared Mahalanobis distance from the mean, in the kept space.
+
+        A guard for vectors unlike those of the fit, such as single words after sentences:
+        vectors of the fit are around `n_components_` away, and few are much farther.
+
+        Parameters
+        ----------
+        X : array-like or dask array of shape (n_samples, n_features)
+            Vectors, as `transform` takes them.
+
+        Returns
+        -------
+        distance : ndarray of shape (n_samples,)
+            Of the kind that `transform` returns:
+            ``Σ_i ((x - mean_) u_i)² / Λ_i`` over the axes kept, whatever `power` and `noise`;
+            with all axes kept, ``(x - mean_) P (x - mean_)ᵀ`` with P of `get_precision`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib import Whitening
+        >>> X = np.random.default_rng(0).normal(size=(1000, 4))
+        >>> whitening = Whitening().fit(X)
+        >>> float(np.mean(whitening.mahalanobis(X)))
+        3.996
+        >>> whitening.mahalanobis([[9.0, 9.0, 9.0, 9.0]]) > 100
+        array([ True])
+        """
+        check_is_fitted(self)
+        exact = replace(self._map, power=1.0, noise=0.0, rotates_back=False)
+        Z = self._apply(exact, self._validate(X, reset=False))
+        return (Z * Z).sum(axis=1)
+
+    def _apply(self, linear, X):
+        if is_dask(X):
+            return dask_apply(partial(_finite, linear.apply), X, linear.width)
+        xp, is_tensor, device = _namespace(X)
+        if is_tensor:
+            return _finite(partial(tensor_apply, linear, xp=xp, device=device), X)
+        return _finite(linear.apply, X)
+
     def _validate(self, X, *, reset, ensure_min_samples=1):
         if is_dask(X):
             check_dask(X, type(self).__name__)
@@ -473,12 +531,6 @@ class Whitening(
             raise ValueError(
                 f"n_components={self.n_components} exceeds n_features={d}. Give an int up "
                 f"to {d}, a share of the variance in (0, 1), or None for all of the rank."
-            )
-        if self.method == "zca" and self.n_components is not None:
-            raise ValueError(
-                f"method='zca' got n_components={self.n_components!r}; it rotates back to "
-                "the input space and keeps its width. Set n_components=None, or "
-                "method='pca' to reduce dimensions."
             )
 
     def _weights(self, sample_weight, X):
@@ -549,6 +601,10 @@ class Whitening(
     @property
     def shrinkage_(self):
         return self._fitted("shrinkage_")._map.shrinkage
+
+    @property
+    def noise_(self):
+        return self._fitted("noise_")._map.noise
 
     def _fitted(self, attribute):
         """Return self if fitted, else fail as a missing attribute does."""

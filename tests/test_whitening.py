@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.covariance import EmpiricalCovariance
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -45,9 +46,11 @@ def float64_whitening(X, k=None):
         Whitening(shrinkage="auto"),
         Whitening(power=0.5),
         Whitening(n_components=0.9),
+        Whitening(noise="auto"),
+        Whitening(noise=0.5, method="zca"),
     ]
 )
-@pytest.mark.filterwarnings("ignore:n_samples=.* have rank:UserWarning")
+@pytest.mark.filterwarnings("ignore:n_samples=:UserWarning")
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
@@ -96,6 +99,103 @@ def test_full_shrinkage_only_scales_and_rotates(X):
     assert_allclose(ours, distances / scale, rtol=1e-9, atol=1e-9)
 
 
+def test_noise_is_a_wiener_filter_after_whitening(X):
+    plain = Whitening().fit(X)
+    variance = plain.explained_variance_
+    wiener = variance / (variance + 0.7 * variance.mean())
+    assert_allclose(Whitening(noise=0.7).fit_transform(X), plain.transform(X) * wiener)
+    tempered = Whitening(power=0.5, noise=0.7, n_components=5).fit_transform(X)
+    expected = Whitening(power=0.5).fit_transform(X) * wiener
+    assert_allclose(tempered, expected[:, :5])
+
+
+def test_noise_counts_in_units_of_the_shrunk_spectrum(X):
+    variance = Whitening().fit(X).explained_variance_
+    shrunk = 0.6 * variance + 0.4 * variance.mean()
+    Z = Whitening(noise=0.7, shrinkage=0.4).fit_transform(X)
+    gain = np.sqrt(shrunk) / (shrunk + 0.7 * variance.mean())
+    assert_allclose(np.cov(Z, rowvar=False), np.diag(gain**2 * variance), atol=1e-9)
+
+
+def test_noise_leaves_the_covariance_alone(X):
+    noisy, plain = Whitening(noise=2.0).fit(X), Whitening().fit(X)
+    assert_array_equal(noisy.get_covariance(), plain.get_covariance())
+    assert_array_equal(noisy.get_precision(), plain.get_precision())
+    assert_array_equal(noisy.mahalanobis(X), plain.mahalanobis(X))
+
+
+@pytest.mark.parametrize("n_components", [3, 0.9])
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_zca_rotates_the_axes_kept_back(X, n_components, noise):
+    pca = Whitening(n_components, noise=noise).fit(X)
+    zca = Whitening(n_components, noise=noise, method="zca").fit(X)
+    k = pca.n_components_
+    assert zca.n_components_ == 12
+    assert zca.components_.shape == (k, 12)
+    assert_allclose(zca.transform(X), pca.transform(X) @ pca.components_, atol=1e-9)
+    back = zca.inverse_transform(zca.transform(X))
+    assert_allclose(back, pca.inverse_transform(pca.transform(X)), rtol=1e-9)
+
+
+def expected_noise(X, spectrum):
+    """The rule of ``noise="auto"``, from the sample itself."""
+    unit = np.mean(np.sum((X - X.mean(axis=0)) ** 2, axis=1)) * len(X) / (len(X) - 1)
+    cosine = np.sum(X.mean(axis=0) ** 2) / (np.sum(X.mean(axis=0) ** 2) + unit)
+    share = spectrum / spectrum.sum()
+    rank = np.exp(-np.sum(share * np.log(share)))
+    return 2.4 * (1 - cosine) ** (1 / 3) * min(1, 8 * rank / len(spectrum)) ** 3
+
+
+@pytest.mark.parametrize("offset", [0, 1, 50])
+@pytest.mark.parametrize("first", [1, 1000])
+def test_automatic_noise_follows_cone_and_concentration(offset, first):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 40)) * np.r_[first, np.ones(39)] + offset
+    whitening = Whitening(noise="auto").fit(X)
+    variance = Whitening().fit(X).explained_variance_
+    shrunk = (1 - whitening.shrinkage_) * variance + whitening.shrinkage_ * variance.mean()
+    assert_allclose(whitening.noise_, expected_noise(X, shrunk), rtol=1e-10)
+    assert whitening.shrinkage_ == Whitening(shrinkage="auto").fit(X).shrinkage_
+    by_hand = Whitening(noise=whitening.noise_, shrinkage=whitening.shrinkage_)
+    assert_array_equal(by_hand.fit_transform(X), whitening.transform(X))
+
+
+def test_automatic_noise_depends_on_neither_scale_nor_rotation(X):
+    rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(12, 12)))[0]
+    noises = [Whitening(noise="auto").fit(Y).noise_ for Y in (X, 1e-5 * X, X @ rotation)]
+    assert_allclose(noises, noises[0], rtol=1e-8)
+
+
+def test_a_shrinkage_of_ones_own_is_the_least_that_automatic_noise_takes(X):
+    assert Whitening(noise="auto", shrinkage=0.9).fit(X).shrinkage_ == 0.9
+    least = Whitening(shrinkage="auto").fit(X).shrinkage_
+    assert Whitening(noise="auto", shrinkage=least / 2).fit(X).shrinkage_ == least
+
+
+def test_few_samples_keep_the_distances_with_automatic_noise(few):
+    # Of an isotropic source every direction is as good as any: nothing may be dropped.
+    new = np.random.default_rng(2).normal(size=(500, 30)) + 3
+    Z = Whitening(noise="auto").fit(few).transform(new)
+    spread = np.linalg.svd(Z - Z.mean(axis=0), compute_uv=False)
+    assert spread[-1] > 0.5 * spread[0]
+
+
+def test_mahalanobis_is_the_distance_of_the_empirical_covariance(X):
+    # It divides by n, where ours divides by n - 1.
+    reference = EmpiricalCovariance().fit(X).mahalanobis(X) * 599 / 600
+    assert_allclose(Whitening().fit(X).mahalanobis(X), reference, rtol=1e-8)
+    for params in ({"power": 0.3}, {"noise": 1.0}, {"method": "zca"}):
+        assert_allclose(Whitening(**params).fit(X).mahalanobis(X), reference, rtol=1e-8)
+
+
+def test_mahalanobis_of_few_axes_is_the_length_in_the_kept_space(X):
+    whitening = Whitening(4).fit(X)
+    length2 = np.sum(whitening.transform(X) ** 2, axis=1)
+    assert_allclose(whitening.mahalanobis(X), length2)
+    assert_allclose(Whitening(4, noise=3.0).fit(X).mahalanobis(X), length2)
+    assert whitening.mahalanobis(X + 100 * whitening.components_[0]).min() > length2.max()
+
+
 def test_zca_is_the_whitening_closest_to_the_input(X):
     zca, pca = (Whitening(method=m).fit_transform(X) for m in ("zca", "pca"))
     centred = X - X.mean(axis=0)
@@ -112,7 +212,9 @@ def test_covariance_and_precision_are_inverse(X):
     )
 
 
-@pytest.mark.parametrize("params", [{}, {"method": "zca"}, {"power": 0.5}, {"shrinkage": 0.3}])
+@pytest.mark.parametrize(
+    "params", [{}, {"method": "zca"}, {"power": 0.5}, {"shrinkage": 0.3}, {"noise": 2.0}]
+)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_inverse_transform_inverts(X, params, dtype):
     X = X.astype(dtype)
@@ -229,10 +331,39 @@ def test_more_components_than_rank_are_zero_with_a_warning(few):
 
 def test_fewer_samples_than_features_keep_the_rank_with_a_warning(few):
     with pytest.warns(
-        UserWarning, match=r"n_samples=10 of n_features=30 have rank 9.*shrinkage"
+        UserWarning, match=r"n_samples=10 of n_features=30 have rank 9.*noise='auto'"
     ):
         Z = Whitening().fit_transform(few)
     assert_allclose(np.cov(Z, rowvar=False), np.eye(9), atol=1e-10)
+
+
+@pytest.mark.parametrize("n", [31, 149])
+def test_fewer_than_five_samples_a_feature_warn(n):
+    X = np.random.default_rng(0).normal(size=(n, 30))
+    message = rf"n_samples={n} of n_features=30 are fewer than 5.*noise='auto'.*150 samples"
+    for params in ({}, {"n_components": 3}, {"method": "zca"}, {"power": 0.5}):
+        with pytest.warns(UserWarning, match=message):
+            Whitening(**params).fit(X)
+    with pytest.warns(UserWarning, match=message):
+        Whitening().fit(np.vstack([X, X]), sample_weight=np.full(2 * n, 0.5))
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"noise": 0.1},
+        {"noise": "auto"},
+        {"shrinkage": 0.1},
+        {"shrinkage": "auto"},
+        {"power": 0},
+    ],
+)
+def test_regularised_fits_on_few_samples_do_not_warn(few, params):
+    Whitening(**params).fit(few)
+
+
+def test_enough_samples_do_not_warn():
+    Whitening().fit(np.random.default_rng(0).normal(size=(150, 30)))
 
 
 def test_shrinkage_makes_every_direction_usable(few):
@@ -265,15 +396,16 @@ def test_share_of_variance_keeps_just_enough(X, share):
 
 
 @pytest.mark.parametrize("n_batches", [1, 2, 7, 600])
-@pytest.mark.parametrize("shrinkage", [0.0, "auto"])
-def test_partial_fit_equals_fit(X, n_batches, shrinkage):
-    whole = Whitening(shrinkage=shrinkage).fit(X)
-    parts = Whitening(shrinkage=shrinkage)
+@pytest.mark.parametrize("params", [{}, {"shrinkage": "auto"}, {"noise": "auto"}])
+def test_partial_fit_equals_fit(X, n_batches, params):
+    whole = Whitening(**params).fit(X)
+    parts = Whitening(**params)
     for batch in np.array_split(X, n_batches):
         parts.partial_fit(batch)
     assert parts.n_samples_seen_ == 600
     assert_allclose(parts.transform(X), whole.transform(X), rtol=1e-10, atol=1e-10)
     assert_allclose(parts.shrinkage_, whole.shrinkage_, rtol=1e-10)
+    assert_allclose(parts.noise_, whole.noise_, rtol=1e-10)
 
 
 def test_partial_fit_goes_on_after_fit_and_transform(X):
@@ -284,7 +416,7 @@ def test_partial_fit_goes_on_after_fit_and_transform(X):
 
 
 def test_merge_equals_fit_on_all(X):
-    first, second, third = (Whitening().fit(part) for part in np.split(X, [50, 300]))
+    first, second, third = (Whitening().fit(part) for part in np.split(X, [80, 300]))
     before = second.transform(X)
     merged = first.merge(second, third)
     assert merged is first
@@ -313,11 +445,13 @@ def test_merge_refuses_what_it_cannot_add(X):
         ({"n_components": 13}, r"n_components=13 exceeds n_features=12.*int up to 12"),
         ({"n_components": 0}, "n_components"),
         ({"n_components": 1.5}, "n_components"),
-        ({"method": "zca", "n_components": 3}, r"method='zca' got n_components=3.*'pca'"),
         ({"method": "cholesky"}, "method"),
         ({"power": 2}, "power"),
         ({"shrinkage": 1.1}, "shrinkage"),
         ({"shrinkage": "lw"}, "shrinkage"),
+        ({"noise": -0.1}, "noise"),
+        ({"noise": np.nan}, "noise"),
+        ({"noise": "median"}, "noise"),
         ({"tol": -1}, "tol"),
     ],
 )
@@ -402,7 +536,7 @@ def test_feature_names_and_output_containers(X):
 
 
 def test_attributes_are_missing_before_fit():
-    for name in ("mean_", "components_", "explained_variance_ratio_", "rank_", "n_components_"):
+    for name in ("mean_", "components_", "explained_variance_ratio_", "rank_", "noise_"):
         with pytest.raises(AttributeError, match=name):
             getattr(Whitening(), name)
 
@@ -419,7 +553,7 @@ def test_well_conditioned_data_warn_about_nothing(X):
         Whitening(12).fit(X)
 
 
-@pytest.mark.parametrize("n", [9, 9000], ids=["one thread", "threads"])
+@pytest.mark.parametrize("n", [30, 9000], ids=["one thread", "threads"])
 def test_what_is_not_finite_is_an_error_without_a_warning(n, monkeypatch):
     monkeypatch.setattr("skcalib._row_threads.ROWS_PER_THREAD", 2048)
     X = np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32)
@@ -444,6 +578,7 @@ def test_what_is_not_finite_is_an_error_without_a_warning(n, monkeypatch):
         *({"power": value} for value in (-0.01, 1.01)),
         *({"shrinkage": value} for value in (-0.01, 1.01, "lw")),
         *({"tol": value} for value in (-1e-9, 1.0, 1.5)),
+        *({"noise": value} for value in (-1e-9, np.nan, np.inf, "lw")),
         {"method": "svd"},
     ],
     ids=str,
@@ -461,9 +596,10 @@ def test_parameters_out_of_their_range_are_refused(params):
         *({"power": value} for value in (0, 1)),
         *({"shrinkage": value} for value in (0, 1)),
         *({"tol": value} for value in (0, 1 - 1e-9)),
+        *({"noise": value} for value in (0, 1e9, "auto")),
     ],
     ids=str,
 )
 def test_parameters_at_the_ends_of_their_range_are_accepted(params):
-    X = np.random.default_rng(0).normal(size=(9, 3))
+    X = np.random.default_rng(0).normal(size=(15, 3))
     assert np.isfinite(Whitening(**params).fit_transform(X)).all()

@@ -24,14 +24,16 @@ def lazy(X):
     return da.from_array(X, chunks=(90, 3))
 
 
-def test_fit_and_transform_equal_those_of_numpy(X, lazy):
-    ours, reference = Whitening(5).fit(lazy), Whitening(5).fit(X)
+@pytest.mark.parametrize("noise", [0.0, "auto"])
+def test_fit_and_transform_equal_those_of_numpy(X, lazy, noise):
+    ours, reference = Whitening(5, noise=noise).fit(lazy), Whitening(5, noise=noise).fit(X)
     assert ours.n_samples_seen_ == 1000
     assert_allclose(ours.get_covariance(), reference.get_covariance(), rtol=1e-10)
     Z = ours.transform(lazy)
     assert isinstance(Z, da.Array)
     assert (Z.shape, Z.dtype) == ((1000, 5), np.float32)
     assert_allclose(Z.compute(), reference.transform(X), atol=1e-5)
+    assert_allclose(ours.mahalanobis(lazy).compute(), reference.mahalanobis(X), rtol=1e-4)
     back = ours.inverse_transform(Z)
     assert isinstance(back, da.Array)
     assert_allclose(back.compute(), reference.inverse_transform(reference.transform(X)), 1e-5)

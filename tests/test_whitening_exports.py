@@ -26,7 +26,9 @@ def steep():
     return (X + 100).astype(np.float32)
 
 
-@pytest.mark.parametrize("params", [{}, {"n_components": 3}, {"method": "zca"}])
+@pytest.mark.parametrize(
+    "params", [{}, {"n_components": 3}, {"method": "zca"}, {"noise": "auto"}]
+)
 @pytest.mark.parametrize("data", ["X", "steep"])
 def test_torch_module_equals_transform(params, data, request):
     torch = pytest.importorskip("torch")
@@ -57,7 +59,7 @@ def test_torch_module_is_saved_and_differentiable(X, tmp_path):
 def test_sentence_transformer_gives_the_vectors_of_the_pipeline(tiny_bert, texts, tmp_path):
     package = pytest.importorskip("sentence_transformers")
     modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
-    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(4, shrinkage=0.1)).fit(texts)
+    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(4, noise="auto")).fit(texts)
     transformer = modules.Transformer(tiny_bert)
     pooling = modules.Pooling(16, pooling_mode="mean")
     dense = pipeline[-1].to_sentence_transformers()
@@ -69,9 +71,10 @@ def test_sentence_transformer_gives_the_vectors_of_the_pipeline(tiny_bert, texts
     assert_allclose(loaded.encode(texts), expected, atol=1e-5)
 
 
-def test_faiss_transform_in_front_of_an_index(X):
+@pytest.mark.parametrize("noise", [0.0, "auto"])
+def test_faiss_transform_in_front_of_an_index(X, noise):
     faiss = pytest.importorskip("faiss")
-    whitening = Whitening(4).fit(X)
+    whitening = Whitening(4, noise=noise).fit(X)
     Z = whitening.transform(X)
     transform = whitening.to_faiss()
     assert_allclose(transform.apply(X), Z, atol=1e-5)
@@ -113,7 +116,7 @@ def test_not_fitted(method):
 
 def test_skops_round_trip(X):
     io = pytest.importorskip("skops.io")
-    whitening = Whitening(4).fit(X)
+    whitening = Whitening(4, noise=0.5).fit(X)
     content = io.dumps(whitening)
     untrusted = io.get_untrusted_types(data=content)
     assert all(name.startswith("skcalib.") for name in untrusted)

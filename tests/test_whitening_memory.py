@@ -31,7 +31,7 @@ def decompositions(monkeypatch):
 
 
 def test_grid_costs_one_decomposition_per_training_set(X, tmp_path, decompositions):
-    grid = {"n_components": [2, 3, None], "power": [0.5, 1.0], "shrinkage": [0.0, 0.5, "auto"]}
+    grid = {"n_components": [2, 3, None], "power": [0.5, 1.0], "noise": [0.0, 0.5, "auto"]}
     search = GridSearchCV(
         Whitening(memory=tmp_path),
         grid,
@@ -51,12 +51,12 @@ def new_process():
 
 @pytest.mark.parametrize("make", [str, lambda path: path, lambda path: Memory(path, verbose=0)])
 def test_recalled_fit_is_the_computed_one(X, tmp_path, make, decompositions):
-    plain = Whitening(3, shrinkage="auto").fit(X)
+    plain = Whitening(3, noise="auto").fit(X)
     decompositions.clear()
     for in_memory in (False, False, True):
         if not in_memory:
             new_process()
-        whitening = Whitening(3, shrinkage="auto", memory=make(tmp_path)).fit(X)
+        whitening = Whitening(3, noise="auto", memory=make(tmp_path)).fit(X)
         assert_array_equal(whitening.transform(X), plain.transform(X))
     assert len(decompositions) == 1
     assert len(list(tmp_path.glob("skcalib-whitening/*"))) == 1  # no temporary file stays

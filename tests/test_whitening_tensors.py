@@ -27,7 +27,7 @@ for device in devices:
     for dtype in (torch.float32, torch.float64):
         X = torch.tensor(data, dtype=dtype, device=device)
         host = X.cpu().numpy()
-        for params in ({}, {"n_components": 3}, {"method": "zca"}, {"shrinkage": "auto"}):
+        for params in ({}, {"n_components": 3}, {"method": "zca"}, {"noise": "auto"}):
             ours, reference = Whitening(**params).fit(X), Whitening(**params).fit(host)
             assert isinstance(ours.mean_, np.ndarray)
             assert_allclose(ours.mean_, reference.mean_, rtol=1e-14)
@@ -37,6 +37,7 @@ for device in devices:
             atol = 2e-5 if dtype == torch.float32 else 1e-7
             assert_allclose(Z.cpu(), reference.transform(host), atol=atol)
             assert_allclose(ours.transform(host), reference.transform(host), atol=atol)
+            assert_allclose(ours.mahalanobis(X).cpu(), reference.mahalanobis(host), rtol=1e-3)
             back = ours.inverse_transform(Z)
             assert type(back) is torch.Tensor and back.dtype == dtype
             expected = reference.inverse_transform(reference.transform(host))
