@@ -79,10 +79,11 @@ def solve(
             f"All {n} samples are equal: there is no direction to whiten. "
             "Fit on samples that differ."
         )
-    surplus = isinstance(n_components, Integral) and n_components > rank and method == "pca"
+    kept = _n_kept(n_components, rank, variance / total_variance)
+    surplus = method == "pca" and kept > rank
     bare = noise == 0 and shrinkage == 0 and power > 0
     if surplus or (bare and n < SAMPLES_PER_FEATURE * d):
-        _warn_of_few_samples(n, d, rank, n_components if surplus else None)
+        _warn_of_few_samples(n, d, rank, kept if surplus else None)
     return WhiteningMap(
         mean=moments.mean,
         basis=np.ascontiguousarray(basis[:, :rank]),
@@ -92,7 +93,7 @@ def solve(
         shrinkage=shrinkage,
         power=float(power),
         noise=noise,
-        n_components=_n_kept(n_components, rank, variance / total_variance),
+        n_components=kept,
         rotates_back=method == "zca",
     )
 
