@@ -25,7 +25,7 @@ from skcalib._progress import PARTS, CallbackSupportMixin, fit_task, progress
 from skcalib._store import VectorStore
 from skcalib._texts import as_texts, distinct, in_blocks
 
-__all__ = ["BertEncoder"]
+__all__ = ["BertEncoder", "resolve_layers"]
 
 LAYER_NAMES = {
     "last": (-1,),
@@ -260,7 +260,7 @@ class BertEncoder(
         if hasattr(self, "_settings"):
             del self._settings  # an error below leaves nothing half-fitted
         backbone = self._backbone()
-        layers = _resolve_layers(self.layers, backbone.n_layers)
+        layers = resolve_layers(self.layers, backbone.n_layers)
         max_length = _resolve_max_length(self.max_length, backbone)
         if self.pooling == "zipf":
             _ = backbone.zipf  # refuses a vocabulary that is not sorted by frequency
@@ -364,7 +364,7 @@ class BertEncoder(
         return tags
 
 
-def _resolve_layers(layers, n_layers):
+def resolve_layers(layers, n_layers):
     """Resolve `layers` to indices of hidden states, counted from 0."""
     indices = LAYER_NAMES.get(layers, layers) if isinstance(layers, str) else layers
     indices = (indices,) if isinstance(indices, Integral) else tuple(indices)

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skcalib._persistence import VersionedState
 from skcalib._progress import CallbackSupportMixin, fit_inside, fit_task
-from skcalib._texts import as_pairs, as_texts, distinct, is_pairs
+from skcalib._texts import as_pairs, distinct, texts_of
 from skcalib.metrics import spearman
 
 __all__ = ["BiEncoder"]
@@ -91,12 +91,7 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
         self : BiEncoder
             The fitted estimator.
         """
-        caller = type(self).__name__
-        if is_pairs(X):
-            left, right = as_pairs(X, caller=caller)
-            texts = left + right
-        else:
-            texts = as_texts(X, caller=caller)
+        texts = texts_of(X, caller=type(self).__name__)
         if hasattr(self, "encoder_"):
             del self.encoder_  # an error below leaves nothing half-fitted
         encoder = clone(self.encoder)

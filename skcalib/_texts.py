@@ -8,7 +8,7 @@ from numbers import Number
 
 import numpy as np
 
-__all__ = ["as_pairs", "as_texts", "distinct", "in_blocks", "is_pairs"]
+__all__ = ["as_pairs", "as_texts", "distinct", "in_blocks", "is_pairs", "texts_of"]
 
 
 def as_texts(X, *, caller: str) -> list[str]:
@@ -67,6 +67,14 @@ def as_pairs(X, *, caller: str) -> tuple[list[str], list[str]]:
         _checked(left, ", column 0", caller),
         _checked(right, ", column 1", caller),
     )
+
+
+def texts_of(X, *, caller: str) -> list[str]:
+    """Return the texts of a container of texts, or of both columns of one of pairs."""
+    if is_pairs(X):
+        left, right = as_pairs(X, caller=caller)
+        return left + right
+    return as_texts(X, caller=caller)
 
 
 def in_blocks(X: Iterator, size: int, *, caller: str) -> Iterator[list[str]]:

@@ -11,9 +11,9 @@ import numpy as np
 
 from skcalib._bi_encoder import BiEncoder
 from skcalib._progress import progress
+from skcalib._tables import markdown
 from skcalib._texts import as_texts
 from skcalib.datasets import fetch_sts, load_toy_sts
-from skcalib.evaluation._markdown import markdown
 from skcalib.metrics import aggregate as aggregate_subsets
 
 __all__ = ["TASKS", "ScoreTable", "evaluate_sts"]

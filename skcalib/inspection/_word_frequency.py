@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
-from skcalib.evaluation._markdown import markdown
+from skcalib._tables import markdown
 
 __all__ = ["FrequencyBias", "word_embeddings", "word_frequency_bias"]
 

@@ -1,23 +1,25 @@
-"""Command line: ``python -m skcalib.evaluation --help``."""
+"""The command ``skcalib evaluate``."""
 
 from __future__ import annotations
 
 import argparse
 import csv
 import re
-import sys
+from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from sklearn.pipeline import Pipeline
 
 from skcalib import BertEncoder, NormalizingFlow, Whitening
+from skcalib._command_line import is_watched, lines_of
 from skcalib.datasets import minilm_path
 from skcalib.evaluation._sts import TASKS, ScoreTable, evaluate_sts
 
 SETTINGS = ("model", "pooling", "layers", "calibrator", "fit_on", "aggregate")
-WHITENING = re.compile(r"whitening(?:-(\d+))?(?:-s(auto|[\d.]+))?")
+WHITENING = re.compile(r"whitening(?:-(\d+))?(?:-n(auto|[\d.]+))?(?:-s(auto|[\d.]+))?")
 
 
 def calibrator(name):
@@ -27,16 +29,16 @@ def calibrator(name):
     if name == "flow":
         return NormalizingFlow(random_state=0)
     if match := WHITENING.fullmatch(name):
-        k, shrinkage = match.groups(default="")
+        k, *levels = match.groups(default="")
         try:
-            s = shrinkage if shrinkage == "auto" else float(shrinkage or 0)
-            return Whitening(int(k) if k else None, shrinkage=s)
+            noise, shrinkage = (x if x == "auto" else float(x or 0) for x in levels)
+            return Whitening(int(k) if k else None, noise=noise, shrinkage=shrinkage)
         except ValueError:
             pass  # several points in a number
     raise ValueError(
         f"There is no calibrator {name!r}; it takes raw, flow, or whitening with, if any, -K "
-        "for K dimensions and -sS for a shrinkage: whitening-256, whitening-s0.5, "
-        "whitening-128-sauto."
+        "for K dimensions, -nN for a noise and -sS for a shrinkage: whitening-nauto, "
+        "whitening-256, whitening-128-n1-s0.5."
     )
 
 
@@ -49,31 +51,20 @@ def layers(name):
     return indices if len(indices) > 1 else indices[0]
 
 
-def lines_of(file):
-    """Return the lines of a text file that are not empty, as the texts to fit on."""
-    path = Path(file)
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"--fit-on {file}: it takes target, train, or a file with one sentence per line, "
-            "and there is no such file."
-        )
-    with path.open(encoding="utf-8") as stream:
-        return [text for line in stream if (text := line.strip())]
-
-
-def parser():
-    """Return the parser of the command line."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command and its arguments."""
 
     def names(value):
         return [name.strip() for name in value.split(",")]
 
-    parser = argparse.ArgumentParser(
-        prog="python -m skcalib.evaluation",
-        description="Spearman's rho x 100 on the benchmarks of semantic textual similarity: "
-        "a row for each combination of pooling, layers and calibrator.",
-        epilog="Lists are separated by commas. A list that starts with a minus needs an equals "
-        "sign: --layers=-1,first_last. Benchmarks are read from --data-home or SKCALIB_DATA, "
-        "a folder of CSV files, or else from the hub.",
+    parser.description = (
+        "Spearman's rho x 100 on the benchmarks of semantic textual similarity: a row for each "
+        "combination of pooling, layers and calibrator."
+    )
+    parser.epilog = (
+        "Lists are separated by commas. A list that starts with a minus needs an equals sign: "
+        "--layers=-1,first_last. Benchmarks are read from --data-home or SKCALIB_DATA, a "
+        "folder of CSV files, or else from the hub."
     )
     add = parser.add_argument
     add("--model", help="hub id or folder; default: the MiniLM of the demo extra")
@@ -81,9 +72,9 @@ def parser():
     add(
         "--calibrators",
         type=names,
-        default=["raw", "whitening"],
-        help="raw, flow, whitening, whitening-256, whitening-s0.5 (shrinkage), "
-        "whitening-256-sauto; default: raw,whitening",
+        default=["raw", "whitening-nauto"],
+        help="raw, flow, whitening, whitening-256, whitening-nauto (noise), whitening-s0.5 "
+        "(shrinkage), whitening-256-n1-sauto; default: raw,whitening-nauto",
     )
     add("--pooling", type=names, default=["mean"], help="default: mean")
     add(
@@ -111,57 +102,51 @@ def parser():
         help="of subsets; BERT-flow and BERT-whitening report wmean; default: all",
     )
     add("--data-home", help="folder of CSV files")
-    add("--memory", help="folder for vectors, so that each text is encoded once, ever")
+    add(
+        "--memory",
+        help="folder for vectors, so that each text is encoded once, ever; default: a "
+        "temporary one",
+    )
     add("--output", help="CSV file, a line as soon as a row is known")
-    add("--verbose", action="store_true", help="show progress")
-    return parser
+    add("-q", "--quiet", action="store_true", help="no progress bar")
 
 
-def main(arguments=None):
+def run(options: argparse.Namespace) -> None:
     """Evaluate, print a table, and write it to a file if asked."""
-    options = parser().parse_args(arguments)
     fit_on = options.fit_on
-    try:
-        # Names are checked before anything is encoded.
-        calibrators = {name: calibrator(name) for name in options.calibrators}
-        texts = fit_on if fit_on in ("target", "train") else lines_of(fit_on)
-        model = options.model or minilm_path()
-        tables = []
+    # Names are checked before anything is encoded.
+    calibrators = {name: calibrator(name) for name in options.calibrators}
+    texts = fit_on if fit_on in ("target", "train") else lines_of(fit_on)
+    model = options.model or minilm_path()
+    tables = []
+    with ExitStack() as stack:
+        memory = options.memory or stack.enter_context(
+            TemporaryDirectory(prefix="skcalib-", ignore_cleanup_errors=True)
+        )
         for pooling, layer, name in product(options.pooling, options.layers, calibrators):
             encoder = BertEncoder(
                 model,
                 pooling=pooling,
                 layers=layers(layer),
                 layer_merge=options.layer_merge,
-                memory=options.memory,
+                memory=memory,
             )
             pipeline = Pipeline([("encode", encoder), ("calibrate", calibrators[name])])
-            row = f"{pooling} {layer} {name}"
             table = evaluate_sts(
-                {row: pipeline},
+                {f"{pooling} {layer} {name}": pipeline},
                 options.tasks,
                 fit_on=texts,
                 aggregate=options.aggregate,
                 data_home=options.data_home,
-                verbose=options.verbose,
+                verbose=is_watched(options),
             )
             tables.append(table)
             if options.output:
-                settings = (
-                    options.model or "all-MiniLM-L6-v2",
-                    pooling,
-                    layer,
-                    name,
-                    fit_on,
-                    options.aggregate,
-                )
+                shown = options.model or "all-MiniLM-L6-v2"
+                settings = (shown, pooling, layer, name, fit_on, options.aggregate)
                 _append(options.output, table, settings, new=len(tables) == 1)
-        rows = tuple(row for table in tables for row in table.rows)
-        print(ScoreTable(rows, table.columns, np.vstack([t.scores for t in tables])))
-    except (ImportError, OSError, TypeError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    rows = tuple(row for table in tables for row in table.rows)
+    print(ScoreTable(rows, table.columns, np.vstack([t.scores for t in tables])))
 
 
 def _append(path, table, settings, *, new):
@@ -170,7 +155,3 @@ def _append(path, table, settings, *, new):
         if new:
             writer.writerow([*SETTINGS, *table.columns])
         writer.writerow([*settings, *(f"{score:.2f}" for score in table.scores[0])])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,50 @@
+"""Command line: ``skcalib --help``, or ``python -m skcalib --help``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return the exit status: 0, or 2 after an error, 130 after Ctrl-C."""
+    from skcalib import __version__
+    from skcalib.evaluation import _command as evaluate
+    from skcalib.model_selection import _command as calibrate
+
+    parser = argparse.ArgumentParser(
+        prog="skcalib", description="Calibrated sentence vectors, without labels."
+    )
+    parser.add_argument("--version", action="version", version=f"skcalib {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="command")
+    for name, module, summary in (
+        ("calibrate", calibrate, "choose hidden states and calibration of a model by texts"),
+        ("evaluate", evaluate, "score a model on the benchmarks of textual similarity"),
+    ):
+        command = commands.add_parser(name, help=summary)
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    options = parser.parse_args(arguments)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            options.run(options)
+    except (ImportError, OSError, TypeError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None):
+    print(f"warning: {message}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""What the commands of the command line share."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+__all__ = ["is_watched", "lines_of"]
+
+
+def is_watched(options: argparse.Namespace) -> bool:
+    """Whether to show progress: on a terminal, unless asked to be quiet."""
+    return not options.quiet and sys.stderr.isatty()
+
+
+def lines_of(file: str) -> list[str]:
+    """Read the lines of a text file that are not empty.
+
+    Raises
+    ------
+    OSError
+        If there is no such file.
+    ValueError
+        If it is not UTF-8, or holds no text.
+    """
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"There is no file {file!r}; give one with a text per line, in UTF-8."
+        )
+    content = path.read_bytes()
+    try:
+        lines = content.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{file} is not UTF-8: line {line} holds the byte 0x{content[error.start]:02x}. "
+            "Convert it, for instance with: iconv -f latin1 -t utf-8"
+        ) from None
+    texts = [text for line in lines if (text := line.strip())]
+    if not texts:
+        raise ValueError(f"{file} holds no text; give a file with one per line.")
+    return texts

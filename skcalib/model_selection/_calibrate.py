@@ -1,0 +1,296 @@
+"""Hidden states and calibration of a model, chosen by texts without labels."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+
+from skcalib._bert_encoder import BertEncoder, resolve_layers
+from skcalib._progress import progress
+from skcalib._tables import markdown
+from skcalib._texts import distinct, texts_of
+from skcalib._whitening import Whitening
+from skcalib.model_selection._self_retrieval import views_of
+from skcalib.model_selection._views import Views
+
+__all__ = ["Calibration", "Candidate", "calibrate", "declared_pooling"]
+
+# Standard errors by which another hidden state must beat the one the model was shipped with.
+MARGIN = 2.0
+
+# Poolings as sentence-transformers declares them: its name now, which is ours, and its key
+# before version 6.
+POOLINGS = {
+    "mean": "mean_tokens",
+    "cls": "cls_token",
+    "max": "max_tokens",
+    "mean_sqrt_len": "mean_sqrt_len_tokens",
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A row of a `Calibration`.
+
+    Parameters
+    ----------
+    pooling : str
+    layers : int
+        Hidden state, counted from 0.
+    calibrator : str
+        "raw", or a `Whitening` as it is written in code.
+    score : float
+        Mean reciprocal rank, as `SelfRetrieval` gives it.
+    """
+
+    pooling: str
+    layers: int
+    calibrator: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What `calibrate` tried; ``str()`` of it is a table.
+
+    Parameters
+    ----------
+    shipped : Candidate
+        The model as shipped.
+    chosen : Candidate
+        The one that was taken; it may be the same.
+    candidates : tuple of Candidate
+        All, those two among them, by falling score.
+    n_texts : int
+        Number of texts that the scores are of.
+    """
+
+    shipped: Candidate
+    chosen: Candidate
+    candidates: tuple[Candidate, ...]
+    n_texts: int
+
+    def __str__(self):
+        return self.table()
+
+    def table(self, n_candidates: int | None = None) -> str:
+        """Return a Markdown table: as shipped, chosen, and the others by falling score.
+
+        Parameters
+        ----------
+        n_candidates : int or None, default=None
+            Most of the others to show; None shows all.
+        """
+        others = [c for c in self.candidates if c not in (self.shipped, self.chosen)]
+        rows = [("as shipped", self.shipped), ("chosen", self.chosen)]
+        rows += [("", candidate) for candidate in others[:n_candidates]]
+        return markdown(
+            ["", "pooling", "layer", "calibrator", "MRR x 100"],
+            [
+                [note, c.pooling, str(c.layers), c.calibrator, f"{100 * c.score:.1f}"]
+                for note, c in rows
+            ],
+        )
+
+
+def calibrate(
+    model,
+    texts,
+    *,
+    pooling: Sequence[str] = ("mean", "cls", "max", "zipf"),
+    layers: Sequence[int] | None = None,
+    n_components: Sequence[int | None] = (None, 256, 128),
+    noise: Sequence[float | str] = ("auto",),
+    n_texts: int = 2000,
+    random_state: int = 0,
+    memory=None,
+    verbose: bool = False,
+) -> Pipeline:
+    """Choose hidden states and calibration of a model by texts without labels.
+
+    Every hidden state under every pooling is a candidate, raw and whitened with a noise floor,
+    and is scored as by `SelfRetrieval`. The hidden state that the model was shipped with is
+    kept unless another one is better by more than two standard errors.
+
+    Parameters
+    ----------
+    model : str, path-like or BertEncoder
+        As `BertEncoder` takes it, or an encoder whose other parameters (device, dtype,
+        max_length, special tokens) all candidates share.
+    texts : texts of shape (n_texts,), or pairs of shape (n_pairs, 2)
+        Of the kind that will be compared. The search sees a sample; the calibrator that it
+        chooses is fitted on all of them.
+    pooling : sequence of str, default=("mean", "cls", "max", "zipf")
+        Poolings to try. "zipf" is left out where the vocabulary tells no frequencies.
+    layers : sequence of int or None, default=None
+        Hidden states to try; None tries all.
+    n_components : sequence, default=(None, 256, 128)
+        Kept dimensions to try, those below the width of the vectors.
+    noise : sequence, default=("auto",)
+        Noise of `Whitening` to try.
+    n_texts, random_state : int
+        As in `SelfRetrieval`.
+    memory : None, path-like, joblib.Memory or VectorStore, default=None
+        Where `BertEncoder` keeps vectors. None takes a temporary folder for the search.
+    verbose : bool, default=False
+        Show progress bars.
+
+    Returns
+    -------
+    pipeline : sklearn.pipeline.Pipeline
+        Fitted: steps "encode" and "calibrate", the latter a `Whitening` or "passthrough". Its
+        attribute ``calibration_`` is the `Calibration`, the table of all candidates.
+
+    Raises
+    ------
+    OSError
+        If there is no such model.
+    ValueError
+        If fewer than 20 distinct texts have six words, or a parameter does not fit.
+
+    Notes
+    -----
+    "As shipped" is the last hidden state under the pooling that a sentence-transformers folder
+    declares, and under "mean" where none is declared.
+
+    Examples
+    --------
+    >>> from skcalib.datasets import load_toy_sts, minilm_path
+    >>> from skcalib.model_selection import calibrate
+    >>> sentences = load_toy_sts().data.ravel()
+    >>> pipeline = calibrate(minilm_path(), sentences, layers=[0, 6], pooling=["mean"])
+    >>> pipeline.calibration_.chosen.layers
+    6
+    >>> len(pipeline.transform(["A new sentence."]))
+    1
+    """
+    texts = texts_of(texts, caller="calibrate")
+    views = views_of(texts, n_texts, random_state, "calibrate")
+    template = clone(model) if isinstance(model, BertEncoder) else BertEncoder(model)
+    template.set_params(memory=memory)
+    if verbose:
+        template.set_params(verbose=True)
+    states, shipped_state = _hidden_states(template, pooling, layers)
+    # Each half of the sample is scored by a calibrator fitted on the other.
+    halves = [Views(views.sample[i::2], n_texts=n_texts, seed=random_state) for i in (0, 1)]
+    seen, rows = distinct([t for half in halves for t in (*half.sample, *half.texts)])
+    lengths = [len(part) for half in halves for part in (half.sample, half.texts)]
+    first, first_views, second, second_views = np.split(rows, np.cumsum(lengths)[:-1])
+    folds = [(second, halves[0], first_views), (first, halves[1], second_views)]
+    ranks: dict[tuple[str, int, Whitening | None], np.ndarray] = {}
+    with _stored(template) as encoder:
+        # Once through the model; what follows reads every hidden state back.
+        encoder.set_params(pooling=shipped_state[0], layers=shipped_state[1]).fit_transform(
+            seen
+        )
+        encoder.set_params(verbose=False)
+        with progress(len(states), unit="state", desc="search", verbose=verbose) as advance:
+            for state in states:
+                encoder.set_params(pooling=state[0], layers=state[1])
+                vectors = encoder.fit_transform(seen)
+                for name, values in _ranks(vectors, folds, noise, n_components).items():
+                    ranks[(*state, name)] = values
+                advance(1)
+        chosen = _choice(ranks, shipped_state)
+        pooled, layer, calibrator = chosen
+        # A search on all the texts has their vectors at hand.
+        final = encoder if len(seen) >= len(distinct(texts)[0]) else clone(template)
+        pipeline = Pipeline(
+            [
+                ("encode", final.set_params(pooling=pooled, layers=layer)),
+                ("calibrate", calibrator or "passthrough"),
+            ]
+        ).fit(texts)
+    final.set_params(memory=memory)
+    candidates = {
+        key: Candidate(
+            *key[:2], "raw" if key[2] is None else repr(key[2]), values.mean().item()
+        )
+        for key, values in ranks.items()
+    }
+    pipeline.calibration_ = Calibration(
+        shipped=candidates[(*shipped_state, None)],
+        chosen=candidates[chosen],
+        candidates=tuple(sorted(candidates.values(), key=lambda c: -c.score)),
+        n_texts=views.n_texts,
+    )
+    return pipeline
+
+
+def _hidden_states(template, pooling, layers):
+    """Pairs of pooling and layer to try, and the pair that the model was shipped with."""
+    backbone = clone(template).set_params(pooling="mean", layers=-1).fit([""])._backbone()
+    n_layers = backbone.n_layers
+    asked = range(n_layers + 1) if layers is None else layers
+    indices = [resolve_layers(layer, n_layers)[0] for layer in asked]
+    poolings = [name for name in pooling if name != "zipf" or backbone.has_zipf]
+    shipped = declared_pooling(os.fspath(template.model), template.revision), n_layers
+    # The first token's embedding is the same in every text.
+    states = [s for s in product(poolings, indices) if s != ("cls", 0)]
+    return list(dict.fromkeys([shipped, *states])), shipped
+
+
+def declared_pooling(model: str, revision: str | None = None) -> str:
+    """Pooling that a folder of sentence-transformers declares; "mean" where none does."""
+    from skcalib._backbone import locate
+
+    try:
+        config = json.loads((locate(model, revision) / "1_Pooling" / "config.json").read_text())
+    except (OSError, ValueError):
+        return "mean"
+    for pooling, old_key in POOLINGS.items():
+        if (
+            config.get("pooling_mode") == pooling
+            or config.get(f"pooling_mode_{old_key}") is True
+        ):
+            return pooling
+    return "mean"
+
+
+@contextmanager
+def _stored(template) -> Iterator[BertEncoder]:
+    """Give a clone with its own ``memory``, or a temporary one where it has none."""
+    if template.memory is not None:
+        yield clone(template)
+        return
+    with TemporaryDirectory(prefix="skcalib-", ignore_cleanup_errors=True) as folder:
+        yield clone(template).set_params(memory=folder)
+
+
+def _ranks(vectors, folds, noise, n_components):
+    """Reciprocal ranks of all texts by calibrator, none of which was fitted on the text.
+
+    The key None stands for raw vectors.
+    """
+    d = vectors.shape[1]
+    kept = [k for k in n_components if k is None or k < d]
+    ranks: dict[Whitening | None, list[np.ndarray]] = {None: []}
+    whitenings = {level: [Whitening(k, noise=level) for k in kept] for level in noise}
+    for fit_on, views, rows in folds:
+        ranks[None].append(views.reciprocal_ranks(vectors[rows]))
+        for level, candidates in whitenings.items():
+            whole = Whitening(noise=level).fit(vectors[fit_on]).transform(vectors[rows])
+            for candidate in candidates:  # the first columns of the whole are its own
+                values = views.reciprocal_ranks(whole[:, : candidate.n_components])
+                ranks.setdefault(candidate, []).append(values)
+    return {candidate: np.concatenate(parts) for candidate, parts in ranks.items()}
+
+
+def _choice(ranks, shipped_state):
+    """Key of the best candidate; of the shipped hidden state unless another clearly wins."""
+    best = max(ranks, key=lambda key: ranks[key].mean())
+    at_home = max(
+        (key for key in ranks if key[:2] == shipped_state), key=lambda key: ranks[key].mean()
+    )
+    gain = ranks[best] - ranks[at_home]
+    standard_error = gain.std(ddof=1) / np.sqrt(len(gain))
+    return best if gain.mean() > MARGIN * standard_error else at_home

@@ -1,0 +1,124 @@
+"""A scorer without labels: how well vectors find one part of a text from another."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from numbers import Integral
+
+from sklearn.utils.validation import check_is_fitted
+
+from skcalib._texts import texts_of
+from skcalib.model_selection._views import FEWEST_UNITS, Views
+
+__all__ = ["SelfRetrieval", "views_of"]
+
+# Fewer texts than the first say nothing; fewer than the second do not tell close ones apart.
+FEWEST_TEXTS, FEW_TEXTS = 20, 200
+
+
+@dataclass(frozen=True)
+class SelfRetrieval:
+    """Scorer without labels: how well vectors find one part of a text from another.
+
+    Each text of a sample gets four views: its two halves, and two that lost each word with
+    probability one half. The score is the mean reciprocal rank (MRR) of finding a view from its
+    counterpart among those of all texts, four fifths of it between halves and one fifth between
+    the others. Halves share no words on purpose, so they choose the hidden states that know
+    what a text is about; texts that lost words choose the calibration.
+
+    Parameters
+    ----------
+    n_texts : int, default=2000
+        Most texts to sample from those given. Scores are comparable for the same texts only:
+        the more there are, the harder it is to find one.
+    random_state : int, default=0
+        Seed of sample and views. A text has the same views wherever it comes up, so that with
+        ``BertEncoder(memory=...)`` each goes through the model once, ever.
+
+    Notes
+    -----
+    Words are what stands between spaces. In scripts without them (Chinese, Japanese, Thai, Lao,
+    Khmer, Burmese, Tibetan) each character counts as a word; Korean has spaces. Texts of fewer
+    than six words are left out.
+
+    Isotropy itself is no criterion: whitening maximises it, whatever it does to similarity.
+
+    Examples
+    --------
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from skcalib import BertEncoder, BiEncoder, Whitening
+    >>> from skcalib.datasets import load_toy_sts, minilm_path
+    >>> from skcalib.model_selection import SelfRetrieval
+    >>> texts = [text for text in load_toy_sts().data.ravel() if len(text.split()) > 5]
+    >>> model = BiEncoder(make_pipeline(BertEncoder(minilm_path(), layers=3), Whitening()))
+    >>> grid = {"encoder__whitening__noise": [0.5, "auto"]}
+    >>> search = GridSearchCV(model, grid, scoring=SelfRetrieval(), cv=2).fit(texts)
+    >>> search.cv_results_["mean_test_score"].shape
+    (2,)
+    """
+
+    n_texts: int = 2000
+    random_state: int = 0
+
+    def __call__(self, estimator, X, y=None) -> float:
+        """Score a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : BiEncoder, or transformer from texts to vectors
+            Fitted. Vectors are compared by cosine; those of a `BiEncoder` by its similarity.
+        X : texts of shape (n_texts,) or pairs of shape (n_pairs, 2)
+            20 texts of six words or more at least; with fewer than 200 a warning tells that
+            close candidates cannot be told apart.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        score : float
+            In (0, 1], the larger the better.
+        """
+        check_is_fitted(estimator)
+        texts = texts_of(X, caller="SelfRetrieval")
+        views = views_of(texts, self.n_texts, self.random_state, "SelfRetrieval")
+        encoder = getattr(estimator, "encoder_", estimator)  # of a BiEncoder
+        similarity = getattr(estimator, "similarity", "cosine")
+        vectors = encoder.transform(views.texts)
+        return float(views.reciprocal_ranks(vectors, similarity).mean())
+
+
+def views_of(texts, n_texts, random_state, caller) -> Views:
+    """Make views of a sample of texts.
+
+    Raises
+    ------
+    ValueError
+        If fewer than 20 of them are long enough, or a parameter is out of its range.
+    """
+    for name, value, least in (
+        ("n_texts", n_texts, FEWEST_TEXTS),
+        ("random_state", random_state, 0),
+    ):
+        if not isinstance(value, Integral) or value < least:
+            raise ValueError(
+                f"{caller} got {name}={value!r}; it takes an int, {least} or more."
+            )
+    views = Views(texts, n_texts=n_texts, seed=random_state)
+    found = (
+        f"{caller} found {views.n_texts} distinct texts of {FEWEST_UNITS} words or more among "
+        f"{len(texts)}"
+    )
+    if views.n_texts < FEWEST_TEXTS:
+        raise ValueError(
+            f"{found}; it takes {FEWEST_TEXTS} at least, and {FEW_TEXTS} or more to tell close "
+            "candidates apart. Give more texts, or longer ones."
+        )
+    if views.n_texts < min(FEW_TEXTS, n_texts):
+        warnings.warn(
+            f"{found}; with fewer than {FEW_TEXTS}, close candidates cannot be told apart.",
+            UserWarning,
+            stacklevel=3,
+        )
+    return views

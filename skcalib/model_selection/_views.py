@@ -1,0 +1,134 @@
+"""Two views of one text: parts of it that a good encoder finds in each other.
+
+A text that has lost half of its words, and the two halves of a text, are made from the text
+alone, in any language. How well vectors find one from the other, among those of all texts,
+says without a label what they are good for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+
+from skcalib._texts import distinct
+
+__all__ = ["FEWEST_UNITS", "Views"]
+
+# Units that a text must have, so that half of it still says something.
+FEWEST_UNITS = 6
+
+# Scripts that put no spaces between words: Thai to Tibetan, Burmese, Khmer, kana, Chinese
+# characters. There a character is the unit, elsewhere what stands between spaces.
+UNSPACED = (
+    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+)
+UNIT = re.compile(rf"(?:[{UNSPACED}]|[^\s{UNSPACED}]+)\s*")
+
+
+def units_of(text: str) -> list[str]:
+    """Words of a text, or characters where a script has no spaces; joined they are the text."""
+    units: list[str] = []
+    for unit in UNIT.findall(text):
+        if units and unicodedata.category(unit[0]).startswith("M"):
+            units[-1] += unit  # a vowel sign or tone mark belongs to the letter before it
+        else:
+            units.append(unit)
+    return units
+
+
+class Views:
+    """Views of a sample of texts, and how well vectors find one view from another.
+
+    Each text has four: two that lost each unit with probability one half, and its two
+    halves. They depend on the text and the seed alone, so that a store knows them again.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        Texts of fewer than `FEWEST_UNITS` units are left out.
+    n_texts : int
+        Most texts to sample. Ranks take a matrix of the square of this number.
+    seed : int
+
+    Attributes
+    ----------
+    sample : list of str
+        The texts sampled.
+    texts : list of str
+        All views, each once: what to encode for `reciprocal_ranks`.
+    """
+
+    def __init__(self, texts: Sequence[str], *, n_texts: int, seed: int):
+        units = {text: units_of(text) for text in distinct(texts)[0]}
+        digests = {t: _digest(t, seed) for t, u in units.items() if len(u) >= FEWEST_UNITS}
+        # By digest, so that neither the order of the texts nor a split decides on the sample.
+        self.sample = sorted(digests, key=digests.__getitem__)[:n_texts]
+        views = [view for t in self.sample for view in _views(units[t], digests[t])]
+        self.texts, index = distinct(views)
+        self._rows = index.reshape(-1, 4).T
+
+    @property
+    def n_texts(self) -> int:
+        """Number of texts sampled."""
+        return len(self.sample)
+
+    def reciprocal_ranks(self, vectors: np.ndarray, similarity: str = "cosine") -> np.ndarray:
+        """Weighted mean of each text's reciprocal ranks; the mean over texts is the score.
+
+        Parameters
+        ----------
+        vectors : ndarray of shape (len(texts), d)
+            Vectors of `texts`.
+        similarity : {"cosine", "dot", "euclidean"}
+
+        Returns
+        -------
+        ranks : ndarray of shape (n_texts,)
+            In (0, 1]. Four fifths are the halves found from each other, which words in common
+            cannot do: alone they choose a hidden state. One fifth are the two that lost words,
+            which tell calibrations of one hidden state apart.
+        """
+        vectors = np.asarray(vectors, dtype=np.float64)
+        if similarity == "cosine":
+            norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+            vectors = vectors / np.where(norms > 0, norms, 1)
+        one, other, first, second = (vectors[rows] for rows in self._rows)
+        euclidean = similarity == "euclidean"
+        return 0.8 * _found(first, second, euclidean) + 0.2 * _found(one, other, euclidean)
+
+
+def _digest(text: str, seed: int) -> bytes:
+    return hashlib.blake2b(f"{seed}\0{text}".encode(errors="surrogatepass")).digest()
+
+
+def _views(units: list[str], digest: bytes) -> list[str]:
+    rng = np.random.default_rng(int.from_bytes(digest, "little"))
+    half = len(units) // 2
+    parts = [*(_thinned(units, rng) for _ in range(2)), units[:half], units[half:]]
+    return ["".join(part).strip() for part in parts]
+
+
+def _thinned(units: list[str], rng: np.random.Generator) -> list[str]:
+    stays = rng.random(len(units)) < 0.5
+    stays[rng.integers(len(units))] = True  # one at least
+    return [unit for unit, keep in zip(units, stays, strict=True) if keep]
+
+
+def _found(a: np.ndarray, b: np.ndarray, euclidean: bool) -> np.ndarray:
+    """Reciprocal rank of b's row i from a's row i and back, in the mean of the two ways."""
+    similarity = a @ b.T
+    if euclidean:  # -|a - b|² / 2, which has the same order
+        similarity -= 0.5 * np.sum(a**2, axis=1)[:, None] + 0.5 * np.sum(b**2, axis=1)
+    own = similarity.diagonal()
+    ranks = []
+    for line in (own[:, None], own):
+        axis = 1 if line.ndim == 2 else 0
+        better = np.count_nonzero(similarity > line, axis=axis)
+        equal = np.count_nonzero(similarity == line, axis=axis)  # itself among them
+        ranks.append(better + (equal + 1) / 2)  # as similar ones share their mean rank
+    return (1 / ranks[0] + 1 / ranks[1]) / 2
