@@ -1,8 +1,10 @@
-"""The tables of the papers: Spearman's rho on the benchmarks of textual similarity.
+"""Encoders scored against human judgement, and on texts with labels.
 
-`evaluate_sts` is the function, ``skcalib evaluate`` the command line.
+`evaluate_sts` makes the papers' tables, on the command line too: ``skcalib evaluate``;
+`evaluate_labelled` scores search, clustering and classification.
 """
 
+from skcalib.evaluation._labelled import evaluate_labelled
 from skcalib.evaluation._sts import ScoreTable, evaluate_sts
 
-__all__ = ["ScoreTable", "evaluate_sts"]
+__all__ = ["ScoreTable", "evaluate_labelled", "evaluate_sts"]

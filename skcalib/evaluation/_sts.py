@@ -16,7 +16,7 @@ from skcalib._texts import as_texts
 from skcalib.datasets import fetch_sts, load_toy_sts
 from skcalib.metrics import aggregate as aggregate_subsets
 
-__all__ = ["TASKS", "ScoreTable", "evaluate_sts"]
+__all__ = ["TASKS", "ScoreTable", "checked_estimators", "evaluate_sts"]
 
 #: The seven benchmarks, in the order of the papers' tables.
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
@@ -24,16 +24,16 @@ TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
-    """Scores of estimators on benchmarks, times 100, as the papers print them.
+    """Scores of estimators, times 100, as papers print them.
 
     Parameters
     ----------
     rows : tuple of str
         Names of the estimators.
     columns : tuple of str
-        Names of the benchmarks, and "average" at the end.
+        Names of the benchmarks or measures.
     scores : ndarray of shape (n_rows, n_columns)
-        Spearman's rho times 100; the last column is the mean of the others.
+        Scores times 100.
 
     Notes
     -----
@@ -145,7 +145,8 @@ def evaluate_sts(
     Returns
     -------
     table : ScoreTable
-        A row per estimator, a column per benchmark and their average, times 100.
+        A row per estimator, a column per benchmark and the mean of them, "average": Spearman's
+        rho times 100.
 
     Raises
     ------
@@ -172,7 +173,7 @@ def evaluate_sts(
     >>> from skcalib.evaluation import evaluate_sts
     >>> encoder = BertEncoder(minilm_path(), layers=0)
     >>> table = evaluate_sts(
-    ...     {"raw": encoder, "whitening": make_pipeline(encoder, Whitening(64))}, "toy"
+    ...     {"raw": encoder, "whitening": make_pipeline(encoder, Whitening(noise="auto"))}, "toy"
     ... )
     >>> table.rows, table.columns
     (('raw', 'whitening'), ('toy', 'average'))
@@ -180,7 +181,7 @@ def evaluate_sts(
     >>> bool(whitened > raw)
     True
     """
-    estimators = _checked_estimators(estimator)
+    estimators = checked_estimators(estimator, "evaluate_sts")
     tasks = _checked_tasks(tasks)
     texts = _checked_texts(fit_on, data_home)
     if aggregate not in ("all", "mean", "wmean"):
@@ -208,7 +209,8 @@ def evaluate_sts(
     )
 
 
-def _checked_estimators(estimator):
+def checked_estimators(estimator, caller):
+    """Return estimators by name, of one or of a mapping of them."""
     named = estimator
     if not isinstance(estimator, Mapping):
         named = {type(estimator).__name__: estimator}
@@ -217,13 +219,13 @@ def _checked_estimators(estimator):
         if is_class or not (hasattr(encoder, "fit") and hasattr(encoder, "transform")):
             got = f"the class {encoder.__name__}" if is_class else type(encoder).__name__
             raise TypeError(
-                f"evaluate_sts got {got} as estimator {name!r}; it takes a transformer from "
+                f"{caller} got {got} as estimator {name!r}; it takes a transformer from "
                 "texts to vectors, or a dict of names and transformers. Give an instance with "
                 "fit and transform, such as make_pipeline(BertEncoder(...), Whitening()); "
                 "of a BiEncoder, its `encoder`."
             )
     if not named:
-        raise ValueError("evaluate_sts got no estimator; give at least one by its name.")
+        raise ValueError(f"{caller} got no estimator; give at least one by its name.")
     return {str(name): encoder for name, encoder in named.items()}
 
 

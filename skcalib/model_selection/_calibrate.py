@@ -166,7 +166,7 @@ def calibrate(
     --------
     >>> from skcalib.datasets import load_toy_sts, minilm_path
     >>> from skcalib.model_selection import calibrate
-    >>> sentences = load_toy_sts().data.ravel()
+    >>> sentences = load_toy_sts().data.ravel()[:300]
     >>> pipeline = calibrate(minilm_path(), sentences, layers=[0, 6], pooling=["mean"])
     >>> pipeline.calibration_.chosen.layers
     6

@@ -1,0 +1,248 @@
+"""Calibration without labels: what ``noise="auto"`` and `SelfRetrieval` choose, and what is best.
+
+Run by hand::
+
+    SKCALIB_DATA=folder python benchmarks/without_labels.py --memory vectors noise
+    SKCALIB_DATA=folder python benchmarks/without_labels.py --memory vectors few
+    SKCALIB_DATA=folder python benchmarks/without_labels.py --memory vectors selection
+    SKCALIB_DATA=folder python benchmarks/without_labels.py --memory vectors labelled
+
+``noise``: every hidden state of a model, raw, plainly whitened, with automatic noise, and with
+the best of a grid of power and noise chosen on the scores themselves: Spearman's rho on the
+seven sets (fitted on STS-B's training sentences) and R-precision on Banking77's test questions
+(fitted on its training questions). ``few``: the last layer, fitted on few sentences.
+``selection``: what the criterion chooses among all hidden states and 60 calibrations. ``labelled``:
+search, clustering and classification. Banking77 is read from ``banking77-train.csv`` and
+``banking77-test.csv`` (columns text and category) in ``--labelled-data``.
+"""
+
+import argparse
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.stats import rankdata
+from sklearn.pipeline import make_pipeline
+
+from skcalib import BertEncoder, NormalizingFlow, Whitening
+from skcalib._texts import distinct
+from skcalib.datasets import fetch_sts, minilm_path
+from skcalib.evaluation import evaluate_labelled
+from skcalib.model_selection._views import Views
+
+TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
+GRID = list(product((0.5, 0.75, 1.0), (0.0, 0.25, 0.5, 1.0, 2.0)))
+CALIBRATIONS = [
+    *({"n_components": k, "shrinkage": s, "power": p}
+      for k in (64, 128, 256, None) for s in (0.0, 0.1, 0.5, 0.9, 0.97) for p in (1.0, 0.5)),
+    *({"power": p, "noise": n} for p in (1.0, 0.75, 0.5) for n in (0.25, 0.5, 1.0, 2.0)),
+    *({"n_components": 128, "noise": n} for n in (0.25, 0.5, 1.0, 2.0)),
+    *({"n_components": k, "power": 0.0} for k in (64, None)),
+    {"noise": "auto"},
+]  # fmt: skip
+
+
+class Texts:
+    """Vectors of texts under any hidden state, and the scores of vectors."""
+
+    def __init__(self, model, memory, labelled_data):
+        self.encoder = BertEncoder(model, memory=memory).fit([""])
+        backbone = self.encoder._backbone()
+        poolings = ["cls", "mean", "max", *(["zipf"] if backbone.has_zipf else [])]
+        self.states = [
+            (p, layer)
+            for p in poolings
+            for layer in range(backbone.n_layers + 1)
+            if (p, layer) != ("cls", 0)
+        ]
+        self.last = backbone.n_layers
+        self.sets = {task: fetch_sts(task) for task in TASKS} | {
+            "dev": fetch_sts("stsb", "dev")
+        }
+        self.train = np.unique(fetch_sts("stsb", "train").data.ravel().astype(str)).tolist()
+        folder = Path(labelled_data)
+        self.questions = pd.read_csv(folder / "banking77-train.csv")["text"].unique().tolist()
+        self.labelled = pd.read_csv(folder / "banking77-test.csv")
+
+    def vectors(self, texts, pooling, layer):
+        return self.encoder.set_params(pooling=pooling, layers=layer).fit_transform(texts)
+
+    def pairs(self, tasks=TASKS):
+        """Distinct sentences of the tasks, and each task's pairs as rows of them with grades."""
+        texts, rows = distinct([t for task in tasks for t in self.sets[task].data.T.ravel()])
+        lengths = [2 * len(self.sets[task].target) for task in tasks]
+        parts = np.split(rows, np.cumsum(lengths)[:-1])
+        return texts, [
+            (part.reshape(2, -1), self.sets[task].target)
+            for part, task in zip(parts, tasks, strict=True)
+        ]
+
+
+def unit(vectors):
+    vectors = vectors.astype(np.float64)
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-300)
+
+
+def spearman(vectors, pairs):
+    """Mean over tasks of Spearman's rho x 100."""
+    vectors = unit(vectors)
+    return 100 * np.mean([
+        np.corrcoef(rankdata(np.sum(vectors[i] * vectors[j], axis=1)), rankdata(grades))[0, 1]
+        for (i, j), grades in pairs
+    ])  # fmt: skip
+
+
+def r_precision(vectors, labels):
+    codes = np.unique(labels, return_inverse=True)[1]
+    similarity = unit(vectors) @ unit(vectors).T
+    np.fill_diagonal(similarity, -np.inf)
+    others = np.bincount(codes)[codes] - 1
+    order = np.argsort(-similarity, axis=1)[:, : others.max()]
+    same = (codes[order] == codes[:, None]) & (np.arange(others.max()) < others[:, None])
+    return 100 * np.mean(same.sum(axis=1) / others)
+
+
+def noise(data):
+    """Print a row per hidden state and task, and the regrets."""
+    texts, pairs = data.pairs()
+    tasks = {
+        "STS": (data.train, texts, lambda Z: spearman(Z, pairs)),
+        "Banking77": (
+            data.questions,
+            data.labelled["text"].tolist(),
+            lambda Z: r_precision(Z, data.labelled["category"]),
+        ),
+    }
+    print("| hidden state | task | raw | whitening | auto (noise) | best (power, noise) |")
+    print("|---|---|---:|---:|---:|---:|")
+    regrets = {name: [] for name in tasks}
+    below = []
+    for pooling, layer in data.states:
+        for name, (fit_on, scored, score) in tasks.items():
+            fit, X = (data.vectors(t, pooling, layer) for t in (fit_on, scored))
+            raw = score(X)
+            spectrum = Whitening(power=0.0).fit(fit)
+            Z, variance = spectrum.transform(X).astype(np.float64), spectrum.explained_variance_
+            grid = {}
+            for power, level in GRID:
+                floor = level * variance.sum() / X.shape[1]
+                grid[power, level] = score(
+                    Z * variance ** (-power / 2) * variance / (variance + floor)
+                )
+            automatic = Whitening(noise="auto").fit(fit)
+            auto = score(automatic.transform(X))
+            best = max(grid, key=grid.get)
+            top = max(raw, grid[best])
+            regrets[name].append(top - auto)
+            below.append(raw - auto)
+            print(
+                f"| {pooling} {layer} | {name} | {raw:.1f} | {grid[1.0, 0.0]:.1f} "
+                f"| {auto:.1f} ({automatic.noise_:.2f}) | {grid[best]:.1f} {best} |",
+                flush=True,
+            )
+    everything = np.concatenate(list(regrets.values()))
+    print(f"\nregret: mean {everything.mean():.2f}, worst {everything.max():.1f};", end=" ")
+    print(
+        ", ".join(
+            f"{n}: mean {np.mean(r):.2f}, worst {np.max(r):.1f}" for n, r in regrets.items()
+        )
+    )
+    print(f"most below raw: {max(below):.2f}")
+
+
+def few(data):
+    """Print the last layer's score on STS-B dev, fitted on few sentences of its training set."""
+    texts, pairs = data.pairs(["dev"])
+    X = data.vectors(texts, "mean", -1)
+    fit = data.vectors(data.train, "mean", -1)
+    rng = np.random.default_rng(0)
+    print(
+        f"raw {spearman(X, pairs):.1f}\n| n | whitening | shrinkage='auto' | noise='auto' (worst of 5) |"
+    )
+    print("|---:|---:|---:|---:|")
+    for n in (50, 100, 200, 400, 800, 2000, 5000):
+        scores = []
+        for _ in range(5):
+            sample = fit[rng.choice(len(fit), n, replace=False)]
+            candidates = ({"tol": 1e-6}, {"shrinkage": "auto"}, {"noise": "auto"})
+            scores.append([
+                spearman(Whitening(**params).fit(sample).transform(X), pairs) for params in candidates
+            ])  # fmt: skip
+        mean = np.mean(scores, axis=0)
+        print(
+            f"| {n} | {mean[0]:.1f} | {mean[1]:.1f} | {mean[2]:.1f} ({np.min(scores, axis=0)[2]:.1f}) |"
+        )
+
+
+def selection(data):
+    """Print what the criterion chooses, beside the best, on the seven sets."""
+    views = Views(data.train, n_texts=2000, seed=0)
+    texts, pairs = data.pairs()
+    rows = []
+    for pooling, layer in data.states:
+        fit, X, viewed = (
+            data.vectors(t, pooling, layer) for t in (data.train, texts, views.texts)
+        )
+        for params in (None, *CALIBRATIONS):
+            if params is None:
+                score, mrr = spearman(X, pairs), views.reciprocal_ranks(viewed).mean()
+            else:
+                whitening = Whitening(**params).fit(fit)
+                score = spearman(whitening.transform(X), pairs)
+                mrr = views.reciprocal_ranks(whitening.transform(viewed)).mean()
+            rows.append(((pooling, layer), params or "raw", score, mrr))
+        print(f"{pooling} {layer}", flush=True)
+
+    def regret(candidates):
+        chosen = max(candidates, key=lambda row: row[3])
+        best = max(candidates, key=lambda row: row[2])
+        return best[2] - chosen[2], chosen, best
+
+    for name, candidates in (
+        ("all", rows),
+        ("below the last layer", [row for row in rows if row[0][1] < data.last]),
+    ):
+        lost, chosen, best = regret(candidates)
+        print(f"{name}: chosen {chosen[:3]}, best {best[:3]}, regret {lost:.2f}")
+    within = [regret([row for row in rows if row[0] == state])[0] for state in data.states]
+    print(
+        f"within a hidden state: mean regret {np.mean(within):.2f}, worst {np.max(within):.1f}"
+    )
+
+
+def labelled(data):
+    """Print search, clusters and classes of Banking77's test questions."""
+    rows = {}
+    for pooling, layer in (("mean", data.last), ("zipf", data.last), ("zipf", 0), ("mean", 3)):
+        encoder = BertEncoder(
+            data.encoder.model, pooling=pooling, layers=layer, memory=data.encoder.memory
+        )
+        for name, calibrator in (
+            ("raw", "passthrough"),
+            ("whitening", Whitening()),
+            ("noise='auto'", Whitening(noise="auto")),
+            ("flow", NormalizingFlow(random_state=0)),
+        ):
+            rows[f"{pooling} {layer}, {name}"] = make_pipeline(encoder, calibrator)
+    texts, labels = data.labelled["text"].tolist(), data.labelled["category"]
+    print(evaluate_labelled(rows, texts, labels, fit_on=data.questions, verbose=True))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = {f.__name__: f for f in (noise, few, selection, labelled)}
+    parser.add_argument("table", choices=commands)
+    parser.add_argument("--memory", required=True, help="folder for vectors")
+    parser.add_argument("--model", default=None, help="default: MiniLM")
+    parser.add_argument(
+        "--labelled-data", default=os.environ.get("SKCALIB_DATA", ".") + "/../tasks"
+    )
+    options = parser.parse_args()
+    commands[options.table](
+        Texts(options.model or minilm_path(), options.memory, options.labelled_data)
+    )

@@ -1,0 +1,131 @@
+"""Encoders scored on texts with labels: search, clustering, classification."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import normalized_mutual_info_score
+from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.preprocessing import normalize
+from sklearn.utils import gen_batches
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, column_or_1d
+
+from skcalib._progress import progress
+from skcalib._texts import as_texts
+from skcalib.evaluation._sts import ScoreTable, checked_estimators
+
+__all__ = ["evaluate_labelled"]
+
+COLUMNS = ("1-NN", "R-precision", "k-means NMI", "logistic regression")
+FOLDS = 5
+# Of unit vectors; the default of 1 holds the weights too small for a hundred classes.
+INVERSE_REGULARIZATION = 10.0
+AT_A_TIME = 1024  # texts whose similarities to all others are in memory
+
+
+def evaluate_labelled(
+    encoder, texts, labels, *, fit_on=None, random_state: int = 0, verbose: bool = False
+) -> ScoreTable:
+    """Score encoders on what vectors of texts are used for: search, clusters, classes.
+
+    Semantic textual similarity hides some of what calibration does; search and clustering show
+    it. Labels are used for scoring alone. Every score is of unit vectors, which is to say by
+    cosine.
+
+    Parameters
+    ----------
+    encoder : estimator, or mapping of str to estimator
+        Transformer from texts to vectors, or several by the name of their row. Each is cloned
+        and fitted without labels.
+    texts : texts of shape (n_texts,)
+    labels : array-like of shape (n_texts,)
+        Class of each text. Classes of fewer than five texts cannot be cross-validated.
+    fit_on : texts or None, default=None
+        Texts to fit on; None takes `texts` themselves, which is transductive.
+    random_state : int, default=0
+        Seed of k-means and of the folds.
+    verbose : bool, default=False
+        Show a progress bar over the encoders.
+
+    Returns
+    -------
+    table : ScoreTable
+        A row per encoder, times 100:
+
+        - "1-NN": share of texts whose nearest other text is of their class;
+        - "R-precision": of a text's R nearest, R being the number of others of its class, the
+          share that is of its class, in the mean over texts;
+        - "k-means NMI": normalized mutual information of the classes with as many clusters;
+        - "logistic regression": accuracy in five-fold cross-validation.
+
+    Raises
+    ------
+    ValueError
+        If lengths differ, there is one class only, or a class has fewer than five texts.
+
+    Examples
+    --------
+    >>> from skcalib import BertEncoder
+    >>> from skcalib.datasets import minilm_path
+    >>> from skcalib.evaluation import evaluate_labelled
+    >>> texts = [f"{who} {what}" for what in ("plays the piano.", "cooks some soup.")
+    ...          for who in ("A man", "A woman", "My aunt", "The boy", "Somebody")]
+    >>> table = evaluate_labelled(BertEncoder(minilm_path()), texts, [0] * 5 + [1] * 5)
+    >>> table.columns
+    ('1-NN', 'R-precision', 'k-means NMI', 'logistic regression')
+    >>> float(table.scores[0, 0])
+    100.0
+    """
+    estimators = checked_estimators(encoder, "evaluate_labelled")
+    texts = as_texts(texts, caller="evaluate_labelled")
+    labels = column_or_1d(labels)
+    check_consistent_length(texts, labels)
+    check_classification_targets(labels)
+    names, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    if len(names) < 2 or counts.min() < FOLDS:
+        raise ValueError(
+            f"evaluate_labelled got {len(names)} classes, the smallest, "
+            f"{names[counts.argmin()]!r}, of {counts.min()} texts; it takes two classes or "
+            f"more, of {FOLDS} texts or more each. Leave out the small ones."
+        )
+    fit_on = texts if fit_on is None else as_texts(fit_on, caller="fit_on of evaluate_labelled")
+    scores = np.empty((len(estimators), len(COLUMNS)))
+    with progress(len(estimators), unit="encoder", desc="evaluate", verbose=verbose) as advance:
+        for row, (name, estimator) in enumerate(estimators.items()):
+            vectors = clone(estimator).fit(fit_on).transform(texts)
+            scores[row] = _scores(np.asarray(vectors, dtype=np.float64), codes, random_state)
+            advance(1, name)
+    return ScoreTable(tuple(estimators), COLUMNS, 100 * scores)
+
+
+def _scores(vectors, codes, random_state):
+    vectors = normalize(vectors)
+    nearest, r_precision = _retrieval(vectors, codes)
+    k_means = KMeans(codes.max() + 1, n_init=3, random_state=random_state)
+    clusters = k_means.fit_predict(vectors)
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=random_state)
+    classifier = LogisticRegression(C=INVERSE_REGULARIZATION, max_iter=1000)
+    return (
+        nearest,
+        r_precision,
+        normalized_mutual_info_score(codes, clusters),
+        cross_val_score(classifier, vectors, codes, cv=folds).mean(),
+    )
+
+
+def _retrieval(vectors, codes):
+    """1-NN accuracy and R-precision, each text a query among all others."""
+    others = np.bincount(codes)[codes] - 1  # of its own class
+    hits, precisions = [], []
+    for rows in gen_batches(len(vectors), AT_A_TIME):
+        similarity = vectors[rows] @ vectors.T
+        similarity[np.arange(len(similarity)), np.arange(rows.start, rows.stop)] = -np.inf
+        order = np.argsort(-similarity, axis=1, kind="stable")[:, : others.max()]
+        same = codes[order] == codes[rows, None]
+        hits.append(same[:, 0])
+        among = np.arange(others.max()) < others[rows, None]
+        precisions.append((same & among).sum(axis=1) / others[rows])
+    return np.concatenate(hits).mean(), np.concatenate(precisions).mean()
