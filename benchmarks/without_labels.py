@@ -1,4 +1,4 @@
-"""Calibration without labels: what ``noise="auto"`` and `SelfRetrieval` choose, and what is best.
+"""Calibration without labels: what is chosen by the spectrum, by self-retrieval, and by grades.
 
 Run by hand::
 
@@ -11,8 +11,8 @@ Run by hand::
 the best of a grid of power and noise chosen on the scores themselves: Spearman's rho on the
 seven sets (fitted on STS-B's training sentences) and R-precision on Banking77's test questions
 (fitted on its training questions). ``few``: the last layer, fitted on few sentences.
-``selection``: what the criterion chooses among all hidden states and 60 calibrations. ``labelled``:
-search, clustering and classification. Banking77 is read from ``banking77-train.csv`` and
+``selection``: what the criterion chooses among all hidden states and 60 calibrations.
+``labelled``: search, clustering and classification. Banking77 is read from ``banking77-train.csv`` and
 ``banking77-test.csv`` (columns text and category) in ``--labelled-data``.
 """
 
@@ -73,7 +73,7 @@ class Texts:
         return self.encoder.set_params(pooling=pooling, layers=layer).fit_transform(texts)
 
     def pairs(self, tasks=TASKS):
-        """Distinct sentences of the tasks, and each task's pairs as rows of them with grades."""
+        """Distinct sentences of tasks, and each task's pairs as rows of them with grades."""
         texts, rows = distinct([t for task in tasks for t in self.sets[task].data.T.ravel()])
         lengths = [2 * len(self.sets[task].target) for task in tasks]
         parts = np.split(rows, np.cumsum(lengths)[:-1])
@@ -156,13 +156,14 @@ def noise(data):
 
 
 def few(data):
-    """Print the last layer's score on STS-B dev, fitted on few sentences of its training set."""
+    """Print the last layer's score on STS-B dev, fitted on few training sentences."""
     texts, pairs = data.pairs(["dev"])
     X = data.vectors(texts, "mean", -1)
     fit = data.vectors(data.train, "mean", -1)
     rng = np.random.default_rng(0)
     print(
-        f"raw {spearman(X, pairs):.1f}\n| n | whitening | shrinkage='auto' | noise='auto' (worst of 5) |"
+        f"raw {spearman(X, pairs):.1f}\n"
+        "| n | whitening | shrinkage='auto' | noise='auto' (worst of 5) |"
     )
     print("|---:|---:|---:|---:|")
     for n in (50, 100, 200, 400, 800, 2000, 5000):
@@ -170,13 +171,11 @@ def few(data):
         for _ in range(5):
             sample = fit[rng.choice(len(fit), n, replace=False)]
             candidates = ({"tol": 1e-6}, {"shrinkage": "auto"}, {"noise": "auto"})
-            scores.append([
-                spearman(Whitening(**params).fit(sample).transform(X), pairs) for params in candidates
-            ])  # fmt: skip
-        mean = np.mean(scores, axis=0)
-        print(
-            f"| {n} | {mean[0]:.1f} | {mean[1]:.1f} | {mean[2]:.1f} ({np.min(scores, axis=0)[2]:.1f}) |"
-        )
+            fitted = [Whitening(**params).fit(sample) for params in candidates]
+            scores.append([spearman(whitening.transform(X), pairs) for whitening in fitted])
+        plain, shrunk, auto = np.mean(scores, axis=0)
+        worst = np.min(scores, axis=0)[2]
+        print(f"| {n} | {plain:.1f} | {shrunk:.1f} | {auto:.1f} ({worst:.1f}) |")
 
 
 def selection(data):
