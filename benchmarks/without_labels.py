@@ -12,8 +12,9 @@ the best of a grid of power and noise chosen on the scores themselves: Spearman'
 seven sets (fitted on STS-B's training sentences) and R-precision on Banking77's test questions
 (fitted on its training questions). ``few``: the last layer, fitted on few sentences.
 ``selection``: what the criterion chooses among all hidden states and 60 calibrations.
-``labelled``: search, clustering and classification. Banking77 is read from ``banking77-train.csv`` and
-``banking77-test.csv`` (columns text and category) in ``--labelled-data``.
+``labelled``: search, clustering and classification. Banking77 is read from
+``banking77-train.csv`` and ``banking77-test.csv`` (columns text and category) in
+``--labelled-data``.
 """
 
 import argparse
