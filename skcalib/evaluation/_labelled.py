@@ -88,7 +88,7 @@ def evaluate_labelled(
     if len(names) < 2 or counts.min() < FOLDS:
         raise ValueError(
             f"evaluate_labelled got {len(names)} classes, the smallest, "
-            f"{names[counts.argmin()]!r}, of {counts.min()} texts; it takes two classes or "
+            f"{names.tolist()[counts.argmin()]!r}, of {counts.min()} texts; it takes two classes or "
             f"more, of {FOLDS} texts or more each. Leave out the small ones."
         )
     fit_on = texts if fit_on is None else as_texts(fit_on, caller="fit_on of evaluate_labelled")
