@@ -100,10 +100,13 @@ def spearman(vectors, pairs):
 
 def r_precision(vectors, labels):
     codes = np.unique(labels, return_inverse=True)[1]
-    similarity = unit(vectors) @ unit(vectors).T
+    vectors = unit(vectors)
+    similarity = vectors @ vectors.T
     np.fill_diagonal(similarity, -np.inf)
     others = np.bincount(codes)[codes] - 1
-    order = np.argsort(-similarity, axis=1)[:, : others.max()]
+    nearest = np.argpartition(-similarity, others.max(), axis=1)[:, : others.max()]
+    by_rank = np.argsort(-np.take_along_axis(similarity, nearest, axis=1), axis=1)
+    order = np.take_along_axis(nearest, by_rank, axis=1)
     same = (codes[order] == codes[:, None]) & (np.arange(others.max()) < others[:, None])
     return 100 * np.mean(same.sum(axis=1) / others)
 
