@@ -347,7 +347,8 @@ class BertEncoder(
     def _backbone(self, dtype=None):
         import torch
 
-        from skcalib._backbone import load, locate
+        from skcalib._backbone import load
+        from skcalib._model_files import locate
 
         folder = locate(os.fspath(self.model), self.revision)
         return load(folder, resolve_device(self.device), getattr(torch, dtype or self.dtype))
