@@ -68,7 +68,6 @@ class Backbone:
         self, folder: Path, fingerprint: str, device: torch.device, dtype: torch.dtype
     ):
         self.tokenizer, module, report = _read(folder)
-        _check_is_encoder(module.config)
         # A pooler without weights is common (it is not used here); any other weight made
         # up at random would make every vector silently wrong.
         missing = sorted(k for k in report["missing_keys"] if not k.startswith("pooler."))
@@ -78,12 +77,7 @@ class Backbone:
                 f"{type(module).__name__}, such as {missing[0]!r}. Save the model again "
                 "with save_pretrained."
             )
-        rows = module.get_input_embeddings().weight.shape[0]
-        if len(self.tokenizer) > rows:
-            raise ValueError(
-                f"The tokenizer in {folder} has {len(self.tokenizer)} tokens, but the model "
-                f"embeds {rows}: they do not belong together. Save both again into one folder."
-            )
+        _check_vocabulary(folder, self.tokenizer, module)
         self.fingerprint = fingerprint
         # Weights stay float32; `dtype` is that of the matrix products.
         self.module = module.eval().requires_grad_(False).to(device, torch.float32)
@@ -106,6 +100,33 @@ class Backbone:
         self._has_hooks = bool(blocks)
         if blocks:
             self._hook(blocks)
+        self._try_out(folder)
+
+    def _try_out(self, folder: Path) -> None:
+        """Refuse what is no encoder: one hidden state for each token, each of all tokens."""
+        ids = np.setdiff1d(np.arange(len(self.tokenizer)), self.special_ids)[:2].tolist()
+        if len(ids) < 2:
+            raise ValueError(f"The tokenizer in {folder} has no vocabulary. Save it again.")
+        reason = "an encoder-decoder" if self.module.config.is_encoder_decoder else ""
+        firsts = []
+        for last in () if reason else ids:
+            tokens = torch.tensor([[ids[0], ids[0], last]], device=self.device)
+            states: dict[int, torch.Tensor] = {}
+            with _explained(folder, "run on token ids"):
+                every = range(self.n_layers + 1)
+                self.hidden_states(tokens, None, set(every), states.__setitem__)
+                shapes = [tuple(states[i].shape) if i in states else None for i in every]
+            if set(shapes) != {(1, 3, self.width)}:
+                reason = "one without a hidden state for each token in every layer"
+            firsts.append(states[self.n_layers][:, 0])
+        if not reason and torch.equal(*firsts):
+            reason = "a decoder, whose tokens see only those before them"
+        if reason:
+            raise ValueError(
+                f"The model is {reason} (model_type={self.module.config.model_type!r}). "
+                "BertEncoder pools the hidden states of encoders, such as BERT, RoBERTa, "
+                "DistilBERT, MPNet or ELECTRA; choose one."
+            )
 
     def _hook(self, blocks) -> None:
         blocks[0].register_forward_pre_hook(self._before_first_block, with_kwargs=True)
@@ -217,20 +238,49 @@ def _read(folder: Path):
     from transformers import AutoModel, AutoTokenizer
 
     options = {"local_files_only": True, "trust_remote_code": False}
+    with _explained(folder, "loaded"), _quiet_transformers():
+        tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+        module, report = AutoModel.from_pretrained(
+            folder, use_safetensors=True, output_loading_info=True, **options
+        )
+    return tokenizer, module, report
+
+
+@contextlib.contextmanager
+def _explained(folder: Path, done: str):
+    """Name the model in whatever a broken, hostile or unusual one makes transformers raise."""
     try:
-        with _quiet_transformers():
-            tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-            module, report = AutoModel.from_pretrained(
-                folder, use_safetensors=True, output_loading_info=True, **options
-            )
-    except Exception as error:  # whatever a broken or hostile file makes the readers raise
+        yield
+    except Exception as error:
         raise ValueError(
-            f"The model in {str(folder)!r} could not be loaded: {type(error).__name__}: "
-            f"{str(error).strip().splitlines()[0] if str(error).strip() else 'no details'}. "
+            f"The model in {str(folder)!r} could not be {done}: {type(error).__name__}: "
+            f"{(str(error).strip() or 'no details').splitlines()[0].rstrip('.')}. "
             "It takes an encoder that transformers knows, with its tokenizer, as "
             "save_pretrained writes them; code that comes with a model is not run."
         ) from error
-    return tokenizer, module, report
+
+
+def _check_vocabulary(folder: Path, tokenizer, module) -> None:
+    """Refuse a tokenizer that is not the model's, cut short, or made up without its files."""
+    names = set(tokenizer.vocab_files_names.values()) - {"tokenizer.json"}
+    has = {name for name in (*names, "tokenizer.json") if (folder / name).is_file()}
+    whole = tokenizer.is_fast and "tokenizer.json" in has
+    if tokenizer.vocab_files_names and not whole and not (names and names <= has):
+        raise ValueError(
+            f"The folder {str(folder)!r} lacks the vocabulary of a {type(tokenizer).__name__}, "
+            f"{' and '.join(sorted(names - has)) or 'tokenizer.json'}: transformers would make "
+            "one up. Save the tokenizer there, too, or fetch the whole model again."
+        )
+    with _explained(folder, "given tokens"):
+        rows = module.get_input_embeddings().weight.shape[0]
+    # Rows without a token pad the table to a multiple, of 128 as a rule, or are kept for later
+    # ones: below a hundredth in the models that we know.
+    if not rows - max(128, rows // 16) <= len(tokenizer) <= rows:
+        raise ValueError(
+            f"The tokenizer in {folder} has {len(tokenizer)} tokens, but the model embeds "
+            f"{rows}: they do not belong together, or a vocabulary was cut short. Save both "
+            "again into one folder, where need be after resize_token_embeddings."
+        )
 
 
 def _blocks(module, n_layers: int):
@@ -241,31 +291,6 @@ def _blocks(module, n_layers: int):
     return None
 
 
-def _check_is_encoder(config) -> None:
-    """Refuse models whose tokens do not see the whole text."""
-    from transformers.models.auto.modeling_auto import (
-        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
-    )
-
-    kind = config.model_type
-    reason = None
-    if config.is_encoder_decoder:
-        reason = "an encoder-decoder"
-    elif getattr(config, "is_decoder", False):
-        reason = "set up as a decoder (is_decoder in its config.json)"
-    elif (
-        kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-        and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    ):
-        reason = "a decoder, whose tokens see only those before them"
-    if reason:
-        raise ValueError(
-            f"The model is {reason} (model_type={kind!r}). BertEncoder pools the hidden states "
-            "of encoders, such as BERT, RoBERTa, DistilBERT, MPNet or ELECTRA; choose one."
-        )
-
-
 def _max_length(module, tokenizer) -> int:
     """Most tokens a model has positions for, and its tokenizer allows."""
     positions = getattr(module.config, "max_position_embeddings", None)
@@ -273,8 +298,13 @@ def _max_length(module, tokenizer) -> int:
     padding_idx = getattr(table, "padding_idx", None)
     if positions and padding_idx is not None:
         positions -= padding_idx + 1  # RoBERTa numbers positions from there
-    limits = [positions, tokenizer.model_max_length]
-    return int(min(limit for limit in limits if limit))
+    longest, least = tokenizer.model_max_length, tokenizer.num_special_tokens_to_add()
+    if not isinstance(longest, int | float) or not longest > least:
+        raise ValueError(
+            f"The tokenizer's model_max_length is {longest!r}; it takes a number above "
+            f"{least}, that of its special tokens. Correct it in tokenizer_config.json."
+        )
+    return int(min(positions or longest, longest))
 
 
 @contextlib.contextmanager

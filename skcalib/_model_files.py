@@ -13,23 +13,27 @@ from typing import Any
 
 __all__ = ["fingerprint", "locate"]
 
-# What a model is made of, or an adapter, which is refused. Nothing else is fetched from a hub
-# or enters a fingerprint, and none of it can run code.
+# What is fetched from a hub; none of it can run code. An adapter is refused.
 WEIGHTS = ("model.safetensors", "model-*.safetensors", "model.safetensors.index.json")
-SETTINGS = (
-    "config.json",
-    "adapter_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-)
-_OF_A_MODEL = re.compile("|".join(map(fnmatch.translate, WEIGHTS + SETTINGS))).match
+SETTINGS = ("config.json", "adapter_config.json", "*token*.json", "merges.txt", "bpe.codes")
+VOCABULARIES = ("tokenizer.json", "*vocab.txt", "*vocab.json", "*.model")  # one or more
+# Files that nothing reads when an encoder is loaded: pages, pictures, logs, code, weights of
+# other formats, what belongs to sentence-transformers. All others enter the fingerprint: a
+# tokenizer may read one that is not known here.
+NOT_READ = re.compile(
+    r"\..*|(README|LICENSE|NOTICE).*|.*\.(md|py|jinja|log|csv|tsv|png|jpe?g|gif|svg|pdf|bin|h5|ot"
+    r"|msgpack|onnx|gguf|tflite|ckpt|pt|pth|pkl)|modules\.json|data_config\.json"
+    r"|(config_sentence_transformers|sentence_[\w-]+_config)\.json",
+    re.DOTALL,
+).fullmatch
+# Entries, as key=value, that have other files read: by their names, as the first arguments of a
+# tokenizer, or as code from the hub. Where special_tokens_map.json was once saved says nothing.
+LEADS_ELSEWHERE = {
+    "config.json": r"(auto_map|transformers_weights)=.*|attn_implementation=.*/.*",
+    "tokenizer_config.json": r"(auto_map|init_inputs|vocab|merges|tokenizer_object)=.*"
+    r"|(?!special_tokens_map_)\w*_file=.*|fast_tokenizer_files=.*[/\\].*",
+}
+LEADS_ELSEWHERE["special_tokens_map.json"] = LEADS_ELSEWHERE["tokenizer_config.json"]
 
 _fingerprints: dict[tuple, str] = {}
 
@@ -61,7 +65,8 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
 
     What is read is then what the fingerprint covers.
     """
-    if not any(file.suffix == ".safetensors" for file in files):
+    names = {file.name for file in files}
+    if not any(fnmatch.filter(names, pattern) for pattern in WEIGHTS[:2]):
         raise ValueError(
             f"The model in {str(folder)!r} has no *.safetensors weights. Other formats can "
             "run code when loaded and are refused; convert the weights with "
@@ -81,14 +86,15 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
                 f"model.safetensors.index.json names the file {name!r}. Weights are read from "
                 "model-*.safetensors beside it only; save the model again"
             )
-    for name in ("config.json", "tokenizer_config.json"):
-        if code := _entries(folder / name).get("auto_map"):
-            reason = (
-                f"{name} asks for code of the model's own (auto_map: {code!r:.60}), which is "
-                "not run, and other code would make other vectors. If the class that "
-                "transformers has for it is the same, delete the entry"
-            )
-    if folder / "adapter_config.json" in files:
+    for name, pattern in LEADS_ELSEWHERE.items():
+        for key, value in _entries(folder / name).items() if name in names else ():
+            if value and re.fullmatch(pattern, f"{key}={value}", re.DOTALL):
+                reason = (
+                    f"{name} asks for code or files of its own choice ({key}: {value!r:.60}), "
+                    "which are not read, and others would make other vectors. If what "
+                    "transformers has for this kind of model is the same, delete the entry"
+                )
+    if "adapter_config.json" in names:
         reason = "it is an adapter to another model. Merge the two and save them as one"
     if reason:
         raise ValueError(f"The model in {str(folder)!r} is refused: {reason}.")
@@ -98,14 +104,14 @@ def _entries(file: Path) -> dict:
     """Top level of a JSON file; what is none is left to those who load it."""
     try:
         content = json.loads(file.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
 
 def _files(folder: Path) -> list[Path]:
     with os.scandir(folder) as entries:
-        names = sorted(e.name for e in entries if _OF_A_MODEL(e.name) and e.is_file())
+        names = sorted(e.name for e in entries if e.is_file() and not NOT_READ(e.name))
     return [folder / name for name in names]
 
 
@@ -114,12 +120,14 @@ def _snapshot(model: str, revision: str | None) -> str:
 
     options: dict[str, Any] = {
         "revision": revision,
-        "allow_patterns": [*WEIGHTS, *SETTINGS],
+        "allow_patterns": [*WEIGHTS, *SETTINGS, *VOCABULARIES],
+        "ignore_patterns": "*/*",
     }
     try:
         folder = snapshot_download(model, local_files_only=True, **options)
-        if any(Path(folder).glob("*.safetensors")):
+        if _is_whole(Path(folder)):
             return folder
+        options["revision"] = Path(folder).name  # the rest of this one, and no newer one
     except (OSError, ValueError):
         pass  # not in the cache: ask the hub
     try:
@@ -128,11 +136,19 @@ def _snapshot(model: str, revision: str | None) -> str:
         at = f" at revision {revision!r}" if revision else ""
         raise OSError(
             f"The model {model!r}{at} is neither a local folder nor in the cache "
-            f"({constants.HF_HUB_CACHE}), and could not be fetched from the hub: "
-            f"{type(error).__name__}. Check the name; to work offline, fetch it once with "
+            f"({constants.HF_HUB_CACHE}), or there in part only, and could not be fetched from "
+            f"the hub: {type(error).__name__}. Check the name; to work offline, fetch it once with "
             f"`hf download {model}` on a machine with access and copy the cache or the "
             "folder, or pass the path of a folder written by save_pretrained."
         ) from error
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether no broken download, nor one of the model alone, has left a snapshot."""
+    shards = _entries(folder / "model.safetensors.index.json").get("weight_map")
+    weights = shards.values() if isinstance(shards, dict) else ["model.safetensors"]
+    vocabularies = [file for name in VOCABULARIES for file in folder.glob(name)]
+    return bool(vocabularies) and all((folder / str(w)).is_file() for w in weights)
 
 
 def fingerprint(folder: Path) -> str:
