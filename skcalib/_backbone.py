@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +78,7 @@ class Backbone:
                 "with save_pretrained."
             )
         _check_vocabulary(folder, self.tokenizer, module)
+        self.folder = folder
         self.fingerprint = fingerprint
         # Weights stay float32; `dtype` is that of the matrix products.
         self.module = module.eval().requires_grad_(False).to(device, torch.float32)
@@ -207,6 +208,16 @@ class Backbone:
                 pass
             finally:
                 self._visit = None
+
+    def check_finite(self, vectors: np.ndarray, texts: Sequence[str], rows: np.ndarray) -> None:
+        """Refuse vectors, of the texts in these rows, that are not finite."""
+        finite = np.isfinite(vectors).reshape(len(rows), -1).all(axis=1)
+        for row in rows[~finite]:
+            raise ValueError(
+                f"The vector of the text {texts[row]!r:.60} is not finite: the model in "
+                f"{str(self.folder)!r} overflows dtype={str(self.dtype)[6:]!r}, or that of the "
+                "VectorStore, or has weights that are not finite. Try dtype='float32'."
+            )
 
 
 def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Backbone:

@@ -136,10 +136,10 @@ def _snapshot(model: str, revision: str | None) -> str:
         at = f" at revision {revision!r}" if revision else ""
         raise OSError(
             f"The model {model!r}{at} is neither a local folder nor in the cache "
-            f"({constants.HF_HUB_CACHE}), or there in part only, and could not be fetched from "
-            f"the hub: {type(error).__name__}. Check the name; to work offline, fetch it once with "
-            f"`hf download {model}` on a machine with access and copy the cache or the "
-            "folder, or pass the path of a folder written by save_pretrained."
+            f"({constants.HF_HUB_CACHE}), or there in part only, and could not be fetched "
+            f"from the hub: {type(error).__name__}. Check the name; to work offline, fetch it "
+            f"once with `hf download {model}` on a machine with access and copy the cache or "
+            "the folder, or pass the path of a folder written by save_pretrained."
         ) from error
 
 
@@ -148,7 +148,9 @@ def _is_whole(folder: Path) -> bool:
     shards = _entries(folder / "model.safetensors.index.json").get("weight_map")
     weights = shards.values() if isinstance(shards, dict) else ["model.safetensors"]
     vocabularies = [file for name in VOCABULARIES for file in folder.glob(name)]
-    return bool(vocabularies) and all((folder / str(w)).is_file() for w in weights)
+    return bool(vocabularies) and all(
+        (folder / str(name)).is_file() for name in ("config.json", *weights)
+    )
 
 
 def fingerprint(folder: Path) -> str:

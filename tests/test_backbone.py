@@ -341,7 +341,7 @@ def hub(tiny_bert_copy, tmp_path, monkeypatch):
     return snapshot, asked
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "model.safetensors", None])
+@pytest.mark.parametrize("name", ["tokenizer.json", "model.safetensors", "config.json", None])
 def test_a_snapshot_is_completed_before_use(hub, texts, tiny_bert, name):
     snapshot, asked = hub
     if name:
