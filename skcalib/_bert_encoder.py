@@ -100,8 +100,8 @@ class BertEncoder(
     max_length_ : int
         Most tokens of a text, special ones included.
     fingerprint_ : str
-        SHA-256 of the model's weights, configuration and tokenizer. A fitted encoder
-        refuses to work with any other.
+        SHA-256 of the files of the model's folder, but for pages, pictures, code and other
+        formats' weights. A fitted encoder refuses to work with any other.
 
     See Also
     --------

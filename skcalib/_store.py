@@ -106,8 +106,8 @@ class VectorStore:
         choice of layers is read back. An encoder that asks for others is refused.
     max_bytes : int or None, default=None
         Size of the store's file after each batch; the oldest vectors make room, never those
-        of the batch. While it is written, a journal of up to twice its size stands beside the
-        file. None sets no bound.
+        of the batch. While one is written, a journal of about three batches stands beside
+        the file. None sets no bound.
 
     Notes
     -----
