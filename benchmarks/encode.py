@@ -60,10 +60,10 @@ def contenders(texts):
 
     can_pack = packed_linear.can_pack
     packed_linear.can_pack = lambda dtype: False
-    from skcalib import _backbone
+    from skcalib import _backbone, _model_files
 
     portable = _backbone.Backbone(
-        _backbone.locate(minilm_path()), "", torch.device("cpu"), torch.float32
+        _model_files.locate(minilm_path()), "", torch.device("cpu"), torch.float32
     )
     packed_linear.can_pack = can_pack
 

@@ -1,50 +1,28 @@
-"""The frozen transformer: found, checked, loaded once per process, run layer by layer."""
+"""The frozen transformer: checked, loaded once per process, run layer by layer."""
 
 from __future__ import annotations
 
 import contextlib
-import fnmatch
-import hashlib
-import json
 import logging
 import os
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from skcalib._forks import fork_lock
+from skcalib._model_files import fingerprint
 from skcalib._packed_linear import pack_linears
 from skcalib._zipf import zipf_weights
 
-__all__ = ["Backbone", "fingerprint", "load", "locate"]
+__all__ = ["Backbone", "load"]
 
-# What a model is made of, or an adapter, which is refused. Nothing else is fetched from a hub
-# or enters a fingerprint, and none of it can run code.
-WEIGHTS = ("model.safetensors", "model-*.safetensors", "model.safetensors.index.json")
-SETTINGS = (
-    "config.json",
-    "adapter_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-)
-_OF_A_MODEL = re.compile("|".join(map(fnmatch.translate, WEIGHTS + SETTINGS))).match
 MAX_LOADED = 4  # models kept in memory per process, least recently used out first
 
 _lock = fork_lock()
 _loaded: OrderedDict[tuple, Backbone] = OrderedDict()
-_fingerprints: dict[tuple, str] = {}
 
 
 def _after_fork() -> None:
@@ -90,7 +68,6 @@ class Backbone:
         self, folder: Path, fingerprint: str, device: torch.device, dtype: torch.dtype
     ):
         self.tokenizer, module, report = _read(folder)
-        _check_is_encoder(module.config)
         # A pooler without weights is common (it is not used here); any other weight made
         # up at random would make every vector silently wrong.
         missing = sorted(k for k in report["missing_keys"] if not k.startswith("pooler."))
@@ -100,12 +77,8 @@ class Backbone:
                 f"{type(module).__name__}, such as {missing[0]!r}. Save the model again "
                 "with save_pretrained."
             )
-        rows = module.get_input_embeddings().weight.shape[0]
-        if len(self.tokenizer) > rows:
-            raise ValueError(
-                f"The tokenizer in {folder} has {len(self.tokenizer)} tokens, but the model "
-                f"embeds {rows}: they do not belong together. Save both again into one folder."
-            )
+        _check_vocabulary(folder, self.tokenizer, module)
+        self.folder = folder
         self.fingerprint = fingerprint
         # Weights stay float32; `dtype` is that of the matrix products.
         self.module = module.eval().requires_grad_(False).to(device, torch.float32)
@@ -128,6 +101,33 @@ class Backbone:
         self._has_hooks = bool(blocks)
         if blocks:
             self._hook(blocks)
+        self._try_out(folder)
+
+    def _try_out(self, folder: Path) -> None:
+        """Refuse what is no encoder: one hidden state for each token, each of all tokens."""
+        ids = np.setdiff1d(np.arange(len(self.tokenizer)), self.special_ids)[:2].tolist()
+        if len(ids) < 2:
+            raise ValueError(f"The tokenizer in {folder} has no vocabulary. Save it again.")
+        reason = "an encoder-decoder" if self.module.config.is_encoder_decoder else ""
+        firsts = []
+        for last in () if reason else ids:
+            tokens = torch.tensor([[ids[0], ids[0], last]], device=self.device)
+            states: dict[int, torch.Tensor] = {}
+            with _explained(folder, "run on token ids"):
+                every = range(self.n_layers + 1)
+                self.hidden_states(tokens, None, set(every), states.__setitem__)
+                shapes = [tuple(states[i].shape) if i in states else None for i in every]
+            if set(shapes) != {(1, 3, self.width)}:
+                reason = "one without a hidden state for each token in every layer"
+            firsts.append(states[self.n_layers][:, 0])
+        if not reason and torch.equal(*firsts):
+            reason = "a decoder, whose tokens see only those before them"
+        if reason:
+            raise ValueError(
+                f"The model is {reason} (model_type={self.module.config.model_type!r}). "
+                "BertEncoder pools the hidden states of encoders, such as BERT, RoBERTa, "
+                "DistilBERT, MPNet or ELECTRA; choose one."
+            )
 
     def _hook(self, blocks) -> None:
         blocks[0].register_forward_pre_hook(self._before_first_block, with_kwargs=True)
@@ -209,139 +209,15 @@ class Backbone:
             finally:
                 self._visit = None
 
-
-def locate(model: str, revision: str | None = None) -> Path:
-    """Folder of a model: a local one as it is, a hub id from the cache or the hub.
-
-    A model in the cache is used without asking the hub, so that results do not change
-    under a running study; pass another `revision` to move on.
-
-    Raises
-    ------
-    OSError
-        If there is no such model, here or on the hub.
-    """
-    folder = Path(model).expanduser()
-    if not folder.is_dir():
-        folder = Path(_snapshot(model, revision))
-    if not (folder / "config.json").is_file():
-        raise OSError(
-            f"The folder {str(folder)!r} holds no config.json, so it is not a model. Give "
-            "the folder that save_pretrained wrote."
-        )
-    return folder
-
-
-def _check_files(folder: Path, files: Sequence[Path]) -> None:
-    """Refuse a folder that would have other files read or other code run than its own.
-
-    What is read is then what the fingerprint covers.
-    """
-    if not any(file.suffix == ".safetensors" for file in files):
-        raise ValueError(
-            f"The model in {str(folder)!r} has no *.safetensors weights. Other formats can "
-            "run code when loaded and are refused; convert the weights with "
-            "save_pretrained(..., safe_serialization=True)."
-        )
-    reason = None
-    # A snapshot in the cache of the hub links to the files of its repository.
-    home = folder.resolve()
-    home = home.parent.parent if home.parent.name == "snapshots" else home
-    for file in files:
-        if file.is_symlink() and not file.resolve().is_relative_to(home):
-            reason = f"{file.name} is a link out of it, to {file.resolve()}. Copy that file"
-    shards = _entries(folder / "model.safetensors.index.json").get("weight_map", {})
-    for name in sorted(set(shards.values() if isinstance(shards, dict) else [shards]), key=str):
-        if not (isinstance(name, str) and re.fullmatch(r"model-[\w.-]*\.safetensors", name)):
-            reason = (
-                f"model.safetensors.index.json names the file {name!r}. Weights are read from "
-                "model-*.safetensors beside it only; save the model again"
+    def check_finite(self, vectors: np.ndarray, texts: Sequence[str], rows: np.ndarray) -> None:
+        """Refuse vectors, of the texts in these rows, that are not finite."""
+        finite = np.isfinite(vectors).reshape(len(rows), -1).all(axis=1)
+        for row in rows[~finite]:
+            raise ValueError(
+                f"The vector of the text {texts[row]!r:.60} is not finite: the model in "
+                f"{str(self.folder)!r} overflows dtype={str(self.dtype)[6:]!r}, or that of the "
+                "VectorStore, or has weights that are not finite. Try dtype='float32'."
             )
-    for name in ("config.json", "tokenizer_config.json"):
-        if code := _entries(folder / name).get("auto_map"):
-            reason = (
-                f"{name} asks for code of the model's own (auto_map: {code!r:.60}), which is "
-                "not run, and other code would make other vectors. If the class that "
-                "transformers has for it is the same, delete the entry"
-            )
-    if folder / "adapter_config.json" in files:
-        reason = "it is an adapter to another model. Merge the two and save them as one"
-    if reason:
-        raise ValueError(f"The model in {str(folder)!r} is refused: {reason}.")
-
-
-def _entries(file: Path) -> dict:
-    """Top level of a JSON file; what is none is left to those who load it."""
-    try:
-        content = json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _files(folder: Path) -> list[Path]:
-    with os.scandir(folder) as entries:
-        names = sorted(e.name for e in entries if _OF_A_MODEL(e.name) and e.is_file())
-    return [folder / name for name in names]
-
-
-def _snapshot(model: str, revision: str | None) -> str:
-    from huggingface_hub import constants, snapshot_download
-
-    options: dict[str, Any] = {
-        "revision": revision,
-        "allow_patterns": [*WEIGHTS, *SETTINGS],
-    }
-    try:
-        folder = snapshot_download(model, local_files_only=True, **options)
-        if any(Path(folder).glob("*.safetensors")):
-            return folder
-    except (OSError, ValueError):
-        pass  # not in the cache: ask the hub
-    try:
-        return snapshot_download(model, **options)
-    except Exception as error:  # the hub's many: offline, no such id, no access, a bad id
-        at = f" at revision {revision!r}" if revision else ""
-        raise OSError(
-            f"The model {model!r}{at} is neither a local folder nor in the cache "
-            f"({constants.HF_HUB_CACHE}), and could not be fetched from the hub: "
-            f"{type(error).__name__}. Check the name; to work offline, fetch it once with "
-            f"`hf download {model}` on a machine with access and copy the cache or the "
-            "folder, or pass the path of a folder written by save_pretrained."
-        ) from error
-
-
-def fingerprint(folder: Path) -> str:
-    """SHA-256 over the content of a model's files, checked and read once per state of them.
-
-    Raises
-    ------
-    ValueError
-        If a model may not be loaded from these files.
-    """
-    files = _files(folder)
-    # The time of the last change too, which no tool sets back as some do that of the content;
-    # of a link and of what it leads to.
-    key = tuple(
-        (str(f), s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)
-        for f in files
-        for s in (f.lstat(), f.stat())
-    )
-    if key not in _fingerprints:
-        _check_files(folder, files)
-        total = hashlib.sha256()
-        for file in files:
-            total.update(json.dumps(file.name).encode() + _sha256(file))
-        _fingerprints[key] = total.hexdigest()
-    return _fingerprints[key]
-
-
-def _sha256(file: Path) -> bytes:
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while piece := stream.read(2**20):
-            digest.update(piece)
-    return digest.digest()
 
 
 def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Backbone:
@@ -373,20 +249,49 @@ def _read(folder: Path):
     from transformers import AutoModel, AutoTokenizer
 
     options = {"local_files_only": True, "trust_remote_code": False}
+    with _explained(folder, "loaded"), _quiet_transformers():
+        tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+        module, report = AutoModel.from_pretrained(
+            folder, use_safetensors=True, output_loading_info=True, **options
+        )
+    return tokenizer, module, report
+
+
+@contextlib.contextmanager
+def _explained(folder: Path, done: str):
+    """Name the model in whatever a broken, hostile or unusual one makes transformers raise."""
     try:
-        with _quiet_transformers():
-            tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-            module, report = AutoModel.from_pretrained(
-                folder, use_safetensors=True, output_loading_info=True, **options
-            )
-    except Exception as error:  # whatever a broken or hostile file makes the readers raise
+        yield
+    except Exception as error:
         raise ValueError(
-            f"The model in {str(folder)!r} could not be loaded: {type(error).__name__}: "
-            f"{str(error).strip().splitlines()[0] if str(error).strip() else 'no details'}. "
+            f"The model in {str(folder)!r} could not be {done}: {type(error).__name__}: "
+            f"{(str(error).strip() or 'no details').splitlines()[0].rstrip('.')}. "
             "It takes an encoder that transformers knows, with its tokenizer, as "
             "save_pretrained writes them; code that comes with a model is not run."
         ) from error
-    return tokenizer, module, report
+
+
+def _check_vocabulary(folder: Path, tokenizer, module) -> None:
+    """Refuse a tokenizer that is not the model's, cut short, or made up without its files."""
+    names = set(tokenizer.vocab_files_names.values()) - {"tokenizer.json"}
+    has = {name for name in (*names, "tokenizer.json") if (folder / name).is_file()}
+    whole = tokenizer.is_fast and "tokenizer.json" in has
+    if tokenizer.vocab_files_names and not whole and not (names and names <= has):
+        raise ValueError(
+            f"The folder {str(folder)!r} lacks the vocabulary of a {type(tokenizer).__name__}, "
+            f"{' and '.join(sorted(names - has)) or 'tokenizer.json'}: transformers would make "
+            "one up. Save the tokenizer there, too, or fetch the whole model again."
+        )
+    with _explained(folder, "given tokens"):
+        rows = module.get_input_embeddings().weight.shape[0]
+    # Rows without a token pad the table to a multiple, of 128 as a rule, or are kept for later
+    # ones: below a hundredth in the models that we know.
+    if not rows - max(128, rows // 16) <= len(tokenizer) <= rows:
+        raise ValueError(
+            f"The tokenizer in {folder} has {len(tokenizer)} tokens, but the model embeds "
+            f"{rows}: they do not belong together, or a vocabulary was cut short. Save both "
+            "again into one folder, where need be after resize_token_embeddings."
+        )
 
 
 def _blocks(module, n_layers: int):
@@ -397,31 +302,6 @@ def _blocks(module, n_layers: int):
     return None
 
 
-def _check_is_encoder(config) -> None:
-    """Refuse models whose tokens do not see the whole text."""
-    from transformers.models.auto.modeling_auto import (
-        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
-    )
-
-    kind = config.model_type
-    reason = None
-    if config.is_encoder_decoder:
-        reason = "an encoder-decoder"
-    elif getattr(config, "is_decoder", False):
-        reason = "set up as a decoder (is_decoder in its config.json)"
-    elif (
-        kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-        and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    ):
-        reason = "a decoder, whose tokens see only those before them"
-    if reason:
-        raise ValueError(
-            f"The model is {reason} (model_type={kind!r}). BertEncoder pools the hidden states "
-            "of encoders, such as BERT, RoBERTa, DistilBERT, MPNet or ELECTRA; choose one."
-        )
-
-
 def _max_length(module, tokenizer) -> int:
     """Most tokens a model has positions for, and its tokenizer allows."""
     positions = getattr(module.config, "max_position_embeddings", None)
@@ -429,8 +309,13 @@ def _max_length(module, tokenizer) -> int:
     padding_idx = getattr(table, "padding_idx", None)
     if positions and padding_idx is not None:
         positions -= padding_idx + 1  # RoBERTa numbers positions from there
-    limits = [positions, tokenizer.model_max_length]
-    return int(min(limit for limit in limits if limit))
+    longest, least = tokenizer.model_max_length, tokenizer.num_special_tokens_to_add()
+    if not isinstance(longest, int | float) or not longest > least:
+        raise ValueError(
+            f"The tokenizer's model_max_length is {longest!r}; it takes a number above "
+            f"{least}, that of its special tokens. Correct it in tokenizer_config.json."
+        )
+    return int(min(positions or longest, longest))
 
 
 @contextlib.contextmanager

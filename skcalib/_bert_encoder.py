@@ -100,8 +100,8 @@ class BertEncoder(
     max_length_ : int
         Most tokens of a text, special ones included.
     fingerprint_ : str
-        SHA-256 of the model's weights, configuration and tokenizer. A fitted encoder
-        refuses to work with any other.
+        SHA-256 of the files of the model's folder, but for pages, pictures, code and other
+        formats' weights. A fitted encoder refuses to work with any other.
 
     See Also
     --------
@@ -262,6 +262,8 @@ class BertEncoder(
         backbone = self._backbone()
         layers = resolve_layers(self.layers, backbone.n_layers)
         max_length = _resolve_max_length(self.max_length, backbone)
+        if "\0" in str(getattr(self.memory, "location", self.memory)):
+            raise ValueError(f"memory={self.memory!r} names no folder: it holds a NUL.")
         if self.pooling == "zipf":
             _ = backbone.zipf  # refuses a vocabulary that is not sorted by frequency
         self.layers_ = layers
@@ -329,6 +331,8 @@ class BertEncoder(
             batches = encode_through(store, backbone, unique, primitive=primitive, **options)
         with closing(batches):
             for batch in batches:
+                if store is None:
+                    backbone.check_finite(batch.vectors, unique, batch.rows)
                 layered = batch.vectors[:, :, 0]  # (b, n_layers, d)
                 if pooling == "mean_sqrt_len":
                     n_tokens = batch.n_tokens[:, 0 if special_tokens else 1]
@@ -347,7 +351,8 @@ class BertEncoder(
     def _backbone(self, dtype=None):
         import torch
 
-        from skcalib._backbone import load, locate
+        from skcalib._backbone import load
+        from skcalib._model_files import locate
 
         folder = locate(os.fspath(self.model), self.revision)
         return load(folder, resolve_device(self.device), getattr(torch, dtype or self.dtype))
@@ -406,14 +411,14 @@ def _resolve_max_length(max_length, backbone):
 def _stacked(encoded):
     """Put the vectors of blocks on top of each other; add up their counts.
 
-    The array grows in place by an eighth at a time, so that it is never there twice.
+    The array grows in place by a 32nd at a time, so that it is never there twice.
     """
     vectors, n_truncated = next(encoded)
     n_rows = len(vectors)
     for block, count in encoded:
         stop = n_rows + len(block)
         if stop > len(vectors):
-            vectors.resize((max(stop, stop * 9 // 8), vectors.shape[1]), refcheck=False)
+            vectors.resize((max(stop, stop * 33 // 32), vectors.shape[1]), refcheck=False)
         vectors[n_rows:stop] = block
         n_rows, n_truncated = stop, n_truncated + count
     if n_rows < len(vectors):

@@ -125,7 +125,11 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
             elif self.similarity == "dot":
                 similarity = np.einsum("ij,ij->i", vectors[i], vectors[j])
             else:
-                similarity = -np.linalg.norm(vectors[i] - vectors[j], axis=1)
+                # In units of a power of two, so that no square under- or overflows.
+                away = vectors[i] - vectors[j]
+                _, exponent = np.frexp(np.abs(away).max(axis=1))
+                norms = np.linalg.norm(np.ldexp(away, -exponent[:, None]), axis=1)
+                similarity = -np.ldexp(norms, exponent)
         if not np.isfinite(similarity).all():
             raise ValueError(
                 f"The {self.similarity} of pair {np.flatnonzero(~np.isfinite(similarity))[0]} "

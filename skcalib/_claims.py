@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,8 @@ class Claims:
         self._file: Any = None
         if fcntl is not None:
             with contextlib.suppress(OSError):  # a read-only folder
-                self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                self._file = os.open(path, flags, 0o666)
 
     def take(self, owner: object, numbers: Collection[int]) -> list[bool]:
         """Claim each number for ``owner``, where nobody else has."""
@@ -73,10 +75,15 @@ class Claims:
             del self._held[number]
 
     @contextlib.contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Context that one process at a time is in; it waits for the others."""
-        if self._file is not None:
-            self._lock(fcntl.LOCK_EX, WHOLE_FILE)
+    def exclusive(self, patience: float) -> Iterator[None]:
+        """Context that one process at a time is in; a TimeoutError after so many seconds."""
+        deadline = time.monotonic() + patience
+        while self._file is not None and not self._lock(
+            fcntl.LOCK_EX | fcntl.LOCK_NB, WHOLE_FILE
+        ):
+            if time.monotonic() > deadline:
+                raise TimeoutError("its lock file is locked")
+            time.sleep(0.01)
         try:
             yield
         finally:

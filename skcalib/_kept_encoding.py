@@ -155,7 +155,9 @@ def _encode_unclaimed(
         with closing(batches):
             for batch in batches:
                 # What is returned now is what will be read later, to the bit.
-                vectors = batch.vectors.astype(store.dtype).astype(np.float32, copy=False)
+                with np.errstate(over="ignore"):
+                    vectors = batch.vectors.astype(store.dtype).astype(np.float32, copy=False)
+                backbone.check_finite(vectors, texts, batch.rows)
                 arrays = {slot: vectors[:, i, j] for (i, j), slot in layout.slots.items()}
                 arrays[COUNTS] = np.column_stack([batch.n_tokens, batch.truncated])
                 store.write(space, [texts[i] for i in batch.rows.tolist()], arrays)

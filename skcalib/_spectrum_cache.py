@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import stat
 import tempfile
 import warnings
 import zlib
@@ -48,6 +49,8 @@ def cache_folder(memory) -> Path | None:
     """Folder of ``memory``: None, a path, or a ``joblib.Memory``."""
     # Of a Memory only the location is taken: what joblib caches itself it pickles.
     location = getattr(memory, "location", memory)
+    if "\0" in str(location):
+        raise ValueError(f"memory={memory!r} names no folder: it holds a NUL.")
     return None if location is None else Path(location).expanduser() / "skcalib-whitening"
 
 
@@ -97,10 +100,10 @@ def _digest(sample: tuple[np.ndarray, ...]) -> str:
     return total.hexdigest()
 
 
-def recall(folder: Path, key: str, compute: Callable[[], Moments]) -> Fit:
+def recall(folder: Path, key: str, n_features: int, compute: Callable[[], Moments]) -> Fit:
     """Moments and spectrum under ``key``, computed and stored where they are not there."""
     path = folder / f"{key}.npz"
-    fit = _recent.get(path) or _read(path, key)
+    fit = _recent.get(path) or _read(path, key, n_features)
     if fit is None:
         moments = compute()
         fit = moments, decompose(moments.covariance())
@@ -132,9 +135,20 @@ def _keep(recent: dict, key, value, n_bytes: Callable[[Any], int]) -> None:
         recent.pop(next(iter(recent)), None)
 
 
-def _read(path: Path, key: str) -> Fit | None:
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+
+
+def _read(path: Path, key: str, n_features: int) -> Fit | None:
+    most = 24 * n_features**2 + 2**16  # bytes: two matrices, a few vectors, and headers
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+        with open(path, "rb", opener=_no_link) as stream:
+            status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+                return None
+            file = np.load(stream, allow_pickle=False)
+            if sum(entry.file_size for entry in file.zip.infolist()) > most:
+                return None
             arrays = {name: file[name] for name in (*NAMES, "checksum")}
     except Exception:  # whatever a damaged file makes zipfile or numpy raise
         return None

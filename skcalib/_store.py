@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import os
 import sqlite3
+import stat
 import time
 import warnings
 import zlib
@@ -55,8 +56,14 @@ CREATE TABLE texts (
 CREATE INDEX texts_of_block ON texts (block);
 INSERT INTO format VALUES ({FORMAT})
 """
+# All that a file of this format says about its tables; no trigger or view, which could run on.
+KNOWN = {None, b"CREATE TABLE sqlite_sequence(name,seq)"}
+KNOWN |= {statement.strip().encode() for statement in SCHEMA.split(";")}
+MAX_HASHES = 2**18  # bytes: 16 for each text that is tokenised with others
+WAIT = 60.0  # seconds, for the lock of another process
 
 _lock = fork_lock()
+_stuck: set[str] = set()  # paths whose lock was waited for in vain: no more, until it is free
 _open_stores: OrderedDict[tuple[str, int], _Open] = OrderedDict()  # by path and process
 
 
@@ -98,7 +105,9 @@ class VectorStore:
         Hidden states to keep, counted as in `BertEncoder`. None keeps all, so that any
         choice of layers is read back. An encoder that asks for others is refused.
     max_bytes : int or None, default=None
-        Size to keep the store within; the oldest vectors make room. None sets no bound.
+        Size of the store's file after each batch; the oldest vectors make room, never those
+        of the batch. While one is written, a journal of about three batches stands beside
+        the file. None sets no bound.
 
     Notes
     -----
@@ -110,8 +119,10 @@ class VectorStore:
     The file may be used by several processes at once, on a local disk: SQLite's locks do not
     work on every network file system. Each text is encoded by one of them, while the others
     go on with other texts. It holds numbers and hashes of texts, not the texts, and nothing in
-    it can run code. A damaged file is made anew, with a warning; a full disk or a read-only
-    folder costs what cannot be kept, with a warning.
+    it can run code. A damaged file is made anew, with a warning; a full disk, a read-only
+    folder or a lock that another process keeps for a minute costs what cannot be kept, with a
+    warning. Checksums find what was damaged by accident; who may write to the folder can
+    forge vectors, so let it be one that you trust.
 
     Examples
     --------
@@ -167,8 +178,7 @@ class VectorStore:
             with _transaction(db):
                 for table in ("texts", "arrays", "blocks", "spaces"):
                     db.execute(f"DELETE FROM {table}")
-            db.execute("PRAGMA incremental_vacuum").fetchall()
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            _give_back(db)
 
         if self.path.exists():
             self._run(clear)
@@ -239,9 +249,12 @@ class VectorStore:
                 insert = f"INSERT OR REPLACE INTO texts VALUES ({number}, ?, {block}, ?)"
                 db.executemany(insert, [(_hash(t), i) for i, t in enumerate(texts)])
                 self._make_room(db, block)
+            if self.max_bytes is not None:
+                _give_back(db)
 
         try:
             self._run(write)
+            _stuck.discard(str(self.path))
         except sqlite3.Error as error:
             self._warn("Vectors could not be kept in", error)
 
@@ -282,9 +295,14 @@ class VectorStore:
                 opened.claims.release(owner)
 
     def _warn(self, what: str, error: Exception) -> None:
+        remedy = "Free some space, or choose another folder."
+        if "locked" in str(error):
+            remedy = (
+                f"Another process has held it for {WAIT:g} seconds; end that one if it is "
+                "stuck. Until it lets go, nobody waits for it again, and nothing is kept."
+            )
         warnings.warn(
-            f"{what} {str(self.path)!r}: {error}. They are computed all the same. Free some "
-            "space, or choose another folder.",
+            f"{what} {str(self.path)!r}: {error}. They are computed all the same. {remedy}",
             UserWarning,
             stacklevel=3,
         )
@@ -298,6 +316,7 @@ class VectorStore:
             group = digests[start : start + 900]
             marks = ",".join("?" * len(group))
             query = f"SELECT hash, block, row FROM texts WHERE space = ? AND hash IN ({marks})"
+            query += " AND typeof(block) = 'integer' AND typeof(row) = 'integer'"
             for digest, block, row in db.execute(query, (number, *group)):
                 members.setdefault(block, {})[digest] = row
         damaged = []
@@ -321,19 +340,22 @@ class VectorStore:
 
     def _read_block(self, db, space: Space, block: int, slots, members):
         """Arrays of a block, or None if anything about it is not as it was written."""
+        # Types and sizes are looked at first: a forged value may be as large as memory.
         query = "SELECT hashes FROM blocks WHERE id = ?"
-        (hashes,) = db.execute(query, (block,)).fetchone() or (None,)
+        query += " AND typeof(hashes) = 'blob' AND length(hashes) <= ?"
+        (hashes,) = db.execute(query, (block, MAX_HASHES)).fetchone() or (None,)
         if not isinstance(hashes, bytes) or any(
             not isinstance(row, int) or hashes[16 * row : 16 * row + 16] != digest
             for digest, row in members.items()
         ):
             return None
         arrays = {}
-        query = "SELECT crc, data FROM arrays WHERE block = ? AND slot = ?"
+        query = "SELECT crc, data FROM arrays WHERE block = ? AND slot = ? AND typeof(crc)"
+        query += " = 'integer' AND typeof(data) = 'blob' AND length(data) = ?"
         for slot in slots:
-            crc, data = db.execute(query, (block, slot)).fetchone() or (None, None)
             width, dtype = (3, np.int32) if slot == COUNTS else (space.width, self.dtype)
             n_bytes = len(hashes) // 16 * width * np.dtype(dtype).itemsize
+            crc, data = db.execute(query, (block, slot, n_bytes)).fetchone() or (None, None)
             if (
                 not isinstance(data, bytes)
                 or len(data) != n_bytes
@@ -354,7 +376,7 @@ class VectorStore:
                 db.execute(f"PRAGMA {name}").fetchone()[0]
                 for name in ("page_count", "freelist_count", "page_size")
             )
-            query = "SELECT id FROM blocks WHERE id < ? ORDER BY id LIMIT 8"
+            query = "SELECT id FROM blocks WHERE id < ? ORDER BY id LIMIT 1"
             oldest = [block for (block,) in db.execute(query, (newest,))]
             if (count - free) * size <= self.max_bytes or not oldest:
                 return
@@ -375,18 +397,25 @@ class VectorStore:
                 return self._attempt(operation)
             except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter from its message
                 if self._is_environment(error):
+                    if "locked" in str(error):
+                        _stuck.add(str(self.path))
                     raise
                 self._start_anew(identity, error)
                 return self._attempt(operation)
 
     def _attempt(self, operation: Callable):
         db = self._open().db
+        db.execute(f"PRAGMA busy_timeout = {1000 * self._patience:.0f}")
         try:
             return operation(db)
         finally:
             # Here and not in `_transaction`: an interrupt may come between any two lines.
             if db.in_transaction:
                 db.execute("ROLLBACK")
+
+    @property
+    def _patience(self) -> float:
+        return 0.0 if str(self.path) in _stuck else WAIT
 
     def _is_environment(self, error: Exception) -> bool:
         """Whether a new file in this place would fail alike."""
@@ -402,7 +431,7 @@ class VectorStore:
         self._close()
         claims = Claims(self.path.with_name(LOCK))
         try:
-            with claims.exclusive():
+            with claims.exclusive(self._patience):
                 if _identity(self.path) != identity:
                     return
                 aside = self.path.with_name(f"{FILE}.damaged-{time.time_ns()}")
@@ -432,10 +461,13 @@ class VectorStore:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         claims = Claims(self.path.with_name(LOCK))
         try:
-            with claims.exclusive():
+            with claims.exclusive(self._patience):
                 db = self._connect()
-        except BaseException:
+        except BaseException as error:
             claims.close()
+            if isinstance(error, TimeoutError):
+                _stuck.add(key[0])
+                raise sqlite3.OperationalError(str(error)) from error
             raise
         _open_stores[key] = _Open(db, claims, _identity(self.path))
         while len(_open_stores) > MAX_OPEN:
@@ -443,9 +475,12 @@ class VectorStore:
         return _open_stores[key]
 
     def _connect(self) -> sqlite3.Connection:
-        db = sqlite3.connect(
-            self.path, timeout=60, check_same_thread=False, isolation_level=None
-        )
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            file = self.path.with_name(FILE + suffix)
+            if os.path.lexists(file) and not stat.S_ISREG(file.lstat().st_mode):
+                raise sqlite3.OperationalError(f"unable to open {file.name}, a link or no file")
+        options: dict = {"check_same_thread": False, "isolation_level": None}
+        db = sqlite3.connect(self.path, timeout=self._patience, **options)
         try:
             try:
                 _prepare(db)
@@ -454,11 +489,15 @@ class VectorStore:
                     raise
                 db.close()
                 uri = f"{self.path.resolve().as_uri()}?immutable=1"
-                db = sqlite3.connect(
-                    uri, uri=True, check_same_thread=False, isolation_level=None
-                )
+                db = sqlite3.connect(uri, uri=True, **options)
             db.text_factory = bytes  # damage may turn bytes into text, which is then no UTF-8
-            (version,) = db.execute("SELECT version FROM format").fetchone() or (None,)
+            db.execute("PRAGMA trusted_schema = OFF")
+            schema = {sql for (sql,) in db.execute("SELECT sql FROM sqlite_master")}
+            if b"CREATE TABLE format (version INTEGER NOT NULL)" not in schema:
+                raise sqlite3.DatabaseError("its format is not there")
+            (version,) = db.execute(
+                "SELECT version FROM format WHERE typeof(version) = 'integer'"
+            ).fetchone() or (None,)
             if not isinstance(version, int) or version < 1:
                 raise sqlite3.DatabaseError("its format is not there")
             if version != FORMAT:
@@ -467,6 +506,8 @@ class VectorStore:
                     f"skcalib reads format {FORMAT}. Use the release that wrote it, or another "
                     "folder."
                 )
+            if not schema <= KNOWN:
+                raise sqlite3.DatabaseError("it has tables, triggers or views of another's")
         except BaseException:
             db.close()
             raise
@@ -506,6 +547,13 @@ def _prepare(db: sqlite3.Connection) -> None:
 
 def _is_new(db: sqlite3.Connection) -> bool:
     return db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+
+
+def _give_back(db: sqlite3.Connection) -> None:
+    """Give free pages and the journal back to the disk, unless others are reading."""
+    db.executescript("PRAGMA incremental_vacuum")  # execute() would give back one page
+    db.execute("PRAGMA busy_timeout = 0")
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 @contextlib.contextmanager

@@ -19,7 +19,8 @@ class WhiteningModule(nn.Module):
     mean : ndarray of shape (d,)
     projection : ndarray of shape (d, k)
     safe : bool
-        Whether a product in float32 keeps float32's digits; if not, it is done in float64.
+        Whether a product in float32 keeps the digits of float32 input; if not, and for
+        float64 input, it is done in float64.
     """
 
     mean: torch.Tensor
@@ -27,14 +28,15 @@ class WhiteningModule(nn.Module):
 
     def __init__(self, mean, projection, *, safe: bool):
         super().__init__()
-        weight = torch.as_tensor(projection, dtype=torch.float32 if safe else torch.float64)
+        self.safe = safe
         self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float64).clone())
-        self.register_buffer("weight", weight.clone())
+        self.register_buffer("weight", torch.as_tensor(projection, dtype=torch.float64).clone())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Whiten the last axis of ``x``, in its own dtype."""
         centred = x - self.mean  # float64, by the mean's
-        return (centred.to(self.weight.dtype) @ self.weight).to(x.dtype)
+        work = torch.float32 if self.safe and x.dtype != torch.float64 else self.weight.dtype
+        return (centred.to(work) @ self.weight.to(work)).to(x.dtype)
 
     def extra_repr(self) -> str:
         """Widths of input and output."""

@@ -12,6 +12,7 @@ from numpy.testing import assert_array_equal
 from safetensors.torch import load_file, save_file
 
 import skcalib._backbone as backbone_module
+import skcalib._model_files as files_module
 from skcalib import BertEncoder
 
 
@@ -162,6 +163,99 @@ def test_a_tokenizer_of_another_model_is_refused(tiny_bert_copy, make_bert, tmp_
         BertEncoder(folder).fit(["dog"])
 
 
+@pytest.mark.parametrize("left", [(), ("tokenizer_config.json",), ("vocab.json",)])
+def test_a_model_without_a_vocabulary_is_refused(tiny_bert_copy, edit_json, left):
+    """transformers makes up a tokenizer of five tokens, to which all texts are alike."""
+    folder = tiny_bert_copy()
+    edit_json(folder / "tokenizer_config.json", tokenizer_class="RobertaTokenizer")
+    (folder / "vocab.json").write_text('{"<unk>": 0, "dog": 1}')  # without merges.txt
+    for file in folder.iterdir():
+        if file.name not in ("model.safetensors", "config.json", *left):
+            file.unlink()
+    with pytest.raises(
+        ValueError, match=r"lacks the vocabulary of a \w+, .*(vocab|merges)\.txt"
+    ):
+        BertEncoder(folder).fit(["dog"])
+
+
+def test_a_vocabulary_that_was_cut_is_refused(make_bert, tmp_path):
+    folder = Path(make_bert(tmp_path / "new", words=[f"word{i}" for i in range(600)]))
+    words = list(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"])
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    for n, refused in ((len(words), False), (len(words) - 128, False), (300, True), (0, True)):
+        (folder / "vocab.txt").write_text("\n".join(words[:n]))
+        if not refused:  # rows that pad the table to a multiple are common
+            BertEncoder(folder).fit(["dog"])
+            continue
+        with pytest.raises(ValueError, match=r"has (300|5) tokens, but the model embeds 609"):
+            BertEncoder(folder).fit(["dog"])
+
+
+def test_a_tokenizer_of_special_tokens_alone_is_refused(make_bert, tmp_path):
+    folder = Path(make_bert(tmp_path / "new", words=["dog"]))
+    content = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = content["model"]["vocab"]
+    content["model"]["vocab"] = {t: i for t, i in vocabulary.items() if t.startswith("[")}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="has no vocabulary"):
+        BertEncoder(folder).fit(["dog"])
+
+
+@pytest.mark.parametrize("longest", [-5, "512", 2, float("nan")])
+def test_a_longest_text_that_is_no_length_is_refused(tiny_bert_copy, edit_json, longest):
+    folder = tiny_bert_copy()
+    edit_json(folder / "tokenizer_config.json", model_max_length=longest)
+    with pytest.raises(ValueError, match=rf"model_max_length is '?{longest}.*a number above 2"):
+        BertEncoder(folder).fit(["dog"])
+
+
+@pytest.mark.parametrize(
+    ("name", "entries"),
+    [
+        ("config.json", {"transformers_weights": "other.safetensors"}),
+        ("config.json", {"attn_implementation": "someone/kernel"}),
+        ("tokenizer_config.json", {"vocab_file": "/elsewhere/vocab.txt"}),
+        ("tokenizer_config.json", {"tokenizer_file": "../tokenizer.json"}),
+        ("tokenizer_config.json", {"init_inputs": ["/elsewhere/vocab.txt"]}),
+        ("tokenizer_config.json", {"vocab": "/elsewhere/vocab.txt"}),
+        ("tokenizer_config.json", {"fast_tokenizer_files": ["../tokenizer.1.0.0.json"]}),
+        ("special_tokens_map.json", {"entity_vocab_file": "/elsewhere/entities.json"}),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_entries_that_lead_elsewhere_are_refused(tiny_bert_copy, name, entries):
+    folder = tiny_bert_copy()
+    content = json.loads((folder / name).read_text()) if (folder / name).exists() else {}
+    past = {"special_tokens_map_file": "/home/someone/map.json"}
+    (folder / name).write_text(json.dumps(content | past))  # as old releases left behind
+    BertEncoder(folder).fit(["dog"])
+    (folder / name).write_text(json.dumps(content | entries))
+    with pytest.raises(
+        ValueError, match=rf"{name} asks for code or files.*{next(iter(entries))}"
+    ):
+        BertEncoder(folder).fit(["dog"])
+
+
+@pytest.mark.parametrize("name", ["bpe.codes", "spm.model", "entity_vocab.json", "a.tokenizer"])
+def test_every_file_that_may_be_read_is_in_the_fingerprint(tiny_bert_copy, name):
+    folder = tiny_bert_copy()
+    (folder / "README.md").write_text("of no matter")
+    before = files_module.fingerprint(folder)
+    (folder / name).write_text("{}")
+    assert files_module.fingerprint(folder) != before
+    (folder / name).unlink()
+    for other in ("README.md", "pytorch_model.bin", "modules.json", ".gitattributes"):
+        (folder / other).write_text("of no matter, too")
+    assert files_module.fingerprint(folder) == before
+
+
+def test_a_pipe_in_the_folder_is_not_opened(tiny_bert_copy):
+    folder = tiny_bert_copy()
+    os.mkfifo(folder / "special_tokens_map.json")
+    BertEncoder(folder).fit(["dog"])
+
+
 def test_weights_that_change_under_the_name_are_noticed(tiny_bert_copy, texts):
     """In place, of the same size and with the time set back, as some copying tools do."""
     folder = tiny_bert_copy()
@@ -225,6 +319,45 @@ def test_cached_snapshot_is_used_offline(tiny_bert_copy, tmp_path, monkeypatch, 
     vectors = BertEncoder("someone/tiny").fit_transform(texts)
     local = BertEncoder(str(repo / "snapshots" / commit)).fit_transform(texts)
     assert_array_equal(vectors, local)
+
+
+@pytest.fixture
+def hub(tiny_bert_copy, tmp_path, monkeypatch):
+    """Return a cached snapshot, and a list of what the hub is asked for; it may complete it."""
+    import huggingface_hub
+
+    snapshot, asked = Path(shutil.copytree(tiny_bert_copy(), tmp_path / "c0ffee")), []
+    whole = shutil.copytree(snapshot, tmp_path / "whole")
+
+    def download(model, local_files_only=False, **options):
+        if not local_files_only:
+            asked.append(options["revision"])
+            if asked[0] == "down":
+                raise ConnectionError
+            shutil.copytree(whole, snapshot, dirs_exist_ok=True)
+        return str(snapshot)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    return snapshot, asked
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "model.safetensors", "config.json", None])
+def test_a_snapshot_is_completed_before_use(hub, texts, tiny_bert, name):
+    snapshot, asked = hub
+    if name:
+        (snapshot / name).unlink()
+    vectors = BertEncoder("someone/tiny").fit_transform(texts)
+    assert_array_equal(vectors, BertEncoder(tiny_bert).fit_transform(texts))
+    assert asked == (["c0ffee"] if name else [])  # the rest of the same commit
+
+
+def test_a_snapshot_that_cannot_be_completed_is_refused(hub):
+    snapshot, asked = hub
+    asked.append("down")
+    for file in ("tokenizer.json", "model.safetensors"):
+        (snapshot / file).unlink()
+    with pytest.raises(OSError, match=r"in part only, and could not be fetched"):
+        BertEncoder("someone/tiny").fit(["dog"])
 
 
 def test_loading_is_quiet(tiny_bert_copy, capfd, caplog):

@@ -4,7 +4,9 @@ import pickle
 import re
 import subprocess
 import sys
+import tracemalloc
 import warnings
+from functools import partial
 from pathlib import Path
 
 import joblib
@@ -21,7 +23,7 @@ from sklearn.pipeline import make_pipeline, make_union
 from sklearn.utils.estimator_checks import check_estimator
 
 from skcalib import BertEncoder, BiEncoder, Whitening
-from skcalib._bert_encoder import LAYER_NAMES
+from skcalib._bert_encoder import LAYER_NAMES, _stacked
 
 POOLINGS = ["cls", "mean", "max", "mean_sqrt_len", "zipf"]
 
@@ -618,3 +620,26 @@ def test_chinese_sentences_differ_for_a_model_of_chinese(make_bert, tmp_path):
     assert len(np.unique(vectors, axis=0)) == len(texts)
     with pytest.raises(ValueError, match="sorted by frequency"):
         BertEncoder(folder, pooling="zipf").fit(texts)
+
+
+@pytest.mark.parametrize("estimator", ["encoder", "whitening"])
+def test_a_memory_with_a_nul_is_refused_by_fit(tiny_bert, estimator):
+    if estimator == "encoder":
+        fit = partial(BertEncoder(tiny_bert, memory="a\0b").fit, ["dog"])
+    else:
+        fit = partial(Whitening(memory="a\0b").fit, np.eye(3))
+    with pytest.raises(ValueError, match=r"memory='a\\x00b' names no folder"):
+        fit()
+
+
+def test_vectors_of_an_iterator_grow_by_little():
+    """So that a generator of a million texts needs little more than their vectors."""
+    blocks = ((np.zeros((1000, 16), dtype=np.float32), 0) for _ in range(82))
+    tracemalloc.start()
+    try:
+        vectors, _ = _stacked(blocks)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert vectors.shape == (82_000, 16)
+    assert peak < 1.06 * vectors.nbytes

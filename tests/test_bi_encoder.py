@@ -63,6 +63,14 @@ def test_cosines_of_nearly_parallel_float32_vectors_keep_their_order():
     assert (np.diff(similarities) < 0).all()
 
 
+@pytest.mark.parametrize("scale", [1e-308, 1e-200, 1.0, 1e200])
+def test_distances_neither_under_nor_overflow(scale):
+    table = {"a": [0.0, 0.0], "b": [3.0 * scale, 4.0 * scale]}
+    encoder = FunctionTransformer(lambda t: np.array([table[i] for i in t]))
+    model = BiEncoder(encoder, similarity="euclidean").fit(["a"])
+    assert_allclose(model.predict([("a", "b"), ("b", "b")]), [-5 * scale, 0], rtol=1e-14)
+
+
 def test_score_is_spearman(bi_encoder):
     pairs = [("x", "x"), ("x", "y"), ("x", "xy"), ("y", "xy"), ("x", "-x")]
     y = [4, 3, 2, 5, 1]

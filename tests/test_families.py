@@ -93,8 +93,25 @@ def test_encoder_decoders_are_refused(save):
 
 
 def test_bert_set_up_as_a_decoder_is_refused(save):
-    with pytest.raises(ValueError, match="set up as a decoder"):
+    with pytest.raises(ValueError, match=r"a decoder, whose tokens.*'bert'"):
         BertEncoder(save("Bert", is_decoder=True, **SMALL)).fit(["dog"])
+
+
+@pytest.mark.parametrize(
+    ("family", "params", "match"),
+    [
+        ("CLIPText", {"projection_dim": 16}, r"a decoder, whose tokens.*'clip_text_model'"),
+        ("Longformer", {"attention_window": 4}, "without a hidden state for each token"),
+        ("SqueezeBert", {"embedding_size": 16}, "without a hidden state for each token"),
+        ("Bros", {}, "could not be run on token ids: ValueError"),
+        ("Canine", {"num_hash_buckets": 64}, "could not be given tokens"),
+        ("Perceiver", {"d_model": 16, "d_latents": 16, "num_latents": 4}, "given tokens"),
+    ],
+    ids=["CLIP", "Longformer", "SqueezeBERT", "Bros", "Canine", "Perceiver"],
+)
+def test_what_cannot_be_pooled_is_refused_by_fit(save, family, params, match):
+    with pytest.raises(ValueError, match=match):
+        BertEncoder(save(family, **SMALL | params)).fit(["dog"])
 
 
 def test_tokenizer_without_a_padding_token_will_do(tiny_bert, tiny_bert_copy, edit_json, texts):

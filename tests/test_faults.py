@@ -1,5 +1,6 @@
 """The store on a machine at its worst: full and read-only disks, damage, kills, clocks."""
 
+import contextlib
 import io
 import itertools
 import os
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+import tracemalloc
 import warnings
 from pathlib import Path
 
@@ -165,7 +167,7 @@ def test_a_file_put_aside_by_another_process_is_let_go(filled, arrays):
 def test_a_newer_format_is_left_as_it_is(tmp_path):
     store = VectorStore(tmp_path)
     with sqlite3.connect(store.path) as db:
-        db.execute("CREATE TABLE format (version INTEGER)")
+        db.execute("CREATE TABLE format (version INTEGER NOT NULL)")
         db.execute("INSERT INTO format VALUES (99)")
         db.execute("CREATE TABLE texts (other INTEGER)")
     db.close()
@@ -174,6 +176,112 @@ def test_a_newer_format_is_left_as_it_is(tmp_path):
         with pytest.raises(ValueError, match=r"has format 99; this release .* reads format 2"):
             use()
     assert store.path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON blocks BEGIN DELETE FROM texts; END",
+        "CREATE VIEW v AS WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n FROM c) "
+        "SELECT n FROM c",
+        "CREATE INDEX i ON texts (length(hash))",
+        "DROP TABLE format; CREATE VIEW format AS WITH RECURSIVE c(n) AS "
+        "(SELECT 1 UNION ALL SELECT n FROM c) SELECT n AS version FROM c WHERE n = 2",
+    ],
+    ids=["trigger", "view", "index", "endless view"],
+)
+def test_a_file_with_anything_else_in_it_is_put_aside(filled, arrays, statement):
+    with contextlib.closing(sqlite3.connect(filled.path)) as db:
+        db.executescript(statement)
+    with pytest.warns(UserWarning, match="is damaged .*put aside"):
+        filled.write(SPACE, TEXTS, arrays)
+    assert_array_equal(read_all(filled)[1][0].take(), arrays[0])
+
+
+def test_sizes_are_looked_at_before_a_value_is_read(filled):
+    """Forged values of 200 MB, each in few bytes of SQL."""
+    with contextlib.closing(sqlite3.connect(filled.path)) as db:
+        db.execute("UPDATE arrays SET data = zeroblob(200000000) WHERE block = 1")
+        db.execute("UPDATE blocks SET hashes = hashes || zeroblob(200000000) WHERE id = 2")
+        db.execute("UPDATE arrays SET crc = 'a' || zeroblob(200000000) WHERE block = 3")
+        db.commit()
+    tracemalloc.start()
+    try:
+        with pytest.warns(UserWarning, match="3 blocks .* damaged"):
+            known, _ = read_all(filled)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+    assert known.sum() == 3
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no pipes and few links")
+@pytest.mark.parametrize("suffix", ["", "-wal"])
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("elsewhere", path)])
+def test_links_and_pipes_are_not_opened(tmp_path, arrays, suffix, make):
+    store = VectorStore(tmp_path)
+    make(tmp_path / (store_module.FILE + suffix))
+    with pytest.warns(UserWarning, match="could not be kept in .*a link or no file"):
+        store.write(SPACE, TEXTS, arrays)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no file locks")
+def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path, arrays):
+    (tmp_path / store_module.LOCK).symlink_to(tmp_path / "elsewhere")
+    VectorStore(tmp_path).write(SPACE, TEXTS, arrays)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+# Locks that others hold ------------------------------------------------------------------
+
+HOLDER = """
+import fcntl, os, sqlite3, sys
+sys.path.insert(0, "")
+from skcalib._claims import WHOLE_FILE
+path, lock, kind = sys.argv[1:]
+if kind == "write":
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("BEGIN IMMEDIATE")
+else:
+    file = os.open(lock, os.O_RDWR | os.O_CREAT)
+    fcntl.lockf(file, fcntl.LOCK_EX, 1, WHOLE_FILE)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no file locks")
+@pytest.mark.parametrize("kind", ["write", "open"])
+def test_a_lock_that_is_not_given_back_is_waited_for_once(
+    tiny_bert, texts, tmp_path, monkeypatch, kind
+):
+    monkeypatch.setattr(store_module, "WAIT", 3.0)
+    store = VectorStore(tmp_path)
+    encoder = BertEncoder(tiny_bert, memory=store, batch_size=1).fit(texts)
+    expected = BertEncoder(tiny_bert, batch_size=1).fit_transform(texts)
+    encoder.transform(texts[:1])
+    store._close()
+    vector_cache._shelves.clear()
+    lock = tmp_path / store_module.LOCK
+    command = [sys.executable, "-c", HOLDER, str(store.path), str(lock), kind]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout.readline() == "held\n"
+        start = time.monotonic()
+        for _ in range(2):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("default")
+                assert_allclose(encoder.transform(texts), expected, rtol=1e-5, atol=1e-6)
+            messages = [str(w.message) for w in caught]
+            assert any("could not be kept" in m for m in messages)
+            assert all("locked" in m and "Another process has held it" in m for m in messages)
+        assert time.monotonic() - start < 25  # not a wait for each of twice eleven batches
+        other.communicate("")
+    assert_allclose(encoder.transform(texts), expected, rtol=1e-5, atol=1e-6)
+    assert len(store) == len(set(texts))  # kept again
+    assert not store_module._stuck
 
 
 # The disk --------------------------------------------------------------------------------

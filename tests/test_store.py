@@ -1,5 +1,6 @@
 """The store: each text through the model once, ever, and never a wrong vector."""
 
+import json
 import os
 import pickle
 import sqlite3
@@ -12,6 +13,7 @@ import joblib
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from safetensors.torch import load_file, save_file
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -219,7 +221,11 @@ def test_store_tells_and_forgets_what_it_holds(space, arrays, tmp_path):
     store.write(space, ["a", "b", "c"], arrays)
     assert len(store) == 3
     assert store.n_bytes > 0
+    full = store.n_bytes
+    for i in range(20):
+        store.write(space, [f"{i} {j}" for j in range(3)], arrays)
     store.clear()
+    assert store.n_bytes < 2 * full  # all pages are given back
     assert len(store) == 0
     assert not store.read(space, ["a"], [0])[0].any()
 
@@ -230,6 +236,7 @@ def test_size_is_bounded_and_the_oldest_go_first(space, tmp_path, forget):
     wide = space._replace(width=1000)
     for i in range(20):
         store.write(wide, [f"{i} {j}" for j in range(50)], block)
+        assert store.n_bytes <= 2_000_000 + 32768  # with the journal and SQLite's index of it
     forget()
     assert store.read(wide, ["19 0"], [0])[0].all()
     assert not store.read(wide, ["0 0"], [0])[0].any()
@@ -321,6 +328,31 @@ def test_newer_format_is_refused(space, arrays, tmp_path):
     for use in (lambda: store.read(space, ["x"], [0]), lambda: len(store)):
         with pytest.raises(ValueError, match=r"has format 3; this release .* reads format 2"):
             use()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_vector_that_is_not_finite_is_neither_returned_nor_kept(
+    tiny_bert_copy, tmp_path, dtype
+):
+    folder = tiny_bert_copy()
+    tensors = load_file(folder / "model.safetensors")
+    table = tensors["embeddings.word_embeddings.weight"]
+    dog = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]["dog"]
+    if dtype == "float32":
+        table[dog] = float("nan")
+        memory = tmp_path
+    else:  # finite in the model; layer normalisation is made to overflow half precision
+        tensors["embeddings.LayerNorm.weight"] *= 1e30
+        memory = VectorStore(tmp_path, dtype="float16")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    encoder = BertEncoder(folder, layers=0, batch_size=1).fit(["cat"])
+    words = ["the dog", "dog"]
+    for place in (memory, None) if dtype == "float32" else (memory,):
+        with pytest.raises(
+            ValueError, match=rf"text '(the )?dog' is not finite.*{folder}.*dtype='float32'"
+        ):
+            encoder.set_params(memory=place).transform(words)
+    assert len(VectorStore(tmp_path)) == 0
 
 
 def test_full_disk_loses_nothing_but_the_store(tiny_bert, texts, tmp_path, monkeypatch):

@@ -44,6 +44,14 @@ def test_torch_module_equals_transform(params, data, request):
     assert_allclose(three_axes.reshape(600, -1), Z, atol=1e-5 * np.abs(expected).max())
 
 
+def test_torch_module_keeps_the_digits_of_float64():
+    torch = pytest.importorskip("torch")
+    X = np.random.default_rng(0).normal(size=(300, 12))
+    whitening = Whitening().fit(X)
+    Z = whitening.to_torch()(torch.from_numpy(X))
+    assert_allclose(Z.numpy(), whitening.transform(X), rtol=1e-12, atol=1e-13)
+
+
 def test_torch_module_is_saved_and_differentiable(X, tmp_path):
     torch = pytest.importorskip("torch")
     module = Whitening(4).fit(X).to_torch()

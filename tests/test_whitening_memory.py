@@ -1,5 +1,8 @@
 """`memory`: one decomposition for a grid, and nothing wrong out of a damaged folder."""
 
+import os
+import tracemalloc
+
 import numpy as np
 import pytest
 from joblib import Memory
@@ -155,7 +158,7 @@ def test_a_grid_reads_no_file_twice_and_memory_is_bounded(X, tmp_path, monkeypat
     for sample in samples:
         Whitening(memory=tmp_path).fit(sample)
     read = []
-    monkeypatch.setattr(_spectrum_cache, "_read", lambda path, key: read.append(path))
+    monkeypatch.setattr(_spectrum_cache, "_read", lambda path, *_: read.append(path))
     for sample in samples[1:]:
         Whitening(memory=tmp_path).fit(sample)
     assert read == []
@@ -183,6 +186,47 @@ def test_no_pickle_is_ever_read(X, tmp_path):
         np.savez(file, basis=np.array([Trap()], dtype=object), checksum=np.zeros((), "u4"))
     new_process()
     assert Whitening(memory=tmp_path).fit(X).rank_ == 6
+
+
+def forged(path):
+    """Write good arrays into a compressed archive, with 200 MB more."""
+    with np.load(path) as file:
+        arrays = dict(file)
+    np.savez_compressed(path, **arrays | {"cubic": np.zeros(25_000_000)})
+
+
+def sparse(path):
+    with open(path, "r+b") as stream:
+        stream.truncate(200_000_000)
+
+
+def piped(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def linked(path):
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no pipes and few links")
+@pytest.mark.parametrize("change", [forged, sparse, piped, linked])
+def test_nothing_but_a_file_of_the_right_size_is_read(X, tmp_path, change, decompositions):
+    Whitening(memory=tmp_path).fit(X)
+    (path,) = tmp_path.glob("skcalib-whitening/*.npz")
+    change(path)
+    new_process()
+    decompositions.clear()
+    tracemalloc.start()
+    try:
+        Whitening(memory=tmp_path).fit(X)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+    assert len(decompositions) == 1
+    assert path.is_file()
+    assert not path.is_symlink()  # written anew
 
 
 def test_kill_while_writing_leaves_no_file(X, tmp_path, monkeypatch):

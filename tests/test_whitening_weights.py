@@ -90,3 +90,13 @@ def test_metadata_routing_passes_weights(X, weight):
 def test_bad_weights_are_named(X, weight, message):
     with pytest.raises(ValueError, match=message):
         Whitening().fit(X, sample_weight=weight)
+
+
+def test_a_batch_of_no_weight_changes_nothing(X, weight):
+    expected = Whitening().fit(X, sample_weight=weight)
+    parts = Whitening().partial_fit(X[:9] + 50, sample_weight=np.zeros(9))
+    parts.partial_fit(X, sample_weight=weight)
+    parts.partial_fit(X[:9] - 50, sample_weight=np.zeros(9))
+    assert_allclose(parts.transform(X), expected.transform(X), rtol=1e-9, atol=1e-10)
+    with pytest.raises(ValueError, match="sample_weight sums to 0"):
+        Whitening().fit(X, sample_weight=np.zeros(60))

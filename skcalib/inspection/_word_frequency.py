@@ -206,7 +206,8 @@ def word_embeddings(model, *, revision=None):
     """
     import torch
 
-    from skcalib._backbone import load, locate
+    from skcalib._backbone import load
+    from skcalib._model_files import locate
 
     backbone = load(locate(os.fspath(model), revision), torch.device("cpu"), torch.float32)
     if not backbone.has_zipf:
