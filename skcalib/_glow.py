@@ -37,6 +37,10 @@ __all__ = ["ActNorm", "Chain", "Coupling", "Glow", "LULinear", "Permutation", "S
 # zero, where the inverse pass divides by it.
 LOG_SCALE_BOUND = 2.0
 
+# The least gain of a filter. The inverse divides by it, and a rounding error of float32 then
+# stays below 1e-4 of a column's deviation.
+LEAST_GAIN = 1e-3
+
 
 class Standardize(nn.Module):
     """y = (x - loc) * scale, fixed once from the mean and the deviation of the data.
@@ -321,7 +325,7 @@ class Glow(nn.Module):
             self.standardize.initialize(mean, deviation, axes)
             if whitening is not None:
                 scale = self.standardize.scale.double().numpy()
-                self.gain.copy_(torch.as_tensor(whitening / scale))
+                self.gain.copy_(torch.as_tensor(whitening / scale).clamp(min=LEAST_GAIN))
             for module in self.modules():
                 if isinstance(module, Permutation) and self.permutation == "shuffle":
                     module.index.copy_(torch.as_tensor(rng.permutation(len(module.index))))
@@ -344,27 +348,28 @@ class Glow(nn.Module):
     def forward(self, x):
         """Map u (n, d) to z (n, d); also return log |det dz/du|, shape (n,), in nats."""
         x, logabsdet = self.standardize(x)
-        z, term = self._through_levels(x * self.gain)
+        z, term = self.through_levels(x * self.gain)
         return z, (logabsdet + self.gain.log().sum() + term).expand(len(z))
 
     def inverse(self, z):
         """Map z (n, d) to u (n, d); also return log |det du/dz|, shape (n,), in nats."""
-        x, logabsdet = self._back_through_levels(z)
+        x, logabsdet = self.back_through_levels(z)
         u, term = self.standardize.inverse(x / self.gain)
         return u, (logabsdet - self.gain.log().sum() + term).expand(len(u))
 
     def log_prob(self, x):
         """Log-density of each row of x (n, d), shape (n,), in nats."""
         x, logabsdet = self.standardize(x)
-        z, term = self._through_levels(x)
+        z, term = self.through_levels(x)
         base = -0.5 * (z.square().sum(dim=1) + self.n_features * math.log(2.0 * math.pi))
         return base + logabsdet + term
 
     def decode(self, z):
         """Map z (n, d) to the u (n, d) whose density follows from that of z."""
-        return self.standardize.inverse(self._back_through_levels(z)[0])[0]
+        return self.standardize.inverse(self.back_through_levels(z)[0])[0]
 
-    def _through_levels(self, x):
+    def through_levels(self, x):
+        """Map standardised columns to z; also return the log-determinant, nats."""
         logabsdet, leaving = x.new_zeros(()), []
         for level in self.levels:
             x, term = level(x)
@@ -375,7 +380,8 @@ class Glow(nn.Module):
                 x = x[:, :kept]
         return torch.cat((*leaving, x), dim=1), logabsdet
 
-    def _back_through_levels(self, z):
+    def back_through_levels(self, z):
+        """Map z to standardised columns; also return the log-determinant, nats."""
         sizes, width = [], self.n_features
         for _ in self.levels[1:]:
             sizes.append(width - width // 2)

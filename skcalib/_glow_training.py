@@ -104,7 +104,7 @@ def principal_axes(X, rows, noise):
             "Fit on such, or set noise=0."
         )
     eigenvalues, _, noise = regularise(moments, variance, 0.0, noise)
-    # The inverse divides by the gain.
+    # The gain of a direction without variance is a limit.
     least = len(variance) * np.finfo(np.float64).eps * eigenvalues[0]
     whitening = whitening_gain(np.maximum(eigenvalues, least), noise * variance.mean())
     return moments.mean, np.sqrt(variance), axes, whitening, noise
@@ -340,6 +340,31 @@ class Trainer:
         with torch.inference_mode():
             losses = [-self.flow.log_prob(self._tensor(block)).double() for block in blocks]
             return float(torch.cat(losses).mean())
+
+    def round_trip(self, rows):
+        """Send rows to the latent space and back, and as many samples the other way.
+
+        Returns
+        -------
+        error : float
+            Largest difference over the largest entry, if that is above 1; of standardised
+            columns.
+        reach : float
+            Farthest that a sample lies from the mean, in standard deviations.
+        """
+        self.write_back()
+        with torch.inference_mode():
+            x, _ = self.flow.standardize(self._tensor(rows))
+            z = self._tensor(np.random.RandomState(0).standard_normal(x.shape))
+            sample, _ = self.flow.back_through_levels(z)
+            there, _ = self.flow.through_levels(x)
+            x_error = self.flow.back_through_levels(there)[0] - x
+            z_error = self.flow.through_levels(sample)[0] - z
+            errors = [
+                error.abs().max() / start.abs().max().clamp(min=1.0)
+                for error, start in ((x_error, x), (z_error, z))
+            ]
+            return float(torch.stack(errors).max()), float(sample.abs().max())
 
     def _checked(self, good, loss):
         # The parameters count too: a loss is taken before the update that follows it.
