@@ -37,9 +37,16 @@ __all__ = ["ActNorm", "Chain", "Coupling", "Glow", "LULinear", "Permutation", "S
 # zero, where the inverse pass divides by it.
 LOG_SCALE_BOUND = 2.0
 
+# The least gain of a filter. The inverse divides by it, and a rounding error of float32 then
+# stays below 1e-4 of a column's deviation.
+LEAST_GAIN = 1e-3
+
 
 class Standardize(nn.Module):
     """y = (x - loc) * scale, fixed once from the mean and the deviation of the data.
+
+    With ``rotates``, y = ((x - loc) axes) * scale, axes being an orthogonal matrix: those in
+    which the data are uncorrelated.
 
     This is ActNorm's data-dependent initialisation, kept apart from what is trained.
     Couplings start as the identity, so one standardisation gives every ActNorm behind it
@@ -52,15 +59,19 @@ class Standardize(nn.Module):
     loc: torch.Tensor
     scale: torch.Tensor
     jitter: torch.Tensor
+    axes: torch.Tensor | None
 
-    def __init__(self, n_features):
+    def __init__(self, n_features, rotates=False):
         super().__init__()
         self.register_buffer("loc", torch.zeros(n_features))
+        self.register_buffer("axes", torch.eye(n_features) if rotates else None)
         self.register_buffer("scale", torch.ones(n_features))
         self.register_buffer("jitter", torch.zeros(n_features))
 
-    def initialize(self, mean, deviation):
+    def initialize(self, mean, deviation, axes=None):
         """Fix loc and scale, the scale of degenerate columns by the other columns.
+
+        With axes the deviations are those along them, and so is what is said of columns below.
 
         A column that varies by no more than the rounding of its values would be scaled
         towards infinity, here and then by training, since its likelihood has no bound.
@@ -69,7 +80,9 @@ class Standardize(nn.Module):
         """
         largest = deviation.max() or 1.0
         typical = largest * math.sqrt(np.mean(np.square(deviation / largest))) or 1.0
-        rounding = 10.0 * torch.finfo(self.loc.dtype).eps * np.hypot(typical, mean)
+        # Along an axis the roundings of all columns add up, each by its share.
+        offset = mean if axes is None else math.sqrt(np.mean(np.square(mean)))
+        rounding = 10.0 * torch.finfo(self.loc.dtype).eps * np.hypot(typical, offset)
         degenerate = deviation <= rounding
         units = np.where(degenerate, typical, deviation)
         limits = torch.finfo(self.loc.dtype)
@@ -82,12 +95,20 @@ class Standardize(nn.Module):
         self.loc.copy_(torch.as_tensor(mean))
         self.scale.copy_(torch.as_tensor(1.0 / units))
         self.jitter.copy_(torch.as_tensor(degenerate * typical))
+        if self.axes is not None:
+            self.axes.copy_(torch.as_tensor(axes))
 
     def forward(self, x):
-        return (x - self.loc) * self.scale, self.scale.log().sum()
+        x = x - self.loc
+        if self.axes is not None:
+            x = x @ self.axes
+        return x * self.scale, self.scale.log().sum()
 
     def inverse(self, y):
-        return y / self.scale + self.loc, -self.scale.log().sum()
+        x = y / self.scale
+        if self.axes is not None:
+            x = x @ self.axes.T
+        return x + self.loc, -self.scale.log().sum()
 
 
 class ActNorm(nn.Module):
@@ -238,13 +259,33 @@ class Glow(nn.Module):
         Width of the two hidden layers of each coupling network.
     coupling : {"additive", "affine"}
     permutation : {"reverse", "shuffle", "lu"}
+    rotates : bool, default=False
+        Whether the flow begins with a rotation to principal axes.
+
+    Attributes
+    ----------
+    gain : Tensor of shape (d,)
+        Factors of the standardised columns in the map between u and z, in both directions: a
+        filter of what the flow maps. The density and its samples are those without it.
     """
 
-    def __init__(self, n_features, n_levels, depth, coupling_width, coupling, permutation):
+    gain: torch.Tensor
+
+    def __init__(
+        self,
+        n_features,
+        n_levels,
+        depth,
+        coupling_width,
+        coupling,
+        permutation,
+        rotates=False,
+    ):
         super().__init__()
         self.n_features = n_features
         self.permutation = permutation
-        self.standardize = Standardize(n_features)
+        self.standardize = Standardize(n_features, rotates)
+        self.register_buffer("gain", torch.ones(n_features))
         mixing = LULinear if permutation == "lu" else Permutation
         affine = coupling == "affine"
         levels: list[Chain] = []
@@ -265,19 +306,26 @@ class Glow(nn.Module):
             for start in range(0, len(transforms), 3):
                 yield *transforms[start : start + 3], start + 3 == len(transforms)
 
-    def initialize(self, mean, deviation, rng):
+    def initialize(self, mean, deviation, rng, axes=None, whitening=None):
         """Set the starting point: a standardisation, then identities and permutations.
 
         Parameters
         ----------
         mean, deviation : ndarray of shape (d,)
-            Of the data, per column.
+            Of the data, per column; with axes the deviations along them.
         rng : numpy.random.RandomState
             Draws the weights of the coupling networks and the shuffled permutations, on the
             CPU, so that a seed gives one start whatever the device.
+        axes : ndarray of shape (d, d), optional
+            Principal axes in columns, for a flow that ``rotates``.
+        whitening : ndarray of shape (d,), optional
+            Factors along the axes that the map is to begin with in place of 1 / deviation.
         """
         with torch.no_grad():
-            self.standardize.initialize(mean, deviation)
+            self.standardize.initialize(mean, deviation, axes)
+            if whitening is not None:
+                scale = self.standardize.scale.double().numpy()
+                self.gain.copy_(torch.as_tensor(whitening / scale).clamp(min=LEAST_GAIN))
             for module in self.modules():
                 if isinstance(module, Permutation) and self.permutation == "shuffle":
                     module.index.copy_(torch.as_tensor(rng.permutation(len(module.index))))
@@ -300,7 +348,29 @@ class Glow(nn.Module):
     def forward(self, x):
         """Map u (n, d) to z (n, d); also return log |det dz/du|, shape (n,), in nats."""
         x, logabsdet = self.standardize(x)
-        leaving = []
+        z, term = self.through_levels(x * self.gain)
+        return z, (logabsdet + self.gain.log().sum() + term).expand(len(z))
+
+    def inverse(self, z):
+        """Map z (n, d) to u (n, d); also return log |det du/dz|, shape (n,), in nats."""
+        x, logabsdet = self.back_through_levels(z)
+        u, term = self.standardize.inverse(x / self.gain)
+        return u, (logabsdet - self.gain.log().sum() + term).expand(len(u))
+
+    def log_prob(self, x):
+        """Log-density of each row of x (n, d), shape (n,), in nats."""
+        x, logabsdet = self.standardize(x)
+        z, term = self.through_levels(x)
+        base = -0.5 * (z.square().sum(dim=1) + self.n_features * math.log(2.0 * math.pi))
+        return base + logabsdet + term
+
+    def decode(self, z):
+        """Map z (n, d) to the u (n, d) whose density follows from that of z."""
+        return self.standardize.inverse(self.back_through_levels(z)[0])[0]
+
+    def through_levels(self, x):
+        """Map standardised columns to z; also return the log-determinant, nats."""
+        logabsdet, leaving = x.new_zeros(()), []
         for level in self.levels:
             x, term = level(x)
             logabsdet = logabsdet + term
@@ -308,10 +378,10 @@ class Glow(nn.Module):
                 kept = x.shape[1] // 2
                 leaving.append(x[:, kept:])
                 x = x[:, :kept]
-        return torch.cat((*leaving, x), dim=1), logabsdet.expand(len(x))
+        return torch.cat((*leaving, x), dim=1), logabsdet
 
-    def inverse(self, z):
-        """Map z (n, d) to u (n, d); also return log |det du/dz|, shape (n,), in nats."""
+    def back_through_levels(self, z):
+        """Map z to standardised columns; also return the log-determinant, nats."""
         sizes, width = [], self.n_features
         for _ in self.levels[1:]:
             sizes.append(width - width // 2)
@@ -323,11 +393,4 @@ class Glow(nn.Module):
                 x = torch.cat((x, leaving.pop()), dim=1)
             x, term = level.inverse(x)
             logabsdet = logabsdet + term
-        x, term = self.standardize.inverse(x)
-        return x, (logabsdet + term).expand(len(x))
-
-    def log_prob(self, x):
-        """Log-density of each row of x (n, d), shape (n,), in nats."""
-        z, logabsdet = self(x)
-        base = -0.5 * (z.square().sum(dim=1) + self.n_features * math.log(2.0 * math.pi))
-        return base + logabsdet
+        return x, logabsdet

@@ -33,7 +33,7 @@ class FoldedGlow:
     Parameters
     ----------
     flow : Glow
-        With additive couplings and fixed permutations.
+        With additive couplings and fixed permutations, without rotation and gain.
     """
 
     def __init__(self, flow):
@@ -96,6 +96,10 @@ class FoldedGlow:
             x[:, written].addmm_(hidden, w3, alpha=-1.0)
         x.div_(self._data_scale).add_(self._loc)
         return x[:, self._back], -self._logabsdet.expand(len(z))
+
+    def decode(self, z):
+        """Map z (n, d) to u (n, d)."""
+        return self.inverse(z)[0]
 
     def log_prob(self, x):
         """Log-density of each row of x (n, d), shape (n,), in nats."""

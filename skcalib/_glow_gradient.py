@@ -79,6 +79,7 @@ class AdditiveGradient:
         self.vector = flat[self.order]
         self.gradient = torch.zeros_like(self.vector)
         self._loc, self._data_scale = flow.standardize.loc, flow.standardize.scale
+        self._axes = flow.standardize.axes
         # The normal density and the standardisation: the same in the loss of every row.
         self._constant = 0.5 * math.log(2.0 * math.pi) * flow.n_features - float(
             self._data_scale.double().log().sum()
@@ -102,7 +103,10 @@ class AdditiveGradient:
             self._allocate(len(batch))
         log_scale = self.vector[self._n_norm : 2 * self._n_norm]
         torch.exp(log_scale, out=self._scale)
-        torch.sub(batch, self._loc, out=self._input)
+        if self._axes is None:
+            torch.sub(batch, self._loc, out=self._input)
+        else:
+            torch.mm(batch - self._loc, self._axes, out=self._input)
         self._input.mul_(self._data_scale)
         for step in self._steps:
             step.forward()

@@ -7,15 +7,18 @@ number of layers.
 
 import math
 import warnings
-from functools import wraps
+from functools import reduce, wraps
 
 import numpy as np
 import torch
 
 from skcalib._glow_gradient import AdditiveGradient, has_written_gradient
+from skcalib._moments import Moments
+from skcalib._noise import regularise, whitening_gain
 from skcalib._recorded_step import RecordedStep
+from skcalib._spectrum import decompose
 
-__all__ = ["Diverged", "Trainer", "column_moments"]
+__all__ = ["Diverged", "Trainer", "column_moments", "principal_axes"]
 
 # The settings of BERT-flow's published training code.
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-6
@@ -27,6 +30,9 @@ LARGE_BYTES, POOL_BYTES, RUN_ROWS = 2**30, 2**28, 256
 
 # Rows of a float64 copy, few enough to stay in the cache.
 MOMENT_ROWS = 256
+
+# Rows of a copy whose scatter matrix is merged with that of the others.
+SCATTER_ROWS = 8192
 
 # Below it a square has lost digits.
 LEAST_SPREAD = math.sqrt(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
@@ -68,6 +74,40 @@ def column_moments(X, rows):
             "to about 1."
         )
     return origin + mean, np.sqrt(scatter / n)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # which shows in the result
+def principal_axes(X, rows, noise):
+    """Principal axes of X over the given rows, and how a filter of noise weighs them.
+
+    Returns
+    -------
+    mean : ndarray of shape (d,)
+    deviation : ndarray of shape (d,)
+        Along the axes.
+    axes : ndarray of shape (d, d)
+        In columns.
+    whitening : ndarray of shape (d,)
+        Gain of ``Whitening(noise=noise)`` along the axes, positive.
+    noise : float
+        In units of the mean eigenvalue, chosen if "auto".
+    """
+    starts = range(0, len(rows), SCATTER_ROWS)
+    parts = (Moments.from_array(X[rows[start : start + SCATTER_ROWS]]) for start in starts)
+    moments = reduce(Moments.merge, parts)
+    if not (np.isfinite(moments.quartic) and np.isfinite(moments.scatter).all()):
+        raise ValueError("X is so large that its squares overflow float64. Scale X to about 1.")
+    variance, axes = decompose(moments.covariance())
+    if not variance[0] > 0:
+        raise ValueError(
+            f"All {moments.n} samples are equal: noise={noise!r} needs samples that differ. "
+            "Fit on such, or set noise=0."
+        )
+    eigenvalues, _, noise = regularise(moments, variance, 0.0, noise)
+    # The gain of a direction without variance is a limit.
+    least = len(variance) * np.finfo(np.float64).eps * eigenvalues[0]
+    whitening = whitening_gain(np.maximum(eigenvalues, least), noise * variance.mean())
+    return moments.mean, np.sqrt(variance), axes, whitening, noise
 
 
 def _on_one_thread(function):
@@ -241,7 +281,7 @@ class Trainer:
         Diverged
             If the loss or a parameter turns NaN or infinite.
         """
-        jitter = self.flow.standardize.jitter.cpu().numpy()
+        jitter, axes = self.flow.standardize.jitter.cpu().numpy(), self.flow.standardize.axes
         degenerate = np.flatnonzero(jitter)
         batches = _batches(self._resident(X), rows, batch_size, rng)
         steps = range(-(-len(rows) // batch_size))
@@ -251,7 +291,11 @@ class Trainer:
             batch = self._tensor(next(batches))
             if len(degenerate):
                 noise = rng.standard_normal((len(batch), len(degenerate)))
-                batch[:, degenerate] += self._tensor(jitter[degenerate] * noise)
+                noise = self._tensor(jitter[degenerate] * noise)
+                if axes is None:
+                    batch[:, degenerate] += noise
+                else:
+                    batch += noise @ axes[:, degenerate].T
             recent += self._taking(batch.shape, len(steps))(batch)
             if (step + 1) % CHECK_EVERY == 0 or step == steps[-1]:
                 good = self._checked(good, recent)
@@ -296,6 +340,31 @@ class Trainer:
         with torch.inference_mode():
             losses = [-self.flow.log_prob(self._tensor(block)).double() for block in blocks]
             return float(torch.cat(losses).mean())
+
+    def round_trip(self, rows):
+        """Send rows to the latent space and back, and as many samples the other way.
+
+        Returns
+        -------
+        error : float
+            Largest difference over the largest entry, if that is above 1; of standardised
+            columns.
+        reach : float
+            Farthest that a sample lies from the mean, in standard deviations.
+        """
+        self.write_back()
+        with torch.inference_mode():
+            x, _ = self.flow.standardize(self._tensor(rows))
+            z = self._tensor(np.random.RandomState(0).standard_normal(x.shape))
+            sample, _ = self.flow.back_through_levels(z)
+            there, _ = self.flow.through_levels(x)
+            x_error = self.flow.back_through_levels(there)[0] - x
+            z_error = self.flow.through_levels(sample)[0] - z
+            errors = [
+                error.abs().max() / start.abs().max().clamp(min=1.0)
+                for error, start in ((x_error, x), (z_error, z))
+            ]
+            return float(torch.stack(errors).max()), float(sample.abs().max())
 
     def _checked(self, good, loss):
         # The parameters count too: a loss is taken before the update that follows it.

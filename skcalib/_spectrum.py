@@ -9,6 +9,7 @@ import numpy as np
 from scipy import linalg
 from scipy.linalg import lapack
 
+from skcalib._noise import whitening_gain
 from skcalib._row_threads import (
     chunk_rows,
     map_row_ranges,
@@ -164,7 +165,7 @@ class WhiteningMap:
         """g(Λ) of the axes kept."""
         eigenvalues = self.regularised[: self.kept]
         floor = self.noise * self.total_variance / len(self.basis)
-        return eigenvalues ** (-self.power / 2) * (eigenvalues / (eigenvalues + floor))
+        return whitening_gain(eigenvalues, floor, self.power)
 
     @cached_property
     def projection(self) -> np.ndarray:

@@ -7,7 +7,8 @@ from numbers import Integral
 
 import numpy as np
 
-from skcalib._moments import Moments, ledoit_wolf_shrinkage
+from skcalib._moments import Moments
+from skcalib._noise import regularise
 from skcalib._spectrum import WhiteningMap, decompose
 
 __all__ = ["solve"]
@@ -16,10 +17,6 @@ __all__ = ["solve"]
 # smallest of equal eigenvalues come out at (1 - sqrt(1/5))^2 = 0.3 of their value
 # (Marchenko & Pastur).
 SAMPLES_PER_FEATURE = 5
-
-# The constants of `noise_level`: chosen on 55 hidden states of two encoders, 384 and 768 wide,
-# and two tasks. docs/results.md tells how, and what else was tried.
-NOISE, CONE, CONCENTRATION = 2.4, 1 / 3, 8.0
 
 
 def solve(
@@ -61,15 +58,7 @@ def solve(
         )
     variance, basis = spectrum or decompose(moments.covariance())
     total_variance = float(variance.sum())
-    estimates = "auto" in (shrinkage, noise)
-    _check_digits(total_variance, power=4 if estimates else 2)
-    if estimates:
-        # Noise is chosen for the population's spectrum, so the sample's is corrected too.
-        asked = 0.0 if shrinkage == "auto" else shrinkage
-        shrinkage = max(asked, ledoit_wolf_shrinkage(moments))
-    shrinkage = float(shrinkage)
-    regularised = (1 - shrinkage) * variance + shrinkage * total_variance / d
-    noise = noise_level(moments.mean, regularised) if noise == "auto" else float(noise)
+    regularised, shrinkage, noise = regularise(moments, variance, shrinkage, noise)
     tol = d * np.finfo(np.float64).eps if tol is None else tol
     rank = int(np.count_nonzero(regularised > tol * regularised[0]))
     if shrinkage == 0 and isinstance(n, int):
@@ -96,34 +85,6 @@ def solve(
         n_components=kept,
         rotates_back=method == "zca",
     )
-
-
-def noise_level(mean: np.ndarray, eigenvalues: np.ndarray) -> float:
-    """Noise for ``noise="auto"``, in units of the mean eigenvalue.
-
-    ``2.4 (1 - c)^(1/3) min(1, 8 r / d)³``, where ``c = |mean|² / (|mean|² + tr Σ)`` is the mean
-    cosine of two samples and r the effective rank, the exponential of the entropy of the
-    eigenvalues' shares. A wide cone (c near 0) is the work of training for similarity: its weak
-    directions are noise. In a narrow one (c near 1), as of [CLS] in inner layers, they hold
-    what tells texts apart. Where a few directions hold nearly all the variance (r far below
-    d / 8), the mean eigenvalue is theirs and says nothing of the others.
-    """
-    total = eigenvalues.sum()
-    share = eigenvalues[eigenvalues > 0] / total
-    effective_rank = np.exp(-(share @ np.log(share)))
-    spread = total / (float(mean @ mean) + total)  # 1 - c
-    concentration = min(1.0, CONCENTRATION * effective_rank / len(mean))
-    return float(NOISE * spread**CONE * concentration**3)
-
-
-def _check_digits(total_variance, power):
-    """Refuse moments of a ``power`` so small that float64 has lost their digits."""
-    least = (np.finfo(np.float64).tiny / np.finfo(np.float64).eps) ** (2 / power)
-    if 0 < total_variance < least:
-        raise ValueError(
-            f"X varies so little, {total_variance**0.5:.3g} in all, that powers of it "
-            f"underflow float64. Scale X up first, to more than {least**0.5:.0e}."
-        )
 
 
 def _warn_of_few_samples(n, d, rank, surplus_of):

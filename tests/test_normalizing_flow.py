@@ -28,6 +28,7 @@ from skcalib.datasets import fetch_sts
         NormalizingFlow(),
         NormalizingFlow(coupling="affine", permutation="lu", n_levels=3),
         NormalizingFlow(permutation="shuffle", validation_fraction=0.2, n_iter_no_change=2),
+        NormalizingFlow(noise="auto"),
     ]
 )
 def test_sklearn_contract(estimator, check):
@@ -240,6 +241,24 @@ def test_a_hopeless_learning_rate_still_gives_finite_vectors(banana):
     with pytest.warns(ConvergenceWarning, match="last good state"):
         Z = flow.fit(banana).transform(banana)
     assert np.isfinite(Z).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("coupling", ["additive", "affine"])
+@pytest.mark.parametrize(
+    ("permutation", "learning_rate", "shape"),
+    [("lu", 1e-2, (600, 128)), ("reverse", 0.1, (40, 32)), ("shuffle", 0.1, (40, 32))],
+)
+def test_divergence_at_a_finite_loss_warns(permutation, learning_rate, shape, coupling, dtype):
+    X = np.random.RandomState(0).normal(size=shape).astype(dtype)
+    settings = {"coupling": coupling, "permutation": permutation, "random_state": 0}
+    flow = NormalizingFlow(learning_rate=learning_rate, **settings)
+    with pytest.warns(ConvergenceWarning, match="though its loss is finite.*lower learning_rate"):
+        flow.fit(X)
+    assert np.isfinite(flow.loss_curve_).all()
+    with pytest.warns(ConvergenceWarning, match="though its loss is finite"):
+        clone(flow).partial_fit(X)
+    NormalizingFlow(**settings).fit(X)  # a sound one does not
 
 
 def test_interrupt_keeps_what_is_trained(banana, monkeypatch):
