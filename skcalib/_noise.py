@@ -8,7 +8,7 @@ from skcalib._moments import Moments, ledoit_wolf_shrinkage
 
 __all__ = ["noise_level", "regularise", "whitening_gain"]
 
-# The constants of `noise_level`: chosen on 55 hidden states of two encoders, 384 and 768 wide,
+# The constants of `noise_level`: chosen on 54 hidden states of two encoders, 384 and 768 wide,
 # and two tasks. docs/results.md tells how, and what else was tried.
 NOISE, CONE, CONCENTRATION = 2.4, 1 / 3, 8.0
 
