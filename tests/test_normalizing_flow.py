@@ -253,7 +253,9 @@ def test_divergence_at_a_finite_loss_warns(permutation, learning_rate, shape, co
     X = np.random.RandomState(0).normal(size=shape).astype(dtype)
     settings = {"coupling": coupling, "permutation": permutation, "random_state": 0}
     flow = NormalizingFlow(learning_rate=learning_rate, **settings)
-    with pytest.warns(ConvergenceWarning, match="though its loss is finite.*lower learning_rate"):
+    with pytest.warns(
+        ConvergenceWarning, match="though its loss is finite.*lower learning_rate"
+    ):
         flow.fit(X)
     assert np.isfinite(flow.loss_curve_).all()
     with pytest.warns(ConvergenceWarning, match="though its loss is finite"):
