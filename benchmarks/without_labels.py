@@ -6,13 +6,15 @@ Run by hand::
     SKCALIB_DATA=folder python benchmarks/without_labels.py --memory vectors few
     SKCALIB_DATA=folder python benchmarks/without_labels.py --memory vectors selection
     SKCALIB_DATA=folder python benchmarks/without_labels.py --memory vectors labelled
+    SKCALIB_DATA=folder python benchmarks/without_labels.py --memory vectors flow
 
 ``noise``: every hidden state of a model, raw, plainly whitened, with automatic noise, and with
 the best of a grid of power and noise chosen on the scores themselves: Spearman's rho on the
 seven sets (fitted on STS-B's training sentences) and R-precision on Banking77's test questions
 (fitted on its training questions). ``few``: the last layer, fitted on few sentences.
 ``selection``: what the criterion chooses among all hidden states and 60 calibrations.
-``labelled``: search, clustering and classification. Banking77 is read from
+``labelled``: search, clustering and classification. ``flow``: every hidden state raw, whitened
+and through a flow, plainly and with automatic noise. Banking77 is read from
 ``banking77-train.csv`` and ``banking77-test.csv`` (columns text and category) in
 ``--labelled-data``.
 """
@@ -111,10 +113,10 @@ def r_precision(vectors, labels):
     return 100 * np.mean(same.sum(axis=1) / others)
 
 
-def noise(data):
-    """Print a row per hidden state and task, and the regrets."""
+def tasks_of(data):
+    """Return texts to fit on, texts to score and the score of their vectors, by task."""
     texts, pairs = data.pairs()
-    tasks = {
+    return {
         "STS": (data.train, texts, lambda Z: spearman(Z, pairs)),
         "Banking77": (
             data.questions,
@@ -122,6 +124,11 @@ def noise(data):
             lambda Z: r_precision(Z, data.labelled["category"]),
         ),
     }
+
+
+def noise(data):
+    """Print a row per hidden state and task, and the regrets."""
+    tasks = tasks_of(data)
     print("| hidden state | task | raw | whitening | auto (noise) | best (power, noise) |")
     print("|---|---|---:|---:|---:|---:|")
     regrets = {name: [] for name in tasks}
@@ -236,9 +243,35 @@ def labelled(data):
     print(evaluate_labelled(rows, texts, labels, fit_on=data.questions, verbose=True))
 
 
+def flow(data):
+    """Print a row per hidden state, each cell STS / Banking77."""
+    calibrators = {
+        "whitening": Whitening(),
+        "whitening, auto": Whitening(noise="auto"),
+        "flow": NormalizingFlow(random_state=0),
+        "flow, auto": NormalizingFlow(noise="auto", random_state=0),
+    }
+    print("| hidden state | raw | " + " | ".join(calibrators) + " |")
+    print("|---|" + "---:|" * (1 + len(calibrators)))
+    below = {name: [] for name in calibrators}
+    for pooling, layer in data.states:
+        cells = []
+        for fit_on, scored, score in tasks_of(data).values():
+            fit, X = (data.vectors(t, pooling, layer) for t in (fit_on, scored))
+            scores = [score(X), *(score(c.fit(fit).transform(X)) for c in calibrators.values())]
+            cells.append(scores)
+            for name, value in zip(calibrators, scores[1:], strict=True):
+                below[name].append(scores[0] - value)
+        row = " | ".join(
+            f"{sts:.1f} / {search:.1f}" for sts, search in zip(*cells, strict=True)
+        )
+        print(f"| {pooling} {layer} | {row} |", flush=True)
+    print("\nmost below raw:", {name: round(max(lost), 2) for name, lost in below.items()})
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    commands = {f.__name__: f for f in (noise, few, selection, labelled)}
+    commands = {f.__name__: f for f in (noise, few, selection, labelled, flow)}
     parser.add_argument("table", choices=commands)
     parser.add_argument("--memory", required=True, help="folder for vectors")
     parser.add_argument("--model", default=None, help="default: MiniLM")

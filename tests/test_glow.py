@@ -191,13 +191,13 @@ def test_lu_linear_is_the_product_it_states():
     np.testing.assert_allclose(y.detach(), (x @ (L @ U).T)[:, ::-1])
 
 
-def test_hidden_layers_start_by_keeping_the_variance_through_a_relu():
+def test_hidden_layers_start_at_half_of_what_keeps_the_variance():
     flow = Glow(128, 1, 1, 256, "additive", "reverse")
     flow.initialize(np.zeros(128), np.ones(128), np.random.RandomState(0))
     (network,) = (m.network for m in flow.modules() if isinstance(m, Coupling))
     for layer in (network[0], network[2]):
         assert float(layer.weight.detach().std()) == pytest.approx(
-            math.sqrt(2.0 / layer.in_features), rel=0.03
+            math.sqrt(0.5 / layer.in_features), rel=0.03
         )
 
 

@@ -177,9 +177,10 @@ def test_early_stopping_keeps_the_best_flow(banana):
     flow = NormalizingFlow(n_iter_no_change=3, **settings).fit(X)
     assert flow.n_iter_ < 200
     assert len(flow.validation_curve_) == len(flow.loss_curve_) == flow.n_iter_
-    last = NormalizingFlow(**_settings(max_epochs=flow.n_iter_, learning_rate=0.01)).fit(X)
-    held_out = banana[60:]
-    assert flow.score(held_out) > last.score(held_out)
+    best = 1 + int(np.argmin(flow.validation_curve_))
+    assert best < flow.n_iter_
+    shorter = NormalizingFlow(**settings | {"max_epochs": best}).fit(X)
+    np.testing.assert_array_equal(flow.transform(banana), shorter.transform(banana))
 
 
 def test_tolerance_stops_on_the_training_loss(banana):
@@ -253,7 +254,9 @@ def test_divergence_at_a_finite_loss_warns(permutation, learning_rate, shape, co
     X = np.random.RandomState(0).normal(size=shape).astype(dtype)
     settings = {"coupling": coupling, "permutation": permutation, "random_state": 0}
     flow = NormalizingFlow(learning_rate=learning_rate, **settings)
-    with pytest.warns(ConvergenceWarning, match="though its loss is finite.*lower learning_rate"):
+    with pytest.warns(
+        ConvergenceWarning, match="though its loss is finite.*lower learning_rate"
+    ):
         flow.fit(X)
     assert np.isfinite(flow.loss_curve_).all()
     with pytest.warns(ConvergenceWarning, match="though its loss is finite"):

@@ -164,7 +164,7 @@ def test_dead_columns_and_few_rows_give_finite_vectors(noise, dtype):
 
 @pytest.mark.parametrize("noise", [-1.0, np.nan, "high", None])
 def test_bad_noise_says_what_is_expected(rows, noise):
-    with pytest.raises(ValueError, match="'noise' parameter.* must be a float.*'auto'"):
+    with pytest.raises(ValueError, match=r"'noise' parameter.* must be a float.*'auto'"):
         _flow(noise=noise).fit(rows)
 
 
@@ -172,6 +172,6 @@ def test_rows_without_a_spectrum_are_refused():
     flow = _flow(noise="auto")
     with pytest.raises(ValueError, match=r"All 9 samples are equal.*or set noise=0"):
         flow.fit(np.ones((9, 3)))
-    with pytest.raises(ValueError, match="overflow float64. Scale X"):
+    with pytest.raises(ValueError, match=r"overflow float64\. Scale X"):
         flow.fit(1e200 * np.random.RandomState(0).normal(size=(9, 3)))
     assert not hasattr(flow, "n_features_in_")
