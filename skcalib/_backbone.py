@@ -39,6 +39,8 @@ SETTINGS = (
     "spiece.model",
     "sentencepiece.bpe.model",
 )
+# What sentence-transformers declares of a model. It is fetched too, and changes no vector.
+POOLING = "1_Pooling/config.json"
 _OF_A_MODEL = re.compile("|".join(map(fnmatch.translate, WEIGHTS + SETTINGS))).match
 MAX_LOADED = 4  # models kept in memory per process, least recently used out first
 
@@ -290,7 +292,7 @@ def _snapshot(model: str, revision: str | None) -> str:
 
     options: dict[str, Any] = {
         "revision": revision,
-        "allow_patterns": [*WEIGHTS, *SETTINGS],
+        "allow_patterns": [*WEIGHTS, *SETTINGS, POOLING],
     }
     try:
         folder = snapshot_download(model, local_files_only=True, **options)

@@ -433,6 +433,18 @@ def test_pooling_that_is_not_declared_is_the_mean(tiny_bert_copy, content):
     assert declared_pooling(str(folder)) == "mean"
 
 
+def test_declared_pooling_is_fetched_with_a_model(monkeypatch):
+    fetched = []
+
+    def snapshot_download(model, *, allow_patterns, **options):
+        fetched.extend(allow_patterns)
+        raise OSError
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    declared_pooling("some/model")
+    assert "1_Pooling/config.json" in fetched
+
+
 def test_declared_pooling_is_a_candidate_whatever_was_asked_for(tiny_bert_copy, sentences):
     folder = tiny_bert_copy()
     (folder / "1_Pooling").mkdir()

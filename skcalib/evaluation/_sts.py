@@ -171,9 +171,8 @@ def evaluate_sts(
     >>> from skcalib.datasets import minilm_path
     >>> from skcalib.evaluation import evaluate_sts
     >>> encoder = BertEncoder(minilm_path(), layers=0)
-    >>> table = evaluate_sts(
-    ...     {"raw": encoder, "whitening": make_pipeline(encoder, Whitening(64))}, "toy"
-    ... )
+    >>> whitened = make_pipeline(encoder, Whitening(noise="auto"))
+    >>> table = evaluate_sts({"raw": encoder, "whitening": whitened}, "toy")
     >>> table.rows, table.columns
     (('raw', 'whitening'), ('toy', 'average'))
     >>> raw, whitened = table.scores[:, -1]
