@@ -3,16 +3,18 @@ Whiten with few samples
 =======================
 
 Whitening estimates a covariance, and with few samples most of that is noise. How many
-sentences does it take? With shrinkage, fifty are enough to beat raw vectors; without, the
-result is a matter of luck until there are clearly more sentences than dimensions.
+sentences does it take? Exact whitening needs several for each dimension, and on a layer that
+was tuned for similarity it does harm with any number. ``noise="auto"`` gains with fifty
+sentences already, and does no harm at any size.
 
 The script runs on the sentence pairs that ship with the package, or, if the environment
 variable ``SKCALIB_DATA`` names a folder of benchmarks, on STS-B.
 """
 
 # %%
-# The vectors: the mean of MiniLM's embedding layer, 384 dimensions, raw and far from
-# isotropic. ``memory`` keeps them, so the model reads each text once, ever.
+# The vectors: means of MiniLM's hidden states, 384 dimensions. The last layer is the model as
+# shipped, tuned for similarity; the embedding layer is not. ``memory`` keeps both, so the model
+# reads each text once, ever.
 
 import os
 import tempfile
@@ -35,7 +37,7 @@ else:
     sizes = [25, 50, 100, 150, 200]
 folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 memory = folder.name  # name a folder of your own, and it is kept
-encoder = BertEncoder(minilm_path(), layers=0, memory=memory)
+encoder = BertEncoder(minilm_path(), memory=memory)
 print(f"{len(pairs)} pairs of {name}, {encoder.fit_transform(pairs.ravel()).shape[1]} features")
 
 # %%
@@ -44,48 +46,57 @@ print(f"{len(pairs)} pairs of {name}, {encoder.fit_transform(pairs.ravel()).shap
 # the training part, each of them two sentences (no grade is used), and scored on pairs that it
 # has not seen; five random splits.
 #
-# Plain whitening below full rank warns, with n, d and the rank; here that is the point, so the
-# warning is silenced.
+# Exact whitening on fewer than five samples a dimension warns, with n, d and the remedy; here
+# that is the point, so the warning is silenced.
 
 calibrators = {
     "raw": "passthrough",
-    "plain": Whitening(),
+    "exact": Whitening(),
     "shrinkage='auto'": Whitening(shrinkage="auto"),
-    "shrinkage=0.5": Whitening(shrinkage=0.5),
+    "noise='auto'": Whitening(noise="auto"),
 }
-figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-curves = {}
-for label, calibrator in calibrators.items():
-    model = BiEncoder(Pipeline([("encode", encoder), ("calibrate", calibrator)]))
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*have rank")
-        curves[label] = LearningCurveDisplay.from_estimator(
-            model,
-            pairs,
-            grades,
-            train_sizes=sizes,
-            cv=ShuffleSplit(5, test_size=0.3, random_state=0),
-            score_type="test",
-            score_name="Spearman's rho",
-            std_display_style=None,
-            ax=axes,
-        )
-axes.axvline(384 / 2, color="grey", linewidth=0.5)
-axes.set(xscale="log", xlabel="pairs fitted on", title=f"Whitening fitted on few, {name}")
-axes.set_xticks(sizes, [str(n) for n in sizes])
-axes.minorticks_off()
-axes.legend([display.lines_[0] for display in curves.values()], curves)
+figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+tables = {}
+for label, layer, ax in zip(
+    ("as shipped: the last layer", "the embedding layer"), (-1, 0), axes, strict=True
+):
+    curves = tables[label] = {}
+    for calibration, calibrator in calibrators.items():
+        pipeline = Pipeline([("encode", encoder), ("calibrate", calibrator)])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="n_samples=")
+            curves[calibration] = LearningCurveDisplay.from_estimator(
+                BiEncoder(pipeline).set_params(encoder__encode__layers=layer),
+                pairs,
+                grades,
+                train_sizes=sizes,
+                cv=ShuffleSplit(5, test_size=0.3, random_state=0),
+                score_type="test",
+                score_name="Spearman's rho",
+                std_display_style=None,
+                ax=ax,
+            )
+    ax.axvline(384 / 2, color="grey", linewidth=0.5)
+    ax.set(xscale="log", xlabel="pairs fitted on", title=f"{label}, {name}")
+    ax.set_xticks(sizes, [str(n) for n in sizes])
+    ax.minorticks_off()
+    ax.legend([display.lines_[0] for display in curves.values()], curves)
 figure.savefig("small_samples.png", dpi=150)
 print("Saved small_samples.png")
 
 # %%
-# Plain whitening is at its worst short of the grey line, where there are as many sentences as
+# Exact whitening is at its worst short of the grey line, where there are as many sentences as
 # dimensions: the weakest directions of such a sample are pure noise, and they are amplified
 # most. Its scores also scatter most between the splits: the figure after ± is their standard
-# deviation. Shrinkage bounds the amplification, and the estimate of Ledoit and Wolf
-# (``"auto"``) finds out how much it takes without any grade.
+# deviation. More samples cure that, but not the tuned last layer, which exact whitening leaves
+# two points worse on STS-B with 6,400 sentences. The estimate of Ledoit and Wolf,
+# ``shrinkage="auto"``, corrects the sampling error alone, and vanishes as samples grow.
+#
+# ``noise="auto"`` is above raw vectors in every row of both layers. On the embedding layer
+# other calibrations gain up to two points more, but only labels could tell that.
 
-print(f"\n{'pairs':>6}" + "".join(f"{label:>18}" for label in curves))
-for i, n in enumerate(sizes):
-    scores = [100 * display.test_scores[i] for display in curves.values()]
-    print(f"{n:>6}" + "".join(f"{s.mean():>11.1f} ±{s.std():>5.1f}" for s in scores))
+for label, curves in tables.items():
+    print(f"\n{label}\n{'pairs':>6}" + "".join(f"{name:>18}" for name in curves))
+    for i, n in enumerate(sizes):
+        scores = [100 * display.test_scores[i] for display in curves.values()]
+        print(f"{n:>6}" + "".join(f"{s.mean():>11.1f} ±{s.std():>5.1f}" for s in scores))

@@ -30,7 +30,8 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
     ----------
     encoder : estimator
         Transformer from texts to vectors, such as a pipeline of `BertEncoder` and
-        `Whitening`. It is cloned, never changed.
+        `Whitening`. It is cloned, never changed; ``FrozenEstimator(pipeline)`` keeps the fit
+        of one that is fitted, such as `skcalib.model_selection.calibrate` returns.
     similarity : {"cosine", "dot", "euclidean"}, default="cosine"
         Similarity of two vectors; "euclidean" is the negated distance. Computed in
         float64: between vectors that are nearly parallel, as BERT's are, float32 leaves
@@ -97,7 +98,7 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
         encoder = clone(self.encoder)
         with fit_task(self, X, max_subtasks=1) as task:
             with fit_inside(task, "fit-encoder", self, encoder):
-                encoder.fit(distinct(texts)[0])
+                encoder.fit(distinct(texts)[0], None)  # FrozenEstimator wants a y
             self.encoder_ = encoder
         return self
 

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["fingerprint", "locate"]
+__all__ = ["POOLING", "fingerprint", "locate"]
 
 # What is fetched from a hub; none of it can run code. An adapter is refused.
 WEIGHTS = ("model.safetensors", "model-*.safetensors", "model.safetensors.index.json")
 SETTINGS = ("config.json", "adapter_config.json", "*token*.json", "merges.txt", "bpe.codes")
 VOCABULARIES = ("tokenizer.json", "*vocab.txt", "*vocab.json", "*.model")  # one or more
+# What sentence-transformers declares of a model. It is fetched too, and changes no vector.
+POOLING = "1_Pooling/config.json"
 # Files that nothing reads when an encoder is loaded: pages, pictures, logs, code, weights of
 # other formats, what belongs to sentence-transformers. All others enter the fingerprint: a
 # tokenizer may read one that is not known here.
@@ -120,8 +122,8 @@ def _snapshot(model: str, revision: str | None) -> str:
 
     options: dict[str, Any] = {
         "revision": revision,
-        "allow_patterns": [*WEIGHTS, *SETTINGS, *VOCABULARIES],
-        "ignore_patterns": "*/*",
+        "allow_patterns": [*WEIGHTS, *SETTINGS, *VOCABULARIES, POOLING],
+        "ignore_patterns": "[!1]*/*",  # of folders, that one
     }
     try:
         folder = snapshot_download(model, local_files_only=True, **options)

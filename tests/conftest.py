@@ -59,6 +59,12 @@ def make_tiny_bert(folder, *, seed=0, layers=3, width=16, words=WORDS, positions
 
 
 @pytest.fixture(scope="session")
+def words():
+    """Words that the tiny BERTs know."""
+    return WORDS
+
+
+@pytest.fixture(scope="session")
 def make_bert():
     """Return the function that saves a random BERT."""
     return make_tiny_bert

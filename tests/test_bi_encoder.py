@@ -9,6 +9,7 @@ from scipy.stats import spearmanr
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -196,6 +197,14 @@ def test_encoder_given_stays_unfitted(tiny_bert, pairs):
     BiEncoder(encoder).fit(pairs)
     with pytest.raises(NotFittedError):
         encoder.transform(["dog"])
+
+
+def test_frozen_encoder_keeps_its_fit(tiny_bert, pairs, texts):
+    encoder = make_pipeline(BertEncoder(tiny_bert), Whitening(noise=1.0)).fit(texts[:6])
+    expected = BiEncoder(FunctionTransformer(encoder.transform)).fit(pairs).predict(pairs)
+    frozen = BiEncoder(FrozenEstimator(encoder)).fit(pairs)
+    assert_array_equal(frozen.predict(pairs), expected)
+    assert not np.allclose(BiEncoder(encoder).fit(pairs).predict(pairs), expected)
 
 
 def test_pickle_round_trip(tiny_bert, pairs):

@@ -12,9 +12,10 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, BiEncoder, Whitening
+from skcalib.__main__ import main
 from skcalib.datasets import fetch_sts, load_toy_sts
 from skcalib.evaluation import ScoreTable, evaluate_sts
-from skcalib.evaluation.__main__ import calibrator, layers, main
+from skcalib.evaluation._command import calibrator, layers
 
 
 class Waves(TransformerMixin, BaseEstimator):
@@ -214,20 +215,29 @@ def test_frame_without_pandas_says_what_to_do(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "n_components", "shrinkage"),
+    ("name", "n_components", "noise", "shrinkage"),
     [
-        ("whitening", None, 0.0),
-        ("whitening-256", 256, 0.0),
-        ("whitening-s0.5", None, 0.5),
-        ("whitening-128-sauto", 128, "auto"),
+        ("whitening", None, 0.0, 0.0),
+        ("whitening-256", 256, 0.0, 0.0),
+        ("whitening-nauto", None, "auto", 0.0),
+        ("whitening-s0.5", None, 0.0, 0.5),
+        ("whitening-128-sauto", 128, 0.0, "auto"),
+        ("whitening-128-n1-s0.5", 128, 1.0, 0.5),
     ],
 )
-def test_names_of_whitenings(name, n_components, shrinkage):
+def test_names_of_whitenings(name, n_components, noise, shrinkage):
     whitening = calibrator(name)
-    assert (whitening.n_components, whitening.shrinkage) == (n_components, shrinkage)
+    assert whitening.n_components == n_components
+    assert (whitening.noise, whitening.shrinkage) == (noise, shrinkage)
 
 
-@pytest.mark.parametrize("name", ["", "pca", "whitening-", "whitening-s0.1.2", "whitening-25x"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", "pca", "whitening-", "whitening-s0.1.2", "whitening-n1.2.3", "whitening-25x"),
+        "whitening-s0.5-n1",
+    ],
+)
 def test_names_that_are_no_calibrator(name):
     with pytest.raises(ValueError, match="whitening-256"):
         calibrator(name)
@@ -248,7 +258,8 @@ def test_command_line_makes_the_table_and_the_file(data_home, tiny_bert, tmp_pat
     command = f"--model {tiny_bert} --tasks stsb,sts12 --pooling mean,cls --layers=-1,1+2"
     options = f"--data-home {data_home} --memory {tmp_path} --output {output}"
     calibrators = "--calibrators raw,whitening-2-s0.5"
-    assert main(f"{command} {options} {calibrators} --fit-on {sentences}".split()) == 0
+    arguments = f"evaluate {command} {options} {calibrators} --fit-on {sentences}"
+    assert main(arguments.split()) == 0
     printed = capsys.readouterr().out
     with output.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
@@ -266,10 +277,32 @@ def test_command_line_makes_the_table_and_the_file(data_home, tiny_bert, tmp_pat
     assert_allclose([found], table.scores, atol=0.0051)
 
 
+def test_command_line_keeps_no_vectors_unless_asked(tiny_bert, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    command = f"evaluate --model {tiny_bert} --tasks toy --layers 0,1"
+    assert main(command.split()) == 0
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 2 + 2 * 2  # raw and whitening-nauto are the default
+    assert "whitening-nauto" in printed.out
+    assert printed.err == ""  # no bar where nobody watches
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_command_line_shows_a_bar_on_a_terminal_unless_quiet(tiny_bert, monkeypatch, capsys):
+    command = ["evaluate", "--model", tiny_bert, "--tasks", "toy"]
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert main(command) == 0
+    assert "1/1" in capsys.readouterr().err
+    assert main([*command, "-q"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert "average" in printed.out
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--fit-on nowhere.txt", "there is no such file"),
+        ("--fit-on nowhere.txt", "There is no file 'nowhere.txt'"),
         ("--calibrators zca", "There is no calibrator 'zca'"),
         ("--tasks sts99", "There is no 'sts99'"),
         ("--layers 9", "hidden state 9"),
@@ -277,10 +310,32 @@ def test_command_line_makes_the_table_and_the_file(data_home, tiny_bert, tmp_pat
     ],
 )
 def test_command_line_ends_with_the_message(tiny_bert, options, message, capsys):
-    assert main(["--model", tiny_bert, "--tasks", "toy", *options.split()]) == 2
+    assert main(["evaluate", "--model", tiny_bert, "--tasks", "toy", *options.split()]) == 2
     printed = capsys.readouterr()
     assert message in printed.err
     assert printed.err.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("ein Satz\nnoch einer, größer\n".encode("latin-1"), "is not UTF-8: line 2 holds"),
+        (b"", "holds no text"),
+        (b"\n  \n", "holds no text"),
+    ],
+    ids=["latin-1", "empty", "blank"],
+)
+def test_command_line_says_what_is_wrong_with_a_file(
+    tiny_bert, content, message, tmp_path, capsys
+):
+    file = tmp_path / "sentences.txt"
+    file.write_bytes(content)
+    command = ["evaluate", "--model", tiny_bert, "--tasks", "toy", "--fit-on", str(file)]
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert str(file) in error
 
 
 def test_importing_the_package_leaves_evaluation_out():

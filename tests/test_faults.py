@@ -371,7 +371,7 @@ def test_a_folder_without_permission_to_write_is_read(filled, arrays, file_mode)
 
 
 def test_whitening_goes_without_a_cache_that_cannot_be_written(small_disk):
-    X = np.random.default_rng(0).normal(size=(60, 40))
+    X = np.random.default_rng(0).normal(size=(200, 40))
     expected = Whitening().fit(X).transform(X)
     folder = small_disk("16k")
     with pytest.warns(UserWarning, match=r"could not be kept in .*No space left"):

@@ -5,10 +5,15 @@ import pytest
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, BiEncoder, Whitening
+from skcalib._texts import distinct
 from skcalib.datasets import fetch_sts
 from skcalib.metrics import spearman
 
 TASKS = ["stsb", "sickr", "sts12", "sts13", "sts14", "sts15", "sts16"]
+# STS16 has fewer than five sentences for each feature.
+FEWER_THAN_FIVE_A_FEATURE = pytest.mark.filterwarnings("ignore:n_samples=:UserWarning")
+LAYERS = (0, 1, 3, 6)
+POOLINGS = ("mean", "cls", "max", "zipf")
 FEATURES = {
     "mean(0)": ("mean", 0),
     "mean(1)": ("mean", 1),
@@ -17,33 +22,60 @@ FEATURES = {
     "mean(1, 6)": ("mean", (1, 6)),
     "mean(6)": ("mean", 6),
 }
+# All that `noise="auto"` must do well on, with raw vectors to compare with.
+NOISY = {f"{p}({i})": (p, i) for p in ("mean", "zipf", "max") for i in (0, 3, 6)}
+NOISY["cls(3)"] = FEATURES["cls(3)"]
 
 
 @pytest.fixture(scope="module")
-def embedded(sts_home, minilm):
-    """Vectors of the distinct sentences of every benchmark, one forward pass for all."""
+def embed(minilm):
+    """Return a function from texts to vectors of every layer and pooling used here."""
     from skcalib._encoding import encode
-    from skcalib._texts import distinct
 
     backbone = BertEncoder(minilm).fit([""])._backbone()
-    tasks = {}
-    for task in TASKS:
-        sts = fetch_sts(task, data_home=sts_home)
-        texts, inverse = distinct(sts.data.T.ravel())
-        vectors = np.empty((len(texts), 7, 2, 384), dtype=np.float32)
+
+    def vectors_of(texts):
+        vectors = np.empty((len(texts), len(LAYERS), len(POOLINGS), 384), dtype=np.float32)
         for batch in encode(
-            backbone, texts, layers=range(7), primitives=["mean", "cls"], max_length=512
+            backbone, texts, layers=LAYERS, primitives=POOLINGS, max_length=512
         ):
             vectors[batch.rows] = batch.vectors
-        n = len(sts.target)
-        tasks[task] = vectors, inverse[:n], inverse[n:], sts.target
-    return tasks
+        return vectors
+
+    return vectors_of
+
+
+@pytest.fixture(scope="module")
+def embedded(sts_home, embed):
+    """Vectors of the distinct sentences of every benchmark, one forward pass for all."""
+    return {task: pairs_of(fetch_sts(task, data_home=sts_home), embed) for task in TASKS}
+
+
+@pytest.fixture(scope="module")
+def dev(sts_home, embed):
+    """The same of STS-B's development pairs."""
+    return pairs_of(fetch_sts("stsb", "dev", data_home=sts_home), embed)
+
+
+@pytest.fixture(scope="module")
+def train(sts_home, embed):
+    """Vectors of the distinct sentences of STS-B's training pairs, in random order."""
+    texts = np.unique(fetch_sts("stsb", "train", data_home=sts_home).data.astype(str))
+    return embed(np.random.default_rng(0).permutation(texts).tolist())
+
+
+def pairs_of(sts, embed):
+    """Vectors, rows of left and right sentences, and grades."""
+    texts, inverse = distinct(sts.data.T.ravel())
+    n = len(sts.target)
+    return embed(texts), inverse[:n], inverse[n:], sts.target
 
 
 def features(vectors, name):
-    pooling, layers = FEATURES[name]
+    pooling, layers = (FEATURES | NOISY)[name]
     layers = (layers,) if isinstance(layers, int) else layers
-    return vectors[:, list(layers), 0 if pooling == "mean" else 1].mean(axis=1)
+    columns = [LAYERS.index(layer) for layer in layers]
+    return vectors[:, columns, POOLINGS.index(pooling)].mean(axis=1)
 
 
 def score(Z, left, right, grades):
@@ -59,6 +91,7 @@ def float64_reference(X):
     return u[:, s**2 > s[0] ** 2 * X.shape[1] * np.finfo(np.float64).eps]
 
 
+@FEWER_THAN_FIVE_A_FEATURE
 @pytest.mark.parametrize("name", FEATURES)
 @pytest.mark.parametrize("task", TASKS)
 def test_whitening_of_float32_scores_as_in_float64(embedded, task, name):
@@ -73,6 +106,7 @@ def test_whitening_of_float32_scores_as_in_float64(embedded, task, name):
         assert abs(ours - score(reference[:, :k], *pairs)) < 0.05  # points; 0.3 is the promise
 
 
+@FEWER_THAN_FIVE_A_FEATURE
 def test_whitening_lifts_raw_layers_on_average(embedded):
     def average(transform, name):
         scores = [
@@ -107,3 +141,24 @@ def test_pipeline_on_stsb(sts_home, minilm, params, raw, calibrated):
     pipeline = make_pipeline(encoder, Whitening())
     score = 100 * BiEncoder(pipeline).fit(pairs).score(pairs, grades)
     assert score == pytest.approx(calibrated, abs=0.5)
+
+
+@pytest.mark.parametrize("name", NOISY)
+def test_automatic_noise_never_hurts(embedded, train, name):
+    whitening = Whitening(noise="auto").fit(features(train, name))
+    raw, whitened = (
+        np.mean([score(f(features(v, name)), *pairs) for v, *pairs in embedded.values()])
+        for f in (np.array, whitening.transform)
+    )
+    print(f"{name:8} {raw:.2f} {whitened:.2f} noise {whitening.noise_:.2f}")
+    assert whitened > raw - 0.5
+
+
+@pytest.mark.parametrize("n", [50, 200, 1000, 5000])
+def test_automatic_noise_takes_few_samples(dev, train, n):
+    vectors, *pairs = dev
+    raw = score(features(vectors, "mean(6)"), *pairs)
+    whitening = Whitening(noise="auto").fit(features(train[:n], "mean(6)"))
+    whitened = score(whitening.transform(features(vectors, "mean(6)")), *pairs)
+    print(n, raw, whitened)
+    assert whitened > raw - 1

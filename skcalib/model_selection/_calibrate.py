@@ -241,10 +241,10 @@ def _hidden_states(template, pooling, layers):
 
 def declared_pooling(model: str, revision: str | None = None) -> str:
     """Pooling that a folder of sentence-transformers declares; "mean" where none does."""
-    from skcalib._model_files import locate
+    from skcalib._model_files import POOLING, locate
 
     try:
-        config = json.loads((locate(model, revision) / "1_Pooling" / "config.json").read_text())
+        config = json.loads((locate(model, revision) / POOLING).read_text())
     except (OSError, ValueError):
         return "mean"
     for pooling, old_key in POOLINGS.items():
