@@ -150,8 +150,7 @@ def test_automatic_noise_never_hurts(embedded, train, name):
         np.mean([score(f(features(v, name)), *pairs) for v, *pairs in embedded.values()])
         for f in (np.array, whitening.transform)
     )
-    print(f"{name:8} {raw:.2f} {whitened:.2f} noise {whitening.noise_:.2f}")
-    assert whitened > raw - 0.5
+    assert whitened > raw
 
 
 @pytest.mark.parametrize("n", [50, 200, 1000, 5000])
@@ -160,5 +159,4 @@ def test_automatic_noise_takes_few_samples(dev, train, n):
     raw = score(features(vectors, "mean(6)"), *pairs)
     whitening = Whitening(noise="auto").fit(features(train[:n], "mean(6)"))
     whitened = score(whitening.transform(features(vectors, "mean(6)")), *pairs)
-    print(n, raw, whitened)
-    assert whitened > raw - 1
+    assert whitened > raw - 0.5  # points; 1 is the promise
