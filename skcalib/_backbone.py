@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from skcalib._forks import fork_lock
+from skcalib._packed_attention import NAME, register
 from skcalib._packed_linear import pack_linears
 from skcalib._zipf import zipf_weights
 
@@ -84,6 +85,10 @@ class Backbone:
         Hidden size, d.
     max_length : int
         Most tokens of a text, special ones included.
+    packs : bool
+        Whether texts of different lengths may go together.
+    max_texts : int or None
+        Most texts that may go together.
     """
 
     def __init__(
@@ -107,27 +112,105 @@ class Backbone:
                 f"embeds {rows}: they do not belong together. Save both again into one folder."
             )
         self.fingerprint = fingerprint
-        # Weights stay float32; `dtype` is that of the matrix products.
-        self.module = module.eval().requires_grad_(False).to(device, torch.float32)
-        packed = device.type == "cpu" and pack_linears(self.module, dtype)
-        self._autocast = dtype != torch.float32 and not packed
-        self.device = device
+        self.module = module.eval().requires_grad_(False).float()
         self.dtype = dtype
         self.n_layers = module.config.num_hidden_layers
         self.width = module.config.hidden_size
-        self.max_length = _max_length(module, self.tokenizer)
+        self._first_position = _first_position(module)
+        self.max_length = _max_length(module, self.tokenizer, self._first_position)
         self.special_ids = np.array(sorted(self.tokenizer.all_special_ids))
         # Unknown tokens are special to the tokenizer, but stand for the text's own words.
         self.added_ids = self.special_ids[self.special_ids != self.tokenizer.unk_token_id]
-        self._zipf: torch.Tensor | None = None
+        self._zipf: np.ndarray | None = None
         # One forward pass at a time: torch parallelises inside it, and the hooks below
         # serve one caller.
         self.running = fork_lock()
         self._visit: Callable[[int, torch.Tensor], None] | None = None
-        blocks = _blocks(module, self.n_layers)
-        self._has_hooks = bool(blocks)
-        if blocks:
+        if blocks := _blocks(module, self.n_layers):
             self._hook(blocks)
+        self.device = torch.device("cpu")
+        self._autocast = False
+        self._choose_path(hooked=bool(blocks))
+        self.device = device
+        # In bfloat16 the hidden states stay so between the products. float16 could overflow,
+        # and other models mix in float32: there only the products are in half precision.
+        if self.packs and dtype == torch.bfloat16:
+            for parameter in module.parameters():
+                parameter.data = parameter.data.to(dtype)
+        module.to(device)
+        packed = device.type == "cpu" and pack_linears(module, dtype)
+        own_dtype = next(module.parameters()).dtype
+        self._autocast = dtype not in (torch.float32, own_dtype) and not packed
+
+    def _choose_path(self, *, hooked: bool) -> None:
+        """Take the fastest way to run the model that agrees with its plain forward pass.
+
+        Tried on one input: the layers of a model may be elsewhere than its blocks seem to be,
+        and texts may see their neighbours in a row, or even in a batch.
+        """
+        generator = np.random.default_rng(0)
+        words = np.setdiff1d(np.arange(len(self.tokenizer)), self.special_ids)
+        length = min(5, self.max_length)
+        lengths = [min(8, self.max_length), length, length]
+        texts = [torch.from_numpy(generator.choice(words, n)) for n in lengths]
+        try:
+            with torch.inference_mode():
+                outputs = [self.module(t[None], output_hidden_states=True) for t in texts]
+                expected = [
+                    torch.cat([*o.hidden_states[:-1], o.last_hidden_state]) for o in outputs
+                ]
+        except Exception as error:
+            raise ValueError(
+                f"The model {type(self.module).__name__} gives no hidden states for tokens "
+                f"alone: {type(error).__name__}: {error}. Choose an encoder of texts."
+            ) from error
+        if len(expected[0]) != self.n_layers + 1:
+            raise ValueError(
+                f"The model {type(self.module).__name__} gives {len(expected[0])} hidden "
+                f"states, but its config.json says {self.n_layers} layers. Choose another."
+            )
+        implementation = self.module.config._attn_implementation
+        takes_name = register() and _set_attention(self.module, NAME)
+        for self.packs, self.max_texts, self._has_hooks in (
+            *((True, None, hooks) for hooks in (hooked, False) if takes_name),
+            *((False, n, hooks) for n in (None, 1) for hooks in (hooked, False)),
+        ):
+            if takes_name and not self.packs:
+                takes_name = not _set_attention(self.module, implementation)
+            together = [texts] if self.packs else [texts[:1], texts[1:]]
+            if self.max_texts == 1:
+                together = [[text] for text in texts]
+            if self._agrees(together, expected):
+                return
+        raise ValueError(
+            f"The model {type(self.module).__name__} gives other hidden states each time it "
+            "is run, so that no text has a vector. Choose another."
+        )
+
+    def _agrees(self, batches, expected) -> bool:
+        found: list[list[torch.Tensor]] = [[] for _ in range(self.n_layers + 1)]
+        for texts in batches:
+            lengths = [len(text) for text in texts]
+
+            def receive(layer, hidden, lengths=lengths):
+                found[layer] += hidden.split(lengths)
+
+            try:
+                self.hidden_states(
+                    torch.cat(texts), np.array(lengths), set(range(self.n_layers + 1)), receive
+                )
+            except Exception:  # whatever a model says to arguments that it does not know
+                return False
+        return all(
+            torch.allclose(
+                torch.stack([layer[i] for layer in found]),
+                states,
+                rtol=0,
+                atol=1e-4 * float(states.nan_to_num(0, 0, 0).abs().max()),
+                equal_nan=True,
+            )
+            for i, states in enumerate(expected)
+        )
 
     def _hook(self, blocks) -> None:
         blocks[0].register_forward_pre_hook(self._before_first_block, with_kwargs=True)
@@ -154,18 +237,17 @@ class Backbone:
             return False
 
     @property
-    def zipf(self) -> torch.Tensor:
+    def zipf(self) -> np.ndarray:
         """Zipf weight of every token id, of shape (vocabulary,)."""
         if self._zipf is None:
             tokens = self.tokenizer.convert_ids_to_tokens(list(range(len(self.tokenizer))))
-            weights = zipf_weights(tokens, self.special_ids.tolist())
-            self._zipf = torch.from_numpy(weights).to(self.device)
+            self._zipf = zipf_weights(tokens, self.special_ids.tolist())
         return self._zipf
 
     def hidden_states(
         self,
         ids: torch.Tensor,
-        attended: torch.Tensor | None,
+        lengths: np.ndarray,
         layers: set[int],
         receive: Callable[[int, torch.Tensor], None],
     ) -> None:
@@ -173,41 +255,57 @@ class Backbone:
 
         Parameters
         ----------
-        ids : Tensor of shape (B, T)
-        attended : Tensor of shape (B, T) or None
-            False at padding; None where there is none, which runs faster.
+        ids : Tensor of shape (N,)
+            Tokens of the texts, one text after the other.
+        lengths : ndarray of shape (B,)
+            Tokens of each text. Those of one length stand together; unless `packs`, there is
+            but one, and there are no more than `max_texts`.
         layers : set of int
             Indices from 0, the output of the embedding layer, to `n_layers`.
         receive : callable
-            Called as ``receive(layer, hidden)`` with hidden of shape (B, T, d).
+            Called as ``receive(layer, hidden)`` with hidden of shape (N, d).
         """
         last = max(layers)
 
+        def give(layer, hidden):
+            receive(layer, hidden.reshape(len(ids), -1))
+
         def visit(layer, hidden):
             if layer in layers:
-                receive(layer, hidden)
+                give(layer, hidden)
             if layer == last:
                 raise _LastLayerReached
 
-        mask = None if attended is None else attended.long()
+        if self.packs:
+            inputs = {"input_ids": ids[None], **self._packing(lengths)}
+        else:
+            inputs = {"input_ids": ids.view(len(lengths), -1)}
         cast = torch.autocast(self.device.type, self.dtype, enabled=self._autocast)
         with self.running, torch.inference_mode(), cast:
-            self._visit = visit
+            self._visit = visit if self._has_hooks else None
             try:
-                output = self.module(
-                    input_ids=ids,
-                    attention_mask=mask,
-                    output_hidden_states=not self._has_hooks,
-                )
+                output = self.module(**inputs, output_hidden_states=not self._has_hooks)
                 for layer in sorted(layers - {self.n_layers}) if not self._has_hooks else ():
-                    receive(layer, output.hidden_states[layer])
+                    give(layer, output.hidden_states[layer])
                 # The last one comes from the model itself, which may normalise it.
                 if last == self.n_layers:
-                    receive(last, output.last_hidden_state)
+                    give(last, output.last_hidden_state)
             except _LastLayerReached:
                 pass
             finally:
                 self._visit = None
+
+    def _packing(self, lengths: np.ndarray) -> dict[str, Any]:
+        """Arguments that tell the texts of a row apart."""
+        starts = np.cumsum(lengths) - lengths
+        positions = np.arange(lengths.sum()) - np.repeat(starts, lengths)
+        ends = np.flatnonzero(np.diff(lengths, append=0))  # of the runs of one length
+        runs = zip(np.diff(ends, prepend=-1).tolist(), lengths[ends].tolist(), strict=True)
+        positions += self._first_position
+        return {
+            "position_ids": torch.from_numpy(positions)[None].to(self.device),
+            "packed_runs": list(runs),
+        }
 
 
 def locate(model: str, revision: str | None = None) -> Path:
@@ -422,15 +520,28 @@ def _check_is_encoder(config) -> None:
         )
 
 
-def _max_length(module, tokenizer) -> int:
-    """Most tokens a model has positions for, and its tokenizer allows."""
-    positions = getattr(module.config, "max_position_embeddings", None)
+def _first_position(module) -> int:
+    """Position of a text's first token; RoBERTa's relatives start after that of padding."""
     table = getattr(getattr(module, "embeddings", None), "position_embeddings", None)
     padding_idx = getattr(table, "padding_idx", None)
-    if positions and padding_idx is not None:
-        positions -= padding_idx + 1  # RoBERTa numbers positions from there
-    limits = [positions, tokenizer.model_max_length]
+    return 0 if padding_idx is None else padding_idx + 1
+
+
+def _max_length(module, tokenizer, first_position: int) -> int:
+    """Most tokens a model has positions for, and its tokenizer allows."""
+    positions = getattr(module.config, "max_position_embeddings", None)
+    limits = [positions and positions - first_position, tokenizer.model_max_length]
     return int(min(limit for limit in limits if limit))
+
+
+def _set_attention(module, name: str) -> bool:
+    """Whether a model takes the attention of that name, from now on."""
+    try:
+        with _quiet_transformers():
+            module.set_attn_implementation(name)
+    except (AttributeError, ValueError, TypeError, KeyError):
+        return False
+    return module.config._attn_implementation == name
 
 
 @contextlib.contextmanager
