@@ -87,8 +87,6 @@ class Backbone:
         Most tokens of a text, special ones included.
     packs : bool
         Whether texts of different lengths may go together.
-    max_texts : int or None
-        Most texts that may go together.
     """
 
     def __init__(
@@ -148,69 +146,53 @@ class Backbone:
         Tried on one input: the layers of a model may be elsewhere than its blocks seem to be,
         and texts may see their neighbours in a row, or even in a batch.
         """
-        generator = np.random.default_rng(0)
+        name = type(self.module).__name__
         words = np.setdiff1d(np.arange(len(self.tokenizer)), self.special_ids)
-        length = min(5, self.max_length)
-        lengths = [min(8, self.max_length), length, length]
-        texts = [torch.from_numpy(generator.choice(words, n)) for n in lengths]
+        drawn = np.random.default_rng(0).choice(words, (3, min(8, self.max_length)))
+        texts = [torch.from_numpy(ids) for ids in (drawn[0], drawn[1, :5], drawn[2, :5])]
         try:
             with torch.inference_mode():
-                outputs = [self.module(t[None], output_hidden_states=True) for t in texts]
-                expected = [
-                    torch.cat([*o.hidden_states[:-1], o.last_hidden_state]) for o in outputs
-                ]
-        except Exception as error:
+                plain = [self.module(t[None], output_hidden_states=True) for t in texts]
+            expected = [torch.cat([*p.hidden_states[:-1], p.last_hidden_state]) for p in plain]
+        except Exception as error:  # whatever a model makes of tokens alone
             raise ValueError(
-                f"The model {type(self.module).__name__} gives no hidden states for tokens "
-                f"alone: {type(error).__name__}: {error}. Choose an encoder of texts."
+                f"{name} gives no hidden states for tokens alone ({type(error).__name__}: "
+                f"{error}). Choose an encoder of texts."
             ) from error
         if len(expected[0]) != self.n_layers + 1:
             raise ValueError(
-                f"The model {type(self.module).__name__} gives {len(expected[0])} hidden "
-                f"states, but its config.json says {self.n_layers} layers. Choose another."
+                f"{name} gives {len(expected[0])} hidden states, but its config.json says "
+                f"{self.n_layers} layers. Choose another model."
             )
-        implementation = self.module.config._attn_implementation
-        takes_name = register() and _set_attention(self.module, NAME)
-        for self.packs, self.max_texts, self._has_hooks in (
-            *((True, None, hooks) for hooks in (hooked, False) if takes_name),
-            *((False, n, hooks) for n in (None, 1) for hooks in (hooked, False)),
-        ):
-            if takes_name and not self.packs:
-                takes_name = not _set_attention(self.module, implementation)
-            together = [texts] if self.packs else [texts[:1], texts[1:]]
-            if self.max_texts == 1:
-                together = [[text] for text in texts]
-            if self._agrees(together, expected):
-                return
+        usual = self.module.config._attn_implementation
+        for self.packs in (True, False):
+            if not _set_attention(self.module, NAME if self.packs else usual):
+                continue
+            for self._has_hooks in (True, False) if hooked else (False,):
+                if self._agrees(texts, expected):
+                    return
         raise ValueError(
-            f"The model {type(self.module).__name__} gives other hidden states each time it "
-            "is run, so that no text has a vector. Choose another."
+            f"The hidden states that {name} gives a text depend on the texts beside it, or on "
+            "chance. Choose another model."
         )
 
-    def _agrees(self, batches, expected) -> bool:
-        found: list[list[torch.Tensor]] = [[] for _ in range(self.n_layers + 1)]
-        for texts in batches:
-            lengths = [len(text) for text in texts]
-
-            def receive(layer, hidden, lengths=lengths):
-                found[layer] += hidden.split(lengths)
-
+    def _agrees(self, texts: list[torch.Tensor], expected: list[torch.Tensor]) -> bool:
+        """Whether texts together have the hidden states, (layers, length, d), of each alone."""
+        layers = range(self.n_layers + 1)
+        found: list[torch.Tensor] = []
+        for batch in [texts] if self.packs else [texts[:1], texts[1:]]:
+            states: dict[int, torch.Tensor] = {}
+            lengths = np.array([len(text) for text in batch])
             try:
-                self.hidden_states(
-                    torch.cat(texts), np.array(lengths), set(range(self.n_layers + 1)), receive
-                )
-            except Exception:  # whatever a model says to arguments that it does not know
+                self.hidden_states(torch.cat(batch), lengths, set(layers), states.__setitem__)
+            except Exception:  # whatever a model makes of arguments that it does not know
                 return False
-        return all(
-            torch.allclose(
-                torch.stack([layer[i] for layer in found]),
-                states,
-                rtol=0,
-                atol=1e-4 * float(states.nan_to_num(0, 0, 0).abs().max()),
-                equal_nan=True,
-            )
-            for i, states in enumerate(expected)
-        )
+            found += torch.stack([states[i] for i in layers]).split(lengths.tolist(), dim=1)
+        for f, e in zip(found, expected, strict=True):
+            atol = 1e-4 * e.nan_to_num(0, 0, 0).abs().max().item()
+            if not torch.allclose(f, e, rtol=0, atol=atol, equal_nan=True):
+                return False
+        return True
 
     def _hook(self, blocks) -> None:
         blocks[0].register_forward_pre_hook(self._before_first_block, with_kwargs=True)
@@ -536,11 +518,15 @@ def _max_length(module, tokenizer, first_position: int) -> int:
 
 def _set_attention(module, name: str) -> bool:
     """Whether a model takes the attention of that name, from now on."""
+    if module.config._attn_implementation == name:
+        return True
+    if name == NAME and not register():
+        return False
     try:
         with _quiet_transformers():
             module.set_attn_implementation(name)
     except (AttributeError, ValueError, TypeError, KeyError):
-        return False
+        return False  # an older transformers, or a model that does not look it up
     return module.config._attn_implementation == name
 
 

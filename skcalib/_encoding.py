@@ -192,8 +192,6 @@ def _batches(
             stop = max(start + 1, int(np.searchsorted(ends, before + budget, "right")))
         else:
             stop = start + batch_size
-        if backbone.max_texts is not None:
-            stop = min(stop, start + backbone.max_texts)
         if not backbone.packs:
             stop = min(stop, int(np.searchsorted(-lengths, -lengths[start], "right")))
         yield order[start:stop]
@@ -204,6 +202,27 @@ def _run(
     backbone: Backbone, ids: list[list[int]], layers: Sequence[int], primitives: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Vectors of a batch, (b, n_layers, n_primitives, d), and its numbers of tokens, (b, 2)."""
+    try:
+        return _run_at_once(backbone, ids, layers, primitives)
+    except torch.OutOfMemoryError:
+        if len(ids) == 1:
+            raise
+    # Outside of `except`, whose traceback would keep the tensors of the failed pass.
+    warnings.warn(
+        f"Out of memory on {backbone.device} with {len(ids)} texts of up to "
+        f"{max(map(len, ids))} tokens; going on with half as many at a time. A smaller "
+        "batch_size avoids this.",
+        UserWarning,
+        stacklevel=2,
+    )
+    torch.cuda.empty_cache()
+    half = len(ids) // 2
+    parts = [_run(backbone, some, layers, primitives) for some in (ids[:half], ids[half:])]
+    vectors, n_tokens = zip(*parts, strict=True)
+    return np.concatenate(vectors), np.concatenate(n_tokens)
+
+
+def _run_at_once(backbone, ids, layers, primitives) -> tuple[np.ndarray, np.ndarray]:
     tokens = np.concatenate(ids)
     lengths = np.array([len(i) for i in ids])
     zipf = backbone.zipf[tokens] if "zipf" in primitives else None
@@ -214,25 +233,7 @@ def _run(
     def receive(layer, hidden):
         pooled[layer] = pooler(hidden)
 
-    try:
-        on_device = torch.from_numpy(tokens).to(backbone.device)
-        backbone.hidden_states(on_device, lengths, set(layers), receive)
-        vectors = torch.stack([pooled[layer] for layer in layers], dim=1).cpu().numpy()
-        return vectors, np.column_stack([lengths, batch.n_own])
-    except torch.OutOfMemoryError:
-        if len(ids) == 1:
-            raise
-    # Outside of `except`, whose traceback would keep the tensors of the failed pass.
-    warnings.warn(
-        f"Out of memory on {backbone.device} with {len(ids)} texts of up to "
-        f"{lengths.max()} tokens; going on with half as many at a time. A smaller "
-        "batch_size avoids this.",
-        UserWarning,
-        stacklevel=2,
-    )
-    pooled.clear()
-    torch.cuda.empty_cache()
-    half = len(ids) // 2
-    parts = [_run(backbone, some, layers, primitives) for some in (ids[:half], ids[half:])]
-    vectors, n_tokens = zip(*parts, strict=True)
-    return np.concatenate(vectors), np.concatenate(n_tokens)
+    on_device = torch.from_numpy(tokens).to(backbone.device)
+    backbone.hidden_states(on_device, lengths, set(layers), receive)
+    vectors = torch.stack([pooled[layer] for layer in layers], dim=1).cpu().numpy()
+    return vectors, np.column_stack([lengths, batch.n_own])
