@@ -15,7 +15,6 @@ import os
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
-import torch
 from scipy.stats import rankdata
 
 from skcalib import BertEncoder, Whitening

@@ -34,7 +34,8 @@ FAMILIES = {
 # Families that pack no texts.
 UNPACKED = {
     "MPNet": SMALL,  # a bias by relative position
-    "MobileBert": SMALL | {"embedding_size": 8, "intra_bottleneck_size": 16},  # joins neighbours
+    "MobileBert": SMALL
+    | {"embedding_size": 8, "intra_bottleneck_size": 16},  # joins neighbours
     "FNet": {k: v for k, v in SMALL.items() if k != "num_attention_heads"},
     "Nystromformer": SMALL,
     "Yoso": SMALL,
