@@ -3,11 +3,14 @@
 Run by hand, on a quiet machine::
 
     pip install -c constraints.txt '.[demo]'
-    SKCALIB_DATA=folder python benchmarks/encode.py [--repeats 5] [--texts 2000]
+    SKCALIB_DATA=folder python benchmarks/encode.py [--repeats 5] [--texts 2000] [--threads 2]
 
-All contenders encode the same texts in turn, round by round; printed are the median of texts
-per second, its spread, the median ratio to sentence-transformers at its default batch size,
-round by round, and the largest 1 - cosine to its vectors.
+All contenders encode the same texts in turn, round by round. Printed are the median of texts
+per second and its spread; the median ratio, round by round, to the best of
+sentence-transformers' batch sizes in the same precision, and its spread; the share of the rate
+at which one packed matrix product runs in that round; and the largest 1 - cosine to
+sentence-transformers' vectors in float32. With one thread the clock is the processor's, which
+others on the machine disturb less.
 
 (a) short: distinct sentences of STS; (b) mixed: texts of 5 to 256 tokens made of them.
 """
@@ -25,9 +28,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
-import skcalib._packed_linear as packed_linear
 from skcalib import BertEncoder
 from skcalib._encoding import encode
+from skcalib._packed_linear import PackedLinear
 from skcalib._pooling import PRIMITIVES
 from skcalib.datasets import fetch_sts, minilm_path
 
@@ -45,90 +48,113 @@ def mixed_texts(n):
     return [" ".join(words[s : s + m]) for s, m in zip(starts, lengths, strict=True)]
 
 
-def contenders(texts):
-    """Name, and a function that encodes the texts."""
-    transformer = Transformer(minilm_path(), max_seq_length=256)
-    peer = SentenceTransformer(
-        modules=[transformer, Pooling(384, pooling_mode="mean")], device="cpu"
-    )
-    options = {"max_length": 256}
-    ours = BertEncoder(minilm_path(), **options).fit(texts)
-    half = BertEncoder(minilm_path(), dtype="bfloat16", **options).fit(texts)
-    cheap = BertEncoder(minilm_path(), layers=0, **options).fit(texts)
-    ours.transform(texts[:8])
-    half.transform(texts[:8])
+def peers(dtype):
+    """Three batch sizes of sentence-transformers, by name."""
+    options = {"model_kwargs": {"dtype": dtype}} if dtype != torch.float32 else {}
+    transformer = Transformer(minilm_path(), max_seq_length=256, **options)
+    modules = [transformer, Pooling(384, pooling_mode="mean")]
+    peer = SentenceTransformer(modules=modules, device="cpu")
+    assert next(peer.parameters()).dtype == dtype
 
-    can_pack = packed_linear.can_pack
-    packed_linear.can_pack = lambda dtype: False
-    from skcalib import _backbone, _model_files
-
-    portable = _backbone.Backbone(
-        _model_files.locate(minilm_path()), "", torch.device("cpu"), torch.float32
-    )
-    packed_linear.can_pack = can_pack
-
-    def everything():
-        stream = encode(
-            ours._backbone(), texts, layers=range(7), primitives=PRIMITIVES, max_length=256
+    def encode_peer(size):
+        return lambda texts: (
+            peer.encode(texts, batch_size=size, show_progress_bar=False, convert_to_tensor=True)
+            .float()
+            .numpy()
         )
+
+    return {f"sentence-transformers, batch {size}": encode_peer(size) for size in (8, 32, 128)}
+
+
+def ours(dtype):
+    """Ways of this package, by name."""
+    name = str(dtype).removeprefix("torch.")
+    encoder = BertEncoder(minilm_path(), max_length=256, dtype=name).fit(["a"])
+    ways = {"skcalib": encoder.transform}
+
+    def everything(texts):
         out = np.empty((len(texts), 384), dtype=np.float32)
-        for batch in stream:
+        options = {"layers": range(7), "primitives": PRIMITIVES, "max_length": 256}
+        for batch in encode(encoder._backbone(), texts, **options):
             out[batch.rows] = batch.vectors[:, -1, PRIMITIVES.index("mean")]
         return out
 
-    def on_portable():
-        out = np.empty((len(texts), 384), dtype=np.float32)
-        stream = encode(portable, texts, layers=[6], primitives=["mean"], max_length=256)
-        for batch in stream:
-            out[batch.rows] = batch.vectors[:, 0, 0]
-        return out
-
-    encode_peer = lambda size: peer.encode(texts, batch_size=size, show_progress_bar=False)  # noqa: E731
-    return {
-        "sentence-transformers, batch 32": lambda: encode_peer(32),
-        "sentence-transformers, batch 8": lambda: encode_peer(8),
-        "sentence-transformers, batch 128": lambda: encode_peer(128),
-        "skcalib": lambda: ours.transform(texts),
-        "skcalib, portable path": on_portable,
-        "skcalib, all layers and poolings": everything,
-        "skcalib, bfloat16 products": lambda: half.transform(texts),
-        "skcalib, layers=0": lambda: cheap.transform(texts),
-    }
+    ways["skcalib, all layers and poolings"] = everything
+    if dtype == torch.float32:
+        cheap = BertEncoder(minilm_path(), max_length=256, layers=0).fit(["a"])
+        ways["skcalib, layers=0"] = cheap.transform
+    return ways
 
 
-def compare(title, texts, repeats):
-    print(f"\n{title}: {len(texts)} texts")
-    ways = contenders(texts)
-    seconds = {name: [] for name in ways}
-    vectors = {name: way() for name, way in ways.items()}  # a round to warm up
-    for _ in range(repeats):
-        for name, way in ways.items():
-            start = time.perf_counter()
-            way()
-            seconds[name].append(time.perf_counter() - start)
-    reference = next(iter(vectors.values())).astype(np.float64)
-    base = np.array(next(iter(seconds.values())))
-    print(f"{'':34}{'texts/s':>9}{'(min to max)':>16}{'ratio':>8}{'max 1 - cos':>13}")
-    for name, times in seconds.items():
-        rate = len(texts) / np.array(times)
-        v = vectors[name].astype(np.float64)
-        cosine = np.sum(v * reference, axis=1)
-        cosine /= np.linalg.norm(v, axis=1) * np.linalg.norm(reference, axis=1)
-        spread = f"({rate.min():.0f} to {rate.max():.0f})"
-        ratio = np.median(base / np.array(times))
-        print(f"{name:34}{np.median(rate):9.0f}{spread:>16}{ratio:8.2f}", end="")
-        print(f"{np.max(1 - cosine):13.1e}" if "layers=0" not in name else f"{'-':>13}")
+def product_rate(dtype, clock):
+    """FLOP per second of a packed matrix product."""
+    packed = PackedLinear(torch.nn.Linear(384, 1536), dtype)
+    x = torch.randn(4096, 384).to(dtype)
+    seconds = []
+    with torch.inference_mode():
+        for _ in range(12):
+            start = clock()
+            packed(x)
+            seconds.append(clock() - start)
+    return 2 * 4096 * 384 * 1536 / min(seconds)
+
+
+def flops(texts):
+    """Of the matrix products of MiniLM: linear layers, and attention."""
+    tokenizer = BertEncoder(minilm_path()).fit(["a"])._backbone().tokenizer
+    ids = tokenizer(texts, truncation=True, max_length=256)["input_ids"]
+    lengths = np.array([len(i) for i in ids], dtype=np.float64)
+    layer = 2 * (4 * 384 * 384 + 2 * 384 * 1536)
+    return 6 * (layer * lengths.sum() + 4 * 384 * (lengths**2).sum())
+
+
+def compare(title, texts, repeats, clock):
+    print(f"\n{title}: {len(texts)} texts", flush=True)
+    total, reference = flops(texts), None
+    for dtype in (torch.float32, torch.bfloat16):
+        theirs = peers(dtype)
+        ways = theirs | ours(dtype)
+        vectors = {name: way(texts) for name, way in ways.items()}  # a round to warm up
+        if reference is None:
+            reference = vectors["sentence-transformers, batch 32"].astype(np.float64)
+        seconds, rates = {name: [] for name in ways}, []
+        for _ in range(repeats):
+            rates.append(product_rate(dtype, clock))
+            for name, way in ways.items():
+                start = clock()
+                way(texts)
+                seconds[name].append(clock() - start)
+        best = np.min([seconds[name] for name in theirs], axis=0)
+        product = f"one product: {np.median(rates) / 1e9:.0f} GFLOP/s"
+        print(
+            f"{dtype}, {product:32}texts/s    (min to max)  ratio  (min to max)  share  1 - cos"
+        )
+        for name, times in seconds.items():
+            times = np.array(times)
+            rate, ratio = len(texts) / times, best / times
+            share = np.median(total / times / rates)
+            v = vectors[name].astype(np.float64)
+            cosine = np.sum(v * reference, axis=1)
+            cosine /= np.linalg.norm(v, axis=1) * np.linalg.norm(reference, axis=1)
+            print(
+                f"{name:44}{np.median(rate):9.0f}  ({rate.min():.0f} to {rate.max():.0f})",
+                end="",
+            )
+            print(f"{np.median(ratio):7.2f}  ({ratio.min():.2f} to {ratio.max():.2f})", end="")
+            print(
+                f"{share:7.0%}{np.max(1 - cosine):9.0e}" if "=0" not in name else "", flush=True
+            )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--texts", type=int, default=2000)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
-    print(
-        f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads,",
-        end=" ",
-    )
-    print(f"torch {torch.__version__}")
-    compare("(a) short", short_texts(arguments.texts), arguments.repeats)
-    compare("(b) mixed", mixed_texts(arguments.texts // 4), arguments.repeats)
+    torch.set_num_threads(arguments.threads)
+    clock = time.process_time if arguments.threads == 1 else time.perf_counter
+    machine = platform.processor() or platform.machine()
+    print(f"{machine}, {arguments.threads} threads, torch {torch.__version__}")
+    compare("(a) short", short_texts(arguments.texts), arguments.repeats, clock)
+    compare("(b) mixed", mixed_texts(arguments.texts // 8), arguments.repeats, clock)

@@ -15,7 +15,6 @@ import os
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
-import torch
 from scipy.stats import rankdata
 
 from skcalib import BertEncoder, Whitening
@@ -76,7 +75,7 @@ class Benchmarks:
 
 def weighted(backbone, texts, weights, layer=0):
     """Pool a hidden state by weights of token ids."""
-    backbone._zipf = torch.from_numpy(weights.astype(np.float32))
+    backbone._zipf = weights.astype(np.float32)
     out = np.empty((len(texts), backbone.width), dtype=np.float32)
     options = {"layers": [layer], "primitives": ["zipf"], "max_length": backbone.max_length}
     for batch in encode(backbone, list(texts), **options):
@@ -86,7 +85,7 @@ def weighted(backbone, texts, weights, layer=0):
 
 def frequency_weights(backbone, benchmarks):
     """Name and weight per token id: of the vocabulary's ranks, and counted on the corpus."""
-    zipf = backbone.zipf.numpy().astype(np.float64)
+    zipf = backbone.zipf.astype(np.float64)
     rank = np.expm1(zipf)  # 0 for special tokens
     yield "log(1 + rank), as pooling='zipf'", zipf
     yield "log(1 + rank)^2", zipf**2

@@ -8,12 +8,14 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from skcalib._forks import fork_lock
 from skcalib._model_files import fingerprint
+from skcalib._packed_attention import NAME, register
 from skcalib._packed_linear import pack_linears
 from skcalib._zipf import zipf_weights
 
@@ -62,6 +64,8 @@ class Backbone:
         Hidden size, d.
     max_length : int
         Most tokens of a text, special ones included.
+    packs : bool
+        Whether texts of different lengths may go together.
     """
 
     def __init__(
@@ -80,28 +84,36 @@ class Backbone:
         _check_vocabulary(folder, self.tokenizer, module)
         self.folder = folder
         self.fingerprint = fingerprint
-        # Weights stay float32; `dtype` is that of the matrix products.
-        self.module = module.eval().requires_grad_(False).to(device, torch.float32)
-        packed = device.type == "cpu" and pack_linears(self.module, dtype)
-        self._autocast = dtype != torch.float32 and not packed
-        self.device = device
+        self.module = module.eval().requires_grad_(False).float()
         self.dtype = dtype
         self.n_layers = module.config.num_hidden_layers
         self.width = module.config.hidden_size
-        self.max_length = _max_length(module, self.tokenizer)
+        self._first_position = _first_position(module)
+        self.max_length = _max_length(module, self.tokenizer, self._first_position)
         self.special_ids = np.array(sorted(self.tokenizer.all_special_ids))
         # Unknown tokens are special to the tokenizer, but stand for the text's own words.
         self.added_ids = self.special_ids[self.special_ids != self.tokenizer.unk_token_id]
-        self._zipf: torch.Tensor | None = None
+        self._zipf: np.ndarray | None = None
         # One forward pass at a time: torch parallelises inside it, and the hooks below
         # serve one caller.
         self.running = fork_lock()
         self._visit: Callable[[int, torch.Tensor], None] | None = None
-        blocks = _blocks(module, self.n_layers)
-        self._has_hooks = bool(blocks)
-        if blocks:
+        if blocks := _blocks(module, self.n_layers):
             self._hook(blocks)
+        self.device = torch.device("cpu")
+        self._autocast = False
         self._try_out(folder)
+        self._choose_path(hooked=bool(blocks))
+        self.device = device
+        # In bfloat16 the hidden states stay so between the products. float16 could overflow,
+        # and other models mix in float32: there only the products are in half precision.
+        if self.packs and dtype == torch.bfloat16:
+            for parameter in module.parameters():
+                parameter.data = parameter.data.to(dtype)
+        module.to(device)
+        packed = device.type == "cpu" and pack_linears(module, dtype)
+        own_dtype = next(module.parameters()).dtype
+        self._autocast = dtype not in (torch.float32, own_dtype) and not packed
 
     def _try_out(self, folder: Path) -> None:
         """Refuse what is no encoder: one hidden state for each token, each of all tokens."""
@@ -111,15 +123,14 @@ class Backbone:
         reason = "an encoder-decoder" if self.module.config.is_encoder_decoder else ""
         firsts = []
         for last in () if reason else ids:
-            tokens = torch.tensor([[ids[0], ids[0], last]], device=self.device)
-            states: dict[int, torch.Tensor] = {}
-            with _explained(folder, "run on token ids"):
-                every = range(self.n_layers + 1)
-                self.hidden_states(tokens, None, set(every), states.__setitem__)
-                shapes = [tuple(states[i].shape) if i in states else None for i in every]
-            if set(shapes) != {(1, 3, self.width)}:
+            with _explained(folder, "run on token ids"), torch.inference_mode():
+                tokens = torch.tensor([[ids[0], ids[0], last]])
+                output = self.module(tokens, output_hidden_states=True)
+                states = [*output.hidden_states[:-1], output.last_hidden_state]
+            shapes = [tuple(state.shape) for state in states]
+            if shapes != [(1, 3, self.width)] * (self.n_layers + 1):
                 reason = "one without a hidden state for each token in every layer"
-            firsts.append(states[self.n_layers][:, 0])
+            firsts.append(states[-1][:, 0])
         if not reason and torch.equal(*firsts):
             reason = "a decoder, whose tokens see only those before them"
         if reason:
@@ -128,6 +139,60 @@ class Backbone:
                 "BertEncoder pools the hidden states of encoders, such as BERT, RoBERTa, "
                 "DistilBERT, MPNet or ELECTRA; choose one."
             )
+
+    def _choose_path(self, *, hooked: bool) -> None:
+        """Take the fastest way to run the model that agrees with its plain forward pass.
+
+        Tried on one input: the layers of a model may be elsewhere than its blocks seem to be,
+        and texts may see their neighbours in a row, or even in a batch.
+        """
+        name = type(self.module).__name__
+        words = np.setdiff1d(np.arange(len(self.tokenizer)), self.special_ids)
+        drawn = np.random.default_rng(0).choice(words, (3, min(8, self.max_length)))
+        texts = [torch.from_numpy(ids) for ids in (drawn[0], drawn[1, :5], drawn[2, :5])]
+        try:
+            with torch.inference_mode():
+                plain = [self.module(t[None], output_hidden_states=True) for t in texts]
+            expected = [torch.cat([*p.hidden_states[:-1], p.last_hidden_state]) for p in plain]
+        except Exception as error:  # whatever a model makes of tokens alone
+            raise ValueError(
+                f"{name} gives no hidden states for tokens alone ({type(error).__name__}: "
+                f"{error}). Choose an encoder of texts."
+            ) from error
+        if len(expected[0]) != self.n_layers + 1:
+            raise ValueError(
+                f"{name} gives {len(expected[0])} hidden states, but its config.json says "
+                f"{self.n_layers} layers. Choose another model."
+            )
+        usual = self.module.config._attn_implementation
+        for self.packs in (True, False):
+            if not _set_attention(self.module, NAME if self.packs else usual):
+                continue
+            for self._has_hooks in (True, False) if hooked else (False,):
+                if self._agrees(texts, expected):
+                    return
+        raise ValueError(
+            f"The hidden states that {name} gives a text depend on the texts beside it, or on "
+            "chance. Choose another model."
+        )
+
+    def _agrees(self, texts: list[torch.Tensor], expected: list[torch.Tensor]) -> bool:
+        """Whether texts together have the hidden states, (layers, length, d), of each alone."""
+        layers = range(self.n_layers + 1)
+        found: list[torch.Tensor] = []
+        for batch in [texts] if self.packs else [texts[:1], texts[1:]]:
+            states: dict[int, torch.Tensor] = {}
+            lengths = np.array([len(text) for text in batch])
+            try:
+                self.hidden_states(torch.cat(batch), lengths, set(layers), states.__setitem__)
+            except Exception:  # whatever a model makes of arguments that it does not know
+                return False
+            found += torch.stack([states[i] for i in layers]).split(lengths.tolist(), dim=1)
+        for f, e in zip(found, expected, strict=True):
+            atol = 1e-4 * e.nan_to_num(0, 0, 0).abs().max().item()
+            if not torch.allclose(f, e, rtol=0, atol=atol, equal_nan=True):
+                return False
+        return True
 
     def _hook(self, blocks) -> None:
         blocks[0].register_forward_pre_hook(self._before_first_block, with_kwargs=True)
@@ -154,18 +219,17 @@ class Backbone:
             return False
 
     @property
-    def zipf(self) -> torch.Tensor:
+    def zipf(self) -> np.ndarray:
         """Zipf weight of every token id, of shape (vocabulary,)."""
         if self._zipf is None:
             tokens = self.tokenizer.convert_ids_to_tokens(list(range(len(self.tokenizer))))
-            weights = zipf_weights(tokens, self.special_ids.tolist())
-            self._zipf = torch.from_numpy(weights).to(self.device)
+            self._zipf = zipf_weights(tokens, self.special_ids.tolist())
         return self._zipf
 
     def hidden_states(
         self,
         ids: torch.Tensor,
-        attended: torch.Tensor | None,
+        lengths: np.ndarray,
         layers: set[int],
         receive: Callable[[int, torch.Tensor], None],
     ) -> None:
@@ -173,41 +237,57 @@ class Backbone:
 
         Parameters
         ----------
-        ids : Tensor of shape (B, T)
-        attended : Tensor of shape (B, T) or None
-            False at padding; None where there is none, which runs faster.
+        ids : Tensor of shape (N,)
+            Tokens of the texts, one text after the other.
+        lengths : ndarray of shape (B,)
+            Tokens of each text. Those of one length stand together; unless `packs`, there is
+            but one, and there are no more than `max_texts`.
         layers : set of int
             Indices from 0, the output of the embedding layer, to `n_layers`.
         receive : callable
-            Called as ``receive(layer, hidden)`` with hidden of shape (B, T, d).
+            Called as ``receive(layer, hidden)`` with hidden of shape (N, d).
         """
         last = max(layers)
 
+        def give(layer, hidden):
+            receive(layer, hidden.reshape(len(ids), -1))
+
         def visit(layer, hidden):
             if layer in layers:
-                receive(layer, hidden)
+                give(layer, hidden)
             if layer == last:
                 raise _LastLayerReached
 
-        mask = None if attended is None else attended.long()
+        if self.packs:
+            inputs = {"input_ids": ids[None], **self._packing(lengths)}
+        else:
+            inputs = {"input_ids": ids.view(len(lengths), -1)}
         cast = torch.autocast(self.device.type, self.dtype, enabled=self._autocast)
         with self.running, torch.inference_mode(), cast:
-            self._visit = visit
+            self._visit = visit if self._has_hooks else None
             try:
-                output = self.module(
-                    input_ids=ids,
-                    attention_mask=mask,
-                    output_hidden_states=not self._has_hooks,
-                )
+                output = self.module(**inputs, output_hidden_states=not self._has_hooks)
                 for layer in sorted(layers - {self.n_layers}) if not self._has_hooks else ():
-                    receive(layer, output.hidden_states[layer])
+                    give(layer, output.hidden_states[layer])
                 # The last one comes from the model itself, which may normalise it.
                 if last == self.n_layers:
-                    receive(last, output.last_hidden_state)
+                    give(last, output.last_hidden_state)
             except _LastLayerReached:
                 pass
             finally:
                 self._visit = None
+
+    def _packing(self, lengths: np.ndarray) -> dict[str, Any]:
+        """Arguments that tell the texts of a row apart."""
+        starts = np.cumsum(lengths) - lengths
+        positions = np.arange(lengths.sum()) - np.repeat(starts, lengths)
+        ends = np.flatnonzero(np.diff(lengths, append=0))  # of the runs of one length
+        runs = zip(np.diff(ends, prepend=-1).tolist(), lengths[ends].tolist(), strict=True)
+        positions += self._first_position
+        return {
+            "position_ids": torch.from_numpy(positions)[None].to(self.device),
+            "packed_runs": list(runs),
+        }
 
     def check_finite(self, vectors: np.ndarray, texts: Sequence[str], rows: np.ndarray) -> None:
         """Refuse vectors, of the texts in these rows, that are not finite."""
@@ -302,20 +382,37 @@ def _blocks(module, n_layers: int):
     return None
 
 
-def _max_length(module, tokenizer) -> int:
-    """Most tokens a model has positions for, and its tokenizer allows."""
-    positions = getattr(module.config, "max_position_embeddings", None)
+def _first_position(module) -> int:
+    """Position of a text's first token; RoBERTa's relatives start after that of padding."""
     table = getattr(getattr(module, "embeddings", None), "position_embeddings", None)
     padding_idx = getattr(table, "padding_idx", None)
-    if positions and padding_idx is not None:
-        positions -= padding_idx + 1  # RoBERTa numbers positions from there
+    return 0 if padding_idx is None else padding_idx + 1
+
+
+def _max_length(module, tokenizer, first_position: int) -> int:
+    """Most tokens a model has positions for, and its tokenizer allows."""
+    positions = getattr(module.config, "max_position_embeddings", None)
     longest, least = tokenizer.model_max_length, tokenizer.num_special_tokens_to_add()
     if not isinstance(longest, int | float) or not longest > least:
         raise ValueError(
             f"The tokenizer's model_max_length is {longest!r}; it takes a number above "
             f"{least}, that of its special tokens. Correct it in tokenizer_config.json."
         )
-    return int(min(positions or longest, longest))
+    return int(min(positions - first_position if positions else longest, longest))
+
+
+def _set_attention(module, name: str) -> bool:
+    """Whether a model takes the attention of that name, from now on."""
+    if module.config._attn_implementation == name:
+        return True
+    if name == NAME and not register():
+        return False
+    try:
+        with _quiet_transformers():
+            module.set_attn_implementation(name)
+    except (AttributeError, ValueError, TypeError, KeyError):
+        return False  # an older transformers, or a model that does not look it up
+    return module.config._attn_implementation == name
 
 
 @contextlib.contextmanager

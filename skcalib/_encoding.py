@@ -14,23 +14,20 @@ import torch
 from skcalib._backbone import Backbone
 from skcalib._forks import fork_lock
 from skcalib._interrupts import Call
-from skcalib._pooling import Pooler, TokenBatch, own_tokens
+from skcalib._pooling import Pooler, TokenBatch
 
 __all__ = ["BLOCK", "Encoded", "encode"]
 
 # Texts tokenised and sorted together: enough that lengths repeat, few enough that their
 # token ids never matter in memory.
 BLOCK = 16384
-# Tokens of an automatic batch. On a CPU more only leaves the cache; a GPU needs them to
-# fill up.
-AUTO_TOKENS = {"cpu": 1024, "cuda": 32768, "mps": 8192}
+# Tokens of an automatic batch: what keeps the matrix products busy. A GPU needs more.
+AUTO_TOKENS = {"cpu": 4096, "cuda": 32768, "mps": 8192}
 # A text is tokenised up to this many characters for each token that is kept, further only if
 # they give too few. MARGIN tokens before such a cut are not trusted to be those of the whole
 # text: it may go through a word, of which WordPiece takes a hundred letters at most.
 CHARACTERS, MARGIN = 16, 128
 CHARACTERS_AT_ONCE = 2**22
-# Texts at least this long beside the longest of their batch may be padded on a CPU.
-SIMILAR = 0.85
 
 # One thread tokenises at a time: a tokenizer keeps the truncation of its last call as state,
 # and the environment variable below is the process's.
@@ -82,15 +79,14 @@ def encode(
     blocks = (map if backbone.device.type == "cpu" else _one_ahead)(tokenised, starts)
     for start, (ids, truncated) in zip(starts, blocks, strict=True):
         lengths = np.array([len(i) for i in ids])
-        for rows in _batches(lengths, batch_size, backbone.device.type):
+        for rows in _batches(lengths, batch_size, backbone):
             if select is not None:
                 rows = select(start + rows) - start
                 if not len(rows):
                     continue
-            batch = _token_batch(backbone, [ids[r] for r in rows], "zipf" in primitives)
-            vectors = _run(backbone, batch, layers, primitives)
-            n_tokens = torch.stack([batch.attended.sum(1), batch.own.sum(1)], dim=1)
-            yield Encoded(start + rows, vectors, n_tokens.cpu().numpy(), truncated[rows])
+            some = [ids[r] for r in rows.tolist()]
+            vectors, n_tokens = _run(backbone, some, layers, primitives)
+            yield Encoded(start + rows, vectors, n_tokens, truncated[rows])
 
 
 def _one_ahead(function: Callable, items: Sequence) -> Iterator:
@@ -178,77 +174,66 @@ def _serial_tokenizers() -> Iterator[None]:
         os.environ.pop(name, None)
 
 
-def _batches(lengths: np.ndarray, batch_size: int | str, device: str) -> Iterator[np.ndarray]:
-    """Rows of each batch: texts of similar length, longest first.
+def _batches(
+    lengths: np.ndarray, batch_size: int | str, backbone: Backbone
+) -> Iterator[np.ndarray]:
+    """Rows of each batch, longest first, so that what does not fit into memory fails at once.
 
-    On a CPU they are of one length where there are enough of it to keep the matrix products
-    busy: nothing is padded then, and nothing wasted. Where lengths are many and texts few,
-    somewhat shorter ones join, since a product over few tokens costs more than padding does.
-    Longest first, so that what does not fit into memory fails at once.
+    Nothing is padded: texts of different lengths go together only where the model packs them.
     """
     order = np.argsort(-lengths, kind="stable")
+    lengths = lengths[order]
+    ends = np.cumsum(lengths)
+    budget = AUTO_TOKENS[backbone.device.type]
     start = 0
     while start < len(order):
-        length = int(lengths[order[start]])
-        size = batch_size
-        if isinstance(size, str):
-            size = max(1, AUTO_TOKENS.get(device, AUTO_TOKENS["cpu"]) // max(1, length))
-        stop = min(start + size, len(order))
-        if device == "cpu":
-            group = lengths[order[start:stop]]
-            n_alike = int((group == length).sum())
-            if 2 * n_alike < len(group):
-                n_alike = int((group >= SIMILAR * length).sum())
-            stop = start + n_alike
+        if isinstance(batch_size, str):
+            before = ends[start] - lengths[start]
+            stop = max(start + 1, int(np.searchsorted(ends, before + budget, "right")))
+        else:
+            stop = start + batch_size
+        if not backbone.packs:
+            stop = min(stop, int(np.searchsorted(-lengths, -lengths[start], "right")))
         yield order[start:stop]
         start = stop
 
 
-def _token_batch(backbone: Backbone, ids: list[list[int]], with_zipf: bool) -> TokenBatch:
-    n_tokens = np.array([len(i) for i in ids])
-    attended = np.arange(n_tokens.max()) < n_tokens[:, None]
-    padded = np.full(attended.shape, backbone.tokenizer.pad_token_id or 0, dtype=np.int64)
-    padded[attended] = np.concatenate(ids)
-    special = np.isin(padded, backbone.added_ids)
-    batch = (_on(backbone.device, a) for a in (padded, attended, special))
-    tokens, mask, special_mask = batch
-    zipf = backbone.zipf[tokens] * mask if with_zipf else None
-    return TokenBatch(tokens, mask, own_tokens(mask, special_mask), zipf)
-
-
-def _on(device: torch.device, array: np.ndarray) -> torch.Tensor:
-    tensor = torch.from_numpy(array)
-    if device.type == "cuda":  # from pinned memory the copy does not wait for the GPU
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
-
-
 def _run(
-    backbone: Backbone, batch: TokenBatch, layers: Sequence[int], primitives: Sequence[str]
-) -> np.ndarray:
-    """Vectors of a batch, of shape (b, n_layers, n_primitives, d)."""
-    pooler = Pooler(batch, primitives)
+    backbone: Backbone, ids: list[list[int]], layers: Sequence[int], primitives: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors of a batch, (b, n_layers, n_primitives, d), and its numbers of tokens, (b, 2)."""
+    try:
+        return _run_at_once(backbone, ids, layers, primitives)
+    except torch.OutOfMemoryError:
+        if len(ids) == 1:
+            raise
+    # Outside of `except`, whose traceback would keep the tensors of the failed pass.
+    warnings.warn(
+        f"Out of memory on {backbone.device} with {len(ids)} texts of up to "
+        f"{max(map(len, ids))} tokens; going on with half as many at a time. A smaller "
+        "batch_size avoids this.",
+        UserWarning,
+        stacklevel=2,
+    )
+    torch.cuda.empty_cache()
+    half = len(ids) // 2
+    parts = [_run(backbone, some, layers, primitives) for some in (ids[:half], ids[half:])]
+    vectors, n_tokens = zip(*parts, strict=True)
+    return np.concatenate(vectors), np.concatenate(n_tokens)
+
+
+def _run_at_once(backbone, ids, layers, primitives) -> tuple[np.ndarray, np.ndarray]:
+    tokens = np.concatenate(ids)
+    lengths = np.array([len(i) for i in ids])
+    zipf = backbone.zipf[tokens] if "zipf" in primitives else None
+    batch = TokenBatch.of(lengths, np.isin(tokens, backbone.added_ids), zipf)
+    pooler = Pooler(batch, primitives, backbone.device)
     pooled: dict[int, torch.Tensor] = {}
 
     def receive(layer, hidden):
         pooled[layer] = pooler(hidden)
 
-    attended = None if bool(batch.attended.all()) else batch.attended
-    try:
-        backbone.hidden_states(batch.ids, attended, set(layers), receive)
-    except torch.OutOfMemoryError:
-        n = len(batch.ids)
-        if n == 1:
-            raise
-        warnings.warn(
-            f"Out of memory on {backbone.device} with {n} texts of up to "
-            f"{batch.ids.shape[1]} tokens; going on with half as many at a time. A smaller "
-            "batch_size avoids this.",
-            UserWarning,
-            stacklevel=2,
-        )
-        pooled.clear()
-        torch.cuda.empty_cache()
-        halves = (batch.part(slice(n // 2)), batch.part(slice(n // 2, n)))
-        return np.concatenate([_run(backbone, half, layers, primitives) for half in halves])
-    return torch.stack([pooled[layer] for layer in layers], dim=1).cpu().numpy()
+    on_device = torch.from_numpy(tokens).to(backbone.device)
+    backbone.hidden_states(on_device, lengths, set(layers), receive)
+    vectors = torch.stack([pooled[layer] for layer in layers], dim=1).cpu().numpy()
+    return vectors, np.column_stack([lengths, batch.n_own])

@@ -21,7 +21,7 @@ EXPECTED_ROWS = 1024  # tokens of a batch; a hint for the layout, not a limit
 
 
 class PackedLinear(nn.Module):
-    """A frozen linear layer with a packed weight; float32 in and out.
+    """A frozen linear layer with a packed weight; what comes out has the dtype of the input.
 
     Parameters
     ----------

@@ -9,36 +9,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from torch.nn.functional import embedding_bag
 
-__all__ = ["PRIMITIVES", "Pooler", "TokenBatch", "own_tokens", "primitive_of"]
+__all__ = ["PRIMITIVES", "Pooler", "TokenBatch", "primitive_of"]
 
 
 PRIMITIVES = ("cls", "mean", "max", "mean_own", "max_own", "zipf")
 
 
 class TokenBatch(NamedTuple):
-    """A batch of B tokenised texts, padded to T tokens."""
+    """B tokenised texts, one after the other: N tokens."""
 
-    ids: torch.Tensor  # (B, T) int64
-    attended: torch.Tensor  # (B, T) bool, False at padding
-    own: torch.Tensor  # (B, T) bool, True where "own" primitives look; see `own_tokens`
-    zipf: torch.Tensor | None  # (B, T) weights, or None where zipf is not asked for
+    lengths: np.ndarray  # (B,) tokens of each text, 1 or more
+    own: np.ndarray  # (N,) bool, True where "own" primitives look
+    zipf: np.ndarray | None  # (N,) weights, or None where zipf is not asked for
 
-    def part(self, rows: slice) -> TokenBatch:
-        """Select some texts of the batch."""
-        zipf = None if self.zipf is None else self.zipf[rows]
-        return TokenBatch(self.ids[rows], self.attended[rows], self.own[rows], zipf)
+    @classmethod
+    def of(
+        cls, lengths: np.ndarray, special: np.ndarray, zipf: np.ndarray | None
+    ) -> TokenBatch:
+        """Make a batch, of which the tokens that are not special are a text's own.
 
+        A text without any (an empty one) counts its special tokens as its own, so that no
+        text has an undefined vector.
+        """
+        batch = cls(lengths, ~special, zipf)
+        return batch._replace(own=batch.own | np.repeat(batch.n_own == 0, lengths))
 
-def own_tokens(attended: torch.Tensor, special: torch.Tensor) -> torch.Tensor:
-    """Mask of the tokens that are a text's own: neither padding nor special.
+    @property
+    def starts(self) -> np.ndarray:
+        """Where each text starts, of shape (B,)."""
+        return np.cumsum(self.lengths) - self.lengths
 
-    A text without any (an empty one) counts its special tokens as its own, so that no text
-    has an undefined vector.
-    """
-    own = attended & ~special
-    return torch.where(own.any(dim=1, keepdim=True), own, attended)
+    @property
+    def n_own(self) -> np.ndarray:
+        """Own tokens of each text, of shape (B,)."""
+        return np.add.reduceat(self.own, self.starts, dtype=np.int64)
 
 
 def primitive_of(pooling: str, special_tokens: bool) -> str:
@@ -58,42 +66,61 @@ class Pooler:
     primitives : sequence of str, from `PRIMITIVES`
         "own" means without special tokens. A text whose tokens all weigh nothing under
         Zipf's weights is pooled over its own tokens alike.
+    device : torch.device or str, default="cpu"
+        Of the hidden states.
     """
 
-    def __init__(self, tokens: TokenBatch, primitives: Sequence[str]):
-        self.primitives = primitives
-        self.tokens = tokens
-        weights = {p: self._weights(p) for p in primitives if p != "cls" and p[:3] != "max"}
-        self._averages = list(weights)
-        if weights:
-            stacked = torch.stack(list(weights.values()), dim=1)  # (B, n_averages, T)
-            self._stacked = stacked / stacked.sum(dim=2, keepdim=True)
-        # The usual batch: no padding, one special token at either end.
-        ends, inner = tokens.own[:, [0, -1]], tokens.own[:, 1:-1]
-        self._framed = bool(tokens.attended.all() & ~ends.any() & inner.all())
+    def __init__(
+        self, tokens: TokenBatch, primitives: Sequence[str], device: torch.device | str = "cpu"
+    ):
+        def put(array):
+            return torch.from_numpy(array).to(device)
 
-    def _weights(self, primitive: str) -> torch.Tensor:
-        tokens = self.tokens
-        if primitive == "zipf":
-            assert tokens.zipf is not None
-            some = tokens.zipf.sum(dim=1, keepdim=True) > 0
-            return torch.where(some, tokens.zipf, tokens.own.float())
-        return (tokens.own if primitive == "mean_own" else tokens.attended).float()
+        n_texts = len(tokens.lengths)
+        self.primitives = primitives
+        self._n_texts = n_texts
+        self._starts = put(tokens.starts)
+        self._all = torch.arange(len(tokens.own), device=device)
+        text = np.repeat(np.arange(n_texts), tokens.lengths)
+        self._weights: dict[str, torch.Tensor] = {}  # of averages, (N,)
+        self._text: dict[str, torch.Tensor] = {}  # of maxima, (N, 1): row that a token enters
+        for primitive in primitives:
+            if primitive.startswith("max"):
+                # Tokens left out enter one more row, which is dropped.
+                rows = text if primitive == "max" else np.where(tokens.own, text, n_texts)
+                self._text[primitive] = put(rows)[:, None]
+            elif primitive != "cls":
+                weights = self._raw_weights(tokens, primitive)
+                totals = np.add.reduceat(weights, tokens.starts)
+                weights = weights / np.repeat(totals, tokens.lengths)
+                self._weights[primitive] = put(weights.astype(np.float32))
+
+    @staticmethod
+    def _raw_weights(tokens: TokenBatch, primitive: str) -> np.ndarray:
+        if primitive == "mean":
+            return np.ones(len(tokens.own))
+        if primitive == "mean_own":
+            return tokens.own.astype(np.float64)
+        assert tokens.zipf is not None
+        weightless = np.add.reduceat(tokens.zipf, tokens.starts) == 0
+        return np.where(np.repeat(weightless, tokens.lengths), tokens.own, tokens.zipf)
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Pool hidden states of shape (B, T, d) to (B, len(primitives), d), float32."""
+        """Pool hidden states of shape (N, d) to (B, len(primitives), d), float32."""
         hidden = hidden.float()
-        vectors: dict[str, torch.Tensor] = {}
-        if self._averages:
-            averages = torch.bmm(self._stacked, hidden)  # no (B, T, d) temporary
-            vectors.update(zip(self._averages, averages.unbind(dim=1), strict=True))
-        if "cls" in self.primitives:
-            vectors["cls"] = hidden[:, 0]
-        if self._framed and any(p.startswith("max") for p in self.primitives):
-            vectors["max_own"] = hidden[:, 1:-1].amax(dim=1)
-            ends = torch.maximum(hidden[:, 0], hidden[:, -1])
-            vectors["max"] = torch.maximum(vectors["max_own"], ends)
-        for primitive in set(self.primitives) - set(vectors):  # maxima of other batches
-            mask = self.tokens.own if primitive == "max_own" else self.tokens.attended
-            vectors[primitive] = hidden.masked_fill(~mask[:, :, None], -torch.inf).amax(dim=1)
-        return torch.stack([vectors[p] for p in self.primitives], dim=1)
+        vectors = []
+        for primitive in self.primitives:
+            if primitive == "cls":
+                vector = hidden[self._starts]
+            elif primitive in self._weights:
+                weights = self._weights[primitive]
+                vector = embedding_bag(
+                    self._all, hidden, self._starts, mode="sum", per_sample_weights=weights
+                )
+            else:
+                shape = (self._n_texts + 1, hidden.shape[1])
+                rows = self._text[primitive].expand_as(hidden)
+                lowest = hidden.new_full(shape, -torch.inf)
+                vector = lowest.scatter_reduce_(0, rows, hidden, "amax")[:-1]
+            vectors.append(vector)
+        return torch.stack(vectors, dim=1)

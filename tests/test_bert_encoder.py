@@ -6,8 +6,10 @@ import subprocess
 import sys
 import tracemalloc
 import warnings
+import weakref
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import joblib
 import numpy as np
@@ -135,34 +137,49 @@ def test_vector_depends_on_the_text_alone(tiny_bert, texts):
     assert_array_equal(vectors[-1], vectors[2])  # the same text, twice
 
 
-def test_padded_batches_give_the_same_vectors(tiny_bert, texts, monkeypatch):
-    import skcalib._encoding as encoding
-
-    expected = BertEncoder(tiny_bert, pooling="max").fit_transform(texts)
-    batches = encoding._batches
-    monkeypatch.setattr(
-        encoding, "_batches", lambda lengths, size, _: batches(lengths, size, "cuda")
-    )
-    padded = BertEncoder(tiny_bert, pooling="max", batch_size=5).fit_transform(texts)
-    assert_allclose(padded, expected, atol=1e-5)
+def test_rows_and_batches_of_one_length_give_the_same_vectors(tiny_bert, texts, monkeypatch):
+    encoder = BertEncoder(tiny_bert, pooling="max").fit(texts)
+    backbone = encoder._backbone()
+    assert backbone.packs
+    expected = encoder.transform(texts)
+    implementation = backbone.module.config._attn_implementation
+    monkeypatch.setattr(backbone, "packs", False)
+    try:
+        backbone.module.set_attn_implementation("sdpa")
+        assert_allclose(encoder.transform(texts), expected, atol=1e-5)
+    finally:
+        backbone.module.set_attn_implementation(implementation)
 
 
 @pytest.mark.parametrize("batch_size", ["auto", 1, 7])
 @pytest.mark.parametrize("longest", [9, 256])
-def test_batches_on_a_cpu_hardly_pad_and_lose_no_text(batch_size, longest):
-    from skcalib._encoding import AUTO_TOKENS, SIMILAR, _batches
+@pytest.mark.parametrize("packs", [True, False])
+def test_batches_keep_to_their_limits_and_lose_no_text(batch_size, longest, packs):
+    from skcalib._encoding import AUTO_TOKENS, _batches
 
+    backbone = SimpleNamespace(packs=packs, device=torch.device("cpu"))
     lengths = np.random.default_rng(0).integers(1, longest + 1, size=2000)
-    batches = list(_batches(lengths, batch_size, "cpu"))
+    batches = list(_batches(lengths, batch_size, backbone))
     assert_array_equal(np.sort(np.concatenate(batches)), np.arange(2000))
-    for rows in batches:
+    for rows, following in zip(batches, [*batches[1:], None], strict=True):
         inside = lengths[rows]
-        assert inside.min() >= SIMILAR * inside.max()
-        n_most = AUTO_TOKENS["cpu"] // inside.max() if batch_size == "auto" else batch_size
-        assert len(rows) <= n_most
-    if longest == 9:  # lengths repeat, so that hardly a batch needs padding
-        padded = [rows for rows in batches if len(set(lengths[rows])) > 1]
-        assert sum(map(len, padded)) < 0.1 * len(lengths)
+        assert (np.diff(inside) <= 0).all()  # those of one length stand together
+        assert packs or len(set(inside)) == 1
+        if batch_size != "auto":
+            assert len(rows) <= batch_size
+        else:
+            assert inside.sum() <= AUTO_TOKENS["cpu"]
+            if packs and following is not None:  # the next text would not have fitted
+                assert inside.sum() + lengths[following[0]] > AUTO_TOKENS["cpu"]
+
+
+def test_a_text_longer_than_the_budget_makes_a_batch(monkeypatch):
+    import skcalib._encoding as encoding
+
+    monkeypatch.setattr(encoding, "AUTO_TOKENS", {"cpu": 10})
+    backbone = SimpleNamespace(packs=True, device=torch.device("cpu"))
+    batches = encoding._batches(np.array([4, 30, 5, 3]), "auto", backbone)
+    assert [rows.tolist() for rows in batches] == [[1], [2, 0], [3]]
 
 
 def test_working_one_ahead_keeps_order_and_goes_no_further():
@@ -197,17 +214,20 @@ def test_a_gpu_gives_the_vectors_of_the_cpu(tiny_bert, texts, monkeypatch):
     expected = BertEncoder(tiny_bert, device="cpu").fit_transform(texts)
     vectors = BertEncoder(tiny_bert, device="cuda").fit_transform(texts)
     assert_allclose(vectors, expected, atol=1e-4)
+    half = BertEncoder(tiny_bert, device="cuda", dtype="bfloat16").fit_transform(texts)
+    assert_allclose(half, expected, atol=0.1)
 
 
 def test_each_distinct_text_is_encoded_once(tiny_bert, texts):
     encoder = BertEncoder(tiny_bert).fit(texts)
-    module, rows = encoder._backbone().module, []
+    module, tokens = encoder._backbone().module, []
     handle = module.register_forward_pre_hook(
-        lambda _, args, kwargs: rows.append(len(kwargs["input_ids"])), with_kwargs=True
+        lambda _, args, kwargs: tokens.append(kwargs["input_ids"].numel()), with_kwargs=True
     )
     encoder.transform(texts * 3)
     handle.remove()
-    assert sum(rows) == len(set(texts))
+    tokenizer = encoder._backbone().tokenizer
+    assert sum(tokens) == sum(len(tokenizer(t)["input_ids"]) for t in set(texts))
 
 
 def test_long_texts_are_cut_off_with_one_warning(tiny_bert):
@@ -264,15 +284,21 @@ def test_out_of_memory_halves_the_batch(tiny_bert, texts, monkeypatch):
     backbone = encoder._backbone()
     run = backbone.hidden_states
 
-    def small_machine(ids, *args):
-        if len(ids) > 1:
+    passes, alive = [], []
+
+    def small_machine(ids, lengths, *args):
+        alive.append(sum(passed() is not None for passed in passes))
+        passes.append(weakref.ref(ids))
+        if len(lengths) > 3:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return run(ids, *args)
+        return run(ids, lengths, *args)
 
     monkeypatch.setattr(backbone, "hidden_states", small_machine)
     with pytest.warns(UserWarning, match="Out of memory on cpu with .* texts"):
         vectors = encoder.transform(texts)
     assert_allclose(vectors, expected, atol=1e-5)
+    # What failed is gone before half of it is tried.
+    assert not any(alive)
 
 
 def test_progress_is_shown_only_when_asked_for(tiny_bert, texts, capsys):

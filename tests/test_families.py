@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import transformers
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from skcalib import BertEncoder
 
@@ -31,11 +31,26 @@ FAMILIES = {
 }
 
 
+# Families that pack no texts.
+UNPACKED = {
+    "MPNet": SMALL,  # a bias by relative position
+    "MobileBert": SMALL
+    | {"embedding_size": 8, "intra_bottleneck_size": 16},  # joins neighbours
+    "FNet": {k: v for k, v in SMALL.items() if k != "num_attention_heads"},
+    "Nystromformer": SMALL,
+    "Yoso": SMALL,
+    "ConvBert": SMALL | {"embedding_size": 16},
+    "XLM": {"emb_dim": 16, "n_layers": 3, "n_heads": 2, "max_position_embeddings": 40},
+    "Flaubert": {"emb_dim": 16, "n_layers": 3, "n_heads": 2, "max_position_embeddings": 40},
+}
+PACKED = ("Bert", "Roberta", "XLMRoberta", "DistilBert", "Electra", "Albert")
+
+
 @pytest.fixture
 def save(tiny_bert_copy):
     """Return a function that saves a random model of a family with the tiny vocabulary."""
 
-    def save(family, **params):
+    def save(family, seed=0, **params):
         import torch
 
         folder = tiny_bert_copy()
@@ -43,18 +58,18 @@ def save(tiny_bert_copy):
             (folder / name).unlink()
         config = getattr(transformers, f"{family}Config")(vocab_size=60, **params)
         with torch.random.fork_rng():
-            torch.manual_seed(0)
+            torch.manual_seed(seed)
             getattr(transformers, f"{family}Model")(config).save_pretrained(folder)
         return str(folder)
 
     return save
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *sorted(set(UNPACKED) - set(FAMILIES))])
 def test_hidden_states_are_those_of_the_family(save, family, texts):
     import torch
 
-    folder = save(family, **FAMILIES[family])
+    folder = save(family, **(FAMILIES | UNPACKED)[family])
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder).eval()
     with torch.inference_mode():
@@ -66,6 +81,76 @@ def test_hidden_states_are_those_of_the_family(save, family, texts):
         expected = [s.hidden_states[layer][0].mean(dim=0).numpy() for s in states]
         vectors = BertEncoder(folder, layers=layer).fit_transform(texts)
         assert_allclose(vectors, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", UNPACKED)
+def test_a_text_does_not_depend_on_its_neighbours(save, family, texts):
+    """Padding, or the neighbours in a row, would leak into its vector in these families."""
+    encoder = BertEncoder(save(family, **UNPACKED[family])).fit(texts)
+    assert not encoder._backbone().packs
+    alone = np.vstack([encoder.transform([t]) for t in texts])
+    assert_allclose(encoder.transform(texts), alone, atol=1e-5 * np.abs(alone).max())
+
+
+def test_a_model_whose_texts_mix_in_any_batch_is_refused(save, monkeypatch):
+    from transformers.models.yoso.modeling_yoso import YosoEmbeddings
+
+    forward = YosoEmbeddings.forward
+
+    def mixing(self, *args, **kwargs):
+        hidden = forward(self, *args, **kwargs)
+        return hidden + hidden.mean(dim=0, keepdim=True)
+
+    monkeypatch.setattr(YosoEmbeddings, "forward", mixing)
+    with pytest.raises(ValueError, match=r"depend on the texts beside it.*Choose another"):
+        BertEncoder(save("Yoso", **SMALL, seed=1)).fit(["dog"])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("family", PACKED)
+def test_a_packed_row_gives_what_each_text_gives_alone(save, family, texts, dtype):
+    import torch
+
+    folder = save(family, **({"Bert": SMALL} | FAMILIES)[family], initializer_range=0.3)
+    encoder = BertEncoder(folder, layers=(0, 1, 2, 3), layer_merge="concat", dtype=dtype)
+    vectors = encoder.fit_transform(texts)
+    backbone = encoder._backbone()
+    assert backbone.packs
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    with torch.inference_mode():
+        states = [
+            model(torch.tensor([backbone.tokenizer(t)["input_ids"]]), output_hidden_states=True)
+            for t in texts
+        ]
+    expected = [np.hstack([h[0].mean(dim=0) for h in s.hidden_states]) for s in states]
+    # bfloat16 keeps 8 bits.
+    atol = (1e-5 if dtype == "float32" else 0.05) * np.abs(expected).max()
+    assert_allclose(vectors, expected, rtol=0, atol=atol)
+    assert_array_equal(encoder.transform(texts), vectors)
+
+
+def test_transformers_too_old_for_packing_will_do(save, texts, monkeypatch):
+    import skcalib._backbone as backbone_module
+
+    folder = save("Bert", **SMALL)
+    expected = BertEncoder(folder).fit_transform(texts)
+    monkeypatch.setattr(backbone_module, "register", lambda: False)
+    monkeypatch.setattr(backbone_module, "_loaded", type(backbone_module._loaded)())
+    encoder = BertEncoder(folder).fit(texts)
+    assert not encoder._backbone().packs
+    assert_allclose(encoder.transform(texts), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "params"),
+    [
+        ("Nystromformer", {"num_landmarks": 4, "segment_means_seq_len": 40}),  # wants 40 tokens
+        ("Bros", {}),  # wants the places of words on a page
+    ],
+)
+def test_a_model_that_does_not_run_on_tokens_alone_is_refused(save, family, params):
+    with pytest.raises(ValueError, match=rf"{family}Model gives no hidden states .* Choose"):
+        BertEncoder(save(family, **SMALL, **params)).fit(["dog"])
 
 
 @pytest.mark.parametrize("family", ["Roberta", "XLMRoberta", "MPNet"])

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from skcalib._pooling import Pooler, TokenBatch, own_tokens, primitive_of
+from skcalib._pooling import Pooler, TokenBatch, primitive_of
 
 PRIMITIVES = ("cls", "mean", "max", "zipf", "mean_own", "max_own")
 SPECIAL = (0, 1)  # the ids of [CLS] and [SEP]
-PADDING = 2
 POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "zipf")
 # Tokens of each text between [CLS] and [SEP], up to 7; ids from 3 to 9 weigh nothing.
 TEXTS = ([12], [11, 30, 25, 12, 44, 17, 20], [5, 13, 7], [40, 1, 41])
@@ -27,25 +26,13 @@ def _zipf(ids):
     return np.log1p(np.maximum(ids - 9, 0)) * (ids > 9)
 
 
-def _batch(texts, *, extra=0, seed=0, d=5, noise=1.0):
-    """Hidden states (negative on average) and tokens; padding holds noise."""
-    length = max(map(len, texts)) + 2 + extra
-    ids = np.full((len(texts), length), PADDING)
-    hidden = noise * np.random.default_rng(99).normal(size=(len(texts), length, d))
-    rng = np.random.default_rng(seed)
-    for row, text in enumerate(texts):
-        tokens = [0, *text, 1]
-        ids[row, : len(tokens)] = tokens
-        hidden[row, : len(tokens)] = rng.normal(-2.0, 1.0, size=(len(tokens), d))
-    attended = ids != PADDING
-    special = torch.from_numpy(np.isin(ids, SPECIAL))
-    tokens = TokenBatch(
-        torch.from_numpy(ids),
-        torch.from_numpy(attended),
-        own_tokens(torch.from_numpy(attended), special),
-        torch.from_numpy((_zipf(ids) * attended).astype(np.float32)),
-    )
-    return torch.from_numpy(hidden.astype(np.float32)), tokens
+def _batch(texts, *, seed=0, d=5):
+    """Hidden states (negative on average), tokens and ids of texts laid end to end."""
+    ids = np.concatenate([[0, *text, 1] for text in texts])
+    hidden = np.random.default_rng(seed).normal(-2.0, 1.0, size=(len(ids), d))
+    lengths = np.array([len(text) + 2 for text in texts])
+    tokens = TokenBatch.of(lengths, np.isin(ids, SPECIAL), _zipf(ids).astype(np.float32))
+    return torch.from_numpy(hidden.astype(np.float32)), tokens, ids
 
 
 def _reference(primitive, states, ids):
@@ -67,12 +54,12 @@ def _reference(primitive, states, ids):
     return total / sum(weights)
 
 
-def test_own_tokens_are_neither_padding_nor_special_unless_there_is_nothing_else():
-    attended = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0]], dtype=bool)
-    # Padding may count as special or not: it is never attended.
-    special = torch.tensor([[1, 0, 1, 0, 1], [1, 1, 1, 0, 0], [1, 0, 1, 1, 1]], dtype=bool)
-    own = [[0, 1, 0, 1, 0], [1, 1, 0, 0, 0], [0, 1, 0, 0, 0]]
-    assert own_tokens(attended, special).int().tolist() == own
+def test_own_tokens_are_not_special_unless_there_is_nothing_else():
+    special = np.array([1, 0, 1, 0, 1, 1, 1, 1, 0, 1], dtype=bool)
+    tokens = TokenBatch.of(np.array([5, 2, 3]), special, None)
+    assert tokens.own.astype(int).tolist() == [0, 1, 0, 1, 0, 1, 1, 0, 1, 0]
+    assert tokens.n_own.tolist() == [2, 2, 1]
+    assert tokens.starts.tolist() == [0, 5, 7]
 
 
 @pytest.mark.parametrize("primitive", PRIMITIVES)
@@ -81,19 +68,19 @@ def test_own_tokens_are_neither_padding_nor_special_unless_there_is_nothing_else
     [ALL, EMPTY, WEIGHTLESS, TEXTS[:1], *([t] for t in permutations([1, 40, 41]))],
 )
 def test_primitive_equals_a_plain_loop(texts, primitive):
-    hidden, tokens = _batch(texts)
+    hidden, tokens, ids = _batch(texts)
     vectors = pool(hidden, tokens, [primitive])
     assert vectors.shape == (len(texts), 1, 5)
     assert vectors.dtype == torch.float32
     states = hidden.numpy().astype(np.float64)
-    for row in range(len(texts)):
-        n = int(tokens.attended[row].sum())
-        expected = _reference(primitive, states[row, :n], tokens.ids[row, :n].numpy())
+    for row, (start, n) in enumerate(zip(tokens.starts, tokens.lengths, strict=True)):
+        own = slice(start, start + n)
+        expected = _reference(primitive, states[own], ids[own])
         np.testing.assert_allclose(vectors[row, 0], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_together_primitives_equal_each_alone_in_the_order_asked():
-    hidden, tokens = _batch(ALL)
+    hidden, tokens, _ = _batch(ALL)
     order = PRIMITIVES[::-1]
     together = pool(hidden, tokens, order)
     assert together.shape == (len(ALL), len(order), 5)
@@ -104,7 +91,7 @@ def test_together_primitives_equal_each_alone_in_the_order_asked():
 
 
 def test_primitives_differ_from_each_other():
-    hidden, tokens = _batch(TEXTS[1:])
+    hidden, tokens, _ = _batch(TEXTS[1:])
     vectors = pool(hidden, tokens, PRIMITIVES).numpy()
     # "max" and "max_own" agree where no special token holds the maximum, so compare rows.
     for i in range(len(PRIMITIVES)):
@@ -113,51 +100,39 @@ def test_primitives_differ_from_each_other():
 
 
 @pytest.mark.parametrize("primitive", PRIMITIVES)
-@pytest.mark.parametrize("noise", [0.0, 1e3, 1e30])
-def test_padding_never_matters(primitive, noise):
-    vectors = pool(*_batch(ALL), [primitive])
-    padded = pool(*_batch(ALL, extra=6, noise=noise), [primitive])
-    torch.testing.assert_close(padded, vectors, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("primitive", PRIMITIVES)
 def test_a_text_does_not_depend_on_its_neighbours(primitive):
-    hidden, tokens = _batch(ALL)
+    hidden, tokens, ids = _batch(ALL)
     together = pool(hidden, tokens, [primitive])
-    for row in range(len(ALL)):
-        n = int(tokens.attended[row].sum())
-        alone = TokenBatch(*(t[row : row + 1, :n] for t in tokens))
-        torch.testing.assert_close(
-            pool(hidden[row : row + 1, :n], alone, [primitive])[0],
-            together[row],
-            rtol=1e-6,
-            atol=1e-6,
-        )
+    for row, (start, n) in enumerate(zip(tokens.starts, tokens.lengths, strict=True)):
+        own = slice(start, start + n)
+        alone = TokenBatch.of(np.array([n]), np.isin(ids[own], SPECIAL), tokens.zipf[own])
+        vector = pool(hidden[own], alone, [primitive])[0]
+        torch.testing.assert_close(vector, together[row], rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("primitive", "equal_to"), [("mean_own", "mean"), ("max_own", "max"), ("zipf", "mean")]
 )
 def test_a_text_of_special_tokens_alone_is_pooled_over_them(primitive, equal_to):
-    vectors = pool(*_batch(TEXTS + EMPTY), [primitive, equal_to])
+    vectors = pool(*_batch(TEXTS + EMPTY)[:2], [primitive, equal_to])
     torch.testing.assert_close(vectors[-1, 0], vectors[-1, 1])
     assert not torch.allclose(vectors[1, 0], vectors[1, 1])
 
 
 def test_a_text_whose_tokens_all_weigh_nothing_is_averaged_over_its_own_tokens():
-    vectors = pool(*_batch(TEXTS + WEIGHTLESS), ["zipf", "mean_own"])
+    vectors = pool(*_batch(TEXTS + WEIGHTLESS)[:2], ["zipf", "mean_own"])
     torch.testing.assert_close(vectors[-1, 0], vectors[-1, 1])
     assert not torch.allclose(vectors[1, 0], vectors[1, 1])
 
 
 def test_zipf_ignores_the_scale_of_the_weights():
-    hidden, tokens = _batch(ALL)
+    hidden, tokens, _ = _batch(ALL)
     scaled = tokens._replace(zipf=0.01 * tokens.zipf)
     torch.testing.assert_close(pool(hidden, scaled, ["zipf"]), pool(hidden, tokens, ["zipf"]))
 
 
 def test_without_zipf_no_weights_are_needed():
-    hidden, tokens = _batch(ALL)
+    hidden, tokens, _ = _batch(ALL)
     names = [name for name in PRIMITIVES if name != "zipf"]
     without = pool(hidden, tokens._replace(zipf=None), names)
     torch.testing.assert_close(without, pool(hidden, tokens, names), rtol=0, atol=0)
@@ -168,7 +143,7 @@ def test_without_zipf_no_weights_are_needed():
 )
 @pytest.mark.parametrize("texts", [ALL, EMPTY, WEIGHTLESS], ids=["all", "empty", "weightless"])
 def test_vectors_are_finite_float32_at_any_precision(texts, dtype):
-    hidden, tokens = _batch(texts, extra=3)
+    hidden, tokens, _ = _batch(texts)
     vectors = pool(hidden.to(dtype), tokens, PRIMITIVES)
     assert vectors.dtype == torch.float32
     assert torch.isfinite(vectors).all()

@@ -40,11 +40,12 @@ def forget(monkeypatch):
 
 @pytest.fixture
 def count_runs(tiny_bert):
-    """Count rows put through the model itself."""
+    """Count texts put through the model itself."""
     module = BertEncoder(tiny_bert).fit(["dog"])._backbone().module
     rows = []
     handle = module.register_forward_pre_hook(
-        lambda _, args, kwargs: rows.append(len(kwargs["input_ids"])), with_kwargs=True
+        lambda _, args, kwargs: rows.append(int((kwargs["position_ids"] == 0).sum())),
+        with_kwargs=True,
     )
     yield rows
     handle.remove()

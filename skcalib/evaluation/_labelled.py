@@ -86,10 +86,11 @@ def evaluate_labelled(
     check_classification_targets(labels)
     names, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     if len(names) < 2 or counts.min() < FOLDS:
+        smallest = names.tolist()[counts.argmin()]
         raise ValueError(
-            f"evaluate_labelled got {len(names)} classes, the smallest, "
-            f"{names.tolist()[counts.argmin()]!r}, of {counts.min()} texts; it takes two classes or "
-            f"more, of {FOLDS} texts or more each. Leave out the small ones."
+            f"evaluate_labelled got {len(names)} classes, the smallest, {smallest!r}, of "
+            f"{counts.min()} texts; it takes two classes or more, of {FOLDS} texts or more "
+            "each. Leave out the small ones."
         )
     fit_on = texts if fit_on is None else as_texts(fit_on, caller="fit_on of evaluate_labelled")
     scores = np.empty((len(estimators), len(COLUMNS)))

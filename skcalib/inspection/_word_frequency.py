@@ -216,7 +216,7 @@ def word_embeddings(model, *, revision=None):
             "ranks. Pass vectors and ranks of your own to word_frequency_bias."
         )
     tokenizer = backbone.tokenizer
-    weighted = np.flatnonzero(backbone.zipf.cpu().numpy())  # from the first whole word on
+    weighted = np.flatnonzero(backbone.zipf)  # from the first whole word on
     tokens = tokenizer.convert_ids_to_tokens(weighted.tolist())
     marked = any(token.startswith(BEGINNINGS) for token in tokens)
     whole = [
