@@ -108,7 +108,7 @@ def _scores(vectors, codes, random_state):
     k_means = KMeans(codes.max() + 1, n_init=3, random_state=random_state)
     clusters = k_means.fit_predict(vectors)
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=random_state)
-    classifier = LogisticRegression(C=INVERSE_REGULARIZATION, max_iter=1000)
+    classifier = LogisticRegression(C=INVERSE_REGULARIZATION, tol=1e-3, max_iter=1000)
     return (
         nearest,
         r_precision,
