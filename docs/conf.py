@@ -55,6 +55,7 @@ toc_object_entries_show_parents = "hide"
 # From the problem to the grid search, then what each part does, then the limits.
 EXAMPLES = [
     "plot_why_cosine_fails.py",
+    "plot_without_labels.py",
     "plot_grid_search.py",
     "plot_small_samples.py",
     "plot_when_not_to_calibrate.py",

@@ -17,6 +17,7 @@ It runs on the sentence pairs that ship with the package, or, if the environment
 
 import os
 import tempfile
+import warnings
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -49,10 +50,11 @@ np.save(path, np.asarray(averages, dtype=np.float32))
 X = np.load(path, mmap_mode="r")
 print(f"{X.shape[0]} vectors of {X.shape[1]} dimensions, {X.dtype}")
 candidates = {
-    "whitened": Whitening(),
-    "shrunk": Whitening(shrinkage="auto"),
-    "shrunk, 128 dimensions": Whitening(128, shrinkage="auto"),
+    "noise='auto'": Whitening(noise="auto"),
+    "noise='auto', 128 dims": Whitening(128, noise="auto"),
+    "exact": Whitening(),
 }
+warnings.filterwarnings("ignore", message="n_samples=")  # by the exact one, on few vectors
 
 
 def score(vectors):
@@ -61,7 +63,7 @@ def score(vectors):
     return 100 * spearman(grades, np.sum(unit[::2] * unit[1::2], axis=1))
 
 
-print(f"{'raw':24}{score(X):5.1f}")
+print(f"{'as they came':24}{score(X):5.1f}")
 for name, whitening in candidates.items():
     print(f"{name:24}{score(whitening.fit_transform(X)):5.1f}")
 
@@ -69,10 +71,12 @@ for name, whitening in candidates.items():
 # The fit is on the sentences that are scored, though without their grades: the transductive
 # setting of the papers. Averages of word vectors have the trouble of a BERT's layers, if less
 # of it: a part that is common to all sentences makes nearly every cosine positive.
+# ``noise="auto"`` gains five points. Exact whitening gains six with the 2,900 sentences of
+# STS-B, and loses one with the 600 of the toy set; without grades nobody could tell.
 
-whitening = candidates["shrunk, 128 dimensions"]
+whitening = candidates["noise='auto', 128 dims"]
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-CosineDisplay.from_embeddings(X, name="raw", ax=axes)
+CosineDisplay.from_embeddings(X, name="as they came", ax=axes)
 CosineDisplay.from_estimator(whitening, X, name="whitened", ax=axes)
 axes.set_title("Cosines of different sentences")
 figure.savefig("own_embeddings.png", dpi=150)

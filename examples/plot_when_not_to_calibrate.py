@@ -84,10 +84,10 @@ axes.legend([display.lines_[0] for display in curves.values()], curves)
 figure.savefig("when_not_to_calibrate.png", dpi=150)
 
 # %%
-# The embedding layer gains with any noise, and most with some. The tuned layer loses several
-# points by exact whitening, for its weak directions were weak for a reason; the more noise, the
-# closer it is to where it was, or a point above. The noise that "auto" chooses, without grades,
-# is right for the tuned layer, and lifts the other.
+# The embedding layer gains with any noise floor. The tuned layer loses several points by exact
+# whitening, for its weak directions were weak for a reason; the more noise, the closer it is to
+# where it was, or a point above. The noise that "auto" chooses, without grades, is right for
+# the tuned layer, and lifts the other.
 #
 # Single words
 # ------------
