@@ -89,6 +89,10 @@ class Calibration:
         ----------
         n_candidates : int or None, default=None
             Most of the others to show; None shows all.
+
+        Returns
+        -------
+        table : str
         """
         others = [c for c in self.candidates if c not in (self.shipped, self.chosen)]
         rows = [("as shipped", self.shipped), ("chosen", self.chosen)]
