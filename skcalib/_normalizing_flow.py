@@ -61,7 +61,7 @@ class NormalizingFlow(
     Equally much includes noise: the default, the paper's, makes search and clustering worse
     on an encoder's last layer, as exact whitening does. ``NormalizingFlow(noise="auto")``
     fades directions that hold little but noise, and is what to use for similarities. It then
-    does what ``Whitening(noise="auto")`` does, to some tenths of a point; what the flow has
+    does what ``Whitening(noise="auto")`` does, to a tenth of a point; what the flow has
     beyond that is a density and samples.
 
     Parameters

@@ -54,6 +54,15 @@ def test_the_map_is_that_of_filtered_rows(rows, coupling, permutation):
     assert np.ptp(expected) > 1.0
 
 
+def test_written_gradients_on_axes_are_those_of_autograd(rows, monkeypatch):
+    X = np.column_stack([rows, rows[:, 0]])  # one axis is trained on jitter
+    written = _flow().fit(X)
+    monkeypatch.setattr("skcalib._glow_training.has_written_gradient", lambda flow: False)
+    expected = _flow().fit(X)
+    np.testing.assert_allclose(written.loss_curve_, expected.loss_curve_, rtol=1e-9)
+    np.testing.assert_allclose(written.transform(X), expected.transform(X), atol=1e-6)
+
+
 def test_noise_leaves_density_training_and_samples_alone(rows):
     one, other = _flow(noise=0.5).fit(rows), _flow(noise="auto").fit(rows)
     assert one.noise_ != other.noise_
