@@ -53,8 +53,9 @@ def solve(
         )
     if n <= 1:
         raise ValueError(
-            f"sample_weight sums to {n:.6g}; weights count repetitions of samples, and a "
-            "covariance needs a sum above 1. Multiply the weights by the sample size."
+            f"sample_weight sums to {n:.6g}; weights count repetitions of samples, where zero "
+            "leaves one out, and a covariance needs a sum above 1. Multiply the weights by the "
+            "sample size."
         )
     variance, basis = spectrum or decompose(moments.covariance())
     total_variance = float(variance.sum())
