@@ -53,7 +53,7 @@ def packed_attention(
     """
     unknown = sorted(k for k, v in others.items() if v is not None and k not in _HARMLESS)
     if attention_mask is not None or unknown or query.shape != key.shape:
-        raise NotImplementedError(f"A packed row takes no mask, grouped heads or {unknown}.")
+        raise ValueError(f"A packed row takes no mask, grouped heads or {unknown}.")
     output = torch.empty_like(query.transpose(1, 2), memory_format=torch.contiguous_format)
     start = 0
     for n, length in packed_runs:
