@@ -102,7 +102,7 @@ class Backbone:
             self._hook(blocks)
         self.device = torch.device("cpu")
         self._autocast = False
-        self._try_out(folder)
+        self._try_out()
         self._choose_path(hooked=bool(blocks))
         self.device = device
         # In bfloat16 the hidden states stay so between the products. float16 could overflow,
@@ -115,15 +115,17 @@ class Backbone:
         own_dtype = next(module.parameters()).dtype
         self._autocast = dtype not in (torch.float32, own_dtype) and not packed
 
-    def _try_out(self, folder: Path) -> None:
+    def _try_out(self) -> None:
         """Refuse what is no encoder: one hidden state for each token, each of all tokens."""
         ids = np.setdiff1d(np.arange(len(self.tokenizer)), self.special_ids)[:2].tolist()
         if len(ids) < 2:
-            raise ValueError(f"The tokenizer in {folder} has no vocabulary. Save it again.")
+            raise ValueError(
+                f"The tokenizer in {self.folder} has no vocabulary. Save it again."
+            )
         reason = "an encoder-decoder" if self.module.config.is_encoder_decoder else ""
         firsts = []
         for last in () if reason else ids:
-            with _explained(folder, "run on token ids"), torch.inference_mode():
+            with _explained(self.folder, "run on token ids"), torch.inference_mode():
                 tokens = torch.tensor([[ids[0], ids[0], last]])
                 output = self.module(tokens, output_hidden_states=True)
                 states = [*output.hidden_states[:-1], output.last_hidden_state]
@@ -146,7 +148,6 @@ class Backbone:
         Tried on one input: the layers of a model may be elsewhere than its blocks seem to be,
         and texts may see their neighbours in a row, or even in a batch.
         """
-        name = type(self.module).__name__
         words = np.setdiff1d(np.arange(len(self.tokenizer)), self.special_ids)
         drawn = np.random.default_rng(0).choice(words, (3, min(8, self.max_length)))
         texts = [torch.from_numpy(ids) for ids in (drawn[0], drawn[1, :5], drawn[2, :5])]
@@ -161,8 +162,8 @@ class Backbone:
                 if self._agrees(texts, expected):
                     return
         raise ValueError(
-            f"The hidden states that {name} gives a text depend on the texts beside it, or on "
-            "chance. Choose another model."
+            f"The hidden states that {type(self.module).__name__} gives a text depend on the "
+            "texts beside it, or on chance. Choose another model."
         )
 
     def _agrees(self, texts: list[torch.Tensor], expected: list[torch.Tensor]) -> bool:
@@ -230,8 +231,8 @@ class Backbone:
         ids : Tensor of shape (N,)
             Tokens of the texts, one text after the other.
         lengths : ndarray of shape (B,)
-            Tokens of each text. Those of one length stand together; unless `packs`, there is
-            but one, and there are no more than `max_texts`.
+            Tokens of each text. Those of one length stand together; unless `packs`, all are of
+            one length.
         layers : set of int
             Indices from 0, the output of the embedding layer, to `n_layers`.
         receive : callable
