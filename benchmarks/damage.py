@@ -13,61 +13,70 @@ Printed: number of alterations by outcome. "wrong" and "error" must not appear, 
 bits that tell the format of the file: another release's file is refused.
 """
 
+import argparse
 import collections
 import itertools
 import os
 import tempfile
 import warnings
+from pathlib import Path
 
 import numpy as np
 
-import skcalib._store as store_module
-import skcalib._vector_cache as vector_cache
-from skcalib._store import COUNTS, Space, VectorStore
+from skcalib import VectorStore
+from skcalib._store.vectors import COUNTS, Space, Vectors
 
 SPACE = Space("f" * 64, 40, "float32", 4, (0, 1))
 TEXTS = [f"text {i}" for i in range(30)]
 
 
-def outcome(store, arrays):
+def outcome(vectors, arrays):
     try:
-        known, found = store.read(SPACE, TEXTS, [0, COUNTS])
-        missing = np.flatnonzero(~known)
-        if len(missing):
+        found = vectors.read(TEXTS, [0, COUNTS])
+        known = {i for part in found for i in part.positions.tolist()}
+        missing = [i for i in range(len(TEXTS)) if i not in known]
+        if missing:
             some = {slot: array[missing] for slot, array in arrays.items()}
-            store.write(SPACE, [TEXTS[i] for i in missing], some)
+            vectors.write([TEXTS[i] for i in missing], some)
     except Exception as error:
         return "refused" if "has format" in str(error) else f"error {type(error).__name__}"
-    right = all(np.array_equal(found[slot].take(), arrays[slot][known]) for slot in (0, COUNTS))
-    return ("all read" if known.all() else "some written anew") if right else "wrong"
+    finally:
+        vectors.close()
+    right = all(
+        np.array_equal(part.arrays[slot], arrays[slot][part.positions])
+        for part in found
+        for slot in (0, COUNTS)
+    )
+    return ("some written anew" if missing else "all read") if right else "wrong"
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--every", type=int, default=1, help="only every n-th of the bytes")
+    options = parser.parse_args()
     rng = np.random.default_rng(0)
     arrays = {slot: rng.normal(size=(30, 4)).astype(np.float32) for slot in (0, 1)}
     arrays[COUNTS] = np.arange(90).reshape(30, 3)
     shm = "/dev/shm" if os.path.isdir("/dev/shm") else None
-    store = VectorStore(tempfile.mkdtemp(dir=shm))
+    folder = Path(tempfile.mkdtemp(dir=shm))
+    vectors = Vectors(VectorStore(folder), SPACE)
     for rows in np.array_split(np.arange(30), 10):
         some = {slot: array[rows] for slot, array in arrays.items()}
-        store.write(SPACE, [TEXTS[i] for i in rows], some)
-    key = str(store.path), os.getpid()
-    store_module._open_stores[key].db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    store._close()
-    whole = store.path.read_bytes()
+        vectors.write([TEXTS[i] for i in rows], some)
+    vectors.close()
+    (file,) = folder.glob("*.sqlite")
+    whole = file.read_bytes()
     outcomes = collections.Counter()
-    used = [i for i, byte in enumerate(whole) if byte]
+    used = [i for i, byte in enumerate(whole) if byte][:: options.every]
     for i, mask in itertools.product(used, (0x01, 0x80, 0xFF)):
         damaged = bytearray(whole)
         damaged[i] ^= mask
-        store.path.write_bytes(damaged)
-        vector_cache._shelves.clear()
+        file.write_bytes(damaged)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            outcomes[outcome(store, arrays), f"{len(caught)} warnings"] += 1
-        store._close()
-        for file in store.path.parent.glob("*.damaged-*"):
-            file.unlink()
+            outcomes[outcome(vectors, arrays), f"{len(caught)} warnings"] += 1
+        for aside in folder.glob("*.damaged-*"):
+            aside.unlink()
     for (what, how), n in outcomes.most_common():
         print(f"{n:6} {what}, {how}")
 

@@ -29,9 +29,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
 from skcalib import BertEncoder
-from skcalib._encoding import encode
-from skcalib._packed_linear import PackedLinear
-from skcalib._pooling import PRIMITIVES
+from skcalib._encoder.batches import encode
+from skcalib._encoder.packed_linear import PackedLinear
+from skcalib._encoder.pooling import PRIMITIVES
+from skcalib._store.recent import RECENT
 from skcalib.datasets import fetch_sts, minilm_path
 
 
@@ -152,6 +153,7 @@ if __name__ == "__main__":
     parser.add_argument("--texts", type=int, default=2000)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
+    RECENT.bound = 0  # else later rounds read the vectors of the first
     torch.set_num_threads(arguments.threads)
     clock = time.process_time if arguments.threads == 1 else time.perf_counter
     machine = platform.processor() or platform.machine()

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from skcalib import BertEncoder, Whitening
-from skcalib._encoding import encode
+from skcalib._encoder.batches import encode
 from skcalib.datasets import fetch_sts, minilm_path
 
 TASKS = ("stsb", "sickr", "sts12", "sts13", "sts14", "sts15", "sts16")
@@ -75,7 +75,7 @@ class Benchmarks:
 
 def weighted(backbone, texts, weights, layer=0):
     """Pool a hidden state by weights of token ids."""
-    backbone._zipf = weights.astype(np.float32)
+    backbone.zipf = weights.astype(np.float32)
     out = np.empty((len(texts), backbone.width), dtype=np.float32)
     options = {"layers": [layer], "primitives": ["zipf"], "max_length": backbone.max_length}
     for batch in encode(backbone, list(texts), **options):
@@ -129,7 +129,7 @@ if __name__ == "__main__":
     original = backbone.zipf
     for name, weights in frequency_weights(backbone, benchmarks):
         line(f"layer 0, {name}", benchmarks, weighted(backbone, texts, weights))
-    backbone._zipf = original
+    backbone.zipf = original
     for layers in ((0, 3), (0, 5), (3, 5), (0, 3, 5), (0, 2, 4, 5), tuple(range(7))):
         for merge in ("mean", "concat"):
             vectors = pooled(layers, layer_merge=merge)

@@ -3,7 +3,7 @@
 Run by hand, for the better part of an hour, where there is `fork`::
 
     python benchmarks/mutants.py                     # all modules, every mutant
-    python benchmarks/mutants.py _moments --every 3  # one module, every third mutant
+    python benchmarks/mutants.py _encoder/pooling --every 3  # one module, every third mutant
 
 A mutant is the module with one operator, number, condition or statement changed. Each runs
 the module's tests in a forked process that has the libraries loaded already, until one fails.
@@ -26,14 +26,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 NOT_THE_CONTRACT = ["-k", "not scikit_learn and not check"]
 TESTS = {
-    "_moments": ["test_moments.py", "test_whitening_weights.py", "test_whitening.py"],
-    "_whitening": [
-        *("test_whitening.py", "test_whitening_weights.py", "test_whitening_memory.py"),
-        *("test_whitening_exports.py", "test_whitening_tensors.py", "test_whitening_dask.py"),
+    "_covariance/moments": [
+        *("covariance/test_moments.py", "whitening/test_weights.py"),
+        "whitening/test_estimator.py",
+    ],
+    "_whitening/estimator": [
+        "whitening",
         "test_numbers.py::test_whitening_refuses_what_is_no_sample",
     ],
-    "_glow": ["test_glow.py", "test_glow_gradient.py", "test_normalizing_flow.py"],
-    "_pooling": ["test_pooling.py", "test_bert_encoder.py"],
+    "_flow/glow": ["flow/test_glow.py", "flow/test_gradient.py", "flow/test_estimator.py"],
+    "_encoder/pooling": ["encoder/test_pooling.py", "encoder/test_estimator.py"],
 }
 SECONDS = 300  # for the tests of one mutant
 

@@ -163,7 +163,7 @@ def inaccuracy(name, rows, kept):
 
             W = faiss.vector_to_array(model.matrix.A).reshape(-1, rows.shape[1])[:kept].T
         elif name == "skcalib":
-            W = model._map.projection
+            W = model._linear_map.projection
         elif name == "numpy":
             W = model.W
         else:

@@ -6,6 +6,9 @@ Run by hand::
     SKCALIB_DATA=folder python benchmarks/without_labels.py --memory vectors few
     SKCALIB_DATA=folder python benchmarks/without_labels.py --memory vectors selection
     SKCALIB_DATA=folder python benchmarks/without_labels.py --memory vectors labelled
+    SKCALIB_DATA=folder python benchmarks/without_labels.py --memory vectors clusters
+    SKCALIB_DATA=folder python benchmarks/without_labels.py --memory vectors classes
+    SKCALIB_DATA=folder python benchmarks/without_labels.py --memory vectors fitted_on
     SKCALIB_DATA=folder python benchmarks/without_labels.py --memory vectors flow
 
 ``noise``: every hidden state of a model, raw, plainly whitened, with automatic noise, and with
@@ -13,10 +16,11 @@ the best of a grid of power and noise chosen on the scores themselves: Spearman'
 seven sets (fitted on STS-B's training sentences) and R-precision on Banking77's test questions
 (fitted on its training questions). ``few``: the last layer, fitted on few sentences.
 ``selection``: what the criterion chooses among all hidden states and 60 calibrations.
-``labelled``: search, clustering and classification. ``flow``: every hidden state raw, whitened
-and through a flow, plainly and with automatic noise. Banking77 is read from
-``banking77-train.csv`` and ``banking77-test.csv`` (columns text and category) in
-``--labelled-data``.
+``labelled``: search, clustering and classification of Banking77's test questions. ``clusters``:
+k-means over five seeds. ``classes``: classifiers that saw few labels. ``fitted_on``: search
+after a fit on other texts and on fewer. ``flow``: every hidden state raw, whitened and through
+a flow, plainly and with automatic noise. Banking77 is read from ``banking77-train.csv`` and
+``banking77-test.csv`` (columns text and category) in ``--labelled-data``.
 """
 
 import argparse
@@ -30,13 +34,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
+from sklearn.cluster import KMeans
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import normalized_mutual_info_score
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import normalize
 
 from skcalib import BertEncoder, NormalizingFlow, Whitening
 from skcalib._texts import distinct
 from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.evaluation import evaluate_labelled
-from skcalib.model_selection._views import Views
+from skcalib.model_selection._views import Views, combined
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 GRID = list(product((0.5, 0.75, 1.0), (0.0, 0.25, 0.5, 1.0, 2.0)))
@@ -64,12 +72,14 @@ class Texts:
             if (p, layer) != ("cls", 0)
         ]
         self.last = backbone.n_layers
+        self.three = (("mean", self.last), ("zipf", 3), ("mean", 3))
         self.sets = {task: fetch_sts(task) for task in TASKS} | {
             "dev": fetch_sts("stsb", "dev")
         }
         self.train = np.unique(fetch_sts("stsb", "train").data.ravel().astype(str)).tolist()
         folder = Path(labelled_data)
-        self.questions = pd.read_csv(folder / "banking77-train.csv")["text"].unique().tolist()
+        self.labelled_train = pd.read_csv(folder / "banking77-train.csv")
+        self.questions = self.labelled_train["text"].unique().tolist()
         self.labelled = pd.read_csv(folder / "banking77-test.csv")
 
     def vectors(self, texts, pooling, layer):
@@ -190,57 +200,146 @@ def few(data):
 
 
 def selection(data):
-    """Print what the criterion chooses, beside the best, on the seven sets."""
+    """Print what self-retrieval chooses, beside the best, on the seven sets.
+
+    As in `calibrate`: the calibration of each hidden state by both kinds of views, then the
+    hidden state by the parts without words in common alone.
+    """
     views = Views(data.train, n_texts=2000, seed=0)
     texts, pairs = data.pairs()
-    rows = []
+    rows = {}
     for pooling, layer in data.states:
         fit, X, viewed = (
             data.vectors(t, pooling, layer) for t in (data.train, texts, views.texts)
         )
+        rows[pooling, layer] = []
         for params in (None, *CALIBRATIONS):
-            if params is None:
-                score, mrr = spearman(X, pairs), views.reciprocal_ranks(viewed).mean()
-            else:
-                whitening = Whitening(**params).fit(fit)
-                score = spearman(whitening.transform(X), pairs)
-                mrr = views.reciprocal_ranks(whitening.transform(viewed)).mean()
-            rows.append(((pooling, layer), params or "raw", score, mrr))
+            Z, Zv = X, viewed
+            if params is not None:
+                # All take their spectrum from one decomposition.
+                whitening = Whitening(**params, memory=data.encoder.memory).fit(fit)
+                Z, Zv = whitening.transform(X), whitening.transform(viewed)
+            parts, thinned = views.reciprocal_ranks(Zv).mean(axis=1)
+            row = (spearman(Z, pairs), combined(parts, thinned), parts, params or "raw")
+            rows[pooling, layer].append(row)
         print(f"{pooling} {layer}", flush=True)
 
-    def regret(candidates):
-        chosen = max(candidates, key=lambda row: row[3])
-        best = max(candidates, key=lambda row: row[2])
-        return best[2] - chosen[2], chosen, best
-
-    for name, candidates in (
-        ("all", rows),
-        ("below the last layer", [row for row in rows if row[0][1] < data.last]),
+    best = {state: max(of_state, key=lambda row: row[0]) for state, of_state in rows.items()}
+    chosen = {state: max(of_state, key=lambda row: row[1]) for state, of_state in rows.items()}
+    for name, states in (
+        ("all", data.states),
+        ("below the last layer", [state for state in data.states if state[1] < data.last]),
     ):
-        lost, chosen, best = regret(candidates)
-        print(f"{name}: chosen {chosen[:3]}, best {best[:3]}, regret {lost:.2f}")
-    within = [regret([row for row in rows if row[0] == state])[0] for state in data.states]
+        top = max(states, key=lambda state: best[state][0])
+        found = max(states, key=lambda state: chosen[state][2])
+        print(
+            f"{name}: chosen {found} {chosen[found]}, best {top} {best[top]}, "
+            f"regret {best[top][0] - chosen[found][0]:.2f}"
+        )
+    within = [best[state][0] - chosen[state][0] for state in data.states]
     print(
         f"within a hidden state: mean regret {np.mean(within):.2f}, worst {np.max(within):.1f}"
     )
 
 
+def calibrated(data):
+    """Yield hidden states, names of calibrators, and calibrators not yet fitted."""
+    calibrators = {
+        "raw": "passthrough",
+        "whitening": Whitening(),
+        "noise='auto'": Whitening(noise="auto"),
+        **{f"{k} kept": Whitening(k, noise="auto") for k in (256, 128, 64, 32)},
+        "flow": NormalizingFlow(random_state=0),
+        "flow, noise='auto'": NormalizingFlow(noise="auto", random_state=0),
+    }
+    for state in data.three:
+        for name, calibrator in calibrators.items():
+            yield state, name, calibrator
+
+
 def labelled(data):
     """Print search, clusters and classes of Banking77's test questions."""
     rows = {}
-    for pooling, layer in (("mean", data.last), ("zipf", 3), ("mean", 3)):
+    for (pooling, layer), name, calibrator in calibrated(data):
         encoder = BertEncoder(
             data.encoder.model, pooling=pooling, layers=layer, memory=data.encoder.memory
         )
-        for name, calibrator in (
-            ("raw", "passthrough"),
-            ("whitening", Whitening()),
-            ("noise='auto'", Whitening(noise="auto")),
-            ("flow", NormalizingFlow(random_state=0)),
-        ):
-            rows[f"{pooling} {layer}, {name}"] = make_pipeline(encoder, calibrator)
+        rows[f"{pooling} {layer}, {name}"] = make_pipeline(encoder, calibrator)
     texts, labels = data.labelled["text"].tolist(), data.labelled["category"]
     print(evaluate_labelled(rows, texts, labels, fit_on=data.questions, verbose=True))
+
+
+def clusters(data):
+    """Print k-means NMI on unit vectors (and its spread), and on vectors as they come."""
+    texts, labels = data.labelled["text"].tolist(), data.labelled["category"]
+    k_means = [KMeans(labels.nunique(), n_init=3, random_state=seed) for seed in range(5)]
+    for state, name, calibrator in calibrated(data):
+        pipeline = make_pipeline(calibrator).fit(data.vectors(data.questions, *state))
+        Z = pipeline.transform(data.vectors(texts, *state))
+        unit_length, plain = (
+            [100 * normalized_mutual_info_score(labels, k.fit_predict(X)) for k in k_means]
+            for X in (normalize(Z), Z)
+        )
+        print(
+            f"{state}, {name}: {np.mean(unit_length):.1f} ({np.std(unit_length, ddof=1):.1f}) "
+            f"/ {np.mean(plain):.1f}",
+            flush=True,
+        )
+
+
+def classes(data):
+    """Print accuracy of a logistic regression on 3, 10 and 30 questions of each intent."""
+    texts, labels = data.labelled["text"].tolist(), data.labelled["category"]
+    train = data.labelled_train.drop_duplicates("text")
+    draws = {
+        n: [train.groupby("category").sample(n, random_state=seed).index for seed in range(5)]
+        for n in (3, 10, 30)
+    }
+    for state, name, calibrator in calibrated(data):
+        pipeline = make_pipeline(calibrator).fit(data.vectors(data.questions, *state))
+        Z = normalize(pipeline.transform(data.vectors(texts, *state)))
+        fit = normalize(pipeline.transform(data.vectors(train["text"].tolist(), *state)))
+        fit = pd.DataFrame(fit, index=train.index)
+        cells = []
+        for rows_of_draw in draws.values():
+            scores = [
+                LogisticRegression(C=10.0, tol=1e-3, max_iter=1000)
+                .fit(fit.loc[rows].to_numpy(), train["category"][rows])
+                .score(Z, labels)
+                for rows in rows_of_draw
+            ]
+            cells.append(f"{100 * np.mean(scores):.1f}")
+        print(f"{state}, {name}: {' / '.join(cells)}", flush=True)
+
+
+def fitted_on(data):
+    """Print R-precision on Banking77's test questions, calibrated on other texts."""
+    texts, labels = data.labelled["text"].tolist(), data.labelled["category"]
+    rng = np.random.default_rng(0)
+    samples = {"the questions that are searched": [texts]}
+    for n in (len(data.questions), 1000, 100):
+        draws = 1 if n == len(data.questions) else 5
+        samples[f"{n:,} other questions"] = [
+            rng.choice(data.questions, n, replace=False).tolist() for _ in range(draws)
+        ]
+    samples[f"{len(data.train):,} sentences of STS-B"] = [data.train]
+    candidates = [{"tol": 1e-6}, {"noise": "auto"}]
+    print("| fitted on | " + " | ".join(f"{p} {layer}" for p, layer in data.three) + " |")
+    print("|---|" + "---:|" * len(data.three))
+    for name, draws in samples.items():
+        cells = []
+        for state in data.three:
+            X = data.vectors(texts, *state)
+            scores = [
+                [
+                    r_precision(Whitening(**params).fit(fit).transform(X), labels)
+                    for params in candidates
+                ]
+                for fit in (data.vectors(draw, *state) for draw in draws)
+            ]
+            exact, auto = np.mean(scores, axis=0)
+            cells.append(f"{exact:.1f} / {auto:.1f}")
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
 def flow(data):
@@ -271,7 +370,10 @@ def flow(data):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    commands = {f.__name__: f for f in (noise, few, selection, labelled, flow)}
+    commands = {
+        f.__name__: f
+        for f in (noise, few, selection, labelled, clusters, classes, fitted_on, flow)
+    }
     parser.add_argument("table", choices=commands)
     parser.add_argument("--memory", required=True, help="folder for vectors")
     parser.add_argument("--model", default=None, help="default: MiniLM")

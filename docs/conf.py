@@ -2,6 +2,8 @@
 
 import os
 
+from docutils.nodes import SkipNode
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx_gallery.sorting import ExplicitOrder
 
 import skcalib
@@ -18,15 +20,17 @@ release = version = skcalib.__version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "numpydoc",
     "myst_parser",
+    "sphinx_copybutton",
+    "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "_templates"]
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 autosummary_generate = True
+autodoc_typehints = "none"  # the docstrings describe the types
 templates_path = ["_templates"]
 autodoc_default_options = {
     "members": True,
@@ -40,7 +44,7 @@ autodoc_default_options = {
 # without a network.
 nitpicky = True
 nitpick_ignore_regex = [
-    ("py:.*", r"(numpy|collections|pathlib|sklearn|skcalib\._(store|vector_cache))\..*")
+    ("py:.*", r"(numpy|collections|os|pathlib|sklearn|skcalib\._(store|vector_cache))\..*")
 ]
 numpydoc_show_class_members = False
 numpydoc_validation_checks = {"PR01", "PR02", "PR03", "PR10", "RT01", "SS03", "GL06", "GL07"}
@@ -48,8 +52,24 @@ numpydoc_validation_checks = {"PR01", "PR02", "PR03", "PR10", "RT01", "SS03", "G
 html_theme = "pydata_sphinx_theme"
 html_title = "skcalib"
 html_show_sourcelink = False
-pages_without_parts = ["changelog", "mathematics", "results", "scaling", "user_guide"]
-html_sidebars = {page: [] for page in pages_without_parts}
+html_logo = html_favicon = "_static/logo.svg"
+html_static_path = ["_static"]
+html_css_files = ["phone.css"]
+html_theme_options = {"logo": {"text": "skcalib"}}
+html_math_renderer = "mathml"
+copybutton_exclude = ".linenos, .gp, .go"  # neither prompts nor output
+html_sidebars = {
+    page: []
+    for page in (
+        "changelog",
+        "developers",
+        "mathematics",
+        "reliability",
+        "results",
+        "scaling",
+        "user_guide",
+    )
+}
 toc_object_entries_show_parents = "hide"
 
 # From the problem to the grid search, then what each part does, then the limits.
@@ -67,6 +87,7 @@ EXAMPLES = [
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
+    "ignore_pattern": r"serve\.py",  # a program, shown on a page of its own
     "within_subsection_order": ExplicitOrder(EXAMPLES),
     "image_scrapers": ("matplotlib",),
     "remove_config_comments": True,
@@ -80,3 +101,18 @@ sphinx_gallery_conf = {
     "backreferences_dir": "generated/backreferences",
     "reference_url": {"skcalib": None},
 }
+
+
+def inline_formula(writer, node):
+    writer.body.append(tex2mathml(node.astext()))
+    raise SkipNode
+
+
+def displayed_formula(writer, node):
+    writer.body.append(f"<div class='math'>{tex2mathml(node.astext(), as_block=True)}</div>")
+    raise SkipNode
+
+
+def setup(app):
+    # MathML is written when the site is built and needs neither a script nor a network to read.
+    app.add_html_math_renderer("mathml", (inline_formula, None), (displayed_formula, None))

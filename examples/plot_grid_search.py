@@ -160,7 +160,11 @@ for pooling in ("cls", "mean", "zipf"):
     axes.plot(kept, line, marker="o", label=pooling)
 axes.set_xscale("log", base=2)
 axes.set_xticks(kept, [str(k) for k in kept])
-axes.set(xlabel="kept dimensions", ylabel="Spearman's rho x 100", title=f"Whitening on {name}")
+axes.set(
+    xlabel="kept dimensions",
+    ylabel="Spearman's rho x 100",
+    title=f"Whitening of the best layer, {name}",
+)
 axes.legend(title="pooling")
 figure.savefig("grid_search.png", dpi=150)
 print("\nSaved grid_search.png")

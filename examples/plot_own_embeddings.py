@@ -12,8 +12,8 @@ It runs on the sentence pairs that ship with the package, or, if the environment
 """
 
 # %%
-# Somebody else's part: sentences to vectors, saved as a file. This one averages the static
-# vectors of the words in a sentence, as one does with GloVe; no BERT runs.
+# First, other code turns sentences into vectors and saves them as a file. Here it averages the
+# static vectors of the words in a sentence, as one does with GloVe; no BERT runs.
 
 import os
 import tempfile
@@ -44,8 +44,8 @@ path = Path(folder.name) / "vectors.npy"
 np.save(path, np.asarray(averages, dtype=np.float32))
 
 # %%
-# Our part begins with the file. Memory-mapped, it may be larger than memory; a whitening reads
-# it once. The rows alternate between the left and the right sentence of each pair.
+# skcalib starts from the file. As a memory map it may be larger than memory; a whitening
+# reads it once. The rows alternate between the left and the right sentence of each pair.
 
 X = np.load(path, mmap_mode="r")
 print(f"{X.shape[0]} vectors of {X.shape[1]} dimensions, {X.dtype}")
@@ -68,17 +68,17 @@ for name, whitening in candidates.items():
     print(f"{name:24}{score(whitening.fit_transform(X)):5.1f}")
 
 # %%
-# The fit is on the sentences that are scored, though without their grades: the transductive
-# setting of the papers. Averages of word vectors have the trouble of a BERT's layers, if less
-# of it: a part that is common to all sentences makes nearly every cosine positive.
-# ``noise="auto"`` gains five points. Exact whitening gains six with the 2,900 sentences of
-# STS-B, and loses one with the 600 of the toy set; without grades nobody could tell.
+# The fit is on the sentences that are scored, without their grades: the papers' transductive
+# setting. Averages of word vectors have the problem of a BERT's layers to a lesser degree: a
+# part that is common to all sentences makes nearly every cosine positive. ``noise="auto"``
+# gains five points. Exact whitening gains six with the 2,900 sentences of STS-B, and loses
+# one with the 600 of the toy set; only grades could tell these cases apart.
 
 whitening = candidates["noise='auto', 128 dims"]
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 CosineDisplay.from_embeddings(X, name="as they came", ax=axes)
 CosineDisplay.from_estimator(whitening, X, name="whitened", ax=axes)
-axes.set_title("Cosines of different sentences")
+axes.set_title("Cosines of different sentences, means of word vectors")
 figure.savefig("own_embeddings.png", dpi=150)
 print("Saved own_embeddings.png")
 

@@ -42,12 +42,12 @@ print(f"{len(pairs)} pairs of {name}, {encoder.fit_transform(pairs.ravel()).shap
 
 # %%
 # Spearman's rho against the number of pairs is a learning curve, and scikit-learn draws those
-# of any estimator: a :class:`~skcalib.BiEncoder` is one. It is fitted on ever more pairs of
-# the training part, each of them two sentences (no grade is used), and scored on pairs that it
-# has not seen; five random splits.
+# of any estimator, such as a :class:`~skcalib.BiEncoder`. It is fitted on more and more pairs
+# of the training part, without their grades, and scored on pairs that it has not seen, in
+# five random splits.
 #
-# Exact whitening on fewer than five samples a dimension warns, with n, d and the remedy; here
-# that is the point, so the warning is silenced.
+# Exact whitening warns about fewer than five samples a dimension. The warning is silenced,
+# because this example is about few samples.
 
 calibrators = {
     "raw": "passthrough",

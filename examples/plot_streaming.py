@@ -12,8 +12,8 @@ variable ``SKCALIB_DATA`` names a folder of benchmarks, on the sentences of STS-
 """
 
 # %%
-# The corpus is a generator of lists of texts, as one would read them from files. Nothing below
-# looks at more than one list at a time.
+# The corpus is a generator of lists of texts, as one would read them from files. The code below
+# never holds more than one list.
 
 import os
 import tempfile
@@ -39,8 +39,9 @@ def corpus(size):
 
 
 # %%
-# Each chunk is encoded, added to the whitening, and forgotten. What stays is the mean and a
-# matrix of 384 by 384; the eigendecomposition waits until a result is asked for.
+# Each chunk is encoded, added to the whitening, and dropped. Only the mean and a matrix of
+# 384 by 384 stay in memory. The eigendecomposition is computed when a result is first asked
+# for.
 
 folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 memory = folder.name  # name a folder of your own, and it is kept
@@ -51,7 +52,7 @@ for chunk in corpus(size=64):
 print(f"{streamed.n_samples_seen_} sentences seen")
 
 # %%
-# Two machines, each with its half of the corpus. What travels is one fitted whitening.
+# Two machines have one half of the corpus each. Only a fitted whitening travels between them.
 
 chunks = list(corpus(size=64))
 here, there = Whitening(128, noise="auto"), Whitening(128, noise="auto")
@@ -62,8 +63,8 @@ for chunk in chunks[1::2]:
 merged = here.merge(there)
 
 # %%
-# All at once, for comparison, and the largest difference of a calibrated entry, as a share of
-# the largest of all.
+# For comparison, a fit on all vectors at once. The figure printed is the largest difference
+# of a calibrated entry, relative to the largest entry.
 
 
 def error(values, exact):
@@ -79,11 +80,11 @@ for name, other in (("streamed", streamed), ("merged", merged)):
     assert difference < 1e-10
 
 # %%
-# The size of the chunks does not matter, down to one row at a time. This is not for granted:
-# running sums of squares take the same one pass, but lose digits with the square of the mean,
-# and a BERT's vectors have a mean that is long beside their spread. Here a constant is added to
-# every vector; the error of :class:`~skcalib.Whitening` grows in proportion, as the rounding
-# of the vectors themselves does.
+# The size of the chunks does not matter, down to one row at a time. Running sums of squares
+# would also need one pass only, but lose digits with the square of the mean, and a BERT's
+# vectors have a mean that is long compared with their spread. Here a constant is added to
+# every vector. The error of :class:`~skcalib.Whitening` grows in proportion to it, as the
+# rounding of the vectors themselves does.
 
 rows = X[:600]
 added = 10.0 ** np.arange(0, 8)
@@ -119,7 +120,7 @@ axes.set(
     yscale="log",
     xlabel="constant added to every vector",
     ylabel="error of the covariance",
-    title="One pass over 600 vectors, float64",
+    title="One pass over 600 vectors of MiniLM's embedding layer, float64",
 )
 axes.legend()
 figure.savefig("streaming.png", dpi=150)

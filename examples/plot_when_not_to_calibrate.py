@@ -16,12 +16,13 @@ variable ``SKCALIB_DATA`` names a folder of benchmarks, on STS-B.
 # A layer that was tuned, and one that was not
 # --------------------------------------------
 # MiniLM was trained on a billion pairs to make the mean of its last layer good at cosine
-# similarity. Its embedding layer was not. ``noise`` takes every direction to hold that much
-# noise, in units of the mean eigenvalue, and fades those that hold little else; 0 is exact
-# whitening. Spearman's rho against it, on held-out folds, is a validation curve of
-# scikit-learn; the dashed lines are raw vectors.
+# similarity. Its embedding layer was not. ``noise`` is the noise assumed in every direction, in
+# units of the mean eigenvalue; directions that hold little else fade, and 0 is exact whitening.
+# scikit-learn's validation curve shows Spearman's rho against ``noise`` on held-out folds. The
+# dashed lines are raw vectors.
 #
-# Exact whitening of so few sentences warns. Here its harm is the point, so that is silenced.
+# Exact whitening warns about so few sentences. The warning is silenced, because this example is
+# about the harm that exact whitening does.
 
 import os
 import tempfile

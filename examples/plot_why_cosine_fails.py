@@ -2,16 +2,16 @@
 Why raw cosine fails, and what whitening does
 =============================================
 
-The cosine of two sentence vectors is to say how similar the sentences are. For the hidden
-states of a BERT it says little: nearly all of every vector is the same for all sentences.
-Whitening takes that common part away and weighs what is left alike. This script shows it on
-the sentence pairs that ship with the package.
+The cosine of two sentence vectors should say how similar the sentences are. For the hidden
+states of a BERT it says little, because nearly all of every vector is the same for all
+sentences. Whitening removes that common part and gives the remaining directions equal weight.
+This script shows it on the sentence pairs that ship with the package.
 """
 
 # %%
-# The vectors: the state of the [CLS] token after the first of MiniLM's six layers, for each
-# distinct sentence. What follows holds for other layers and poolings too, less starkly.
-# ``memory`` keeps what the model computes, so each sentence goes through it once.
+# The vectors are the states of the [CLS] token after the first of MiniLM's six layers, for each
+# distinct sentence. Other layers and poolings show the same, less clearly.
+# ``memory`` stores what the model computes, so that each sentence goes through it once.
 
 import tempfile
 import warnings
@@ -50,10 +50,10 @@ for i in (alike, unrelated):
 # every vector, and the cosine of two vectors that share nearly everything is nearly 1. What
 # tells sentences apart lies in the other directions, and among those a few drown the rest.
 #
-# Exact whitening subtracts the mean and scales every principal direction to unit variance. The
-# spectrum becomes flat: every direction has the same say. With so few sentences for 384
-# dimensions it warns, for that is not yet good for similarity; here the flat spectrum is the
-# point, so the warning is silenced.
+# Exact whitening subtracts the mean and scales every principal direction to unit variance.
+# The spectrum becomes flat: every direction has the same weight. It warns about so few
+# sentences for 384 dimensions, which are too few for similarity. The warning is silenced,
+# because only the spectrum matters here.
 
 warnings.filterwarnings("ignore", message="n_samples=")
 whitened = Whitening().fit_transform(raw)
@@ -67,6 +67,7 @@ CosineDisplay.from_embeddings(raw, name="raw", ax=right)
 CosineDisplay.from_embeddings(whitened, name="whitened", ax=right)
 right.set_title("Cosines of different sentences")
 right.set_yscale("log")  # the raw ones fill a single bin
+figure.suptitle("MiniLM, [CLS] of layer 1")
 figure.savefig("why_cosine_fails.png", dpi=150)
 
 print(f"{'':10}{'mean cosine':>12}{'effective rank':>16}")
@@ -74,12 +75,14 @@ for name, vectors in (("raw", raw), ("whitened", whitened)):
     print(f"{name:10}{mean_cosine(vectors):12.4f}{effective_rank(vectors):16.1f}")
 
 # %%
-# Does it help? Spearman's rho between cosine and grade, on folds that the calibration has not
-# seen. The first row is the model as shipped, the mean of its last layer; below it, each row
-# takes one more step from the raw vectors of above. No step sees a grade while it is fitted.
+# Does it help? The table has Spearman's rho between cosine and grade, on folds that the
+# calibration has not seen. The first row is the model as shipped, the mean of its last layer.
+# Each row below takes one more step from the raw vectors above. No step sees a grade while it
+# is fitted.
 #
 # ``power=0`` only centres and rotates, ``Whitening()`` is exact. The weakest directions are
-# mostly noise, which exact whitening blows up; ``noise="auto"`` fades it, and is what to use.
+# mostly noise, which exact whitening amplifies. ``noise="auto"`` fades it, and is the one to
+# use.
 
 shipped = BertEncoder(minilm_path(), memory=memory)
 steps = {
@@ -104,9 +107,9 @@ for i, cosine in zip(
     print(f"grade {grades[i]:.0f}, cosine {cosine:.2f}: {' | '.join(pairs[i])}")
 
 # %%
-# Calibration makes the most of a layer; it does not make it another one. The layer that was
-# trained for similarity has no such cone and the best cosines from the start. It gains a little
-# by ``noise="auto"`` and loses by exact whitening, as :ref:`another example
+# Calibration makes the most of a layer, but does not replace a better one. The layer that was
+# trained for similarity has no such cone, and the best cosines from the start. It gains a
+# little by ``noise="auto"`` and loses by exact whitening, as :ref:`another example
 # <sphx_glr_auto_examples_plot_when_not_to_calibrate.py>` shows.
 
 print(f"mean cosine of the last layer: {mean_cosine(shipped.fit_transform(sentences)):.4f}")

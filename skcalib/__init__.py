@@ -9,13 +9,14 @@ Importing this package loads neither torch nor transformers; they come in with t
 estimator that needs them.
 """
 
-from skcalib._bert_encoder import BertEncoder
+from skcalib._base import refuse_former_classes
 from skcalib._bi_encoder import BiEncoder
-from skcalib._normalizing_flow import NormalizingFlow
-from skcalib._store import VectorStore
-from skcalib._whitening import Whitening
+from skcalib._encoder.estimator import BertEncoder
+from skcalib._flow.estimator import NormalizingFlow
+from skcalib._store.store import VectorStore
+from skcalib._whitening.estimator import Whitening
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [
     "BertEncoder",
@@ -25,3 +26,12 @@ __all__ = [
     "Whitening",
     "__version__",
 ]
+
+refuse_former_classes(
+    {
+        "BertEncoder": "skcalib._bert_encoder",
+        "NormalizingFlow": "skcalib._normalizing_flow",
+        "VectorStore": "skcalib._store",
+        "Whitening": "skcalib._whitening",
+    }
+)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from numbers import Real
+from typing import Any, Literal, Self
+
 import numpy as np
-from sklearn.base import BaseEstimator, _fit_context, clone
-from sklearn.utils._param_validation import HasMethods, StrOptions
+from numpy.typing import ArrayLike
+from scipy.spatial.distance import pdist
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skcalib._persistence import VersionedState
-from skcalib._progress import CallbackSupportMixin, fit_inside, fit_task
+from skcalib._base import CallbackSupportMixin, VersionedState, fit_inside, fit_task
+from skcalib._sklearn_compat import HasMethods, StrOptions, _fit_context
 from skcalib._texts import as_pairs, distinct, texts_of
 from skcalib.metrics import spearman
 
 __all__ = ["BiEncoder"]
 
-# The square of a norm above this, and below its inverse, neither under- nor overflows.
+# Texts whose pairs tell which similarities chance produces.
+SAMPLED_TEXTS = 200
+
+# Norms between this and its inverse have squares that neither underflow nor overflow.
 TINY = 1e-140
 
 
@@ -41,6 +48,9 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
     ----------
     encoder_ : estimator
         The fitted clone.
+    random_similarities_ : ndarray of shape (n,), float64
+        Similarities of all pairs of up to 200 fitted texts, chosen at random, in rising order.
+        Nearly all are of unrelated texts, so that they tell what chance brings about.
 
     References
     ----------
@@ -62,6 +72,12 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
     >>> raw = BiEncoder(BertEncoder(minilm_path(), layers=0)).fit(pairs)
     >>> model.score(pairs, grades) > raw.score(pairs, grades)
     True
+
+    How similar two texts must be, for one pair in a hundred to be as similar by chance:
+
+    >>> threshold = model.threshold(0.01)
+    >>> bool(model.false_positive_rate([threshold])[0] <= 0.01)
+    True
     """
 
     _parameter_constraints: dict = {
@@ -70,13 +86,19 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
     }
 
     encoder_: BaseEstimator
+    _state_version = 2
 
-    def __init__(self, encoder, *, similarity="cosine"):
+    def __init__(
+        self,
+        encoder: BaseEstimator,
+        *,
+        similarity: Literal["cosine", "dot", "euclidean"] = "cosine",
+    ) -> None:
         self.encoder = encoder
         self.similarity = similarity
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y=None):
+    def fit(self, X: Any, y: None = None) -> Self:
         """Fit the encoder on the distinct texts of ``X``.
 
         Parameters
@@ -92,17 +114,20 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
         self : BiEncoder
             The fitted estimator.
         """
-        texts = texts_of(X, caller=type(self).__name__)
+        unique = distinct(texts_of(X, caller=type(self).__name__))[0]
         if hasattr(self, "encoder_"):
             del self.encoder_  # an error below leaves nothing half-fitted
         encoder = clone(self.encoder)
         with fit_task(self, X, max_subtasks=1) as task:
             with fit_inside(task, "fit-encoder", self, encoder):
-                encoder.fit(distinct(texts)[0], None)  # FrozenEstimator wants a y
+                encoder.fit(unique, None)  # FrozenEstimator wants a y
+            sample = np.random.default_rng(0).permutation(len(unique))[:SAMPLED_TEXTS]
+            self._sample = [unique[row] for row in sample]
+            self._random_similarities: np.ndarray | None = None
             self.encoder_ = encoder
         return self
 
-    def predict(self, X):
+    def predict(self, X: Any) -> np.ndarray:
         """Similarity of the two texts of each pair.
 
         Parameters
@@ -118,15 +143,15 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
         check_is_fitted(self)
         left, right = as_pairs(X, caller=type(self).__name__)
         texts, inverse = distinct(left + right)
-        vectors = np.array(self.encoder_.transform(texts), dtype=np.float64)  # a copy
         i, j = inverse[: len(left)], inverse[len(left) :]
+        vectors = np.array(self.encoder_.transform(texts), dtype=np.float64)  # a copy
         with np.errstate(over="ignore", invalid="ignore"):
             if self.similarity == "cosine":
                 similarity = _cosines(vectors, i, j)
             elif self.similarity == "dot":
                 similarity = np.einsum("ij,ij->i", vectors[i], vectors[j])
             else:
-                # In units of a power of two, so that no square under- or overflows.
+                # Scaled by a power of two, so that no square underflows or overflows.
                 away = vectors[i] - vectors[j]
                 _, exponent = np.frexp(np.abs(away).max(axis=1))
                 norms = np.linalg.norm(np.ldexp(away, -exponent[:, None]), axis=1)
@@ -139,7 +164,94 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
             )
         return similarity
 
-    def score(self, X, y):
+    @property
+    def random_similarities_(self) -> np.ndarray:
+        """Similarities of all pairs of some fitted texts, computed when first asked for."""
+        check_is_fitted(self)
+        if self._random_similarities is None:
+            self._random_similarities = self._similarities_of(self._sample)
+            self._sample = []
+        return self._random_similarities
+
+    def __getstate__(self) -> dict[str, Any]:
+        if hasattr(self, "encoder_"):
+            _ = self.random_similarities_  # a pickle holds these, and no texts
+        return super().__getstate__()
+
+    def _similarities_of(self, texts: list[str]) -> np.ndarray:
+        """Similarities of all pairs of texts, in rising order."""
+        vectors = np.array(self.encoder_.transform(texts), dtype=float)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self.similarity == "cosine":
+                vectors /= _norms(vectors)[:, None]
+            if self.similarity == "euclidean":
+                similarity = -pdist(vectors)
+            else:
+                similarity = (vectors @ vectors.T)[np.triu_indices(len(vectors), k=1)]
+        # `predict` tells of vectors that are not finite.
+        return np.sort(similarity[np.isfinite(similarity)])
+
+    def false_positive_rate(self, similarity: ArrayLike) -> np.ndarray:
+        """Share of random pairs that are at least as similar.
+
+        It is the rate at which pairs of unrelated texts would pass if this similarity were
+        the threshold: an estimate from fitted texts, so fit on texts of the domain.
+
+        Parameters
+        ----------
+        similarity : array-like of shape (n,)
+            As `predict` returns it.
+
+        Returns
+        -------
+        rate : ndarray of shape (n,)
+            In [0, 1]. With n sampled texts rates below 10 / n tell little: pairs that happen
+            to be related are among the random ones.
+        """
+        random = self._random_pairs()
+        below = np.searchsorted(random, np.asarray(similarity, dtype=np.float64), side="left")
+        return (len(random) - below) / len(random)
+
+    def threshold(self, false_positive_rate: float = 0.01) -> float:
+        """Similarity that a given share of random pairs reaches.
+
+        Parameters
+        ----------
+        false_positive_rate : float, default=0.01
+            Largest share of pairs of unrelated texts that may be as similar, in (0, 1).
+
+        Returns
+        -------
+        similarity : float
+            The smallest that keeps the rate; take pairs for related where `predict` is at
+            least this.
+
+        Raises
+        ------
+        ValueError
+            If the rate is out of its range, or the fit saw a single text.
+        """
+        random = self._random_pairs()
+        rate = float(false_positive_rate) if _is_number(false_positive_rate) else np.nan
+        if not 0 < rate < 1:
+            raise ValueError(
+                f"threshold got false_positive_rate={false_positive_rate!r}; it takes a number "
+                "between 0 and 1, such as 0.01."
+            )
+        passed = int(rate * len(random))  # pairs that may pass
+        # Just above the most similar pair that must not pass.
+        return float(np.nextafter(random[len(random) - passed - 1], np.inf))
+
+    def _random_pairs(self) -> np.ndarray:
+        """`random_similarities_`, refused where there are none."""
+        if not len(self.random_similarities_):
+            raise ValueError(
+                f"This {type(self).__name__} was fitted on a single text, so it knows no "
+                "similarities of unrelated ones. Fit on texts of the domain."
+            )
+        return self.random_similarities_
+
+    def score(self, X: Any, y: ArrayLike) -> float:
         """Spearman's rank correlation between similarity and human judgement.
 
         Parameters
@@ -157,24 +269,34 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
         check_consistent_length(X, y)
         return spearman(y, self.predict(X))
 
-    def __sklearn_is_fitted__(self):
+    def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "encoder_")
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
-        tags.input_tags.two_d_array = False  # of numbers; pairs are another thing
+        tags.input_tags.two_d_array = False  # the tag means two columns of numbers
         tags.target_tags.required = False
         return tags
 
 
-def _cosines(vectors, i, j):
-    """Cosines of some rows of `vectors` with others; the rows may be rescaled in place."""
+def _cosines(vectors: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """Cosines of the rows ``i`` with the rows ``j``; may rescale `vectors` in place."""
+    norms = _norms(vectors)
+    return np.einsum("ij,ij->i", vectors[i], vectors[j]) / (norms[i] * norms[j])
+
+
+def _norms(vectors: np.ndarray) -> np.ndarray:
+    """Norms of the rows, 1 for a zero vector; may rescale `vectors` in place."""
     norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
     if not np.all((norms > TINY) & (norms < 1 / TINY)):
-        # In units of the largest entry, so that no norm over- or underflows.
+        # Scaled by the largest entry, so that no norm overflows or underflows.
         largest = np.abs(vectors).max(axis=1)
         vectors /= np.where(largest > 0, largest, 1.0)[:, None]
         norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-        norms[norms == 0] = 1.0  # of a zero vector, whose products are all 0
-    return np.einsum("ij,ij->i", vectors[i], vectors[j]) / (norms[i] * norms[j])
+        norms[norms == 0] = 1.0  # a zero vector has cosine 0
+    return norms
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-__all__ = ["is_watched", "lines_of"]
+__all__ = ["is_watched", "lines_of", "names"]
 
 
 def is_watched(options: argparse.Namespace) -> bool:
@@ -14,16 +14,13 @@ def is_watched(options: argparse.Namespace) -> bool:
     return not options.quiet and sys.stderr.isatty()
 
 
-def lines_of(file: str) -> list[str]:
-    """Read the lines of a text file that are not empty.
+def names(value: str) -> list[str]:
+    """Names of a list that is separated by commas."""
+    return [name.strip() for name in value.split(",")]
 
-    Raises
-    ------
-    OSError
-        If there is no such file.
-    ValueError
-        If it is not UTF-8, or holds no text.
-    """
+
+def lines_of(file: str) -> list[str]:
+    """Read the lines of a text file that are not empty; refuse one without, or not in UTF-8."""
     path = Path(file).expanduser()
     if not path.is_file():
         raise FileNotFoundError(

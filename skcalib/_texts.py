@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from numbers import Number
+from typing import Any
 
 import numpy as np
 
 __all__ = ["as_pairs", "as_texts", "distinct", "in_blocks", "is_pairs", "texts_of"]
 
 
-def as_texts(X, *, caller: str) -> list[str]:
-    """Return the texts of a one-dimensional or one-column container as a list.
+def as_texts(X: Any, *, caller: str) -> list[str]:
+    """Return the texts of a container as a list; ``caller`` is named in the messages.
 
-    Parameters
-    ----------
-    X : list, tuple, 1-D or (n, 1) array, Series or one-column frame
-        pandas and polars alike.
-    caller : str
-        Name of the estimator, for the messages.
+    It takes lists, tuples, arrays of shape (n,) or (n, 1), Series and one-column frames, of
+    pandas and polars alike.
 
     Raises
     ------
@@ -40,21 +37,10 @@ def as_texts(X, *, caller: str) -> list[str]:
     return _checked(cells.tolist(), "", caller)
 
 
-def as_pairs(X, *, caller: str) -> tuple[list[str], list[str]]:
-    """Return the two columns of a container of text pairs as lists.
+def as_pairs(X: Any, *, caller: str) -> tuple[list[str], list[str]]:
+    """Return the columns of a sequence of pairs, (n, 2) array or two-column frame as lists.
 
-    Parameters
-    ----------
-    X : sequence of pairs, (n, 2) array or two-column frame
-    caller : str
-        Name of the estimator, for the messages.
-
-    Raises
-    ------
-    TypeError
-        If `X` is no container of pairs of texts, or an entry is not a text.
-    ValueError
-        If `X` is empty or has not two columns, or an entry is missing.
+    The errors are those of `as_texts`.
     """
     cells = _cells(X, caller)
     if cells.ndim != 2 or cells.shape[1] != 2:
@@ -63,13 +49,10 @@ def as_pairs(X, *, caller: str) -> tuple[list[str], list[str]]:
             "(n_pairs, 2): a list of (text, text), an array or a frame with two columns."
         )
     left, right = cells.T.tolist()
-    return (
-        _checked(left, ", column 0", caller),
-        _checked(right, ", column 1", caller),
-    )
+    return _checked(left, ", column 0", caller), _checked(right, ", column 1", caller)
 
 
-def texts_of(X, *, caller: str) -> list[str]:
+def texts_of(X: Any, *, caller: str) -> list[str]:
     """Return the texts of a container of texts, or of both columns of one of pairs."""
     if is_pairs(X):
         left, right = as_pairs(X, caller=caller)
@@ -80,12 +63,7 @@ def texts_of(X, *, caller: str) -> list[str]:
 def in_blocks(X: Iterator, size: int, *, caller: str) -> Iterator[list[str]]:
     """Yield the texts of an iterator in lists of at most ``size``, reading no further.
 
-    Raises
-    ------
-    TypeError
-        If an entry is not a text.
-    ValueError
-        If there is no entry, or one is missing.
+    The errors are those of `as_texts`.
     """
     start = 0
     while block := list(islice(X, size)):
@@ -95,7 +73,7 @@ def in_blocks(X: Iterator, size: int, *, caller: str) -> Iterator[list[str]]:
         raise _no_samples((0,), caller)
 
 
-def is_pairs(X) -> bool:
+def is_pairs(X: Any) -> bool:
     """Whether a container holds rows of several columns rather than single texts."""
     shape = getattr(X, "shape", None)
     if shape is not None:
@@ -107,13 +85,13 @@ def is_pairs(X) -> bool:
 def distinct(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
     """Distinct texts in order of first appearance, and each text's index among them."""
     unique = list(dict.fromkeys(texts))
-    if len(unique) == len(texts):  # as where the caller has seen to it
+    if len(unique) == len(texts):  # the usual case inside an encoder
         return unique, np.arange(len(texts))
     index = {text: i for i, text in enumerate(unique)}
     return unique, np.fromiter(map(index.__getitem__, texts), dtype=np.intp)
 
 
-def _cells(X, caller: str) -> np.ndarray:
+def _cells(X: Any, caller: str) -> np.ndarray:
     """Entries of a container as an object array of one or two dimensions."""
     if isinstance(X, str | bytes):
         raise TypeError(
@@ -154,9 +132,9 @@ def _cells(X, caller: str) -> np.ndarray:
     return cells
 
 
-def _checked(texts: list, where: str, caller: str, start: int = 0) -> list[str]:
-    """Return the entries as str; ``where`` and ``start`` tell where the first one stands."""
-    if set(map(type, texts)) == {str}:  # most often, and found out in no time
+def _checked(texts: list[Any], where: str, caller: str, start: int = 0) -> list[str]:
+    """Return the entries as str; ``start`` and ``where`` locate them in error messages."""
+    if set(map(type, texts)) == {str}:  # the usual case, quickly checked
         return texts
     for i, text in enumerate(texts):
         if not isinstance(text, str):
@@ -166,14 +144,14 @@ def _checked(texts: list, where: str, caller: str, start: int = 0) -> list[str]:
 
 
 def _no_samples(shape: tuple[int, ...], caller: str) -> ValueError:
-    # The wording that scikit-learn's users and checks know.
+    # scikit-learn's own wording, which its checks look for.
     return ValueError(
         f"Found array with 0 sample(s) (shape={shape}) while a minimum of 1 is required by "
         f"{caller}."
     )
 
 
-def _complaint(entry, position: str, caller: str) -> Exception:
+def _complaint(entry: Any, position: str, caller: str) -> Exception:
     """Build the error for an entry that is not a text."""
     # NaN, NaT and pandas.NA are the values that do not equal themselves.
     try:

@@ -8,13 +8,17 @@ them over the subsets of a benchmark. `isoscore`, `mean_cosine`, `partition_isot
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import linalg
 from scipy.special import logsumexp
-from scipy.stats import rankdata
+from scipy.stats import entropy, rankdata
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import make_scorer
+from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
 __all__ = [
@@ -30,7 +34,7 @@ __all__ = [
 ]
 
 
-def spearman(y_true, y_pred):
+def spearman(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     """Spearman's rank correlation, the measure of semantic textual similarity.
 
     Parameters
@@ -58,7 +62,7 @@ def spearman(y_true, y_pred):
     return _correlation("spearman", rankdata(y_true), rankdata(y_pred))
 
 
-def pearson(y_true, y_pred):
+def pearson(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     """Pearson's linear correlation.
 
     Parameters
@@ -91,7 +95,14 @@ spearman_scorer = make_scorer(spearman)
 pearson_scorer = make_scorer(pearson)
 
 
-def aggregate(y_true, y_pred, subsets, how="all", *, metric=spearman):
+def aggregate(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    subsets: ArrayLike,
+    how: Literal["all", "mean", "wmean"] = "all",
+    *,
+    metric: Callable[[np.ndarray, np.ndarray], float] = spearman,
+) -> float:
     """Score of a benchmark made of several subsets.
 
     The numbers published for STS12 to STS16 differ by several points with the aggregation,
@@ -135,7 +146,7 @@ def aggregate(y_true, y_pred, subsets, how="all", *, metric=spearman):
     return float(np.average(scores, weights=counts if how == "wmean" else None))
 
 
-def isoscore(X):
+def isoscore(X: ArrayLike) -> float:
     """IsoScore: the share of dimensions that the vectors use uniformly.
 
     Parameters
@@ -161,20 +172,18 @@ def isoscore(X):
     >>> round(isoscore([[1, 0], [-1, 0], [0, 1], [0, -1]]), 6)
     1.0
     """
-    X = _vectors(X, min_features=2)
-    d = X.shape[1]
-    if (X == X[0]).all():
+    vectors = _vectors(X, min_features=2)
+    d = vectors.shape[1]
+    if (vectors == vectors[0]).all():
         raise ValueError("isoscore is not defined for vectors that are all equal.")
-    X = X / np.abs(X).max()  # the scale plays no part, but its square could overflow
-    variances = np.maximum(linalg.eigvalsh(np.cov(X, rowvar=False)), 0.0)
-    defect2 = np.sum((np.sqrt(d) * variances / np.linalg.norm(variances) - 1) ** 2) / (
-        2 * (d - np.sqrt(d))
-    )
-    share = (d - defect2 * (d - np.sqrt(d))) ** 2 / d**2
-    return float(np.clip((d * share - 1) / (d - 1), 0.0, 1.0))
+    vectors = vectors / np.abs(vectors).max()  # the score ignores scale; squares may overflow
+    covariance = np.cov(vectors, rowvar=False)
+    # The paper's steps come to this ratio: tr(C)² over tr(C²).
+    participation = np.trace(covariance) ** 2 / np.sum(covariance**2)
+    return float(np.clip((participation - 1) / (d - 1), 0.0, 1.0))
 
 
-def mean_cosine(X):
+def mean_cosine(X: ArrayLike) -> float:
     """Mean cosine over all pairs of different vectors.
 
     Parameters
@@ -197,20 +206,20 @@ def mean_cosine(X):
     >>> mean_cosine([[1.0, 0.0], [0.0, 2.0]])
     0.0
     """
-    X = _vectors(X)
-    largest = np.abs(X).max(axis=1, keepdims=True)
+    vectors = _vectors(X)
+    largest = np.abs(vectors).max(axis=1, keepdims=True)
     if not largest.all():
         raise ValueError(
             f"Vector {np.flatnonzero(largest == 0)[0]} is zero and has no cosine. Drop it."
         )
-    X = X / largest
-    n = len(X)
+    unit = normalize(vectors / largest)  # no square over- or underflows
+    n = len(unit)
     # The sum over all n² pairs is the squared norm of the sum of the unit vectors.
-    total = np.sum((X / np.linalg.norm(X, axis=1, keepdims=True)).sum(axis=0) ** 2)
+    total = np.sum(unit.sum(axis=0) ** 2)
     return float((total - n) / (n * (n - 1)))
 
 
-def partition_isotropy(X):
+def partition_isotropy(X: ArrayLike) -> float:
     """Isotropy by the partition function ``Z(c) = Σ exp(c·x)``.
 
     Parameters
@@ -234,20 +243,21 @@ def partition_isotropy(X):
     >>> partition_isotropy([[1, 0], [-1, 0], [0, 1], [0, -1]])
     1.0
     """
-    X = _vectors(X)
-    unit = X / (np.abs(X).max() or 1.0)  # whose squares neither over- nor underflow
+    vectors = _vectors(X)
+    largest = np.abs(vectors).max()
+    scaled = vectors / (largest or 1.0)  # squares neither overflow nor underflow
     with np.errstate(over="ignore", invalid="ignore"):
-        projected = X @ linalg.eigh(unit.T @ unit)[1]
+        projected = vectors @ linalg.eigh(scaled.T @ scaled)[1]
     if not np.isfinite(projected).all():
         raise ValueError(
-            f"partition_isotropy got vectors with entries up to {np.abs(X).max():.3g}, whose "
-            "norms overflow float64. Scale them down first."
+            f"partition_isotropy got vectors with entries up to {largest:.3g}, whose norms "
+            "overflow float64. Scale them down first."
         )
     log_z = logsumexp(np.hstack([projected, -projected]), axis=0)
     return float(np.exp(log_z.min() - log_z.max()))
 
 
-def effective_rank(X):
+def effective_rank(X: ArrayLike) -> float:
     """Effective rank: the exponential of the entropy of the singular values.
 
     Parameters
@@ -272,26 +282,20 @@ def effective_rank(X):
     >>> round(effective_rank(np.eye(3)), 6)
     3.0
     """
-    X = _vectors(X)
-    largest = np.abs(X).max()
+    vectors = _vectors(X)
+    largest = np.abs(vectors).max()
     if largest == 0:
         raise ValueError("effective_rank is not defined for vectors that are all zero.")
-    singular = linalg.svdvals(X / largest)  # the scale plays no part, but could overflow
-    share = singular[singular > 0] / singular.sum()
-    return float(np.exp(-np.sum(share * np.log(share))))
+    singular = linalg.svdvals(vectors / largest)  # the rank ignores scale; squares may overflow
+    return float(np.exp(entropy(singular)))
 
 
-def _vectors(X, min_features=1):
-    return check_array(
-        X,
-        dtype=np.float64,
-        ensure_min_samples=2,
-        ensure_min_features=min_features,
-        input_name="X",
-    )
+def _vectors(X: ArrayLike, min_features: int = 1) -> np.ndarray:
+    limits = {"ensure_min_samples": 2, "ensure_min_features": min_features}
+    return check_array(X, dtype=np.float64, input_name="X", **limits)
 
 
-def _checked(name, y_true, y_pred):
+def _checked(name: str, y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:
     check_consistent_length(y_true, y_pred)
     pair = []
     for argument, y in (("y_true", y_true), ("y_pred", y_pred)):
@@ -316,7 +320,7 @@ def _checked(name, y_true, y_pred):
     return pair
 
 
-def _correlation(name, a, b):
+def _correlation(name: str, a: np.ndarray, b: np.ndarray) -> float:
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         warnings.warn(
             f"{name} is not defined where one side is constant; NaN is returned.",
@@ -324,8 +328,8 @@ def _correlation(name, a, b):
             stacklevel=3,
         )
         return float("nan")
-    # In units of the largest, so that no square over- or underflows.
+    # Scaled by the largest, so that no square overflows or underflows.
     a, b = a / np.abs(a).max(), b / np.abs(b).max()
     a, b = a - a.mean(), b - b.mean()
-    # One root of the product: exactly 1 where the sides are equal.
+    # A single root gives exactly 1 where both sides are equal.
     return float(np.clip(a @ b / np.sqrt((a @ a) * (b @ b)), -1.0, 1.0))

@@ -1,4 +1,4 @@
-"""Fixtures: tiny BERTs made on the spot, the real MiniLM, and the STS benchmarks."""
+"""Fixtures: tiny BERTs, the real MiniLM, the STS benchmarks, a pretended CUDA device."""
 
 import json
 import os
@@ -95,6 +95,26 @@ def tiny_bert_copy(tmp_path_factory, tiny_bert):
 
 
 @pytest.fixture
+def save_family(tiny_bert_copy):
+    """Return a function that saves a random model of a family with the tiny vocabulary."""
+
+    def save(family, seed=0, **params):
+        import torch
+        import transformers
+
+        folder = tiny_bert_copy()
+        for name in ("model.safetensors", "config.json"):
+            (folder / name).unlink()
+        config = getattr(transformers, f"{family}Config")(vocab_size=60, **params)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            getattr(transformers, f"{family}Model")(config).save_pretrained(folder)
+        return str(folder)
+
+    return save
+
+
+@pytest.fixture
 def edit_json():
     """Return a function that updates entries of a JSON file."""
 
@@ -134,6 +154,45 @@ def sts_home():
     return folder
 
 
+@pytest.fixture(autouse=True)
+def recent(monkeypatch):
+    """Keep no vectors in memory, so that tests run the model; raise ``bound`` to keep some."""
+    from skcalib._store.recent import RECENT
+
+    RECENT.clear()
+    monkeypatch.setattr(RECENT, "bound", 0)
+    return RECENT
+
+
+@pytest.fixture(scope="session")
+def cuda_guard(tmp_path_factory):
+    """Let this process hold tensors of a pretended CUDA device; compiled once a session."""
+    from pretended_cuda import NoCompiler, load_guard
+
+    try:
+        load_guard(tmp_path_factory.mktemp("guard"))
+    except NoCompiler as error:
+        pytest.skip(f"no pretended CUDA device: {error}")
+
+
+@pytest.fixture
+def pretended_cuda(cuda_guard):
+    """A machine with one pretended CUDA device; see tests/support/pretended_cuda.py."""
+    from pretended_cuda import PretendedCuda
+
+    with PretendedCuda() as machine:
+        yield machine
+
+
+@pytest.fixture
+def two_pretended_cudas(cuda_guard):
+    """A machine with two pretended CUDA devices."""
+    from pretended_cuda import PretendedCuda
+
+    with PretendedCuda(n_devices=2) as machine:
+        yield machine
+
+
 @pytest.fixture
 def interrupt():
     """Return a function that calls another and interrupts a module's n-th line in it.
@@ -164,3 +223,45 @@ def interrupt():
         return False
 
     return call
+
+
+@pytest.fixture(scope="session")
+def write_vectors():
+    """Return a function that writes vectors of texts into a store, past any encoder."""
+    from contextlib import closing
+
+    from skcalib._store.vectors import Vectors
+
+    def write(store, space, texts, arrays):
+        with closing(Vectors(store, space)) as vectors:
+            vectors.write(texts, arrays)
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def read_vectors():
+    """Return a function that reads vectors of texts from a store, past any encoder.
+
+    It returns which texts are known, and the vectors of those by slot, in their order.
+    """
+    from contextlib import closing
+
+    from skcalib._store.vectors import Vectors
+
+    def read(store, space, texts, slots):
+        with closing(Vectors(store, space)) as vectors:
+            found = vectors.read(texts, slots)
+        positions = np.concatenate([[], *(part.positions for part in found)]).astype(int)
+        known = np.zeros(len(texts), dtype=bool)
+        known[positions] = True
+        assert known.sum() == len(positions)  # each once
+        empty = {slot: np.empty((0, 3 if slot < 0 else space.width)) for slot in slots}
+        return known, {
+            slot: np.concatenate([empty[slot], *(part.arrays[slot] for part in found)])[
+                np.argsort(positions)
+            ]
+            for slot in slots
+        }
+
+    return read

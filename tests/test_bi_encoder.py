@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import BertEncoder, BiEncoder, Whitening
+from skcalib.datasets import fetch_sts
 
 VECTORS = {
     "x": [1.0, 0.0],
@@ -212,3 +213,56 @@ def test_pickle_round_trip(tiny_bert, pairs):
         pairs
     )
     assert_array_equal(pickle.loads(pickle.dumps(model)).predict(pairs), model.predict(pairs))
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
+def test_random_pairs_are_those_of_the_fitted_texts(similarity):
+    table = {"a": [1.0, 0.0], "b": [0.0, 2.0], "c": [3.0, 3.0], "d": [0.0, 0.0]}
+    encoder = FunctionTransformer(lambda texts: np.array([table[t] for t in texts]))
+    model = BiEncoder(encoder, similarity=similarity).fit([*"abcd", "a"])
+    every = model.predict([(s, t) for s in "abcd" for t in "abcd" if s < t])
+    assert_allclose(model.random_similarities_, np.sort(every), atol=1e-15)
+
+
+def test_threshold_is_the_smallest_that_keeps_the_rate(tiny_bert, texts):
+    model = BiEncoder(BertEncoder(tiny_bert)).fit(texts)
+    for rate in (0.01, 0.1, 0.5):
+        threshold = model.threshold(rate)
+        below = np.nextafter(threshold, -np.inf)
+        reached, passed = model.false_positive_rate([threshold, below])
+        assert reached <= rate < passed
+
+
+def test_the_rate_holds_on_texts_that_were_not_fitted(minilm, sts_home):
+    def texts_of(split):
+        return sorted(set(fetch_sts("stsb", split, data_home=sts_home).data.ravel()))[::4]
+
+    fitted, held = texts_of("dev"), texts_of("test")
+    encoder = make_pipeline(BertEncoder(minilm), Whitening(noise="auto"))
+    model = BiEncoder(encoder).fit(fitted)
+    rng = np.random.default_rng(0)
+    i, j = rng.integers(len(held), size=(2, 20_000))
+    pairs = [(held[a], held[b]) for a, b in zip(i, j, strict=True) if a != b]
+    for rate in (0.05, 0.01):
+        assert rate / 2 < np.mean(model.predict(pairs) >= model.threshold(rate)) < 2 * rate
+
+
+@pytest.mark.parametrize("rate", [0, 1, -0.1, np.nan, "1%", None])
+def test_a_rate_out_of_range_is_named(bi_encoder, rate):
+    model = BiEncoder(FunctionTransformer(look_up)).fit(["x", "y"])
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        model.threshold(rate)
+    with pytest.raises(ValueError, match="fitted on a single text"):
+        bi_encoder.threshold(0.1)
+
+
+def test_random_pairs_cost_a_fit_nothing_and_a_pickle_holds_no_texts(tiny_bert, texts):
+    seen = []
+    encoder = FunctionTransformer(lambda texts: seen.extend(texts) or np.eye(20)[: len(texts)])
+    model = BiEncoder(encoder).fit(texts)
+    assert seen == []
+    assert len(model.random_similarities_) == 11 * 10 / 2
+    assert sorted(seen) == sorted(set(texts))
+    state = BiEncoder(BertEncoder(tiny_bert)).fit(texts).__getstate__()
+    assert state["_sample"] == []
+    assert len(state["_random_similarities"]) == 11 * 10 / 2

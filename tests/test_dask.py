@@ -80,9 +80,9 @@ def test_each_worker_loads_the_model_once(tiny_bert, texts, cluster, tmp_path):
     assert_allclose(encoder.transform(X).compute(), expected, atol=1e-5)
 
     def loaded_models():  # defined here, so that it travels to the workers by value
-        from skcalib import _backbone
+        from skcalib._encoder import backbone
 
-        return len(_backbone._loaded)
+        return backbone._load.cache_info().currsize
 
     assert set(cluster.run(loaded_models).values()) <= {0, 1}
     assert len(VectorStore(tmp_path)) == len(set(texts))

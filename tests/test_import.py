@@ -25,7 +25,7 @@ HEAVY = (
     "datasets",
     "tqdm",
 )
-LIGHT_MODULES = ("skcalib", "skcalib.datasets", "skcalib.metrics")
+LIGHT_MODULES = ("skcalib", "skcalib.datasets", "skcalib.metrics", "skcalib.export")
 
 
 def _run(code, *arguments):

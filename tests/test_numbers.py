@@ -233,7 +233,7 @@ def test_whitening_is_right_or_refuses(whitening):
             if isinstance(again, np.ndarray):
                 size = np.abs(Z).max() + np.finfo(Z.dtype).eps * np.abs(
                     np.asarray(X, dtype=float)
-                ).max() * min(np.abs(fitted._map.projection).max(), 1e300)
+                ).max() * min(np.abs(fitted._linear_map.projection).max(), 1e300)
                 if not np.abs(again / size - Z / size).max() < 1e-3 + coarseness(Z):
                     failures.append(f"inverse_transform of {name}")
     assert n_right > n_cases / 3

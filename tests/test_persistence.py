@@ -11,16 +11,15 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, clone
 
-import skcalib._vector_cache as vector_cache
 from skcalib import (
     BertEncoder,
     BiEncoder,
     NormalizingFlow,
     VectorStore,
     Whitening,
-    _spectrum_cache,
 )
-from skcalib._persistence import VersionedState
+from skcalib._base import VersionedState
+from skcalib._whitening import cache
 
 
 def _through_joblib(estimator):
@@ -197,10 +196,23 @@ def test_no_pickle_in_a_cache_is_read(tiny_bert, X, tmp_path, recwarn):
     for _ in range(2):
         BertEncoder(tiny_bert, memory=memory).fit_transform(["dog"])
         Whitening(memory=memory).fit(X)
-        VectorStore(tmp_path)._close()
-        vector_cache._shelves.clear()
-        _spectrum_cache._recent.clear()
+        cache._recent.clear()
         for file in [f for f in tmp_path.rglob("*") if f.is_file() and f.suffix != ".lock"]:
             file.write_bytes(bomb)
     messages = [str(w.message) for w in recwarn]
     assert all("damaged" in message for message in messages), messages
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("skcalib._bert_encoder", "BertEncoder"),
+        ("skcalib._normalizing_flow", "NormalizingFlow"),
+        ("skcalib._store", "VectorStore"),
+        ("skcalib._whitening", "Whitening"),
+    ],
+)
+def test_a_pickle_that_names_a_former_module_is_refused(module, name):
+    former = b"c" + f"{module}\n{name}\n".encode() + b")\x81}b."  # as protocol 2 writes it
+    with pytest.raises(ValueError, match=f"pickled {name} has a state version older"):
+        pickle.loads(former)

@@ -30,7 +30,7 @@ NOISY["cls(3)"] = FEATURES["cls(3)"]
 @pytest.fixture(scope="module")
 def embed(minilm):
     """Return a function from texts to vectors of every layer and pooling used here."""
-    from skcalib._encoding import encode
+    from skcalib._encoder.batches import encode
 
     backbone = BertEncoder(minilm).fit([""])._backbone()
 

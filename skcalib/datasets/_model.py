@@ -6,7 +6,7 @@ from pathlib import Path
 __all__ = ["minilm_path"]
 
 
-def minilm_path():
+def minilm_path() -> str:
     """Folder of all-MiniLM-L6-v2, a BERT of 6 layers and 384 dimensions.
 
     The weights come with the package of the ``demo`` extra, so no hub is needed.

@@ -1,16 +1,19 @@
 """Semantic textual similarity: the toy set that ships, and the seven benchmarks."""
 
+from __future__ import annotations
+
 import csv
 import os
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.utils import Bunch
 
 __all__ = ["fetch_sts", "load_toy_sts"]
 
-# Where the benchmarks live on the hub: repository, and its names of our splits.
+# Repository of each benchmark on the hub, and its names for our splits.
 HUB = {
     "stsb": (
         "mteb/stsbenchmark-sts",
@@ -22,7 +25,7 @@ HUB = {
 COLUMNS = ("sentence1", "sentence2", "score")
 
 
-def load_toy_sts(*, return_X_y=False):
+def load_toy_sts(*, return_X_y: bool = False) -> Any:
     """Load 300 sentence pairs graded for similarity, written for this project.
 
     Five genres of 60 pairs each: captions, headlines, forum answers, questions and
@@ -52,13 +55,19 @@ def load_toy_sts(*, return_X_y=False):
     return _bunch(rows, "toy_sts.csv", return_X_y)
 
 
-def fetch_sts(task, split="test", *, data_home=None, return_X_y=False):
+def fetch_sts(
+    task: str,
+    split: str = "test",
+    *,
+    data_home: str | os.PathLike[str] | None = None,
+    return_X_y: bool = False,
+) -> Any:
     """Load a benchmark of semantic textual similarity.
 
-    Read from a folder of CSV files named ``{task}-{split}.csv`` with columns sentence1,
-    sentence2, score and, optionally, subset: `data_home`, or else the folder that the
-    environment variable ``SKCALIB_DATA`` names. Without either, from the Hugging Face hub
-    through the ``datasets`` package (extra ``data``).
+    The benchmark is read from a folder of CSV files named ``{task}-{split}.csv`` with columns
+    sentence1, sentence2, score and, optionally, subset. The folder is `data_home`, or else the
+    one that the environment variable ``SKCALIB_DATA`` names. Without either, the benchmark is
+    loaded from the Hugging Face hub with the ``datasets`` package (extra ``data``).
 
     Parameters
     ----------
@@ -115,7 +124,7 @@ def fetch_sts(task, split="test", *, data_home=None, return_X_y=False):
         return _bunch(list(csv.DictReader(stream)), str(path), return_X_y, task)
 
 
-def _from_hub(repository, split):
+def _from_hub(repository: str, split: str) -> list[dict[str, Any]]:
     try:
         from datasets import load_dataset
     except ImportError:
@@ -126,7 +135,9 @@ def _from_hub(repository, split):
     return load_dataset(repository, split=split).to_list()
 
 
-def _bunch(rows, source, return_X_y, task=None):
+def _bunch(
+    rows: list[dict[str, Any]], source: str, return_X_y: bool, task: str | None = None
+) -> Bunch | tuple[np.ndarray, np.ndarray]:
     missing = [c for c in COLUMNS if rows and c not in rows[0]]
     if missing or not rows:
         raise ValueError(

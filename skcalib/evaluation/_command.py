@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import re
+from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
@@ -14,15 +15,16 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from skcalib import BertEncoder, NormalizingFlow, Whitening
-from skcalib._command_line import is_watched, lines_of
+from skcalib._command_line import is_watched, lines_of, names
 from skcalib.datasets import minilm_path
 from skcalib.evaluation._sts import TASKS, ScoreTable, evaluate_sts
 
 SETTINGS = ("model", "pooling", "layers", "calibrator", "fit_on", "aggregate")
-WHITENING = re.compile(r"whitening(?:-(\d+))?(?:-n(auto|[\d.]+))?(?:-s(auto|[\d.]+))?")
+LEVEL = r"(auto|\d*\.?\d+)"
+WHITENING = re.compile(rf"whitening(?:-(\d+))?(?:-n{LEVEL})?(?:-s{LEVEL})?")
 
 
-def calibrator(name):
+def calibrator(name: str) -> Whitening | NormalizingFlow | str:
     """Return the calibrator of a name; "passthrough" for "raw"."""
     if name == "raw":
         return "passthrough"
@@ -30,11 +32,8 @@ def calibrator(name):
         return NormalizingFlow(random_state=0)
     if match := WHITENING.fullmatch(name):
         k, *levels = match.groups(default="")
-        try:
-            noise, shrinkage = (x if x == "auto" else float(x or 0) for x in levels)
-            return Whitening(int(k) if k else None, noise=noise, shrinkage=shrinkage)
-        except ValueError:
-            pass  # several points in a number
+        noise, shrinkage = (x if x == "auto" else float(x or 0) for x in levels)
+        return Whitening(int(k) if k else None, noise=noise, shrinkage=shrinkage)
     raise ValueError(
         f"There is no calibrator {name!r}; it takes raw, flow, or whitening with, if any, -K "
         "for K dimensions, -nN for a noise and -sS for a shrinkage: whitening-nauto, "
@@ -42,7 +41,7 @@ def calibrator(name):
     )
 
 
-def layers(name):
+def layers(name: str) -> int | str | tuple[int, ...]:
     """Return the `layers` of `BertEncoder` for an int, a name, or ints joined by "+"."""
     try:
         indices = tuple(int(part) for part in name.split("+"))
@@ -53,10 +52,6 @@ def layers(name):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command and its arguments."""
-
-    def names(value):
-        return [name.strip() for name in value.split(",")]
-
     parser.description = (
         "Spearman's rho x 100 on the benchmarks of semantic textual similarity: a row for each "
         "combination of pooling, layers and calibrator."
@@ -72,15 +67,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--calibrators",
         type=names,
-        default=["raw", "whitening-nauto"],
+        default="raw,whitening-nauto",
         help="raw, flow, whitening, whitening-256, whitening-nauto (noise), whitening-s0.5 "
         "(shrinkage), whitening-256-n1-sauto; default: raw,whitening-nauto",
     )
-    add("--pooling", type=names, default=["mean"], help="default: mean")
+    add("--pooling", type=names, default="mean", help="default: mean")
     add(
         "--layers",
         type=names,
-        default=["-1"],
+        default="-1",
         help="ints, names, or ints joined by + such as 0+3; default: -1",
     )
     add(
@@ -149,8 +144,12 @@ def run(options: argparse.Namespace) -> None:
     print(ScoreTable(rows, table.columns, np.vstack([t.scores for t in tables])))
 
 
-def _append(path, table, settings, *, new):
-    with Path(path).open("w" if new else "a", encoding="utf-8", newline="") as stream:
+def _append(path: str, table: ScoreTable, settings: Sequence[str], *, new: bool) -> None:
+    with (
+        Path(path)
+        .expanduser()
+        .open("w" if new else "a", encoding="utf-8", newline="") as stream
+    ):
         writer = csv.writer(stream)
         if new:
             writer.writerow([*SETTINGS, *table.columns])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
-from sklearn.base import clone
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, clone
 from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import normalized_mutual_info_score
@@ -13,7 +17,7 @@ from sklearn.utils import gen_batches
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from skcalib._progress import progress
+from skcalib._base import progress
 from skcalib._texts import as_texts
 from skcalib.evaluation._sts import ScoreTable, checked_estimators
 
@@ -21,19 +25,25 @@ __all__ = ["evaluate_labelled"]
 
 COLUMNS = ("1-NN", "R-precision", "k-means NMI", "logistic regression")
 FOLDS = 5
-# Of unit vectors; the default of 1 holds the weights too small for a hundred classes.
+# For unit vectors; the default of 1 keeps weights too small for a hundred classes.
 INVERSE_REGULARIZATION = 10.0
-AT_A_TIME = 1024  # texts whose similarities to all others are in memory
+QUERIES_AT_A_TIME = 1024  # rows of the matrix of similarities in memory
 
 
 def evaluate_labelled(
-    encoder, texts, labels, *, fit_on=None, random_state: int = 0, verbose: bool = False
+    encoder: BaseEstimator | Mapping[str, BaseEstimator],
+    texts: Any,
+    labels: ArrayLike,
+    *,
+    fit_on: Any = None,
+    random_state: int = 0,
+    verbose: bool = False,
 ) -> ScoreTable:
     """Score encoders on what vectors of texts are used for: search, clusters, classes.
 
-    Semantic textual similarity hides some of what calibration does; search and clustering show
-    it. Labels are used for scoring alone. Every score is of unit vectors, which is to say by
-    cosine.
+    Search and clustering show effects of calibration that semantic textual similarity does
+    not. Labels are used for scoring only. Vectors are scaled to unit length first, so that
+    every score is by cosine.
 
     Parameters
     ----------
@@ -46,7 +56,7 @@ def evaluate_labelled(
     fit_on : texts or None, default=None
         Texts to fit on; None takes `texts` themselves, which is transductive.
     random_state : int, default=0
-        Seed of k-means and of the folds.
+        Seed of k-means and of the folds. The NMI differs by about a point from seed to seed.
     verbose : bool, default=False
         Show a progress bar over the encoders.
 
@@ -56,8 +66,8 @@ def evaluate_labelled(
         A row per encoder, times 100:
 
         - "1-NN": share of texts whose nearest other text is of their class;
-        - "R-precision": of a text's R nearest, R being the number of others of its class, the
-          share that is of its class, in the mean over texts;
+        - "R-precision": if R other texts are of a text's class, the share of that class among
+          the R nearest texts, averaged over texts;
         - "k-means NMI": normalized mutual information of the classes with as many clusters;
         - "logistic regression": accuracy in five-fold cross-validation.
 
@@ -102,7 +112,7 @@ def evaluate_labelled(
     return ScoreTable(tuple(estimators), COLUMNS, 100 * scores)
 
 
-def _scores(vectors, codes, random_state):
+def _scores(vectors: np.ndarray, codes: np.ndarray, random_state: int) -> tuple[float, ...]:
     vectors = normalize(vectors)
     nearest, r_precision = _retrieval(vectors, codes)
     k_means = KMeans(codes.max() + 1, n_init=3, random_state=random_state)
@@ -117,11 +127,11 @@ def _scores(vectors, codes, random_state):
     )
 
 
-def _retrieval(vectors, codes):
+def _retrieval(vectors: np.ndarray, codes: np.ndarray) -> tuple[float, float]:
     """1-NN accuracy and R-precision, each text a query among all others."""
     others = np.bincount(codes)[codes] - 1  # of its own class
     hits, precisions = [], []
-    for rows in gen_batches(len(vectors), AT_A_TIME):
+    for rows in gen_batches(len(vectors), QUERIES_AT_A_TIME):
         similarity = vectors[rows] @ vectors.T
         similarity[np.arange(len(similarity)), np.arange(rows.start, rows.stop)] = -np.inf
         order = np.argsort(-similarity, axis=1, kind="stable")[:, : others.max()]

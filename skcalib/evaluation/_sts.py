@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import Bunch
 
+from skcalib._base import progress
 from skcalib._bi_encoder import BiEncoder
-from skcalib._progress import progress
-from skcalib._tables import markdown
+from skcalib._tables import html, markdown
 from skcalib._texts import as_texts
 from skcalib.datasets import fetch_sts, load_toy_sts
 from skcalib.metrics import aggregate as aggregate_subsets
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["TASKS", "ScoreTable", "checked_estimators", "evaluate_sts"]
 
@@ -37,7 +44,8 @@ class ScoreTable:
 
     Notes
     -----
-    ``str(table)`` is a Markdown table, which reads well in a terminal too.
+    ``str(table)`` is a Markdown table, which reads well in a terminal too; a notebook shows the
+    table as HTML.
 
     Examples
     --------
@@ -53,29 +61,34 @@ class ScoreTable:
     columns: tuple[str, ...]
     scores: np.ndarray
 
-    def __str__(self):
-        body = [
+    def __str__(self) -> str:
+        return markdown(["", *self.columns], self._cells())
+
+    def _repr_html_(self) -> str:
+        return html(["", *self.columns], self._cells())
+
+    def _cells(self) -> list[list[str]]:
+        return [
             [name, *(f"{score:.1f}" for score in row)]
             for name, row in zip(self.rows, self.scores, strict=True)
         ]
-        return markdown(["", *self.columns], body)
 
-    def to_csv(self, path):
+    def to_csv(self, path: str | PathLike[str]) -> None:
         """Write the table as CSV, with the full digits of the scores.
 
         Parameters
         ----------
         path : path-like
-            File to write; one that is there is replaced.
+            File to write. An existing file is replaced.
         """
-        with Path(path).open("w", encoding="utf-8", newline="") as stream:
+        with Path(path).expanduser().open("w", encoding="utf-8", newline="") as stream:
             writer = csv.writer(stream)
             writer.writerow(["estimator", *self.columns])
             writer.writerows(
                 [name, *row] for name, row in zip(self.rows, self.scores.tolist(), strict=True)
             )
 
-    def to_frame(self):
+    def to_frame(self) -> pd.DataFrame:
         """Return the table as a pandas DataFrame.
 
         Returns
@@ -101,14 +114,14 @@ class ScoreTable:
 
 
 def evaluate_sts(
-    estimator,
-    tasks=TASKS,
+    estimator: BaseEstimator | Mapping[str, BaseEstimator],
+    tasks: str | Sequence[str] = TASKS,
     *,
-    fit_on="target",
-    aggregate="all",
-    data_home=None,
-    verbose=False,
-):
+    fit_on: Any = "target",
+    aggregate: Literal["all", "mean", "wmean"] = "all",
+    data_home: str | PathLike[str] | None = None,
+    verbose: bool = False,
+) -> ScoreTable:
     """Score encoders on the benchmarks of semantic textual similarity.
 
     Each encoder is cloned, fitted without grades, and scored by Spearman's rho between the
@@ -120,8 +133,8 @@ def evaluate_sts(
     estimator : estimator, or mapping of str to estimator
         Transformer from texts to vectors, such as a pipeline of `BertEncoder` and
         `Whitening`, or several by the name of their row. With ``memory`` given to the
-        encoders, each text goes through the model once, whatever is asked afterwards: an
-        evaluation that was stopped goes on where it was.
+        encoders, each text goes through the model once, and an interrupted evaluation
+        continues where it stopped.
     tasks : str or sequence of str, default=all seven
         "sts12" to "sts16", "stsb", "sickr", as in `fetch_sts`, and "toy" for
         `load_toy_sts`.
@@ -151,8 +164,8 @@ def evaluate_sts(
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of the above, or subsets are to be aggregated that the source
-        of a benchmark does not name, as on the hub.
+        If an argument is none of the above, or `aggregate` needs subsets that the source of
+        a benchmark does not name, such as the hub.
     FileNotFoundError
         If `data_home` lacks a benchmark, before anything is encoded.
 
@@ -185,7 +198,7 @@ def evaluate_sts(
     texts = _checked_texts(fit_on, data_home)
     if aggregate not in ("all", "mean", "wmean"):
         raise ValueError(f"aggregate={aggregate!r}; it takes 'all', 'mean' or 'wmean'.")
-    # All benchmarks are read first: a file that is missing shows before hours of work.
+    # Read all benchmarks first, so that a missing file shows before hours of work.
     benchmarks = {task: _load(task, data_home, aggregate) for task in tasks}
     scores = np.full((len(estimators), len(tasks)), np.nan)
     with progress(scores.size, unit="score", desc="evaluate", verbose=verbose) as advance:
@@ -208,7 +221,9 @@ def evaluate_sts(
     )
 
 
-def checked_estimators(estimator, caller):
+def checked_estimators(
+    estimator: BaseEstimator | Mapping[str, BaseEstimator], caller: str
+) -> dict[str, BaseEstimator]:
     """Return estimators by name, of one or of a mapping of them."""
     named = estimator
     if not isinstance(estimator, Mapping):
@@ -228,7 +243,7 @@ def checked_estimators(estimator, caller):
     return {str(name): encoder for name, encoder in named.items()}
 
 
-def _checked_tasks(tasks):
+def _checked_tasks(tasks: str | Sequence[str]) -> tuple[str, ...]:
     tasks = (tasks,) if isinstance(tasks, str) else tuple(tasks)
     known = (*TASKS, "toy")
     unknown = [task for task in tasks if task not in known]
@@ -240,7 +255,9 @@ def _checked_tasks(tasks):
     return tasks
 
 
-def _checked_texts(fit_on, data_home):
+def _checked_texts(
+    fit_on: Any, data_home: str | PathLike[str] | None
+) -> Sequence[str] | np.ndarray | None:
     """Texts to fit on; None for each benchmark's own."""
     if not isinstance(fit_on, str):
         return as_texts(fit_on, caller="fit_on of evaluate_sts")
@@ -254,11 +271,11 @@ def _checked_texts(fit_on, data_home):
     )
 
 
-def _load(task, data_home, aggregate):
+def _load(task: str, data_home: str | PathLike[str] | None, aggregate: str) -> Bunch:
     if task == "toy":
         return load_toy_sts()
     sts = fetch_sts(task, data_home=data_home)
-    # The hub's copies have lost them, and all three aggregations would be the same.
+    # The hub's copies name no subsets: all three aggregations would give the same score.
     if aggregate != "all" and task in TASKS[:5] and len(np.unique(sts.subset)) == 1:
         raise ValueError(
             f"aggregate={aggregate!r} needs the subsets of {task}, but its source names none "

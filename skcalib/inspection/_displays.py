@@ -3,33 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import linalg
+from sklearn.base import BaseEstimator
 from sklearn.utils.extmath import svd_flip
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 __all__ = ["CosineDisplay", "FrequencyDisplay", "SpectrumDisplay"]
 
-# Rows whose cosines a histogram shows: half a million pairs, more do not change its shape.
+# Rows in a histogram of cosines: half a million pairs; more do not change its shape.
 ROWS_OF_COSINES = 1000
 
 
+@dataclass(eq=False, repr=False)
 class _Display:
-    """The way from a fitted estimator to a drawing; each display adds what is its own.
+    """What the displays share: the way from an estimator or from vectors to a drawing.
 
     A display measures vectors in ``_measure``, which returns the arguments of its constructor,
     and draws them in ``_draw``.
     """
 
-    _measure: Callable[..., tuple]
-    _draw: Callable[..., None]
+    name: str | None = field(default=None, kw_only=True)
 
-    def __init__(self, *measured, name=None):
-        raise NotImplementedError
+    _measure: ClassVar[Callable[..., tuple]]
+    _draw: ClassVar[Callable[..., None]]
 
     @classmethod
-    def from_estimator(cls, estimator, X, *args, name=None, ax=None, **kwargs):
+    def from_estimator(
+        cls,
+        estimator: BaseEstimator,
+        X: Any,
+        *args: ArrayLike,
+        name: str | None = None,
+        ax: Axes | None = None,
+        **kwargs: Any,
+    ) -> Self:
         """Draw the vectors that a fitted estimator makes.
 
         Parameters
@@ -38,14 +53,12 @@ class _Display:
             With ``transform``, such as a pipeline of `BertEncoder` and `Whitening`.
         X : array-like
             What it transforms: texts, or vectors for a calibrator alone.
-        *args
-            As after the vectors in ``from_embeddings``.
+        *args : array-like
+            As in `from_embeddings`.
         name : str or None, default=None
             For legend or title; None takes the estimator's class.
-        ax : matplotlib Axes or None, default=None
-            Where to draw; None makes a new figure.
-        **kwargs
-            Handed on to the drawing function of matplotlib.
+        ax, **kwargs
+            As in `from_embeddings`.
 
         Returns
         -------
@@ -55,15 +68,22 @@ class _Display:
         return cls.from_embeddings(estimator.transform(X), *args, name=name, ax=ax, **kwargs)
 
     @classmethod
-    def from_embeddings(cls, X, *args, name=None, ax=None, **kwargs):
+    def from_embeddings(
+        cls,
+        X: ArrayLike,
+        *args: ArrayLike,
+        name: str | None = None,
+        ax: Axes | None = None,
+        **kwargs: Any,
+    ) -> Self:
         """Draw vectors.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, d)
-            Vectors. `SpectrumDisplay` takes no set that is all zero, `CosineDisplay` not one
-            that is zero (and of more than 1000 vectors, 1000 at equal distances), and
-            `FrequencyDisplay` none of a single dimension.
+            Vectors. `SpectrumDisplay` needs one that is not zero. `CosineDisplay` needs all to
+            be nonzero, and draws 1000 evenly spaced ones of more. `FrequencyDisplay` needs two
+            dimensions or more.
         *args
             For `FrequencyDisplay`, the frequency rank of each vector's word, 0 for the most
             frequent: array-like of shape (n_samples,).
@@ -72,7 +92,7 @@ class _Display:
         ax : matplotlib Axes or None, default=None
             Where to draw; None makes a new figure.
         **kwargs
-            Handed on to the drawing function of matplotlib.
+            Passed to matplotlib's drawing function.
 
         Returns
         -------
@@ -85,15 +105,13 @@ class _Display:
         """
         return cls(*cls._measure(X, *args), name=name).plot(ax, **kwargs)
 
-    def plot(self, ax=None, **kwargs):
+    def plot(self, ax: Axes | None = None, **kwargs: Any) -> Self:
         """Draw once more.
 
         Parameters
         ----------
-        ax : matplotlib Axes or None, default=None
-            Where to draw; None makes a new figure.
-        **kwargs
-            Handed on to the drawing function of matplotlib.
+        ax, **kwargs
+            As in `from_embeddings`.
 
         Returns
         -------
@@ -114,6 +132,7 @@ class _Display:
         return self
 
 
+@dataclass(eq=False, repr=False)
 class SpectrumDisplay(_Display):
     """Singular values of a set of vectors, relative to the largest.
 
@@ -147,18 +166,16 @@ class SpectrumDisplay(_Display):
     True
     """
 
-    def __init__(self, singular_values, *, name=None):
-        self.singular_values = singular_values
-        self.name = name
+    singular_values: np.ndarray
 
     @staticmethod
-    def _measure(X):
-        X = check_array(X, dtype=np.float64)
-        if not X.any():
+    def _measure(X: ArrayLike) -> tuple[np.ndarray]:
+        vectors = check_array(X, dtype=np.float64)
+        if not vectors.any():
             raise ValueError("SpectrumDisplay got vectors that are all zero; drop them.")
-        return (linalg.svdvals(X),)
+        return (linalg.svdvals(vectors),)
 
-    def _draw(self, ax, kwargs):
+    def _draw(self, ax: Axes, kwargs: dict[str, Any]) -> None:
         relative = self.singular_values / self.singular_values[0]
         style = {"label": self.name, **kwargs}
         (self.line_,) = ax.plot(np.arange(1, len(relative) + 1), relative, **style)
@@ -167,6 +184,7 @@ class SpectrumDisplay(_Display):
             ax.legend()
 
 
+@dataclass(eq=False, repr=False)
 class CosineDisplay(_Display):
     """Histogram of the cosines between vectors of different texts.
 
@@ -198,38 +216,33 @@ class CosineDisplay(_Display):
     True
     """
 
-    def __init__(self, cosines, *, name=None):
-        self.cosines = cosines
-        self.name = name
+    cosines: np.ndarray
 
     @staticmethod
-    def _measure(X):
-        X = check_array(X, dtype=np.float64, ensure_min_samples=2)
-        X = X[np.linspace(0, len(X) - 1, min(len(X), ROWS_OF_COSINES)).astype(int)]
-        norms = np.linalg.norm(X, axis=1, keepdims=True)
+    def _measure(X: ArrayLike) -> tuple[np.ndarray]:
+        vectors = check_array(X, dtype=np.float64, ensure_min_samples=2)
+        n = len(vectors)
+        vectors = vectors[np.linspace(0, n - 1, min(n, ROWS_OF_COSINES)).astype(int)]
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         if not norms.all():
             raise ValueError(
                 f"CosineDisplay got {np.count_nonzero(norms == 0)} vectors of length zero, "
                 "which have no cosine; drop them."
             )
-        X = X / norms
-        return ((X @ X.T)[np.triu_indices(len(X), 1)],)
+        unit = vectors / norms
+        return ((unit @ unit.T)[np.triu_indices(len(unit), 1)],)
 
-    def _draw(self, ax, kwargs):
-        # The same bins for all, so that histograms over one another compare.
-        style = {
-            "bins": np.linspace(-1, 1, 101),
-            "density": True,
-            "alpha": 0.6,
-            "label": self.name,
-            **kwargs,
-        }
+    def _draw(self, ax: Axes, kwargs: dict[str, Any]) -> None:
+        # Fixed bins, so that overlaid histograms compare.
+        usual = {"bins": np.linspace(-1, 1, 101), "density": True, "alpha": 0.6}
+        style = {"label": self.name, **usual, **kwargs}
         self.bars_ = ax.hist(self.cosines, **style)[2]
         ax.set(xlabel="cosine of two different texts", ylabel="density")
         if style["label"]:
             ax.legend()
 
 
+@dataclass(eq=False, repr=False)
 class FrequencyDisplay(_Display):
     """Vectors of words in their two leading singular directions, coloured by frequency.
 
@@ -267,21 +280,18 @@ class FrequencyDisplay(_Display):
     (2000, 2)
     """
 
-    def __init__(self, projection, ranks, *, name=None):
-        self.projection = projection
-        self.ranks = ranks
-        self.name = name
+    projection: np.ndarray
+    ranks: np.ndarray
 
     @staticmethod
-    def _measure(X, ranks):
-        X = check_array(X, dtype=np.float64, ensure_min_features=2, ensure_min_samples=2)
-        ranks = column_or_1d(ranks)
-        check_consistent_length(X, ranks)
-        u, s, vt = linalg.svd(X, full_matrices=False)
+    def _measure(X: ArrayLike, ranks: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        vectors = check_array(X, dtype=np.float64, ensure_min_features=2, ensure_min_samples=2)
+        check_consistent_length(vectors, ranks)
+        u, s, vt = linalg.svd(vectors, full_matrices=False)
         u, vt = svd_flip(u, vt, u_based_decision=False)
-        return u[:, :2] * s[:2], ranks
+        return u[:, :2] * s[:2], column_or_1d(ranks)
 
-    def _draw(self, ax, kwargs):
+    def _draw(self, ax: Axes, kwargs: dict[str, Any]) -> None:
         # Zipf's law: equal steps of colour are equal ratios of frequency.
         # The many rare words go first, so that they do not cover the few frequent ones.
         order = np.argsort(-self.ranks, kind="stable")

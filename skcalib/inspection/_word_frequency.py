@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
@@ -13,7 +14,7 @@ from skcalib._tables import markdown
 
 __all__ = ["FrequencyBias", "word_embeddings", "word_frequency_bias"]
 
-# Of the BERT-flow paper's table 1.
+# Bins of ranks in table 1 of the BERT-flow paper.
 BINS = {
     "0-100": (0, 100),
     "100-500": (100, 500),
@@ -21,7 +22,7 @@ BINS = {
     "5K-10K": (5000, 10000),
 }
 NEIGHBORS = (3, 5, 7)
-# How tokenizers mark the beginning of a word, and (WordPiece) a piece that continues one.
+# How tokenizers mark the beginning of a word, or (WordPiece) its continuation.
 BEGINNINGS = ("Ġ", "▁")
 CONTINUATION = "##"
 
@@ -57,7 +58,7 @@ class FrequencyBias:
     knn_distance: np.ndarray
     knn_dot: np.ndarray
 
-    def __str__(self):
+    def __str__(self) -> str:
         named = {"mean l2 norm": self.mean_norm}
         for what, values in (("l2 distance", self.knn_distance), ("dot product", self.knn_dot)):
             for k, row in zip(self.n_neighbors, values, strict=True):
@@ -68,7 +69,7 @@ class FrequencyBias:
         )
 
 
-def word_frequency_bias(vectors, ranks):
+def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
     """Mean norm of word vectors, and distance to their neighbours, by frequency rank.
 
     In a space that word frequency biases [1]_, frequent words lie near the origin and close
@@ -117,31 +118,31 @@ def word_frequency_bias(vectors, ranks):
     >>> bias.n_words
     array([100, 400, 500,   0])
     """
-    vectors = check_array(vectors, dtype=[np.float64, np.float32], input_name="vectors")
-    ranks = column_or_1d(ranks)
-    check_consistent_length(vectors, ranks)
-    if ranks.dtype.kind not in "biuf" or not (ranks >= 0).all():
+    words = check_array(vectors, dtype=[np.float64, np.float32], input_name="vectors")
+    check_consistent_length(words, ranks)
+    places = column_or_1d(ranks)
+    if places.dtype.kind not in "biuf" or not (places >= 0).all():
         raise ValueError(
             "word_frequency_bias got ranks that are not numbers from 0 up; give the place of "
             "each word in a list sorted by falling frequency, 0 for the first."
         )
-    counted = np.flatnonzero(ranks < BINS["5K-10K"][1])
-    if len(vectors) <= max(NEIGHBORS) or not len(counted):
+    counted = np.flatnonzero(places < BINS["5K-10K"][1])
+    if len(words) <= max(NEIGHBORS) or not len(counted):
         raise ValueError(
-            f"word_frequency_bias got {len(vectors)} words, {len(counted)} of them of a rank "
+            f"word_frequency_bias got {len(words)} words, {len(counted)} of them of a rank "
             f"below 10000; it needs one of these, and {max(NEIGHBORS) + 1} words or more to "
             f"look for {max(NEIGHBORS)} neighbours."
         )
-    distances, neighbors = _nearest(vectors, counted)
-    others, vectors = vectors.astype(np.float64), vectors[counted].astype(np.float64)
-    ranks = ranks[counted]
+    distances, neighbors = _nearest(words, counted)
+    everything = words.astype(np.float64)
+    binned, places = everything[counted], places[counted]
     dots = np.stack(
-        [np.einsum("ij,ij->i", vectors, others[column]) for column in neighbors.T], axis=1
+        [np.einsum("ij,ij->i", binned, everything[column]) for column in neighbors.T], axis=1
     )
-    norms = np.linalg.norm(vectors, axis=1)
-    members = [(low <= ranks) & (ranks < high) for low, high in BINS.values()]
+    norms = np.linalg.norm(binned, axis=1)
+    members = [(low <= places) & (places < high) for low, high in BINS.values()]
 
-    def by_bin(values):
+    def by_bin(values: np.ndarray) -> np.ndarray:
         return np.array([values[m].mean() if m.any() else np.nan for m in members])
 
     return FrequencyBias(
@@ -154,24 +155,26 @@ def word_frequency_bias(vectors, ranks):
     )
 
 
-def _nearest(vectors, members):
+def _nearest(vectors: np.ndarray, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Distances and indices of the nearest others of each member, nearest first."""
     search = NearestNeighbors(n_neighbors=max(NEIGHBORS) + 1, algorithm="brute").fit(vectors)
     distances, neighbors = search.kneighbors(vectors[members])
     dropped = neighbors == members[:, None]
-    # Beside many equal vectors a word may be missing among its own nearest.
+    # A word with many equal vectors may be missing among its own nearest.
     dropped[~dropped.any(axis=1), -1] = True
     shape = len(members), max(NEIGHBORS)
     return distances[~dropped].reshape(shape), neighbors[~dropped].reshape(shape)
 
 
-def word_embeddings(model, *, revision=None):
+def word_embeddings(
+    model: str | os.PathLike[str], *, revision: str | None = None
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Read the embeddings of the words of a model's vocabulary, by falling frequency.
 
-    The rows of the embedding matrix that stand for whole words, without positions and
-    normalisation: what the BERT-flow paper looks at. BERT's vocabulary is sorted by
-    frequency, so a word's place among the words is its rank, without a corpus. Words of one
-    character are left out: they stand before, in the alphabet, and have no rank.
+    These are the rows of the embedding matrix for whole words, without positions and
+    normalisation, as in the BERT-flow paper. BERT's vocabulary is sorted by frequency, so that
+    a word's place among the words is its rank. Words of one character are left out: they stand
+    in the alphabet at the beginning of the vocabulary, and have no rank.
 
     Parameters
     ----------
@@ -206,8 +209,8 @@ def word_embeddings(model, *, revision=None):
     """
     import torch
 
-    from skcalib._backbone import load
-    from skcalib._model_files import locate
+    from skcalib._encoder.backbone import load
+    from skcalib._encoder.model_files import locate
 
     backbone = load(locate(os.fspath(model), revision), torch.device("cpu"), torch.float32)
     if not backbone.has_zipf:

@@ -9,18 +9,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from skcalib._bert_encoder import BertEncoder, resolve_layers
-from skcalib._progress import progress
+from skcalib._base import progress
+from skcalib._encoder.estimator import BertEncoder, resolve_layers
 from skcalib._tables import markdown
 from skcalib._texts import distinct, texts_of
-from skcalib._whitening import Whitening
+from skcalib._whitening.estimator import Whitening
 from skcalib.model_selection._self_retrieval import views_of
-from skcalib.model_selection._views import Views
+from skcalib.model_selection._views import Views, combined
 
 __all__ = ["Calibration", "Candidate", "calibrate", "declared_pooling"]
 
@@ -37,6 +38,10 @@ POOLINGS = {
 }
 
 
+State = tuple[str, int]  # pooling and layer
+Key = tuple[str, int, Whitening | None]  # the same, and the calibrator
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A row of a `Calibration`.
@@ -49,13 +54,17 @@ class Candidate:
     calibrator : str
         "raw", or a `Whitening` as it is written in code.
     score : float
-        Mean reciprocal rank, as `SelfRetrieval` gives it.
+        Mean reciprocal rank, as `SelfRetrieval` gives it: compares calibrations of one hidden
+        state.
+    between_parts : float
+        As ``SelfRetrieval(thinned=0)`` gives it: compares hidden states.
     """
 
     pooling: str
     layers: int
     calibrator: str
     score: float
+    between_parts: float
 
 
 @dataclass(frozen=True)
@@ -79,7 +88,7 @@ class Calibration:
     candidates: tuple[Candidate, ...]
     n_texts: int
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.table()
 
     def table(self, n_candidates: int | None = None) -> str:
@@ -98,17 +107,18 @@ class Calibration:
         rows = [("as shipped", self.shipped), ("chosen", self.chosen)]
         rows += [("", candidate) for candidate in others[:n_candidates]]
         return markdown(
-            ["", "pooling", "layer", "calibrator", "MRR x 100"],
+            ["", "pooling", "layer", "calibrator", "MRR x 100", "between parts"],
             [
-                [note, c.pooling, str(c.layers), c.calibrator, f"{100 * c.score:.1f}"]
+                [note, c.pooling, str(c.layers), c.calibrator]
+                + [f"{100 * value:.1f}" for value in (c.score, c.between_parts)]
                 for note, c in rows
             ],
         )
 
 
 def calibrate(
-    model,
-    texts,
+    model: str | os.PathLike[str] | BertEncoder,
+    texts: Any,
     *,
     pooling: Sequence[str] = ("mean", "cls", "max", "zipf"),
     layers: Sequence[int] | None = None,
@@ -116,14 +126,15 @@ def calibrate(
     noise: Sequence[float | str] = ("auto",),
     n_texts: int = 2000,
     random_state: int = 0,
-    memory=None,
+    memory: Any = None,
     verbose: bool = False,
 ) -> Pipeline:
     """Choose hidden states and calibration of a model by texts without labels.
 
-    Every hidden state under every pooling is a candidate, raw and whitened with a noise floor,
-    and is scored as by `SelfRetrieval`. The hidden state that the model was shipped with is
-    kept unless another one is better by more than two standard errors.
+    Every hidden state under every pooling is a candidate, raw and whitened with a noise floor.
+    `SelfRetrieval` chooses the calibration of each; with ``thinned=0`` it then chooses among
+    the hidden states thus calibrated. The one that the model was shipped with is kept unless
+    another is better by more than two standard errors.
 
     Parameters
     ----------
@@ -190,7 +201,7 @@ def calibrate(
     lengths = [len(part) for half in halves for part in (half.sample, half.texts)]
     first, first_views, second, second_views = np.split(rows, np.cumsum(lengths)[:-1])
     folds = [(second, halves[0], first_views), (first, halves[1], second_views)]
-    ranks: dict[tuple[str, int, Whitening | None], np.ndarray] = {}
+    ranks: dict[Key, np.ndarray] = {}
     with _stored(template) as encoder:
         # Once through the model; what follows reads every hidden state back.
         encoder.set_params(pooling=shipped_state[0], layers=shipped_state[1]).fit_transform(
@@ -206,18 +217,18 @@ def calibrate(
                 advance(1)
         chosen = _choice(ranks, shipped_state)
         pooled, layer, calibrator = chosen
-        # A search on all the texts has their vectors at hand.
-        final = encoder if len(seen) >= len(distinct(texts)[0]) else clone(template)
-        pipeline = Pipeline(
-            [
-                ("encode", final.set_params(pooling=pooled, layers=layer)),
-                ("calibrate", calibrator or "passthrough"),
-            ]
-        ).fit(texts)
+        # Where the texts are no more than the views, the search has encoded most of them.
+        final = encoder if len(distinct(texts)[0]) <= len(seen) else clone(template)
+        final.set_params(pooling=pooled, layers=layer)
+        steps = [("encode", final), ("calibrate", calibrator or "passthrough")]
+        pipeline = Pipeline(steps).fit(texts)
     final.set_params(memory=memory)
     candidates = {
         key: Candidate(
-            *key[:2], "raw" if key[2] is None else repr(key[2]), values.mean().item()
+            *key[:2],
+            "raw" if key[2] is None else repr(key[2]),
+            _score(values),
+            values[0].mean().item(),
         )
         for key, values in ranks.items()
     }
@@ -230,7 +241,9 @@ def calibrate(
     return pipeline
 
 
-def _hidden_states(template, pooling, layers):
+def _hidden_states(
+    template: BertEncoder, pooling: Sequence[str], layers: Sequence[int] | None
+) -> tuple[list[State], State]:
     """Pairs of pooling and layer to try, and the pair that the model was shipped with."""
     backbone = clone(template).set_params(pooling="mean", layers=-1).fit([""])._backbone()
     n_layers = backbone.n_layers
@@ -245,7 +258,7 @@ def _hidden_states(template, pooling, layers):
 
 def declared_pooling(model: str, revision: str | None = None) -> str:
     """Pooling that a folder of sentence-transformers declares; "mean" where none does."""
-    from skcalib._model_files import POOLING, locate
+    from skcalib._encoder.model_files import POOLING, locate
 
     try:
         config = json.loads((locate(model, revision) / POOLING).read_text())
@@ -261,7 +274,7 @@ def declared_pooling(model: str, revision: str | None = None) -> str:
 
 
 @contextmanager
-def _stored(template) -> Iterator[BertEncoder]:
+def _stored(template: BertEncoder) -> Iterator[BertEncoder]:
     """Give a clone with its own ``memory``, or a temporary one where it has none."""
     if template.memory is not None:
         yield clone(template)
@@ -270,8 +283,13 @@ def _stored(template) -> Iterator[BertEncoder]:
         yield clone(template).set_params(memory=folder)
 
 
-def _ranks(vectors, folds, noise, n_components):
-    """Reciprocal ranks of all texts by calibrator, none of which was fitted on the text.
+def _ranks(
+    vectors: np.ndarray,
+    folds: Sequence[tuple[np.ndarray, Views, np.ndarray]],
+    noise: Sequence[float | str],
+    n_components: Sequence[int | None],
+) -> dict[Whitening | None, np.ndarray]:
+    """`Views.reciprocal_ranks` by calibrator, none of which was fitted on the text.
 
     The key None stands for raw vectors.
     """
@@ -286,15 +304,23 @@ def _ranks(vectors, folds, noise, n_components):
             for candidate in candidates:  # the first columns of the whole are its own
                 values = views.reciprocal_ranks(whole[:, : candidate.n_components])
                 ranks.setdefault(candidate, []).append(values)
-    return {candidate: np.concatenate(parts) for candidate, parts in ranks.items()}
+    return {candidate: np.hstack(parts) for candidate, parts in ranks.items()}
 
 
-def _choice(ranks, shipped_state):
+def _score(ranks: np.ndarray) -> float:
+    """`SelfRetrieval` with its default weight."""
+    return float(combined(*ranks.mean(axis=1)))
+
+
+def _choice(ranks: dict[Key, np.ndarray], shipped_state: State) -> Key:
     """Key of the best candidate; of the shipped hidden state unless another clearly wins."""
-    best = max(ranks, key=lambda key: ranks[key].mean())
-    at_home = max(
-        (key for key in ranks if key[:2] == shipped_state), key=lambda key: ranks[key].mean()
-    )
-    gain = ranks[best] - ranks[at_home]
+    calibrated: dict[State, Key] = {}
+    for key, values in ranks.items():
+        at = calibrated.setdefault(key[:2], key)
+        if _score(values) > _score(ranks[at]):
+            calibrated[key[:2]] = key
+    at_home = calibrated[shipped_state]
+    best = max(calibrated.values(), key=lambda key: ranks[key][0].mean())
+    gain = ranks[best][0] - ranks[at_home][0]
     standard_error = gain.std(ddof=1) / np.sqrt(len(gain))
     return best if gain.mean() > MARGIN * standard_error else at_home

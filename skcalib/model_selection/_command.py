@@ -5,37 +5,45 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import shutil
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import mkdtemp
+from typing import Any
 
 import joblib
+from sklearn.pipeline import Pipeline
 
 from skcalib import BertEncoder, __version__
-from skcalib._command_line import is_watched, lines_of
+from skcalib._command_line import is_watched, lines_of, names
 from skcalib.datasets import load_toy_sts, minilm_path
+from skcalib.export import save_sentence_transformer
+from skcalib.export._sentence_transformer import sentence_transformers
+from skcalib.export._writing import check_free, written_whole
 from skcalib.model_selection._calibrate import calibrate
 
 PACKAGES = ("scikit-learn", "numpy", "scipy", "torch", "transformers", "joblib")
-SHOWN = 8  # candidates printed beside the two that matter; the report has all
+SHOWN = 8  # other candidates in the printed table; the report has all
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command and its arguments."""
     parser.description = (
         "Choose hidden states, pooling and calibration of a model by texts without labels, and "
-        "save the fitted pipeline. The table shows the model as shipped first; the score is "
-        "the mean reciprocal rank of finding one part of a text from another."
+        "save the fitted pipeline. The table shows the model as shipped first; the scores are "
+        "mean reciprocal ranks of finding one part of a text from another: the first compares "
+        "calibrations of a hidden state, the second hidden states."
     )
-    parser.epilog = "Tried at once: skcalib calibrate minilm toy --output calibrated"
+    parser.epilog = "Example: skcalib calibrate minilm toy --output calibrated"
     add = parser.add_argument
     add("model", metavar="MODEL", help="hub id, folder, or minilm (of the demo extra)")
     add("texts", metavar="TEXTS", help="UTF-8 file with a text per line, or toy")
     add("--output", required=True, metavar="FOLDER", help="new folder for what is written")
-    add("--pooling", default="mean,cls,max,zipf", help="default: mean,cls,max,zipf")
-    add("--layers", help="hidden states to try, such as 0,3,6; default: all")
+    formats = ("joblib", "sentence-transformers")
+    add(
+        "--format", choices=formats, default="joblib", help="pipeline.joblib, or a model folder"
+    )
+    add("--pooling", type=names, default="mean,cls,max,zipf", help="default: mean,cls,max,zipf")
+    add("--layers", type=names, help="hidden states to try, such as 0,3,6; default: all")
     add("--max-length", type=int, help="tokens kept of a text; default: what the model takes")
     add("--n-texts", type=int, default=2000, help="texts in the search; default: 2000")
     add("--random-state", type=int, default=0, help="seed of the sample; default: 0")
@@ -45,12 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Search, print the table, and write the pipeline and a report."""
-    output = Path(options.output).expanduser()
-    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise FileExistsError(
-            f"--output {options.output}: there is something of that name already. Give a new "
-            "folder, or remove the old one."
-        )
+    output = check_free(options.output)
+    if options.format != "joblib":
+        sentence_transformers("--format sentence-transformers")  # there before hours of work
     model = options.model
     if model == "minilm" and not Path(model).exists():
         model = minilm_path()
@@ -62,8 +67,8 @@ def run(options: argparse.Namespace) -> None:
     pipeline = calibrate(
         encoder,
         texts,
-        pooling=[name.strip() for name in options.pooling.split(",")],
-        layers=options.layers and [int(layer) for layer in options.layers.split(",")],
+        pooling=options.pooling,
+        layers=options.layers and [int(layer) for layer in options.layers],
         n_texts=options.n_texts,
         random_state=options.random_state,
         memory=options.memory,
@@ -71,18 +76,26 @@ def run(options: argparse.Namespace) -> None:
     )
     if not options.quiet:
         print(pipeline.calibration_.table(SHOWN))
-    _write(output, pipeline, report(pipeline, options))
+    with written_whole(output) as folder:
+        if options.format == "joblib":
+            folder.mkdir()
+            joblib.dump(pipeline, folder / "pipeline.joblib")
+        else:
+            save_sentence_transformer(pipeline, folder)
+        content = json.dumps(report(pipeline, options), indent=2)
+        (folder / "report.json").write_text(content + "\n", "utf-8")
 
 
-def report(pipeline, options: argparse.Namespace) -> dict:
-    """Everything that was tried, and with what."""
+def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
+    """Return the report: settings, scores of all candidates, and versions."""
     calibration = pipeline.calibration_
     encoder, calibrator = pipeline.named_steps.values()
     return {
         "model": options.model,
         "fingerprint": encoder.fingerprint_,
         "texts": options.texts,
-        "criterion": "mean reciprocal rank of a text's part, found from another part",
+        "criterion": "mean reciprocal rank of a text's part, found from another part; "
+        "score compares calibrations of a hidden state, between_parts hidden states",
         "n_texts": calibration.n_texts,
         "random_state": options.random_state,
         "shipped": asdict(calibration.shipped),
@@ -96,19 +109,3 @@ def report(pipeline, options: argparse.Namespace) -> dict:
             **{package: version(package) for package in PACKAGES},
         },
     }
-
-
-def _write(output: Path, pipeline, content: dict) -> None:
-    """Write both files, or none: into a folder beside the right one, then renamed."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(mkdtemp(dir=output.parent, prefix=f".{output.name}-"))
-    try:
-        joblib.dump(pipeline, folder / "pipeline.joblib")
-        (folder / "report.json").write_text(json.dumps(content, indent=2) + "\n", "utf-8")
-        folder.chmod(0o755)  # mkdtemp's folders are private
-        if output.exists():
-            output.rmdir()  # it is empty
-        folder.rename(output)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise

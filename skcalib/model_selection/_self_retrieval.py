@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib._texts import texts_of
-from skcalib.model_selection._views import FEWEST_UNITS, Views
+from skcalib.model_selection._views import FEWEST_UNITS, Views, combined
 
 __all__ = ["SelfRetrieval", "views_of"]
 
@@ -21,11 +23,11 @@ FEWEST_TEXTS, FEW_TEXTS = 20, 200
 class SelfRetrieval:
     """Scorer without labels: how well vectors find one part of a text from another.
 
-    Each text of a sample gets four views: its two halves, and two that lost each word with
-    probability one half. The score is the mean reciprocal rank (MRR) of finding a view from its
-    counterpart among those of all texts, four fifths of it between halves and one fifth between
-    the others. Halves share no words on purpose, so they choose the hidden states that know
-    what a text is about; texts that lost words choose the calibration.
+    A text's odd words are found from its even words, and a text from what is left of it when
+    it lost most of its words: each by the mean reciprocal rank (MRR) of the right one among
+    those of all texts, both ways. The score is the mean of both on the scale of logits. Words
+    in common help with the latter only: what lost words tells calibrations of one hidden state
+    apart, and would choose the embedding layer among hidden states.
 
     Parameters
     ----------
@@ -35,12 +37,18 @@ class SelfRetrieval:
     random_state : int, default=0
         Seed of sample and views. A text has the same views wherever it comes up, so that with
         ``BertEncoder(memory=...)`` each goes through the model once, ever.
+    thinned : float, default=0.5
+        Weight of what lost words, in [0, 1]. The default is for calibrations; 0 compares hidden
+        states, each with its calibration chosen before, as `calibrate` does.
 
     Notes
     -----
     Words are what stands between spaces. In scripts without them (Chinese, Japanese, Thai, Lao,
     Khmer, Burmese, Tibetan) each character counts as a word; Korean has spaces. Texts of fewer
     than six words are left out.
+
+    The text itself is the one right answer. Where many texts ask the same thing, the criterion
+    rewards what tells them apart: grades or classes, where there are any, choose better.
 
     Isotropy itself is no criterion: whitening maximises it, whatever it does to similarity.
 
@@ -61,8 +69,9 @@ class SelfRetrieval:
 
     n_texts: int = 2000
     random_state: int = 0
+    thinned: float = 0.5
 
-    def __call__(self, estimator, X, y=None) -> float:
+    def __call__(self, estimator: Any, X: Any, y: None = None) -> float:
         """Score a fitted estimator.
 
         Parameters
@@ -82,14 +91,23 @@ class SelfRetrieval:
         """
         check_is_fitted(estimator)
         texts = texts_of(X, caller="SelfRetrieval")
+        _check_weight(self.thinned)
         views = views_of(texts, self.n_texts, self.random_state, "SelfRetrieval")
         encoder = getattr(estimator, "encoder_", estimator)  # of a BiEncoder
         similarity = getattr(estimator, "similarity", "cosine")
         vectors = encoder.transform(views.texts)
-        return float(views.reciprocal_ranks(vectors, similarity).mean())
+        parts, thinned = views.reciprocal_ranks(vectors, similarity).mean(axis=1)
+        return float(combined(parts, thinned, self.thinned))
 
 
-def views_of(texts, n_texts, random_state, caller) -> Views:
+def _check_weight(thinned: float) -> None:
+    if not (isinstance(thinned, (int, float)) and 0 <= thinned <= 1):
+        raise ValueError(
+            f"SelfRetrieval got thinned={thinned!r}; it takes a weight from 0 to 1."
+        )
+
+
+def views_of(texts: Sequence[str], n_texts: int, random_state: int, caller: str) -> Views:
     """Make views of a sample of texts.
 
     Raises
@@ -97,10 +115,11 @@ def views_of(texts, n_texts, random_state, caller) -> Views:
     ValueError
         If fewer than 20 of them are long enough, or a parameter is out of its range.
     """
-    for name, value, least in (
+    parameters: tuple[tuple[str, Any, int], ...] = (
         ("n_texts", n_texts, FEWEST_TEXTS),
         ("random_state", random_state, 0),
-    ):
+    )
+    for name, value, least in parameters:
         if not isinstance(value, Integral) or value < least:
             raise ValueError(
                 f"{caller} got {name}={value!r}; it takes an int, {least} or more."

@@ -1,8 +1,8 @@
-"""Two views of one text: parts of it that a good encoder finds in each other.
+"""Views of one text: parts of it that a good encoder finds in each other, and in the whole.
 
-A text that has lost half of its words, and the two halves of a text, are made from the text
-alone, in any language. How well vectors find one from the other, among those of all texts,
-says without a label what they are good for.
+What is left of a text that lost most of its words, and its odd and its even words, are made
+from the text alone, in any language. How well vectors find one from the other, among those of
+all texts, says without a label what they are good for.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ import numpy as np
 
 from skcalib._texts import distinct
 
-__all__ = ["FEWEST_UNITS", "Views"]
+__all__ = ["FEWEST_UNITS", "Views", "combined"]
 
 # Units that a text must have, so that half of it still says something.
 FEWEST_UNITS = 6
+
+# Share of its units that a thinned text keeps.
+KEPT = 0.3
 
 # Scripts that put no spaces between words: Thai to Tibetan, Burmese, Khmer, kana, Chinese
 # characters. There a character is the unit, elsewhere what stands between spaces.
@@ -44,8 +47,9 @@ def units_of(text: str) -> list[str]:
 class Views:
     """Views of a sample of texts, and how well vectors find one view from another.
 
-    Each text has four: two that lost each unit with probability one half, and its two
-    halves. They depend on the text and the seed alone, so that a store knows them again.
+    Each text has five: the whole, what is left, twice, when each unit stays with probability
+    `KEPT`, its odd units and its even ones. They depend on the text and the seed alone, so that
+    a store knows them again.
 
     Parameters
     ----------
@@ -70,7 +74,7 @@ class Views:
         self.sample = sorted(digests, key=digests.__getitem__)[:n_texts]
         views = [view for t in self.sample for view in _views(units[t], digests[t])]
         self.texts, index = distinct(views)
-        self._rows = index.reshape(-1, 4).T
+        self._rows = index.reshape(-1, 5).T
 
     @property
     def n_texts(self) -> int:
@@ -78,7 +82,7 @@ class Views:
         return len(self.sample)
 
     def reciprocal_ranks(self, vectors: np.ndarray, similarity: str = "cosine") -> np.ndarray:
-        """Weighted mean of each text's reciprocal ranks; the mean over texts is the score.
+        """Each text's reciprocal ranks; their mean over texts is a score.
 
         Parameters
         ----------
@@ -88,18 +92,30 @@ class Views:
 
         Returns
         -------
-        ranks : ndarray of shape (n_texts,)
-            In (0, 1]. Four fifths are the halves found from each other, which words in common
-            cannot do: alone they choose a hidden state. One fifth are the two that lost words,
-            which tell calibrations of one hidden state apart.
+        ranks : ndarray of shape (2, n_texts)
+            In (0, 1]. First of odd and even units found from each other, which words in
+            common cannot do; then of the whole and a thinned text found from each other, in the
+            mean of two.
         """
         vectors = np.asarray(vectors, dtype=np.float64)
         if similarity == "cosine":
             norms = np.linalg.norm(vectors, axis=1, keepdims=True)
             vectors = vectors / np.where(norms > 0, norms, 1)
-        one, other, first, second = (vectors[rows] for rows in self._rows)
+        whole, one, other, odd, even = (vectors[rows] for rows in self._rows)
         euclidean = similarity == "euclidean"
-        return 0.8 * _found(first, second, euclidean) + 0.2 * _found(one, other, euclidean)
+        thinned = _found(whole, one, euclidean) + _found(whole, other, euclidean)
+        return np.stack([_found(odd, even, euclidean), thinned / 2])
+
+
+def combined(parts: float, thinned: float, weight: float = 0.5) -> float:
+    """Mean reciprocal ranks of both kinds as one: their logits' mean, in (0, 1] again.
+
+    Logits shift alike when ranks get worse, as among more texts, where the ranks themselves
+    would let either kind prevail.
+    """
+    right = parts ** (1 - weight) * thinned**weight
+    wrong = (1 - parts) ** (1 - weight) * (1 - thinned) ** weight
+    return right / (right + wrong)
 
 
 def _digest(text: str, seed: int) -> bytes:
@@ -108,13 +124,12 @@ def _digest(text: str, seed: int) -> bytes:
 
 def _views(units: list[str], digest: bytes) -> list[str]:
     rng = np.random.default_rng(int.from_bytes(digest, "little"))
-    half = len(units) // 2
-    parts = [*(_thinned(units, rng) for _ in range(2)), units[:half], units[half:]]
-    return ["".join(part).strip() for part in parts]
+    thinned = [_thinned(units, rng) for _ in range(2)]
+    return ["".join(part).strip() for part in (units, *thinned, units[::2], units[1::2])]
 
 
 def _thinned(units: list[str], rng: np.random.Generator) -> list[str]:
-    stays = rng.random(len(units)) < 0.5
+    stays = rng.random(len(units)) < KEPT
     stays[rng.integers(len(units))] = True  # one at least
     return [unit for unit, keep in zip(units, stays, strict=True) if keep]
 

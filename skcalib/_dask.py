@@ -1,0 +1,113 @@
+"""Texts and rows in dask collections: mapped lazily, or brought to disk block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryFile
+from typing import Any
+
+import numpy as np
+
+__all__ = ["as_floats", "check_dask", "dask_apply", "is_dask", "lazily", "on_disk"]
+
+BLOCKS_AT_A_TIME = 8  # computed together, so that several workers have something to do
+
+
+def is_dask(X: Any) -> bool:
+    """Whether ``X`` is a dask collection, without importing dask."""
+    return callable(getattr(X, "__dask_graph__", None))
+
+
+def lazily(encode: Callable[[list[str]], np.ndarray], X: Any, n_features: int) -> Any:
+    """Apply ``encode`` to each partition of a dask array, Series, one-column frame or Bag.
+
+    The workers turn the texts of a partition into float32 of shape (n_texts, n_features). The
+    dask array of them has unknown numbers of rows where the partitions do not tell theirs.
+    """
+    import dask
+    import dask.array as da
+
+    if isinstance(X, da.Array):
+        rows = X.reshape(-1) if X.ndim == 2 and X.shape[1] == 1 else X
+        if rows.ndim != 1:
+            raise ValueError(
+                f"BertEncoder got a dask array of shape {X.shape}; it takes one text per "
+                "row. Select one column."
+            )
+        sizes, parts = rows.chunks[0], rows.to_delayed().ravel()
+    elif hasattr(X, "to_delayed"):  # a Series, a frame or a Bag
+        parts = X.to_delayed()
+        sizes = (np.nan,) * len(parts)
+    else:
+        raise TypeError(
+            f"BertEncoder got a {type(X).__name__}; of dask it takes arrays, Series, "
+            "one-column frames and Bags."
+        )
+    nothing = np.empty((0, n_features), dtype=np.float32)
+    run = dask.delayed(lambda texts: encode(texts) if len(texts) else nothing)
+    blocks = [
+        da.from_delayed(run(part), shape=(size, n_features), dtype=np.float32)
+        for part, size in zip(parts, sizes, strict=True)
+    ]
+    return da.concatenate(blocks, axis=0, allow_unknown_chunksizes=True)
+
+
+def check_dask(X: Any, caller: str) -> None:
+    """Raise a ValueError for a dask collection that is not a two-dimensional array."""
+    import dask.array as da
+
+    if not isinstance(X, da.Array) or X.ndim != 2:
+        shape = f" of shape {X.shape}" if isinstance(X, da.Array) else ""
+        raise ValueError(
+            f"{caller} got a {type(X).__name__} of dask{shape}; it takes arrays of shape "
+            "(n_samples, n_features). Convert a frame by to_dask_array()."
+        )
+
+
+def as_floats(block: Any) -> np.ndarray:
+    """Return the block as float32 or float64."""
+    block = np.asarray(block)
+    return block.astype(_float_dtype(block), copy=False)
+
+
+def dask_apply(function: Callable[[np.ndarray], np.ndarray], X: Any, width: int) -> Any:
+    """Lazy ``function(rows)`` of ``width`` columns, block by block of a dask array's rows."""
+    import dask
+
+    dtype = _float_dtype(X)
+    X = X.rechunk({1: -1})
+    return X.map_blocks(
+        lambda block, function: function(as_floats(block)),
+        # A node of the graph of its own, so that it is sent once, not with every block.
+        dask.delayed(function, pure=True),
+        chunks=(X.chunks[0], (width,)),
+        dtype=dtype,
+        meta=np.empty((0, 0), dtype=dtype),
+    )
+
+
+@contextmanager
+def on_disk(X: Any) -> Iterator[np.ndarray]:
+    """Give the rows of a dask array as a memory map of a temporary file, gone afterwards.
+
+    Each block is computed once, which may mean encoding its texts, and no more than
+    `BLOCKS_AT_A_TIME` of them are in memory. The file is in the folder that `tempfile`
+    chooses; the environment variable TMPDIR names another.
+    """
+    import dask
+
+    dtype = _float_dtype(X)
+    parts = X.rechunk({1: -1}).to_delayed().ravel().tolist()
+    n_rows = 0
+    with TemporaryFile(prefix="skcalib-") as file:
+        for start in range(0, len(parts), BLOCKS_AT_A_TIME):
+            for block in dask.compute(*parts[start : start + BLOCKS_AT_A_TIME]):
+                np.ascontiguousarray(block, dtype=dtype).tofile(file)
+                n_rows += len(block)
+        shape = (n_rows, X.shape[1])
+        yield np.memmap(file, dtype, "r", shape=shape) if n_rows else np.empty(shape, dtype)
+
+
+def _float_dtype(X: Any) -> np.dtype:
+    return X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(np.float64)

@@ -1,0 +1,264 @@
+"""The frozen transformer: read, checked, and loaded once per process."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+from skcalib._encoder.forward import ForwardPass, first_position
+from skcalib._encoder.model_files import fingerprint
+from skcalib._encoder.tokens import tokenise
+from skcalib._encoder.zipf import counted_weights, mapped_counts, zipf_weights
+from skcalib._machine.forks import fork_lock
+from skcalib._texts import as_texts
+
+__all__ = ["Backbone", "load", "quiet_transformers", "read"]
+
+MAX_LOADED = 4  # models kept in memory per process
+
+_lock = fork_lock()
+
+if hasattr(os, "register_at_fork"):
+    # Threads do not survive a fork, and OpenMP waits for its own forever. One thread per
+    # process is also what a pool of processes wants.
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
+
+
+class Backbone:
+    """A loaded encoder with its tokenizer: tokens in, hidden states out.
+
+    A folder without a whole encoder and its tokenizer is refused, or one that does not run in
+    this precision.
+
+    Attributes
+    ----------
+    forward : ForwardPass
+        With matrix products in ``dtype`` on ``device``.
+    n_layers, width, max_length : int
+        Transformer blocks; hidden size d; most tokens of a text, special ones included.
+    special_ids, added_ids : ndarray of int
+        Special tokens, and those of them that are not a text's own words.
+    """
+
+    def __init__(
+        self, folder: Path, fingerprint: str, device: torch.device, dtype: torch.dtype
+    ):
+        self.folder, self.fingerprint = folder, fingerprint
+        self.device, self.dtype = device, dtype
+        self.tokenizer, self.module = read(folder)
+        _check_vocabulary(folder, self.tokenizer, self.module)
+        self.n_layers = self.module.config.num_hidden_layers
+        self.width = self.module.config.hidden_size
+        self.max_length = _max_length(self.module, self.tokenizer)
+        self.special_ids = np.array(sorted(self.tokenizer.all_special_ids))
+        # The unknown token is special to the tokenizer, but stands for a word of the text.
+        self.added_ids = self.special_ids[self.special_ids != self.tokenizer.unk_token_id]
+        words = np.setdiff1d(np.arange(len(self.tokenizer)), self.special_ids)
+        if len(words) < 2:
+            raise ValueError(f"The tokenizer in {folder} has no vocabulary. Save it again.")
+        self._check_encoder(*words[:2])
+        drawn = np.random.default_rng(0).choice(words, (3, min(8, self.max_length)))
+        texts = [drawn[0], drawn[1, :5], drawn[2, :5]]
+        states = [self._plain_states(text) for text in texts]
+        with quiet_transformers():
+            self.forward = ForwardPass(self.module, texts, states)
+        self.forward.prepare(device, dtype)
+        with _explained(folder, f"run in {self.precision} on {device.type}"):
+            if not self.forward.reproduces(texts, states, tolerance=0.2):
+                raise ValueError("its hidden states are not those of dtype='float32': use that")
+
+    def _check_encoder(self, one: int, two: int) -> None:
+        """Refuse a model without a hidden state of each token that depends on all tokens."""
+        if self.module.config.is_encoder_decoder:
+            self._refuse("an encoder-decoder")
+        first = [self._plain_states(np.array([one, one, last]))[-1, 0] for last in (one, two)]
+        if torch.equal(*first):
+            self._refuse("a decoder, whose tokens see only those before them")
+
+    def _plain_states(self, ids: np.ndarray) -> torch.Tensor:
+        """All hidden states of one text, of shape (n_layers + 1, length, d)."""
+        with _explained(self.folder, "run on token ids"), torch.inference_mode():
+            output = self.module(torch.from_numpy(ids[None]), output_hidden_states=True)
+            states = [*output.hidden_states[:-1], output.last_hidden_state]
+        shapes = [tuple(state.shape) for state in states]
+        if shapes != [(1, len(ids), self.width)] * (self.n_layers + 1):
+            self._refuse("one without a hidden state for each token in every layer")
+        return torch.cat(states)
+
+    def _refuse(self, kind: str) -> NoReturn:
+        raise ValueError(
+            f"The model is {kind} (model_type={self.module.config.model_type!r}). "
+            "BertEncoder pools the hidden states of encoders, such as BERT, RoBERTa, "
+            "DistilBERT, MPNet or ELECTRA; choose one."
+        )
+
+    @property
+    def begins_alike(self) -> bool:
+        """Whether every text begins with the same special token."""
+        ids, _ = tokenise(self.tokenizer, ["a"], self.max_length)
+        return ids[0][0] in self.added_ids
+
+    @property
+    def has_zipf(self) -> bool:
+        """Whether the vocabulary is sorted by frequency."""
+        try:
+            return self.zipf is not None
+        except ValueError:
+            return False
+
+    @cached_property
+    def zipf(self) -> np.ndarray:
+        """Zipf weight of every token id, of shape (vocabulary,)."""
+        return zipf_weights(self._tokens(), self.special_ids.tolist())
+
+    def weights_by(self, counts: Mapping[str, float] | Sequence[str]) -> np.ndarray:
+        """Zipf weights, (vocabulary,), by counts of tokens, or of the tokens of texts."""
+        if isinstance(counts, Mapping):
+            values = mapped_counts(counts, self._tokens())
+        else:
+            texts = as_texts(counts, caller="token_counts")
+            ids, _ = tokenise(self.tokenizer, texts, self.max_length)
+            values = np.bincount(np.concatenate(ids), minlength=len(self.tokenizer))
+        return counted_weights(values, self.special_ids.tolist())
+
+    def with_zipf(self, weights: np.ndarray) -> Backbone:
+        """Return the same model with other Zipf weights, and a fingerprint that covers them."""
+        other = copy.copy(self)
+        other.zipf = weights
+        content = self.fingerprint.encode() + weights.tobytes()
+        other.fingerprint = hashlib.sha256(content).hexdigest()
+        return other
+
+    def _tokens(self) -> list[str]:
+        return self.tokenizer.convert_ids_to_tokens(list(range(len(self.tokenizer))))
+
+    @property
+    def precision(self) -> str:
+        """The dtype; of half precision, which devices round differently, the device, too."""
+        name = str(self.dtype).removeprefix("torch.")
+        alike = self.dtype == torch.float32 or self.device.type == "cpu"
+        return name if alike else f"{name} on {self.device.type}"
+
+    def check_finite(self, vectors: np.ndarray, texts: Sequence[str], rows: np.ndarray) -> None:
+        """Refuse vectors, of the texts in these rows, that are not finite."""
+        finite = np.isfinite(vectors).reshape(len(rows), -1).all(axis=1)
+        for row in rows[~finite]:
+            raise ValueError(
+                f"The vector of the text {texts[row]!r:.60} is not finite: the model in "
+                f"{str(self.folder)!r} overflows dtype={str(self.dtype)[6:]!r}, or that of the "
+                "VectorStore, or has weights that are not finite. Try dtype='float32'."
+            )
+
+
+def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Backbone:
+    """Return the model of a folder; this process loads it once for each state of its files."""
+    with _lock:
+        return _load(folder, fingerprint(folder), device, dtype)
+
+
+@lru_cache(maxsize=MAX_LOADED)
+def _load(folder: Path, key: str, device: torch.device, dtype: torch.dtype) -> Backbone:
+    backbone = Backbone(folder, key, device, dtype)
+    if fingerprint(folder) != key:
+        raise ValueError(
+            f"The files in {str(folder)!r} changed while they were read. Call again "
+            "once they are complete."
+        )
+    return backbone
+
+
+def read(folder: Path) -> tuple[Any, Any]:
+    """Tokenizer and module of a folder, in float32; no code of its own is run."""
+    from transformers import AutoModel, AutoTokenizer
+
+    options = {"local_files_only": True, "trust_remote_code": False}
+    with _explained(folder, "loaded"), quiet_transformers():
+        tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+        module, report = AutoModel.from_pretrained(
+            folder, use_safetensors=True, output_loading_info=True, **options
+        )
+    # A pooler without weights is common (it is not used here); any other weight made
+    # up at random would make every vector silently wrong.
+    missing = sorted(k for k in report["missing_keys"] if not k.startswith("pooler."))
+    if missing:
+        raise ValueError(
+            f"The weights in {folder} lack {len(missing)} tensors of "
+            f"{type(module).__name__}, such as {missing[0]!r}. Save the model again "
+            "with save_pretrained."
+        )
+    return tokenizer, module.eval().requires_grad_(False).float()
+
+
+@contextlib.contextmanager
+def _explained(folder: Path, done: str) -> Iterator[None]:
+    """Name the model in whatever a broken, hostile or unusual one makes transformers raise."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(
+            f"The model in {str(folder)!r} could not be {done}: {type(error).__name__}: "
+            f"{(str(error).strip() or 'no details').splitlines()[0].rstrip('.')}. "
+            "It takes an encoder that transformers knows, with its tokenizer, as "
+            "save_pretrained writes them; code that comes with a model is not run."
+        ) from error
+
+
+def _check_vocabulary(folder: Path, tokenizer: Any, module: Any) -> None:
+    """Refuse a tokenizer that is not the model's, cut short, or made up without its files."""
+    names = set(tokenizer.vocab_files_names.values()) - {"tokenizer.json"}
+    has = {name for name in (*names, "tokenizer.json") if (folder / name).is_file()}
+    whole = tokenizer.is_fast and "tokenizer.json" in has
+    if tokenizer.vocab_files_names and not whole and not (names and names <= has):
+        raise ValueError(
+            f"The folder {str(folder)!r} lacks the vocabulary of a {type(tokenizer).__name__}, "
+            f"{' and '.join(sorted(names - has)) or 'tokenizer.json'}: transformers would make "
+            "one up. Save the tokenizer there, too, or fetch the whole model again."
+        )
+    with _explained(folder, "given tokens"):
+        rows = module.get_input_embeddings().weight.shape[0]
+    # Rows without a token pad the table to a multiple, of 128 as a rule, or are kept for later
+    # ones: below a hundredth in the models that we know.
+    if not rows - max(128, rows // 16) <= len(tokenizer) <= rows:
+        raise ValueError(
+            f"The tokenizer in {folder} has {len(tokenizer)} tokens, but the model embeds "
+            f"{rows}: they do not belong together, or a vocabulary was cut short. Save both "
+            "again into one folder, where need be after resize_token_embeddings."
+        )
+
+
+def _max_length(module: Any, tokenizer: Any) -> int:
+    """Most tokens a model has positions for, and its tokenizer allows."""
+    positions = getattr(module.config, "max_position_embeddings", None)
+    longest, least = tokenizer.model_max_length, tokenizer.num_special_tokens_to_add()
+    if not isinstance(longest, int | float) or not longest > least:
+        raise ValueError(
+            f"The tokenizer's model_max_length is {longest!r}; it takes a number above "
+            f"{least}, that of its special tokens. Correct it in tokenizer_config.json."
+        )
+    return int(min(positions - first_position(module) if positions else longest, longest))
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No progress bars and load reports from transformers; what matters is checked here."""
+    from transformers.utils import logging as hf_logging
+
+    verbosity, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity(logging.ERROR)
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(verbosity)
+        if bars:
+            hf_logging.enable_progress_bar()

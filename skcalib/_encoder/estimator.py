@@ -1,0 +1,485 @@
+"""Sentences to vectors with a frozen BERT."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from skcalib._base import PARTS, CallbackSupportMixin, VersionedState, fit_task, progress
+from skcalib._dask import is_dask, lazily
+from skcalib._machine.devices import resolve_device
+from skcalib._sklearn_compat import HasMethods, Interval, StrOptions, _fit_context
+from skcalib._store.recent import RECENT
+from skcalib._store.store import POOLINGS, VectorStore
+from skcalib._texts import as_texts, distinct, in_blocks
+
+if TYPE_CHECKING:
+    from skcalib._encoder.backbone import Backbone
+    from skcalib._encoder.batches import Encoded
+
+__all__ = ["BertEncoder", "resolve_layers"]
+
+LAYER_NAMES = {
+    "last": (-1,),
+    "last2": (-2, -1),
+    "first_last": (1, -1),
+    "embedding_last": (0, -1),
+}
+
+# Share of a call's tokens that may be unknown without a word.
+UNKNOWN = 0.1
+
+# Texts of an iterator that are read and encoded together: some 2 MB of them, and enough for
+# lengths to repeat.
+STREAMED = 16384
+
+
+class BertEncoder(
+    CallbackSupportMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    VersionedState,
+    BaseEstimator,
+):
+    """Encode texts as vectors with a frozen BERT-like model.
+
+    Hidden states of chosen layers are pooled over the tokens of each text. The model is not
+    trained; `fit` checks texts and parameters, loads the model and remembers which one it
+    was. Each process loads a model once, however many encoders and clones of them use it.
+
+    Parameters
+    ----------
+    model : str, default="bert-base-uncased"
+        Hub id, or folder written by ``save_pretrained``. Weights must be safetensors; code
+        that comes with a model is never run.
+    pooling : {"cls", "mean", "max", "mean_sqrt_len", "zipf"}, default="mean"
+        How the hidden states of a text's tokens become one vector: that of the first
+        token, their mean, maximum, or sum over the square root of their number; or the
+        mean weighted by ``log(1 + rank)`` of each token's rank by frequency (in the model's
+        vocabulary, or by ``token_counts``), where special tokens weigh nothing. BERT's
+        vectors are biased by word frequency [1]_; "zipf" lets frequent words say less.
+    layers : int, tuple of int or {"last", "last2", "first_last", "embedding_last"}, \
+            default=-1
+        Hidden states to use: 0 is the output of the embedding layer, 1 that of the first
+        transformer block, and negative numbers count from the last. The names stand for
+        ``(-1,)``, ``(-2, -1)``, ``(1, -1)`` and ``(0, -1)``.
+    layer_merge : {"mean", "concat"}, default="mean"
+        How pooled vectors of several layers become one: their mean, or side by side.
+    special_tokens : bool, default=True
+        Whether "mean", "max" and "mean_sqrt_len" include the special tokens around a text
+        ([CLS] and [SEP] in BERT). A text without any other token is always pooled over
+        them.
+    max_length : int or None, default=None
+        Tokens kept of each text, special ones included; what is longer is cut off, with
+        one warning. None means as many as the model has positions for.
+    batch_size : int or "auto", default="auto"
+        Largest number of texts in a forward pass. "auto" goes by the number of tokens, and on
+        CUDA by the memory of the GPU.
+    device : str, default="auto"
+        "cpu", "cuda", "cuda:1", "mps", or "auto": CUDA where there is one, else the CPU.
+    dtype : {"float32", "bfloat16", "float16"}, default="float32"
+        Precision of the forward pass. Hidden states are pooled in float32, and vectors are
+        float32 always.
+    revision : str or None, default=None
+        Branch, tag or commit of a model on the hub.
+    token_counts : mapping of str to number, list of str, or None, default=None
+        What tells the frequency of tokens to ``pooling="zipf"``, where the vocabulary is not
+        sorted by it, as those of Chinese models: counts of tokens, or texts whose tokens are
+        counted when the encoder is fitted.
+    memory : None, path-like, joblib.Memory or VectorStore, default=None
+        Where to keep vectors on disk, so that each text goes through the model once, ever:
+        all layers under all poolings are kept per text, and any later choice of them, in
+        any process, is read back. A folder makes a `VectorStore` with its defaults. With or
+        without one, the vectors used last stay in this process's memory, 256 MiB at most.
+    verbose : bool, default=False
+        Show a progress bar. From scikit-learn 1.9 on, callbacks such as ``ProgressBar``
+        also follow :meth:`fit_transform`, see ``set_callbacks``.
+
+    Attributes
+    ----------
+    layers_ : tuple of int
+        Hidden states in use, counted from 0.
+    max_length_ : int
+        Most tokens of a text, special ones included.
+    fingerprint_ : str
+        SHA-256 of the files of the model's folder, but for pages, pictures, code and other
+        formats' weights. A fitted encoder refuses to work with any other.
+
+    See Also
+    --------
+    Whitening : Makes the vectors isotropic.
+    BiEncoder : Scores pairs of texts by the similarity of their vectors.
+
+    Notes
+    -----
+    What a name such as "first-last-avg" means differs between reference codes; the user guide
+    has a table of which hidden states each of them takes.
+
+    Prompts that a sentence-transformers folder declares are not added; put them in front of
+    the texts yourself. Decoders and encoder-decoders are refused.
+
+    The vector of a text depends on the text alone, not on its neighbours or their order
+    (to 1e-5). Each distinct text of a call is encoded once, or of each 16,384 texts that an
+    iterator yields.
+
+    References
+    ----------
+    .. [1] Li et al. (2020), "On the Sentence Embeddings from Pre-trained Language Models",
+           EMNLP, arXiv:2011.05864.
+
+    Examples
+    --------
+    >>> from skcalib import BertEncoder
+    >>> from skcalib.datasets import minilm_path
+    >>> encoder = BertEncoder(minilm_path(), layers="first_last")
+    >>> encoder.fit_transform(["A man plays the flute.", "Snow fell all night."]).shape
+    (2, 384)
+    """
+
+    _parameter_constraints: dict = {
+        "model": [str, os.PathLike],
+        "pooling": [StrOptions(set(POOLINGS))],
+        "layers": [Integral, tuple, list, StrOptions(set(LAYER_NAMES))],
+        "layer_merge": [StrOptions({"mean", "concat"})],
+        "special_tokens": ["boolean"],
+        "max_length": [Interval(Integral, 1, None, closed="left"), None],
+        "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "device": [str],
+        "dtype": [StrOptions({"float32", "bfloat16", "float16"})],
+        "revision": [str, None],
+        "token_counts": [Mapping, "array-like", None],
+        "memory": [str, os.PathLike, VectorStore, HasMethods(["cache"]), None],
+        "verbose": ["verbose"],
+    }
+
+    _settings: dict
+
+    _state_version = 2
+
+    def __init__(
+        self,
+        model: str | os.PathLike = "bert-base-uncased",
+        *,
+        pooling: str = "mean",
+        layers: int | Sequence[int] | str = -1,
+        layer_merge: str = "mean",
+        special_tokens: bool = True,
+        max_length: int | None = None,
+        batch_size: int | str = "auto",
+        device: str = "auto",
+        dtype: str = "float32",
+        revision: str | None = None,
+        token_counts: Mapping[str, float] | Sequence[str] | None = None,
+        memory: Any = None,
+        verbose: bool | int = False,
+    ):
+        self.model = model
+        self.pooling = pooling
+        self.layers = layers
+        self.layer_merge = layer_merge
+        self.special_tokens = special_tokens
+        self.max_length = max_length
+        self.batch_size = batch_size
+        self.device = device
+        self.dtype = dtype
+        self.revision = revision
+        self.token_counts = token_counts
+        self.memory = memory
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: None = None) -> Self:
+        """Check texts and parameters against the model, and remember the model.
+
+        Parameters
+        ----------
+        X : list of str, 1-D or (n, 1) array, Series, one-column frame, or iterator
+            Texts. They are not encoded yet, and an iterator is not read.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : BertEncoder
+            The fitted encoder.
+
+        Raises
+        ------
+        OSError
+            If the model is neither a folder, nor in the cache, nor on the hub.
+        TypeError, ValueError
+            If an entry of `X` is not a text, or a parameter does not fit the model.
+        """
+        if not is_dask(X) and not isinstance(X, Iterator):
+            as_texts(X, caller=type(self).__name__)
+        with fit_task(self, X):
+            self._fit()
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit_transform(self, X: Any, y: None = None) -> Any:
+        """Fit, and encode the texts.
+
+        Parameters
+        ----------
+        X : list of str, 1-D or (n, 1) array, Series, one-column frame, or iterator
+            Texts, as `transform` takes them.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        vectors : ndarray of shape (n_texts, n_features), float32
+            One row per text.
+        """
+        if not is_dask(X) and not isinstance(X, Iterator):
+            X = as_texts(X, caller=type(self).__name__)
+        with fit_task(self, X, max_subtasks=PARTS) as task:
+            return self._encode(X, self._fit(), task)
+
+    def transform(self, X: Any) -> Any:
+        """Encode texts.
+
+        Parameters
+        ----------
+        X : list of str, 1-D or (n, 1) array, Series, one-column frame, or iterator
+            Texts. An iterator, such as a generator, is read as the work goes on, so that
+            its texts are never all in memory. Of dask, an array, Series, frame or Bag.
+
+        Returns
+        -------
+        vectors : ndarray of shape (n_texts, n_features), float32
+            One row per text; a lazy dask array for dask input, computed partition by
+            partition by the workers, each of which loads the model once.
+
+        Raises
+        ------
+        ValueError
+            If the model is not the one the encoder was fitted with.
+        """
+        check_is_fitted(self)
+        if not is_dask(X) and not isinstance(X, Iterator):
+            X = as_texts(X, caller=type(self).__name__)
+        return self._encode(X)
+
+    def _fit(self) -> Backbone:
+        """Fit, and return the model."""
+        if hasattr(self, "_settings"):
+            del self._settings  # an error below leaves nothing half-fitted
+        self._token_weights: np.ndarray | None = None
+        backbone = self._backbone()
+        if self.token_counts is not None:
+            self._token_weights = backbone.weights_by(self.token_counts)
+            backbone = backbone.with_zipf(self._token_weights)
+        layers = resolve_layers(self.layers, backbone.n_layers)
+        max_length = _resolve_max_length(self.max_length, backbone)
+        if "\0" in str(getattr(self.memory, "location", self.memory)):
+            raise ValueError(f"memory={self.memory!r} names no folder: it holds a NUL.")
+        if self.pooling == "zipf":
+            _ = backbone.zipf  # refuses a vocabulary that is not sorted by frequency
+        if self.pooling == "cls" and set(layers) == {0} and backbone.begins_alike:
+            warnings.warn(
+                "pooling='cls' with layers=0 gives every text the same vector, the embedding "
+                "of the first special token. Set layers=1 or more, or pooling='mean'.",
+                UserWarning,
+                stacklevel=4,
+            )
+        self.layers_ = layers
+        self.max_length_ = max_length
+        self.fingerprint_ = backbone.fingerprint
+        concat = self.layer_merge == "concat"
+        self._n_features_out = backbone.width * (len(layers) if concat else 1)
+        self._settings = {
+            "pooling": self.pooling,
+            "layer_merge": self.layer_merge,
+            "special_tokens": bool(self.special_tokens),
+            "dtype": self.dtype,
+        }
+        return backbone
+
+    def _encode(self, X: Any, backbone: Backbone | None = None, task: Any = None) -> Any:
+        """Encode a list or an iterator of texts now, a dask collection later."""
+        if is_dask(X):
+            return lazily(self.transform, X, self._n_features_out)
+        backbone = backbone or self._backbone(self._settings["dtype"])
+        if backbone.fingerprint != self.fingerprint_:
+            raise ValueError(
+                f"The model {str(self.model)!r} has fingerprint {backbone.fingerprint[:12]}, "
+                f"but this encoder was fitted with {self.fingerprint_[:12]}: its files have "
+                "changed, or `model` was set to another one. Restore the model, or fit again."
+            )
+        if isinstance(X, Iterator):
+            total, blocks = None, in_blocks(X, STREAMED, caller=type(self).__name__)
+        else:
+            total, blocks = len(X), iter([X])
+        follow: dict[str, Any] = {"unit": "text", "desc": "encode", "verbose": self.verbose}
+        with progress(total, **follow, estimator=self, task=task) as advance:
+            encoded = (self._encode_block(backbone, block, advance) for block in blocks)
+            vectors, counts = _stacked(encoded)
+        n_truncated, n_unknown, n_tokens = counts.tolist()
+        if n_unknown > UNKNOWN * n_tokens:
+            warnings.warn(
+                f"{n_unknown / n_tokens:.0%} of the tokens are unknown to this model's "
+                "vocabulary; texts that differ in them alone get nearly the same vector. "
+                "Choose a model for the language of these texts.",
+                UserWarning,
+                stacklevel=4,
+            )
+        if n_truncated:
+            warnings.warn(
+                f"{n_truncated} of {len(vectors)} texts were cut off at "
+                f"max_length={self.max_length_} tokens.",
+                UserWarning,
+                stacklevel=4,  # past scikit-learn's wrapper of transform
+            )
+        return vectors
+
+    def _encode_block(
+        self, backbone: Backbone, texts: Sequence[str], advance: Callable[[int], None]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return vectors of texts, and counts: texts cut off, unknown tokens, all tokens."""
+        from skcalib._encoder.batches import encode
+        from skcalib._encoder.pooling import primitive_of
+        from skcalib._encoder.stored import encode_through
+
+        unique, inverse = distinct(texts)
+        times = np.bincount(inverse)  # each distinct text occurs
+        vectors = np.empty((len(unique), self._n_features_out), dtype=np.float32)
+        truncated = np.zeros(len(unique), dtype=bool)
+        n_unknown = n_tokens = 0
+        primitive = primitive_of(self._settings["pooling"], self._settings["special_tokens"])
+        options: dict[str, Any] = {
+            "layers": self.layers_,
+            "max_length": self.max_length_,
+            "batch_size": self.batch_size,
+        }
+        store = _resolve_store(self.memory)
+        origin = self._origin(backbone, store)
+        rows = RECENT.read(origin, unique, vectors, truncated)
+        advance(int(times.sum() - times[rows].sum()))
+        missing = [unique[row] for row in rows]
+        if store is None:
+            batches = encode(backbone, missing, primitives=[primitive], **options)
+        else:
+            batches = encode_through(store, backbone, missing, primitive=primitive, **options)
+        with closing(batches):
+            for batch in batches:
+                done = rows[batch.rows]
+                merged = self._merged(batch)
+                if store is None:
+                    backbone.check_finite(merged, unique, done)
+                if batch.kept:
+                    RECENT.write(origin, [unique[i] for i in done], merged, batch.truncated)
+                vectors[done], truncated[done] = merged, batch.truncated
+                n_tokens += int(batch.n_tokens[:, 1].sum())
+                n_unknown += int(batch.n_tokens[:, 2].sum())
+                advance(int(times[done].sum()))
+        counts = np.array([times[truncated].sum(), n_unknown, n_tokens])
+        return vectors if len(unique) == len(texts) else vectors[inverse], counts
+
+    def _merged(self, batch: Encoded) -> np.ndarray:
+        """Merge the layers of a batch; ndarray of shape (n_texts, n_features)."""
+        layered = batch.vectors[:, :, 0]  # (b, n_layers, d)
+        if self._settings["pooling"] == "mean_sqrt_len":
+            n_tokens = batch.n_tokens[:, 0 if self._settings["special_tokens"] else 1]
+            layered *= np.sqrt(n_tokens, dtype=np.float32)[:, None, None]
+        if self._settings["layer_merge"] == "mean" and layered.shape[1] > 1:
+            first, *others = layered.swapaxes(0, 1)
+            for other in others:  # in place; mean() would divide in float64, too
+                first += other
+            first /= np.float32(len(self.layers_))
+            layered = first
+        return layered.reshape(len(layered), -1)
+
+    def _origin(self, backbone: Backbone, store: VectorStore | None) -> str:
+        """Return all that decides, beside a text, what its vector is and where it is kept."""
+        settings = self.layers_, self.max_length_, self._settings, backbone.device
+        return repr((self.fingerprint_, *settings, store))
+
+    def _backbone(self, dtype: str | None = None) -> Backbone:
+        import torch
+
+        from skcalib._encoder.backbone import load
+        from skcalib._encoder.model_files import locate
+
+        folder = locate(os.fspath(self.model), self.revision)
+        device = resolve_device(self.device)
+        backbone = load(folder, device, getattr(torch, dtype or self.dtype))
+        weights = self._token_weights
+        return backbone if weights is None else backbone.with_zipf(weights)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_settings")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+def resolve_layers(layers: Any, n_layers: int) -> tuple[int, ...]:
+    """Resolve `layers` to indices of hidden states, counted from 0."""
+    indices = LAYER_NAMES.get(layers, layers) if isinstance(layers, str) else layers
+    indices = (indices,) if isinstance(indices, Integral) else tuple(indices)
+    if not indices or not all(isinstance(i, Integral) for i in indices):
+        raise ValueError(
+            f"layers={layers!r}; it takes an int, a tuple of one int or more, or one of "
+            f"{sorted(LAYER_NAMES)}."
+        )
+    for i in indices:
+        if not -n_layers - 1 <= i <= n_layers:
+            raise ValueError(
+                f"layers={layers!r} asks for hidden state {i}; this model has {n_layers} "
+                f"layers, so its hidden states are 0 (embeddings) to {n_layers}, or "
+                f"{-n_layers - 1} to -1 from the end."
+            )
+    return tuple(int(i) % (n_layers + 1) for i in indices)
+
+
+def _resolve_store(memory: Any) -> VectorStore | None:
+    if memory is None or isinstance(memory, VectorStore):
+        return memory
+    folder = getattr(memory, "location", memory)  # of a joblib.Memory
+    return None if folder is None else VectorStore(folder)
+
+
+def _resolve_max_length(max_length: int | None, backbone: Backbone) -> int:
+    if max_length is None:
+        return backbone.max_length
+    added = backbone.tokenizer.num_special_tokens_to_add()
+    if not added < max_length <= backbone.max_length:
+        raise ValueError(
+            f"max_length={max_length}; this model takes {added + 1} to "
+            f"{backbone.max_length} tokens, its {added} special ones included. None takes "
+            "the longest."
+        )
+    return int(max_length)
+
+
+def _stacked(encoded: Iterator[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Put the vectors of blocks on top of each other; add up their counts.
+
+    The array grows in place by a 32nd at a time, so that it is never there twice.
+    """
+    vectors, counts = next(encoded)
+    n_rows = len(vectors)
+    for block, more in encoded:
+        stop = n_rows + len(block)
+        if stop > len(vectors):
+            vectors.resize((max(stop, stop * 33 // 32), vectors.shape[1]), refcheck=False)
+        vectors[n_rows:stop] = block
+        n_rows, counts = stop, counts + more
+    if n_rows < len(vectors):
+        vectors.resize((n_rows, vectors.shape[1]), refcheck=False)
+    return vectors, counts

@@ -1,0 +1,185 @@
+"""The forward pass: tokens in, hidden states out, one layer at a time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from skcalib._encoder.packed_attention import NAME, packed_attention
+from skcalib._encoder.packed_linear import pack_linears
+from skcalib._machine.forks import fork_lock
+
+__all__ = ["ForwardPass", "first_position"]
+
+
+class Way(NamedTuple):
+    """A way to run a model.
+
+    Packed, texts are laid end to end in one row; else a batch holds texts of one length.
+    Hooked, blocks show their inputs, and the pass can end early; else the model lists all
+    hidden states.
+    """
+
+    packed: bool
+    hooked: bool
+
+
+WAYS = (Way(True, True), Way(True, False), Way(False, True), Way(False, False))  # fastest first
+
+
+class _LastLayerReached(Exception):
+    """Ends a forward pass early."""
+
+
+class _Hooks:
+    """Shows the input of each block, which is the hidden state of its number, to a visitor."""
+
+    def __init__(self, blocks: Iterable[torch.nn.Module]):
+        self.visit: Callable[[int, torch.Tensor], None] | None = None
+        for layer, block in enumerate(blocks):
+            block.register_forward_pre_hook(partial(self._show, layer), with_kwargs=True)
+
+    def _show(self, layer: int, block: torch.nn.Module, args: tuple, kwargs: dict) -> None:
+        if self.visit is not None:
+            self.visit(layer, args[0] if args else kwargs["hidden_states"])
+
+
+class ForwardPass:
+    """A model that hands over the hidden states of texts, run in the fastest way that is right.
+
+    A way is right if it reproduces what the plain forward pass gives some texts: layers may be
+    elsewhere than the blocks of a model suggest, and texts may see their neighbours in a row,
+    or even in a batch. The texts are token ids of three, the last two of equal length; the
+    states, of shape (n_layers + 1, length, d), are what each has alone. The module, on the CPU
+    and in float32, is changed in place. It is refused if no way is right.
+    """
+
+    def __init__(
+        self, module: Any, texts: Sequence[np.ndarray], states: Sequence[torch.Tensor]
+    ):
+        self.module = module
+        self.device = torch.device("cpu")
+        self._n_layers = len(states[0]) - 1
+        self._first_position = first_position(module)
+        self._autocast: torch.dtype | None = None
+        # One pass at a time: torch parallelises inside it, and the hooks serve one caller.
+        self._lock = fork_lock()
+        lists = (part for part in module.modules() if isinstance(part, torch.nn.ModuleList))
+        # There is none where the blocks are one and the same, as in ALBERT.
+        self._hooks = _Hooks(next((part for part in lists if len(part) == self._n_layers), ()))
+        usual = module.config._attn_implementation
+        for self.way in WAYS:
+            attention = NAME if self.way.packed else usual
+            with contextlib.suppress(Exception):  # of a model that does not take the arguments
+                if module.config._attn_implementation != attention:
+                    from transformers import AttentionInterface  # not in old releases
+
+                    AttentionInterface.register(NAME, packed_attention)
+                    module.set_attn_implementation(attention)
+                if self.reproduces(texts, states, tolerance=1e-4):
+                    return
+        raise ValueError(
+            f"The hidden states that {type(module).__name__} gives a text depend on the "
+            "texts beside it, or on chance. Choose another model."
+        )
+
+    def reproduces(
+        self, texts: Sequence[np.ndarray], states: Sequence[torch.Tensor], *, tolerance: float
+    ) -> bool:
+        """Whether texts that are run together get these hidden states.
+
+        An entry may deviate by ``tolerance`` times the largest one of its text.
+        """
+        layers = range(self._n_layers + 1)
+        found: list[torch.Tensor] = []
+        for batch in [texts] if self.way.packed else [texts[:1], texts[1:]]:
+            lengths = np.array([len(text) for text in batch])
+            kept: dict[int, torch.Tensor] = {}
+            self(np.concatenate(batch), lengths, layers, kept.__setitem__)
+            stacked = torch.stack([kept[layer] for layer in layers]).float().cpu()
+            found += stacked.split(lengths.tolist(), dim=1)
+        for f, e in zip(found, states, strict=True):
+            atol = tolerance * e.nan_to_num(0, 0, 0).abs().max().item()
+            if not torch.allclose(f, e, rtol=0, atol=atol, equal_nan=True):
+                return False
+        return True
+
+    def prepare(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Move to a device, for matrix products in ``dtype``."""
+        # bfloat16 has the range of float32: hidden states stay in it between the products.
+        # float16 could overflow, and models that are not packed mix in float32 of their own.
+        throughout = dtype == torch.bfloat16 and self.way.packed
+        for part in self.module.modules():
+            if throughout or isinstance(part, torch.nn.Linear):
+                for parameter in part.parameters(recurse=False):
+                    parameter.data = parameter.data.to(dtype)
+        self.module.to(device)
+        self.device = device
+        prepacked = device.type == "cpu" and pack_linears(self.module, dtype)
+        if not (throughout or prepacked or dtype == torch.float32):
+            self._autocast = dtype
+
+    def __call__(
+        self,
+        ids: np.ndarray,
+        lengths: np.ndarray,
+        layers: Collection[int],
+        receive: Callable[[int, torch.Tensor], None],
+    ) -> None:
+        """Call ``receive(layer, hidden)`` with hidden states of shape (N, d) of some layers.
+
+        The model runs no further than the last of them; they count from 0, the output of the
+        embedding layer. The token ids, of shape (N,), are those of B texts, one after the
+        other. Texts of one length stand together; unless the way is packed, all are of one.
+        """
+        last, hooked = max(layers), self.way.hooked
+
+        def visit(layer: int, hidden: torch.Tensor) -> None:
+            if layer in layers:
+                receive(layer, hidden.reshape(len(ids), -1))
+            if layer == last:
+                raise _LastLayerReached
+
+        with (
+            self._lock,
+            torch.inference_mode(),
+            torch.autocast(
+                self.device.type, self._autocast, enabled=self._autocast is not None
+            ),
+            contextlib.suppress(_LastLayerReached),
+        ):
+            self._hooks.visit = visit if hooked else None
+            try:
+                output = self.module(
+                    **self._inputs(ids, lengths), output_hidden_states=not hooked
+                )
+            finally:
+                self._hooks.visit = None
+            for layer, hidden in enumerate(() if hooked else output.hidden_states[:-1]):
+                visit(layer, hidden)
+            # The last one comes from the model itself, which may normalise it.
+            visit(self._n_layers, output.last_hidden_state)
+
+    def _inputs(self, ids: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
+        """Arguments of the module; those of a row tell its texts apart."""
+        if not self.way.packed:
+            batch = torch.from_numpy(ids.reshape(len(lengths), -1))
+            return {"input_ids": batch.to(self.device)}
+        starts = np.cumsum(lengths) - lengths
+        positions = np.arange(len(ids)) - np.repeat(starts, lengths) + self._first_position
+        row = torch.from_numpy(np.stack([ids, positions])).to(self.device)
+        ends = np.flatnonzero(np.diff(lengths, append=0))  # of the runs of one length
+        runs = zip(np.diff(ends, prepend=-1).tolist(), lengths[ends].tolist(), strict=True)
+        return {"input_ids": row[:1], "position_ids": row[1:], "packed_runs": list(runs)}
+
+
+def first_position(module: Any) -> int:
+    """Position of a text's first token; RoBERTa's relatives start after that of padding."""
+    table = getattr(getattr(module, "embeddings", None), "position_embeddings", None)
+    padding_idx = getattr(table, "padding_idx", None)
+    return 0 if padding_idx is None else padding_idx + 1

@@ -1,0 +1,180 @@
+"""Files of a model: found here or on the hub, checked before they are loaded, fingerprinted."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["POOLING", "fingerprint", "locate"]
+
+# Files that are fetched from a hub; none of them can run code. An adapter is refused.
+WEIGHTS = ("model.safetensors", "model-*.safetensors", "model.safetensors.index.json")
+SETTINGS = ("config.json", "adapter_config.json", "*token*.json", "merges.txt", "bpe.codes")
+VOCABULARIES = ("tokenizer.json", "*vocab.txt", "*vocab.json", "*.model")  # one or more
+# Pooling that sentence-transformers declares. It is fetched, too, and changes no vector.
+POOLING = "1_Pooling/config.json"
+# Files that are not read when an encoder is loaded: pages, pictures, logs, code, weights of
+# other formats, settings of sentence-transformers. All others enter the fingerprint, because a
+# tokenizer may read one that is not known here.
+NOT_READ = re.compile(
+    r"\..*|(README|LICENSE|NOTICE).*|.*\.(md|py|jinja|log|csv|tsv|png|jpe?g|gif|svg|pdf|bin|h5|ot"
+    r"|msgpack|onnx|gguf|tflite|ckpt|pt|pth|pkl)|modules\.json|data_config\.json"
+    r"|(config_sentence_transformers|sentence_[\w-]+_config)\.json",
+    re.DOTALL,
+).fullmatch
+# Patterns of entries, as key=value, that make transformers read other files: by their names, as
+# the first arguments of a tokenizer, or as code from the hub. The former place of
+# special_tokens_map.json is harmless.
+LEADS_ELSEWHERE = {
+    "config.json": r"(auto_map|transformers_weights)=.*|attn_implementation=.*/.*",
+    "tokenizer_config.json": r"(auto_map|init_inputs|vocab|merges|tokenizer_object)=.*"
+    r"|(?!special_tokens_map_)\w*_file=.*|fast_tokenizer_files=.*[/\\].*",
+}
+LEADS_ELSEWHERE["special_tokens_map.json"] = LEADS_ELSEWHERE["tokenizer_config.json"]
+
+# Names a model on the hub, and no path: name, or owner/name.
+HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?").fullmatch
+
+MOVED = (
+    "Where a fitted pipeline finds its model in another place, tell it: "
+    "pipeline.set_params(bertencoder__model=folder)."
+)
+
+_fingerprints: dict[tuple, str] = {}
+
+
+def locate(model: str, revision: str | None = None) -> Path:
+    """Folder of a model: a local one as it is, a hub id from the cache or the hub.
+
+    A model in the cache is used without asking the hub, so that results do not change
+    under a running study; pass another `revision` to move on. An OSError says that there is no
+    such model.
+    """
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        if not HUB_ID(model) or folder.exists():
+            raise FileNotFoundError(
+                f"There is no folder {str(folder)!r}. Give the folder of a model that "
+                f"save_pretrained wrote, or the id of one on the hub. {MOVED}"
+            )
+        folder = Path(_snapshot(model, revision))
+    if not (folder / "config.json").is_file():
+        raise OSError(
+            f"The folder {str(folder)!r} holds no config.json, so it is not a model. Give "
+            "the folder that save_pretrained wrote."
+        )
+    return folder
+
+
+def _check_files(folder: Path, files: Sequence[Path]) -> None:
+    """Refuse a folder that would have other files read or other code run than its own.
+
+    What is read is then what the fingerprint covers.
+    """
+    names = {file.name for file in files}
+    if not any(fnmatch.filter(names, pattern) for pattern in WEIGHTS[:2]):
+        raise ValueError(
+            f"The model in {str(folder)!r} has no *.safetensors weights. Other formats can "
+            "run code when loaded and are refused; convert the weights with "
+            "save_pretrained(..., safe_serialization=True)."
+        )
+    reason = None
+    # A snapshot in the cache of the hub links to the files of its repository.
+    home = folder.resolve()
+    home = home.parent.parent if home.parent.name == "snapshots" else home
+    for file in files:
+        if file.is_symlink() and not file.resolve().is_relative_to(home):
+            reason = f"{file.name} is a link out of it, to {file.resolve()}. Copy that file"
+    shards = _entries(folder / "model.safetensors.index.json").get("weight_map", {})
+    for name in sorted(set(shards.values() if isinstance(shards, dict) else [shards]), key=str):
+        if not (isinstance(name, str) and re.fullmatch(r"model-[\w.-]*\.safetensors", name)):
+            reason = (
+                f"model.safetensors.index.json names the file {name!r}. Weights are read from "
+                "model-*.safetensors beside it only; save the model again"
+            )
+    for name, pattern in LEADS_ELSEWHERE.items():
+        for key, value in _entries(folder / name).items() if name in names else ():
+            if value and re.fullmatch(pattern, f"{key}={value}", re.DOTALL):
+                reason = (
+                    f"{name} asks for code or files of its own choice ({key}: {value!r:.60}), "
+                    "which are not read, and others would make other vectors. If what "
+                    "transformers has for this kind of model is the same, delete the entry"
+                )
+    if "adapter_config.json" in names:
+        reason = "it is an adapter to another model. Merge the two and save them as one"
+    if reason:
+        raise ValueError(f"The model in {str(folder)!r} is refused: {reason}.")
+
+
+def _entries(file: Path) -> dict:
+    """Top level of a JSON file; what is none is left to those who load it."""
+    try:
+        content = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _snapshot(model: str, revision: str | None) -> str:
+    from huggingface_hub import constants, snapshot_download
+
+    options: dict[str, Any] = {
+        "revision": revision,
+        "allow_patterns": [*WEIGHTS, *SETTINGS, *VOCABULARIES, POOLING],
+        "ignore_patterns": "[!1]*/*",  # of folders, that one
+    }
+    try:
+        folder = snapshot_download(model, local_files_only=True, **options)
+        if _is_whole(Path(folder)):
+            return folder
+        options["revision"] = Path(folder).name  # the rest of this one, and no newer one
+    except (OSError, ValueError):
+        pass  # not in the cache: ask the hub
+    try:
+        return snapshot_download(model, **options)
+    except Exception as error:  # the hub's many: offline, no such id, no access, a bad id
+        at = f" at revision {revision!r}" if revision else ""
+        raise OSError(
+            f"The model {model!r}{at} is neither a local folder nor in the cache "
+            f"({constants.HF_HUB_CACHE}), or there in part only, and could not be fetched "
+            f"from the hub: {type(error).__name__}. Check the name; to work offline, fetch it "
+            f"once with `hf download {model}` on a machine with access and copy the cache or "
+            f"the folder, or pass the path of a folder written by save_pretrained. {MOVED}"
+        ) from error
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether no broken download, nor one of the model alone, has left a snapshot."""
+    shards = _entries(folder / "model.safetensors.index.json").get("weight_map")
+    weights = shards.values() if isinstance(shards, dict) else ["model.safetensors"]
+    vocabularies = [file for name in VOCABULARIES for file in folder.glob(name)]
+    return bool(vocabularies) and all(
+        (folder / str(name)).is_file() for name in ("config.json", *weights)
+    )
+
+
+def fingerprint(folder: Path) -> str:
+    """SHA-256 over the content of a model's files, checked and read once per state of them."""
+    files = [f for f in folder.iterdir() if f.is_file() and not NOT_READ(f.name)]
+    files.sort(key=lambda file: file.name)
+    # The time of the last change too, which no tool sets back as some do that of the content;
+    # of a link and of what it leads to.
+    key = tuple(
+        (str(f), s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)
+        for f in files
+        for s in (f.lstat(), f.stat())
+    )
+    if key not in _fingerprints:
+        _check_files(folder, files)
+        total = hashlib.sha256()
+        for file in files:
+            with file.open("rb") as stream:
+                content = hashlib.file_digest(stream, "sha256").digest()
+            total.update(json.dumps(file.name).encode() + content)
+        _fingerprints[key] = total.hexdigest()
+    return _fingerprints[key]

@@ -1,0 +1,99 @@
+"""Token weights from the rank of a token by frequency: of the vocabulary's order, or of counts.
+
+The vocabularies of BERT and its relatives list special tokens and single characters first
+and then words by falling frequency in the training corpus, so a token's id tells its
+frequency rank without a corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from scipy.stats import rankdata
+
+__all__ = ["counted_weights", "mapped_counts", "zipf_weights"]
+
+# How the tokenizer families mark pieces inside a word, or its beginning or end:
+# WordPiece, byte-level BPE, SentencePiece, and the BPE of fastBPE.
+PIECE_MARKS = ("##", "Ġ", "▁", "</w>", "@@")
+
+
+def zipf_weights(tokens: Sequence[str], special_ids: Collection[int]) -> np.ndarray:
+    """Weight ``log(1 + rank)`` of every token of a frequency-sorted vocabulary, by id.
+
+    The first whole word (two characters or more, markers of word pieces aside) has rank
+    1. What comes before it, special tokens and the alphabet, has rank 0 and weighs nothing;
+    special tokens weigh nothing wherever they stand. The weights, of shape (n_tokens,) and
+    float32, are nats: ``-log`` of Zipf's frequency, up to a constant.
+
+    A vocabulary that does not look sorted by frequency is refused: words begin only after more
+    than a quarter of it (character vocabularies, such as that of bert-base-chinese, are in
+    code-point order), or they stand in alphabetical order.
+    """
+    special = set(special_ids)
+    first_word = next(
+        (i for i, token in enumerate(tokens) if i not in special and _is_word(token)),
+        len(tokens),
+    )
+    words = [t for t in tokens[first_word:] if _is_word(t)]
+    ascending = np.mean([a < b for a, b in pairwise(words)] or [False])
+    if first_word > len(tokens) // 4 or ascending > 0.9:
+        raise ValueError(
+            f"pooling='zipf' needs a vocabulary sorted by frequency. In this model's, of "
+            f"{len(tokens)} tokens, the first whole word is number {first_word} and "
+            f"{ascending:.0%} of the words follow alphabetical order. Pass token_counts, such "
+            "as texts of the language, or use pooling='mean'."
+        )
+    rank = np.arange(len(tokens)) - (first_word - 1)
+    weights = np.log1p(np.maximum(rank, 0))
+    weights[list(special)] = 0.0
+    return weights.astype(np.float32)
+
+
+def counted_weights(counts: np.ndarray, special_ids: Collection[int]) -> np.ndarray:
+    """Weight ``log(1 + rank)`` of every token by its rank among falling counts.
+
+    The most frequent token has rank 1; tokens with the same count share their mean rank.
+    Special tokens weigh nothing and have no rank. Counts and weights, float32, are of shape
+    (n_tokens,), by token id. Counts that are all 0 are refused.
+    """
+    ordinary = np.setdiff1d(np.arange(len(counts)), list(special_ids))
+    if not counts[ordinary].any():
+        raise ValueError("token_counts counts no token: give texts, or counts above 0.")
+    weights = np.zeros(len(counts), dtype=np.float32)
+    weights[ordinary] = np.log1p(rankdata(-counts[ordinary]))
+    return weights
+
+
+def mapped_counts(counts: Mapping[str, Any], tokens: Sequence[str]) -> np.ndarray:
+    """Count of each token of the vocabulary, of shape (n_tokens,); what is not counted has 0.
+
+    A token that is not of the vocabulary is refused, or a count that is negative or not finite.
+    """
+    number = {token: i for i, token in enumerate(tokens)}
+    values = np.zeros(len(tokens))
+    for token, count in counts.items():
+        if token not in number:
+            raise ValueError(
+                f"token_counts has {token!r:.60}, which is no token of this model. Count the "
+                "tokens that its tokenizer makes of texts, or pass the texts themselves."
+            )
+        if not (isinstance(count, Real) and 0 <= float(count) < np.inf):
+            raise ValueError(
+                f"token_counts has the count {count!r} for {token!r:.60}; it takes numbers of "
+                "0 or more."
+            )
+        values[number[token]] = count
+    return values
+
+
+def _is_word(token: str) -> bool:
+    if token.startswith(("[", "<")):  # [unused7], <mask>
+        return False
+    for mark in PIECE_MARKS:
+        token = token.replace(mark, "")
+    return len(token) > 1

@@ -1,0 +1,151 @@
+"""Invertible transforms that a Glow consists of.
+
+Every transform has ``forward(x) -> (y, logabsdet)`` and ``inverse(y) -> (x, logabsdet)``.
+``logabsdet`` is the logarithm of the absolute Jacobian determinant of the direction asked for,
+in nats: of shape (n,) or, where it is the same for all rows, a scalar. No pass changes any
+state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["ActNorm", "Chain", "Coupling", "LULinear", "Permutation"]
+
+# An affine coupling multiplies by at most e^2 and at least e^-2: Glow's sigmoid reaches
+# zero, where the inverse pass divides by it.
+LOG_SCALE_BOUND = 2.0
+
+
+class ActNorm(nn.Module):
+    """y = x * exp(log_scale) + shift, one scale and one shift per dimension."""
+
+    def __init__(self, n_features: int):
+        super().__init__()
+        self.log_scale = nn.Parameter(torch.zeros(n_features))
+        self.shift = nn.Parameter(torch.zeros(n_features))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.addcmul(self.shift, x, self.log_scale.exp()), self.log_scale.sum()
+
+    def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        return (y - self.shift) * torch.exp(-self.log_scale), -self.log_scale.sum()
+
+
+class Permutation(nn.Module):
+    """A fixed order of the dimensions: reversed, until another ``index`` is written in."""
+
+    index: Tensor
+
+    def __init__(self, n_features: int):
+        super().__init__()
+        self.register_buffer("index", torch.arange(n_features - 1, -1, -1))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        # x[:, index] gives the same, four times as slowly.
+        return x.index_select(1, self.index), x.new_zeros(())
+
+    def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        return y.index_select(1, self.index.argsort()), y.new_zeros(())
+
+
+class LULinear(nn.Module):
+    """A learned matrix in place of the permutation, y = P L U x.
+
+    P reverses the dimensions, L is unit lower triangular and U upper triangular with the
+    diagonal exp(log_diagonal), so that the determinant costs a sum (Glow, equations 10
+    and 11). L = U = I at the start: the step begins as the plain reversal.
+    """
+
+    def __init__(self, n_features: int):
+        super().__init__()
+        self.lower = nn.Parameter(torch.zeros(n_features, n_features))
+        self.upper = nn.Parameter(torch.zeros(n_features, n_features))
+        self.log_diagonal = nn.Parameter(torch.zeros(n_features))
+
+    def _triangles(self) -> tuple[Tensor, Tensor]:
+        lower = self.lower.tril(-1) + torch.eye(
+            len(self.lower), dtype=self.lower.dtype, device=self.lower.device
+        )
+        return lower, self.upper.triu(1) + torch.diag(self.log_diagonal.exp())
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        lower, upper = self._triangles()
+        return (x @ upper.T @ lower.T).flip(1), self.log_diagonal.sum()
+
+    def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        lower, upper = self._triangles()
+        x = torch.linalg.solve_triangular(lower, y.flip(1).T, upper=False, unitriangular=True)
+        x = torch.linalg.solve_triangular(upper, x, upper=True)
+        return x.T, -self.log_diagonal.sum()
+
+
+class Coupling(nn.Module):
+    """The first half of x conditions a shift (and a scale) of the second half.
+
+    Additive: y2 = x2 + t(x1). Affine: y2 = x2 * exp(s(x1)) + t(x1). The first half has
+    d // 2 dimensions, so that the middle one of an odd d is always among those modelled.
+    """
+
+    def __init__(self, n_features: int, width: int, affine: bool):
+        super().__init__()
+        self.affine = affine
+        self.n_conditioning = n_features // 2
+        self.n_transformed = n_features - self.n_conditioning
+        # skip_init: nn.Linear would otherwise draw from torch's global generator.
+        self.network = nn.Sequential(
+            nn.utils.skip_init(nn.Linear, self.n_conditioning, width),
+            nn.ReLU(),
+            nn.utils.skip_init(nn.Linear, width, width),
+            nn.ReLU(),
+            nn.utils.skip_init(nn.Linear, width, self.n_transformed * (1 + affine)),
+        )
+
+    def _condition(self, x1: Tensor) -> tuple[Tensor, Tensor | None]:
+        out = self.network(x1)
+        if not self.affine:
+            return out, None
+        shift, raw = out.split(self.n_transformed, dim=1)
+        return shift, LOG_SCALE_BOUND * torch.tanh(raw / LOG_SCALE_BOUND)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x1, x2 = x.split((self.n_conditioning, self.n_transformed), dim=1)
+        shift, log_scale = self._condition(x1)
+        if log_scale is None:
+            return torch.cat((x1, x2 + shift), dim=1), x.new_zeros(())
+        y2 = torch.addcmul(shift, x2, log_scale.exp())
+        return torch.cat((x1, y2), dim=1), log_scale.sum(dim=1)
+
+    def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        y1, y2 = y.split((self.n_conditioning, self.n_transformed), dim=1)
+        shift, log_scale = self._condition(y1)
+        if log_scale is None:
+            return torch.cat((y1, y2 - shift), dim=1), y.new_zeros(())
+        x2 = (y2 - shift) * torch.exp(-log_scale)
+        return torch.cat((y1, x2), dim=1), -log_scale.sum(dim=1)
+
+
+class Chain(nn.Module):
+    """Transforms one after the other: the steps of a level."""
+
+    def __init__(self, transforms: Iterable[nn.Module]):
+        super().__init__()
+        self.transforms: Any = nn.ModuleList(transforms)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        logabsdet = x.new_zeros(())
+        for transform in self.transforms:
+            x, term = transform(x)
+            logabsdet = logabsdet + term
+        return x, logabsdet
+
+    def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        logabsdet = y.new_zeros(())
+        for transform in reversed(self.transforms):
+            y, term = transform.inverse(y)
+            logabsdet = logabsdet + term
+        return y, logabsdet

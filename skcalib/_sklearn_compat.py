@@ -1,0 +1,34 @@
+"""What skcalib uses of scikit-learn's private interface: a new release breaks one file."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+from sklearn.base import _fit_context
+from sklearn.utils._array_api import get_namespace_and_device
+from sklearn.utils._param_validation import HasMethods, Interval, RealNotInt, StrOptions
+from sklearn.utils.validation import _check_sample_weight
+
+__all__ = [
+    "HasMethods",
+    "Interval",
+    "RealNotInt",
+    "StrOptions",
+    "_fit_context",
+    "check_sample_weight",
+    "get_namespace_and_device",
+]
+
+# A batch of partial_fit may weigh nothing; newer releases of scikit-learn refuse that.
+ALL_ZERO = {"allow_all_zero_weights": True}
+if not ALL_ZERO.keys() <= inspect.signature(_check_sample_weight).parameters.keys():
+    ALL_ZERO = {}
+
+
+def check_sample_weight(sample_weight: Any, X: Any) -> Any:
+    """Weights of the rows of ``X``, float64 and of its namespace, none of them negative."""
+    return _check_sample_weight(
+        sample_weight, X, dtype=np.float64, ensure_non_negative=True, **ALL_ZERO
+    )

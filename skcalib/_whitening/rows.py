@@ -1,0 +1,287 @@
+"""Rows of vectors, by the kind of array that holds them: NumPy, tensors on a device, dask.
+
+Each kind computes moments, whitens and maps back where its rows are. What is fitted, a few
+matrices, always lives in NumPy, so that a whitening fitted beside a GPU or on a cluster loads
+on a machine without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+from sklearn.utils import assert_all_finite, check_array, gen_batches
+
+from skcalib._covariance.moments import Moments, chunk_rows
+from skcalib._dask import as_floats, check_dask, dask_apply, is_dask
+from skcalib._machine.limits import rows_within
+from skcalib._machine.threads import map_row_ranges
+from skcalib._sklearn_compat import check_sample_weight, get_namespace_and_device
+from skcalib._whitening.linear_map import WhiteningMap
+
+__all__ = ["DaskRows", "NumPyRows", "Rows", "TensorRows", "rows_of"]
+
+CALLER = "Whitening"
+# Centred rows of `NumPyRows.map` in each thread: what a core's own cache holds.
+MAP_BYTES = 2 * 2**20
+# Rows of a tensor in float64, on its device.
+TENSOR_BYTES = 64 * 2**20
+# Moments of dask blocks that one task merges.
+FAN_IN = 8
+
+
+def rows_of(X: Any, *, ensure_min_samples: int = 1, ensure_all_finite: bool = False) -> Rows:
+    """Check that ``X`` holds rows of float32 or float64, and tell how to compute with them.
+
+    Tensors stay tensors under scikit-learn's array API dispatch. The rows of a dask array are
+    not counted. ``ensure_all_finite`` looks for NaN and infinity in a pass over ``X``; they
+    spread to the moments and to their row's output, where `moments` and `map` find them anyway.
+    """
+    if is_dask(X):
+        check_dask(X, CALLER)
+        return DaskRows(X)
+    xp, _, device = get_namespace_and_device(X)
+    X = check_array(
+        X,
+        dtype=[xp.float64, xp.float32],
+        ensure_min_samples=ensure_min_samples,
+        ensure_all_finite=ensure_all_finite,
+        estimator=CALLER,
+        input_name="X",
+    )
+    return NumPyRows(X) if "numpy" in xp.__name__ else TensorRows(X, xp, device)
+
+
+class _RowsInMemory:
+    """Explains results that are not finite, by another look at the rows."""
+
+    X: Any
+    _moments: Callable[[Any], Moments]
+    _map: Callable[[WhiteningMap], Any]
+
+    def moments(self, sample_weight: Any = None) -> Moments:
+        """Moments of the rows, or a ValueError where they are not finite."""
+        weight = None if sample_weight is None else check_sample_weight(sample_weight, self.X)
+        with np.errstate(over="ignore", invalid="ignore"):
+            moments = self._moments(weight)
+        if not np.isfinite(moments.quartic):
+            assert_all_finite(self.X, estimator_name=CALLER, input_name="X")
+            raise ValueError(
+                f"The moments of X overflow float64: its largest magnitude is "
+                f"{float(abs(self.X).max()):.3g}. Scale X down first."
+            )
+        return moments
+
+    def map(self, linear: WhiteningMap) -> Any:
+        """Whitened rows in the dtype of ``X``, or a ValueError where they are not finite."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            out = self._map(linear)
+            # One sum is cheap; it may overflow where no entry does, so a closer look decides.
+            if not np.isfinite(float(out.sum())):
+                assert_all_finite(self.X, estimator_name=CALLER, input_name="X")
+                if not np.isfinite(float(abs(out).max())):
+                    raise ValueError(
+                        f"The whitened vectors overflow {out.dtype}: the largest magnitude in "
+                        f"X is {float(abs(self.X).max()):.3g}. Scale X down, or pass it as "
+                        "float64."
+                    )
+        return out
+
+
+@dataclass(frozen=True)
+class NumPyRows(_RowsInMemory):
+    """Rows of a NumPy array, in chunks and several threads."""
+
+    X: np.ndarray
+
+    def _moments(self, weight: np.ndarray | None) -> Moments:
+        n, d = self.X.shape
+        step = min(chunk_rows(d), n)
+        parts = map_row_ranges(
+            partial(Moments.from_array, self.X, weight),
+            n,
+            step,
+            working_bytes=8 * d * (step + 3 * d),
+        )
+        return reduce(Moments.merge, parts)
+
+    def _map(self, linear: WhiteningMap) -> np.ndarray:
+        X, product = self.X, linear.product(self.X.dtype)
+        out = np.empty((len(X), linear.width), dtype=X.dtype)
+        step = rows_within(MAP_BYTES, X.shape[1], product.W.itemsize)
+
+        def whiten(chunks: Iterator[slice]) -> None:
+            n_rows = 0 if product.offset is None else min(step, len(X))
+            buffer = np.empty((n_rows, X.shape[1]), dtype=product.W.dtype)
+            for chunk in chunks:
+                product.apply(X[chunk], out[chunk], buffer)
+
+        working_bytes = product.W.itemsize * step * X.shape[1]
+        map_row_ranges(whiten, len(X), step, working_bytes=working_bytes)
+        return out
+
+    def invert(self, linear: WhiteningMap) -> np.ndarray:
+        """Vectors whose whitened ones are the rows, as far as the kept axes determine them."""
+        X = self.X.astype(np.float64, copy=False) @ linear.back_projection + linear.mean
+        return X.astype(self.X.dtype)
+
+
+@dataclass(frozen=True)
+class TensorRows(_RowsInMemory):
+    """Rows of an array of another namespace (torch), summed and mapped on its device.
+
+    Where a device has no float64, as Apple's GPUs, chunks are brought to the CPU for whatever
+    needs it: they share its memory, and compensated float32 sums would not be the same numbers.
+    """
+
+    X: Any
+    xp: Any
+    device: Any
+
+    def _moments(self, weight: Any) -> Moments:
+        xp, device = self.xp, _device_of_float64(self.device)
+        chunks = list(self._chunks())
+        if weight is not None and len(chunks) > 1:
+            # The first chunk may hardly count, so each has an origin of its own.
+            parts = (TensorRows(self.X[c, :], xp, device)._moments(weight[c]) for c in chunks)
+            return reduce(Moments.merge, parts)
+        # All chunks share the first one's mean as origin: the loss is at most the number of
+        # chunks, in units in the last place (see `skcalib._covariance.moments.GROUP`).
+        origin: Any = None
+        n, first, scatter, cubic, quartic = 0, 0.0, 0.0, 0.0, 0.0  # type: Any, Any, Any, Any, float
+        for chunk in chunks:
+            x = xp.astype(_on_device(self.X[chunk, :], device), xp.float64)
+            if weight is None:
+                w = xp.ones(x.shape[0], dtype=xp.float64, device=device)
+            else:
+                w = xp.astype(_on_device(weight[chunk], device), xp.float64)
+            if origin is None:
+                heaviest = x[int(xp.argmax(w)), :]
+                total = float(xp.sum(w)) or 1.0
+                origin = heaviest + w @ (x - heaviest) / total
+            c = x - origin
+            q = xp.sum(c * c, axis=1)
+            n += x.shape[0] if weight is None else float(xp.sum(w))
+            first = first + w @ c
+            cubic = cubic + (w * q) @ c
+            quartic += float((w * q) @ q)
+            scatter = scatter + (c * w[:, None]).T @ c
+        # Copies: on the CPU NumPy would share the tensors' memory.
+        origin, first, scatter, cubic = (
+            np.array(_to_numpy(a)) for a in (origin, first, scatter, cubic)
+        )
+        return Moments.from_sums(n, origin, first, scatter, cubic, quartic)
+
+    def _map(self, linear: WhiteningMap) -> Any:
+        X, xp = self.X, self.xp
+        single = X.dtype == xp.float32
+        product = linear.product(np.dtype(np.float32 if single else np.float64))
+        work = X.dtype if product.W.dtype == np.float32 else xp.float64
+        place = self.device if work == X.dtype else _device_of_float64(self.device)
+        offset, W, rest = (
+            None if array is None else xp.asarray(array, dtype=work, device=place)
+            for array in product
+        )
+        parts = []
+        for chunk in self._chunks():
+            x = xp.astype(_on_device(X[chunk, :], place), work)
+            z = (x if offset is None else x - offset) @ W
+            z = z if rest is None else z - rest
+            parts.append(_on_device(xp.astype(z, X.dtype), self.device))
+        return parts[0] if len(parts) == 1 else xp.concat(parts)
+
+    def invert(self, linear: WhiteningMap) -> Any:
+        """Vectors whose whitened ones are the rows, of their namespace, device and dtype."""
+        Z, xp, place = self.X, self.xp, _device_of_float64(self.device)
+        back = xp.asarray(linear.back_projection, dtype=xp.float64, device=place)
+        mean = xp.asarray(linear.mean, dtype=xp.float64, device=place)
+        X = xp.astype(_on_device(Z, place), xp.float64) @ back + mean
+        return _on_device(xp.astype(X, Z.dtype), self.device)
+
+    def _chunks(self) -> Iterator[slice]:
+        return gen_batches(self.X.shape[0], rows_within(TENSOR_BYTES, self.X.shape[1]))
+
+
+def _device_of_float64(device: Any) -> Any:
+    """Return the device, or the CPU in its place if it has no float64."""
+    return "cpu" if getattr(device, "type", None) == "mps" else device
+
+
+def _on_device(array: Any, device: Any) -> Any:
+    """Return the array on a device; only torch's arrays are ever on another one."""
+    return array.to(device) if hasattr(array, "to") else array
+
+
+def _to_numpy(array: Any) -> np.ndarray:
+    if hasattr(array, "cpu"):  # torch; others convert by the buffer protocol or DLPack
+        array = array.cpu()
+    return np.asarray(array)
+
+
+@dataclass(frozen=True)
+class DaskRows:
+    """Rows of a dask array, never gathered: each block is computed with where it is."""
+
+    X: Any
+
+    def moments(self, sample_weight: Any = None) -> Moments:
+        """Moments of the rows: a tree of merges on the active scheduler.
+
+        No task holds more than a block of rows, and only moments travel between workers. A
+        worker that dies takes nothing along: its blocks are computed again. Unknown chunk
+        sizes and empty blocks are fine, and so are weights in a dask array.
+        """
+        import dask
+        import dask.array as da
+
+        X, weight = self.X.rechunk({1: -1}), sample_weight
+        blocks = X.to_delayed().ravel()
+        weights = [None] * len(blocks)
+        if weight is not None:
+            if not isinstance(weight, da.Array):
+                weight = da.from_array(np.asarray(weight, dtype=np.float64), chunks=-1)
+            if not np.array_equal(weight.chunks, X.chunks[:1], equal_nan=True):
+                weight = weight.rechunk(X.chunks[:1])
+            weights = weight.to_delayed().ravel()
+        moments_of = dask.delayed(_moments_of_block, pure=True)
+        merge = dask.delayed(partial(reduce, Moments.merge), pure=True)
+        parts = [moments_of(block, w) for block, w in zip(blocks, weights, strict=True)]
+        while len(parts) > 1:
+            parts = [merge(parts[i : i + FAN_IN]) for i in range(0, len(parts), FAN_IN)]
+        moments = parts[0].compute()
+        if not np.isfinite(moments.quartic):
+            raise ValueError(
+                "X contains NaN or infinity, or its moments overflow float64. Drop such "
+                "rows, or scale X down."
+            )
+        return moments
+
+    def map(self, linear: WhiteningMap) -> Any:
+        """Whitened rows, lazy, as float32 or float64."""
+        return dask_apply(partial(_in_block, NumPyRows.map, linear), self.X, linear.width)
+
+    def invert(self, linear: WhiteningMap) -> Any:
+        """Vectors whose whitened ones are the rows, lazy, as float32 or float64."""
+        invert = partial(_in_block, NumPyRows.invert, linear)
+        return dask_apply(invert, self.X, len(linear.mean))
+
+
+def _moments_of_block(block: Any, weight: np.ndarray | None) -> Moments:
+    block = as_floats(block)
+    if not len(block):
+        d = block.shape[1]
+        return Moments(0, np.zeros(d), np.zeros((d, d)), np.zeros(d), 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):  # the merged moments tell
+        return NumPyRows(block)._moments(weight)
+
+
+def _in_block(
+    method: Callable[[NumPyRows, WhiteningMap], Any], linear: WhiteningMap, block: np.ndarray
+) -> np.ndarray:
+    return method(NumPyRows(block), linear)
+
+
+Rows = NumPyRows | TensorRows | DaskRows

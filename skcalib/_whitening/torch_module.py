@@ -1,0 +1,37 @@
+"""Whitening as a torch module."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+__all__ = ["WhiteningModule"]
+
+
+class WhiteningModule(nn.Module):
+    """``x -> (x - mean) W``, the mean subtracted before the product.
+
+    A bias ``-mean W`` added afterwards would cancel against ``x W`` and lose the digits that
+    the mean has above the spread. If a product in float32 is not ``safe`` for the digits of
+    float32 input, and for float64 input, it is done in float64.
+    """
+
+    mean: torch.Tensor
+    weight: torch.Tensor
+
+    def __init__(self, mean: np.ndarray, projection: np.ndarray, *, safe: bool):
+        super().__init__()
+        self.safe = safe
+        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float64).clone())
+        self.register_buffer("weight", torch.as_tensor(projection, dtype=torch.float64).clone())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Whiten the last axis of ``x``, in its own dtype."""
+        centred = x - self.mean  # float64, by the mean's
+        work = torch.float32 if self.safe and x.dtype != torch.float64 else self.weight.dtype
+        return (centred.to(work) @ self.weight.to(work)).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        """Widths of input and output."""
+        return f"in_features={self.weight.shape[0]}, out_features={self.weight.shape[1]}"

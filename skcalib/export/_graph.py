@@ -1,0 +1,120 @@
+"""A pipeline as a torch module of padded batches, and its export to ONNX."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.preprocessing import Normalizer
+from torch import nn
+from torch.nn.functional import normalize
+
+from skcalib._encoder.backbone import quiet_transformers, read
+from skcalib._flow.estimator import NormalizingFlow
+from skcalib.export._parts import Parts
+
+__all__ = ["PaddedPipeline", "export"]
+
+
+class PaddedPipeline(nn.Module):
+    """From ids and mask, (B, N) each, to calibrated vectors, (B, k)."""
+
+    added: torch.Tensor
+    zipf: torch.Tensor
+
+    def __init__(self, parts: Parts):
+        super().__init__()
+        backbone = parts.backbone()
+        self.model = read(backbone.folder)[1]
+        self.n_layers = backbone.n_layers
+        self.pooling, self.special_tokens = parts.pooling, parts.special_tokens
+        self.layers, self.concatenates = parts.layers, parts.concatenates
+        added = torch.zeros(len(backbone.tokenizer), dtype=torch.bool)
+        added[backbone.added_ids] = True
+        self.register_buffer("added", added)
+        zipf = backbone.zipf if parts.pooling == "zipf" else np.zeros(0, dtype=np.float32)
+        self.register_buffer("zipf", torch.tensor(zipf))
+        self.steps: Any = nn.ModuleList(_module(step) for step in parts.steps)
+        self.requires_grad_(False)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        output = self.model(
+            input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=True
+        )
+        states = [*output.hidden_states[: self.n_layers], output.last_hidden_state]
+        mask = attention_mask.bool()
+        # Tokens of the text's own; a text without any counts its special tokens.
+        own = mask & ~self.added[input_ids]
+        own = own | (mask & ~own.any(dim=1, keepdim=True))
+        pooled = [self._pool(states[layer], input_ids, mask, own) for layer in self.layers]
+        if self.concatenates:
+            vectors = torch.cat(pooled, dim=1)
+        else:
+            vectors = torch.stack(pooled).mean(dim=0)
+        for step in self.steps:
+            vectors = step(vectors)
+        return vectors
+
+    def _pool(
+        self, hidden: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor, own: torch.Tensor
+    ) -> torch.Tensor:
+        if self.pooling == "cls":
+            return hidden[:, 0]
+        seen = mask if self.special_tokens and self.pooling != "zipf" else own
+        if self.pooling == "max":
+            return hidden.masked_fill(~seen[:, :, None], -torch.inf).amax(dim=1)
+        weights = seen.float()
+        if self.pooling == "zipf":
+            zipf = self.zipf[ids] * weights
+            # A text whose tokens all weigh nothing is pooled over them alike.
+            weights = torch.where(zipf.sum(dim=1, keepdim=True) > 0, zipf, weights)
+        total = weights.sum(dim=1, keepdim=True)
+        if self.pooling == "mean_sqrt_len":
+            total = total.sqrt()
+        return (weights[:, None] @ hidden)[:, 0] / total
+
+
+class _Latent(nn.Module):
+    """z of a flow, without the log-determinant, whose shape would fix the number of texts."""
+
+    def __init__(self, flow: Any):
+        super().__init__()
+        self.flow = flow
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x, _ = self.flow.standardize(x)
+        return self.flow.through_levels(x * self.flow.gain)[0]
+
+
+class _UnitLength(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return normalize(x, dim=1)
+
+
+def _module(step: Any) -> nn.Module:
+    if isinstance(step, Normalizer):
+        return _UnitLength()
+    if isinstance(step, NormalizingFlow):
+        return _Latent(step.to_torch().float())
+    return step.to_torch()
+
+
+def export(parts: Parts, inputs: dict[str, np.ndarray], path: Path) -> None:
+    """Write the graph, with batch and length of any size; ``inputs`` are an example."""
+    axes = {0: torch.export.Dim("n_texts"), 1: torch.export.Dim("n_tokens")}
+    with quiet_transformers(), warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("ignore")  # of torch, about its own ways
+        torch.onnx.export(
+            PaddedPipeline(parts).eval(),
+            tuple(map(torch.from_numpy, inputs.values())),
+            path,
+            input_names=list(inputs),
+            output_names=["sentence_embedding"],
+            dynamic_shapes=dict.fromkeys(inputs, axes),
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )

@@ -1,0 +1,138 @@
+"""A fitted pipeline, taken apart."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import Normalizer
+from sklearn.utils.validation import check_is_fitted
+
+from skcalib._bi_encoder import BiEncoder
+from skcalib._encoder.estimator import BertEncoder
+from skcalib._flow.estimator import NormalizingFlow
+from skcalib._whitening.estimator import Whitening
+
+if TYPE_CHECKING:
+    from skcalib._encoder.backbone import Backbone  # imports torch
+
+__all__ = ["Parts", "differs", "probes", "take_apart"]
+
+# Largest difference from the pipeline, beside a typical entry, that rounding explains: exact
+# whitening amplifies what a forward pass in other batches leaves of float32.
+MAX_DIFFERENCE = 1e-3
+
+
+class Parts(NamedTuple):
+    """What a fitted pipeline does, in this order.
+
+    Attributes
+    ----------
+    encoder : BertEncoder
+        A copy that computes in float32 and keeps nothing on disk.
+    steps : tuple
+        Each a `Whitening`, a `NormalizingFlow` or a ``Normalizer`` to unit length.
+    similarity : str
+        That of the `BiEncoder`; "cosine" where there is none.
+    pooling, special_tokens, layers
+        Settings of the fitted encoder; its hidden states count from 0.
+    concatenates : bool
+        Whether several layers stand side by side.
+    """
+
+    encoder: BertEncoder
+    steps: tuple[Any, ...]
+    similarity: str
+
+    pooling: str
+    special_tokens: bool
+    layers: tuple[int, ...]
+    concatenates: bool
+
+    def transform(self, texts: list[str]) -> np.ndarray:
+        """Vectors of the pipeline, of shape (n_texts, n_features)."""
+        vectors = self.encoder.transform(texts)
+        for step in self.steps:
+            vectors = step.transform(vectors)
+        return vectors
+
+    def backbone(self) -> Backbone:
+        """Return the loaded model."""
+        return self.encoder._backbone("float32")
+
+
+def take_apart(pipeline: Any, caller: str) -> Parts:
+    """Take a fitted pipeline, `BertEncoder` or `BiEncoder` apart.
+
+    Inner pipelines and ``FrozenEstimator`` are followed, "passthrough" is left out. Refuse, in
+    the name of the caller, what is not fitted, begins with no `BertEncoder`, or has a step that
+    is none of those of `Parts`.
+    """
+    similarity = "cosine"
+    if isinstance(pipeline, BiEncoder):
+        check_is_fitted(pipeline)
+        similarity, pipeline = pipeline.similarity, pipeline.encoder_
+    encoder, *steps = [*_flat(pipeline)] or [None]
+    if not isinstance(encoder, BertEncoder):
+        raise TypeError(
+            f"{caller} takes a fitted pipeline that begins with a BertEncoder, not with a "
+            f"{type(encoder).__name__}. Of a search, pass best_estimator_."
+        )
+    for step in steps:
+        if not isinstance(step, Whitening | NormalizingFlow | Normalizer):
+            raise TypeError(
+                f"{caller} knows no {type(step).__name__}: after the BertEncoder it takes "
+                "Whitening, NormalizingFlow and scikit-learn's Normalizer."
+            )
+        if isinstance(step, Normalizer) and step.norm != "l2":
+            raise ValueError(
+                f"{caller} takes Normalizer(norm='l2'), not norm={step.norm!r}: other "
+                "libraries scale to unit length."
+            )
+    for estimator in (encoder, *steps):
+        check_is_fitted(estimator)
+    encoder = copy.copy(encoder).set_params(memory=None, verbose=False)
+    encoder._settings = settings = {**encoder._settings, "dtype": "float32"}
+    return Parts(
+        encoder,
+        tuple(steps),
+        similarity,
+        pooling=settings["pooling"],
+        special_tokens=settings["special_tokens"],
+        layers=encoder.layers_,
+        concatenates=settings["layer_merge"] == "concat" and len(encoder.layers_) > 1,
+    )
+
+
+def _flat(estimator: Any) -> Iterator[Any]:
+    """Yield the steps of a pipeline and of those inside it."""
+    if isinstance(estimator, FrozenEstimator):
+        yield from _flat(estimator.estimator)
+    elif isinstance(estimator, Pipeline):
+        for _, step in estimator.steps:
+            yield from _flat(step)
+    elif estimator is not None and not isinstance(estimator, str):
+        yield estimator
+
+
+def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
+    """Texts of the model's own vocabulary, an empty one among them, and their vectors."""
+    backbone = parts.backbone()
+    words = np.setdiff1d(np.arange(len(backbone.tokenizer)), backbone.special_ids)
+    drawn = np.random.default_rng(0).choice(words, (4, min(8, parts.encoder.max_length_)))
+    some = [ids[:n] for ids, n in zip(drawn, (1, 3, 5, 8), strict=True)]
+    texts = ["", *map(backbone.tokenizer.decode, some)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that these are cut off
+        return texts, parts.transform(texts)
+
+
+def differs(vectors: np.ndarray, expected: np.ndarray) -> bool:
+    """Whether vectors differ from those of the pipeline by more than rounding."""
+    typical = np.sqrt(np.mean(np.square(expected, dtype=np.float64)))
+    return not np.abs(vectors - expected).max() <= MAX_DIFFERENCE * typical

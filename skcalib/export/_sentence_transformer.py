@@ -1,0 +1,215 @@
+"""A fitted pipeline as a folder of sentence-transformers, out of its own modules."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.preprocessing import Normalizer
+
+from skcalib._flow.estimator import NormalizingFlow
+from skcalib._whitening.exports import centred_float32, import_package
+from skcalib.export._parts import Parts, differs, probes, take_apart
+from skcalib.export._writing import written_whole
+
+if TYPE_CHECKING:
+    from skcalib._encoder.backbone import Backbone
+
+__all__ = ["save_sentence_transformer", "sentence_transformers"]
+
+CALLER = "save_sentence_transformer"
+
+# Poolings by the names of sentence-transformers; of "zipf" the weights come before it.
+POOLINGS = {
+    "cls": "cls",
+    "mean": "mean",
+    "max": "max",
+    "mean_sqrt_len": "mean_sqrt_len_tokens",
+    "zipf": "mean",
+}
+
+# Units of token weights, such that special tokens count only where a text has no others, and
+# its own that Zipf's weights leave out only where those leave out all: a unit vanishes beside
+# the next. `Pooling` divides by the sum of a text's weights, but by no less than 1e-9.
+SPECIAL, OWN, ZIPF = 2.0**-29, 2.0**-5, 2.0**20
+
+
+def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
+    """Save a fitted pipeline as a folder that ``SentenceTransformer(folder)`` loads.
+
+    The folder holds the model, as many of its blocks as are needed, and the calibration as
+    modules of sentence-transformers. It is loaded without skcalib and without
+    ``trust_remote_code``, and gives the vectors of the pipeline, to 1e-5 of a typical
+    entry.
+
+    Parameters
+    ----------
+    pipeline : Pipeline, BertEncoder or BiEncoder
+        Fitted: a `BertEncoder`, then any number of `Whitening` and scikit-learn's
+        ``Normalizer``. The similarity of a `BiEncoder` becomes that of the model.
+    folder : str or path-like
+        New, or empty. It is written whole or not at all.
+
+    Raises
+    ------
+    FileExistsError
+        If there is something in the folder.
+    ImportError
+        If sentence-transformers is missing, or older than version 6.
+    NotFittedError
+        If a part of the pipeline is not fitted.
+    TypeError, ValueError
+        If the pipeline holds what there is no module for: layers side by side, "max" or
+        "mean_sqrt_len" without special tokens, a flow, a whitening that needs more digits
+        than float32 has. The message tells what comes nearest.
+
+    Notes
+    -----
+    The model computes in float32, whatever the ``dtype`` of the encoder. Texts are cut off
+    where the encoder cuts them off.
+
+    Before the folder gets its name, the model is loaded from it and compared with the
+    pipeline on a few texts. A model whose vectors depend on padding does not pass.
+
+    Examples
+    --------
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from skcalib import BertEncoder, Whitening
+    >>> from skcalib.datasets import load_toy_sts, minilm_path
+    >>> from skcalib.export import save_sentence_transformer
+    >>> pipeline = make_pipeline(BertEncoder(minilm_path(), layers=3), Whitening(noise="auto"))
+    >>> pipeline = pipeline.fit(load_toy_sts().data.ravel())
+    >>> save_sentence_transformer(pipeline, "calibrated")  # doctest: +SKIP
+    >>> from sentence_transformers import SentenceTransformer  # doctest: +SKIP
+    >>> SentenceTransformer("calibrated").encode(["A new text."])  # doctest: +SKIP
+    """
+    parts = take_apart(pipeline, CALLER)
+    _check_expressible(parts)
+    package, modules = sentence_transformers(CALLER)
+    from skcalib._encoder.backbone import quiet_transformers
+
+    texts, expected = probes(parts)
+    with written_whole(folder) as target, quiet_transformers():
+        for depth in _depths(parts):
+            model = package.SentenceTransformer(
+                modules=[*_pooled(parts, depth, modules), *_calibrated(parts, modules)],
+                similarity_fn_name=parts.similarity,
+                device="cpu",
+            )
+            model.save(str(target), create_model_card=False)
+            loaded = package.SentenceTransformer(
+                str(target), device="cpu", local_files_only=True
+            )
+            if not differs(loaded.encode(texts, show_progress_bar=False), expected):
+                return
+        raise ValueError(
+            f"In sentence-transformers, {type(parts.backbone().module).__name__} would give "
+            "other vectors than in this pipeline: padding changes them, or the calibration "
+            "amplifies errors of rounding. Encode with the pipeline itself."
+        )
+
+
+def sentence_transformers(caller: str) -> tuple[Any, Any]:
+    """Import the package, and the package of its modules, which is there from version 6 on."""
+    names = "sentence_transformers", "sentence_transformers.sentence_transformer.modules"
+    package, modules = (import_package(caller, "sentence-transformers>=6", n) for n in names)
+    return package, modules
+
+
+def _check_expressible(parts: Parts) -> None:
+    reason = ""
+    if parts.concatenates:
+        reason = "layers side by side. Set layer_merge='mean'"
+    elif parts.pooling in ("max", "mean_sqrt_len") and not parts.special_tokens:
+        reason = (
+            f"pooling={parts.pooling!r} without special tokens. Set special_tokens=True, or "
+            "pooling='mean'"
+        )
+    elif any(isinstance(step, NormalizingFlow) for step in parts.steps):
+        reason = "a normalizing flow. Calibrate by Whitening(noise='auto')"
+    if reason:
+        raise ValueError(
+            f"sentence-transformers has no module for {reason}, and fit again; or save_onnx, "
+            "which takes it."
+        )
+
+
+def _depths(parts: Parts) -> list[int]:
+    """Numbers of blocks to try: as few as are needed, then all.
+
+    All are kept where the model normalises what leaves its last block, or where its
+    configuration lists the blocks one by one.
+    """
+    backbone = parts.backbone()
+    listed = getattr(backbone.module.config, "layer_types", None)
+    return [*([] if listed else [max(parts.layers)]), backbone.n_layers]
+
+
+def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
+    """Modules from texts to pooled vectors; the transformer with ``depth`` blocks."""
+    import torch
+
+    backbone = parts.backbone()
+    layers, several = parts.layers, len(set(parts.layers)) > 1
+    weights = _token_weights(backbone, parts.pooling, parts.special_tokens)
+    # Of all hidden states, counted as `layers` counts them, or what the model itself returns.
+    output = ["hidden_states", layers[0]] if depth > max(layers) else "last_hidden_state"
+    transformer = modules.Transformer(
+        str(backbone.folder),
+        model_kwargs={"dtype": torch.float32, "use_safetensors": True},
+        config_kwargs={"num_hidden_layers": depth, "output_hidden_states": several},
+        processor_kwargs={"model_max_length": parts.encoder.max_length_},
+        modality_config={"text": {"method": "forward", "method_output_name": output}},
+        module_output_name="token_embeddings",
+        # Weights of layers and tokens are for padded batches.
+        unpad_inputs=False if several or weights is not None else None,
+    )
+    chain = [transformer]
+    if several:
+        first = min(layers)
+        times = np.bincount(layers, minlength=depth + 1)[first:]
+        share = torch.nn.Parameter(torch.from_numpy(times).float())
+        chain.append(modules.WeightedLayerPooling(backbone.width, depth, first, share))
+    if weights is not None:
+        by_id = {str(i): weight for i, weight in enumerate(weights.tolist())}
+        chain.append(modules.WordWeights(list(by_id), by_id))
+    return [*chain, modules.Pooling(backbone.width, POOLINGS[parts.pooling])]
+
+
+def _token_weights(backbone: Backbone, pooling: str, special_tokens: bool) -> np.ndarray | None:
+    """Weight of every token id in the mean over a text; None where all weigh the same."""
+    if pooling == "zipf":
+        weights = np.where(backbone.zipf > 0, ZIPF * backbone.zipf.astype(np.float64), OWN)
+    elif pooling == "mean" and not special_tokens:
+        weights = np.full(len(backbone.tokenizer), OWN)
+    else:
+        return None
+    weights[backbone.added_ids] = SPECIAL
+    return weights
+
+
+def _calibrated(parts: Parts, modules: Any) -> list[Any]:
+    """Modules from pooled to calibrated vectors."""
+    chain = []
+    for step in parts.steps:
+        if isinstance(step, Normalizer):
+            chain.append(modules.Normalize())
+        else:
+            # The mean first and on its own: behind the product its digits would be lost.
+            mean, W, bias = centred_float32(step._linear_map, CALLER)
+            identity = np.eye(len(mean), dtype=np.float32)
+            chain += [_dense(modules, identity, -mean), _dense(modules, W, bias)]
+    return chain
+
+
+def _dense(modules: Any, W: np.ndarray, bias: np.ndarray) -> Any:
+    """``x W + bias``."""
+    import torch
+
+    return modules.Dense(
+        *W.shape,
+        activation_function=torch.nn.Identity(),
+        init_weight=torch.from_numpy(np.ascontiguousarray(W.T)),
+        init_bias=torch.from_numpy(bias),
+    )

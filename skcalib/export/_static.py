@@ -1,0 +1,162 @@
+"""A fitted pipeline on the embedding layer as a table of calibrated word vectors."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.preprocessing import Normalizer
+
+from skcalib._flow.estimator import NormalizingFlow
+from skcalib.export._parts import Parts, take_apart
+from skcalib.export._sentence_transformer import sentence_transformers
+from skcalib.export._writing import written_whole
+
+if TYPE_CHECKING:
+    from skcalib._encoder.backbone import Backbone
+
+__all__ = ["save_static"]
+
+CALLER = "save_static"
+
+# Positions in a text over which a token's hidden state is averaged.
+POSITIONS = 16
+# Weight beside a token of Zipf's least of those that it leaves out: they count where a text has
+# no others.
+LEFT_OUT = 2.0**-25
+ROWS_AT_A_TIME = 1024
+
+
+def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
+    """Save a fitted pipeline on the embedding layer as a table of calibrated word vectors.
+
+    ``SentenceTransformer(folder)`` loads it as a ``StaticEmbedding``: the vector of a text is
+    the mean of those of its tokens, and no transformer runs. Tokens lose their positions: that
+    of each stands for its mean over the first of them. What that costs, and what it gains, is
+    measured in the guide to deployment.
+
+    Parameters
+    ----------
+    pipeline : Pipeline, BertEncoder or BiEncoder
+        Fitted: a `BertEncoder` with ``layers=0`` and ``pooling="zipf"``, or ``"mean"`` with
+        ``special_tokens=False``; then any number of `Whitening`, and scikit-learn's
+        ``Normalizer`` last. The similarity of a `BiEncoder` becomes that of the model.
+    folder : str or path-like
+        New, or empty. It is written whole or not at all.
+
+    Raises
+    ------
+    FileExistsError
+        If there is something in the folder.
+    ImportError
+        If sentence-transformers is missing, or older than version 6.
+    NotFittedError
+        If a part of the pipeline is not fitted.
+    TypeError, ValueError
+        If vectors of texts are no means of vectors of tokens in this pipeline, or the model
+        has no fast tokenizer.
+
+    Notes
+    -----
+    After "zipf" the vectors have unit length, whether there is a ``Normalizer`` or not: the
+    mean takes the weights into the table, up to a factor for each text. A text without tokens
+    has the vector 0.
+
+    Examples
+    --------
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from skcalib import BertEncoder, Whitening
+    >>> from skcalib.datasets import load_toy_sts, minilm_path
+    >>> from skcalib.export import save_static
+    >>> encoder = BertEncoder(minilm_path(), layers=0, pooling="zipf")
+    >>> pipeline = make_pipeline(encoder, Whitening(noise="auto"))
+    >>> pipeline = pipeline.fit(load_toy_sts().data.ravel())
+    >>> save_static(pipeline, "static")  # doctest: +SKIP
+    """
+    parts = take_apart(pipeline, CALLER)
+    _check_expressible(parts)
+    package, modules = sentence_transformers(CALLER)
+    table, is_unit = word_vectors(parts)
+    static = modules.StaticEmbedding(_tokenizer(parts), embedding_weights=table)
+    model = package.SentenceTransformer(
+        modules=[static, modules.Normalize()] if is_unit else [static],
+        similarity_fn_name=parts.similarity,
+        device="cpu",
+    )
+    with written_whole(folder) as target:
+        model.save(str(target), create_model_card=False)
+
+
+def word_vectors(parts: Parts, positions: int = POSITIONS) -> tuple[np.ndarray, bool]:
+    """Calibrated vectors of all tokens, (vocabulary, k), float32, to be averaged over texts.
+
+    Also return whether the averages are to be scaled to unit length.
+    """
+    backbone = parts.backbone()
+    steps, is_unit = list(parts.steps), parts.pooling == "zipf"
+    if steps and isinstance(steps[-1], Normalizer):
+        steps, is_unit = steps[:-1], True
+    table = _embeddings(backbone, min(positions, parts.encoder.max_length_ - 1))
+    for step in steps:  # affine, as averages are
+        table = step.transform(table)
+    if parts.pooling == "zipf":
+        weights = backbone.zipf
+        left_out = LEFT_OUT * weights[weights > 0].min()
+        table = table * np.where(weights > 0, weights, left_out)[:, None].astype(np.float32)
+    return table, is_unit
+
+
+def _embeddings(backbone: Backbone, positions: int) -> np.ndarray:
+    """Hidden state 0 of each token, (vocabulary, d), averaged over positions after the first.
+
+    The first belongs to a special token.
+    """
+    table = np.empty((len(backbone.tokenizer), backbone.width), dtype=np.float32)
+    for start in range(0, len(table), ROWS_AT_A_TIME):
+        ids = np.arange(start, min(start + ROWS_AT_A_TIME, len(table)))
+        rows = table[start : start + len(ids)]
+
+        def receive(layer: int, hidden: Any, rows: np.ndarray = rows) -> None:
+            states = hidden.float().view(len(rows), positions + 1, -1)
+            rows[:] = states[:, 1:].mean(dim=1).cpu().numpy()
+
+        # Each text is one token, again and again.
+        repeated = np.repeat(ids, positions + 1)
+        backbone.forward(repeated, np.full(len(ids), positions + 1), {0}, receive)
+    return table
+
+
+def _tokenizer(parts: Parts) -> Any:
+    """Tokenizer that cuts texts off where the encoder does, without special tokens."""
+    from tokenizers import Tokenizer
+
+    tokenizer = parts.backbone().tokenizer
+    if not tokenizer.is_fast:
+        raise ValueError(
+            f"{CALLER} takes a model with a fast tokenizer; that of this one is a "
+            f"{type(tokenizer).__name__}. Use save_sentence_transformer."
+        )
+    copy = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    added = tokenizer.num_special_tokens_to_add()
+    copy.enable_truncation(parts.encoder.max_length_ - added)
+    return copy
+
+
+def _check_expressible(parts: Parts) -> None:
+    reason = ""
+    if set(parts.layers) != {0} or parts.concatenates:
+        reason = f"layers={parts.layers}. Set layers=0"
+    elif parts.pooling not in ("mean", "zipf"):
+        reason = f"pooling={parts.pooling!r}. Set pooling='zipf', or 'mean'"
+    elif parts.pooling == "mean" and parts.special_tokens:
+        reason = "special tokens in the mean. Set special_tokens=False"
+    elif any(isinstance(step, NormalizingFlow) for step in parts.steps):
+        reason = "a flow, which is not linear. Calibrate by Whitening(noise='auto')"
+    elif any(isinstance(step, Normalizer) for step in parts.steps[:-1]):
+        reason = "unit length before the last step. Leave out that Normalizer"
+    if reason:
+        raise ValueError(
+            f"A table of word vectors cannot hold {reason}, and fit again; or use "
+            "save_sentence_transformer or save_onnx."
+        )

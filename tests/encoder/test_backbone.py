@@ -1,0 +1,404 @@
+"""Finding, checking and loading models."""
+
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from safetensors.torch import load_file, save_file
+
+import skcalib._encoder.backbone as backbone_module
+import skcalib._encoder.model_files as files_module
+from skcalib import BertEncoder
+
+
+@pytest.mark.parametrize("model", ["no-such/model", "no-such-model"])
+def test_missing_model_names_id_cache_and_remedy(model):
+    with pytest.raises(
+        OSError, match=rf"(?s){model}.*neither a local folder nor in the cache.*offline"
+    ):
+        BertEncoder(model).fit(["dog"])
+
+
+def test_missing_revision_is_named():
+    with pytest.raises(OSError, match="'no-such/model' at revision 'v2'"):
+        BertEncoder("no-such/model", revision="v2").fit(["dog"])
+
+
+def test_folder_without_config_is_no_model(tmp_path):
+    with pytest.raises(OSError, match=r"holds no config\.json.*save_pretrained"):
+        BertEncoder(str(tmp_path)).fit(["dog"])
+
+
+def test_only_safetensors_are_loaded(tiny_bert_copy):
+    folder = tiny_bert_copy()
+    (folder / "model.safetensors").unlink()
+
+    class Bomb:
+        def __reduce__(self):
+            return exec, ("raise SystemExit('code ran')",)
+
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(ValueError, match=r"no \*\.safetensors weights.*can run code"):
+        BertEncoder(str(folder)).fit(["dog"])
+
+
+def test_remote_code_never_runs(tiny_bert_copy, edit_json):
+    folder = tiny_bert_copy()
+    (folder / "evil.py").write_text("raise SystemExit('code ran')")
+    auto_map = {"AutoModel": "evil.Model", "AutoConfig": "evil.Config"}
+    edit_json(folder / "config.json", auto_map=auto_map)
+    # A known architecture would be built from the library's own code, and be another model.
+    with pytest.raises(ValueError, match=r"config\.json asks for code.*evil\.Model.*delete"):
+        BertEncoder(str(folder)).fit(["dog"])
+    edit_json(folder / "config.json", auto_map=None)
+    edit_json(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": [None, "evil.T"]})
+    with pytest.raises(ValueError, match=r"tokenizer_config\.json asks for code.*evil\.T"):
+        BertEncoder(str(folder)).fit(["dog"])
+    edit_json(folder / "tokenizer_config.json", auto_map=None)
+    edit_json(folder / "config.json", model_type="evil")
+    with pytest.raises(ValueError, match=r"could not be loaded"):
+        BertEncoder(str(folder)).fit(["dog"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../other/model.safetensors",
+        "/etc/passwd",
+        "..",
+        "model-1/../../x.safetensors",
+        "weights.safetensors",  # which the fingerprint would not cover
+        "model-1.bin",
+        "model-1\n.safetensors",
+        7,
+    ],
+)
+def test_weights_elsewhere_are_refused(tiny_bert_copy, name):
+    folder = tiny_bert_copy()
+    (folder / "model.safetensors").rename(folder / "model-1.safetensors")
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": {"x": name}}))
+    with pytest.raises(ValueError, match=r"names the file .*beside it only"):
+        BertEncoder(folder).fit(["dog"])
+
+
+def test_weights_in_several_files_are_read(tiny_bert, tiny_bert_copy, texts):
+    folder = tiny_bert_copy()
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    weight_map = {}
+    for i, names in enumerate(np.array_split(sorted(tensors), 2), start=1):
+        file = f"model-0000{i}-of-00002.safetensors"
+        save_file({n: tensors[n] for n in names}, folder / file, metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(names.tolist(), file)
+    index = {"metadata": {}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    vectors = BertEncoder(folder).fit_transform(texts)
+    assert_array_equal(vectors, BertEncoder(tiny_bert).fit_transform(texts))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_a_link_out_of_the_folder_is_refused(tiny_bert_copy, tmp_path, name):
+    folder = tiny_bert_copy()
+    encoder = BertEncoder(folder).fit(["dog"])  # checked, which must not last
+    (folder / name).rename(tmp_path / "elsewhere")
+    (folder / name).symlink_to(tmp_path / "elsewhere")
+    for use in (encoder.transform, encoder.fit):
+        with pytest.raises(ValueError, match=rf"{name} is a link out of it.*Copy that file"):
+            use(["dog"])
+    link = tmp_path / "link"
+    link.symlink_to(tiny_bert_copy())  # a link to the folder itself is no matter
+    BertEncoder(link).fit(["dog"])
+
+
+def test_links_within_the_cache_of_the_hub_are_followed(tiny_bert_copy, tmp_path):
+    folder = tiny_bert_copy()
+    repo = tmp_path / "models--someone--tiny"
+    (repo / "blobs").mkdir(parents=True)
+    (repo / "snapshots" / "c0ffee").mkdir(parents=True)
+    for i, file in enumerate(folder.iterdir()):
+        file.rename(repo / "blobs" / str(i))
+        (repo / "snapshots" / "c0ffee" / file.name).symlink_to(f"../../blobs/{i}")
+    BertEncoder(repo / "snapshots" / "c0ffee").fit(["dog"])
+
+
+def test_an_adapter_is_refused(tiny_bert_copy):
+    folder = tiny_bert_copy()
+    encoder = BertEncoder(folder).fit(["dog"])  # checked, which must not last
+    (folder / "adapter_config.json").write_text("{}")
+    for use in (encoder.transform, encoder.fit):
+        with pytest.raises(ValueError, match=r"adapter to another model\. Merge the two"):
+            use(["dog"])
+
+
+@pytest.mark.parametrize(
+    ("entries", "match"),
+    [
+        ({"hidden_size": 24}, "could not be loaded: RuntimeError"),
+        ({"max_position_embeddings": 80}, "could not be loaded: RuntimeError"),
+        ({"vocab_size": 20}, "could not be loaded: RuntimeError"),
+        ({"num_attention_heads": 3}, "could not be loaded: ValueError"),
+        ({"hidden_act": "no such"}, "could not be loaded: KeyError"),
+        ({"num_hidden_layers": "many"}, "could not be loaded"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_config_of_another_model_is_refused(tiny_bert_copy, edit_json, entries, match):
+    folder = tiny_bert_copy()
+    edit_json(folder / "config.json", **entries)
+    with pytest.raises(ValueError, match=match):
+        BertEncoder(folder).fit(["dog"])
+
+
+def test_a_tokenizer_of_another_model_is_refused(tiny_bert_copy, make_bert, tmp_path):
+    folder = tiny_bert_copy()
+    other = make_bert(tmp_path / "other", words=[f"word{i}" for i in range(100)])
+    shutil.copy(f"{other}/tokenizer.json", folder)
+    with pytest.raises(ValueError, match=r"tokenizer in .* has 109 tokens, but the model embe"):
+        BertEncoder(folder).fit(["dog"])
+
+
+@pytest.mark.parametrize("left", [(), ("tokenizer_config.json",), ("vocab.json",)])
+def test_a_model_without_a_vocabulary_is_refused(tiny_bert_copy, edit_json, left):
+    """transformers makes up a tokenizer of five tokens, to which all texts are alike."""
+    folder = tiny_bert_copy()
+    edit_json(folder / "tokenizer_config.json", tokenizer_class="RobertaTokenizer")
+    (folder / "vocab.json").write_text('{"<unk>": 0, "dog": 1}')  # without merges.txt
+    for file in folder.iterdir():
+        if file.name not in ("model.safetensors", "config.json", *left):
+            file.unlink()
+    with pytest.raises(
+        ValueError, match=r"lacks the vocabulary of a \w+, .*(vocab|merges)\.txt"
+    ):
+        BertEncoder(folder).fit(["dog"])
+
+
+def test_a_vocabulary_that_was_cut_is_refused(make_bert, tmp_path):
+    folder = Path(make_bert(tmp_path / "new", words=[f"word{i}" for i in range(600)]))
+    words = list(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"])
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    for n, refused in ((len(words), False), (len(words) - 128, False), (300, True), (0, True)):
+        (folder / "vocab.txt").write_text("\n".join(words[:n]))
+        if not refused:  # rows that pad the table to a multiple are common
+            BertEncoder(folder).fit(["dog"])
+            continue
+        with pytest.raises(ValueError, match=r"has (300|5) tokens, but the model embeds 609"):
+            BertEncoder(folder).fit(["dog"])
+
+
+def test_a_tokenizer_of_special_tokens_alone_is_refused(make_bert, tmp_path):
+    folder = Path(make_bert(tmp_path / "new", words=["dog"]))
+    content = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = content["model"]["vocab"]
+    content["model"]["vocab"] = {t: i for t, i in vocabulary.items() if t.startswith("[")}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="has no vocabulary"):
+        BertEncoder(folder).fit(["dog"])
+
+
+@pytest.mark.parametrize("longest", [-5, "512", 2, float("nan")])
+def test_a_longest_text_that_is_no_length_is_refused(tiny_bert_copy, edit_json, longest):
+    folder = tiny_bert_copy()
+    edit_json(folder / "tokenizer_config.json", model_max_length=longest)
+    with pytest.raises(ValueError, match=rf"model_max_length is '?{longest}.*a number above 2"):
+        BertEncoder(folder).fit(["dog"])
+
+
+@pytest.mark.parametrize(
+    ("name", "entries"),
+    [
+        ("config.json", {"transformers_weights": "other.safetensors"}),
+        ("config.json", {"attn_implementation": "someone/kernel"}),
+        ("tokenizer_config.json", {"vocab_file": "/elsewhere/vocab.txt"}),
+        ("tokenizer_config.json", {"tokenizer_file": "../tokenizer.json"}),
+        ("tokenizer_config.json", {"init_inputs": ["/elsewhere/vocab.txt"]}),
+        ("tokenizer_config.json", {"vocab": "/elsewhere/vocab.txt"}),
+        ("tokenizer_config.json", {"fast_tokenizer_files": ["../tokenizer.1.0.0.json"]}),
+        ("special_tokens_map.json", {"entity_vocab_file": "/elsewhere/entities.json"}),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_entries_that_lead_elsewhere_are_refused(tiny_bert_copy, name, entries):
+    folder = tiny_bert_copy()
+    content = json.loads((folder / name).read_text()) if (folder / name).exists() else {}
+    past = {"special_tokens_map_file": "/home/someone/map.json"}
+    (folder / name).write_text(json.dumps(content | past))  # as old releases left behind
+    BertEncoder(folder).fit(["dog"])
+    (folder / name).write_text(json.dumps(content | entries))
+    with pytest.raises(
+        ValueError, match=rf"{name} asks for code or files.*{next(iter(entries))}"
+    ):
+        BertEncoder(folder).fit(["dog"])
+
+
+@pytest.mark.parametrize("name", ["bpe.codes", "spm.model", "entity_vocab.json", "a.tokenizer"])
+def test_every_file_that_may_be_read_is_in_the_fingerprint(tiny_bert_copy, name):
+    folder = tiny_bert_copy()
+    (folder / "README.md").write_text("of no matter")
+    before = files_module.fingerprint(folder)
+    (folder / name).write_text("{}")
+    assert files_module.fingerprint(folder) != before
+    (folder / name).unlink()
+    for other in ("README.md", "pytorch_model.bin", "modules.json", ".gitattributes"):
+        (folder / other).write_text("of no matter, too")
+    assert files_module.fingerprint(folder) == before
+
+
+def test_a_pipe_in_the_folder_is_not_opened(tiny_bert_copy):
+    folder = tiny_bert_copy()
+    os.mkfifo(folder / "special_tokens_map.json")
+    BertEncoder(folder).fit(["dog"])
+
+
+def test_weights_that_change_under_the_name_are_noticed(tiny_bert_copy, texts):
+    """In place, of the same size and with the time set back, as some copying tools do."""
+    folder = tiny_bert_copy()
+    encoder = BertEncoder(folder).fit(texts)
+    weights = folder / "model.safetensors"
+    before = weights.stat()
+    last = weights.read_bytes()[-1]
+    with weights.open("r+b") as stream:
+        stream.seek(-1, os.SEEK_END)
+        stream.write(bytes([last ^ 1]))
+    os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(
+        ValueError, match=r"has fingerprint .* but this encoder was fitted with"
+    ):
+        encoder.transform(texts)
+
+
+def test_weights_that_change_while_they_are_read_are_refused(make_bert, tmp_path, monkeypatch):
+    folder = Path(make_bert(tmp_path / "new", seed=77))
+    read = backbone_module.read
+
+    def slowly(*args):
+        result = read(*args)
+        (folder / "vocab.txt").write_text("late")
+        return result
+
+    monkeypatch.setattr(backbone_module, "read", slowly)
+    with pytest.raises(ValueError, match=r"changed while they were read\. Call again"):
+        BertEncoder(folder).fit(["dog"])
+
+
+def test_weights_that_do_not_fill_the_model_are_refused(tiny_bert_copy, edit_json):
+    folder = tiny_bert_copy()
+    edit_json(folder / "config.json", num_hidden_layers=5)
+    with pytest.raises(
+        ValueError, match=r"lack 32 tensors of BertModel, such as 'encoder\.layer"
+    ):
+        BertEncoder(str(folder)).fit(["dog"])
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00" * 100, b'{"half": '])
+def test_broken_weights_are_refused(tiny_bert_copy, content):
+    folder = tiny_bert_copy()
+    (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(ValueError, match="could not be loaded"):
+        BertEncoder(str(folder)).fit(["dog"])
+
+
+def test_cached_snapshot_is_used_offline(tiny_bert_copy, tmp_path, monkeypatch, texts):
+    """A hub id resolves to what the cache holds, without asking anybody."""
+    from huggingface_hub import constants
+
+    commit = "0" * 40
+    repo = tmp_path / "models--someone--tiny"
+    (repo / "snapshots").mkdir(parents=True)
+    folder = tiny_bert_copy()
+    folder.rename(repo / "snapshots" / commit)
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text(commit)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    vectors = BertEncoder("someone/tiny").fit_transform(texts)
+    local = BertEncoder(str(repo / "snapshots" / commit)).fit_transform(texts)
+    assert_array_equal(vectors, local)
+
+
+@pytest.fixture
+def hub(tiny_bert_copy, tmp_path, monkeypatch):
+    """Return a cached snapshot, and a list of what the hub is asked for; it may complete it."""
+    import huggingface_hub
+
+    snapshot, asked = Path(shutil.copytree(tiny_bert_copy(), tmp_path / "c0ffee")), []
+    whole = shutil.copytree(snapshot, tmp_path / "whole")
+
+    def download(model, local_files_only=False, **options):
+        if not local_files_only:
+            asked.append(options["revision"])
+            if asked[0] == "down":
+                raise ConnectionError
+            shutil.copytree(whole, snapshot, dirs_exist_ok=True)
+        return str(snapshot)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    return snapshot, asked
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "model.safetensors", "config.json", None])
+def test_a_snapshot_is_completed_before_use(hub, texts, tiny_bert, name):
+    snapshot, asked = hub
+    if name:
+        (snapshot / name).unlink()
+    vectors = BertEncoder("someone/tiny").fit_transform(texts)
+    assert_array_equal(vectors, BertEncoder(tiny_bert).fit_transform(texts))
+    assert asked == (["c0ffee"] if name else [])  # the rest of the same commit
+
+
+def test_a_snapshot_that_cannot_be_completed_is_refused(hub):
+    snapshot, asked = hub
+    asked.append("down")
+    for file in ("tokenizer.json", "model.safetensors"):
+        (snapshot / file).unlink()
+    with pytest.raises(OSError, match=r"in part only, and could not be fetched"):
+        BertEncoder("someone/tiny").fit(["dog"])
+
+
+def test_loading_is_quiet(tiny_bert_copy, capfd, caplog):
+    BertEncoder(str(tiny_bert_copy())).fit(["dog"])
+    assert capfd.readouterr() == ("", "")
+    assert not caplog.records
+
+
+def test_fingerprint_follows_content_not_place(tiny_bert, tiny_bert_copy):
+    here = BertEncoder(tiny_bert).fit(["dog"]).fingerprint_
+    folder = tiny_bert_copy()
+    assert BertEncoder(folder).fit(["dog"]).fingerprint_ == here
+    vocabulary = folder / "tokenizer.json"
+    vocabulary.write_text(vocabulary.read_text().replace('"dog"', '"hound"'))
+    assert BertEncoder(folder).fit(["dog"]).fingerprint_ != here
+
+
+def test_a_model_that_overflows_the_precision_is_refused(tiny_bert_copy, texts):
+    folder = tiny_bert_copy()
+    weights = load_file(folder / "model.safetensors")
+    for factor, name in ((1e6, "intermediate"), (1e-6, "output")):
+        weights[f"encoder.layer.1.{name}.dense.weight"] *= factor
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    for dtype in ("float32", "bfloat16"):
+        BertEncoder(folder, dtype=dtype, device="cpu").fit_transform(texts)
+    with pytest.raises(
+        ValueError, match=r"run in float16 on cpu: .* not those of dtype='float32': use that"
+    ):
+        BertEncoder(folder, dtype="float16", device="cpu").fit(texts)
+
+
+def test_few_models_are_kept(make_bert, tmp_path, loader):
+    for seed in range(backbone_module.MAX_LOADED + 2):
+        folder = make_bert(tmp_path / str(seed), seed=seed, layers=1, width=4)
+        BertEncoder(folder).fit(["dog"])
+    assert loader.cache_info().currsize == backbone_module.MAX_LOADED
+
+
+def test_random_generator_of_torch_is_left_alone(tiny_bert, texts):
+    import torch
+
+    before = torch.get_rng_state()
+    BertEncoder(tiny_bert).fit_transform(texts)
+    assert np.array_equal(before, torch.get_rng_state())

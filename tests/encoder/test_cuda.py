@@ -1,0 +1,115 @@
+"""The encoder on a pretended CUDA device: vectors of the CPU, in whatever memory there is."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skcalib import BertEncoder, VectorStore
+from skcalib._encoder.batches import _token_budget, encode
+from skcalib._encoder.pooling import PRIMITIVES
+
+POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "zipf")
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+@pytest.fixture
+def cuda(pretended_cuda, loader):
+    """The machine; what is loaded onto its device is given up before it is."""
+    yield pretended_cuda
+    loader.cache_clear()
+
+
+@pytest.mark.parametrize("memory", [False, True], ids=["plain", "store"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_vectors_are_those_of_the_cpu(tiny_bert, texts, tmp_path, dtype, memory, cuda):
+    for pooling in POOLINGS:
+        encoder = BertEncoder(tiny_bert, pooling=pooling, layers=(1, -1), layer_merge="concat")
+        expected = encoder.set_params(device="cpu").fit_transform(texts)
+        encoder.set_params(device="cuda", dtype=dtype, memory=tmp_path if memory else None)
+        vectors = encoder.fit_transform(texts)
+        assert vectors.dtype == np.float32
+        if dtype == "float32":
+            assert_allclose(vectors, expected, rtol=1e-5, atol=1e-5)
+        cosine = np.sum(vectors * expected, axis=1)
+        cosine /= np.linalg.norm(vectors, axis=1) * np.linalg.norm(expected, axis=1)
+        assert cosine.min() > 0.999
+        assert_array_equal(encoder.transform(texts), vectors)
+
+
+def test_another_device_will_do(two_pretended_cudas, loader, tiny_bert, texts):
+    expected = BertEncoder(tiny_bert, device="cpu").fit_transform(texts)
+    vectors = BertEncoder(tiny_bert, device="cuda:1").fit_transform(texts)
+    assert_allclose(vectors, expected, atol=1e-5)
+    assert two_pretended_cudas.used(0) == 0 < two_pretended_cudas.used(1)
+    loader.cache_clear()
+
+
+def test_half_precision_takes_less_memory(tiny_bert, cuda, loader):
+    used = {}
+    for dtype in DTYPES:
+        BertEncoder(tiny_bert, device="cuda", dtype=dtype).fit(["dog"])
+        used[dtype] = cuda.used()
+        loader.cache_clear()
+        assert cuda.used() == 0
+    assert used["bfloat16"] < 0.52 * used["float32"]
+    assert used["float16"] < 0.62 * used["float32"]  # embeddings stay as they are
+
+
+def test_the_host_waits_for_copies_alone(tiny_bert, texts, cuda):
+    backbone = BertEncoder(tiny_bert, device="cuda").fit(texts)._backbone()
+    cuda.waits.clear()
+    options = {"layers": range(4), "primitives": PRIMITIVES, "max_length": 40}
+    assert len(list(encode(backbone, texts, **options))) == 1
+    assert [wait.split(" of ")[0] for wait in cuda.waits] == [
+        *["upload"] * 4,
+        "copy between host and device",
+    ]
+
+
+def test_a_batch_that_does_not_fit_is_halved(tiny_bert, texts, cuda):
+    encoder = BertEncoder(tiny_bert, device="cuda").fit(texts)
+    expected = encoder.transform(texts)
+    held = cuda.used()
+    cuda.memory = held + 40_000
+    with pytest.warns(UserWarning, match=r"Out of memory on cuda.* 11 texts of up to 22"):
+        vectors = encoder.transform(texts)
+    assert_allclose(vectors, expected, atol=1e-5)
+    cuda.memory = held + 2000
+    with (
+        pytest.warns(UserWarning, match="Out of memory"),
+        pytest.raises(MemoryError, match=r"with 1 texts of up to 22 tokens\. Set a lower"),
+    ):
+        encoder.transform(texts)
+    assert cuda.used() == held
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "width", "tokens"),
+    [(1, 768, 4096), (8, 768, 10922), (16, 384, 43690), (80, 768, 65536), (80, 1024, 65536)],
+)
+def test_the_budget_of_tokens_goes_by_the_memory(cuda, gigabytes, width, tokens):
+    cuda.memory = gigabytes * 2**30
+    device = torch.device("cuda", 0)
+    assert _token_budget(SimpleNamespace(device=device, width=width)) == tokens
+
+
+def test_a_store_tells_devices_apart_in_half_precision(tiny_bert, texts, tmp_path, cuda):
+    store, n = VectorStore(tmp_path), len(set(texts))
+    for dtype, n_kept in (("float32", n), ("bfloat16", 3 * n), ("float16", 5 * n)):
+        for device in ("cpu", "cuda"):
+            options = {"device": device, "dtype": dtype, "memory": store}
+            BertEncoder(tiny_bert, **options).fit_transform(texts)
+        assert len(store) == n_kept
+
+
+def test_a_forked_process_goes_on_on_the_cpu(tiny_bert, texts, cuda):
+    encoder = BertEncoder(tiny_bert, device="auto").fit(texts)
+    assert encoder._backbone().device == torch.device("cuda", 0)
+    expected = encoder.transform(texts)
+    cuda.is_forked = True
+    assert encoder._backbone().device == torch.device("cpu")
+    assert_allclose(encoder.transform(texts), expected, atol=1e-5)
+    cuda.is_forked = False

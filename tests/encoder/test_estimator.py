@@ -1,0 +1,660 @@
+"""BertEncoder: the contract of a scikit-learn transformer of texts, on tiny BERTs."""
+
+import pickle
+import re
+import subprocess
+import sys
+import tracemalloc
+import warnings
+import weakref
+from functools import partial
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.utils.estimator_checks import check_estimator
+
+from skcalib import BertEncoder, BiEncoder, Whitening
+from skcalib._encoder.batches import _batches
+from skcalib._encoder.estimator import LAYER_NAMES, _stacked
+from skcalib._encoder.forward import ForwardPass
+
+POOLINGS = ["cls", "mean", "max", "mean_sqrt_len", "zipf"]
+
+
+@pytest.fixture(scope="module")
+def reference(tiny_bert):
+    """Return a function that encodes one text by the letter, in float64."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    model = AutoModel.from_pretrained(tiny_bert).double().eval()
+
+    def encode(text, pooling="mean", layers=(-1,), special_tokens=True, merge="mean"):
+        ids = tokenizer(text)["input_ids"]
+        with torch.inference_mode():
+            states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
+        special = np.isin(ids, [0, 2, 3, 4])
+        keep = np.ones(len(ids), dtype=bool) if special_tokens else ~special
+        if not keep.any():
+            keep[:] = True
+        # The vocabulary: 5 special tokens, 4 characters, then words from rank 1.
+        zipf = np.where(special, 0, np.log1p(np.maximum(np.array(ids) - 8, 0)))
+        if not zipf.any():
+            zipf = (~special if (~special).any() else np.ones(len(ids))).astype(float)
+        vectors = []
+        for layer in layers:
+            h = states[layer][0].numpy()
+            vectors.append(
+                {
+                    "cls": lambda h: h[0],
+                    "mean": lambda h: h[keep].mean(axis=0),
+                    "max": lambda h: h[keep].max(axis=0),
+                    "mean_sqrt_len": lambda h: h[keep].sum(axis=0) / np.sqrt(keep.sum()),
+                    "zipf": lambda h: zipf @ h / zipf.sum(),
+                }[pooling](h)
+            )
+        return np.concatenate(vectors) if merge == "concat" else np.mean(vectors, axis=0)
+
+    return encode
+
+
+# What it computes ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("special_tokens", [True, False])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_pooling_equals_the_formula(tiny_bert, texts, reference, pooling, special_tokens):
+    texts = [*texts, "", "?!", "unheard"]
+    encoder = BertEncoder(tiny_bert, pooling=pooling, special_tokens=special_tokens)
+    expected = [reference(t, pooling, special_tokens=special_tokens) for t in texts]
+    vectors = encoder.fit_transform(texts)
+    assert vectors.dtype == np.float32
+    assert_allclose(vectors, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", range(-4, 4))
+def test_layer_counts_hidden_states_from_either_end(tiny_bert, texts, reference, layer):
+    encoder = BertEncoder(tiny_bert, layers=layer).fit(texts)
+    assert encoder.layers_ == (layer % 4,)
+    expected = [reference(t, layers=(layer,)) for t in texts]
+    assert_allclose(encoder.transform(texts), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("merge", ["mean", "concat"])
+@pytest.mark.parametrize("layers", [*LAYER_NAMES, (0, 3), (2, 1, 3), [1, 2]])
+def test_layers_are_merged_after_pooling(tiny_bert, texts, reference, layers, merge):
+    indices = LAYER_NAMES.get(layers, layers) if isinstance(layers, str) else layers
+    expected = [reference(t, "max", indices, merge=merge) for t in texts]
+    encoder = BertEncoder(tiny_bert, pooling="max", layers=layers, layer_merge=merge)
+    assert_allclose(encoder.fit_transform(texts), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_layer_names_are_the_documented_indices():
+    assert LAYER_NAMES == {
+        "last": (-1,),
+        "last2": (-2, -1),
+        "first_last": (1, -1),
+        "embedding_last": (0, -1),
+    }
+
+
+@pytest.mark.parametrize(("layers", "blocks"), [(0, 0), (1, 1), ((0, 2), 2), (-1, 3)])
+def test_no_block_runs_beyond_the_last_layer_asked_for(tiny_bert, texts, layers, blocks):
+    encoder = BertEncoder(tiny_bert, layers=layers).fit(texts)
+    module = encoder._backbone().module
+    runs = []
+    handles = [
+        block.register_forward_pre_hook(lambda *_, i=i: runs.append(i))
+        for i, block in enumerate(module.encoder.layer)
+    ]
+    encoder.transform(texts[:1])
+    for handle in handles:
+        handle.remove()
+    # The hook that leaves the pass stands before a block does any work.
+    assert runs == list(range(blocks))
+
+
+def test_vector_depends_on_the_text_alone(tiny_bert, texts):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    vectors = encoder.transform(texts)
+    alone = np.vstack([encoder.transform([t]) for t in texts])
+    assert_allclose(alone, vectors, atol=1e-5)
+    order = np.random.default_rng(0).permutation(len(texts))
+    assert_allclose(encoder.transform([texts[i] for i in order]), vectors[order], atol=1e-5)
+    small = BertEncoder(tiny_bert, batch_size=1).fit(texts)
+    assert_allclose(small.transform(texts), vectors, atol=1e-5)
+    assert_array_equal(encoder.transform(texts), vectors)  # the same call: the same bits
+    assert_array_equal(vectors[-1], vectors[2])  # the same text, twice
+
+
+def test_rows_and_batches_of_one_length_give_the_same_vectors(tiny_bert, texts, monkeypatch):
+    encoder = BertEncoder(tiny_bert, pooling="max", device="cpu").fit(texts)
+    forward = encoder._backbone().forward
+    assert forward.way.packed
+    expected = encoder.transform(texts)
+    implementation = forward.module.config._attn_implementation
+    monkeypatch.setattr(forward, "way", forward.way._replace(packed=False))
+    try:
+        forward.module.set_attn_implementation("sdpa")
+        assert_allclose(encoder.transform(texts), expected, atol=1e-5)
+    finally:
+        forward.module.set_attn_implementation(implementation)
+
+
+@pytest.mark.parametrize(("max_texts", "max_tokens"), [(2000, 4096), (1, np.inf), (7, np.inf)])
+@pytest.mark.parametrize("longest", [9, 256])
+@pytest.mark.parametrize("mixed", [True, False])
+def test_batches_keep_to_their_limits_and_lose_no_text(max_texts, max_tokens, longest, mixed):
+    lengths = np.random.default_rng(0).integers(1, longest + 1, size=2000)
+    limits = {"max_texts": max_texts, "max_tokens": max_tokens, "mixed": mixed}
+    batches = list(_batches(lengths, **limits))
+    assert_array_equal(np.sort(np.concatenate(batches)), np.arange(2000))
+    for rows, following in zip(batches, [*batches[1:], None], strict=True):
+        inside = lengths[rows]
+        assert (np.diff(inside) <= 0).all()  # those of one length stand together
+        assert mixed or len(set(inside)) == 1
+        assert len(rows) <= max_texts
+        assert inside.sum() <= max_tokens
+        if mixed and following is not None:  # the next text would not have fitted
+            assert len(rows) == max_texts or inside.sum() + lengths[following[0]] > max_tokens
+
+
+def test_a_text_longer_than_the_budget_makes_a_batch():
+    batches = _batches(np.array([4, 30, 5, 3]), max_texts=4, max_tokens=10, mixed=True)
+    assert [rows.tolist() for rows in batches] == [[1], [2, 0], [3]]
+
+
+def test_blocks_give_the_vectors_of_the_whole(tiny_bert, texts, monkeypatch):
+    expected = BertEncoder(tiny_bert).fit_transform(texts)
+    monkeypatch.setattr("skcalib._encoder.batches.BLOCK", 3)
+    assert_allclose(BertEncoder(tiny_bert).fit_transform(texts), expected, atol=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_gives_the_vectors_of_the_cpu(tiny_bert, texts, monkeypatch):
+    monkeypatch.setattr("skcalib._encoder.batches.BLOCK", 3)
+    expected = BertEncoder(tiny_bert, device="cpu").fit_transform(texts)
+    vectors = BertEncoder(tiny_bert, device="cuda").fit_transform(texts)
+    assert_allclose(vectors, expected, atol=1e-4)
+    half = BertEncoder(tiny_bert, device="cuda", dtype="bfloat16").fit_transform(texts)
+    assert_allclose(half, expected, atol=0.1)
+
+
+def test_each_distinct_text_is_encoded_once(tiny_bert, texts):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    module, tokens = encoder._backbone().module, []
+    handle = module.register_forward_pre_hook(
+        lambda _, args, kwargs: tokens.append(kwargs["input_ids"].numel()), with_kwargs=True
+    )
+    encoder.transform(texts * 3)
+    handle.remove()
+    tokenizer = encoder._backbone().tokenizer
+    assert sum(tokens) == sum(len(tokenizer(t)["input_ids"]) for t in set(texts))
+
+
+def test_long_texts_are_cut_off_with_one_warning(tiny_bert):
+    long = " ".join(["dog"] * 50)
+    encoder = BertEncoder(tiny_bert).fit(["cat"])
+    with pytest.warns(
+        UserWarning, match=r"2 of 3 texts were cut off at max_length=40"
+    ) as record:
+        vectors = encoder.transform([long, "cat", long])
+    assert len(record) == 1
+    assert record[0].filename == __file__
+    assert_allclose(vectors[0], encoder.transform([" ".join(["dog"] * 38)])[0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "text", ["dog \ud800", "\udc00\udc00", "dog\x00cat", "\u200b", "\ufeff"]
+)
+@pytest.mark.filterwarnings("ignore:.*unknown to this model")
+def test_odd_characters_have_vectors_too(tiny_bert, text):
+    vectors = BertEncoder(tiny_bert).fit_transform([text, "dog"])
+    assert np.isfinite(vectors).all()
+    assert_allclose(vectors[1], BertEncoder(tiny_bert).fit_transform(["dog"])[0], atol=1e-6)
+
+
+def test_text_that_just_fits_is_not_called_cut_off(tiny_bert):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BertEncoder(tiny_bert, max_length=5).fit_transform(["dog cat dog", "dog"])
+
+
+def test_max_length_keeps_that_many_tokens(tiny_bert):
+    encoder = BertEncoder(tiny_bert, max_length=5).fit(["dog"])
+    assert encoder.max_length_ == 5
+    with pytest.warns(UserWarning, match="1 of 1 texts"):
+        cut = encoder.transform(["dog cat dog river snow"])
+    assert_allclose(cut, encoder.transform(["dog cat dog"]), atol=1e-6)
+
+
+@pytest.fixture(params=["packed weights", "plain weights"])
+def weights(request, monkeypatch, loader):
+    """The CPU as it is, and one that packs no weights."""
+    if request.param == "plain weights":
+        monkeypatch.setattr("skcalib._encoder.forward.pack_linears", lambda *_: False)
+
+
+@pytest.mark.parametrize("memory", [False, True], ids=["plain", "store"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_is_close_and_pooled_in_float32(
+    tiny_bert, texts, dtype, memory, tmp_path, weights
+):
+    for pooling in POOLINGS:
+        encoder = BertEncoder(tiny_bert, pooling=pooling, device="cpu")
+        exact = encoder.fit_transform(texts)
+        encoder.set_params(dtype=dtype, memory=tmp_path if memory else None)
+        vectors = encoder.fit_transform(texts)
+        assert vectors.dtype == np.float32
+        cosine = np.sum(vectors * exact, axis=1)
+        cosine /= np.linalg.norm(vectors, axis=1) * np.linalg.norm(exact, axis=1)
+        assert 0.999 < cosine.min() < 1 - 1e-8
+        # Means keep more digits than half precision has.
+        rounded = torch.from_numpy(vectors).to(getattr(torch, dtype)).float().numpy()
+        assert pooling in ("cls", "max") or not np.array_equal(rounded, vectors)
+
+
+@pytest.mark.filterwarnings("ignore:Out of memory")
+def test_out_of_memory_halves_the_batch(tiny_bert, texts, monkeypatch):
+    encoder = BertEncoder(tiny_bert, device="cpu").fit(texts)
+    expected = encoder.transform(texts)
+    run, tensors, alive, fitting = ForwardPass.__call__, [], [], 3
+
+    def small_machine(self, ids, lengths, layers, receive):
+        def receive_some(layer, hidden):
+            tensors.append(weakref.ref(hidden))
+            if len(lengths) > fitting:
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+            receive(layer, hidden)
+
+        alive.append(sum(tensor() is not None for tensor in tensors))
+        run(self, ids, lengths, layers, receive_some)
+
+    monkeypatch.setattr(ForwardPass, "__call__", small_machine)
+    with pytest.warns(UserWarning, match="Out of memory on cpu with .* texts"):
+        vectors = encoder.transform(texts)
+    assert_allclose(vectors, expected, atol=1e-5)
+    # What failed is gone before half of it is tried.
+    assert not any(alive)
+    fitting = 0
+    with pytest.raises(
+        MemoryError, match=r"1 texts of up to 22 tokens\. Set a lower"
+    ) as caught:
+        encoder.transform(texts)
+    assert caught.traceback
+    # Nor does the error that a notebook keeps hold it.
+    assert not any(tensor() is not None for tensor in tensors)
+
+
+def test_progress_is_shown_only_when_asked_for(tiny_bert, texts, capsys):
+    BertEncoder(tiny_bert).fit_transform(texts)
+    assert capsys.readouterr() == ("", "")
+    BertEncoder(tiny_bert, verbose=True).fit_transform(texts)
+    assert re.search(r"encode: 100%.*12/12", capsys.readouterr().err)
+    BertEncoder(tiny_bert, verbose=True).fit_transform(iter(texts))
+    assert "encode: 12text" in capsys.readouterr().err  # nobody knows how many will come
+
+
+# Containers ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr("skcalib._encoder.estimator.STREAMED", 5)
+
+
+@pytest.mark.parametrize("memory", [False, True], ids=["plain", "store"])
+def test_an_iterator_gives_the_vectors_of_its_list(
+    tiny_bert, texts, memory, small_blocks, tmp_path
+):
+    encoder = BertEncoder(tiny_bert, memory=tmp_path if memory else None)
+    expected = BertEncoder(tiny_bert).fit_transform(texts)
+    vectors = encoder.fit(iter(texts)).transform(text for text in texts)
+    assert vectors.dtype == np.float32
+    assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)
+    assert_array_equal(encoder.fit_transform(iter(texts)), vectors)
+
+
+def test_an_iterator_is_read_as_the_work_goes_on(tiny_bert, texts, small_blocks, monkeypatch):
+    encoder, done = BertEncoder(tiny_bert).fit(texts), []
+    encode_block = encoder._encode_block
+    monkeypatch.setattr(
+        encoder,
+        "_encode_block",
+        lambda backbone, block, advance: (
+            done.extend(block) or encode_block(backbone, block, advance)
+        ),
+    )
+
+    def read():
+        for i, text in enumerate(texts):
+            assert len(done) == i // 5 * 5  # what came before this block is encoded
+            yield text
+
+    assert len(encoder.transform(read())) == len(done) == len(texts)
+
+
+def test_fit_leaves_an_iterator_unread(tiny_bert, texts):
+    reader = iter(texts)
+    BertEncoder(tiny_bert).fit(reader)
+    assert len(list(reader)) == len(texts)
+
+
+def test_what_is_wrong_in_an_iterator_is_named_by_its_position(tiny_bert, texts, small_blocks):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    with pytest.raises(ValueError, match=r"0 sample\(s\) \(shape=\(0,\)\)"):
+        encoder.transform(iter([]))
+    with pytest.raises(ValueError, match=r"missing value \(None\) at position 12;"):
+        encoder.transform(iter([*texts, None]))
+    with pytest.raises(TypeError, match=r"got a tuple .* at position 0;"):
+        encoder.transform(iter([("a", "b")]))
+
+
+def test_cut_off_texts_of_an_iterator_are_counted_together(tiny_bert, small_blocks):
+    encoder = BertEncoder(tiny_bert, max_length=4).fit(["man"])
+    with pytest.warns(UserWarning, match=r"^3 of 12 texts were cut off") as record:
+        encoder.transform(iter(["man", "a man runs", "cat", *["dog"] * 7, *["a man runs"] * 2]))
+    assert len(record) == 1
+
+
+def test_containers_give_the_same_vectors(tiny_bert, texts):
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    expected = BertEncoder(tiny_bert).fit_transform(texts)
+    series = pd.Series(texts, index=range(100, 100 + len(texts)))
+    for X in (
+        tuple(texts),
+        np.array(texts),
+        np.array(texts, dtype=object),
+        np.array(texts, dtype=object)[:, None],
+        [[t] for t in texts],
+        series,
+        series.astype("string"),
+        series.to_frame("text"),
+        pl.Series(texts),
+        pl.DataFrame({"text": texts}),
+    ):
+        assert_array_equal(BertEncoder(tiny_bert).fit_transform(X), expected)
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "message"),
+    [
+        (["dog", None], ValueError, r"missing value \(None\) at position 1.*empty string"),
+        (["dog", "cat", float("nan")], ValueError, r"missing value \(nan\) at position 2"),
+        ([3, "dog"], TypeError, r"int \(3\) at position 0.*str"),
+        (["dog", b"cat"], TypeError, r"bytes \(b'cat'\) at position 1.*decode"),
+        ("dog", TypeError, "single str.*Wrap it in a list"),
+        ([["dog", "cat"]], ValueError, r"shape \(1, 2\).*ColumnTransformer"),
+        ([], ValueError, r"0 sample\(s\).*required by BertEncoder"),
+    ],
+)
+@pytest.mark.parametrize("method", ["fit", "transform", "fit_transform"])
+def test_bad_texts_are_named(tiny_bert, X, error, message, method):
+    encoder = BertEncoder(tiny_bert)
+    if method == "transform":
+        encoder.fit(["dog"])
+    with pytest.raises(error, match=message):
+        getattr(encoder, method)(X)
+    assert hasattr(encoder, "fingerprint_") == (method == "transform")
+
+
+# Parameters ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"pooling": "median"}, "'pooling' parameter of BertEncoder must be a str among"),
+        ({"layers": 4}, r"layers=4 asks for hidden state 4; this model has 3 layers.*-4 to -1"),
+        ({"layers": (0, -5)}, "asks for hidden state -5"),
+        ({"layers": ()}, r"layers=\(\); it takes an int, a tuple"),
+        ({"layers": (0.5,)}, r"layers=\(0.5,\); it takes an int"),
+        ({"layers": "first"}, "'layers' parameter"),
+        ({"layer_merge": "sum"}, "'layer_merge' parameter"),
+        ({"max_length": 2}, r"max_length=2; this model takes 3 to 40 tokens.*2 special"),
+        ({"max_length": 41}, "max_length=41; this model takes 3 to 40"),
+        ({"batch_size": 0}, "'batch_size' parameter"),
+        ({"dtype": "int8"}, "'dtype' parameter"),
+        ({"device": "quantum"}, "device='quantum' is unknown.*'auto'"),
+        (
+            {"device": "cuda:99"},
+            r"device='cuda:99' is not available: torch sees \d+ CUDA devices",
+        ),
+        ({"model": 3}, "'model' parameter"),
+    ],
+)
+def test_bad_parameters_are_named_and_leave_nothing_fitted(tiny_bert, params, message):
+    encoder = BertEncoder(tiny_bert).set_params(**params)
+    with pytest.raises(ValueError, match=message):
+        encoder.fit(["dog"])
+    with pytest.raises(NotFittedError):
+        encoder.transform(["dog"])
+
+
+def test_zipf_refuses_a_vocabulary_in_alphabetical_order(make_bert, tmp_path):
+    words = ["bridge", "cat", "dog", "house", "letter", "river", "snow", "song", "street"]
+    folder = make_bert(tmp_path / "sorted", words=[*words, "train", "young"])
+    with pytest.raises(ValueError, match=r"sorted by frequency.*pooling='mean'"):
+        BertEncoder(folder, pooling="zipf").fit(["dog"])
+
+
+def test_set_params_and_fit_leave_nothing_of_before(tiny_bert, other_bert, texts):
+    encoder = BertEncoder(tiny_bert, layers=(0, 1), layer_merge="concat", pooling="cls")
+    encoder.fit(texts)
+    encoder.set_params(model=other_bert, layers=-1, pooling="mean").fit(texts)
+    assert encoder.layers_ == (2,)
+    assert_array_equal(encoder.transform(texts), BertEncoder(other_bert).fit_transform(texts))
+    assert len(encoder.get_feature_names_out()) == 8
+
+
+def test_parameters_take_effect_at_the_next_fit(tiny_bert, texts):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    before = encoder.transform(texts)
+    encoder.set_params(pooling="cls", layers=1)
+    assert_array_equal(encoder.transform(texts), before)
+    assert not np.array_equal(encoder.fit(texts).transform(texts), before)
+
+
+# A scikit-learn transformer --------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:Can't test estimator")
+def test_scikit_learn_checks_of_text_estimators(tiny_bert):
+    for estimator in (BertEncoder(tiny_bert), BiEncoder(BertEncoder(tiny_bert))):
+        assert check_estimator(estimator)  # those that run on texts: repr, tags, parameters
+
+
+def test_unfitted_encoder_says_so(tiny_bert):
+    with pytest.raises(NotFittedError, match="BertEncoder instance is not fitted"):
+        BertEncoder(tiny_bert).transform(["dog"])
+
+
+def test_init_stores_arguments_and_loads_nothing():
+    encoder = BertEncoder("no/such-model")
+    assert clone(encoder).get_params() == encoder.get_params()
+
+
+def test_models_are_loaded_once_per_process(tiny_bert, texts, loader):
+    search = GridSearchCV(
+        make_pipeline(BertEncoder(tiny_bert), Ridge()),
+        {"bertencoder__pooling": POOLINGS, "bertencoder__layers": [1, 2, 3]},
+        cv=2,
+    )
+    search.fit(texts, np.arange(len(texts)))
+    assert loader.cache_info().misses == 1
+
+
+def test_feature_names_and_output_containers(tiny_bert, texts):
+    pytest.importorskip("pandas")
+    pytest.importorskip("polars")
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    names = [f"bertencoder{i}" for i in range(16)]
+    assert list(encoder.get_feature_names_out()) == names
+    vectors = encoder.transform(texts)
+    for container in ("pandas", "polars"):
+        frame = clone(encoder).set_output(transform=container).fit_transform(texts)
+        assert list(frame.columns) == names
+        assert_array_equal(frame.to_numpy(), vectors)
+
+
+def test_column_transformer_and_feature_union(tiny_bert, texts):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"title": texts, "body": texts[::-1], "n": range(len(texts))})
+    cls, mean = BertEncoder(tiny_bert, pooling="cls"), BertEncoder(tiny_bert)
+    both = make_column_transformer((cls, "title"), (mean, ["body"])).fit_transform(frame)
+    expected = [cls.fit_transform(texts), mean.fit_transform(texts[::-1])]
+    assert_array_equal(both, np.hstack(expected))
+    union = make_union(cls, mean).fit(texts)
+    assert_array_equal(
+        union.transform(texts), np.hstack([cls.transform(texts), mean.transform(texts)])
+    )
+    assert len(union.get_feature_names_out()) == 32
+
+
+def test_cross_validation_and_search_over_models(tiny_bert, other_bert, texts):
+    y = np.arange(len(texts), dtype=float)
+    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(shrinkage=0.5), Ridge())
+    assert np.isfinite(cross_validate(pipeline, texts, y, cv=3)["test_score"]).all()
+    grid = {"bertencoder__model": [tiny_bert, other_bert]}
+    search = GridSearchCV(pipeline, grid, cv=3).fit(texts, y)
+    scores = search.cv_results_["mean_test_score"]
+    assert np.isfinite(scores).all()
+    assert scores[0] != scores[1]
+
+
+def test_path_objects_name_models_too(tiny_bert, texts):
+    assert_array_equal(
+        BertEncoder(Path(tiny_bert)).fit_transform(texts),
+        BertEncoder(tiny_bert).fit_transform(texts),
+    )
+
+
+# Pickles ---------------------------------------------------------------------------------
+
+
+def test_pickle_holds_nothing_of_torch(tiny_bert, texts):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    encoder.transform(texts)
+    content = pickle.dumps(encoder)
+    assert b"torch" not in content
+    assert len(content) < 2000
+
+
+def test_pickle_gives_the_same_vectors_in_another_process(tiny_bert, texts, tmp_path):
+    encoder = BertEncoder(tiny_bert, pooling="max", layers=(0, 2)).fit(texts)
+    joblib.dump(encoder, tmp_path / "encoder.joblib")
+    joblib.dump(texts, tmp_path / "texts.joblib")
+    code = (
+        "import sys, joblib, numpy as np; folder = sys.argv[1];"
+        "encoder = joblib.load(folder + '/encoder.joblib');"
+        "assert 'torch' not in sys.modules;"
+        "np.save(folder + '/out.npy', encoder.transform(joblib.load(folder + '/texts.joblib')))"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120)
+    # Equal to rounding: the number of threads of a process may turn the last bit.
+    assert_allclose(np.load(tmp_path / "out.npy"), encoder.transform(texts), atol=1e-5)
+
+
+def test_other_weights_under_the_same_name_are_refused(tiny_bert_copy, texts, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    folder = tiny_bert_copy()
+    encoder = pickle.loads(pickle.dumps(BertEncoder(folder).fit(texts)))
+    weights = load_file(folder / "model.safetensors")
+    name = next(iter(weights))
+    weights[name] = weights[name] + np.float32(1e-3)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"has fingerprint .* was fitted with .*fit again"):
+        encoder.transform(texts)
+    encoder.fit(texts).transform(texts)
+
+
+def test_moved_model_works_by_its_new_name(tiny_bert, tiny_bert_copy, texts):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    expected = encoder.transform(texts)
+    encoder.set_params(model=str(tiny_bert_copy()))
+    assert_array_equal(encoder.transform(texts), expected)
+
+
+def test_another_model_needs_another_fit(tiny_bert, other_bert, texts):
+    encoder = BertEncoder(tiny_bert).fit(texts).set_params(model=other_bert)
+    with pytest.raises(ValueError, match="`model` was set to another one"):
+        encoder.transform(texts)
+
+
+# The real one ----------------------------------------------------------------------------
+
+
+def test_minilm_equals_its_own_hidden_states(minilm):
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    texts = [
+        "A man is playing a flute.",
+        "Snow.",
+        "Two dogs run along the river bank, barking.",
+    ]
+    tokenizer, model = AutoTokenizer.from_pretrained(minilm), AutoModel.from_pretrained(minilm)
+    with torch.inference_mode():
+        states = [
+            model(**tokenizer(t, return_tensors="pt"), output_hidden_states=True).hidden_states
+            for t in texts
+        ]
+    for layer in (0, 3, 6):
+        expected = np.vstack([s[layer][0].mean(dim=0).numpy() for s in states])
+        vectors = BertEncoder(minilm, layers=layer, device="cpu").fit_transform(texts)
+        assert_allclose(vectors, expected, atol=2e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*unknown to this model")
+def test_chinese_goes_through_as_far_as_the_vocabulary_knows_it(minilm):
+    # English BERTs know a few hundred Chinese characters; the rest is one unknown token.
+    known = ["明天会下雨。", "北京大学", "天上"]
+    vectors = BertEncoder(minilm).fit_transform([*known, "猫", "狗"])
+    assert np.isfinite(vectors).all()
+    assert len(np.unique(vectors[: len(known)], axis=0)) == len(known)
+    assert_array_equal(vectors[-2], vectors[-1])
+
+
+def test_chinese_sentences_differ_for_a_model_of_chinese(make_bert, tmp_path):
+    folder = make_bert(tmp_path / "chinese", words=[*"今天气很好明会下雨他在弹吉"])
+    texts = ["今天天气很好", "明天会下雨", "他在弹吉他", "天气好"]
+    vectors = BertEncoder(folder).fit_transform(texts)
+    assert np.isfinite(vectors).all()
+    assert len(np.unique(vectors, axis=0)) == len(texts)
+    with pytest.raises(ValueError, match="sorted by frequency"):
+        BertEncoder(folder, pooling="zipf").fit(texts)
+
+
+@pytest.mark.parametrize("estimator", ["encoder", "whitening"])
+def test_a_memory_with_a_nul_is_refused_by_fit(tiny_bert, estimator):
+    if estimator == "encoder":
+        fit = partial(BertEncoder(tiny_bert, memory="a\0b").fit, ["dog"])
+    else:
+        fit = partial(Whitening(memory="a\0b").fit, np.eye(3))
+    with pytest.raises(ValueError, match=r"memory='a\\x00b' names no folder"):
+        fit()
+
+
+def test_vectors_of_an_iterator_grow_by_little():
+    """So that a generator of a million texts needs little more than their vectors."""
+    blocks = ((np.zeros((1000, 16), dtype=np.float32), 0) for _ in range(82))
+    tracemalloc.start()
+    try:
+        vectors, _ = _stacked(blocks)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert vectors.shape == (82_000, 16)
+    assert peak < 1.06 * vectors.nbytes

@@ -1,0 +1,50 @@
+"""Where a model is looked for, and what is said where there is none."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from sklearn.pipeline import make_pipeline
+
+from skcalib import BertEncoder, Whitening
+from skcalib._encoder.model_files import locate
+
+
+@pytest.mark.parametrize(
+    "model", ["/no/such/folder", "./model", "../model", "~/no/such/model", "a/b/c", "a b", "."]
+)
+def test_a_path_that_is_not_there_is_no_hub_id(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OSError, match=r"There is no folder|holds no config\.json") as caught:
+        locate(model)
+    assert "hf download" not in str(caught.value)
+    assert "~" not in str(caught.value)
+
+
+def test_a_file_is_no_folder(tmp_path):
+    file = tmp_path / "model.safetensors"
+    file.touch()
+    with pytest.raises(FileNotFoundError, match=r"There is no folder .*model.safetensors"):
+        locate(str(file))
+
+
+@pytest.mark.parametrize("model", ["bert-base-nowhere", "nobody/no-such-model"])
+def test_a_hub_id_that_is_not_there_says_how_to_work_offline(model):
+    with pytest.raises(OSError, match=f"hf download {model}"):
+        locate(model)
+
+
+def test_the_home_folder_may_be_written_as_a_tilde(tiny_bert, monkeypatch):
+    monkeypatch.setenv("HOME", str(Path(tiny_bert).parent))
+    assert locate(f"~/{Path(tiny_bert).name}") == Path(tiny_bert)
+
+
+def test_a_pipeline_is_told_where_its_model_went(tiny_bert_copy, texts, tmp_path):
+    folder = tiny_bert_copy()
+    pipeline = make_pipeline(BertEncoder(folder), Whitening(noise="auto")).fit(texts)
+    expected = pipeline.transform(texts)
+    moved = shutil.move(folder, tmp_path / "moved")
+    with pytest.raises(OSError, match=r"set_params\(bertencoder__model=folder\)"):
+        pipeline.transform(texts)
+    pipeline.set_params(bertencoder__model=moved)
+    assert (pipeline.transform(texts) == expected).all()

@@ -1,0 +1,177 @@
+"""Any text has a vector: finite, its own, and the same wherever it stands."""
+
+import os
+import subprocess
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+import skcalib._encoder.tokens as tokens
+from skcalib import BertEncoder
+
+# The tiny BERT knows fifty words.
+pytestmark = pytest.mark.filterwarnings("ignore:.*unknown to this model")
+
+# What breaks naive code: halves of surrogate pairs, invisible characters, overrides of the
+# direction, NUL, noncharacters, combining marks, emoji of several code points, word separators.
+HOSTILE = (
+    *("\ud800", "\udfff", "\u200b", "\u200d", "\ufeff", "\u2060", "\u202e", "\u2066", "\x00"),
+    *(
+        "\x07",
+        "\x1b[31m",
+        "\ufffe",
+        "\U0010ffff",
+        "\u0301",
+        "\u0e33",
+        "\u1160",
+        "🏳️‍🌈",
+        "👨‍👩‍👧‍👦",
+        "🇩🇪",
+    ),
+    *(
+        "\u2028",
+        "\x85",
+        "\xa0",
+        "\u3000",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "[PAD]",
+        "</s>",
+        "##s",
+        "%s",
+    ),
+    *("İ", "ß", "ﬃ", "中文", "ไทย", "العربية", "हिन्दी", "dog", " ", "\n"),
+)
+texts_of_any_kind = st.one_of(
+    st.text(st.characters(exclude_categories=()), max_size=40),  # surrogates, too
+    st.lists(st.sampled_from(HOSTILE), max_size=12).map("".join),
+    st.tuples(st.sampled_from(HOSTILE), st.integers(1, 300)).map(lambda t: t[0] * t[1]),
+)
+
+
+@pytest.fixture(scope="module")
+def encoders(tiny_bert, minilm):
+    """Fitted encoders of two tokenizers, the tiny one and MiniLM's."""
+    return [
+        BertEncoder(tiny_bert, pooling="zipf", special_tokens=False).fit(["dog"]),
+        BertEncoder(minilm, layers=0).fit(["dog"]),
+    ]
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.lists(texts_of_any_kind, min_size=1, max_size=8))
+@example([""])
+@example(["", " ", "\t\n", "\u200b", "\x00", "\ud800"])
+@example(["a" + "\u0301" * 5000])
+def test_any_text_has_a_finite_vector_of_its_own(encoders, texts):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*were cut off")
+        for encoder in encoders:
+            vectors = encoder.transform(texts)
+            assert np.isfinite(vectors).all()
+            backwards = encoder.transform(texts[::-1])[::-1]
+            assert_allclose(vectors, backwards, rtol=1e-4, atol=1e-5)
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.lists(texts_of_any_kind, min_size=1, max_size=8))
+def test_any_text_is_read_back(tiny_bert, tmp_path, texts):
+    encoder = BertEncoder(tiny_bert, memory=tmp_path).fit(texts)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*were cut off")
+        assert_array_equal(encoder.transform(texts), encoder.transform(texts))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dog cat " * 130_000,
+        "dog " + "x" * 1_000_000,
+        "x" * 1_000_000 + " dog",
+        " " * 1_000_000 + "dog",
+        "dog" + " " * 1_000_000,
+        "中" * 350_000,
+        "a" + "\u0301" * 500_000,
+        "dog\n" * 10 + "y" * 99 + "z" * 1_000_000,
+        ("cat " * 30 + "w" * 700) * 1200,
+    ],
+    ids=["words", "word and x", "x", "spaces", "trailing", "chinese", "marks", "late", "mixed"],
+)
+def test_head_of_a_long_text_gives_the_tokens_of_the_whole(minilm, text):
+    tokenizer = BertEncoder(minilm).fit(["dog"])._backbone().tokenizer
+    whole = tokenizer([text], truncation=False, verbose=False)["input_ids"][0]
+    kept = tokenizer([text], truncation=True, max_length=256)["input_ids"]
+    ids, truncated = tokens.tokenise(tokenizer, ["dog", text], 256)
+    assert ids[1:] == kept
+    assert truncated.tolist() == [False, len(whole) > 256]
+
+
+def test_long_texts_are_tokenised_a_few_at_a_time(minilm, monkeypatch):
+    tokenizer = BertEncoder(minilm).fit(["dog"])._backbone().tokenizer
+    texts = [f"{i} " + "dog cat " * 40 for i in range(60)]
+    expected = tokens.tokenise(tokenizer, texts, 32)
+    monkeypatch.setattr(tokens, "CHARACTERS_AT_ONCE", 1000)
+    found = tokens.tokenise(tokenizer, texts, 32)
+    assert found[0] == expected[0]
+    assert_array_equal(found[1], expected[1])
+
+
+def test_a_hundred_thousand_texts_of_one_character(tiny_bert):
+    texts = [chr(i) for i in range(100_000)]
+    vectors = BertEncoder(tiny_bert, layers=0).fit_transform(texts)
+    assert vectors.shape == (100_000, 16)
+    assert np.isfinite(vectors).all()
+
+
+def test_a_tokenizer_that_returns_nothing_gives_finite_vectors(tiny_bert_copy, edit_json):
+    folder = tiny_bert_copy()
+    edit_json(folder / "tokenizer.json", post_processor=None)  # adds no [CLS], no [SEP]
+    texts = ["", " ", "\u200b", "dog"]
+    for pooling in ("cls", "mean", "max", "mean_sqrt_len", "zipf"):
+        for special_tokens in (True, False):
+            encoder = BertEncoder(folder, pooling=pooling, special_tokens=special_tokens)
+            vectors = encoder.fit_transform(texts)
+            assert np.isfinite(vectors).all()
+            assert_array_equal(vectors[0], vectors[1])
+            assert not np.allclose(vectors[0], vectors[3])
+
+
+@pytest.mark.parametrize("value", [None, "true"])
+def test_the_users_choice_of_tokenizing_in_threads_stands(value):
+    environment = {k: v for k, v in os.environ.items() if k != "TOKENIZERS_PARALLELISM"}
+    environment |= {"TOKENIZERS_PARALLELISM": value} if value else {}
+    code = "import os, skcalib._encoder.tokens; print(os.environ['TOKENIZERS_PARALLELISM'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.strip() == (value or "false"), done.stderr
+
+
+def test_threads_do_not_see_each_others_truncation(tiny_bert):
+    encoders = [BertEncoder(tiny_bert, max_length=n).fit(["dog"]) for n in (4, 9, 17, 40)]
+    texts = [f"{'dog cat ' * n}{n}" for n in range(1, 60)]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*were cut off")
+        expected = [encoder.transform(texts) for encoder in encoders]
+        with ThreadPoolExecutor(8) as pool:
+            found = list(
+                pool.map(lambda i: encoders[i % 4].transform(texts), range(32), timeout=120)
+            )
+    for i, vectors in enumerate(found):
+        assert_array_equal(vectors, expected[i % 4])

@@ -1,0 +1,122 @@
+"""Frequencies of tokens from counts, and texts that a vocabulary cannot read."""
+
+import json
+import pickle
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+
+from skcalib import BertEncoder, Whitening
+from skcalib._encoder.zipf import counted_weights
+
+
+def test_weights_are_logarithms_of_ranks_among_counts():
+    counts = np.array([9, 0, 5, 7, 5, 0])
+    weights = counted_weights(counts, special_ids=[0])
+    assert_allclose(weights, np.log1p([0, 4.5, 2.5, 1, 2.5, 4.5]), rtol=1e-6)
+
+
+@pytest.fixture
+def alphabetical(tiny_bert_copy):
+    """A model whose vocabulary is not sorted by frequency."""
+    folder = tiny_bert_copy()
+    file = Path(folder) / "tokenizer.json"
+    content = json.loads(file.read_text())
+    vocab = content["model"]["vocab"]
+    numbers = sorted(i for token, i in vocab.items() if len(token) > 1 and token[0] != "[")
+    words = sorted(token for token in vocab if len(token) > 1 and token[0] != "[")
+    vocab.update(zip(words, numbers, strict=True))
+    file.write_text(json.dumps(content))
+    return folder
+
+
+def test_texts_tell_frequencies_that_the_vocabulary_does_not(alphabetical):
+    texts = ["the dog sleeps", "the cat", "the dog"]
+    with pytest.raises(ValueError, match="Pass token_counts"):
+        BertEncoder(alphabetical, pooling="zipf").fit(texts)
+    counts = {"the": 3, "dog": 2, "sleeps": 1, "cat": 1}
+    by_texts = BertEncoder(alphabetical, pooling="zipf", token_counts=texts).fit(texts)
+    by_mapping = BertEncoder(alphabetical, pooling="zipf", token_counts=counts).fit(texts)
+    X = by_texts.transform(texts)
+    assert_array_equal(X, by_mapping.transform(texts))
+    tokens = ["the", "dog", "sleeps"]  # of ranks 1, 2 and 3.5
+    layer = BertEncoder(alphabetical, pooling="mean", special_tokens=False, layers=0)
+    weights = np.log1p([1, 2, 3.5])
+    zipf = by_texts.set_params(layers=0).fit(texts).transform(["the dog sleeps"])
+    states = layer.fit(texts)._backbone().module.embeddings
+    ids = layer._backbone().tokenizer("the dog sleeps", return_tensors="pt")["input_ids"]
+    expected = weights @ states(ids)[0, 1:4].numpy() / weights.sum()
+    assert len(tokens) == 3
+    assert_allclose(zipf[0], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_other_counts_have_vectors_of_their_own(tiny_bert, tmp_path, memory):
+    store = tmp_path if memory else None
+    texts = ["the dog sleeps on a bridge", "a small cat"]
+    zipf = BertEncoder(tiny_bert, pooling="zipf", memory=store)
+    X = zipf.fit_transform(texts)
+    counted = clone(zipf).set_params(token_counts=["a small small dog"])
+    Z = counted.fit_transform(texts)
+    assert not np.allclose(X, Z)
+    assert_array_equal(pickle.loads(pickle.dumps(counted)).transform(texts), Z)
+    assert_array_equal(zipf.transform(texts), X)
+    assert zipf.fingerprint_ != counted.fingerprint_
+
+
+def test_counts_go_through_pipelines_and_searches(alphabetical, texts):
+    encoder = BertEncoder(alphabetical, pooling="zipf", token_counts=texts)
+    pipeline = make_pipeline(encoder, Whitening(noise="auto")).fit(texts)
+    assert np.isfinite(clone(pipeline).fit_transform(texts)).all()
+
+
+@pytest.mark.parametrize(
+    ("counts", "error", "message"),
+    [
+        ({"no-such-token": 1}, ValueError, "'no-such-token', which is no token of this model"),
+        ({"dog": -1}, ValueError, "count -1 for 'dog'"),
+        ({"dog": np.nan}, ValueError, "count nan for 'dog'"),
+        ({"dog": "many"}, ValueError, "count 'many' for 'dog'"),
+        ({}, ValueError, "counts no token"),
+        ({"[CLS]": 3}, ValueError, "counts no token"),
+        ([1, 2], TypeError, "token_counts"),
+        ("the dog", TypeError, "token_counts"),
+    ],
+)
+def test_bad_counts_are_named(tiny_bert, counts, error, message):
+    encoder = BertEncoder(tiny_bert, pooling="zipf", token_counts=counts)
+    with pytest.raises(error, match=message):
+        encoder.fit(["dog"])
+    assert not hasattr(encoder, "_settings")
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_unknown_tokens_are_told_of_with_their_share(tiny_bert, tmp_path, memory):
+    encoder = BertEncoder(tiny_bert, memory=tmp_path if memory else None).fit(["dog"])
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="60% of the tokens are unknown"):
+            encoder.transform(["the dog", "天 气 好"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encoder.transform(["the dog sleeps on a small red bridge with a cat", "the zebra"])
+
+
+def test_chinese_is_unknown_to_minilm(minilm):
+    encoder = BertEncoder(minilm).fit(["dog"])
+    with pytest.warns(UserWarning, match="67% of the tokens are unknown"):
+        encoder.transform(["今天天气很好"])
+
+
+def test_the_first_token_of_layer_0_is_no_vector_of_a_text(tiny_bert):
+    encoder = BertEncoder(tiny_bert, pooling="cls", layers=0)
+    with pytest.warns(UserWarning, match="every text the same vector"):
+        X = encoder.fit_transform(["the dog", "a small cat"])
+    assert_array_equal(X[0], X[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encoder.set_params(layers=(0, 1)).fit(["dog"])

@@ -1,0 +1,126 @@
+"""Zipf's weights are log(1 + rank) of a token in a vocabulary sorted by frequency."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from skcalib._encoder.zipf import zipf_weights
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]"]
+WORDS = ["the", "of", "and", "to", "in", "is", "man", "was"]
+WORDS += ["for", "that", "by", "with", "dog", "cat", "plane", "flute"]
+
+
+def test_weight_is_log_of_one_plus_rank_of_a_word():
+    weights = zipf_weights([*SPECIAL, ".", "a", *WORDS], {0, 1, 2})
+    expected = [0.0] * 5 + [math.log(1 + rank) for rank in range(1, len(WORDS) + 1)]
+    np.testing.assert_allclose(weights, expected, rtol=1e-6)
+    assert weights.dtype == np.float32
+
+
+def test_pieces_and_characters_after_the_first_word_have_their_rank():
+    weights = zipf_weights([".", *WORDS, "##s", "é", "##ing"], set())
+    np.testing.assert_allclose(weights[-3:], np.log([18, 19, 20]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("positions", [(0, 1, 2), (0, 7, 18), (16, 17, 18)])
+def test_special_tokens_weigh_nothing_wherever_they_stand_and_keep_their_rank(positions):
+    tokens = list(WORDS)
+    for i in positions:
+        tokens.insert(i, f"[SPECIAL{i}]")
+    weights = zipf_weights(tokens, positions)
+    first = tokens.index("the")
+    for i, weight in enumerate(weights):
+        expected = 0.0 if i in positions else math.log(1 + i - first + 1)
+        assert weight == pytest.approx(expected, rel=1e-6), tokens[i]
+
+
+def test_a_special_token_that_reads_like_a_word_is_not_the_first():
+    weights = zipf_weights(["pad", "eos", *WORDS], [0, 1])
+    assert weights[:2].tolist() == [0.0, 0.0]
+    assert weights[2] == pytest.approx(math.log(2), rel=1e-6)
+
+
+@pytest.mark.parametrize("special_ids", [set(), [], (), frozenset(), np.array([], dtype=int)])
+def test_a_vocabulary_may_have_no_special_token(special_ids):
+    weights = zipf_weights([".", *WORDS], special_ids)
+    assert weights[0] == 0.0
+    assert (weights[1:] > 0).all()
+
+
+@pytest.mark.parametrize(
+    "mark",
+    ["##{}", "Ġ{}", "▁{}", "{}</w>", "{}@@"],
+    ids=["WordPiece", "byte-level BPE", "SentencePiece", "BPE", "fastBPE"],
+)
+def test_the_alphabet_weighs_nothing_under_the_marks_of_any_tokenizer(mark):
+    alphabet = ["<s>", "</s>", "[unused1]", ".", "a", mark.format("a"), mark.format("")]
+    words = [mark.format(word) for word in [*WORDS, *map(str.upper, WORDS)]]
+    weights = zipf_weights([*alphabet, *words], {0})
+    assert not weights[: len(alphabet)].any()
+    np.testing.assert_allclose(
+        weights[len(alphabet) :], np.log1p(np.arange(1, len(words) + 1)), rtol=1e-6
+    )
+
+
+def test_words_in_alphabetical_order_are_refused():
+    tokens = [*SPECIAL, *sorted(WORDS)]
+    match = (
+        r"vocabulary sorted by frequency.*of 19 tokens, the first whole word is number 3 and "
+        r"100% of the words follow alphabetical order\. Pass token_counts"
+    )
+    with pytest.raises(ValueError, match=match):
+        zipf_weights(tokens, {0, 1, 2})
+
+
+def test_a_few_words_out_of_alphabetical_order_are_still_refused():
+    words = [f"{a}{b}" for a in "abcdefghij" for b in "abcdefghij"]
+    words[40], words[41] = words[41], words[40]
+    with pytest.raises(ValueError, match="99% of the words follow alphabetical order"):
+        zipf_weights(words, ())
+    # Half of them out of order is what frequency gives.
+    weights = zipf_weights(np.random.default_rng(0).permutation(words).tolist(), ())
+    assert weights[-1] == pytest.approx(math.log(101))
+
+
+@pytest.mark.parametrize("n_words", [0, 1, 16])
+def test_a_vocabulary_of_characters_is_refused(n_words):
+    characters = [chr(0x4E00 + i) for i in range(60)]
+    tokens = [*SPECIAL, *characters, *WORDS[:n_words]]
+    match = rf"of {len(tokens)} tokens, the first whole word is number 63 and .*pooling='mean'"
+    with pytest.raises(ValueError, match=match):
+        zipf_weights(tokens, {0, 1, 2})
+
+
+def test_up_to_a_quarter_of_the_vocabulary_may_be_characters():
+    words = [*WORDS, *map(str.upper, WORDS)]  # 32 of them
+    few, many = list("abcdefghij"), list("abcdefghijk")  # 10 of 42, 11 of 43
+    assert zipf_weights([*few, *words], ())[10] == pytest.approx(math.log(2))
+    with pytest.raises(ValueError, match="first whole word is number 11 "):
+        zipf_weights([*many, *words], ())
+
+
+def _vocabulary(folder):
+    """Tokens by id and special ids, read from the file without the tokenizer."""
+    tokenizer = json.loads((Path(folder) / "tokenizer.json").read_text(encoding="utf-8"))
+    ids = tokenizer["model"]["vocab"]
+    special = [token["id"] for token in tokenizer["added_tokens"] if token["special"]]
+    return sorted(ids, key=ids.get), special
+
+
+def test_in_the_vocabulary_of_bert_the_word_the_has_rank_one(minilm):
+    tokens, special = _vocabulary(minilm)
+    weights = zipf_weights(tokens, special)
+    assert len(weights) == 30522
+    assert tokens[1996] == "the"
+    assert weights[1996] == pytest.approx(math.log(2), rel=1e-6)
+    assert not weights[:1996].any()
+    ids = np.arange(1996, len(tokens))
+    np.testing.assert_allclose(weights[ids], np.log(1 + ids - 1995), rtol=1e-6)
+    # Every one of them but the [unused...] is of one character, or special.
+    pattern = re.compile(r"\[.*\]|(##)?.")
+    assert all(pattern.fullmatch(token) for token in tokens[:1996])

@@ -1,0 +1,366 @@
+"""evaluate_sts: the papers' tables, and its command line."""
+
+import csv
+import re
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import spearmanr
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.pipeline import make_pipeline
+
+from skcalib import BertEncoder, BiEncoder, Whitening
+from skcalib.__main__ import main
+from skcalib.datasets import fetch_sts, load_toy_sts
+from skcalib.evaluation import ScoreTable, evaluate_sts
+from skcalib.evaluation._command import calibrator, layers
+
+# The tiny BERT knows fifty words.
+pytestmark = pytest.mark.filterwarnings("ignore:.*unknown to this model")
+
+
+class Waves(TransformerMixin, BaseEstimator):
+    """Vectors of a text without a model; remembers in a list what it was fitted on."""
+
+    def __init__(self, seen=None):
+        self.seen = seen
+
+    def __sklearn_clone__(self):
+        return type(self)(self.seen)  # the same list
+
+    def fit(self, X, y=None):
+        if self.seen is not None:
+            self.seen.append(list(X))
+        self.fitted_ = True
+        return self
+
+    def transform(self, X):
+        # Depends on every character and its place: no ties but between equal texts.
+        codes = [np.array([ord(c) for c in text])[:, None] for text in X]
+        frequencies = np.sqrt(np.arange(2, 9))
+        return np.array([np.sin(c * frequencies + np.arange(7)).mean(axis=0) for c in codes])
+
+
+@pytest.fixture(scope="module")
+def data_home(tmp_path_factory):
+    """Folder with three small benchmarks, parts of the toy set; sts12 has two subsets."""
+    folder = tmp_path_factory.mktemp("sts")
+    toy = load_toy_sts()
+    rows = [
+        {"sentence1": a, "sentence2": b, "score": grade, "subset": subset}
+        for (a, b), grade, subset in zip(toy.data, toy.target, toy.subset, strict=True)
+    ]
+    parts = {"stsb-train": rows[:50], "stsb-test": rows[180:240], "sts12-test": rows[50:150]}
+    for name, part in parts.items():
+        with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.DictWriter(stream, fieldnames=list(part[0]))
+            writer.writeheader()
+            writer.writerows(part)
+    return folder
+
+
+def by_hand(encoder, fit_texts, sts):
+    """Spearman's rho of cosines by scipy, times 100."""
+    a, b = (encoder.fit(fit_texts).transform(column) for column in sts.data.T)
+    cosines = np.sum(a * b, axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+    return 100 * spearmanr(sts.target, cosines).statistic
+
+
+@pytest.mark.parametrize("fit_on", ["target", "train", "texts"])
+def test_scores_are_those_computed_by_hand(data_home, fit_on):
+    encoder = make_pipeline(Waves(), Whitening(shrinkage=0.1))
+    others = ["an abode", "a cube", "a duo", "some idea", "beau"]
+    table = evaluate_sts(
+        encoder,
+        ["stsb", "sts12"],
+        fit_on=others if fit_on == "texts" else fit_on,
+        data_home=data_home,
+    )
+    expected = []
+    for task in ("stsb", "sts12"):
+        sts = fetch_sts(task, data_home=data_home)
+        train = fetch_sts("stsb", "train", data_home=data_home).data.ravel()
+        texts = {"target": sts.data.ravel(), "train": train, "texts": others}[fit_on]
+        expected.append(by_hand(encoder, list(dict.fromkeys(texts)), sts))
+    # In points. Rounding ranks the cosines of pairs of equal texts, which are all 1.
+    assert_allclose(table.scores, [[*expected, np.mean(expected)]], atol=0.02)
+    assert table.rows == ("Pipeline",)
+    assert table.columns == ("stsb", "sts12", "average")
+
+
+def test_target_fits_on_each_benchmark_and_the_others_once(data_home):
+    tasks = ["stsb", "sts12"]
+    seen = []
+    evaluate_sts(Waves(seen), tasks, data_home=data_home)
+    own = [fetch_sts(task, data_home=data_home).data.ravel() for task in tasks]
+    assert [set(texts) for texts in seen] == [set(texts) for texts in own]
+    assert all(len(set(texts)) == len(texts) for texts in seen)
+    seen.clear()
+    evaluate_sts(Waves(seen), tasks, fit_on="train", data_home=data_home)
+    train = fetch_sts("stsb", "train", data_home=data_home).data.ravel()
+    assert seen == [list(dict.fromkeys(train))]
+
+
+def test_aggregation_is_of_the_subsets(data_home):
+    sts = fetch_sts("sts12", data_home=data_home)
+    predicted = BiEncoder(Waves()).fit(sts.data).predict(sts.data)
+    names, counts = np.unique(sts.subset, return_counts=True)
+    assert len(names) > 1
+    parts = [
+        spearmanr(sts.target[sts.subset == n], predicted[sts.subset == n]).statistic
+        for n in names
+    ]
+    expected = {
+        "all": spearmanr(sts.target, predicted).statistic,
+        "mean": np.mean(parts),
+        "wmean": np.average(parts, weights=counts),
+    }
+    for how, rho in expected.items():
+        table = evaluate_sts(Waves(), "sts12", aggregate=how, data_home=data_home)
+        assert table.scores[0, 0] == pytest.approx(100 * rho, rel=1e-9)
+    assert len(set(expected.values())) == 3
+
+
+def test_rows_are_the_estimators_by_name_and_stay_unfitted(data_home):
+    named = {"one": Waves(), "two": make_pipeline(Waves(), Whitening(2))}
+    table = evaluate_sts(named, "stsb", data_home=data_home)
+    assert table.rows == ("one", "two")
+    alone = evaluate_sts(named["two"], "stsb", data_home=data_home)
+    assert_array_equal(table.scores[1:], alone.scores)
+    assert not hasattr(named["one"], "fitted_")
+
+
+def test_a_second_evaluation_runs_no_text_through_the_model(
+    data_home, tiny_bert, tmp_path, monkeypatch
+):
+    encoder = BertEncoder(tiny_bert, memory=tmp_path, pooling="cls", layers=1)
+    first = evaluate_sts(encoder, "stsb", data_home=data_home)
+    from skcalib._encoder.forward import ForwardPass
+
+    monkeypatch.setattr(ForwardPass, "__call__", lambda *_: pytest.fail("encoded again"))
+    again = evaluate_sts(encoder, "stsb", data_home=data_home)
+    assert_array_equal(first.scores, again.scores)
+    evaluate_sts(encoder.set_params(pooling="mean", layers=2), "stsb", data_home=data_home)
+
+
+def test_progress_is_silent_unless_asked(data_home, capsys):
+    evaluate_sts(Waves(), "stsb", data_home=data_home)
+    assert capsys.readouterr() == ("", "")
+    evaluate_sts(Waves(), ["stsb", "sts12"], data_home=data_home, verbose=True)
+    assert "2/2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"tasks": "sts17"}, ValueError, "There is no 'sts17'"),
+        ({"tasks": []}, ValueError, "one or more of sts12, "),
+        ({"tasks": ["toy", "toy"]}, ValueError, "each once"),
+        ({"fit_on": "dev"}, ValueError, "'target', 'train' or a list of texts"),
+        ({"fit_on": [1, 2]}, TypeError, "fit_on of evaluate_sts"),
+        ({"aggregate": "median"}, ValueError, "'all', 'mean' or 'wmean'"),
+        ({"estimator": {}}, ValueError, "at least one"),
+        ({"estimator": "bert"}, TypeError, "got str as estimator"),
+        ({"estimator": {"a": BertEncoder}}, TypeError, "got the class BertEncoder"),
+        ({"estimator": BiEncoder(Waves())}, TypeError, "its `encoder`"),
+    ],
+)
+def test_errors_say_what_is_expected(arguments, error, message):
+    defaults = {"estimator": Waves(), "tasks": "toy"}
+    with pytest.raises(error, match=re.escape(message)):
+        evaluate_sts(**(defaults | arguments))
+
+
+def test_a_benchmark_that_is_missing_shows_before_anything_is_fitted(data_home):
+    seen = []
+    with pytest.raises(FileNotFoundError, match=r"sts13-test\.csv"):
+        evaluate_sts(Waves(seen), ["stsb", "sts13"], data_home=data_home)
+    assert seen == []
+
+
+@pytest.mark.parametrize("aggregate", ["mean", "wmean"])
+def test_subsets_that_the_source_does_not_name_are_not_aggregated(aggregate, tmp_path):
+    rows = "a man,a dog,1\nthe snow,a song,2\na cat,the cat,5\n"
+    for task in ("sts13", "sickr"):
+        (tmp_path / f"{task}-test.csv").write_text(f"sentence1,sentence2,score\n{rows}")
+    with pytest.raises(ValueError, match="needs the subsets of sts13"):
+        evaluate_sts(Waves(), "sts13", aggregate=aggregate, data_home=tmp_path)
+    evaluate_sts(Waves(), "sts13", data_home=tmp_path)
+    evaluate_sts(Waves(), "sickr", aggregate=aggregate, data_home=tmp_path)  # has none
+
+
+TABLE = ScoreTable(("raw", "a, b"), ("stsb", "average"), np.array([[1.25, 1.25], [-3.0, -3.0]]))
+
+
+def test_text_of_a_table_is_aligned_markdown():
+    lines = str(TABLE).splitlines()
+    assert len(lines) == 4
+    assert len({len(line) for line in lines}) == 1
+    assert [cell.strip() for cell in lines[3].strip("|").split("|")] == ["a, b", "-3.0", "-3.0"]
+
+
+def test_csv_and_frame_hold_the_scores(tmp_path):
+    pd = pytest.importorskip("pandas")
+    TABLE.to_csv(tmp_path / "table.csv")
+    read = pd.read_csv(tmp_path / "table.csv", index_col="estimator")
+    for frame in (read, TABLE.to_frame()):
+        assert list(frame.index) == list(TABLE.rows)
+        assert list(frame.columns) == list(TABLE.columns)
+        assert_array_equal(frame.to_numpy(), TABLE.scores)
+
+
+def test_frame_without_pandas_says_what_to_do(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pip install pandas"):
+        TABLE.to_frame()
+
+
+@pytest.mark.parametrize(
+    ("name", "n_components", "noise", "shrinkage"),
+    [
+        ("whitening", None, 0.0, 0.0),
+        ("whitening-256", 256, 0.0, 0.0),
+        ("whitening-nauto", None, "auto", 0.0),
+        ("whitening-s0.5", None, 0.0, 0.5),
+        ("whitening-128-sauto", 128, 0.0, "auto"),
+        ("whitening-128-n1-s0.5", 128, 1.0, 0.5),
+    ],
+)
+def test_names_of_whitenings(name, n_components, noise, shrinkage):
+    whitening = calibrator(name)
+    assert whitening.n_components == n_components
+    assert (whitening.noise, whitening.shrinkage) == (noise, shrinkage)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", "pca", "whitening-", "whitening-s0.1.2", "whitening-n1.2.3", "whitening-25x"),
+        "whitening-s0.5-n1",
+    ],
+)
+def test_names_that_are_no_calibrator(name):
+    with pytest.raises(ValueError, match="whitening-256"):
+        calibrator(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("0", 0), ("-1", -1), ("0+3", (0, 3)), ("-2+-1", (-2, -1)), ("first_last", "first_last")],
+)
+def test_names_of_layers(name, expected):
+    assert layers(name) == expected
+
+
+def test_command_line_makes_the_table_and_the_file(data_home, tiny_bert, tmp_path, capsys):
+    sentences = tmp_path / "sentences.txt"
+    sentences.write_text("a man plays\n\nthe snow at night\nan old horse runs\n")
+    output = tmp_path / "results.csv"
+    command = f"--model {tiny_bert} --tasks stsb,sts12 --pooling mean,cls --layers=-1,1+2"
+    options = f"--data-home {data_home} --memory {tmp_path} --output {output}"
+    calibrators = "--calibrators raw,whitening-2-s0.5"
+    arguments = f"evaluate {command} {options} {calibrators} --fit-on {sentences}"
+    assert main(arguments.split()) == 0
+    printed = capsys.readouterr().out
+    with output.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 8
+    assert len(printed.splitlines()) == 10
+    row = rows[3]
+    assert (row["pooling"], row["layers"]) == ("mean", "1+2")
+    assert (row["calibrator"], row["fit_on"]) == ("whitening-2-s0.5", str(sentences))
+    # The same store: cosines in two dimensions are so close that a last bit reorders them.
+    encoder = BertEncoder(tiny_bert, layers=(1, 2), memory=tmp_path)
+    pipeline = make_pipeline(encoder, Whitening(2, shrinkage=0.5))
+    texts = ["a man plays", "the snow at night", "an old horse runs"]
+    table = evaluate_sts(pipeline, ["stsb", "sts12"], fit_on=texts, data_home=data_home)
+    found = [float(row[column]) for column in table.columns]
+    assert_allclose([found], table.scores, atol=0.0051)
+
+
+def test_command_line_keeps_no_vectors_unless_asked(tiny_bert, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    command = f"evaluate --model {tiny_bert} --tasks toy --layers 0,1"
+    assert main(command.split()) == 0
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 2 + 2 * 2  # raw and whitening-nauto are the default
+    assert "whitening-nauto" in printed.out
+    assert printed.err == ""  # no bar where nobody watches
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_command_line_shows_a_bar_on_a_terminal_unless_quiet(tiny_bert, monkeypatch, capsys):
+    command = ["evaluate", "--model", tiny_bert, "--tasks", "toy"]
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert main(command) == 0
+    assert "1/1" in capsys.readouterr().err
+    assert main([*command, "-q"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert "average" in printed.out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--fit-on nowhere.txt", "There is no file 'nowhere.txt'"),
+        ("--calibrators zca", "There is no calibrator 'zca'"),
+        ("--tasks sts99", "There is no 'sts99'"),
+        ("--layers 9", "hidden state 9"),
+        ("--model no/where", "neither a local folder"),
+    ],
+)
+def test_command_line_ends_with_the_message(tiny_bert, options, message, capsys):
+    assert main(["evaluate", "--model", tiny_bert, "--tasks", "toy", *options.split()]) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.err.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("ein Satz\nnoch einer, größer\n".encode("latin-1"), "is not UTF-8: line 2 holds"),
+        (b"", "holds no text"),
+        (b"\n  \n", "holds no text"),
+    ],
+    ids=["latin-1", "empty", "blank"],
+)
+def test_command_line_says_what_is_wrong_with_a_file(
+    tiny_bert, content, message, tmp_path, capsys
+):
+    file = tmp_path / "sentences.txt"
+    file.write_bytes(content)
+    command = ["evaluate", "--model", tiny_bert, "--tasks", "toy", "--fit-on", str(file)]
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert str(file) in error
+
+
+def test_importing_the_package_leaves_evaluation_out():
+    import subprocess
+
+    code = "import sys, skcalib; sys.exit('skcalib.evaluation' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    code = "import sys, skcalib.evaluation; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_table_of_minilm_on_stsb(sts_home, minilm):
+    encoder = BertEncoder(minilm, layers=0)
+    named = {"raw": encoder, "whitening": make_pipeline(encoder, Whitening())}
+    table = evaluate_sts(named, "stsb", data_home=sts_home)
+    assert_allclose(table.scores[:, 0], [55.6, 71.4], atol=0.5)
+
+
+def test_a_notebook_shows_the_table_as_html():
+    from xml.etree import ElementTree
+
+    table = ScoreTable(("a <b>", "c"), ("stsb", "average"), np.array([[1.25, 2], [3, 4.06]]))
+    rows = ElementTree.fromstring(table._repr_html_()).iter("tr")
+    cells = [[cell.text for cell in row] for row in rows]
+    assert cells == [[None, "stsb", "average"], ["a <b>", "1.2", "2.0"], ["c", "3.0", "4.1"]]

@@ -1,0 +1,114 @@
+"""evaluate_labelled: search, clusters and classes against references by hand."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.cluster import KMeans
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import normalized_mutual_info_score
+from sklearn.model_selection import StratifiedKFold, cross_val_score
+
+from skcalib.evaluation import _labelled, evaluate_labelled
+
+
+class Lookup(TransformerMixin, BaseEstimator):
+    """Vectors of numbered texts; remembers what it was fitted on."""
+
+    def __init__(self, vectors, seen=None):
+        self.vectors = vectors
+        self.seen = seen
+
+    def __sklearn_clone__(self):
+        return type(self)(self.vectors, self.seen)
+
+    def fit(self, X, y=None):
+        if self.seen is not None:
+            self.seen.append(list(X))
+        self.fitted_ = True
+        return self
+
+    def transform(self, X):
+        return self.vectors[[int(text) for text in X]]
+
+
+@pytest.fixture
+def sample():
+    """Sixty vectors of four overlapping classes of different sizes."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(["a", "b", "c", "d"], [10, 14, 16, 20])
+    centres = rng.normal(size=(4, 5))
+    codes = np.unique(labels, return_inverse=True)[1]
+    vectors = centres[codes] + rng.normal(size=(60, 5)) * rng.uniform(0.3, 2, size=(60, 1))
+    return Lookup(vectors), [str(i) for i in range(60)], labels
+
+
+@pytest.mark.parametrize("at_a_time", [7, 1024])
+def test_scores_are_those_of_the_definitions(sample, monkeypatch, at_a_time):
+    monkeypatch.setattr(_labelled, "QUERIES_AT_A_TIME", at_a_time)
+    encoder, texts, labels = sample
+    table = evaluate_labelled({"lookup": encoder}, texts, labels, random_state=3)
+    unit = encoder.vectors / np.linalg.norm(encoder.vectors, axis=1, keepdims=True)
+    nearest, precision = [], []
+    for i in range(60):
+        order = sorted((j for j in range(60) if j != i), key=lambda j: -unit[i] @ unit[j])
+        n_others = np.sum(labels == labels[i]) - 1
+        nearest.append(labels[order[0]] == labels[i])
+        precision.append(np.mean(labels[order[:n_others]] == labels[i]))
+    clusters = KMeans(4, n_init=3, random_state=3).fit_predict(unit)
+    folds = StratifiedKFold(5, shuffle=True, random_state=3)
+    classes = cross_val_score(
+        LogisticRegression(C=10, tol=1e-3, max_iter=1000), unit, labels, cv=folds
+    )
+    expected = [
+        np.mean(nearest),
+        np.mean(precision),
+        normalized_mutual_info_score(labels, clusters),
+        classes.mean(),
+    ]
+    assert table.rows == ("lookup",)
+    assert_allclose(table.scores[0], 100 * np.array(expected))
+
+
+def test_perfect_vectors_score_100(sample):
+    _, texts, labels = sample
+    perfect = Lookup(np.eye(4)[np.unique(labels, return_inverse=True)[1]])
+    assert_allclose(evaluate_labelled(perfect, texts, labels).scores, 100)
+
+
+def test_length_of_vectors_does_not_matter(sample):
+    encoder, texts, labels = sample
+    scale = np.random.default_rng(1).uniform(0.1, 10, size=(60, 1))
+    tables = [
+        evaluate_labelled(Lookup(v), texts, labels)
+        for v in (encoder.vectors, encoder.vectors * scale)
+    ]
+    assert_allclose(tables[0].scores, tables[1].scores)
+
+
+def test_encoders_are_fitted_without_labels_on_the_texts_or_others(sample):
+    encoder, texts, labels = sample
+    encoder.seen = []
+    evaluate_labelled(encoder, texts, labels)
+    evaluate_labelled(encoder, texts, labels, fit_on=["3", "5"])
+    assert encoder.seen == [texts, ["3", "5"]]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda e, t, y: (e, t, y[:-1]), "inconsistent numbers of samples"),
+        (lambda e, t, y: (e, t, ["a"] * 60), "got 1 classes.*takes two classes or more"),
+        (lambda e, t, y: (e, t, [*y[:-1], "e"]), "the smallest, 'e', of 1 texts.*of 5 texts"),
+        (lambda e, t, y: (e, t, np.linspace(0, 1, 60)), "Unknown label type: continuous"),
+        (lambda e, t, y: ({}, t, y), "evaluate_labelled got no estimator"),
+    ],
+)
+def test_bad_input_is_named(sample, spoil, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate_labelled(*spoil(*sample))
+
+
+def test_what_is_no_encoder_is_named(sample):
+    with pytest.raises(TypeError, match="evaluate_labelled got int as estimator 'int'"):
+        evaluate_labelled(3, *sample[1:])

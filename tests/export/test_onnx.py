@@ -1,0 +1,116 @@
+"""Pipelines as ONNX graphs, run by onnxruntime."""
+
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
+
+from skcalib import BertEncoder, BiEncoder, NormalizingFlow, Whitening
+from skcalib.export import save_onnx
+
+ODD = ["", "?", "!!", "zzz", "zzz."]
+
+
+@pytest.fixture
+def runtime():
+    """Return onnxruntime, or skip where the extra is missing."""
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(name, reason=f"{name}, of the extra onnx, is not installed")
+    return sys.modules["onnxruntime"]
+
+
+def encode(runtime, path, encoder, texts):
+    """Vectors of the graph; texts tokenised by the tokenizer of the model alone."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(encoder.model)
+    inputs = tokenizer(
+        texts,
+        padding=True,
+        truncation=True,
+        max_length=encoder.max_length_,
+        return_token_type_ids=False,
+        return_tensors="np",
+    )
+    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    assert [i.name for i in session.get_inputs()] == ["input_ids", "attention_mask"]
+    return session.run(["sentence_embedding"], dict(inputs))[0]
+
+
+def assert_equal_vectors(found, expected):
+    """Equal to 1e-4 of a typical entry, the root mean square."""
+    typical = np.sqrt(np.mean(np.square(expected, dtype=np.float64)))
+    assert found.dtype == np.float32
+    assert_allclose(found, expected, rtol=0, atol=1e-4 * typical)
+
+
+@pytest.mark.filterwarnings("ignore:.*were cut off")
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"layers": (0, 2, -1), "layer_merge": "concat"},
+        {"layers": "first_last", "pooling": "zipf", "max_length": 7},
+        {"pooling": "max", "special_tokens": False},
+        {"pooling": "mean_sqrt_len", "special_tokens": False, "layers": 2},
+        {"pooling": "cls", "layers": 1},
+    ],
+    ids=str,
+)
+def test_graph_gives_the_vectors_of_the_pipeline(params, runtime, tiny_bert, texts, tmp_path):
+    encoder = BertEncoder(tiny_bert, **params)
+    pipeline = make_pipeline(encoder, Whitening(6, noise="auto"), Normalizer()).fit(texts)
+    save_onnx(pipeline, tmp_path / "model.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+    found = encode(runtime, tmp_path / "model.onnx", encoder, [*texts, *ODD])
+    assert_equal_vectors(found, pipeline.transform([*texts, *ODD]))
+    one = encode(runtime, tmp_path / "model.onnx", encoder, texts[:1])
+    assert_equal_vectors(one, pipeline.transform(texts[:1]))
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"coupling": "affine", "permutation": "lu", "noise": "auto"},
+        {"permutation": "shuffle"},
+    ],
+    ids=str,
+)
+def test_graph_holds_a_flow(params, runtime, tiny_bert, texts, tmp_path):
+    flow = NormalizingFlow(max_epochs=3, random_state=0, **params)
+    model = BiEncoder(make_pipeline(BertEncoder(tiny_bert), flow)).fit(texts)
+    pipeline = model.encoder_
+    save_onnx(model, tmp_path / "model.onnx")
+    found = encode(runtime, tmp_path / "model.onnx", pipeline[0], [*texts, *ODD])
+    assert_equal_vectors(found, pipeline.transform([*texts, *ODD]))
+
+
+def test_a_graph_that_cannot_be_run_is_refused(runtime, save_family, texts, tmp_path):
+    folder = save_family("FNet", hidden_size=16, num_hidden_layers=3, intermediate_size=32)
+    with pytest.raises(ValueError, match=r"FNetModel could not be exported to ONNX: .*itself"):
+        save_onnx(BertEncoder(folder).fit(texts), tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_graph_that_gives_other_vectors_is_refused(
+    runtime, tiny_bert, texts, tmp_path, monkeypatch
+):
+    from skcalib.export._graph import PaddedPipeline
+
+    monkeypatch.setattr(PaddedPipeline, "_pool", lambda self, hidden, *_: hidden[:, 0])
+    with pytest.raises(ValueError, match="ONNX: the graph gives other vectors"):
+        save_onnx(BertEncoder(tiny_bert).fit(texts), tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_is_no_file(runtime, tiny_bert, texts, tmp_path):
+    with pytest.raises(IsADirectoryError, match=r"is a folder; save_onnx .* such as .*onnx"):
+        save_onnx(BertEncoder(tiny_bert).fit(texts), tmp_path)
+
+
+def test_missing_extra_is_named(tiny_bert, texts, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ImportError, match=r"save_onnx needs.*pip install skcalib\[onnx\]"):
+        save_onnx(BertEncoder(tiny_bert).fit(texts), tmp_path / "model.onnx")

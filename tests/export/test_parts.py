@@ -1,0 +1,55 @@
+"""What is a fitted pipeline of an encoder and calibrators, and what is not."""
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+
+from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening
+from skcalib.export._parts import differs, probes, take_apart
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [PCA(), "model", None, GridSearchCV(BiEncoder(PCA()), {}), make_pipeline("passthrough")],
+)
+def test_what_has_no_encoder_is_refused(estimator):
+    with pytest.raises(TypeError, match=r"save_it takes a fitted pipeline.*best_estimator_"):
+        take_apart(estimator, "save_it")
+
+
+def test_not_fitted(tiny_bert):
+    for estimator in (BertEncoder(tiny_bert), BiEncoder(BertEncoder(tiny_bert))):
+        with pytest.raises(NotFittedError):
+            take_apart(estimator, "save_it")
+    encoder = BertEncoder(tiny_bert).fit(["dog"])
+    with pytest.raises(NotFittedError):
+        take_apart(make_pipeline(encoder, Whitening()), "save_it")
+
+
+def test_a_model_that_has_changed_is_refused(tiny_bert, other_bert):
+    parts = take_apart(BertEncoder(tiny_bert).fit(["dog"]), "save_it")
+    parts.encoder.set_params(model=other_bert)
+    with pytest.raises(ValueError, match="fingerprint"):
+        parts.transform(["dog"])
+
+
+def test_probes_warn_of_nothing(tiny_bert):
+    parts = take_apart(BertEncoder(tiny_bert, max_length=4).fit(["dog"]), "save_it")
+    texts, vectors = probes(parts)
+    assert len(texts) == len(vectors) == 5
+    assert not differs(vectors, vectors + 1e-6)
+    assert differs(vectors, vectors[::-1])
+    assert differs(vectors * np.nan, vectors)
+
+
+def test_parts_leave_the_pipeline_as_it_is(tiny_bert, tmp_path):
+    encoder = BertEncoder(tiny_bert, memory=tmp_path / "store", dtype="bfloat16").fit(["dog"])
+    parts = take_apart(BiEncoder(encoder, similarity="euclidean").fit(["dog"]), "save_it")
+    parts.transform(["cat"])
+    assert parts.similarity == "euclidean"
+    assert len(VectorStore(tmp_path / "store")) == 0
+    assert encoder.memory == tmp_path / "store"
+    assert encoder._settings["dtype"] == "bfloat16"

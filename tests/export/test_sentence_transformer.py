@@ -1,0 +1,189 @@
+"""Pipelines as folders of sentence-transformers, loaded where there is no skcalib."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
+
+from skcalib import BertEncoder, BiEncoder, NormalizingFlow, Whitening
+from skcalib.export import save_sentence_transformer
+
+package = pytest.importorskip("sentence_transformers", minversion="6")
+
+# Texts of which pooling has little to weigh: without tokens, with none but punctuation.
+ODD = ["", "?", "!!", "zzz", "zzz."]
+
+CASES = {
+    "the last layer": {},
+    "embeddings": {"layers": 0},
+    "an inner layer": {"layers": 2},
+    "several layers": {"layers": (0, 2, 2)},
+    "the last layer among several": {"layers": "first_last"},
+    "no special tokens": {"special_tokens": False},
+    "zipf": {"pooling": "zipf"},
+    "zipf of several layers": {"pooling": "zipf", "layers": (1, 2)},
+    "cls": {"pooling": "cls", "layers": 1},
+    "max": {"pooling": "max"},
+    "mean_sqrt_len": {"pooling": "mean_sqrt_len"},
+    "cut off": {"max_length": 7},
+    "half precision": {"dtype": "bfloat16"},
+    "one layer side by side": {"layer_merge": "concat"},
+}
+
+
+def load(folder):
+    return package.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+
+
+def assert_equal_vectors(found, expected):
+    """Equal to 1e-5 of a typical entry, the root mean square."""
+    typical = np.sqrt(np.mean(np.square(expected, dtype=np.float64)))
+    assert found.dtype == np.float32
+    assert_allclose(found, expected, rtol=0, atol=1e-5 * typical)
+
+
+@pytest.mark.filterwarnings("ignore:.*were cut off")
+@pytest.mark.parametrize("case", CASES)
+def test_loaded_model_gives_the_vectors_of_the_pipeline(case, tiny_bert, texts, tmp_path):
+    encoder = BertEncoder(tiny_bert, **CASES[case])
+    pipeline = make_pipeline(encoder, Whitening(6, noise="auto")).fit(texts)
+    save_sentence_transformer(pipeline, tmp_path / "model")
+    encoder.set_params(dtype="float32").fit(texts)  # what the model computes in
+    assert_equal_vectors(
+        load(tmp_path / "model").encode([*texts, *ODD]), pipeline.transform([*texts, *ODD])
+    )
+
+
+FOREIGN = """
+import json, sys
+
+sys.modules["skcalib"] = None  # an import fails
+from sentence_transformers import SentenceTransformer
+
+folder, again, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+model = SentenceTransformer(folder, device="cpu")
+model.save(again)
+model = SentenceTransformer(again, device="cpu")
+vectors = model.encode(texts, batch_size=5, prompt_name=None, show_progress_bar=False)
+print(json.dumps({"vectors": vectors.tolist(), "similarity": model.similarity_fn_name}))
+"""
+
+
+def test_model_is_loaded_saved_and_run_where_there_is_no_skcalib(minilm, tmp_path):
+    texts = ["A man plays the flute.", "Snow fell all night, and more.", "", "?", "Music"]
+    encoder = make_pipeline(
+        BertEncoder(minilm, pooling="zipf", layers=(0, 3)),
+        Whitening(3, noise="auto"),
+        Normalizer(),
+    )
+    model = BiEncoder(encoder, similarity="dot").fit(texts)
+    save_sentence_transformer(model, tmp_path / "model")
+    arguments = [str(tmp_path / "model"), str(tmp_path / "again"), json.dumps(texts)]
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FOREIGN, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(result.stdout.splitlines()[-1])
+    assert found["similarity"] == "dot"
+    vectors = np.array(found["vectors"], dtype=np.float32)
+    assert_equal_vectors(vectors, model.encoder_.transform(texts))
+    assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+
+
+def test_no_more_blocks_are_saved_than_are_needed(tiny_bert, texts, tmp_path):
+    save_sentence_transformer(BertEncoder(tiny_bert, layers=1).fit(texts), tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert config["num_hidden_layers"] == 1
+    assert len(load(tmp_path / "model")[0].model.encoder.layer) == 1
+
+
+@pytest.mark.parametrize("family", ["ModernBert", "RobertaPreLayerNorm"])
+def test_a_model_that_normalises_its_last_hidden_state_keeps_all_blocks(
+    family, save_family, texts, tmp_path
+):
+    ids = {f"{name}_token_id": i for i, name in enumerate(("pad", "bos", "eos", "cls", "sep"))}
+    folder = save_family(
+        family,
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=40,
+        **ids,
+    )
+    pipeline = make_pipeline(BertEncoder(folder, layers=1), Whitening(4, noise="auto")).fit(
+        texts
+    )
+    save_sentence_transformer(pipeline, tmp_path / "model")
+    model = load(tmp_path / "model")
+    assert model[0].model.config.num_hidden_layers == 3
+    assert_equal_vectors(model.encode(texts), pipeline.transform(texts))
+
+
+def test_frozen_and_inner_pipelines_are_followed(tiny_bert, texts, tmp_path):
+    inner = make_pipeline(
+        BertEncoder(tiny_bert), "passthrough", Whitening(4, noise="auto")
+    ).fit(texts)
+    outer = make_pipeline(FrozenEstimator(inner), Normalizer()).fit(texts)
+    save_sentence_transformer(outer, tmp_path / "model")
+    assert_equal_vectors(load(tmp_path / "model").encode(texts), outer.transform(texts))
+
+
+@pytest.mark.parametrize(
+    ("params", "calibrator", "message"),
+    [
+        ({"layers": (0, 1), "layer_merge": "concat"}, None, "layers side by.*layer_merge='me"),
+        ({"pooling": "max", "special_tokens": False}, None, "'max' without.*special_tokens="),
+        ({"pooling": "mean_sqrt_len", "special_tokens": False}, None, "'mean_sqrt.*'mean'"),
+        ({}, NormalizingFlow(), r"a normalizing flow.*Whitening\(noise='auto'\)"),
+        ({}, Normalizer("max"), r"takes Normalizer\(norm='l2'\), not norm='max'"),
+        ({}, StandardScaler(), "knows no StandardScaler.*takes Whitening, Normal"),
+    ],
+)
+def test_what_has_no_module_is_refused(params, calibrator, message, tiny_bert, texts, tmp_path):
+    pipeline = make_pipeline(BertEncoder(tiny_bert, **params), calibrator).fit(texts)
+    with pytest.raises((TypeError, ValueError), match=message):
+        save_sentence_transformer(pipeline, tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_padding_changes_is_refused(save_family, texts, tmp_path):
+    folder = save_family("FNet", hidden_size=16, num_hidden_layers=3, intermediate_size=32)
+    with pytest.raises(ValueError, match=r"FNetModel would give other vectors.*padding"):
+        save_sentence_transformer(BertEncoder(folder).fit(texts), tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_written_where_there_is_something(tiny_bert, texts, tmp_path):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    (tmp_path / "model").mkdir()
+    save_sentence_transformer(encoder, tmp_path / "model")  # an empty folder will do
+    before = sorted((tmp_path / "model").iterdir())
+    with pytest.raises(FileExistsError, match="model: there is something of that name already"):
+        save_sentence_transformer(encoder, str(tmp_path / "model"))
+    assert sorted((tmp_path / "model").iterdir()) == before
+
+
+def test_an_interrupt_leaves_nothing(tiny_bert, texts, tmp_path, monkeypatch):
+    def save(*args, **kwargs):
+        (tmp_path / "seen").write_text("")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(package.SentenceTransformer, "save", save)
+    with pytest.raises(KeyboardInterrupt):
+        save_sentence_transformer(BertEncoder(tiny_bert).fit(texts), tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["seen"]
+
+
+def test_missing_package_is_named(tiny_bert, texts, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentence_transformers.sentence_transformer.modules", None)
+    with pytest.raises(ImportError, match=r"needs the package sentence-transformers>=6"):
+        save_sentence_transformer(BertEncoder(tiny_bert).fit(texts), tmp_path / "model")

@@ -1,0 +1,90 @@
+"""Pipelines on the embedding layer as tables of word vectors."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
+
+from skcalib import BertEncoder, BiEncoder, NormalizingFlow, Whitening
+from skcalib.export import save_static
+
+package = pytest.importorskip("sentence_transformers", minversion="6")
+
+MEAN = {"layers": 0, "special_tokens": False}
+ZIPF = {"layers": 0, "pooling": "zipf"}
+ODD = ["?", "!!", "zzz", "zzz."]  # tokens of which none has a weight in "zipf"
+
+
+def load(folder):
+    return package.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+
+
+@pytest.fixture
+def without_positions(tiny_bert_copy):
+    """Folder of a BERT whose positions all have one embedding: none is lost."""
+    from transformers import AutoModel
+
+    folder = tiny_bert_copy()
+    model = AutoModel.from_pretrained(folder)
+    weight = model.embeddings.position_embeddings.weight
+    weight.data[:] = weight.data[3].clone()
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.mark.filterwarnings("ignore:.*were cut off")
+@pytest.mark.parametrize("params", [MEAN, ZIPF, ZIPF | {"max_length": 7}], ids=str)
+def test_vectors_are_those_of_the_pipeline_but_for_positions(
+    params, without_positions, texts, tmp_path
+):
+    encoder = BertEncoder(without_positions, **params)
+    pipeline = make_pipeline(encoder, Whitening(6, noise="auto")).fit(texts)
+    save_static(pipeline, tmp_path / "model")
+    found = load(tmp_path / "model").encode([*texts, *ODD])
+    expected = pipeline.transform([*texts, *ODD])
+    if params.get("pooling") == "zipf":
+        expected = unit(expected)
+    assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_positions_are_averaged(tiny_bert, texts, tmp_path):
+    from transformers import AutoModel, AutoTokenizer
+
+    pipeline = make_pipeline(BertEncoder(tiny_bert, **MEAN), Normalizer()).fit(texts)
+    save_static(BiEncoder(pipeline, similarity="dot").fit(texts), tmp_path / "model")
+    model = load(tmp_path / "model")
+    (token,) = AutoTokenizer.from_pretrained(tiny_bert)("dog", add_special_tokens=False)[
+        "input_ids"
+    ]
+    bert = AutoModel.from_pretrained(tiny_bert).embeddings.eval()
+    import torch
+
+    with torch.inference_mode():
+        states = bert(torch.tensor([[token] * 17]))[0, 1:]
+    assert_allclose(model.encode("dog"), unit(states.mean(dim=0)[None].numpy())[0], atol=1e-6)
+    assert model.similarity_fn_name == "dot"
+    assert not model.encode("").any()
+
+
+@pytest.mark.parametrize(
+    ("params", "steps", "message"),
+    [
+        (ZIPF | {"layers": (0, 1)}, [], r"hold layers=\(0, 1\). Set layers=0"),
+        (MEAN | {"pooling": "max"}, [], r"pooling='max'. Set pooling='zipf'"),
+        ({"layers": 0}, [], r"special tokens in the mean. Set special_tokens=False"),
+        (ZIPF, [NormalizingFlow()], r"a flow, which is not linear"),
+        (ZIPF, [Normalizer(), Whitening(noise="auto")], r"before the last step"),
+    ],
+)
+def test_what_is_no_mean_of_word_vectors_is_refused(
+    params, steps, message, tiny_bert, texts, tmp_path
+):
+    pipeline = make_pipeline(BertEncoder(tiny_bert, **params), *steps).fit(texts)
+    with pytest.raises(ValueError, match=message):
+        save_static(pipeline, tmp_path / "model")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,604 @@
+"""NormalizingFlow keeps scikit-learn's contract and learns densities."""
+
+import os
+import pickle
+import subprocess
+import sys
+import tracemalloc
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skcalib import BertEncoder, NormalizingFlow
+from skcalib._flow.training import Trainer
+from skcalib.datasets import fetch_sts
+
+
+@parametrize_with_checks(
+    [
+        NormalizingFlow(device="cpu"),
+        NormalizingFlow(device="cpu", coupling="affine", permutation="lu", n_levels=3),
+        NormalizingFlow(
+            device="cpu", permutation="shuffle", validation_fraction=0.2, n_iter_no_change=2
+        ),
+        NormalizingFlow(device="cpu", noise="auto"),
+    ]
+)
+def test_sklearn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def banana():
+    """2000 rows of a curved density in 6 dimensions, which no linear map makes normal."""
+    rng = np.random.RandomState(0)
+    X = rng.normal(size=(2000, 6))
+    X[:, 3:] += X[:, :3] ** 2
+    return 0.05 * X + 2.0
+
+
+def _settings(**changes):
+    settings = {"max_epochs": 15, "learning_rate": 3e-3, "random_state": 0, "device": "cpu"}
+    return settings | changes
+
+
+def test_training_raises_the_score_of_held_out_rows(banana):
+    train, test = banana[:1500], banana[1500:]
+    flow = NormalizingFlow(**_settings()).fit(train)
+    # The best that a normal density with this covariance can do.
+    covariance = np.cov(train.T)
+    normal = -0.5 * (6 * np.log(2 * np.pi * np.e) + np.linalg.slogdet(covariance)[1])
+    untrained = NormalizingFlow(**_settings(max_epochs=1, learning_rate=1e-12)).fit(train)
+    assert flow.score(test) > normal + 0.3
+    assert flow.score(test) > untrained.score(test) + 0.5
+    assert flow.loss_curve_[-1] == pytest.approx(-flow.score(train), abs=0.2)
+    assert flow.n_iter_ == len(flow.loss_curve_) == 15
+
+
+def test_inverse_transform_inverts(banana):
+    for dtype, tolerance in ((np.float32, 1e-5), (np.float64, 1e-12)):
+        X = banana.astype(dtype)
+        flow = NormalizingFlow(coupling="affine", **_settings(max_epochs=3)).fit(X)
+        Z = flow.transform(X)
+        U = flow.inverse_transform(Z)
+        assert Z.dtype == U.dtype == flow.sample(3).dtype == dtype
+        np.testing.assert_allclose(U, X, rtol=tolerance)
+
+
+def test_float64_input_is_computed_in_float64(banana):
+    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(banana.astype(np.float32))
+    X = banana + 1e-10 * np.arange(6)
+    np.testing.assert_allclose(flow.inverse_transform(flow.transform(X)), X, rtol=1e-13)
+
+
+def test_samples_have_the_moments_of_the_data(banana):
+    flow = NormalizingFlow(**_settings(coupling="affine")).fit(banana)
+    samples = flow.sample(20000)
+    np.testing.assert_allclose(samples.mean(axis=0), banana.mean(axis=0), atol=0.01)
+    np.testing.assert_allclose(samples.std(axis=0), banana.std(axis=0), rtol=0.15)
+    # The curvature too, which the covariance does not show.
+    third = ((samples[:, 0] - 2.0) ** 2 * (samples[:, 3] - 2.0)).mean()
+    assert third == pytest.approx(
+        ((banana[:, 0] - 2) ** 2 * (banana[:, 3] - 2)).mean(), rel=0.3
+    )
+
+
+def test_bits_per_dim_follows_its_definition(banana):
+    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(banana)
+    bits = flow.bits_per_dim(banana)
+    assert bits < 0  # the vectors vary on a scale well below 1
+    assert bits == pytest.approx(-flow.score_samples(banana).mean() / (6 * np.log(2)))
+    doubled = NormalizingFlow(**_settings(max_epochs=1)).fit(2 * banana)
+    assert doubled.bits_per_dim(2 * banana) == pytest.approx(bits + 1)
+
+
+def test_fit_ignores_location_and_scale_of_each_column(banana):
+    scale, loc = np.geomspace(1e-4, 1e4, 6), np.linspace(-3, 3, 6)
+    flow = NormalizingFlow(**_settings(max_epochs=2)).fit(banana)
+    other = NormalizingFlow(**_settings(max_epochs=2)).fit(banana * scale + loc)
+    np.testing.assert_allclose(
+        other.transform(banana * scale + loc), flow.transform(banana), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_a_seed_gives_one_flow_and_leaves_global_generators_alone(banana):
+    torch_state, numpy_state = torch.get_rng_state(), pickle.dumps(np.random.mtrand._rand)
+    settings = _settings(max_epochs=2, permutation="shuffle", validation_fraction=0.1)
+    flow = NormalizingFlow(**settings).fit(banana)
+    again = NormalizingFlow(**settings).fit(banana)
+    other = NormalizingFlow(**{**settings, "random_state": 1}).fit(banana)
+    np.testing.assert_array_equal(flow.transform(banana), again.transform(banana))
+    np.testing.assert_array_equal(flow.sample(5), again.sample(5))
+    assert not np.allclose(flow.transform(banana), other.transform(banana))
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    assert pickle.dumps(np.random.mtrand._rand) == numpy_state
+
+
+def test_refit_forgets(banana):
+    flow = NormalizingFlow(**_settings(max_epochs=1, validation_fraction=0.1)).fit(banana)
+    flow.set_params(depth=1, validation_fraction=None).fit(banana[:, :3])
+    fresh = NormalizingFlow(**_settings(max_epochs=1, depth=1)).fit(banana[:, :3])
+    np.testing.assert_array_equal(flow.transform(banana[:, :3]), fresh.transform(banana[:, :3]))
+    assert flow.validation_curve_ is None
+
+
+def test_set_params_without_fit_leaves_the_fitted_flow(banana):
+    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(banana)
+    before = flow.transform(banana)
+    joblib_copy = pickle.loads(pickle.dumps(flow.set_params(depth=7, permutation="lu")))
+    np.testing.assert_array_equal(joblib_copy.transform(banana), before)
+
+
+def test_epochs_by_partial_fit_warm_start_and_fit_are_the_same(banana):
+    whole = NormalizingFlow(**_settings(max_epochs=4)).fit(banana)
+    parts = NormalizingFlow(**_settings())
+    for _ in range(4):
+        parts.partial_fit(banana)
+    warm = NormalizingFlow(**_settings(max_epochs=1, warm_start=True)).fit(banana)
+    # A pickle in between changes nothing: the optimiser's state is in it.
+    warm = pickle.loads(pickle.dumps(warm))
+    warm.set_params(max_epochs=3).fit(banana)
+    for other in (parts, warm):
+        np.testing.assert_array_equal(other.transform(banana), whole.transform(banana))
+        assert other.loss_curve_ == whole.loss_curve_
+        assert other.n_iter_ == 4
+
+
+def test_training_cannot_go_on_with_another_architecture(banana):
+    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(banana)
+    before = flow.transform(banana)
+    flow.set_params(coupling_width=7)
+    with pytest.raises(ValueError, match=r"coupling_width=7: this flow was fitted with .*=32"):
+        flow.partial_fit(banana)
+    with pytest.raises(
+        ValueError, match="X has 4 features, but NormalizingFlow is expecting 6"
+    ):
+        flow.set_params(warm_start=True).fit(banana[:, :4])
+    np.testing.assert_array_equal(flow.transform(banana), before)
+
+
+def test_partial_fit_goes_on_from_one_row(banana):
+    flow = NormalizingFlow(device="cpu", random_state=0).partial_fit(banana)
+    flow.partial_fit(banana[:1])
+    assert np.isfinite(flow.transform(banana)).all()
+    with pytest.raises(ValueError, match="minimum of 2 is required by NormalizingFlow"):
+        NormalizingFlow(device="cpu").partial_fit(banana[:1])
+
+
+def test_early_stopping_keeps_the_best_flow(banana):
+    X = banana[:60]
+    settings = _settings(max_epochs=200, validation_fraction=0.3, learning_rate=0.01)
+    flow = NormalizingFlow(n_iter_no_change=3, **settings).fit(X)
+    assert flow.n_iter_ < 200
+    assert len(flow.validation_curve_) == len(flow.loss_curve_) == flow.n_iter_
+    best = 1 + int(np.argmin(flow.validation_curve_))
+    assert best < flow.n_iter_
+    shorter = NormalizingFlow(**settings | {"max_epochs": best}).fit(X)
+    np.testing.assert_array_equal(flow.transform(banana), shorter.transform(banana))
+
+
+def test_tolerance_stops_on_the_training_loss(banana):
+    flow = NormalizingFlow(**_settings(n_iter_no_change=2, tol=1e9)).fit(banana)
+    assert flow.n_iter_ == 3  # the first epoch improves on nothing, two do not improve
+    assert flow.validation_curve_ is None
+
+
+@pytest.mark.parametrize("permutation", ["reverse", "shuffle", "lu"])
+@pytest.mark.parametrize("coupling", ["additive", "affine"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_degenerate_data_train_to_finite_vectors(coupling, permutation, dtype):
+    rng = np.random.RandomState(0)
+    X = rng.normal(size=(300, 8))
+    X[:, 1] = 5.0  # constant
+    X[:, 2] *= 1e-32  # as in the last layer of MiniLM
+    X[:, 3] = 5.0 + 1e-3 * X[:, 3]  # nearly constant
+    X[:, 4] = X[:, 5]  # rank below d
+    X[:, 6] = X[:, 6] > 2.5  # mostly zero
+    X[100:200] = X[:100]  # duplicated rows
+    X = X.astype(dtype)
+    flow = NormalizingFlow(
+        device="cpu", coupling=coupling, permutation=permutation, max_epochs=20, random_state=0
+    )
+    Z = flow.fit(X).transform(X)
+    assert np.isfinite(Z).all()
+    assert np.isfinite(flow.score_samples(X)).all()
+    assert abs(Z).max() < 100
+    np.testing.assert_allclose(flow.inverse_transform(Z), X, atol=1e-4)
+
+
+def test_identical_rows_and_fewer_rows_than_columns():
+    rng = np.random.RandomState(0)
+    few = rng.normal(size=(3, 50)).astype(np.float32)
+    for X in (np.ones((5, 4)), np.zeros((5, 4)), few):
+        flow = NormalizingFlow(device="cpu", max_epochs=3, random_state=0).fit(X)
+        assert np.isfinite(flow.transform(X)).all()
+        assert np.isfinite(flow.score(X))
+
+
+def test_divergence_warns_and_goes_back(banana, monkeypatch):
+    original, steps = Trainer.step, []
+
+    def poisoned(self, batch):
+        steps.append(1)
+        return original(self, batch * (np.nan if len(steps) == 100 else 1.0))
+
+    monkeypatch.setattr(Trainer, "step", poisoned)
+    flow = NormalizingFlow(**_settings())
+    with pytest.warns(
+        ConvergenceWarning, match=r"NaN or infinite.*lower learning_rate"
+    ) as seen:
+        flow.fit(banana)
+    assert seen[0].filename == __file__
+    assert flow.n_iter_ == 1  # 63 steps an epoch
+    good = NormalizingFlow(**_settings(max_epochs=1)).fit(banana)
+    np.testing.assert_array_equal(flow.transform(banana), good.transform(banana))
+
+
+def test_a_hopeless_learning_rate_still_gives_finite_vectors(banana):
+    flow = NormalizingFlow(**_settings(learning_rate=1e6))
+    with pytest.warns(ConvergenceWarning, match="last good state"):
+        Z = flow.fit(banana).transform(banana)
+    assert np.isfinite(Z).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("coupling", ["additive", "affine"])
+@pytest.mark.parametrize(
+    ("permutation", "learning_rate", "shape"),
+    [("lu", 1e-2, (600, 128)), ("reverse", 0.1, (40, 32)), ("shuffle", 0.1, (40, 32))],
+)
+def test_divergence_at_a_finite_loss_warns(permutation, learning_rate, shape, coupling, dtype):
+    X = np.random.RandomState(0).normal(size=shape).astype(dtype)
+    settings = {"coupling": coupling, "permutation": permutation, "random_state": 0}
+    settings |= {"device": "cpu"}
+    flow = NormalizingFlow(learning_rate=learning_rate, **settings)
+    with pytest.warns(
+        ConvergenceWarning, match="though its loss is finite.*lower learning_rate"
+    ) as seen:
+        flow.fit(X)
+    assert seen[0].filename == __file__
+    assert np.isfinite(flow.loss_curve_).all()
+    with pytest.warns(ConvergenceWarning, match="though its loss is finite"):
+        clone(flow).partial_fit(X)
+    NormalizingFlow(**settings).fit(X)  # a sound one does not
+
+
+def test_an_interrupt_is_raised_and_changes_nothing(banana, monkeypatch):
+    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(banana)
+    before, original, steps = flow.transform(banana), Trainer.step, []
+
+    def interrupted(self, batch):
+        steps.append(1)
+        if len(steps) % 100 == 0:  # in the second epoch
+            raise KeyboardInterrupt
+        return original(self, batch)
+
+    monkeypatch.setattr(Trainer, "step", interrupted)
+    flow.set_params(max_epochs=3)
+    for train in (flow.fit, flow.set_params(warm_start=True).fit):
+        with pytest.raises(KeyboardInterrupt):
+            train(banana)
+        assert flow.n_iter_ == len(flow.loss_curve_) == 1
+        np.testing.assert_array_equal(flow.transform(banana), before)
+    # A search must not score what was interrupted.
+    with pytest.raises(KeyboardInterrupt):
+        GridSearchCV(clone(flow), {"depth": [1, 2]}, cv=2, error_score=0.0).fit(banana)
+
+
+def test_an_error_leaves_the_estimator_as_it_was(banana, monkeypatch):
+    flow = NormalizingFlow(**_settings(max_epochs=1))
+
+    def broken(self, batch):
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", broken)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            flow.fit(banana)
+        assert [name for name in vars(flow) if name.endswith("_")] == []
+        with pytest.raises(NotFittedError):
+            flow.transform(banana)
+    before = flow.fit(banana).transform(banana)
+    monkeypatch.setattr(Trainer, "step", broken)
+    for refit in (flow.fit, flow.partial_fit):
+        with pytest.raises(RuntimeError, match="out of memory"):
+            refit(banana)
+        np.testing.assert_array_equal(flow.transform(banana), before)
+
+
+@pytest.mark.parametrize("method", ["transform", "inverse_transform", "score_samples"])
+def test_unfitted_and_wrong_width(method, banana):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        getattr(NormalizingFlow(device="cpu"), method)(banana)
+    flow = NormalizingFlow(device="cpu", random_state=0).fit(banana)
+    with pytest.raises(ValueError, match=r"X has 5 features, but NormalizingFlow .* 6"):
+        getattr(flow, method)(banana[:, :5])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"device": "gpu"}, "device='gpu' is unknown; it takes 'auto', 'cpu', 'cuda'"),
+        ({"device": "cuda:99"}, r"torch sees \d+ CUDA devices.*Use 'auto'"),
+        ({"validation_fraction": 0.01}, "of 10 samples holds out 0 and leaves 10"),
+        ({"validation_fraction": 0.95}, "of 10 samples holds out 9 and leaves 1"),
+        ({"validation_fraction": 1.0}, "'validation_fraction' parameter.*must be a float"),
+        ({"coupling": "cubic"}, "'coupling' parameter.*must be a str among"),
+        ({"n_levels": 0}, "'n_levels' parameter.*must be an int"),
+        ({"learning_rate": 0}, "'learning_rate' parameter.*must be a float"),
+    ],
+)
+def test_bad_parameters_say_what_is_expected(change, message):
+    X = np.random.RandomState(0).normal(size=(10, 3))
+    flow = NormalizingFlow(**change)
+    with pytest.raises(ValueError, match=message):
+        flow.fit(X)
+    assert not hasattr(flow, "n_features_in_")
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (np.ones((9, 1)), r"1 feature\(s\).*while a minimum of 2 is required"),
+        (np.ones((1, 9)), r"1 sample\(s\).*while a minimum of 2 is required"),
+        ([[1.0, np.nan], [0.0, 1.0]], "Input X contains NaN"),
+        ([[1.0, np.inf], [0.0, 1.0]], "Input X contains infinity"),
+        (np.ones(5), "Expected 2D array, got 1D array"),
+    ],
+)
+def test_bad_data_say_what_is_expected(X, message):
+    flow = NormalizingFlow(device="cpu")
+    for fit in (flow.fit, flow.partial_fit):
+        with pytest.raises(ValueError, match=message):
+            fit(X)
+    assert not hasattr(flow, "n_features_in_")
+
+
+def test_a_memory_map_is_read_and_not_copied(tmp_path):
+    X = np.random.RandomState(0).normal(size=(20000, 64)).astype(np.float32)
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    settings = {"n_levels": 1, "depth": 1, "batch_size": 500, "random_state": 0}
+    settings |= {"device": "cpu"}
+    NormalizingFlow(**settings).fit(X[:1000])  # imports torch, which allocates too
+    tracemalloc.start()
+    try:
+        flow = NormalizingFlow(**settings).fit(mapped)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < X.nbytes / 2
+    expected = NormalizingFlow(**settings).fit(X)
+    np.testing.assert_array_equal(flow.transform(mapped), expected.transform(X))
+
+
+def test_data_shuffled_in_pools_train_as_well(banana, monkeypatch):
+    whole = NormalizingFlow(**_settings()).fit(banana)
+    monkeypatch.setattr("skcalib._flow.rows.LARGE_BYTES", 0)
+    monkeypatch.setattr("skcalib._flow.rows.POOL_BYTES", 512 * 48)
+    monkeypatch.setattr("skcalib._flow.rows.RUN_ROWS", 16)
+    pooled = NormalizingFlow(**_settings()).fit(banana)
+    assert pooled.score(banana) == pytest.approx(whole.score(banana), abs=0.1)
+
+
+def test_read_only_rows_are_mapped_without_a_warning(banana):
+    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(banana)
+    expected = flow.transform(banana)
+    locked = banana.copy()
+    locked.flags.writeable = False
+    np.testing.assert_array_equal(flow.transform(locked), expected)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_training_keeps_to_one_thread_and_gives_the_others_back(banana, monkeypatch, n_threads):
+    original, seen, before = Trainer.step, set(), torch.get_num_threads()
+
+    def watched(self, batch):
+        seen.add(torch.get_num_threads())
+        return original(self, batch)
+
+    monkeypatch.setattr(Trainer, "step", watched)
+    torch.set_num_threads(n_threads)
+    try:
+        NormalizingFlow(device="cpu", random_state=0).fit(banana)
+        assert torch.get_num_threads() == n_threads
+    finally:
+        torch.set_num_threads(before)
+    assert seen == {1}
+
+
+def test_loky_workers_fit_the_same_flows(banana):
+    grid = {"depth": [1, 2], "learning_rate": [1e-3, 1e-2]}
+    scores = [
+        GridSearchCV(NormalizingFlow(device="cpu", random_state=0), grid, cv=2, n_jobs=n_jobs)
+        .fit(banana[:400])
+        .cv_results_["mean_test_score"]
+        for n_jobs in (1, 2)
+    ]
+    np.testing.assert_array_equal(*scores)
+
+
+@pytest.mark.parametrize("coupling", ["additive", "affine"])
+def test_to_torch_is_an_independent_copy(banana, coupling):
+    flow = NormalizingFlow(coupling=coupling, **_settings(max_epochs=1)).fit(banana)
+    expected = flow.transform(banana)
+    module = flow.to_torch()
+    assert not module.training
+    u = torch.from_numpy(banana).requires_grad_()
+    z, logabsdet = module(u)
+    np.testing.assert_allclose(z.detach(), expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(module.inverse(z)[0], u)
+    torch.testing.assert_close(module.inverse(z)[1], -logabsdet)
+    log_density = module.log_prob(u)
+    np.testing.assert_allclose(log_density.detach(), flow.score_samples(banana))
+    log_density.sum().backward()  # through the inputs and the parameters
+    assert torch.isfinite(u.grad).all()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += 1.0
+    np.testing.assert_array_equal(flow.transform(banana), expected)
+    with pytest.raises(NotFittedError):
+        NormalizingFlow(device="cpu").to_torch()
+
+
+def test_pickles_hold_no_torch_and_give_the_same_vectors(banana, tmp_path):
+    flow = NormalizingFlow(**_settings(max_epochs=1, permutation="shuffle")).fit(banana)
+    expected = flow.transform(banana)
+    assert b"torch" not in pickle.dumps(flow)
+    joblib.dump(flow, tmp_path / "flow.joblib")
+    np.save(tmp_path / "X.npy", banana)
+    code = (
+        "import joblib, numpy as np\n"
+        "flow = joblib.load('flow.joblib')\n"
+        "np.save('Z.npy', flow.transform(np.load('X.npy')))\n"
+    )
+    paths = os.pathsep.join(path for path in (os.getcwd(), *sys.path) if path)
+    subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": paths},
+        check=True,
+    )
+    np.testing.assert_array_equal(np.load(tmp_path / "Z.npy"), expected)
+
+
+def test_skops_round_trip_is_bit_identical(banana):
+    skops = pytest.importorskip("skops.io")
+    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(banana)
+    dumped = skops.dumps(flow)
+    own = skops.get_untrusted_types(data=dumped)
+    assert own == ["skcalib._flow.estimator.NormalizingFlow"]
+    loaded = skops.loads(dumped, trusted=own)
+    np.testing.assert_array_equal(loaded.transform(banana), flow.transform(banana))
+    loaded.partial_fit(banana)
+    flow.partial_fit(banana)
+    np.testing.assert_array_equal(loaded.transform(banana), flow.transform(banana))
+
+
+def test_importing_the_estimator_does_not_import_torch():
+    code = "import sys, skcalib._flow.estimator; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_flow_is_the_fitted_module(banana):
+    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(banana)
+    assert not hasattr(clone(flow), "flow_")
+    for estimator in (flow, pickle.loads(pickle.dumps(flow))):
+        module = estimator.flow_
+        assert isinstance(module, torch.nn.Module)
+        assert not module.training
+        device = module.standardize.loc.device
+        z, logabsdet = module(torch.tensor(banana, device=device))
+        np.testing.assert_allclose(z.cpu(), flow.transform(banana))
+        base = -0.5 * (z.square().sum(dim=1) + 6 * np.log(2 * np.pi))
+        np.testing.assert_allclose((base + logabsdet).cpu(), flow.score_samples(banana))
+
+
+class Recorder:
+    """A callback that notes the score after each epoch and may end the training."""
+
+    def __init__(self, stop_after=99):
+        self.stop_after = stop_after
+        self.begun, self.scores, self.torn_down = 0, [], False
+
+    def setup(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context):
+        self.begun += context.parent is not None
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator):
+        if context.parent is not None:
+            assert fitted_estimator.n_iter_ == len(self.scores) + 1
+            self.scores.append(fitted_estimator.score(self.X))
+        return len(self.scores) >= self.stop_after
+
+    def teardown(self, estimator, context):
+        self.torn_down = True
+
+
+def test_callbacks_follow_the_epochs(banana):
+    pytest.importorskip("sklearn.callback")
+    recorder = Recorder()
+    recorder.X = banana
+    settings = _settings(max_epochs=3, permutation="shuffle")
+    flow = NormalizingFlow(**settings).set_callbacks(recorder).fit(banana)
+    assert recorder.begun == len(recorder.scores) == 3
+    assert recorder.torn_down
+    assert recorder.scores[-1] == flow.score(banana)
+    assert recorder.scores[0] < recorder.scores[-1]
+    # Watching changes nothing.
+    plain = NormalizingFlow(**settings).fit(banana)
+    np.testing.assert_array_equal(flow.transform(banana), plain.transform(banana))
+
+    recorder = Recorder(stop_after=2)
+    recorder.X = banana
+    flow = NormalizingFlow(**_settings()).set_callbacks(recorder).fit(banana)
+    assert flow.n_iter_ == recorder.begun == 2
+    stopped = NormalizingFlow(n_iter_no_change=2, tol=1e9, **_settings())
+    recorder = Recorder()
+    recorder.X = banana
+    stopped.set_callbacks(recorder).fit(banana)
+    assert stopped.n_iter_ == len(recorder.scores) == 3
+
+
+def test_verbose_shows_progress(banana, capfd):
+    NormalizingFlow(device="cpu", verbose=True, random_state=0).fit(banana)
+    shown = capfd.readouterr().err
+    assert "NormalizingFlow: 100%" in shown
+    assert "63/63" in shown  # batches
+    assert "epoch 1" in shown
+    NormalizingFlow(device="cpu", random_state=0).fit(banana)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.fixture(scope="module")
+def encoded(minilm, sts_home):
+    """Return a function from a task and a layer to vectors, pairs of rows and grades."""
+
+    def encode(task, layer, limit=None):
+        pairs, grades = fetch_sts(task, data_home=sts_home, return_X_y=True)
+        pairs, grades = pairs[:limit], grades[:limit]
+        texts, rows = np.unique(pairs.astype(str), return_inverse=True)
+        encoder = BertEncoder(minilm, layers=layer, device="cpu")
+        return encoder.fit_transform(texts.tolist()), rows.reshape(-1, 2), grades
+
+    return encode
+
+
+def _spearman(vectors, rows, grades):
+    vectors = vectors.astype(np.float64)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = (unit[rows[:, 0]] * unit[rows[:, 1]]).sum(axis=1)
+    return 100 * spearmanr(cosines, grades)[0]
+
+
+@pytest.mark.parametrize(
+    ("task", "raw", "calibrated"),
+    [("stsb", 55.6, 70.5), ("sts13", 59.3, 76.4), ("sts16", 61.2, 72.0), ("sickr", 61.7, 59.8)],
+)
+def test_the_papers_settings_reach_the_reference_on_sentences(encoded, task, raw, calibrated):
+    vectors, rows, grades = encoded(task, 0)
+    assert _spearman(vectors, rows, grades) == pytest.approx(raw, abs=0.2)
+    flow = NormalizingFlow(device="cpu", random_state=0).fit(vectors)
+    assert _spearman(flow.transform(vectors), rows, grades) > calibrated - 1.0
+
+
+def test_the_last_layer_of_minilm_trains_to_useful_vectors(encoded):
+    vectors, rows, grades = encoded("stsb", -1, limit=500)
+    # Three units that the encoder never uses, one of them down to 1e-32.
+    assert (vectors.std(axis=0) < 1e-3).sum() == 3
+    flow = NormalizingFlow(device="cpu", max_epochs=3, random_state=0).fit(vectors)
+    Z = flow.transform(vectors)
+    assert np.isfinite(Z).all()
+    assert abs(Z).max() < 100
+    assert _spearman(Z, rows, grades) > 70
+    scale = abs(vectors).max()
+    np.testing.assert_allclose(flow.inverse_transform(Z), vectors, atol=1e-4 * scale)

@@ -1,0 +1,192 @@
+"""With noise the flow maps filtered vectors; its density is that of the vectors as they are."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+
+from skcalib import NormalizingFlow, Whitening
+from skcalib._flow.statistics import principal_axes
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """1500 skewed, correlated rows, whose axes differ a hundredfold in variance."""
+    rng = np.random.RandomState(0)
+    skewed = rng.gamma(2.0, size=(1500, 6)) * np.geomspace(1.0, 0.1, 6)
+    rotation, _ = np.linalg.qr(rng.normal(size=(6, 6)))
+    return skewed @ rotation + 1.0
+
+
+def _flow(**changes):
+    return NormalizingFlow(
+        **{"device": "cpu", "max_epochs": 5, "noise": 0.5, "random_state": 0} | changes
+    )
+
+
+def _filtered(X, noise):
+    """Rows of X, each axis of its covariance faded by λ / (λ + noise λ̄)."""
+    mean, (variance, axes) = X.mean(axis=0), np.linalg.eigh(np.cov(X.T))
+    gain = variance / (variance + noise * variance.mean())
+    return (X - mean) @ axes * gain @ axes.T + mean
+
+
+@pytest.mark.parametrize("noise", [0.5, 10.0, "auto"])
+@pytest.mark.parametrize("permutation", ["reverse", "shuffle", "lu"])
+def test_an_untrained_flow_is_the_whitening_up_to_order(rows, noise, permutation):
+    whitening = Whitening(noise=noise).fit(rows)
+    flow = _flow(noise=noise, permutation=permutation, learning_rate=1e-12).fit(rows)
+    assert flow.noise_ == pytest.approx(whitening.noise_)
+    Z, W = flow.transform(rows), whitening.transform(rows)
+    places = abs(np.corrcoef(Z.T, W.T)[:6, 6:]).argmax(axis=1)
+    assert sorted(places) == list(range(6))
+    np.testing.assert_allclose(Z, W[:, places], atol=1e-6)
+
+
+@pytest.mark.parametrize("coupling", ["additive", "affine"])
+@pytest.mark.parametrize("permutation", ["reverse", "shuffle", "lu"])
+def test_the_map_is_that_of_filtered_rows(rows, coupling, permutation):
+    settings = {"coupling": coupling, "permutation": permutation, "learning_rate": 3e-3}
+    flow = _flow(noise=0.5, **settings).fit(rows)
+    unfiltered = _flow(noise=1e-12, **settings).fit(rows)
+    expected = unfiltered.transform(_filtered(rows, 0.5))
+    np.testing.assert_allclose(flow.transform(rows), expected, atol=1e-6)
+    assert np.ptp(expected) > 1.0
+
+
+def test_written_gradients_on_axes_are_those_of_autograd(rows, monkeypatch):
+    X = np.column_stack([rows, rows[:, 0]])  # one axis is trained on jitter
+    written = _flow().fit(X)
+    monkeypatch.setattr("skcalib._flow.training.has_written_gradient", lambda flow: False)
+    expected = _flow().fit(X)
+    np.testing.assert_allclose(written.loss_curve_, expected.loss_curve_, rtol=1e-9)
+    np.testing.assert_allclose(written.transform(X), expected.transform(X), atol=1e-6)
+
+
+def test_noise_leaves_density_training_and_samples_alone(rows):
+    one, other = _flow(noise=0.5).fit(rows), _flow(noise="auto").fit(rows)
+    assert one.noise_ != other.noise_
+    assert one.loss_curve_ == other.loss_curve_
+    np.testing.assert_array_equal(one.score_samples(rows), other.score_samples(rows))
+    np.testing.assert_array_equal(one.sample(50), other.sample(50))
+    samples = one.sample(20000)
+    np.testing.assert_allclose(samples.mean(axis=0), rows.mean(axis=0), atol=0.2)
+    # Filtered samples would have lost nearly all the variance of the weakest axis.
+    spread, expected = (np.linalg.eigvalsh(np.cov(X.T)) for X in (samples, rows))
+    np.testing.assert_allclose(spread, expected, rtol=0.3)
+
+
+def test_density_integrates_to_one(rows):
+    plane = rows[:, :2]
+    flow = _flow(noise=2.0).fit(plane)
+    axes = [np.linspace(c.mean() - 12 * c.std(), c.mean() + 12 * c.std(), 601) for c in plane.T]
+    grid = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
+    cell = np.prod([axis[1] - axis[0] for axis in axes])
+    assert np.exp(flow.score_samples(grid)).sum() * cell == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-4), (np.float64, 1e-9)])
+@pytest.mark.parametrize("coupling", ["additive", "affine"])
+def test_inverse_transform_inverts(rows, dtype, tolerance, coupling):
+    X = rows.astype(dtype)
+    flow = _flow(noise="auto", coupling=coupling).fit(X)
+    Z = flow.transform(X)
+    U = flow.inverse_transform(Z)
+    assert Z.dtype == U.dtype == flow.sample(2).dtype == dtype
+    np.testing.assert_allclose(U, X, rtol=tolerance, atol=tolerance)
+
+
+def test_no_gain_is_too_small_to_invert():
+    X = np.random.RandomState(0).normal(size=(500, 5)) * np.geomspace(1.0, 1e-5, 5)
+    flow = _flow(noise=1.0).fit(X.astype(np.float32))
+    assert flow._weights["gain"].min() == np.float32(1e-3)
+    back = flow.inverse_transform(flow.transform(X.astype(np.float32)))
+    assert (abs(back - X).max(axis=0) < 1e-3 * X.std(axis=0)).all()
+
+
+@pytest.mark.parametrize("coupling", ["additive", "affine"])
+def test_the_module_states_the_determinant_of_the_filtered_map(rows, coupling):
+    flow = _flow(coupling=coupling).fit(rows)
+    module, u = flow.to_torch(), torch.from_numpy(rows[:5])
+    z, logabsdet = module(u)
+    np.testing.assert_allclose(z.detach(), flow.transform(rows[:5]), atol=1e-12)
+    jacobian = torch.autograd.functional.jacobian(lambda row: module(row[None])[0][0], u[0])
+    torch.testing.assert_close(torch.linalg.slogdet(jacobian)[1], logabsdet[0])
+    torch.testing.assert_close(module.inverse(z), (u, -logabsdet))
+    np.testing.assert_allclose(module.log_prob(u).detach(), flow.score_samples(rows[:5]))
+
+
+def test_state_goes_through_pickles_and_partial_fit(rows):
+    whole = _flow(noise="auto", max_epochs=3).fit(rows)
+    parts = pickle.loads(pickle.dumps(_flow(noise="auto").partial_fit(rows)))
+    assert parts.noise_ == whole.noise_
+    for _ in range(2):
+        parts.partial_fit(rows)
+    warm = _flow(noise="auto", max_epochs=1, warm_start=True).fit(rows)
+    warm.set_params(max_epochs=2).fit(rows)
+    for other in (parts, warm):
+        np.testing.assert_array_equal(other.transform(rows), whole.transform(rows))
+        np.testing.assert_array_equal(other.score_samples(rows), whole.score_samples(rows))
+    with pytest.raises(ValueError, match=r"noise=1.0: this flow was fitted with noise='auto'"):
+        warm.set_params(noise=1.0).fit(rows)
+    state = whole.__getstate__() | {"_state_version": 1}
+    with pytest.raises(ValueError, match="state version 1"):
+        NormalizingFlow(device="cpu").__setstate__(state)
+
+
+def test_dask_arrays_train_and_map_alike(rows):
+    da = pytest.importorskip("dask.array")
+    flow = _flow(noise="auto").fit(rows)
+    lazy = clone(flow).fit(da.from_array(rows, chunks=(400, 6)))
+    mapped = lazy.transform(da.from_array(rows, chunks=(500, 6))).compute()
+    np.testing.assert_allclose(mapped, flow.transform(rows), rtol=1e-9, atol=1e-9)
+
+
+def test_axes_are_those_of_the_rows_asked_for(rows, monkeypatch):
+    monkeypatch.setattr("skcalib._flow.statistics.SCATTER_ROWS", 100)
+    chosen = np.arange(0, 1500, 2)
+    mean, deviation, axes, _, _ = principal_axes(rows, chosen, 1.0)
+    covariance = np.cov(rows[chosen].T)
+    np.testing.assert_allclose(mean, rows[chosen].mean(axis=0))
+    np.testing.assert_allclose(axes * deviation**2 @ axes.T, covariance, atol=1e-12)
+
+
+@pytest.mark.parametrize("noise", [1.0, "auto"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_dead_columns_and_few_rows_give_finite_vectors(noise, dtype):
+    rng = np.random.RandomState(0)
+    few = rng.normal(size=(30, 50))
+    dead = rng.normal(size=(400, 8)) + 3.0
+    dead[:, 1], dead[:, 2] = 5.0, dead[:, 3]
+    dead[:, 4] *= 1e-32
+    for X in (few.astype(dtype), dead.astype(dtype)):
+        flow = _flow(noise=noise).fit(X)
+        Z = flow.transform(X)
+        assert np.isfinite(Z).all()
+        assert abs(Z).max() < 20
+        assert np.isfinite(flow.score_samples(X)).all()
+        np.testing.assert_allclose(flow.inverse_transform(Z), X, atol=1e-3)
+    # Rows that the fit has not seen leave its axes; the filter keeps them near.
+    others = (
+        NormalizingFlow(device="cpu", noise="auto", random_state=0)
+        .fit(few)
+        .transform(few[::-1] * 1.1)
+    )
+    assert abs(others).max() < 20
+
+
+@pytest.mark.parametrize("noise", [-1.0, np.nan, "high", None])
+def test_bad_noise_says_what_is_expected(rows, noise):
+    with pytest.raises(ValueError, match=r"'noise' parameter.* must be a float.*'auto'"):
+        _flow(noise=noise).fit(rows)
+
+
+def test_rows_without_a_spectrum_are_refused():
+    flow = _flow(noise="auto")
+    with pytest.raises(ValueError, match=r"All 9 samples are equal.*or set noise=0"):
+        flow.fit(np.ones((9, 3)))
+    with pytest.raises(ValueError, match=r"overflow float64\. Scale X"):
+        flow.fit(1e200 * np.random.RandomState(0).normal(size=(9, 3)))
+    assert not hasattr(flow, "n_features_in_")

@@ -1,0 +1,708 @@
+"""Model selection without labels: views, their scorer, calibrate, and its command."""
+
+import json
+import pickle
+import re
+import sys
+import unicodedata
+from dataclasses import asdict
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.spatial.distance import cdist
+from scipy.special import expit, logit
+from scipy.stats import rankdata
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.pipeline import make_pipeline
+
+from skcalib import BertEncoder, BiEncoder, Whitening
+from skcalib.__main__ import main
+from skcalib.datasets import fetch_sts
+from skcalib.model_selection import SelfRetrieval, calibrate
+from skcalib.model_selection._calibrate import declared_pooling
+from skcalib.model_selection._views import Views, units_of
+
+ENGLISH = "The old man plays a flute,  and it\trains.\nA dog sleeps."
+CHINESE = "我昨天在公园里看见一只小狗。"
+THAI = "ผู้หญิงกำลังเล่นกีตาร์ที่บ้าน"
+HINDI = "एक आदमी बगीचे में गिटार बजा रहा है"
+KHMER = "ខ្ញុំចូលចិត្តស្តាប់ចម្រៀង"
+
+
+@pytest.fixture(scope="module")
+def sentences(words):
+    """A hundred sentences that keep to a few words of their own, in both halves."""
+    rng = np.random.default_rng(0)
+    return [" ".join(rng.permutation(np.repeat(rng.choice(words, 4), 3))) for _ in range(100)]
+
+
+@pytest.fixture
+def encoded(monkeypatch):
+    """A list that grows with every batch that goes through a model, by its number of texts."""
+    import skcalib._encoder.batches as encoding
+
+    numbers = []
+    encode = encoding.encode
+
+    def counted(*arguments, **options):
+        for batch in encode(*arguments, **options):
+            numbers.append(len(batch.rows))
+            yield batch
+
+    monkeypatch.setattr(encoding, "encode", counted)
+    monkeypatch.setattr("skcalib._encoder.stored.encode", counted)
+    return numbers
+
+
+class FirstNumber(TransformerMixin, BaseEstimator):
+    """Vectors of a text without a model: its first word's number, or a constant."""
+
+    def __init__(self, constant=False):
+        self.constant = constant
+
+    def fit(self, X, y=None):
+        self.fitted_ = True
+        return self
+
+    def transform(self, X):
+        if self.constant:
+            return np.ones((len(X), 3))
+        return np.eye(1000)[[int(text.split()[0]) for text in X]]
+
+
+def numbered(n):
+    """Texts of one word each, over and over: every view of a text names it."""
+    return [" ".join([str(i)] * 8) for i in range(n)]
+
+
+# Views
+
+
+@pytest.mark.parametrize(
+    ("text", "units"),
+    [
+        ("A small  dog.\n", ["A ", "small  ", "dog.\n"]),
+        ("我爱 Python 编程。", ["我", "爱 ", "Python ", "编", "程", "。"]),
+        ("กีตาร์", ["กี", "ต", "า", "ร์"]),
+        ("한국어 문장", ["한국어 ", "문장"]),
+        ("", []),
+    ],
+)
+def test_units_are_words_or_characters(text, units):
+    assert units_of(text) == units
+
+
+@pytest.mark.parametrize("text", [ENGLISH, CHINESE, THAI, HINDI, KHMER])
+def test_a_text_of_any_language_has_views(text):
+    views = Views([text], n_texts=1, seed=0)
+    assert views.sample == [text]
+    assert 4 <= len(views.texts) <= 5
+    assert not any(unicodedata.category(view[0]).startswith("M") for view in views.texts)
+
+
+@given(st.text(st.characters() | st.sampled_from(ENGLISH + CHINESE + THAI + HINDI + KHMER)))
+def test_units_joined_are_the_text_and_keep_marks_with_their_letters(text):
+    units = units_of(text)
+    assert "".join(units) == text.lstrip()
+    assert not any(unicodedata.category(unit[0]).startswith("M") for unit in units[1:])
+
+
+def test_views_are_the_text_thinned_ones_and_odd_and_even_words():
+    text = "a b c d e f g h i"
+    whole, thinned, other, odd, even = Views([text], n_texts=1, seed=0).texts
+    assert (whole, odd, even) == (text, "a c e g i", "b d f h")
+    for view in (thinned, other):
+        assert view.split() == sorted(set(view.split()))  # in their order, each once
+        assert 0 < len(view.split()) < 9
+    assert thinned != other
+
+
+def test_three_words_of_ten_stay():
+    texts = [" ".join(f"{i}.{j}" for j in range(20)) for i in range(200)]
+    views = Views(texts, n_texts=200, seed=0)
+    assert len(views.texts) == 1000  # no two views are alike
+    kept = np.array([len(view.split()) for view in views.texts]).reshape(200, 5)[:, 1:3]
+    assert kept.mean() == pytest.approx(20 * 0.3 + 0.7, abs=0.2)  # one stays in any case
+    assert kept.min() > 0
+
+
+def test_views_of_a_text_depend_on_it_and_the_seed_alone(sentences):
+    views = Views(sentences, n_texts=100, seed=0)
+    again = Views(sentences[::-1] + sentences[:7], n_texts=100, seed=0)
+    assert again.sample == views.sample
+    assert again.texts == views.texts
+    for text in sentences[:5]:
+        assert set(Views([text], n_texts=1, seed=0).texts) <= set(views.texts)
+    fewer = Views(sentences, n_texts=30, seed=0)
+    assert fewer.sample == views.sample[:30]
+
+
+def test_another_seed_takes_another_sample_and_other_views(sentences):
+    one, other = (Views(sentences, n_texts=30, seed=seed) for seed in (0, 1))
+    assert set(one.sample) != set(other.sample)
+    one, other = (Views(sentences[:1], n_texts=1, seed=seed).texts for seed in (0, 1))
+    assert one[1:3] != other[1:3]
+    assert (one[0], one[3:]) == (other[0], other[3:])  # nothing to draw
+
+
+def test_short_texts_and_repeated_ones_are_left_out():
+    texts = ["one two three four five", "one two three four five six", CHINESE, CHINESE[:5]]
+    views = Views(texts * 2, n_texts=10, seed=0)
+    assert set(views.sample) == {texts[1], CHINESE}
+    assert views.n_texts == 2
+
+
+# SelfRetrieval
+
+
+@pytest.mark.parametrize("n", [20, 300])
+def test_vectors_that_tell_texts_apart_score_one(n):
+    scorer = SelfRetrieval(n_texts=n)
+    assert scorer(FirstNumber().fit([]), numbered(n)) == 1.0
+    assert scorer(BiEncoder(FirstNumber()).fit(numbered(n)), numbered(n)) == 1.0
+
+
+def test_equal_vectors_share_their_mean_rank():
+    constant = FirstNumber(constant=True).fit([])
+    assert SelfRetrieval(n_texts=20)(constant, numbered(20)) == pytest.approx(2 / 21)
+    zero = np.zeros((len(Views(numbered(30), n_texts=30, seed=0).texts), 4))
+    ranks = Views(numbered(30), n_texts=30, seed=0).reciprocal_ranks(zero)
+    assert_allclose(ranks, np.full((2, 30), 2 / 31))
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
+def test_score_is_the_logits_mean_of_reciprocal_ranks_both_ways(
+    tiny_bert, sentences, similarity
+):
+    model = BiEncoder(BertEncoder(tiny_bert, layers=1), similarity=similarity).fit(sentences)
+    # Views of a single text come in order.
+    views = [Views([text], n_texts=1, seed=3).texts for text in sentences]
+    assert {len(parts) for parts in views} == {5}
+    whole, one, other, odd, even = (
+        model.encoder_.transform(list(part)) for part in zip(*views, strict=True)
+    )
+
+    def found(a, b):
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        alike = a @ b.T if similarity == "dot" else -cdist(a, b, similarity)
+        ways = [rankdata(-m, axis=1).diagonal() for m in (alike, alike.T)]
+        return np.mean([1 / way for way in ways])
+
+    parts = found(odd, even)
+    thinned = (found(whole, one) + found(whole, other)) / 2
+    for weight, expected in (
+        (0.0, parts),
+        (1.0, thinned),
+        (0.2, expit(0.8 * logit(parts) + 0.2 * logit(thinned))),
+    ):
+        scorer = SelfRetrieval(n_texts=100, random_state=3, thinned=weight)
+        assert scorer(model, sentences) == pytest.approx(expected, rel=1e-3)
+    assert SelfRetrieval().thinned == 0.5
+
+
+def test_cosine_and_dot_differ_by_lengths(sentences):
+    views = Views(sentences, n_texts=100, seed=0)
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(len(views.texts), 5))
+    lengths = rng.uniform(1, 9, size=(len(vectors), 1))
+    cosine = views.reciprocal_ranks(vectors)
+    assert_array_equal(views.reciprocal_ranks(2.0 * vectors), cosine)
+    assert_allclose(views.reciprocal_ranks(lengths * vectors), cosine)
+    assert not np.allclose(views.reciprocal_ranks(lengths * vectors, "dot"), cosine)
+
+
+def test_search_without_grades_on_texts_and_on_pairs(tiny_bert, sentences, tmp_path):
+    pipeline = make_pipeline(BertEncoder(tiny_bert, memory=tmp_path), Whitening(noise=1.0))
+    grid = {"encoder__bertencoder__layers": [0, 2], "encoder__whitening__noise": [0.5, "auto"]}
+    scorer = SelfRetrieval(n_texts=20)
+    pairs = list(zip(sentences[:50], sentences[50:], strict=True))
+    for X in (sentences, pairs, np.array(pairs)):
+        search = GridSearchCV(
+            BiEncoder(pipeline), grid, scoring=scorer, cv=KFold(2), error_score="raise"
+        ).fit(X)
+        scores = search.cv_results_["mean_test_score"]
+        assert len(np.unique(scores)) == 4
+        assert search.best_params_["encoder__bertencoder__layers"] == 0  # what knows the words
+        half = len(X) // 2
+        by_hand = [
+            scorer(BiEncoder(search.best_estimator_.encoder).fit(fit_on), held_out)
+            for fit_on, held_out in ((X[half:], X[:half]), (X[:half], X[half:]))
+        ]
+        assert scores.max() == pytest.approx(np.mean(by_hand))
+
+
+def test_score_depends_on_random_state_alone(tiny_bert, sentences):
+    encoder = BertEncoder(tiny_bert).fit(sentences)
+    scorer = SelfRetrieval(n_texts=50)
+    score = scorer(encoder, sentences)
+    assert scorer(encoder, sentences[::-1]) == pytest.approx(score)
+    assert SelfRetrieval(n_texts=50, random_state=0) == scorer
+    assert SelfRetrieval(n_texts=50, random_state=1)(encoder, sentences) != score
+    assert pickle.loads(pickle.dumps(scorer)) == scorer
+
+
+def test_views_go_through_the_model_once_ever(tiny_bert, sentences, tmp_path, encoded):
+    scorer = SelfRetrieval(n_texts=50)
+    encoder = BertEncoder(tiny_bert, memory=tmp_path).fit(sentences)
+    first = scorer(encoder, sentences)
+    assert sum(encoded) == len(Views(sentences, n_texts=50, seed=0).texts)
+    encoded.clear()
+    again = BertEncoder(tiny_bert, memory=tmp_path).fit(sentences)
+    assert scorer(again, sentences[::-1]) == pytest.approx(first)
+    assert SelfRetrieval(n_texts=20)(again.set_params(pooling="max").fit(sentences), sentences)
+    assert encoded == []
+
+
+def test_fewer_texts_than_can_be_told_apart():
+    encoder = FirstNumber().fit([])
+    short = ["5 words are too few"] * 50
+    with pytest.raises(
+        ValueError, match=r"SelfRetrieval found 19 distinct texts of 6 words.* 20 at least"
+    ):
+        SelfRetrieval()(encoder, numbered(19) * 2 + short)
+    with pytest.warns(UserWarning, match="found 199 distinct texts.*fewer than 200"):
+        SelfRetrieval()(encoder, numbered(199))
+    SelfRetrieval()(encoder, numbered(200))
+    SelfRetrieval(n_texts=30)(encoder, numbered(30))  # as many as were asked for
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"n_texts": 19}, "n_texts=19; it takes an int, 20 or more"),
+        ({"n_texts": 50.0}, "n_texts=50.0"),
+        ({"random_state": -1}, "random_state=-1; it takes an int, 0 or more"),
+        ({"random_state": None}, "random_state=None"),
+        ({"random_state": np.random.RandomState(0)}, "random_state=RandomState"),
+    ],
+)
+def test_parameters_out_of_range(params, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        SelfRetrieval(**params)(FirstNumber().fit([]), numbered(30))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        calibrate("no/model", numbered(30), **params)
+
+
+@pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan"), "half", None])
+def test_weight_out_of_range(weight):
+    with pytest.raises(ValueError, match=re.escape(f"thinned={weight!r}; it takes a weight")):
+        SelfRetrieval(thinned=weight)(FirstNumber().fit([]), numbered(30))
+
+
+def test_scorer_takes_fitted_estimators_and_texts(tiny_bert):
+    with pytest.raises(NotFittedError):
+        SelfRetrieval()(FirstNumber(), numbered(30))
+    with pytest.raises(TypeError, match="SelfRetrieval got a int"):
+        SelfRetrieval()(FirstNumber().fit([]), list(range(30)))
+    with pytest.raises(TypeError, match="SelfRetrieval got a single str"):
+        SelfRetrieval()(FirstNumber().fit([]), "a text")
+
+
+# calibrate
+
+
+@pytest.fixture(scope="module")
+def calibrated(tiny_bert, sentences):
+    return calibrate(tiny_bert, sentences, n_components=[None, 4], n_texts=100)
+
+
+def test_all_hidden_states_and_calibrations_are_candidates(calibrated, sentences):
+    found = {(c.pooling, c.layers, c.calibrator) for c in calibrated.calibration_.candidates}
+    states = {(p, i) for p in ("mean", "cls", "max", "zipf") for i in range(4)} - {("cls", 0)}
+    calibrators = (
+        "raw",
+        "Whitening(noise='auto')",
+        "Whitening(n_components=4, noise='auto')",
+    )
+    assert found == {(*state, name) for state in states for name in calibrators}
+    assert len(calibrated.calibration_.candidates) == len(found)
+    assert calibrated.calibration_.n_texts == 100
+
+
+def test_scores_of_raw_candidates_are_those_of_the_scorer_on_either_half(
+    calibrated, tiny_bert, sentences, tmp_path
+):
+    sample = Views(sentences, n_texts=100, seed=0).sample
+    kinds = [SelfRetrieval(n_texts=50, thinned=weight) for weight in (0, 1)]
+    for candidate in calibrated.calibration_.candidates:
+        if candidate.calibrator == "raw":
+            state = {"pooling": candidate.pooling, "layers": candidate.layers}
+            encoder = BertEncoder(tiny_bert, **state, memory=tmp_path).fit(sentences)
+            parts, thinned = (
+                np.mean([scorer(encoder, sample[i::2]) for i in (0, 1)]) for scorer in kinds
+            )
+            assert candidate.between_parts == pytest.approx(parts, abs=2e-3)
+            expected = expit((logit(parts) + logit(thinned)) / 2)
+            assert candidate.score == pytest.approx(expected, abs=2e-3)
+
+
+def test_calibration_is_chosen_by_both_kinds_and_hidden_state_by_parts(calibrated):
+    best = {}
+    for candidate in calibrated.calibration_.candidates:  # by falling score
+        best.setdefault((candidate.pooling, candidate.layers), candidate)
+    assert len(best) > 10
+    chosen = max(best.values(), key=lambda candidate: candidate.between_parts)
+    assert calibrated.calibration_.chosen == chosen
+
+
+def test_table_shows_the_model_as_shipped_first(calibrated):
+    calibration = calibrated.calibration_
+    assert calibration.shipped.calibrator == "raw"
+    assert (calibration.shipped.pooling, calibration.shipped.layers) == ("mean", 3)
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in str(calibration).splitlines()
+    ]
+    assert rows[0] == ["", "pooling", "layer", "calibrator", "MRR x 100", "between parts"]
+    shipped, chosen = calibration.shipped, calibration.chosen
+    for row, note, candidate in ((2, "as shipped", shipped), (3, "chosen", chosen)):
+        expected = [note, candidate.pooling, str(candidate.layers), candidate.calibrator]
+        assert rows[row][:4] == expected
+        for cell, value in zip(
+            rows[row][4:], (candidate.score, candidate.between_parts), strict=True
+        ):
+            assert float(cell) == pytest.approx(100 * value, abs=0.051)
+    scores = [candidate.score for candidate in calibration.candidates]
+    assert scores == sorted(scores, reverse=True)
+    assert len(calibration.table(3).splitlines()) == 2 + 2 + 3
+
+
+def test_pipeline_is_the_candidate_chosen_fitted_on_all_texts(calibrated, tiny_bert, sentences):
+    chosen = calibrated.calibration_.chosen
+    assert list(calibrated.named_steps) == ["encode", "calibrate"]
+    encoder = BertEncoder(tiny_bert, pooling=chosen.pooling, layers=chosen.layers)
+    vectors = encoder.fit_transform(sentences)
+    if chosen.calibrator != "raw":
+        whitening = calibrated.named_steps["calibrate"]
+        assert repr(whitening) == chosen.calibrator
+        vectors = Whitening(**whitening.get_params()).fit_transform(vectors)
+    assert_allclose(calibrated.transform(sentences), vectors, rtol=1e-4, atol=1e-4)
+
+
+def test_pipeline_survives_pickling(calibrated, sentences, tmp_path):
+    joblib.dump(calibrated, tmp_path / "pipeline.joblib")
+    loaded = joblib.load(tmp_path / "pipeline.joblib")
+    assert_array_equal(loaded.transform(sentences), calibrated.transform(sentences))
+    assert str(loaded.calibration_) == str(calibrated.calibration_)
+
+
+def test_calibration_is_deterministic_in_any_order(calibrated, tiny_bert, sentences):
+    again = calibrate(tiny_bert, sentences[::-1], n_components=[None, 4], n_texts=100)
+    assert again.calibration_.chosen == calibrated.calibration_.chosen
+    mine, theirs = (
+        {(c.pooling, c.layers, c.calibrator): c.score for c in p.calibration_.candidates}
+        for p in (calibrated, again)
+    )
+    assert theirs == pytest.approx(mine, abs=2e-3)
+
+
+def test_pairs_are_texts_of_both_columns(calibrated, tiny_bert, sentences):
+    pairs = np.array(sentences).reshape(2, 50).T
+    by_pairs = calibrate(tiny_bert, pairs, n_components=[None, 4], n_texts=100)
+    assert by_pairs.calibration_.chosen == calibrated.calibration_.chosen
+
+
+def test_shipped_hidden_state_is_kept_unless_clearly_beaten(tiny_bert, sentences, monkeypatch):
+    params = {"pooling": ["mean"], "n_texts": 100}
+    elsewhere = calibrate(tiny_bert, sentences, **params).calibration_
+    assert elsewhere.chosen.layers < 3  # random blocks spoil what the embeddings know
+    monkeypatch.setattr("skcalib.model_selection._calibrate.MARGIN", 1e3)
+    at_home = calibrate(tiny_bert, sentences, **params).calibration_
+    assert at_home.candidates == elsewhere.candidates
+    assert at_home.chosen.layers == 3
+    assert at_home.chosen == next(c for c in at_home.candidates if c.layers == 3)
+
+
+def test_nothing_is_calibrated_where_that_does_not_help(tiny_bert, words):
+    # One word over and over: raw embeddings find every view, and nothing finds more.
+    texts = [" ".join([word] * 20) for word in words]
+    pipeline = calibrate(tiny_bert, texts, layers=[0], pooling=["mean"], n_texts=40)
+    assert pipeline.calibration_.chosen.calibrator == "raw"
+    assert pipeline.named_steps["calibrate"] == "passthrough"
+    assert pipeline.transform(texts[:1]).shape == (1, 16)
+
+
+@pytest.mark.filterwarnings("ignore:n_samples=:UserWarning")
+def test_exact_whitening_on_few_texts_loses_to_raw(tiny_bert, sentences):
+    pipeline = calibrate(
+        tiny_bert, sentences, layers=[0], pooling=["mean"], noise=[0.0], n_texts=20
+    )
+    assert pipeline.named_steps["calibrate"] == "passthrough"
+    scores = {(c.layers, c.calibrator): c.score for c in pipeline.calibration_.candidates}
+    assert scores[0, "raw"] > scores[0, "Whitening()"]
+
+
+def test_zipf_is_left_out_where_the_vocabulary_tells_no_frequencies(
+    make_bert, words, sentences, tmp_path
+):
+    model = make_bert(tmp_path / "model", words=tuple(sorted(words)))
+    calibration = calibrate(model, sentences, n_texts=100).calibration_
+    assert {c.pooling for c in calibration.candidates} == {"mean", "cls", "max"}
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "mean_sqrt_len"])
+@pytest.mark.parametrize("spelling", ["now", "before version 6"])
+def test_pooling_as_sentence_transformers_declares_it(tiny_bert_copy, pooling, spelling):
+    keys = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
+    keys["mean_sqrt_len"] = "mean_sqrt_len_tokens"
+    config = {f"pooling_mode_{key}": name == pooling for name, key in keys.items()}
+    folder = tiny_bert_copy()
+    (folder / "1_Pooling").mkdir()
+    file = folder / "1_Pooling" / "config.json"
+    file.write_text(json.dumps({"pooling_mode": pooling} if spelling == "now" else config))
+    assert declared_pooling(str(folder)) == pooling
+
+
+@pytest.mark.parametrize("content", [None, "{", '{"pooling_mode": "lasttoken"}', "{}"])
+def test_pooling_that_is_not_declared_is_the_mean(tiny_bert_copy, content):
+    folder = tiny_bert_copy()
+    if content is not None:
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").write_text(content)
+    assert declared_pooling(str(folder)) == "mean"
+
+
+def test_declared_pooling_is_fetched_with_a_model(monkeypatch):
+    fetched = []
+
+    def snapshot_download(model, *, allow_patterns, **options):
+        fetched.extend(allow_patterns)
+        raise OSError
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    declared_pooling("some/model")
+    assert "1_Pooling/config.json" in fetched
+
+
+def test_declared_pooling_is_a_candidate_whatever_was_asked_for(tiny_bert_copy, sentences):
+    folder = tiny_bert_copy()
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    pipeline = calibrate(folder, sentences, layers=[0], pooling=["mean"], n_texts=100)
+    shipped = pipeline.calibration_.shipped
+    assert (shipped.pooling, shipped.layers, shipped.calibrator) == ("cls", 3, "raw")
+    states = {(c.pooling, c.layers) for c in pipeline.calibration_.candidates}
+    assert states == {("cls", 3), ("mean", 0)}
+
+
+def test_memory_is_used_and_kept(tiny_bert, sentences, tmp_path, encoded):
+    first = calibrate(tiny_bert, sentences, n_texts=50, memory=tmp_path)
+    assert encoded
+    assert list(tmp_path.iterdir())
+    assert first.named_steps["encode"].memory == tmp_path
+    encoded.clear()
+    again = calibrate(tiny_bert, sentences, n_texts=50, memory=tmp_path)
+    assert encoded == []
+    assert again.calibration_ == first.calibration_
+
+
+@pytest.mark.parametrize("n_texts", [50, 100], ids=["a sample", "all texts"])
+def test_without_memory_no_folder_is_left(tiny_bert, sentences, n_texts, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    pipeline = calibrate(tiny_bert, sentences, n_texts=n_texts)
+    assert list(tmp_path.iterdir()) == []
+    assert pipeline.named_steps["encode"].memory is None
+    assert pipeline.transform(["a man plays"]).shape[0] == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_each_text_goes_through_the_model_once(tiny_bert, sentences, encoded):
+    calibrate(tiny_bert, sentences, n_texts=100)
+    views = Views(sentences, n_texts=100, seed=0)
+    assert sum(encoded) == len({*sentences, *views.texts})
+
+
+def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentences, tmp_path):
+    encoder = BertEncoder(tiny_bert, max_length=7, special_tokens=False, pooling="zipf")
+    with pytest.warns(UserWarning, match="max_length=7"):
+        pipeline = calibrate(encoder, sentences, layers=[1], pooling=["mean"], n_texts=100)
+    used = pipeline.named_steps["encode"]
+    assert (used.max_length, used.special_tokens) == (7, False)
+    assert used.pooling == "mean"
+    assert not hasattr(encoder, "layers_")  # what was given stays unfitted
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "message"),
+    [
+        ({"texts": numbered(19)}, ValueError, "calibrate found 19 distinct texts of 6 words"),
+        ({"texts": []}, ValueError, "minimum of 1 is required by calibrate"),
+        ({"texts": "a text"}, TypeError, "calibrate got a single str"),
+        ({"layers": [9]}, ValueError, "hidden state 9"),
+        ({"pooling": ["median"]}, ValueError, "pooling"),
+        ({"noise": [-1.0]}, ValueError, "noise"),
+        ({"model": "no/where"}, OSError, "neither a local folder"),
+    ],
+)
+def test_errors_of_calibrate(tiny_bert, sentences, params, error, message):
+    arguments = {"model": tiny_bert, "texts": sentences, "n_texts": 100} | params
+    with pytest.raises(error, match=message):
+        calibrate(arguments.pop("model"), arguments.pop("texts"), **arguments)
+
+
+# The command
+
+
+@pytest.fixture
+def file(sentences, tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("\n\n".join(sentences) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def command(model, file, output, *options):
+    fixed = ["--n-texts", "100", "--layers", "0,3", "--pooling", "mean, max"]
+    return main(["calibrate", str(model), file, "--output", str(output), *fixed, *options])
+
+
+def test_command_writes_pipeline_and_report(tiny_bert, file, sentences, tmp_path, capsys):
+    output = tmp_path / "new" / "calibrated"
+    assert command(tiny_bert, file, output, "--random-state", "5") == 0
+    assert sorted(path.name for path in output.iterdir()) == ["pipeline.joblib", "report.json"]
+    assert list(output.parent.iterdir()) == [output]  # nothing unfinished beside it
+    pipeline = joblib.load(output / "pipeline.joblib")
+    calibration = pipeline.calibration_
+    expected = calibrate(
+        tiny_bert,
+        sentences,
+        pooling=["mean", "max"],
+        layers=[0, 3],
+        n_texts=100,
+        random_state=5,
+    )
+    assert calibration == expected.calibration_
+    assert_allclose(
+        pipeline.transform(sentences), expected.transform(sentences), rtol=1e-5, atol=1e-5
+    )
+    report = json.loads((output / "report.json").read_text(encoding="utf-8"))
+    assert report["model"] == tiny_bert
+    assert report["fingerprint"] == pipeline.named_steps["encode"].fingerprint_
+    assert (report["texts"], report["n_texts"], report["random_state"]) == (file, 100, 5)
+    assert report["shipped"] == asdict(calibration.shipped)
+    assert report["chosen"] == asdict(calibration.chosen)
+    assert report["candidates"] == [asdict(c) for c in calibration.candidates]
+    assert {"skcalib", "python", "scikit-learn", "torch"} <= set(report["versions"])
+    printed = capsys.readouterr()
+    assert printed.out.strip() == calibration.table(8)
+    assert printed.err == ""
+
+
+def test_command_writes_a_model_of_sentence_transformers(tiny_bert, file, sentences, tmp_path):
+    package = pytest.importorskip("sentence_transformers", minversion="6")
+    output = tmp_path / "calibrated"
+    assert command(tiny_bert, file, output, "-q", "--format", "sentence-transformers") == 0
+    assert {"report.json", "modules.json"} < {path.name for path in output.iterdir()}
+    assert list(tmp_path.iterdir()) in ([output, Path(file)], [Path(file), output])
+    report = json.loads((output / "report.json").read_text(encoding="utf-8"))["chosen"]
+    encoder = BertEncoder(tiny_bert, pooling=report["pooling"], layers=report["layers"])
+    calibrator = eval(report["calibrator"]) if report["calibrator"] != "raw" else "passthrough"
+    pipeline = make_pipeline(encoder, calibrator).fit(sentences)
+    model = package.SentenceTransformer(str(output), device="cpu")
+    expected = pipeline.transform(sentences)
+    assert_allclose(model.encode(sentences), expected, atol=1e-4 * np.abs(expected).max())
+
+
+def test_a_missing_package_is_found_out_before_anything_is_encoded(
+    tiny_bert, file, tmp_path, capsys, encoded, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    assert command(tiny_bert, file, tmp_path / "out", "--format", "sentence-transformers") == 2
+    assert "needs the package sentence-transformers" in capsys.readouterr().err
+    assert encoded == []
+
+
+def test_quiet_command_prints_nothing(tiny_bert, file, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert command(tiny_bert, file, tmp_path / "shown") == 0
+    assert "search" in capsys.readouterr().err
+    assert command(tiny_bert, file, tmp_path / "out", "-q") == 0
+    assert capsys.readouterr() == ("", "")
+    assert (tmp_path / "out" / "report.json").is_file()
+
+
+def test_output_that_exists_is_never_touched(tiny_bert, file, tmp_path, capsys, encoded):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("mine")
+    for output in (folder, folder / "thesis.txt"):
+        assert command(tiny_bert, file, output) == 2
+        assert "there is something of that name already" in capsys.readouterr().err
+    assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
+    assert (folder / "thesis.txt").read_text() == "mine"
+    assert encoded == []  # found out before anything is encoded
+    (folder / "thesis.txt").unlink()
+    assert command(tiny_bert, file, folder, "-q") == 0  # an empty folder will do
+    assert (folder / "pipeline.joblib").is_file()
+
+
+@pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()])
+def test_failure_in_the_middle_leaves_nothing(tiny_bert, file, error, tmp_path, monkeypatch):
+    def dump(pipeline, path):
+        path.write_bytes(b"half of it")
+        raise error
+
+    monkeypatch.setattr(joblib, "dump", dump)
+    output = tmp_path / "below" / "out"
+    assert command(tiny_bert, file, output, "-q") == (2 if isinstance(error, OSError) else 130)
+    assert list(output.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("größer\n".encode("latin-1"), "is not UTF-8: line 1 holds the byte 0xf6"),
+        (b"", "holds no text"),
+        (b"\n \n", "holds no text"),
+        (b"one short line\n" * 30, "found 0 distinct texts of 6 words"),
+        (None, "There is no file"),
+    ],
+    ids=["latin-1", "empty", "blank", "short", "missing"],
+)
+def test_command_says_what_is_wrong_with_a_file(tiny_bert, content, message, tmp_path, capsys):
+    path = tmp_path / "texts.txt"
+    if content is not None:
+        path.write_bytes(content)
+    assert command(tiny_bert, str(path), tmp_path / "out") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.filterwarnings("default:calibrate found:UserWarning")
+def test_command_on_few_texts_warns_in_one_line(tiny_bert, sentences, tmp_path, capsys):
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(sentences))
+    arguments = ["calibrate", tiny_bert, str(path), "--output", str(tmp_path / "out")]
+    assert main([*arguments, "--layers", "3", "--pooling", "mean"]) == 0
+    assert re.fullmatch(r"warning: .*fewer than 200.*\n", capsys.readouterr().err)
+
+
+def test_command_on_the_embedded_default(minilm, tmp_path, capsys):
+    output = tmp_path / "calibrated"
+    options = ["--layers", "6", "--pooling", "mean", "--n-texts", "20"]
+    assert main(["calibrate", "minilm", "toy", "--output", str(output), *options]) == 0
+    assert "as shipped" in capsys.readouterr().out
+    pipeline = joblib.load(output / "pipeline.joblib")
+    assert pipeline.named_steps["encode"].layers_ == (6,)
+
+
+def test_what_is_chosen_without_labels_is_as_good_as_the_model_as_shipped(sts_home, minilm):
+    texts = fetch_sts("stsb", "train", data_home=sts_home).data.ravel()
+    texts = np.random.default_rng(0).choice(np.unique(texts.astype(str)), 1500, replace=False)
+    pipeline = calibrate(minilm, texts, layers=[0, 3, 6], pooling=["mean", "zipf"])
+    assert pipeline.calibration_.chosen.layers == 6
+    pairs, grades = fetch_sts("stsb", "dev", data_home=sts_home, return_X_y=True)
+    chosen, shipped = (
+        100 * BiEncoder(FrozenEstimator(encoder)).fit(pairs).score(pairs, grades)
+        for encoder in (pipeline, BertEncoder(minilm).fit([""]))
+    )
+    assert chosen > shipped - 0.3

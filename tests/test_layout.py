@@ -1,0 +1,123 @@
+"""The layout shows the architecture: who may import whom, and how much a reader must hold."""
+
+import ast
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import skcalib
+
+ROOT = Path(skcalib.__file__).parent
+MODULES = sorted(ROOT.rglob("*.py"))
+
+# What each private package may import of skcalib, beside itself.
+ALLOWED = {
+    "_machine": set(),
+    "_store": {"_machine"},
+    "_covariance": {"_machine"},
+    "_encoder": {"_machine", "_store", "_base", "_dask", "_sklearn_compat", "_texts"},
+    "_whitening": {"_machine", "_covariance", "_base", "_dask", "_sklearn_compat"},
+    "_flow": {"_machine", "_covariance", "_base", "_dask", "_sklearn_compat"},
+}
+
+
+def _room(module: str) -> str:
+    """Package or module under skcalib that a dotted name leads into; '' for skcalib itself."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def _imports(path: Path) -> set[str]:
+    """Dotted names of skcalib that a module imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            assert not node.level, f"{path} imports relatively"
+            if node.module == "skcalib":
+                found |= {f"skcalib.{alias.name}" for alias in node.names}
+            else:
+                found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {name for name in found if name.split(".")[0] == "skcalib"}
+
+
+def _rooms() -> dict[str, set[str]]:
+    """Rooms that each room imports."""
+    rooms: dict[str, set[str]] = {}
+    for path in MODULES:
+        room = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        # A public name of skcalib/__init__.py (an estimator) is not a room.
+        targets = {_room(name) for name in _imports(path)}
+        known = {p.name.removesuffix(".py") for p in ROOT.iterdir()}
+        rooms.setdefault(room, set()).update(
+            (targets & known) | ({"__init__"} if targets - known else set())
+        )
+        rooms[room].discard(room)
+    return rooms
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_a_private_package_imports_only_what_is_below_it(package):
+    assert _rooms()[package] <= ALLOWED[package]
+
+
+def test_every_private_package_has_its_rule():
+    assert {p.name for p in ROOT.iterdir() if p.is_dir() and p.name[:2] != "__"} == {
+        *ALLOWED,
+        "datasets",
+        "evaluation",
+        "export",
+        "inspection",
+        "model_selection",
+    }
+
+
+def test_rooms_import_in_no_circle():
+    list(TopologicalSorter(_rooms()).static_order())  # raises CycleError
+
+
+def test_modules_import_in_no_circle():
+    names = {}
+    for path in MODULES:
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        names[".".join(parts).removesuffix(".__init__")] = path
+    graph = {}
+    for name, path in names.items():
+        targets = _imports(path)
+        # A dotted name leads to a module, or to a name in one.
+        graph[name] = {
+            t if t in names else t.rpartition(".")[0]
+            for t in targets
+            if t in names or t.rpartition(".")[0] in names
+        } - {name}
+    list(TopologicalSorter(graph).static_order())
+
+
+def test_few_entries_lie_beside_the_packages():
+    beside = [p.name for p in ROOT.iterdir() if p.is_file()]
+    assert len(beside) <= 12, beside
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_a_private_package_says_nothing_in_its_init(package):
+    assert (ROOT / package / "__init__.py").read_text() == ""
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_scikit_learns_private_names_are_imported_in_one_module(path):
+    private = [
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "sklearn"
+        for alias in node.names
+        if "._" in f"{node.module}.{alias.name}"
+    ]
+    assert not private or path.name == "_sklearn_compat.py", private
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_module_reads_in_one_sitting(path):
+    is_estimator = path.name == "estimator.py"  # whose docstrings are the reference
+    assert is_estimator or len(path.read_text(encoding="utf-8").splitlines()) <= 350

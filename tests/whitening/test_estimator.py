@@ -1,0 +1,606 @@
+"""Whitening: the theorem, the reference, and scikit-learn's contract."""
+
+import warnings
+
+import joblib
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.covariance import EmpiricalCovariance
+from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skcalib import Whitening
+from skcalib._whitening.linear_map import MAX_GROWTH
+
+
+@pytest.fixture
+def X():
+    """Anisotropic vectors far from the origin: 600 of 12 dimensions."""
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(600, 12)) @ rng.normal(size=(12, 12)) + 50
+
+
+@pytest.fixture
+def few():
+    """Fewer samples than dimensions: 10 of 30."""
+    return np.random.default_rng(1).normal(size=(10, 30)) + 3
+
+
+def float64_whitening(X, k=None):
+    """Whiten by the SVD of the centred sample, independent of any covariance."""
+    X = X.astype(np.float64)
+    mean = X.mean(axis=0)
+    _, s, vt = np.linalg.svd(X - mean, full_matrices=False)
+    scale = s[:k] / np.sqrt(len(X) - 1)
+    vt = vt[:k]
+    signs = np.sign(vt[np.arange(len(vt)), np.abs(vt).argmax(axis=1)])
+    return lambda Z: (Z.astype(np.float64) - mean) @ (vt * signs[:, None]).T / scale
+
+
+@parametrize_with_checks(
+    [
+        Whitening(),
+        Whitening(shrinkage="auto"),
+        Whitening(power=0.5),
+        Whitening(n_components=0.9),
+        Whitening(noise="auto"),
+        Whitening(noise=0.5, method="zca"),
+    ]
+)
+@pytest.mark.filterwarnings("ignore:n_samples=:UserWarning")
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+# The theorem -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["pca", "zca"])
+def test_whitened_sample_has_zero_mean_and_identity_covariance(X, method):
+    Z = Whitening(method=method).fit_transform(X)
+    assert_allclose(Z.mean(axis=0), 0, atol=1e-11)
+    assert_allclose(np.cov(Z, rowvar=False), np.eye(12), atol=1e-10)
+
+
+@pytest.mark.parametrize("power", [0.0, 0.3, 1.0])
+def test_power_leaves_that_much_of_the_spectrum(X, power):
+    whitening = Whitening(power=power).fit(X)
+    spectrum = np.diag(whitening.explained_variance_ ** (1 - power))
+    assert_allclose(
+        np.cov(whitening.transform(X), rowvar=False), spectrum, rtol=1e-9, atol=1e-9
+    )
+
+
+def test_power_zero_is_pca(X):
+    ours, pca = Whitening(5, power=0).fit(X), PCA(5, svd_solver="full").fit(X)
+    assert_allclose(np.abs(ours.transform(X)), np.abs(pca.transform(X)), rtol=1e-8, atol=1e-9)
+    assert_allclose(ours.explained_variance_, pca.explained_variance_, rtol=1e-10)
+    assert_allclose(ours.explained_variance_ratio_, pca.explained_variance_ratio_, rtol=1e-10)
+    assert_allclose(np.abs(ours.components_), np.abs(pca.components_), rtol=1e-8)
+
+
+def test_shrinkage_whitens_the_shrunk_covariance(X):
+    whitening = Whitening(shrinkage=0.4).fit(X)
+    covariance = np.cov(X, rowvar=False)
+    shrunk = 0.6 * covariance + 0.4 * np.trace(covariance) / 12 * np.eye(12)
+    W = whitening.transform(np.eye(12)) - whitening.transform(np.zeros((1, 12)))
+    assert_allclose(W.T @ shrunk @ W, np.eye(12), atol=1e-9)
+    assert_allclose(whitening.get_covariance(), shrunk, rtol=1e-10)
+
+
+def test_full_shrinkage_only_scales_and_rotates(X):
+    Z = Whitening(shrinkage=1.0).fit_transform(X)
+    distances = np.linalg.norm(X[:50, None] - X[None, :50], axis=-1)
+    ours = np.linalg.norm(Z[:50, None] - Z[None, :50], axis=-1)
+    scale = np.sqrt(np.trace(np.cov(X, rowvar=False)) / 12)
+    assert_allclose(ours, distances / scale, rtol=1e-9, atol=1e-9)
+
+
+def test_noise_is_a_wiener_filter_after_whitening(X):
+    plain = Whitening().fit(X)
+    variance = plain.explained_variance_
+    wiener = variance / (variance + 0.7 * variance.mean())
+    assert_allclose(Whitening(noise=0.7).fit_transform(X), plain.transform(X) * wiener)
+    tempered = Whitening(power=0.5, noise=0.7, n_components=5).fit_transform(X)
+    expected = Whitening(power=0.5).fit_transform(X) * wiener
+    assert_allclose(tempered, expected[:, :5])
+
+
+def test_noise_counts_in_units_of_the_shrunk_spectrum(X):
+    variance = Whitening().fit(X).explained_variance_
+    shrunk = 0.6 * variance + 0.4 * variance.mean()
+    Z = Whitening(noise=0.7, shrinkage=0.4).fit_transform(X)
+    gain = np.sqrt(shrunk) / (shrunk + 0.7 * variance.mean())
+    assert_allclose(np.cov(Z, rowvar=False), np.diag(gain**2 * variance), atol=1e-9)
+
+
+def test_noise_leaves_the_covariance_alone(X):
+    noisy, plain = Whitening(noise=2.0).fit(X), Whitening().fit(X)
+    assert_array_equal(noisy.get_covariance(), plain.get_covariance())
+    assert_array_equal(noisy.get_precision(), plain.get_precision())
+    assert_array_equal(noisy.mahalanobis(X), plain.mahalanobis(X))
+
+
+@pytest.mark.parametrize("n_components", [3, 0.9])
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_zca_rotates_the_axes_kept_back(X, n_components, noise):
+    pca = Whitening(n_components, noise=noise).fit(X)
+    zca = Whitening(n_components, noise=noise, method="zca").fit(X)
+    k = pca.n_components_
+    assert zca.n_components_ == 12
+    assert zca.components_.shape == (k, 12)
+    assert_allclose(zca.transform(X), pca.transform(X) @ pca.components_, atol=1e-9)
+    back = zca.inverse_transform(zca.transform(X))
+    assert_allclose(back, pca.inverse_transform(pca.transform(X)), rtol=1e-9)
+
+
+def expected_noise(X, spectrum):
+    """The rule of ``noise="auto"``, from the sample itself."""
+    unit = np.mean(np.sum((X - X.mean(axis=0)) ** 2, axis=1)) * len(X) / (len(X) - 1)
+    cosine = np.sum(X.mean(axis=0) ** 2) / (np.sum(X.mean(axis=0) ** 2) + unit)
+    share = spectrum / spectrum.sum()
+    rank = np.exp(-np.sum(share * np.log(share)))
+    return 2.4 * (1 - cosine) ** (1 / 3) * min(1, 8 * rank / len(spectrum)) ** 3
+
+
+@pytest.mark.parametrize("offset", [0, 1, 50])
+@pytest.mark.parametrize("first", [1, 1000])
+def test_automatic_noise_follows_cone_and_concentration(offset, first):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 40)) * np.r_[first, np.ones(39)] + offset
+    whitening = Whitening(noise="auto").fit(X)
+    variance = Whitening().fit(X).explained_variance_
+    shrunk = (1 - whitening.shrinkage_) * variance + whitening.shrinkage_ * variance.mean()
+    assert_allclose(whitening.noise_, expected_noise(X, shrunk), rtol=1e-10)
+    assert whitening.shrinkage_ == Whitening(shrinkage="auto").fit(X).shrinkage_
+    by_hand = Whitening(noise=whitening.noise_, shrinkage=whitening.shrinkage_)
+    assert_array_equal(by_hand.fit_transform(X), whitening.transform(X))
+
+
+def test_automatic_noise_depends_on_neither_scale_nor_rotation(X):
+    rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(12, 12)))[0]
+    noises = [Whitening(noise="auto").fit(Y).noise_ for Y in (X, 1e-5 * X, X @ rotation)]
+    assert_allclose(noises, noises[0], rtol=1e-8)
+
+
+def test_a_shrinkage_of_ones_own_is_the_least_that_automatic_noise_takes(X):
+    assert Whitening(noise="auto", shrinkage=0.9).fit(X).shrinkage_ == 0.9
+    least = Whitening(shrinkage="auto").fit(X).shrinkage_
+    assert Whitening(noise="auto", shrinkage=least / 2).fit(X).shrinkage_ == least
+
+
+def test_few_samples_keep_the_distances_with_automatic_noise(few):
+    # Of an isotropic source every direction is as good as any: nothing may be dropped.
+    new = np.random.default_rng(2).normal(size=(500, 30)) + 3
+    Z = Whitening(noise="auto").fit(few).transform(new)
+    spread = np.linalg.svd(Z - Z.mean(axis=0), compute_uv=False)
+    assert spread[-1] > 0.5 * spread[0]
+
+
+def test_mahalanobis_is_the_distance_of_the_empirical_covariance(X):
+    # It divides by n, where ours divides by n - 1.
+    reference = EmpiricalCovariance().fit(X).mahalanobis(X) * 599 / 600
+    assert_allclose(Whitening().fit(X).mahalanobis(X), reference, rtol=1e-8)
+    for params in ({"power": 0.3}, {"noise": 1.0}, {"method": "zca"}):
+        assert_allclose(Whitening(**params).fit(X).mahalanobis(X), reference, rtol=1e-8)
+
+
+def test_mahalanobis_of_few_axes_is_the_length_in_the_kept_space(X):
+    whitening = Whitening(4).fit(X)
+    length2 = np.sum(whitening.transform(X) ** 2, axis=1)
+    assert_allclose(whitening.mahalanobis(X), length2)
+    assert_allclose(Whitening(4, noise=3.0).fit(X).mahalanobis(X), length2)
+    assert whitening.mahalanobis(X + 100 * whitening.components_[0]).min() > length2.max()
+
+
+def test_zca_is_the_whitening_closest_to_the_input(X):
+    zca, pca = (Whitening(method=m).fit_transform(X) for m in ("zca", "pca"))
+    centred = X - X.mean(axis=0)
+    assert np.sum((zca - centred) ** 2) < np.sum((pca - centred) ** 2)
+    symmetric = Whitening(method="zca").fit(X)
+    W = symmetric.transform(np.eye(12)) - symmetric.transform(np.zeros((1, 12)))
+    assert_allclose(W, W.T, atol=1e-10)
+
+
+def test_covariance_and_precision_are_inverse(X):
+    whitening = Whitening(3, shrinkage=0.1).fit(X)
+    assert_allclose(
+        whitening.get_covariance() @ whitening.get_precision(), np.eye(12), atol=1e-9
+    )
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"method": "zca"}, {"power": 0.5}, {"shrinkage": 0.3}, {"noise": 2.0}]
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_inverse_transform_inverts(X, params, dtype):
+    X = X.astype(dtype)
+    whitening = Whitening(**params).fit(X)
+    back = whitening.inverse_transform(whitening.transform(X))
+    assert back.dtype == dtype
+    assert_allclose(back, X, rtol=1e-5 if dtype == np.float32 else 1e-10)
+
+
+def test_inverse_of_kept_dimensions_is_the_projection_on_them(X):
+    whitening, pca = Whitening(4).fit(X), PCA(4, svd_solver="full").fit(X)
+    projected = pca.inverse_transform(pca.transform(X))
+    assert_allclose(whitening.inverse_transform(whitening.transform(X)), projected, rtol=1e-9)
+
+
+# Numerics --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("mean", "decades"), [(0.0, 0), (0.0, 8), (1000.0, 0), (100.0, 8), (1000.0, 6)]
+)
+def test_float64_reference_is_reached_at_any_conditioning(mean, decades, dtype):
+    rng = np.random.default_rng(0)
+    d = 32
+    rotation = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    spread = 10 ** np.linspace(0, -decades / 2, d)  # eigenvalues over that many decades
+    X = (rng.normal(size=(2000, d)) * spread @ rotation + mean).astype(dtype)
+    reference = float64_whitening(X)(X)
+    Z = Whitening().fit_transform(X)
+    error = np.abs(Z - reference).max() / np.abs(reference).max()
+    assert error < (1e-5 if dtype == np.float32 else 1e-7)
+
+
+@pytest.mark.parametrize(("mean", "directly"), [(0.0, True), (0.3, True), (3.0, False)])
+def test_the_mean_goes_last_where_that_costs_no_digits(mean, directly):
+    rng = np.random.default_rng(0)
+    spread = 10 ** np.linspace(0, -0.5, 64)
+    X = (rng.normal(size=(5000, 64)) * spread + mean).astype(np.float32)
+    whitening = Whitening().fit(X)
+    assert (whitening._linear_map.uncentred_growth <= MAX_GROWTH) is directly
+    assert whitening._linear_map.float32_is_safe
+    reference = float64_whitening(X)(X)
+    assert_allclose(whitening.transform(X), reference, atol=4e-6)
+    assert_allclose(whitening.transform(X[:1]), reference[:1], atol=4e-6)
+
+
+def test_scaled_columns_do_not_amplify_float32_rounding():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 6)) + 0.1
+    X[:, ::2] *= 1e5
+    X = X.astype(np.float32)
+    Z, reference = Whitening().fit_transform(X), float64_whitening(X)(X)
+    # Axes of equal variance may turn among themselves; inner products may not change.
+    assert_allclose(Z @ Z.T, reference @ reference.T, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_dtype_is_kept(X, dtype):
+    assert Whitening(3).fit_transform(X.astype(dtype)).dtype == dtype
+
+
+def test_single_row_gives_the_same_vector_as_in_a_batch(X):
+    whitening = Whitening().fit(X)
+    rows = np.vstack([whitening.transform(X[i : i + 1]) for i in range(20)])
+    assert_allclose(rows, whitening.transform(X)[:20], rtol=1e-10, atol=1e-12)
+
+
+def test_signs_do_not_depend_on_the_order_of_samples(X):
+    order = np.random.default_rng(3).permutation(len(X))
+    assert_allclose(
+        Whitening().fit(X).transform(X), Whitening().fit(X[order]).transform(X), atol=1e-9
+    )
+    components = Whitening().fit(X).components_
+    assert (components[np.arange(12), np.abs(components).argmax(axis=1)] > 0).all()
+
+
+@pytest.mark.parametrize("layout", ["fortran", "sliced", "negative strides", "memmap"])
+def test_layout_of_the_input_does_not_matter(X, layout, tmp_path):
+    expected = Whitening().fit_transform(X)
+    if layout == "fortran":
+        X = np.asfortranarray(X)
+    elif layout == "sliced":
+        X = np.repeat(X, 2, axis=1)[:, ::2]
+    elif layout == "negative strides":
+        X = np.ascontiguousarray(X[::-1])[::-1]
+    else:
+        np.save(tmp_path / "X.npy", X)
+        X = np.load(tmp_path / "X.npy", mmap_mode="r")
+    assert_allclose(Whitening().fit_transform(X), expected, rtol=1e-9, atol=1e-10)
+
+
+# Rank ------------------------------------------------------------------------------------
+
+
+def test_duplicated_and_constant_columns_are_left_out(X):
+    wide = np.hstack([X, X[:, :3], np.full((600, 2), 0.1)])
+    whitening = Whitening().fit(wide)
+    assert whitening.rank_ == whitening.n_components_ == 12
+    assert_allclose(np.cov(whitening.transform(wide), rowvar=False), np.eye(12), atol=1e-8)
+
+
+def test_more_components_than_rank_are_zero_with_a_warning(few):
+    with pytest.warns(UserWarning, match=r"n_samples=10 of n_features=30 have rank 9.*20"):
+        whitening = Whitening(20).fit(few)
+    Z = whitening.transform(few)
+    assert Z.shape == (10, 20)
+    assert (whitening.rank_, whitening.n_components_) == (9, 20)
+    assert_allclose(np.cov(Z[:, :9], rowvar=False), np.eye(9), atol=1e-10)
+    assert not Z[:, 9:].any()
+    assert not whitening.components_[9:].any()
+    assert not whitening.explained_variance_[9:].any()
+
+
+def test_fewer_samples_than_features_keep_the_rank_with_a_warning(few):
+    with pytest.warns(
+        UserWarning, match=r"n_samples=10 of n_features=30 have rank 9.*noise='auto'"
+    ):
+        Z = Whitening().fit_transform(few)
+    assert_allclose(np.cov(Z, rowvar=False), np.eye(9), atol=1e-10)
+
+
+@pytest.mark.parametrize("n", [31, 149])
+def test_fewer_than_five_samples_a_feature_warn(n):
+    X = np.random.default_rng(0).normal(size=(n, 30))
+    message = rf"n_samples={n} of n_features=30 are fewer than 5.*noise='auto'.*150 samples"
+    for params in ({}, {"n_components": 3}, {"method": "zca"}, {"power": 0.5}):
+        with pytest.warns(UserWarning, match=message):
+            Whitening(**params).fit(X)
+    with pytest.warns(UserWarning, match=message):
+        Whitening().fit(np.vstack([X, X]), sample_weight=np.full(2 * n, 0.5))
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"noise": 0.1},
+        {"noise": "auto"},
+        {"shrinkage": 0.1},
+        {"shrinkage": "auto"},
+        {"power": 0},
+    ],
+)
+def test_regularised_fits_on_few_samples_do_not_warn(few, params):
+    Whitening(**params).fit(few)
+
+
+def test_enough_samples_do_not_warn():
+    Whitening().fit(np.random.default_rng(0).normal(size=(150, 30)))
+
+
+def test_shrinkage_makes_every_direction_usable(few):
+    new = np.random.default_rng(2).normal(size=(500, 30)) + 3
+    Z = Whitening(shrinkage="auto").fit(few).transform(new)
+    assert Z.shape == (500, 30)
+    assert np.abs(Z).max() < 10  # the covariance of the source is the identity
+
+
+def test_tol_cuts_weak_directions(X):
+    variance = Whitening().fit(X).explained_variance_
+    tol = np.sqrt(variance[7] * variance[8]) / variance[0]
+    assert Whitening(tol=tol).fit(X).rank_ == 8
+
+
+def test_one_component_is_the_first_of_all(X):
+    assert_allclose(Whitening(1).fit_transform(X), Whitening().fit_transform(X)[:, :1])
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.999])
+def test_share_of_variance_keeps_just_enough(X, share):
+    whitening = Whitening(share).fit(X)
+    explained = np.cumsum(Whitening().fit(X).explained_variance_ratio_)
+    k = whitening.n_components_
+    assert explained[k - 1] >= share
+    assert k == 1 or explained[k - 2] < share
+
+
+# Streaming and merging -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_batches", [1, 2, 7, 600])
+@pytest.mark.parametrize("params", [{}, {"shrinkage": "auto"}, {"noise": "auto"}])
+def test_partial_fit_equals_fit(X, n_batches, params):
+    whole = Whitening(**params).fit(X)
+    parts = Whitening(**params)
+    for batch in np.array_split(X, n_batches):
+        parts.partial_fit(batch)
+    assert parts.n_samples_seen_ == 600
+    assert_allclose(parts.transform(X), whole.transform(X), rtol=1e-10, atol=1e-10)
+    assert_allclose(parts.shrinkage_, whole.shrinkage_, rtol=1e-10)
+    assert_allclose(parts.noise_, whole.noise_, rtol=1e-10)
+
+
+def test_partial_fit_goes_on_after_fit_and_transform(X):
+    whitening = Whitening().fit(X[:100])
+    whitening.transform(X)
+    whitening.partial_fit(X[100:])
+    assert_allclose(whitening.transform(X), Whitening().fit_transform(X), atol=1e-10)
+
+
+def test_merge_equals_fit_on_all(X):
+    first, second, third = (Whitening().fit(part) for part in np.split(X, [80, 300]))
+    before = second.transform(X)
+    merged = first.merge(second, third)
+    assert merged is first
+    assert merged.n_samples_seen_ == 600
+    assert_allclose(merged.transform(X), Whitening().fit_transform(X), atol=1e-10)
+    assert_array_equal(second.transform(X), before)
+
+
+def test_merge_refuses_what_it_cannot_add(X):
+    whitening = Whitening().fit(X)
+    with pytest.raises(TypeError, match="merge got a PCA; it takes fitted Whitening"):
+        whitening.merge(PCA().fit(X))
+    with pytest.raises(ValueError, match="fitted on 5 features; this one has 12"):
+        whitening.merge(Whitening().fit(X[:, :5]))
+    with pytest.raises(NotFittedError):
+        whitening.merge(Whitening())
+    assert whitening.n_samples_seen_ == 600
+
+
+# Bad input -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"n_components": 13}, r"n_components=13 exceeds n_features=12.*int up to 12"),
+        ({"n_components": 0}, "n_components"),
+        ({"n_components": 1.5}, "n_components"),
+        ({"method": "cholesky"}, "method"),
+        ({"power": 2}, "power"),
+        ({"shrinkage": 1.1}, "shrinkage"),
+        ({"shrinkage": "lw"}, "shrinkage"),
+        ({"noise": -0.1}, "noise"),
+        ({"noise": np.nan}, "noise"),
+        ({"noise": "median"}, "noise"),
+        ({"tol": -1}, "tol"),
+    ],
+)
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_bad_parameters_are_named(X, params, message, method):
+    whitening = Whitening(**params)
+    with pytest.raises(ValueError, match=message):
+        getattr(whitening, method)(X)
+    with pytest.raises(NotFittedError):
+        whitening.transform(X)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda X: X[:1], "minimum of 2 is required"),
+        (lambda X: np.where(X == X[3, 3], np.nan, X), "contains NaN"),
+        (lambda X: np.where(X == X[3, 3], np.inf, X), "contains infinity"),
+        (lambda X: np.repeat(X[:1], 5, axis=0), "All 5 samples are equal"),
+        (lambda X: X * 1e160, r"overflow float64: its largest magnitude is .*e\+16"),
+        (lambda X: X[0], "Expected 2D array"),
+        (lambda X: X[:, :0], r"0 feature\(s\)"),
+    ],
+)
+def test_bad_input_leaves_the_estimator_unfitted(X, spoil, message):
+    whitening = Whitening().fit(X)
+    with pytest.raises(ValueError, match=message):
+        whitening.fit(spoil(X))
+    with pytest.raises(NotFittedError):
+        whitening.transform(X)
+    assert not hasattr(whitening, "components_")
+
+
+def test_bad_batch_leaves_what_was_seen(X):
+    whitening = Whitening().partial_fit(X[:300])
+    before = whitening.transform(X)
+    for bad in (X[:, :5], X * np.nan, X[:0]):
+        with pytest.raises(ValueError, match=r"features|NaN|0 sample"):
+            whitening.partial_fit(bad)
+    assert_array_equal(whitening.transform(X), before)
+    assert whitening.n_samples_seen_ == 300
+
+
+def test_one_sample_is_not_enough_to_transform(X):
+    whitening = Whitening().partial_fit(X[:1])
+    with pytest.raises(ValueError, match=r"n_samples=1; a covariance needs at least 2"):
+        whitening.transform(X)
+    assert whitening.partial_fit(X[1:]).transform(X).shape == X.shape
+
+
+def test_inverse_transform_names_the_width_it_takes(X):
+    with pytest.raises(ValueError, match=r"X has 12 columns.*n_components_=4"):
+        Whitening(4).fit(X).inverse_transform(X)
+
+
+# State -----------------------------------------------------------------------------------
+
+
+def test_refit_forgets_everything(X):
+    whitening = Whitening(3).fit(X)
+    whitening.set_params(n_components=5, shrinkage=0.2).fit(X[:, :8])
+    fresh = Whitening(5, shrinkage=0.2).fit(X[:, :8])
+    assert_array_equal(whitening.transform(X[:, :8]), fresh.transform(X[:, :8]))
+    assert whitening.n_features_in_ == 8
+
+
+def test_joblib_round_trip_is_bit_identical(X, tmp_path):
+    for whitening in (Whitening(4).fit(X), Whitening().partial_fit(X)):
+        joblib.dump(whitening, tmp_path / "w.joblib")
+        loaded = joblib.load(tmp_path / "w.joblib")
+        assert_array_equal(loaded.transform(X), whitening.transform(X))
+        loaded.partial_fit(X[:10])
+        assert loaded.n_samples_seen_ == 610
+
+
+def test_feature_names_and_output_containers(X):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=[f"f{i}" for i in range(12)])
+    whitening = Whitening(2).set_output(transform="pandas").fit(frame)
+    assert list(whitening.transform(frame).columns) == ["whitening0", "whitening1"]
+    assert_array_equal(whitening.feature_names_in_, frame.columns)
+
+
+def test_attributes_are_missing_before_fit():
+    for name in ("mean_", "components_", "explained_variance_ratio_", "rank_", "noise_"):
+        assert not hasattr(Whitening(), name)
+        with pytest.raises(NotFittedError):
+            getattr(Whitening(), name)
+
+
+def test_clone_is_unfitted(X):
+    with pytest.raises(NotFittedError):
+        clone(Whitening().fit(X)).transform(X)
+
+
+def test_well_conditioned_data_warn_about_nothing(X):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Whitening().fit(X)
+        Whitening(12).fit(X)
+
+
+@pytest.mark.parametrize("n", [30, 9000], ids=["one thread", "threads"])
+def test_what_is_not_finite_is_an_error_without_a_warning(n, monkeypatch):
+    monkeypatch.setattr("skcalib._machine.threads.ROWS_PER_THREAD", 2048)
+    X = np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32)
+    whitening = Whitening().fit(X)
+    for value, message in [(np.inf, "contains infinity"), (np.nan, "contains NaN")]:
+        bad = X.copy()
+        bad[-1, 2] = value
+        with pytest.raises(ValueError, match=message):
+            whitening.transform(bad)
+        with pytest.raises(ValueError, match=message):
+            Whitening().fit(bad)
+    huge = X.copy()
+    huge[-1] = [3e38, -3e38, 3e38, -3e38]
+    with pytest.raises(ValueError, match=r"overflow float32: the largest .* is 3e\+38"):
+        Whitening().fit(X / 100).transform(huge)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        *({"n_components": value} for value in (0, -1, 0.0, 1.0, 1.5, "all")),
+        *({"power": value} for value in (-0.01, 1.01)),
+        *({"shrinkage": value} for value in (-0.01, 1.01, "lw")),
+        *({"tol": value} for value in (-1e-9, 1.0, 1.5)),
+        *({"noise": value} for value in (-1e-9, np.nan, np.inf, "lw")),
+        {"method": "svd"},
+    ],
+    ids=str,
+)
+def test_parameters_out_of_their_range_are_refused(params):
+    (name,) = params
+    with pytest.raises(ValueError, match=f"The '{name}' parameter of Whitening must be"):
+        Whitening(**params).fit(np.random.default_rng(0).normal(size=(9, 3)))
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        *({"n_components": value} for value in (1, 3, 1e-9, 1 - 1e-9)),
+        *({"power": value} for value in (0, 1)),
+        *({"shrinkage": value} for value in (0, 1)),
+        *({"tol": value} for value in (0, 1 - 1e-9)),
+        *({"noise": value} for value in (0, 1e9, "auto")),
+    ],
+    ids=str,
+)
+def test_parameters_at_the_ends_of_their_range_are_accepted(params):
+    X = np.random.default_rng(0).normal(size=(15, 3))
+    assert np.isfinite(Whitening(**params).fit_transform(X)).all()

@@ -1,0 +1,102 @@
+"""Sample weights: repetitions, in one call, in parts, and through metadata routing."""
+
+import numpy as np
+import pytest
+import sklearn
+from numpy.testing import assert_allclose
+from sklearn.covariance import ledoit_wolf_shrinkage as sklearn_ledoit_wolf
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+
+from skcalib import Whitening
+from skcalib._covariance.moments import GROUP, chunk_rows
+from skcalib._whitening.rows import NumPyRows
+
+
+@pytest.fixture
+def X():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(60, 5)) @ rng.normal(size=(5, 5)) + 20
+
+
+@pytest.fixture
+def weight():
+    return np.random.default_rng(1).integers(0, 4, size=60)
+
+
+@pytest.mark.parametrize("shrinkage", [0.0, "auto"])
+def test_integer_weights_equal_repetition(X, weight, shrinkage):
+    weighted = Whitening(shrinkage=shrinkage).fit(X, sample_weight=weight)
+    repeated = Whitening(shrinkage=shrinkage).fit(np.repeat(X, weight, axis=0))
+    assert weighted.n_samples_seen_ == repeated.n_samples_seen_
+    assert_allclose(weighted.mean_, repeated.mean_, rtol=1e-13)
+    assert_allclose(weighted.get_covariance(), repeated.get_covariance(), rtol=1e-11)
+    assert_allclose(weighted.shrinkage_, repeated.shrinkage_, rtol=1e-10)
+    assert_allclose(weighted.transform(X), repeated.transform(X), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("rows_per_thread", [2048, 10**6])
+def test_weights_hold_over_groups_of_chunks_and_threads(monkeypatch, rows_per_thread):
+    monkeypatch.setattr("skcalib._machine.threads.ROWS_PER_THREAD", rows_per_thread)
+    d = 600
+    n = (GROUP + 1) * chunk_rows(d)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, d)).astype(np.float32) + np.linspace(0, 30, n, dtype="f")[:, None]
+    weight = rng.integers(0, 3, size=n).astype(float)
+    weight[: chunk_rows(d)] = 0  # a whole chunk that does not count
+    X[0] = 1e6
+    moments = NumPyRows(X).moments(weight)
+    kept = X[weight > 0].astype(float)
+    assert moments.n == weight.sum()
+    assert_allclose(moments.mean, np.average(kept, axis=0, weights=weight[weight > 0]))
+    expected = np.cov(kept, rowvar=False, fweights=weight[weight > 0].astype(int))
+    assert_allclose(moments.covariance(), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_partial_fit_and_merge_take_weights(X, weight):
+    whole = Whitening().fit(X, sample_weight=weight)
+    parts = Whitening().partial_fit(X[:10], sample_weight=weight[:10])
+    parts.partial_fit(X[10:30], sample_weight=weight[10:30])
+    parts.merge(Whitening().partial_fit(X[30:], sample_weight=weight[30:]))
+    assert_allclose(parts.transform(X), whole.transform(X), atol=1e-10)
+
+
+def test_a_heavy_weight_moves_shrinkage_as_repetition_does(X):
+    weight = np.ones(60)
+    weight[0] = 7
+    repeated = np.vstack([X, np.repeat(X[:1], 6, axis=0)])
+    ours = Whitening(shrinkage="auto").fit(X, sample_weight=weight).shrinkage_
+    assert_allclose(ours, sklearn_ledoit_wolf(repeated), rtol=1e-9)
+
+
+def test_metadata_routing_passes_weights(X, weight):
+    with sklearn.config_context(enable_metadata_routing=True):
+        whitening = Whitening().set_fit_request(sample_weight=True)
+        ridge = Ridge().set_fit_request(sample_weight=False)
+        pipeline = make_pipeline(whitening, ridge).fit(X, X[:, 0], sample_weight=weight)
+    expected = Whitening().fit(X, sample_weight=weight)
+    assert_allclose(pipeline[0].mean_, expected.mean_)
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (np.full(60, 1 / 60), r"sample_weight sums to 1; weights count repetitions.*Multiply"),
+        (np.full(60, -1.0), "Negative values"),
+        (np.ones(59), r"sample_weight.shape == \(59,\), expected \(60,\)"),
+        (np.full(60, np.nan), "NaN"),
+    ],
+)
+def test_bad_weights_are_named(X, weight, message):
+    with pytest.raises(ValueError, match=message):
+        Whitening().fit(X, sample_weight=weight)
+
+
+def test_a_batch_of_no_weight_changes_nothing(X, weight):
+    expected = Whitening().fit(X, sample_weight=weight)
+    parts = Whitening().partial_fit(X[:9] + 50, sample_weight=np.zeros(9))
+    parts.partial_fit(X, sample_weight=weight)
+    parts.partial_fit(X[:9] - 50, sample_weight=np.zeros(9))
+    assert_allclose(parts.transform(X), expected.transform(X), rtol=1e-9, atol=1e-10)
+    with pytest.raises(ValueError, match="sample_weight sums to 0"):
+        Whitening().fit(X, sample_weight=np.zeros(60))
