@@ -137,7 +137,8 @@ class Database:
 
     def _connect(self) -> sqlite3.Connection:
         for file in _files(self.path):
-            if os.path.lexists(file) and not stat.S_ISREG(file.lstat().st_mode):
+            status = _status(file)
+            if status is not None and not stat.S_ISREG(status.st_mode):
                 raise sqlite3.OperationalError(f"unable to open {file.name}, a link or no file")
         options: dict[str, Any] = {"check_same_thread": False, "isolation_level": None}
         db = sqlite3.connect(self.path, timeout=self._patience, **options)
@@ -244,7 +245,7 @@ def delete_blocks(db: sqlite3.Connection, blocks: Sequence[int]) -> None:
 
 def size_on_disk(path: Path) -> int:
     """Return the bytes of a file and of those that SQLite keeps beside it."""
-    return sum(file.stat().st_size for file in _files(path) if file.exists())
+    return sum(status.st_size for file in _files(path) if (status := _status(file)))
 
 
 def _is_empty(db: sqlite3.Connection) -> bool:
@@ -257,7 +258,16 @@ def _files(path: Path) -> list[Path]:
 
 def _identity(path: Path) -> tuple[int, int] | None:
     """Return device and inode of a file, None if there is none."""
+    status = _status(path)
+    return (status.st_dev, status.st_ino) if status else None
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """Return the status of a file or link, None if there is none.
+
+    Asked in one call: SQLite removes its files beside the store at any moment, when the last
+    connection of another process closes.
+    """
     with contextlib.suppress(OSError):
-        status = path.stat()
-        return status.st_dev, status.st_ino
+        return path.lstat()
     return None

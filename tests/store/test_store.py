@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 import warnings
+from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 
 import joblib
@@ -555,3 +557,22 @@ def test_processes_share_a_store(tiny_bert, texts, tmp_path):
     vectors = BertEncoder(tiny_bert, memory=tmp_path).fit_transform(texts)
     expected = BertEncoder(tiny_bert).fit_transform(texts)
     assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_file_of_sqlite_may_vanish_at_any_moment(tmp_path, monkeypatch):
+    # Its journal goes when the last connection of another process closes.
+    store = VectorStore(tmp_path)
+    with closing(Database(store._path)) as database:
+        database.run(lambda db: db.execute("PRAGMA user_version").fetchone())
+        journal = store._path.with_name(store._path.name + "-wal")
+        assert journal.exists()
+        lstat = Path.lstat
+
+        def vanished(path):
+            if path == journal:
+                raise FileNotFoundError(path)
+            return lstat(path)
+
+        monkeypatch.setattr(Path, "lstat", vanished)
+        assert len(store) == 0
+        assert store.n_bytes > 0
