@@ -17,11 +17,14 @@ from skcalib._machine.forks import fork_lock
 __all__ = ["RECENT", "Recent"]
 
 BOUND = 256 * 2**20  # bytes, over all encoders
-ENTRY = 400  # bytes that Python takes for an entry beside its numbers and characters
+ENTRY = 200  # bytes that Python takes for a text beside its characters and its vector
 
 
 class Recent:
-    """Vectors of texts; those used longest ago make room for new ones.
+    """Vectors of texts, in a table for each origin.
+
+    The table used longest ago makes room for new vectors. One that alone exceeds the bound
+    goes too, and is begun anew.
 
     Parameters
     ----------
@@ -32,13 +35,12 @@ class Recent:
     def __init__(self, bound: int = BOUND):
         self.bound = bound
         self._lock = fork_lock()
-        self._entries: OrderedDict[tuple[str, str], tuple[np.ndarray, bool]]
-        self.clear()
+        self._tables: OrderedDict[str, _Table] = OrderedDict()
 
     def clear(self) -> None:
         """Forget all vectors."""
         with self._lock:
-            self._entries, self._n_bytes = OrderedDict(), 0
+            self._tables.clear()
 
     def read(
         self, origin: str, texts: Sequence[str], vectors: np.ndarray, truncated: np.ndarray
@@ -60,33 +62,54 @@ class Recent:
         missing : ndarray of int
             Positions of the texts that are not known.
         """
-        missing = []
         with self._lock:
-            for row, text in enumerate(texts):
-                key = origin, text
-                if (found := self._entries.get(key)) is None:
-                    missing.append(row)
-                else:
-                    self._entries.move_to_end(key)
-                    vectors[row], truncated[row] = found
-        return np.array(missing, dtype=np.intp)
+            if origin not in self._tables:
+                return np.arange(len(texts))
+            self._tables.move_to_end(origin)
+            table = self._tables[origin]
+            rows = np.array([table.rows.get(text, -1) for text in texts], dtype=np.intp)
+            known = np.flatnonzero(rows >= 0)
+            vectors[known] = table.vectors[rows[known]]
+            truncated[known] = table.truncated[rows[known]]
+        return np.flatnonzero(rows < 0)
 
     def write(
         self, origin: str, texts: Sequence[str], vectors: np.ndarray, truncated: np.ndarray
     ) -> None:
-        """Keep the vectors of texts, in rows as `read` gives them back."""
+        """Keep the vectors of distinct texts, in rows as `read` gives them back."""
         with self._lock:
-            for text, vector, cut in zip(texts, vectors, truncated.tolist(), strict=True):
-                if (origin, text) not in self._entries:
-                    self._entries[origin, text] = vector.copy(), cut
-                    self._n_bytes += _size(text, vector)
-            while self._n_bytes > self.bound:
-                (_, text), (vector, _) = self._entries.popitem(last=False)
-                self._n_bytes -= _size(text, vector)
+            table = self._tables.setdefault(origin, _Table(vectors.shape[1]))
+            self._tables.move_to_end(origin)
+            table.add(texts, vectors, truncated)
+            while self._tables and sum(t.n_bytes for t in self._tables.values()) > self.bound:
+                self._tables.popitem(last=False)
 
 
-def _size(text: str, vector: np.ndarray) -> int:
-    return ENTRY + len(text) + vector.nbytes
+class _Table:
+    """Vectors of texts that have one origin."""
+
+    def __init__(self, width: int):
+        self.rows: dict[str, int] = {}  # of each text
+        self.vectors = np.empty((0, width), dtype=np.float32)
+        self.truncated = np.empty(0, dtype=bool)
+        self._n_characters = 0
+
+    @property
+    def n_bytes(self) -> int:
+        return self.vectors.nbytes + ENTRY * len(self.rows) + self._n_characters
+
+    def add(self, texts: Sequence[str], vectors: np.ndarray, truncated: np.ndarray) -> None:
+        places = [i for i, text in enumerate(texts) if text not in self.rows]
+        new = [texts[i] for i in places]
+        start, stop = len(self.rows), len(self.rows) + len(new)
+        for array in (self.vectors, self.truncated):
+            if stop > len(array):
+                array.resize((stop + stop // 8, *array.shape[1:]), refcheck=False)
+        self.vectors[start:stop] = vectors[places]
+        self.truncated[start:stop] = truncated[places]
+        self._n_characters += sum(map(len, new))
+        # Last and in one operation, so that an interrupt leaves no text without its vector.
+        self.rows.update(zip(new, range(start, stop), strict=True))
 
 
 RECENT = Recent()

@@ -93,14 +93,29 @@ def test_a_text_cut_off_is_told_of_every_time(tiny_bert):
 
 def test_what_was_used_longest_ago_makes_room():
     vectors, cut = np.arange(3, dtype=np.float32)[:, None], np.array([False, True, False])
-    recent = Recent(bound=2 * (ENTRY + 1 + 4))
-    recent.write("model", ["a", "b"], vectors[:2], cut[:2])
+    recent = Recent(bound=5 * (ENTRY + 1 + 4))
     out, truncated = np.full((3, 1), -1, np.float32), np.zeros(3, dtype=bool)
-    assert recent.read("model", ["a"], out[:1], truncated[:1]).tolist() == []
-    recent.write("model", ["c"], vectors[2:], cut[2:])  # b goes
-    assert recent.read("model", ["a", "b", "c"], out, truncated).tolist() == [1]
-    assert out[:, 0].tolist() == [0, -1, 2]
-    assert recent.read("another", ["a"], out, truncated).tolist() == [0]
+    recent.write("first", ["a", "b"], vectors[:2], cut[:2])
+    recent.write("second", ["a", "b"], vectors[1:], cut[1:])
+    assert recent.read("first", ["a"], out[:1], truncated[:1]).tolist() == []
+    recent.write("third", ["c", "d"], vectors[:2], cut[:2])  # the second goes
+    assert recent.read("first", ["a", "c", "b"], out, truncated).tolist() == [1]
+    assert (out[:, 0].tolist(), truncated.tolist()) == ([0, -1, 1], [False, False, True])
+    assert recent.read("second", ["a", "b"], out, truncated).tolist() == [0, 1]
+    assert recent.read("third", ["c"], out, truncated).tolist() == []
+
+
+def test_a_table_beyond_the_bound_begins_anew():
+    recent = Recent(bound=3 * (ENTRY + 1 + 4) + 4)
+    vectors, out = np.arange(4, dtype=np.float32)[:, None], np.empty((4, 1), np.float32)
+    truncated = np.zeros(4, dtype=bool)
+    recent.write("model", ["a", "b", "c"], vectors[:3], truncated[:3])
+    assert recent.read("model", ["a", "b", "c"], out[:3], truncated[:3]).tolist() == []
+    recent.write("model", ["d"], vectors[3:], truncated[3:])
+    assert recent.read("model", ["a", "d"], out[:2], truncated[:2]).tolist() == [0, 1]
+    recent.write("model", ["d"], vectors[3:], truncated[3:])
+    assert recent.read("model", ["a", "d"], out[:2], truncated[:2]).tolist() == [0]
+    assert out[1] == 3
 
 
 def test_kept_vectors_are_safe_from_their_reader(tiny_bert):
@@ -117,9 +132,11 @@ def test_an_interrupt_at_any_line_leaves_no_wrong_vector(interrupt, name):
     texts, cut = ["a", "b", "c"], np.array([False, True, False])
     vectors = np.arange(3, dtype=np.float32)[:, None]
     out, truncated = np.empty((3, 1), np.float32), np.empty(3, bool)
+    other = [text + "!" for text in texts]
 
     def interrupted_at(n):
-        recent = Recent(bound=2 * (ENTRY + 1 + 4))
+        recent = Recent(bound=5 * (ENTRY + 2 + 4))
+        recent.write("another", other, vectors, cut)  # goes when all texts of the model come
         recent.write("model", texts[:2], vectors[:2], cut[:2])
         arguments = {
             "read": ("model", texts, out, truncated),
