@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from copy import deepcopy
+from copy import copy, deepcopy
 from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -332,7 +332,7 @@ class NormalizingFlow(
             float32 for float32, float64 otherwise; a lazy dask array for a dask array.
         """
         if is_dask(X):
-            return self._lazily(self.transform, X)
+            return self._lazily(lambda flow, block: flow.transform(block), X)
         return self._map(self._check(X), lambda flow, x: flow.forward(x)[0])
 
     def inverse_transform(self, X: Any) -> Any:
@@ -349,7 +349,7 @@ class NormalizingFlow(
             float32 for float32, float64 otherwise; a lazy dask array for a dask array.
         """
         if is_dask(X):
-            return self._lazily(self.inverse_transform, X)
+            return self._lazily(lambda flow, block: flow.inverse_transform(block), X)
         check_is_fitted(self)
         Z = check_array(X, dtype=[np.float64, np.float32], input_name="X", estimator=self)
         if Z.shape[1] != self.n_features_in_:
@@ -372,7 +372,8 @@ class NormalizingFlow(
             log p(u) in nats; a lazy dask array for a dask array.
         """
         if is_dask(X):
-            return self._lazily(lambda rows: self.score_samples(rows)[:, None], X, 1)[:, 0]
+            column = self._lazily(lambda flow, block: flow.score_samples(block)[:, None], X, 1)
+            return column[:, 0]
         return self._map(self._check(X), lambda flow, x: flow.log_prob(x))
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -456,13 +457,24 @@ class NormalizingFlow(
         return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
 
     def _lazily(
-        self, method: Callable[[np.ndarray], np.ndarray], X: Any, width: int | None = None
+        self,
+        function: Callable[[Any, np.ndarray], np.ndarray],
+        X: Any,
+        width: int | None = None,
     ) -> Any:
-        """Apply ``method`` to the blocks of a dask array, where and when they are computed."""
+        """Apply ``function(flow, block)`` to a dask array, where and when it is computed."""
         check_is_fitted(self)
         check_dask(X, type(self).__name__)
         validate_data(self, X, reset=False, skip_check_array=True)
-        return dask_apply(method, X, width or self.n_features_in_)
+        n_columns = width or self.n_features_in_
+        fitted = copy(self)  # a fit between now and the computation changes nothing
+
+        def apply(block: np.ndarray) -> np.ndarray:
+            if not len(block):
+                return np.empty((0, n_columns), dtype=block.dtype)
+            return function(fitted, block)
+
+        return dask_apply(apply, X, n_columns)
 
     def _rows(self, X: Any) -> AbstractContextManager[Any]:
         """Context with X as what `check_array` takes."""
@@ -481,8 +493,9 @@ class NormalizingFlow(
         def mapped() -> Any:
             flow, result = self._module(device, X.dtype), None
             with torch.inference_mode():
-                for rows in gen_batches(len(X), n_rows):
-                    part = function(flow, torch.tensor(X[rows], device=device)).cpu().numpy()
+                for rows in gen_batches(max(1, len(X)), n_rows):
+                    block = np.ascontiguousarray(X[rows])  # torch takes no negative strides
+                    part = function(flow, torch.tensor(block, device=device)).cpu().numpy()
                     if result is None:
                         result = np.empty((len(X), *part.shape[1:]), dtype=X.dtype)
                     result[rows] = part

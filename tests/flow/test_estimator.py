@@ -396,6 +396,20 @@ def test_read_only_rows_are_mapped_without_a_warning(banana):
     np.testing.assert_array_equal(flow.transform(locked), expected)
 
 
+@pytest.mark.parametrize("method", ["transform", "inverse_transform", "score_samples"])
+def test_rows_and_columns_may_be_in_reverse(banana, method):
+    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(banana[::-1, ::-1])
+    expected = getattr(flow, method)(banana[::-1, ::-1].copy())
+    np.testing.assert_array_equal(getattr(flow, method)(banana[::-1, ::-1]), expected)
+
+
+def test_no_samples_are_no_rows(banana):
+    samples = (
+        NormalizingFlow(**_settings(max_epochs=1)).fit(banana.astype(np.float32)).sample(0)
+    )
+    assert (samples.shape, samples.dtype) == ((0, 6), np.float32)
+
+
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_training_keeps_to_one_thread_and_gives_the_others_back(banana, monkeypatch, n_threads):
     original, seen, before = Trainer.step, set(), torch.get_num_threads()
