@@ -77,16 +77,19 @@ class Standardize(nn.Module):
         A column that varies by no more than the rounding of its values would be scaled
         towards infinity, here and then by training, since its likelihood has no bound.
         It counts as a column of typical deviation instead, and in training noise takes its
-        place: ``jitter`` is the deviation of that noise, 0 for every other column.
+        place: ``jitter`` is the deviation of that noise, 0 for every other column. Noise
+        below the rounding of a large constant would be lost in it, so ten roundings are the
+        least.
         """
         largest = deviation.max() or 1.0
         typical = largest * math.sqrt(np.mean(np.square(deviation / largest))) or 1.0
         # Along an axis the roundings of all columns add up, each by its share.
-        offset = mean if axes is None else math.sqrt(np.mean(np.square(mean)))
-        rounding = 10.0 * torch.finfo(self.loc.dtype).eps * np.hypot(typical, offset)
-        degenerate = deviation <= rounding
-        units = np.where(degenerate, typical, deviation)
+        offset = mean if axes is None else np.sqrt(np.square(mean) @ np.square(axes))
         limits = torch.finfo(self.loc.dtype)
+        rounding = 10.0 * limits.eps * np.hypot(typical, offset)
+        degenerate = deviation <= rounding
+        noise = np.maximum(typical, rounding)
+        units = np.where(degenerate, noise, deviation)
         # A quarter of the range is left for the sums and products to come.
         if not limits.tiny**0.75 < units.min() <= units.max() < limits.max**0.75:
             raise ValueError(
@@ -95,7 +98,7 @@ class Standardize(nn.Module):
             )
         self.loc.copy_(torch.as_tensor(mean))
         self.scale.copy_(torch.as_tensor(1.0 / units))
-        self.jitter.copy_(torch.as_tensor(degenerate * typical))
+        self.jitter.copy_(torch.as_tensor(degenerate * noise))
         if self.axes is not None:
             self.axes.copy_(torch.as_tensor(axes))
 

@@ -213,6 +213,17 @@ def test_degenerate_data_train_to_finite_vectors(coupling, permutation, dtype):
     np.testing.assert_allclose(flow.inverse_transform(Z), X, atol=1e-4)
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_a_large_constant_beside_narrow_columns_does_not_make_the_likelihood_infinite(noise):
+    X = (1e-3 * np.random.RandomState(0).normal(size=(1000, 4))).astype(np.float32)
+    X[:, 3] = 1e6  # its next float32 is 60 deviations of the others away
+    flow = NormalizingFlow(**_settings(noise=noise)).fit(X)
+    assert abs(flow.loss_curve_[-1] - flow.loss_curve_[0]) < 1.0
+    other = X.copy()
+    other[:, 3] = np.nextafter(X[:, 3], np.float32(np.inf))
+    np.testing.assert_allclose(flow.transform(other), flow.transform(X), atol=1.0)
+
+
 def test_identical_rows_and_fewer_rows_than_columns():
     rng = np.random.RandomState(0)
     few = rng.normal(size=(3, 50)).astype(np.float32)
