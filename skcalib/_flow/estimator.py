@@ -293,8 +293,7 @@ class NormalizingFlow(
         """
         with fit_task(self, X, max_subtasks=self.max_epochs) as task:
             resume = self.warm_start and self.__sklearn_is_fitted__()
-            with self._rows(X) as rows:
-                self._train(rows, self.max_epochs, self.validation_fraction, resume, task)
+            self._train(X, self.max_epochs, self.validation_fraction, resume, task)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -315,8 +314,7 @@ class NormalizingFlow(
         -------
         self : NormalizingFlow
         """
-        with self._rows(X) as rows:
-            self._train(rows, 1, None, self.__sklearn_is_fitted__())
+        self._train(X, 1, None, self.__sklearn_is_fitted__())
         return self
 
     def transform(self, X: Any) -> Any:
@@ -527,35 +525,37 @@ class NormalizingFlow(
         task: Any = None,
     ) -> None:
         """Train on X; take the result over only once all went well."""
-        from skcalib._flow.rows import split
-
         device = resolve_device(self.device)
-        data, rng = self._check_training_data(X, resume)
-        check_precision(device, data.dtype)
-        rows, held_out = split(len(data), validation_fraction, rng)
-        fitted = _within_memory(
-            lambda: self._trained(data, rows, held_out, rng, device, max_epochs, resume, task),
-            f"The flow, or a batch of batch_size={self.batch_size} rows, does not fit into the "
-            f"memory left on {device}: lower batch_size, free some, or use device='cpu'.",
-        )
-        if not resume:
-            validate_data(self, X, skip_check_array=True)
-        self.__dict__.update(fitted)  # at once: an interrupt comes before or after
+        with self._rows(X) as rows:
+            data, columns, rng = self._check_training_data(rows, resume)
+            check_precision(device, data.dtype)
+            fitted = _within_memory(
+                lambda: self._trained(
+                    data, columns, rng, device, max_epochs, validation_fraction, resume, task
+                ),
+                f"The flow, or a batch of batch_size={self.batch_size} rows, does not fit into "
+                f"the memory left on {device}: lower batch_size, free some, or use "
+                "device='cpu'.",
+            )
+        kept = {k: v for k, v in vars(self).items() if k != "feature_names_in_"}
+        self.__dict__ = kept | fitted  # at once: an interrupt comes before or after
 
     def _trained(
         self,
         data: np.ndarray,
-        rows: np.ndarray,
-        held_out: np.ndarray,
+        columns: dict[str, Any],
         rng: np.random.RandomState,
         device: torch.device,
         max_epochs: int,
+        validation_fraction: float | None,
         resume: bool,
         task: Any,
     ) -> dict[str, Any]:
-        """Train on rows of the data; return the fitted attributes."""
+        """Train on the data; return the fitted attributes, with those of its columns."""
+        from skcalib._flow.rows import split
         from skcalib._flow.training import Diverged, Trainer
 
+        rows, held_out = split(len(data), validation_fraction, rng)
         losses: list[float] = []
         validation_losses: list[float] = []
         if resume:
@@ -569,8 +569,7 @@ class NormalizingFlow(
             trainer.load_moments(self._moments)
 
         def fitted() -> dict[str, Any]:
-            return {
-                "n_features_in_": data.shape[1],
+            return columns | {
                 "_architecture": self._requested_architecture(data.shape[1]),
                 "_weights": trainer.weights(),
                 "_moments": trainer.moments(),
@@ -630,25 +629,26 @@ class NormalizingFlow(
 
     def _check_training_data(
         self, X: Any, resume: bool
-    ) -> tuple[np.ndarray, np.random.RandomState]:
-        """Return X as an array and the generator of this training."""
-        dtypes = [np.float64, np.float32]
-        if resume:
-            data = validate_data(self, X, reset=False, dtype=dtypes)
-            self._check_architecture()
-            return data, deepcopy(self._rng)
-        # validate_data would set n_features_in_ at once; an error must leave no trace.
-        data = check_array(
+    ) -> tuple[np.ndarray, dict[str, Any], np.random.RandomState]:
+        """Return X as an array, its number and names of columns, and the generator to use."""
+        checked = copy(self)  # takes what validate_data sets: an error must leave no trace
+        least = 1 if resume else 2
+        data = validate_data(
+            checked,
             X,
-            dtype=dtypes,
-            ensure_min_samples=2,
-            ensure_min_features=2,
-            input_name="X",
-            estimator=self,
+            reset=not resume,
+            dtype=[np.float64, np.float32],
+            ensure_min_samples=least,
+            ensure_min_features=least,
         )
+        names = ("n_features_in_", "feature_names_in_")
+        columns = {name: getattr(checked, name) for name in names if hasattr(checked, name)}
+        if resume:
+            self._check_architecture()
+            return data, columns, deepcopy(self._rng)
         # A stream of its own, so that no other draw can interleave with a later call's.
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        return data, np.random.RandomState(seed)
+        return data, columns, np.random.RandomState(seed)
 
     def _check_architecture(self) -> None:
         for name, wanted in self._requested_architecture(self.n_features_in_).items():
@@ -671,20 +671,17 @@ class NormalizingFlow(
 
         Also return the noise in use.
         """
-        import torch
-
         from skcalib._flow.statistics import column_moments, principal_axes
 
+        n_features, axes, whitening, noise = data.shape[1], None, None, 0.0
         if self.permutation == "lu":
-            check_size(data.shape[1], "permutation='lu'")
-        flow = _glow(**self._requested_architecture(data.shape[1]))
-        flow.to(getattr(torch, data.dtype.name))
+            check_size(n_features, "permutation='lu'")
         if self.noise == 0:
             mean, deviation = column_moments(data, rows)
-            flow.initialize(mean, deviation, rng)
-            return flow, 0.0
-        check_size(data.shape[1], f"noise={self.noise!r}")
-        mean, deviation, axes, whitening, noise = principal_axes(data, rows, self.noise)
+        else:
+            check_size(n_features, f"noise={self.noise!r}")
+            mean, deviation, axes, whitening, noise = principal_axes(data, rows, self.noise)
+        flow = _glow(data.dtype, **self._requested_architecture(n_features))
         flow.initialize(mean, deviation, rng, axes, whitening)
         return flow, noise
 
@@ -692,7 +689,7 @@ class NormalizingFlow(
         """Build the fitted flow anew from its arrays, on the CPU, in its data type."""
         import torch
 
-        flow = _glow(**self._architecture).to(getattr(torch, self._dtype.name))
+        flow = _glow(self._dtype, **self._architecture)
         flow.load_state_dict({k: torch.tensor(v) for k, v in self._weights.items()})
         return flow
 
@@ -714,11 +711,13 @@ class NormalizingFlow(
         return tags
 
 
-def _glow(noise: float | str, **architecture: Any) -> Glow:
+def _glow(dtype: np.dtype, noise: float | str, **architecture: Any) -> Glow:
     """Build the Glow of this architecture, on principal axes where noise is filtered."""
+    import torch
+
     from skcalib._flow.glow import Glow
 
-    return Glow(**architecture, rotates=noise != 0)
+    return Glow(**architecture, rotates=noise != 0).to(getattr(torch, dtype.name))
 
 
 def _within_memory(function: Callable[[], Any], message: str) -> Any:

@@ -372,6 +372,24 @@ def test_bad_data_say_what_is_expected(X, message):
     assert not hasattr(flow, "n_features_in_")
 
 
+def test_names_of_columns_are_checked_before_training_and_kept_with_the_flow(
+    banana, monkeypatch
+):
+    pd = pytest.importorskip("pandas")
+    named = pd.DataFrame(banana, columns=list("abcdef"))
+    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(named)
+    assert list(flow.feature_names_in_) == list("abcdef")
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", None)
+        with pytest.raises(TypeError, match="all input features have string names"):
+            flow.fit(named.rename(columns={"a": 1}))
+        with pytest.raises(ValueError, match="feature names should match"):
+            flow.partial_fit(named.rename(columns={"a": "g"}))
+    assert list(flow.feature_names_in_) == list("abcdef")
+    flow.transform(named)
+    assert not hasattr(flow.fit(banana), "feature_names_in_")
+
+
 def test_a_memory_map_is_read_and_not_copied(tmp_path):
     X = np.random.RandomState(0).normal(size=(20000, 64)).astype(np.float32)
     np.save(tmp_path / "X.npy", X)
