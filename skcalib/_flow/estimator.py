@@ -149,8 +149,9 @@ class NormalizingFlow(
 
     A column that varies by no more than the rounding of its data type (a constant, or a
     unit that the encoder never uses) would make the likelihood infinite. It counts as one
-    of typical deviation, the root mean square over the columns; while training, noise
-    takes its place, and in :meth:`transform` such a dimension of z stays near 0.
+    of typical deviation, the root mean square over the columns, or of ten roundings if that
+    is more. While training, noise takes its place, and in :meth:`transform` such a dimension
+    of z stays near 0.
 
     With ``noise="auto"`` the filter also corrects each axis for the shrinkage of Ledoit and
     Wolf, so that a flow without training is ``Whitening(noise="auto")`` up to the order of
