@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from copy import deepcopy
+from copy import copy, deepcopy
 from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -149,8 +149,9 @@ class NormalizingFlow(
 
     A column that varies by no more than the rounding of its data type (a constant, or a
     unit that the encoder never uses) would make the likelihood infinite. It counts as one
-    of typical deviation, the root mean square over the columns; while training, noise
-    takes its place, and in :meth:`transform` such a dimension of z stays near 0.
+    of typical deviation, the root mean square over the columns, or of ten roundings if that
+    is more. While training, noise takes its place, and in :meth:`transform` such a dimension
+    of z stays near 0.
 
     With ``noise="auto"`` the filter also corrects each axis for the shrinkage of Ledoit and
     Wolf, so that a flow without training is ``Whitening(noise="auto")`` up to the order of
@@ -293,8 +294,7 @@ class NormalizingFlow(
         """
         with fit_task(self, X, max_subtasks=self.max_epochs) as task:
             resume = self.warm_start and self.__sklearn_is_fitted__()
-            with self._rows(X) as rows:
-                self._train(rows, self.max_epochs, self.validation_fraction, resume, task)
+            self._train(X, self.max_epochs, self.validation_fraction, resume, task)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -315,8 +315,7 @@ class NormalizingFlow(
         -------
         self : NormalizingFlow
         """
-        with self._rows(X) as rows:
-            self._train(rows, 1, None, self.__sklearn_is_fitted__())
+        self._train(X, 1, None, self.__sklearn_is_fitted__())
         return self
 
     def transform(self, X: Any) -> Any:
@@ -332,7 +331,7 @@ class NormalizingFlow(
             float32 for float32, float64 otherwise; a lazy dask array for a dask array.
         """
         if is_dask(X):
-            return self._lazily(self.transform, X)
+            return self._lazily(lambda flow, block: flow.transform(block), X)
         return self._map(self._check(X), lambda flow, x: flow.forward(x)[0])
 
     def inverse_transform(self, X: Any) -> Any:
@@ -349,7 +348,7 @@ class NormalizingFlow(
             float32 for float32, float64 otherwise; a lazy dask array for a dask array.
         """
         if is_dask(X):
-            return self._lazily(self.inverse_transform, X)
+            return self._lazily(lambda flow, block: flow.inverse_transform(block), X)
         check_is_fitted(self)
         Z = check_array(X, dtype=[np.float64, np.float32], input_name="X", estimator=self)
         if Z.shape[1] != self.n_features_in_:
@@ -372,7 +371,8 @@ class NormalizingFlow(
             log p(u) in nats; a lazy dask array for a dask array.
         """
         if is_dask(X):
-            return self._lazily(lambda rows: self.score_samples(rows)[:, None], X, 1)[:, 0]
+            column = self._lazily(lambda flow, block: flow.score_samples(block)[:, None], X, 1)
+            return column[:, 0]
         return self._map(self._check(X), lambda flow, x: flow.log_prob(x))
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -456,13 +456,24 @@ class NormalizingFlow(
         return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
 
     def _lazily(
-        self, method: Callable[[np.ndarray], np.ndarray], X: Any, width: int | None = None
+        self,
+        function: Callable[[Any, np.ndarray], np.ndarray],
+        X: Any,
+        width: int | None = None,
     ) -> Any:
-        """Apply ``method`` to the blocks of a dask array, where and when they are computed."""
+        """Apply ``function(flow, block)`` to a dask array, where and when it is computed."""
         check_is_fitted(self)
         check_dask(X, type(self).__name__)
         validate_data(self, X, reset=False, skip_check_array=True)
-        return dask_apply(method, X, width or self.n_features_in_)
+        n_columns = width or self.n_features_in_
+        fitted = copy(self)  # a fit between now and the computation changes nothing
+
+        def apply(block: np.ndarray) -> np.ndarray:
+            if not len(block):
+                return np.empty((0, n_columns), dtype=block.dtype)
+            return function(fitted, block)
+
+        return dask_apply(apply, X, n_columns)
 
     def _rows(self, X: Any) -> AbstractContextManager[Any]:
         """Context with X as what `check_array` takes."""
@@ -481,8 +492,9 @@ class NormalizingFlow(
         def mapped() -> Any:
             flow, result = self._module(device, X.dtype), None
             with torch.inference_mode():
-                for rows in gen_batches(len(X), n_rows):
-                    part = function(flow, torch.tensor(X[rows], device=device)).cpu().numpy()
+                for rows in gen_batches(max(1, len(X)), n_rows):
+                    block = np.ascontiguousarray(X[rows])  # torch takes no negative strides
+                    part = function(flow, torch.tensor(block, device=device)).cpu().numpy()
                     if result is None:
                         result = np.empty((len(X), *part.shape[1:]), dtype=X.dtype)
                     result[rows] = part
@@ -514,35 +526,37 @@ class NormalizingFlow(
         task: Any = None,
     ) -> None:
         """Train on X; take the result over only once all went well."""
-        from skcalib._flow.rows import split
-
         device = resolve_device(self.device)
-        data, rng = self._check_training_data(X, resume)
-        check_precision(device, data.dtype)
-        rows, held_out = split(len(data), validation_fraction, rng)
-        fitted = _within_memory(
-            lambda: self._trained(data, rows, held_out, rng, device, max_epochs, resume, task),
-            f"The flow, or a batch of batch_size={self.batch_size} rows, does not fit into the "
-            f"memory left on {device}: lower batch_size, free some, or use device='cpu'.",
-        )
-        if not resume:
-            validate_data(self, X, skip_check_array=True)
-        self.__dict__.update(fitted)  # at once: an interrupt comes before or after
+        with self._rows(X) as rows:
+            data, columns, rng = self._check_training_data(rows, resume)
+            check_precision(device, data.dtype)
+            fitted = _within_memory(
+                lambda: self._trained(
+                    data, columns, rng, device, max_epochs, validation_fraction, resume, task
+                ),
+                f"The flow, or a batch of batch_size={self.batch_size} rows, does not fit into "
+                f"the memory left on {device}: lower batch_size, free some, or use "
+                "device='cpu'.",
+            )
+        kept = {k: v for k, v in vars(self).items() if k != "feature_names_in_"}
+        self.__dict__ = kept | fitted  # at once: an interrupt comes before or after
 
     def _trained(
         self,
         data: np.ndarray,
-        rows: np.ndarray,
-        held_out: np.ndarray,
+        columns: dict[str, Any],
         rng: np.random.RandomState,
         device: torch.device,
         max_epochs: int,
+        validation_fraction: float | None,
         resume: bool,
         task: Any,
     ) -> dict[str, Any]:
-        """Train on rows of the data; return the fitted attributes."""
+        """Train on the data; return the fitted attributes, with those of its columns."""
+        from skcalib._flow.rows import split
         from skcalib._flow.training import Diverged, Trainer
 
+        rows, held_out = split(len(data), validation_fraction, rng)
         losses: list[float] = []
         validation_losses: list[float] = []
         if resume:
@@ -556,8 +570,7 @@ class NormalizingFlow(
             trainer.load_moments(self._moments)
 
         def fitted() -> dict[str, Any]:
-            return {
-                "n_features_in_": data.shape[1],
+            return columns | {
                 "_architecture": self._requested_architecture(data.shape[1]),
                 "_weights": trainer.weights(),
                 "_moments": trainer.moments(),
@@ -617,25 +630,26 @@ class NormalizingFlow(
 
     def _check_training_data(
         self, X: Any, resume: bool
-    ) -> tuple[np.ndarray, np.random.RandomState]:
-        """Return X as an array and the generator of this training."""
-        dtypes = [np.float64, np.float32]
-        if resume:
-            data = validate_data(self, X, reset=False, dtype=dtypes)
-            self._check_architecture()
-            return data, deepcopy(self._rng)
-        # validate_data would set n_features_in_ at once; an error must leave no trace.
-        data = check_array(
+    ) -> tuple[np.ndarray, dict[str, Any], np.random.RandomState]:
+        """Return X as an array, its number and names of columns, and the generator to use."""
+        checked = copy(self)  # takes what validate_data sets: an error must leave no trace
+        least = 1 if resume else 2
+        data = validate_data(
+            checked,
             X,
-            dtype=dtypes,
-            ensure_min_samples=2,
-            ensure_min_features=2,
-            input_name="X",
-            estimator=self,
+            reset=not resume,
+            dtype=[np.float64, np.float32],
+            ensure_min_samples=least,
+            ensure_min_features=least,
         )
+        names = ("n_features_in_", "feature_names_in_")
+        columns = {name: getattr(checked, name) for name in names if hasattr(checked, name)}
+        if resume:
+            self._check_architecture()
+            return data, columns, deepcopy(self._rng)
         # A stream of its own, so that no other draw can interleave with a later call's.
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        return data, np.random.RandomState(seed)
+        return data, columns, np.random.RandomState(seed)
 
     def _check_architecture(self) -> None:
         for name, wanted in self._requested_architecture(self.n_features_in_).items():
@@ -658,20 +672,17 @@ class NormalizingFlow(
 
         Also return the noise in use.
         """
-        import torch
-
         from skcalib._flow.statistics import column_moments, principal_axes
 
+        n_features, axes, whitening, noise = data.shape[1], None, None, 0.0
         if self.permutation == "lu":
-            check_size(data.shape[1], "permutation='lu'")
-        flow = _glow(**self._requested_architecture(data.shape[1]))
-        flow.to(getattr(torch, data.dtype.name))
+            check_size(n_features, "permutation='lu'")
         if self.noise == 0:
             mean, deviation = column_moments(data, rows)
-            flow.initialize(mean, deviation, rng)
-            return flow, 0.0
-        check_size(data.shape[1], f"noise={self.noise!r}")
-        mean, deviation, axes, whitening, noise = principal_axes(data, rows, self.noise)
+        else:
+            check_size(n_features, f"noise={self.noise!r}")
+            mean, deviation, axes, whitening, noise = principal_axes(data, rows, self.noise)
+        flow = _glow(data.dtype, **self._requested_architecture(n_features))
         flow.initialize(mean, deviation, rng, axes, whitening)
         return flow, noise
 
@@ -679,7 +690,7 @@ class NormalizingFlow(
         """Build the fitted flow anew from its arrays, on the CPU, in its data type."""
         import torch
 
-        flow = _glow(**self._architecture).to(getattr(torch, self._dtype.name))
+        flow = _glow(self._dtype, **self._architecture)
         flow.load_state_dict({k: torch.tensor(v) for k, v in self._weights.items()})
         return flow
 
@@ -701,11 +712,13 @@ class NormalizingFlow(
         return tags
 
 
-def _glow(noise: float | str, **architecture: Any) -> Glow:
+def _glow(dtype: np.dtype, noise: float | str, **architecture: Any) -> Glow:
     """Build the Glow of this architecture, on principal axes where noise is filtered."""
+    import torch
+
     from skcalib._flow.glow import Glow
 
-    return Glow(**architecture, rotates=noise != 0)
+    return Glow(**architecture, rotates=noise != 0).to(getattr(torch, dtype.name))
 
 
 def _within_memory(function: Callable[[], Any], message: str) -> Any:

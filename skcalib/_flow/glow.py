@@ -77,16 +77,19 @@ class Standardize(nn.Module):
         A column that varies by no more than the rounding of its values would be scaled
         towards infinity, here and then by training, since its likelihood has no bound.
         It counts as a column of typical deviation instead, and in training noise takes its
-        place: ``jitter`` is the deviation of that noise, 0 for every other column.
+        place: ``jitter`` is the deviation of that noise, 0 for every other column. Noise
+        below the rounding of a large constant would be lost in it, so ten roundings are the
+        least.
         """
         largest = deviation.max() or 1.0
         typical = largest * math.sqrt(np.mean(np.square(deviation / largest))) or 1.0
         # Along an axis the roundings of all columns add up, each by its share.
-        offset = mean if axes is None else math.sqrt(np.mean(np.square(mean)))
-        rounding = 10.0 * torch.finfo(self.loc.dtype).eps * np.hypot(typical, offset)
-        degenerate = deviation <= rounding
-        units = np.where(degenerate, typical, deviation)
+        offset = mean if axes is None else np.sqrt(np.square(mean) @ np.square(axes))
         limits = torch.finfo(self.loc.dtype)
+        rounding = 10.0 * limits.eps * np.hypot(typical, offset)
+        degenerate = deviation <= rounding
+        noise = np.maximum(typical, rounding)
+        units = np.where(degenerate, noise, deviation)
         # A quarter of the range is left for the sums and products to come.
         if not limits.tiny**0.75 < units.min() <= units.max() < limits.max**0.75:
             raise ValueError(
@@ -95,7 +98,7 @@ class Standardize(nn.Module):
             )
         self.loc.copy_(torch.as_tensor(mean))
         self.scale.copy_(torch.as_tensor(1.0 / units))
-        self.jitter.copy_(torch.as_tensor(degenerate * typical))
+        self.jitter.copy_(torch.as_tensor(degenerate * noise))
         if self.axes is not None:
             self.axes.copy_(torch.as_tensor(axes))
 
@@ -143,21 +146,25 @@ class Glow(nn.Module):
     ):
         super().__init__()
         self.n_features = n_features
-        self.permutation = permutation
+        self.coupling, self.permutation = coupling, permutation
         self.standardize = Standardize(n_features, rotates)
         self.register_buffer("gain", torch.ones(n_features))
         mixing = LULinear if permutation == "lu" else Permutation
-        affine = coupling == "affine"
-        levels: list[Chain] = []
-        width = n_features
-        while len(levels) < n_levels and width >= 2:
-            steps = (
-                (ActNorm(width), mixing(width), Coupling(width, coupling_width, affine))
+        # Each level goes on with half of the dimensions of the one before, 2 at least.
+        n_levels = min(n_levels, n_features.bit_length() - 1)
+        self.widths = [n_features >> level for level in range(n_levels)]
+        self.levels: Any = nn.ModuleList(
+            Chain(
+                transform
                 for _ in range(depth)
+                for transform in (
+                    ActNorm(width),
+                    mixing(width),
+                    Coupling(width, coupling_width, coupling == "affine"),
+                )
             )
-            levels.append(Chain(transform for step in steps for transform in step))
-            width //= 2
-        self.levels: Any = nn.ModuleList(levels)
+            for width in self.widths
+        )
 
     def steps(self) -> Iterator[tuple[Any, Any, Any, bool]]:
         """Yield ActNorm, permutation and coupling of each step, and whether a level ends."""
@@ -173,7 +180,7 @@ class Glow(nn.Module):
         rng: np.random.RandomState,
         axes: np.ndarray | None = None,
         whitening: np.ndarray | None = None,
-    ) -> Glow:
+    ) -> None:
         """Set the starting point: a standardisation, then identities and permutations.
 
         ``axes`` are principal axes in columns, for a flow that ``rotates``; the deviations are
@@ -190,21 +197,7 @@ class Glow(nn.Module):
                 if isinstance(module, Permutation) and self.permutation == "shuffle":
                     module.index.copy_(torch.as_tensor(rng.permutation(len(module.index))))
                 elif isinstance(module, Coupling):
-                    self._initialize_network(module.network, rng)
-        return self
-
-    @staticmethod
-    def _initialize_network(network: Any, rng: np.random.RandomState) -> None:
-        first, second, last = (layer for layer in network if isinstance(layer, nn.Linear))
-        for layer in (first, second):
-            # Half of what keeps the variance through a ReLU (He et al., 2015), which after one
-            # epoch fits better.
-            std = math.sqrt(0.5 / layer.in_features)
-            layer.weight.copy_(torch.as_tensor(rng.normal(0.0, std, layer.weight.shape)))
-            layer.bias.zero_()
-        # With a zero last layer each coupling starts as the identity (Glow, section 3.3).
-        last.weight.zero_()
-        last.bias.zero_()
+                    module.initialize(rng)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Map u (n, d) to z (n, d); also return log |det dz/du|, shape (n,), in nats."""
@@ -243,11 +236,8 @@ class Glow(nn.Module):
 
     def back_through_levels(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Map z to standardised columns; also return the log-determinant, nats."""
-        sizes, width = [], self.n_features
-        for _ in self.levels[1:]:
-            sizes.append(width - width // 2)
-            width //= 2
-        *leaving, x = z.split((*sizes, width), dim=1)
+        sizes = [width - width // 2 for width in self.widths[:-1]]
+        *leaving, x = z.split((*sizes, self.widths[-1]), dim=1)
         logabsdet = z.new_zeros(())
         for level in reversed(self.levels):
             if level is not self.levels[-1]:

@@ -72,8 +72,7 @@ PAD = 16
 
 def has_written_gradient(flow: Glow) -> bool:
     """Whether a Glow consists of additive couplings and fixed permutations only."""
-    couplings = (m for m in flow.modules() if isinstance(m, Coupling))
-    return flow.permutation != "lu" and not any(m.affine for m in couplings)
+    return flow.coupling == "additive" and flow.permutation != "lu"
 
 
 class AdditiveGradient:
@@ -199,7 +198,7 @@ class _Plan:
         self.width, self.n_conditioning = len(order), coupling.n_conditioning
         self.is_reversed, self.columns, self.ends_level = is_reversed, columns, ends_level
         self.shift, self.log_scale = index[norm.shift][order], index[norm.log_scale][order]
-        layers = [m for m in coupling.network if isinstance(m, torch.nn.Linear)]
+        layers = coupling.network[::2]  # the linear ones
         (w1, b1), (w2, b2), (w3, b3) = ((index[m.weight].T, index[m.bias]) for m in layers)
         if is_reversed:
             first, w3, b3 = np.vstack((w1[::-1], b1)), w3[:, ::-1], b3[::-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from sklearn.utils import gen_batches
 
 __all__ = ["shuffled_batches", "split"]
 
@@ -40,18 +41,18 @@ def shuffled_batches(
     """
     if X.nbytes <= LARGE_BYTES:
         order = _filled_up(rng.permutation(rows), batch_size)
-        for start in range(0, len(order), batch_size):
-            yield X[order[start : start + batch_size]]
+        for batch in gen_batches(len(order), batch_size):
+            yield X[order[batch]]
         return
     runs = np.array_split(rows, -(-len(rows) // RUN_ROWS))
     order = np.concatenate([runs[index] for index in rng.permutation(len(runs))])
     order = _filled_up(order, batch_size)
     pool_rows = batch_size * max(1, POOL_BYTES // (batch_size * X[0].nbytes))
-    for pool_start in range(0, len(order), pool_rows):
-        pool = X[np.sort(order[pool_start : pool_start + pool_rows])]
+    for part in gen_batches(len(order), pool_rows):
+        pool = X[np.sort(order[part])]
         pool_order = rng.permutation(len(pool))
-        for start in range(0, len(pool), batch_size):
-            yield pool[pool_order[start : start + batch_size]]
+        for batch in gen_batches(len(pool), batch_size):
+            yield pool[pool_order[batch]]
 
 
 def _filled_up(order: np.ndarray, batch_size: int) -> np.ndarray:

@@ -6,6 +6,7 @@ import math
 from functools import reduce
 
 import numpy as np
+from sklearn.utils import gen_batches
 
 from skcalib._covariance.moments import Moments
 from skcalib._covariance.noise import regularise, whitening_gain
@@ -34,8 +35,8 @@ def column_moments(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
     n, spread = 0, 0.0
     mean, scatter = np.zeros(X.shape[1]), np.zeros(X.shape[1])
     origin = X[rows[0]].astype(np.float64)
-    for start in range(0, len(rows), MOMENT_ROWS):
-        block = X[rows[start : start + MOMENT_ROWS]] - origin
+    for part in gen_batches(len(rows), MOMENT_ROWS):
+        block = X[rows[part]] - origin
         spread = max(spread, float(np.abs(block).max()))
         total = n + len(block)
         block_mean = block.mean(axis=0)
@@ -70,8 +71,7 @@ def principal_axes(
     noise : float
         In units of the mean eigenvalue, chosen if "auto".
     """
-    starts = range(0, len(rows), SCATTER_ROWS)
-    parts = (Moments.from_array(X[rows[start : start + SCATTER_ROWS]]) for start in starts)
+    parts = (Moments.from_array(X[rows[part]]) for part in gen_batches(len(rows), SCATTER_ROWS))
     moments = reduce(Moments.merge, parts)
     if not (np.isfinite(moments.quartic) and np.isfinite(moments.scatter).all()):
         raise ValueError("X is so large that its squares overflow float64. Scale X to about 1.")

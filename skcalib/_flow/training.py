@@ -101,6 +101,7 @@ class Trainer:
         self.vector, self.gradient = self._objective.vector, self._objective.gradient
         self.first_moment = torch.zeros_like(self.vector)
         self.second_moment = torch.zeros_like(self.vector)
+        self._state = (self.vector, self.first_moment, self.second_moment)
         self._denominator = torch.empty_like(self.vector)
         is_matrix = torch.cat(
             [torch.full((p.numel(),), p.ndim == 2) for p in flow.parameters()]
@@ -112,13 +113,11 @@ class Trainer:
 
     def state(self) -> tuple[Tensor, ...]:
         """Copy the parameters and Adam's moments."""
-        return tuple(t.clone() for t in (self.vector, self.first_moment, self.second_moment))
+        return tuple(tensor.clone() for tensor in self._state)
 
     def restore(self, state: tuple[Tensor, ...]) -> None:
         """Go back to what :meth:`state` returned."""
-        for tensor, saved in zip(
-            (self.vector, self.first_moment, self.second_moment), state, strict=True
-        ):
+        for tensor, saved in zip(self._state, state, strict=True):
             tensor.copy_(saved)
 
     @torch.no_grad()
@@ -136,12 +135,11 @@ class Trainer:
 
     def moments(self) -> list[np.ndarray]:
         """Return Adam's two moments as numpy arrays, in the order of the flow's parameters."""
-        moments = (self.first_moment, self.second_moment)
-        return [self._in_the_flows_order(m).cpu().numpy() for m in moments]
+        return [self._in_the_flows_order(m).cpu().numpy() for m in self._state[1:]]
 
     def load_moments(self, moments: list[np.ndarray]) -> None:
         """Go on from what :meth:`moments` returned."""
-        for moment, saved in zip((self.first_moment, self.second_moment), moments, strict=True):
+        for moment, saved in zip(self._state[1:], moments, strict=True):
             moment.copy_(self._tensor(saved)[self._objective.order])
 
     def _in_the_flows_order(self, entries: Tensor) -> Tensor:
@@ -251,16 +249,17 @@ class Trainer:
             x, _ = self.flow.standardize(self._tensor(rows))
             z = self._tensor(np.random.RandomState(0).standard_normal(x.shape))
             sample, _ = self.flow.back_through_levels(z)
-            there, _ = self.flow.through_levels(x)
-            x_error = self.flow.back_through_levels(there)[0] - x
-            z_error = self.flow.through_levels(sample)[0] - z
+            latent, _ = self.flow.through_levels(x)
+            x_back, _ = self.flow.back_through_levels(latent)
+            z_back, _ = self.flow.through_levels(sample)
             errors = [
-                error.abs().max() / start.abs().max().clamp(min=1.0)
-                for error, start in ((x_error, x), (z_error, z))
+                (back - start).abs().max() / start.abs().max().clamp(min=1.0)
+                for back, start in ((x_back, x), (z_back, z))
             ]
             return float(torch.stack(errors).max()), float(sample.abs().max())
 
     def _checked(self, good: tuple[Tensor, ...], loss: Tensor) -> tuple[Tensor, ...]:
+        """Return the state if all is finite; else go back to the good one and raise."""
         # The parameters count too, since a loss is from before its update.
         if torch.isfinite(loss + self.vector.sum()):
             return self.state()

@@ -8,9 +8,11 @@ state.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -68,10 +70,8 @@ class LULinear(nn.Module):
         self.log_diagonal = nn.Parameter(torch.zeros(n_features))
 
     def _triangles(self) -> tuple[Tensor, Tensor]:
-        lower = self.lower.tril(-1) + torch.eye(
-            len(self.lower), dtype=self.lower.dtype, device=self.lower.device
-        )
-        return lower, self.upper.triu(1) + torch.diag(self.log_diagonal.exp())
+        lower = self.lower.tril(-1) + torch.ones_like(self.log_diagonal).diag()
+        return lower, self.upper.triu(1) + self.log_diagonal.exp().diag()
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         lower, upper = self._triangles()
@@ -97,13 +97,26 @@ class Coupling(nn.Module):
         self.n_conditioning = n_features // 2
         self.n_transformed = n_features - self.n_conditioning
         # skip_init: nn.Linear would otherwise draw from torch's global generator.
-        self.network = nn.Sequential(
+        self.network: Any = nn.Sequential(
             nn.utils.skip_init(nn.Linear, self.n_conditioning, width),
             nn.ReLU(),
             nn.utils.skip_init(nn.Linear, width, width),
             nn.ReLU(),
             nn.utils.skip_init(nn.Linear, width, self.n_transformed * (1 + affine)),
         )
+
+    def initialize(self, rng: np.random.RandomState) -> None:
+        """Draw the hidden layers' weights; the last layer, zero, makes this the identity."""
+        first, second, last = self.network[::2]  # a ReLU follows each but the last
+        for layer in (first, second):
+            # Half of what keeps the variance through a ReLU (He et al., 2015), which after one
+            # epoch fits better.
+            std = math.sqrt(0.5 / layer.in_features)
+            layer.weight.copy_(torch.as_tensor(rng.normal(0.0, std, layer.weight.shape)))
+            layer.bias.zero_()
+        # Zero as in Glow, section 3.3.
+        last.weight.zero_()
+        last.bias.zero_()
 
     def _condition(self, x1: Tensor) -> tuple[Tensor, Tensor | None]:
         out = self.network(x1)

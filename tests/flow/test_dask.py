@@ -78,6 +78,24 @@ def test_unknown_and_empty_blocks_and_integers(X, lazy):
     )
 
 
+@pytest.mark.parametrize("method", ["transform", "inverse_transform", "score_samples"])
+def test_a_block_may_turn_out_empty(X, method):
+    apply = getattr(NormalizingFlow(device="cpu", random_state=0).fit(X), method)
+    lazy = da.from_array(X, chunks=(100, 6))
+    kept = lazy[da.arange(500, chunks=100) >= 250]  # two blocks are empty, which no one knows
+    result = apply(kept)
+    assert result.dtype == np.float32
+    assert_allclose(result.compute(), apply(X[250:]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["transform", "inverse_transform", "score_samples"])
+def test_a_lazy_result_is_that_of_the_flow_it_was_asked_of(X, lazy, method):
+    flow = NormalizingFlow(device="cpu", random_state=0).fit(X)
+    expected, result = getattr(flow, method)(X), getattr(flow, method)(lazy)
+    flow.set_params(depth=1).fit(3 * X + 1)
+    assert_allclose(result.compute(), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_bad_input_is_refused_and_nothing_is_lost(X, lazy):
     flow = NormalizingFlow(device="cpu", random_state=0).fit(X)
     before = flow.transform(X)

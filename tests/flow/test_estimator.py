@@ -213,6 +213,17 @@ def test_degenerate_data_train_to_finite_vectors(coupling, permutation, dtype):
     np.testing.assert_allclose(flow.inverse_transform(Z), X, atol=1e-4)
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_a_large_constant_beside_narrow_columns_does_not_make_the_likelihood_infinite(noise):
+    X = (1e-3 * np.random.RandomState(0).normal(size=(1000, 4))).astype(np.float32)
+    X[:, 3] = 1e6  # its next float32 is 60 deviations of the others away
+    flow = NormalizingFlow(**_settings(noise=noise)).fit(X)
+    assert abs(flow.loss_curve_[-1] - flow.loss_curve_[0]) < 1.0
+    other = X.copy()
+    other[:, 3] = np.nextafter(X[:, 3], np.float32(np.inf))
+    np.testing.assert_allclose(flow.transform(other), flow.transform(X), atol=1.0)
+
+
 def test_identical_rows_and_fewer_rows_than_columns():
     rng = np.random.RandomState(0)
     few = rng.normal(size=(3, 50)).astype(np.float32)
@@ -361,6 +372,24 @@ def test_bad_data_say_what_is_expected(X, message):
     assert not hasattr(flow, "n_features_in_")
 
 
+def test_names_of_columns_are_checked_before_training_and_kept_with_the_flow(
+    banana, monkeypatch
+):
+    pd = pytest.importorskip("pandas")
+    named = pd.DataFrame(banana, columns=list("abcdef"))
+    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(named)
+    assert list(flow.feature_names_in_) == list("abcdef")
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", None)
+        with pytest.raises(TypeError, match="all input features have string names"):
+            flow.fit(named.rename(columns={"a": 1}))
+        with pytest.raises(ValueError, match="feature names should match"):
+            flow.partial_fit(named.rename(columns={"a": "g"}))
+    assert list(flow.feature_names_in_) == list("abcdef")
+    flow.transform(named)
+    assert not hasattr(flow.fit(banana), "feature_names_in_")
+
+
 def test_a_memory_map_is_read_and_not_copied(tmp_path):
     X = np.random.RandomState(0).normal(size=(20000, 64)).astype(np.float32)
     np.save(tmp_path / "X.npy", X)
@@ -394,6 +423,20 @@ def test_read_only_rows_are_mapped_without_a_warning(banana):
     locked = banana.copy()
     locked.flags.writeable = False
     np.testing.assert_array_equal(flow.transform(locked), expected)
+
+
+@pytest.mark.parametrize("method", ["transform", "inverse_transform", "score_samples"])
+def test_rows_and_columns_may_be_in_reverse(banana, method):
+    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(banana[::-1, ::-1])
+    expected = getattr(flow, method)(banana[::-1, ::-1].copy())
+    np.testing.assert_array_equal(getattr(flow, method)(banana[::-1, ::-1]), expected)
+
+
+def test_no_samples_are_no_rows(banana):
+    samples = (
+        NormalizingFlow(**_settings(max_epochs=1)).fit(banana.astype(np.float32)).sample(0)
+    )
+    assert (samples.shape, samples.dtype) == ((0, 6), np.float32)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
