@@ -61,6 +61,15 @@ def test_empty_partitions_do_no_harm(tiny_bert, texts):
     assert len(vectors) == sum(len(t) > 20 for t in texts)
 
 
+def test_a_later_fit_does_not_change_lazy_vectors(tiny_bert, texts):
+    encoder = BertEncoder(tiny_bert, layers=1)
+    expected = encoder.fit_transform(texts)
+    lazy = encoder.transform(da.from_array(np.array(texts, dtype=object), chunks=4))
+    encoder.set_params(layers=2).fit(texts)
+    assert_allclose(lazy.compute(), expected, atol=1e-5)
+    assert np.abs(encoder.transform(texts) - expected).max() > 0.01
+
+
 def test_bad_texts_are_named_by_the_partition(tiny_bert):
     X = bag.from_sequence(["dog", None], npartitions=1)
     with pytest.raises(ValueError, match=r"missing value \(None\) at position 1"):

@@ -11,7 +11,7 @@ def test_arithmetic_is_the_cpus(pretended_cuda):
     a = np.random.RandomState(0).normal(size=(5, 4)).astype(np.float32)
     x = torch.from_numpy(a).to("cuda")
     assert x.device == torch.device("cuda", 0)
-    assert torch.equal(torch.from_numpy(a @ a.T), (x @ x.T).cpu())
+    assert torch.equal(torch.from_numpy(a) @ torch.from_numpy(a).T, (x @ x.T).cpu())
     with torch.inference_mode():
         y = torch.as_tensor(a, device="cuda").mul_(2.0)
         y += 1.0

@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from copy import copy
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
@@ -308,7 +309,8 @@ class BertEncoder(
     def _encode(self, X: Any, backbone: Backbone | None = None, task: Any = None) -> Any:
         """Encode a list or an iterator of texts now, a dask collection later."""
         if is_dask(X):
-            return lazily(self.transform, X, self._n_features_out)
+            fitted = copy(self)  # a fit between now and the computation changes nothing
+            return lazily(fitted.transform, X, self._n_features_out)
         backbone = backbone or self._backbone(self._settings["dtype"])
         if backbone.fingerprint != self.fingerprint_:
             raise ValueError(
