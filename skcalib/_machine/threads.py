@@ -112,8 +112,11 @@ def in_threads(
             return job()
 
     def run_all() -> list[Result]:
-        with _blas_limit(n_threads), ThreadPoolExecutor(len(jobs)) as executor:
-            return list(executor.map(run, jobs))
+        with _blas_limit(n_threads):
+            if len(jobs) == 1:  # a second thread would take longer than a small job
+                return [run(jobs[0])]
+            with ThreadPoolExecutor(len(jobs)) as executor:
+                return list(executor.map(run, jobs))
 
     return uninterrupted(run_all, stop)
 
