@@ -142,29 +142,23 @@ class TensorRows(_RowsInMemory):
     device: Any
 
     def _moments(self, weight: Any) -> Moments:
-        xp, device = self.xp, _device_of_float64(self.device)
-        chunks = list(self._chunks())
-        if weight is not None and len(chunks) > 1:
-            # The first chunk may hardly count, so each has an origin of its own.
-            parts = (TensorRows(self.X[c, :], xp, device)._moments(weight[c]) for c in chunks)
-            return reduce(Moments.merge, parts)
-        # All chunks share the first one's mean as origin: the loss is at most the number of
-        # chunks, in units in the last place (see `skcalib._covariance.moments.GROUP`).
+        X, xp, device = self.X, self.xp, _device_of_float64(self.device)
+        if weight is None:
+            n, weight = X.shape[0], xp.ones(X.shape[0], dtype=xp.float64, device=device)
+        else:
+            weight = xp.astype(_on_device(weight, device), xp.float64)
+            n = float(xp.sum(weight))
+        # All chunks share the mean of the heaviest as origin: the loss is at most the number
+        # of chunks, in units in the last place (see `skcalib._covariance.moments.GROUP`).
         origin: Any = None
-        n, first, scatter, cubic, quartic = 0, 0.0, 0.0, 0.0, 0.0  # type: Any, Any, Any, Any, float
-        for chunk in chunks:
-            x = xp.astype(_on_device(self.X[chunk, :], device), xp.float64)
-            if weight is None:
-                w = xp.ones(x.shape[0], dtype=xp.float64, device=device)
-            else:
-                w = xp.astype(_on_device(weight[chunk], device), xp.float64)
+        first, scatter, cubic, quartic = 0.0, 0.0, 0.0, 0.0  # type: Any, Any, Any, float
+        for chunk in sorted(self._chunks(), key=lambda c: -float(xp.sum(weight[c]))):
+            x, w = xp.astype(_on_device(X[chunk, :], device), xp.float64), weight[chunk]
             if origin is None:
                 heaviest = x[int(xp.argmax(w)), :]
-                total = float(xp.sum(w)) or 1.0
-                origin = heaviest + w @ (x - heaviest) / total
+                origin = heaviest + w @ (x - heaviest) / (float(xp.sum(w)) or 1.0)
             c = x - origin
             q = xp.sum(c * c, axis=1)
-            n += x.shape[0] if weight is None else float(xp.sum(w))
             first = first + w @ c
             cubic = cubic + (w * q) @ c
             quartic += float((w * q) @ q)
