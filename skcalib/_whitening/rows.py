@@ -56,7 +56,7 @@ def rows_of(X: Any, *, ensure_min_samples: int = 1, ensure_all_finite: bool = Fa
 
 
 class _RowsInMemory:
-    """Explains results that are not finite, by another look at the rows."""
+    """Raises an error that explains a result that is not finite."""
 
     X: Any
     _moments: Callable[[Any], Moments]
@@ -124,7 +124,7 @@ class NumPyRows(_RowsInMemory):
         return out
 
     def invert(self, linear: WhiteningMap) -> np.ndarray:
-        """Vectors whose whitened ones are the rows, as far as the kept axes determine them."""
+        """Whitened rows mapped back, as far as the kept axes determine them."""
         X = self.X.astype(np.float64, copy=False) @ linear.back_projection + linear.mean
         return X.astype(self.X.dtype)
 
@@ -188,7 +188,7 @@ class TensorRows(_RowsInMemory):
         return parts[0] if len(parts) == 1 else xp.concat(parts)
 
     def invert(self, linear: WhiteningMap) -> Any:
-        """Vectors whose whitened ones are the rows, of their namespace, device and dtype."""
+        """Whitened rows mapped back, in their namespace and dtype and on their device."""
         Z, xp, place = self.X, self.xp, _device_of_float64(self.device)
         back = xp.asarray(linear.back_projection, dtype=xp.float64, device=place)
         mean = xp.asarray(linear.mean, dtype=xp.float64, device=place)
@@ -217,16 +217,16 @@ def _to_numpy(array: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class DaskRows:
-    """Rows of a dask array, never gathered: each block is computed with where it is."""
+    """Rows of a dask array: each block stays on its worker, and rows are never gathered."""
 
     X: Any
 
     def moments(self, sample_weight: Any = None) -> Moments:
         """Moments of the rows: a tree of merges on the active scheduler.
 
-        No task holds more than a block of rows, and only moments travel between workers. A
-        worker that dies takes nothing along: its blocks are computed again. Unknown chunk
-        sizes and empty blocks are fine, and so are weights in a dask array.
+        No task holds more than a block of rows, and only moments travel between workers. If
+        a worker dies, its blocks are computed again. Chunk sizes may be unknown, blocks may be
+        empty, and weights may be a dask array.
         """
         import dask
         import dask.array as da
@@ -258,7 +258,7 @@ class DaskRows:
         return dask_apply(partial(_in_block, NumPyRows.map, linear), self.X, linear.width)
 
     def invert(self, linear: WhiteningMap) -> Any:
-        """Vectors whose whitened ones are the rows, lazy, as float32 or float64."""
+        """Whitened rows mapped back, lazy, as float32 or float64."""
         invert = partial(_in_block, NumPyRows.invert, linear)
         return dask_apply(invert, self.X, len(linear.mean))
 
@@ -268,13 +268,14 @@ def _moments_of_block(block: Any, weight: np.ndarray | None) -> Moments:
     if not len(block):
         d = block.shape[1]
         return Moments(0, np.zeros(d), np.zeros((d, d)), np.zeros(d), 0.0)
-    with np.errstate(over="ignore", invalid="ignore"):  # the merged moments tell
+    with np.errstate(over="ignore", invalid="ignore"):  # checked after the merge
         return NumPyRows(block)._moments(weight)
 
 
 def _in_block(
     method: Callable[[NumPyRows, WhiteningMap], Any], linear: WhiteningMap, block: np.ndarray
 ) -> np.ndarray:
+    # Not a lambda: dask gives equal calls equal names only if it can read their arguments.
     return method(NumPyRows(block), linear)
 
 
