@@ -57,16 +57,16 @@ class VersionedState:
 
 
 def refuse_former_classes(classes: dict[str, str]) -> None:
-    """Refuse pickles that look for a class in its former module; what it held has moved too."""
+    """Refuse pickles that name a class in its former module: parts of its state moved too."""
     for name, path in classes.items():
         module: Any = sys.modules.setdefault(path, ModuleType(path))
         module.__getattr__ = partial(_refuse, name)
 
 
 def _refuse(former: str, name: str) -> type:
-    """Return a class in the place of a former one, which refuses to be made.
+    """Return a class that stands in for a former one and cannot be instantiated.
 
-    It is the class that refuses, not the look-up: tools that only look for names may find it.
+    Looking the name up raises no error, since tools may do so without unpickling anything.
     """
     if name != former:
         raise AttributeError(name)
@@ -84,8 +84,8 @@ def _refuse(former: str, name: str) -> type:
 def fit_task(estimator: Any, X: Any = None, max_subtasks: int | None = 0) -> Iterator[Any]:
     """Tell the callbacks of an estimator that its fit begins, and that it ended.
 
-    The number of subtasks is None where it is unknown. Yields the ``CallbackContext`` of the
-    fit; None where nobody listens.
+    ``max_subtasks`` is None where the number is unknown. Yields the ``CallbackContext`` of the
+    fit, or None if the estimator has no callbacks.
     """
     if not getattr(estimator, "_skl_callbacks", None):  # of set_callbacks
         yield None
@@ -98,7 +98,7 @@ def fit_task(estimator: Any, X: Any = None, max_subtasks: int | None = 0) -> Ite
 
 @contextmanager
 def fit_inside(task: Any, name: str, estimator: Any, inner: Any) -> Iterator[None]:
-    """Tell the callbacks of a `fit_task` that ``estimator`` fits ``inner``; let them follow."""
+    """Tell the callbacks of a `fit_task` that ``estimator`` fits ``inner``; hand them on."""
     if task is None:
         yield
         return

@@ -10,7 +10,8 @@ rows (threads, ``partial_fit`` batches, workers) gives the same result to roundi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import reduce
 from itertools import chain, islice
 from typing import Any
 
@@ -60,25 +61,16 @@ class Moments:
     ) -> Moments:
         """Moments of the rows of ``X``, of any float dtype, in one pass over chunks of it.
 
-        ``weight`` says how many times each row counts. ``chunks`` are the rows to take, none
-        longer than the first; None takes all rows, at least one.
+        ``weight`` says how many times each row counts. ``chunks`` are the rows to take, at
+        least one, in slices of at most `chunk_rows`; None takes all rows.
         """
-        d = X.shape[1]
-        chunks = iter(gen_batches(len(X), chunk_rows(d)) if chunks is None else chunks)
+        most = chunk_rows(X.shape[1])
+        chunks = iter(gen_batches(len(X), most) if chunks is None else chunks)
         # The bound on GROUP needs equal weights: a first chunk of hardly any weight gives none.
         n_chunks = GROUP if weight is None else 1
-        total: Moments | None = None
-        for chunk in chunks:
-            if total is None:
-                workspace = _Workspace(chunk.stop - chunk.start, d)
-            group = chain([chunk], islice(chunks, n_chunks - 1))
-            part = cls._of_group(X, weight, group, workspace)
-            if total is None:
-                total = replace(part, scatter=part.scatter.copy())
-            else:
-                total = total.merge(part, out=total.scatter, work=workspace.product)
-        assert total is not None  # callers validate that X has rows
-        return total
+        buffer = np.empty((min(most, len(X)), X.shape[1]))
+        groups = (chain([chunk], islice(chunks, n_chunks - 1)) for chunk in chunks)
+        return reduce(cls.merge, (cls._of_group(X, weight, group, buffer) for group in groups))
 
     @classmethod
     def _of_group(
@@ -86,35 +78,32 @@ class Moments:
         X: np.ndarray,
         weight: np.ndarray | None,
         chunks: Iterable[slice],
-        workspace: _Workspace,
+        buffer: np.ndarray,
     ) -> Moments:
-        """Moments of chunks that share an origin; their scatter is the workspace's."""
+        """Moments of chunks that share an origin; ``buffer`` is overwritten."""
         origin: Any = None
+        scatter: Any = None
         n, first, cubic, quartic = 0, 0.0, 0.0, 0.0  # type: Any, Any, Any, float
         for chunk in chunks:
-            x, w = X[chunk], None if weight is None else weight[chunk]
-            c = workspace.centred[: len(x)]
-            first_chunk = origin is None
-            if first_chunk:
+            x = X[chunk]
+            c = buffer[: len(x)]
+            w = np.ones(len(x)) if weight is None else weight[chunk]
+            if origin is None:
                 origin = cls._mean_of_chunk(x, w, c)
             np.subtract(x, origin, out=c)
             q = np.einsum("ij,ij->i", c, c)
-            wq = q if w is None else w * q
-            n += len(x) if w is None else float(w.sum())
-            first += c.sum(axis=0) if w is None else w @ c
-            cubic += wq @ c
-            quartic += float(wq @ q)
-            if w is not None:
+            n += len(x) if weight is None else float(w.sum())
+            first += w @ c
+            cubic += (w * q) @ c
+            quartic += float((w * q) @ q)
+            if weight is not None:
                 c *= np.sqrt(w)[:, None]
             # NumPy computes the product of a matrix with its transpose by a syrk.
-            np.dot(c.T, c, out=workspace.scatter if first_chunk else workspace.product)
-            if not first_chunk:
-                workspace.scatter += workspace.product
-        if first_chunk:  # the only one, about its own mean already
-            return cls(n, origin, workspace.scatter, cubic, quartic)
-        return cls.from_sums(
-            n, origin, first, workspace.scatter, cubic, quartic, work=workspace.product
-        )
+            product = np.dot(c.T, c)
+            scatter = product if scatter is None else np.add(scatter, product, out=scatter)
+        if weight is not None:  # a single chunk, centred about its own mean
+            return cls(n, origin, scatter, cubic, quartic)
+        return cls.from_sums(n, origin, first, scatter, cubic, quartic)
 
     @classmethod
     def from_sums(
@@ -125,42 +114,34 @@ class Moments:
         scatter: np.ndarray,
         cubic: np.ndarray,
         quartic: float,
-        *,
-        work: np.ndarray | None = None,
     ) -> Moments:
         """Moments from sums of ``c = x - origin``, ``first`` being ``Σ c``.
 
-        ``scatter`` is overwritten, and ``work``, of its shape, if given.
+        ``scatter`` is overwritten.
         """
         shift = first / (n or 1)
         cubic, quartic = _recentred(shift, n, first, scatter, cubic, quartic)
-        scatter -= np.outer(n * shift, shift, out=work)
+        scatter -= np.outer(n * shift, shift)
         return cls(n, origin + shift, scatter, cubic, quartic)
 
     @staticmethod
-    def _mean_of_chunk(x: np.ndarray, w: np.ndarray | None, buffer: np.ndarray) -> np.ndarray:
+    def _mean_of_chunk(x: np.ndarray, w: np.ndarray, buffer: np.ndarray) -> np.ndarray:
         # Sums of differences from one of the rows keep the digits below a large common mean,
         # and keep a constant column constant.
-        origin = x[0 if w is None else w.argmax()].astype(np.float64)
-        c = np.subtract(x, origin, out=buffer)
-        return origin + (c.mean(axis=0) if w is None else w @ c / (w.sum() or 1))
+        origin = x[w.argmax()].astype(np.float64)
+        return origin + w @ np.subtract(x, origin, out=buffer) / (w.sum() or 1)
 
-    def merge(
-        self, other: Moments, *, out: np.ndarray | None = None, work: np.ndarray | None = None
-    ) -> Moments:
-        """Moments of both samples together.
-
-        ``out`` takes the scatter, and may be that of ``self``; ``work`` is overwritten.
-        """
+    def merge(self, other: Moments) -> Moments:
+        """Moments of both samples together."""
         n = self.n + other.n
         heavy, light = (self, other) if self.n >= other.n else (other, self)
         mean = heavy.mean + (light.mean - heavy.mean) * (light.n / (n or 1))
         delta = other.mean - self.mean
         cubic_a, quartic_a = self._about(mean)
         cubic_b, quartic_b = other._about(mean)
-        scatter = np.outer(delta * (self.n * other.n / (n or 1)), delta, out=work)
+        scatter = np.outer(delta * (self.n * other.n / (n or 1)), delta)
         scatter += self.scatter
-        scatter = np.add(scatter, other.scatter, out=scatter if out is None else out)
+        scatter += other.scatter
         return Moments(n, mean, scatter, cubic_a + cubic_b, quartic_a + quartic_b)
 
     def _about(self, mean: np.ndarray) -> tuple[np.ndarray, float]:
@@ -171,15 +152,6 @@ class Moments:
     def covariance(self) -> np.ndarray:
         """Unbiased covariance, ``scatter / (n - 1)``."""
         return self.scatter / (self.n - 1)
-
-
-class _Workspace:
-    """Arrays that one pass over the rows reuses."""
-
-    def __init__(self, n_rows: int, n_features: int):
-        self.centred = np.empty((n_rows, n_features))
-        self.product = np.empty((n_features, n_features))
-        self.scatter = np.empty((n_features, n_features))
 
 
 def _recentred(

@@ -20,26 +20,25 @@ def resolve_device(device: str) -> torch.device:
     """
     import torch
 
+    # Whether this process was forked from one that had used CUDA.
+    lost = torch.cuda._is_in_bad_fork()
     if device == "auto":
         # `device_count` also counts GPUs that the installed driver cannot run.
-        name = "cuda" if torch.cuda.is_available() and not _cuda_is_lost() else "cpu"
-        return resolve_device(name)
+        device = "cuda" if torch.cuda.is_available() and not lost else "cpu"
     match = re.fullmatch(r"(cpu|cuda|mps)(?::(\d+))?", device)
     if match is None:
         raise ValueError(
             f"device={device!r} is unknown; it takes 'auto', 'cpu', 'cuda', 'cuda:1' or 'mps'."
         )
-    kind, index = match[1], match[2]
-    if kind == "cpu":
-        return torch.device("cpu")
-    if kind == "mps":
-        if not torch.backends.mps.is_available():
-            raise ValueError(
-                "device='mps' is not available: torch sees no Metal device here. Use 'auto' "
-                "to take a GPU only where there is one."
-            )
-        return torch.device("mps")
-    if _cuda_is_lost():
+    kind, index = match.groups()
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise ValueError(
+            "device='mps' is not available: torch sees no Metal device here. Use 'auto' "
+            "to take a GPU only where there is one."
+        )
+    if kind != "cuda":
+        return torch.device(kind)
+    if lost:
         raise ValueError(
             f"device={device!r} is not available in a forked child of a process that has used "
             "CUDA. Start processes by 'spawn' or 'forkserver', or use device='cpu' or 'auto'."
@@ -61,10 +60,3 @@ def check_precision(device: torch.device, dtype: Any) -> None:
             "device='mps' computes in float32 only, but X is float64: pass X as float32, or "
             "use device='cpu'."
         )
-
-
-def _cuda_is_lost() -> bool:
-    """Whether this process was forked from one that had used CUDA."""
-    import torch
-
-    return torch.cuda._is_in_bad_fork()

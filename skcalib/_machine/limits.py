@@ -15,7 +15,7 @@ def rows_within(n_bytes: int, n_features: int, itemsize: int = 8) -> int:
 def check_size(n_features: int, caller: str) -> None:
     """Raise a ValueError if square matrices of this size cannot fit into this machine.
 
-    The system might promise the memory all the same, and end the process later.
+    Without the check the system might grant the memory and kill the process later.
     """
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

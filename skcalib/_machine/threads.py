@@ -4,12 +4,12 @@ Passes over a tall array alternate matrix products with element-wise work that N
 one core, so BLAS's own threads idle through much of it, and on a machine that shares its
 cores they wait for each other. One thread for each range of rows keeps every core busy.
 
-No job runs in the main thread, where Python raises Ctrl-C between any two steps: a limit on
-BLAS's threads must not be left halfway. Nor does the main thread touch `concurrent.futures`.
-Its conditions are written in Python, and an interrupt inside one leaves a lock taken for good
-(a main thread that polled its futures hung within 1,000 interrupts). So a thread that gets no
-interrupts runs the executor, and the main thread waits for it on a lock, which is written in C
-and either taken or not.
+Python raises Ctrl-C in the main thread, between any two steps of it, and a limit on BLAS's
+threads must not be left halfway. So jobs run in other threads, and the main thread only waits
+for them on a lock. It does not use `concurrent.futures` either: the conditions in it are
+written in Python, and an interrupt inside one leaves a lock taken for good (a main thread that
+polled its futures hung within 1,000 interrupts). A lock is written in C, and an interrupt finds
+it either taken or free.
 """
 
 from __future__ import annotations
@@ -100,8 +100,10 @@ def in_threads(
     n_threads: int = 1,
     stop: threading.Event | None = None,
 ) -> list[Result]:
-    """Results of the jobs, each run in a thread of its own with BLAS limited to ``n_threads``.
+    """Results of the jobs, run at the same time with BLAS limited to ``n_threads`` in each.
 
+    Each job has a thread of its own; a single one may run in the calling thread, unless that
+    is the main thread.
     An interrupt sets ``stop``. It is raised when all jobs have ended, as is a job's error.
     """
     _give_up_control()  # the calling thread has it inside `threadpool_limits`
@@ -112,8 +114,11 @@ def in_threads(
             return job()
 
     def run_all() -> list[Result]:
-        with _blas_limit(n_threads), ThreadPoolExecutor(len(jobs)) as executor:
-            return list(executor.map(run, jobs))
+        with _blas_limit(n_threads):
+            if len(jobs) == 1:  # a second thread would take longer than a small job
+                return [run(jobs[0])]
+            with ThreadPoolExecutor(len(jobs)) as executor:
+                return list(executor.map(run, jobs))
 
     return uninterrupted(run_all, stop)
 
@@ -139,7 +144,8 @@ def uninterrupted(job: Callable[[], Result], stop: threading.Event | None = None
                 running.release()
 
     def wait() -> None:
-        # A wait without end misses an interrupt that comes just before it, and all on Windows.
+        # A wait without a timeout would miss an interrupt that comes just before it, and on
+        # Windows every interrupt.
         while not outcome:
             running.acquire(timeout=POLL)
 

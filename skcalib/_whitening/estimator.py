@@ -466,9 +466,10 @@ class Whitening(
         covariance : ndarray of shape (n_features, n_features)
             Float64, of all features whatever `n_components`.
         """
-        linear, covariance = self._linear_map, self._moments.covariance()
-        target = linear.total_variance / len(covariance) * np.eye(len(covariance))
-        return (1 - linear.shrinkage) * covariance + linear.shrinkage * target
+        from sklearn.covariance import shrunk_covariance
+
+        shrinkage = self._linear_map.shrinkage  # or a NotFittedError
+        return shrunk_covariance(self._moments.covariance(), shrinkage)
 
     def get_precision(self) -> np.ndarray:
         """Inverse of the covariance in use; its pseudo-inverse below full rank.

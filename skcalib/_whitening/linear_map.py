@@ -103,22 +103,23 @@ class WhiteningMap:
         """Growth of a rounding error in ``(x - mean) W``.
 
         An entry c_j of a centred vector carries an error of eps |c_j|, which W turns into
-        eps sqrt(sum_j var(c_j) W_ji^2) in column i of the output; beside a typical column.
+        eps sqrt(sum_j var(c_j) W_ji^2) in column i of the output. The growth is that of the
+        worst column, relative to the typical size of an output entry.
         """
-        return self._beside_output(self._column_variance @ self.projection**2)
+        return self._relative_to_output(self._column_variance @ self.projection**2)
 
     @cached_property
     def uncentred_growth(self) -> float:
         """Growth of a rounding error in ``x W - mean W``, as for `growth`."""
         shift = self.mean @ self.projection
         second_moment = self._column_variance + self.mean**2
-        return self._beside_output(second_moment @ self.projection**2 + shift**2)
+        return self._relative_to_output(second_moment @ self.projection**2 + shift**2)
 
     @cached_property
     def _column_variance(self) -> np.ndarray:
         return self.basis**2 @ self.variance
 
-    def _beside_output(self, error2: np.ndarray) -> float:
+    def _relative_to_output(self, error2: np.ndarray) -> float:
         output2 = self.variance[: self.kept] * self.gain**2
         return float(np.sqrt(error2.max() * (self.width - self.surplus) / output2.sum()))
 
@@ -131,11 +132,11 @@ class WhiteningMap:
         """How to map rows of this dtype, float32 or float64, without losing digits."""
         work = dtype if self.float32_is_safe else np.dtype(np.float64)
         if dtype == work and self.uncentred_growth <= MAX_GROWTH:
-            offset, rest = None, self.mean  # which spares a pass over the rows
+            offset, rest = None, self.mean  # saves a pass over the rows
         else:
-            # Less the mean in working precision, an entry is as small as the spread and exact
-            # to its own last digit. What that leaves of the mean, some eps of it, is small
-            # enough to go through W and cancel nothing.
+            # Once the rounded mean is subtracted, an entry is as small as the spread and exact
+            # to its own last digit. The rest of the mean, about eps of it, goes through W: it
+            # is too small to cancel digits there.
             offset = self.mean.astype(work)
             rest = self.mean - offset
         rest = (rest @ self.projection).astype(work)

@@ -56,7 +56,7 @@ def rows_of(X: Any, *, ensure_min_samples: int = 1, ensure_all_finite: bool = Fa
 
 
 class _RowsInMemory:
-    """Explains results that are not finite, by another look at the rows."""
+    """Raises an error that explains a result that is not finite."""
 
     X: Any
     _moments: Callable[[Any], Moments]
@@ -124,7 +124,7 @@ class NumPyRows(_RowsInMemory):
         return out
 
     def invert(self, linear: WhiteningMap) -> np.ndarray:
-        """Vectors whose whitened ones are the rows, as far as the kept axes determine them."""
+        """Whitened rows mapped back, as far as the kept axes determine them."""
         X = self.X.astype(np.float64, copy=False) @ linear.back_projection + linear.mean
         return X.astype(self.X.dtype)
 
@@ -142,29 +142,23 @@ class TensorRows(_RowsInMemory):
     device: Any
 
     def _moments(self, weight: Any) -> Moments:
-        xp, device = self.xp, _device_of_float64(self.device)
-        chunks = list(self._chunks())
-        if weight is not None and len(chunks) > 1:
-            # The first chunk may hardly count, so each has an origin of its own.
-            parts = (TensorRows(self.X[c, :], xp, device)._moments(weight[c]) for c in chunks)
-            return reduce(Moments.merge, parts)
-        # All chunks share the first one's mean as origin: the loss is at most the number of
-        # chunks, in units in the last place (see `skcalib._covariance.moments.GROUP`).
+        X, xp, device = self.X, self.xp, _device_of_float64(self.device)
+        if weight is None:
+            n, weight = X.shape[0], xp.ones(X.shape[0], dtype=xp.float64, device=device)
+        else:
+            weight = xp.astype(_on_device(weight, device), xp.float64)
+            n = float(xp.sum(weight))
+        # All chunks share the mean of the heaviest as origin: the loss is at most the number
+        # of chunks, in units in the last place (see `skcalib._covariance.moments.GROUP`).
         origin: Any = None
-        n, first, scatter, cubic, quartic = 0, 0.0, 0.0, 0.0, 0.0  # type: Any, Any, Any, Any, float
-        for chunk in chunks:
-            x = xp.astype(_on_device(self.X[chunk, :], device), xp.float64)
-            if weight is None:
-                w = xp.ones(x.shape[0], dtype=xp.float64, device=device)
-            else:
-                w = xp.astype(_on_device(weight[chunk], device), xp.float64)
+        first, scatter, cubic, quartic = 0.0, 0.0, 0.0, 0.0  # type: Any, Any, Any, float
+        for chunk in sorted(self._chunks(), key=lambda c: -float(xp.sum(weight[c]))):
+            x, w = xp.astype(_on_device(X[chunk, :], device), xp.float64), weight[chunk]
             if origin is None:
                 heaviest = x[int(xp.argmax(w)), :]
-                total = float(xp.sum(w)) or 1.0
-                origin = heaviest + w @ (x - heaviest) / total
+                origin = heaviest + w @ (x - heaviest) / (float(xp.sum(w)) or 1.0)
             c = x - origin
             q = xp.sum(c * c, axis=1)
-            n += x.shape[0] if weight is None else float(xp.sum(w))
             first = first + w @ c
             cubic = cubic + (w * q) @ c
             quartic += float((w * q) @ q)
@@ -194,7 +188,7 @@ class TensorRows(_RowsInMemory):
         return parts[0] if len(parts) == 1 else xp.concat(parts)
 
     def invert(self, linear: WhiteningMap) -> Any:
-        """Vectors whose whitened ones are the rows, of their namespace, device and dtype."""
+        """Whitened rows mapped back, in their namespace and dtype and on their device."""
         Z, xp, place = self.X, self.xp, _device_of_float64(self.device)
         back = xp.asarray(linear.back_projection, dtype=xp.float64, device=place)
         mean = xp.asarray(linear.mean, dtype=xp.float64, device=place)
@@ -223,16 +217,16 @@ def _to_numpy(array: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class DaskRows:
-    """Rows of a dask array, never gathered: each block is computed with where it is."""
+    """Rows of a dask array: each block stays on its worker, and rows are never gathered."""
 
     X: Any
 
     def moments(self, sample_weight: Any = None) -> Moments:
         """Moments of the rows: a tree of merges on the active scheduler.
 
-        No task holds more than a block of rows, and only moments travel between workers. A
-        worker that dies takes nothing along: its blocks are computed again. Unknown chunk
-        sizes and empty blocks are fine, and so are weights in a dask array.
+        No task holds more than a block of rows, and only moments travel between workers. If
+        a worker dies, its blocks are computed again. Chunk sizes may be unknown, blocks may be
+        empty, and weights may be a dask array.
         """
         import dask
         import dask.array as da
@@ -264,7 +258,7 @@ class DaskRows:
         return dask_apply(partial(_in_block, NumPyRows.map, linear), self.X, linear.width)
 
     def invert(self, linear: WhiteningMap) -> Any:
-        """Vectors whose whitened ones are the rows, lazy, as float32 or float64."""
+        """Whitened rows mapped back, lazy, as float32 or float64."""
         invert = partial(_in_block, NumPyRows.invert, linear)
         return dask_apply(invert, self.X, len(linear.mean))
 
@@ -274,13 +268,14 @@ def _moments_of_block(block: Any, weight: np.ndarray | None) -> Moments:
     if not len(block):
         d = block.shape[1]
         return Moments(0, np.zeros(d), np.zeros((d, d)), np.zeros(d), 0.0)
-    with np.errstate(over="ignore", invalid="ignore"):  # the merged moments tell
+    with np.errstate(over="ignore", invalid="ignore"):  # checked after the merge
         return NumPyRows(block)._moments(weight)
 
 
 def _in_block(
     method: Callable[[NumPyRows, WhiteningMap], Any], linear: WhiteningMap, block: np.ndarray
 ) -> np.ndarray:
+    # Not a lambda: dask gives equal calls equal names only if it can read their arguments.
     return method(NumPyRows(block), linear)
 
 
