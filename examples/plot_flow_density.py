@@ -54,10 +54,10 @@ figure.savefig("flow_density.png", dpi=150)
 print("Saved flow_density.png")
 
 # %%
-# Whitened, the two halves of the data correlate no longer, but remain two half circles. How
-# far from a standard normal is either? The density says: the higher on average, in nats per
-# point, the better the map explains the data. A Gaussian with the data's mean and covariance is
-# the density that belongs to a whitening.
+# After whitening the two coordinates are uncorrelated, but the data remain two half circles.
+# How far from a standard normal are the outputs of whitening and flow? The higher the density
+# on average, in nats per point, the better the map explains the data. A Gaussian with the
+# data's mean and covariance is the density that belongs to a whitening.
 
 whitening = Whitening().fit(X)
 log_determinant = -0.5 * np.linalg.slogdet(whitening.get_covariance())[1]
@@ -68,9 +68,10 @@ print(f"flow      {flow.score(X):6.2f} nats")
 # %%
 # Bits per dimension are the negative of that, divided by the number of dimensions and log 2. A
 # density is not a probability: concentrated on a small area it exceeds one, its logarithm is
-# positive, and the bits are negative. Halving all vectors halves the area per dimension, and
-# takes off one bit, though nothing about the data has changed. BERT's vectors have entries far
-# below one, hence the negative losses. Compare bits between models of the same vectors only.
+# positive, and the bits are negative. Halving all vectors halves every length, which takes off
+# one bit per dimension, though nothing about the data has changed. BERT's vectors have entries
+# far below one, hence the negative losses. Compare bits between models of the same vectors
+# only.
 
 for scale in (4.0, 1.0, 0.25, 0.0625):
     bits = clone(flow).fit(scale * X).bits_per_dim(scale * X)

@@ -2,10 +2,9 @@
 Calibrate embeddings that come from elsewhere
 =============================================
 
-Calibrators take arrays, and do not ask where the vectors come from: an embedding service, a
-word2vec, a model that only somebody else may run. All it takes is a ``.npy`` file of vectors.
-This script calibrates such a file, and hands the result on as a torch module, for those who
-have no scikit-learn where they need it.
+Calibrators take arrays of any origin: vectors of an embedding service, of word2vec, or of a
+model that runs elsewhere. All it takes is a ``.npy`` file of vectors. This script calibrates
+such a file, and exports the result as a torch module, which needs no scikit-learn.
 
 It runs on the sentence pairs that ship with the package, or, if the environment variable
 ``SKCALIB_DATA`` names a folder of benchmarks, on STS-B.
@@ -13,7 +12,7 @@ It runs on the sentence pairs that ship with the package, or, if the environment
 
 # %%
 # First, other code turns sentences into vectors and saves them as a file. Here it averages the
-# static vectors of the words in a sentence, as one does with GloVe; no BERT runs.
+# static vectors of the words in a sentence, as is usual with GloVe; no BERT runs.
 
 import os
 import tempfile
@@ -36,7 +35,7 @@ else:
     pairs, grades = load_toy_sts(return_X_y=True)
 
 word_vectors, _, words = word_embeddings(minilm_path())
-first = {word: i for i, word in reversed(list(enumerate(words)))}  # some stand there twice
+first = {word: i for i, word in reversed(list(enumerate(words)))}  # some occur twice
 counts = CountVectorizer(vocabulary=list(first)).transform(pairs.ravel())
 averages = counts @ word_vectors[list(first.values())] / np.maximum(counts.sum(axis=1), 1)
 folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)

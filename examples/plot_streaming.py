@@ -2,10 +2,10 @@
 Whiten a corpus that arrives in chunks
 ======================================
 
-A corpus may be larger than memory, or lie on several machines. A whitening needs a sample's
-mean and covariance only, and those add up: ``partial_fit`` takes the vectors of one chunk after
-the other, ``merge`` joins what was fitted elsewhere, and the result is that of one ``fit`` on
-everything, to rounding. No approximation is involved.
+A corpus may be larger than memory, or lie on several machines. A whitening needs only a
+sample's mean and covariance, which can be added up. ``partial_fit`` takes the vectors of one
+chunk after the other, and ``merge`` joins whitenings that were fitted elsewhere. Up to
+rounding, the result is that of one ``fit`` on everything.
 
 The script runs on the sentence pairs that ship with the package, or, if the environment
 variable ``SKCALIB_DATA`` names a folder of benchmarks, on the sentences of STS-B.
@@ -52,7 +52,7 @@ for chunk in corpus(size=64):
 print(f"{streamed.n_samples_seen_} sentences seen")
 
 # %%
-# Two machines have one half of the corpus each. Only a fitted whitening travels between them.
+# Two machines have one half of the corpus each. Only fitted whitenings travel between them.
 
 chunks = list(corpus(size=64))
 here, there = Whitening(128, noise="auto"), Whitening(128, noise="auto")

@@ -2,11 +2,10 @@
 What exact whitening gets wrong
 ===============================
 
-Exact whitening gives every direction the same say. Where a model was tuned so that its weak
-directions are weak for a reason, or where texts differ from those that the whitening was fitted
-on, this does harm. Two cases: the last layer of a model that was tuned for similarity, and
-single words after a fit on sentences. ``noise="auto"`` prevents the first, and a distance warns
-of the second.
+Exact whitening gives every direction the same weight. This does harm where tuning has made
+directions weak for a reason, or where texts differ from those that the whitening was fitted
+on. Two cases: the last layer of a model that was tuned for similarity, and single words after
+a fit on sentences. ``noise="auto"`` prevents the first, and a distance warns of the second.
 
 The script runs on the sentence pairs that ship with the package, or, if the environment
 variable ``SKCALIB_DATA`` names a folder of benchmarks, on STS-B.
@@ -150,9 +149,9 @@ for label, layer in (("the embedding layer", 0), ("as shipped: the last layer", 
 #
 # A guard
 # -------
-# :meth:`~skcalib.Whitening.mahalanobis` tells texts that are unlike those of the fit: the
-# squared distance from their mean, in units of their own spread. Texts of the right kind that
-# were not fitted on give the threshold, here the 95th percentile.
+# :meth:`~skcalib.Whitening.mahalanobis` detects texts that are unlike those of the fit: it is
+# the squared distance from their mean, in units of their spread. Texts of the right kind that
+# the fit did not see give the threshold, here the 95th percentile.
 
 whitening = Whitening(noise="auto").fit(sources["sentences"])
 new_sentences = whitening.mahalanobis(encoder.transform(aside))
@@ -167,5 +166,4 @@ for label, distances in (
 
 # %%
 # Words are two to four times as far away as sentences, and nearly all of them are beyond the
-# threshold. Where many of your texts are, fit on texts of their kind before you rely on what
-# the calibration makes of them.
+# threshold. If many of your texts are beyond it, fit on texts of their kind.

@@ -3,17 +3,17 @@ Calibrate a model without labels
 ================================
 
 You have sentences and a model, and nobody has graded which sentences are similar.
-:func:`~skcalib.model_selection.calibrate` chooses hidden states, pooling and calibration all
-the same: vectors that find one part of a text from another, among the parts of all texts, know
-what the text is about. This script calibrates a list of sentences, looks up similarities and
-nearest sentences, and at last asks grades whether the choice was good.
+:func:`~skcalib.model_selection.calibrate` still chooses hidden states, pooling and
+calibration: good vectors find one part of a text from another, among the parts of all texts.
+This script calibrates a list of sentences, looks up similarities and nearest sentences, and at
+last asks grades whether the choice was good.
 
 It runs on the sentences that ship with the package, or, if the environment variable
 ``SKCALIB_DATA`` names a folder of benchmarks, on those of STS-B.
 """
 
 # %%
-# A list of sentences is all it takes; a few hundred or more, of the kind that will be compared.
+# The input is a list of sentences: a few hundred or more, of the kind that will be compared.
 
 import os
 import tempfile
@@ -42,7 +42,7 @@ print(f"{len(sentences)} sentences of {name}")
 # The search tries every layer under four poolings, raw and whitened with a noise floor, and
 # keeps the hidden state that the model was shipped with unless another one is clearly better.
 # ``memory`` keeps what the model computes, so that each text goes through it once. The scores
-# are mean reciprocal ranks (MRR): 100 where the part that belongs to it always comes first. The
+# are mean reciprocal ranks (MRR) times 100: 100 if the right part always comes first. The
 # first compares calibrations of one hidden state; the second, between parts of a text that
 # share no word, compares hidden states.
 
@@ -94,7 +94,7 @@ assert chosen > shipped - 0.3
 # is next to nothing to gain: 86.7 as shipped, 86.5 as chosen.
 #
 # The criterion also knows good hidden states from bad ones. Each point below is one of them,
-# raw: what the search saw, and what the grades say. The best by the one are the best by the
+# raw: the score of the search, and the score by grades. The best by one are the best by the
 # other.
 
 calibration = pipeline.calibration_

@@ -50,7 +50,7 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
         The fitted clone.
     random_similarities_ : ndarray of shape (n,), float64
         Similarities of all pairs of up to 200 fitted texts, chosen at random, in rising order.
-        Nearly all are of unrelated texts, so that they tell what chance brings about.
+        Nearly all pairs are unrelated: they show how similar unrelated texts are.
 
     References
     ----------

@@ -79,8 +79,8 @@ class BertEncoder(
         ([CLS] and [SEP] in BERT). A text without any other token is always pooled over
         them.
     max_length : int or None, default=None
-        Tokens kept of each text, special ones included; what is longer is cut off, with
-        one warning. None means as many as the model has positions for.
+        Tokens kept of each text, special ones included. Longer texts are cut off, with one
+        warning. None keeps as many as the model has positions for.
     batch_size : int or "auto", default="auto"
         Largest number of texts in a forward pass. "auto" goes by the number of tokens, and on
         CUDA by the memory of the GPU.
@@ -92,8 +92,8 @@ class BertEncoder(
     revision : str or None, default=None
         Branch, tag or commit of a model on the hub.
     token_counts : mapping of str to number, list of str, or None, default=None
-        What tells the frequency of tokens to ``pooling="zipf"``, where the vocabulary is not
-        sorted by it, as those of Chinese models: counts of tokens, or texts whose tokens are
+        Frequency of tokens for ``pooling="zipf"``, needed where the vocabulary is not sorted by
+        frequency, as those of Chinese models: counts of tokens, or texts whose tokens are
         counted when the encoder is fitted.
     memory : None, path-like, joblib.Memory or VectorStore, default=None
         Where to keep vectors on disk, so that each text goes through the model once, ever:
@@ -111,8 +111,8 @@ class BertEncoder(
     max_length_ : int
         Most tokens of a text, special ones included.
     fingerprint_ : str
-        SHA-256 of the files of the model's folder, but for pages, pictures, code and other
-        formats' weights. A fitted encoder refuses to work with any other.
+        SHA-256 of the files of the model's folder, without pages, pictures, code and weights in
+        other formats. A fitted encoder refuses a model with another fingerprint.
 
     See Also
     --------
@@ -128,8 +128,8 @@ class BertEncoder(
     the texts yourself. Decoders and encoder-decoders are refused.
 
     The vector of a text depends on the text alone, not on its neighbours or their order
-    (to 1e-5). Each distinct text of a call is encoded once, or of each 16,384 texts that an
-    iterator yields.
+    (to 1e-5). Each distinct text of a call is encoded once; of an iterator, each distinct text
+    of 16,384 that it yields.
 
     References
     ----------

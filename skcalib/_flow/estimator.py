@@ -51,16 +51,16 @@ class NormalizingFlow(
 ):
     r"""Calibrate vectors by an invertible map to a standard normal distribution.
 
-    BERT-flow [1]_: the vectors :math:`u` of a frozen encoder are taken for the image of a
-    latent :math:`z \sim N(0, I)` under an invertible network, here a Glow [2]_ on plain
-    vectors, trained without labels to the largest likelihood
+    BERT-flow [1]_ models the vectors :math:`u` of a frozen encoder as the image of a latent
+    :math:`z \sim N(0, I)` under an invertible network, here a Glow [2]_ on vectors. The network
+    is trained without labels to the largest likelihood
 
     .. math:: \log p(u) = \log N(f(u); 0, I) + \log |\det \partial f / \partial u| .
 
     :meth:`transform` maps u to z = f(u), whose distribution is isotropic, so that cosine
     similarity compares directions that mean equally much.
 
-    Noise then counts as much as signal. The default, which is the paper's, makes search and
+    Noise then counts as much as signal: the default, which is the paper's, makes search and
     clustering worse on an encoder's last layer, as exact whitening does. For similarities use
     ``NormalizingFlow(noise="auto")``, which fades directions that hold little but noise. It
     scores as ``Whitening(noise="auto")`` does, to a tenth of a point; beyond that the flow has
@@ -86,13 +86,13 @@ class NormalizingFlow(
     noise : float >= 0 or "auto", default=0.0
         Variance of the noise that every direction is taken to hold, in units of the mean
         eigenvalue of the covariance, as in :class:`Whitening`. Above 0 the flow is trained
-        on the principal axes in place of the columns, and what it maps is filtered first:
-        each axis, of variance λ, is multiplied by ``λ / (λ + noise λ̄)``. Density and samples
-        are those of unfiltered vectors. "auto" chooses as `Whitening` does, from vectors as
-        an encoder returns them.
+        on the principal axes instead of the columns, and :meth:`transform` first multiplies
+        each axis, of variance λ, by ``λ / (λ + noise λ̄)``. Density and samples are those of
+        unfiltered vectors. "auto" chooses as `Whitening` does, from vectors as an encoder
+        returns them.
     learning_rate : float, default=1e-3
-        Of Adam without bias correction, as in BERT-flow's code: the first few hundred steps
-        are up to six times as long as in an Adam with it.
+        Learning rate of Adam without bias correction, as in BERT-flow's code: the first few
+        hundred steps are up to six times as long as with it.
     weight_decay : float, default=0.01
         Decoupled weight decay, on matrices only.
     max_epochs : int, default=1
@@ -136,7 +136,7 @@ class NormalizingFlow(
     n_features_in_ : int
         Dimension of the vectors.
     feature_names_in_ : ndarray of shape (n_features,)
-        Only if X had string column names in fit.
+        Names of features seen during fit, when all are strings.
 
     See Also
     --------
@@ -287,8 +287,8 @@ class NormalizingFlow(
         Warns
         -----
         ConvergenceWarning
-            If the loss turned NaN or infinite: the flow is then the last good one. If a batch
-            or a sample does not come back from a round trip: the flow is then of no use.
+            If the loss turned NaN or infinite; the flow is then the last good one. If a batch
+            or a sample is not recovered by a round trip; the flow is then of no use.
         UserWarning
             If a step cannot be recorded as a CUDA graph: training is then slower.
         """

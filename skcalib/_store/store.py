@@ -17,8 +17,8 @@ POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "zipf")
 class VectorStore:
     """Vectors of texts on disk, for `BertEncoder(memory=...)`.
 
-    A folder name given as `memory` makes one with the defaults. Make one yourself to bound
-    its size, to store less of each text, or to look inside.
+    ``BertEncoder(memory=folder)`` makes one with the defaults. Make one yourself to bound its
+    size, to store less of each text, or to see how much it holds.
 
     Parameters
     ----------
@@ -37,9 +37,9 @@ class VectorStore:
         Poolings to keep, named as in `BertEncoder`, each with and without special tokens.
         None keeps all. An encoder that asks for another is refused.
     max_bytes : int or None, default=None
-        Size of the store's file after each batch; the oldest vectors make room, never those
-        of the batch. While one is written, a journal of about three batches stands beside
-        the file. None sets no bound.
+        Largest size of the store's file after each batch: the oldest vectors are deleted, never
+        those of the batch. While a batch is written, a journal of about three batches comes on
+        top. None sets no bound.
 
     Raises
     ------
@@ -58,13 +58,13 @@ class VectorStore:
     are encoded, once for each store in a process.
 
     The file may be used by several processes at once, on a local disk: SQLite's locks do not
-    work on every network file system. Each text is encoded by one of them, while the others
-    go on with other texts; empty files beside the store are their locks. The store holds
+    work on every network file system. Each text is encoded by one process, while the others go
+    on with other texts; the empty files beside the store are locks. The store holds
     numbers and hashes of texts, not the texts, and nothing in it can run code. A damaged file
-    is made anew, with a warning; a full disk, a read-only folder or a lock that another
-    process keeps for a minute costs what cannot be kept, with a warning. Checksums find what
-    was damaged by accident; who may write to the folder can forge vectors, so let it be one
-    that you trust.
+    is made anew, with a warning; on a full disk, in a read-only folder, or while another
+    process keeps the lock for a minute, vectors are computed but not stored, with a warning.
+    Checksums find accidental damage only. Use a folder that you trust: who may write to it can
+    forge vectors.
 
     Examples
     --------

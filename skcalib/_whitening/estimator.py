@@ -47,13 +47,13 @@ class Whitening(
     """Whiten vectors: zero mean, identity covariance, optionally fewer dimensions.
 
     Vectors are centred and mapped by ``W = U g(Λ)``, where ``U Λ Uᵀ`` is the
-    eigendecomposition of its covariance and ``g(λ) = λ^(-1/2)``; the first ``n_components``
+    eigendecomposition of their covariance and ``g(λ) = λ^(-1/2)``; the first ``n_components``
     columns are kept (BERT-whitening [1]_, algorithm 1). Cosine similarity of the result gives
     all directions of the sample equal weight; that of raw BERT vectors is dominated by a few.
 
     Equal weight means that noise counts as much as signal. Exact whitening, the default, often
-    makes search and clustering worse than raw vectors. ``Whitening(noise="auto")`` weighs a
-    direction by what can be signal in it; use it on texts without labels.
+    makes search and clustering worse than raw vectors. Without labels use
+    ``Whitening(noise="auto")``, which fades directions that hold little but noise.
 
     Moments and decomposition are computed in float64 whatever the input, in one pass over
     chunks of ``X`` that copies no more than a few megabytes of it.
@@ -138,8 +138,8 @@ class Whitening(
 
     With ``noise="auto"``, ``noise_ = 2.4 (1 - c)^(1/3) min(1, 8 r / d)³``: c is the mean
     cosine of two samples, ``|mean|² / (|mean|² + tr Σ)``, and r the effective rank of the
-    spectrum, the exponential of its entropy. The documentation's results tell how this was
-    found.
+    spectrum, the exponential of its entropy. The documentation's page for developers tells how
+    this was found.
 
     A dask array is fitted on block by block, on the scheduler that is active, and never
     gathered; `transform` of one is a lazy dask array. With
@@ -396,10 +396,10 @@ class Whitening(
         Returns
         -------
         dense : sentence_transformers.models.Dense
-            With bias, without activation. It belongs where the vectors are that this whitening
-            was fitted on: behind the pooling, and in front of any ``Normalize`` that the model
-            ends with; appended behind one, it would whiten other vectors. To export a whole
-            pipeline, use `skcalib.export.save_sentence_transformer`.
+            With bias, without activation. Insert it behind the pooling and in front of any
+            ``Normalize`` that the model ends with; behind a ``Normalize`` it would whiten other
+            vectors than it was fitted on. To export a whole pipeline, use
+            `skcalib.export.save_sentence_transformer`.
 
         Raises
         ------
@@ -485,8 +485,8 @@ class Whitening(
     def mahalanobis(self, X: Any) -> Any:
         """Squared Mahalanobis distance from the mean, in the kept space.
 
-        A guard for vectors unlike those of the fit, such as single words after sentences:
-        vectors of the fit are around `n_components_` away, and few are much farther.
+        It detects vectors unlike those of the fit, such as single words after sentences: for
+        vectors of the fit it is around `n_components_`, and rarely much larger.
 
         Parameters
         ----------
@@ -496,9 +496,9 @@ class Whitening(
         Returns
         -------
         distance : ndarray of shape (n_samples,)
-            Of the kind that `transform` returns:
             ``Σ_i ((x - mean_) u_i)² / Λ_i`` over the axes kept, whatever `power` and `noise`;
-            with all axes kept, ``(x - mean_) P (x - mean_)ᵀ`` with P of `get_precision`.
+            with all axes kept, ``(x - mean_) P (x - mean_)ᵀ`` with P of `get_precision`. The
+            array is of the kind that `transform` returns.
 
         Examples
         --------

@@ -39,10 +39,10 @@ def evaluate_labelled(
     random_state: int = 0,
     verbose: bool = False,
 ) -> ScoreTable:
-    """Score encoders on what vectors of texts are used for: search, clusters, classes.
+    """Score encoders on uses of sentence vectors: search, clustering, classification.
 
-    Search and clustering show effects of calibration that semantic textual similarity does
-    not. Labels are used for scoring only. Vectors are scaled to unit length first, so that
+    Calibration changes search and clustering in ways that semantic textual similarity does not
+    show. Labels are used for scoring only. Vectors are scaled to unit length first, so that
     every score is by cosine.
 
     Parameters
@@ -51,6 +51,7 @@ def evaluate_labelled(
         Transformer from texts to vectors, or several by the name of their row. Each is cloned
         and fitted without labels.
     texts : texts of shape (n_texts,)
+        List, array or frame of one column.
     labels : array-like of shape (n_texts,)
         Class of each text. Classes of fewer than five texts cannot be cross-validated.
     fit_on : texts or None, default=None

@@ -26,7 +26,7 @@ def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
     ``input_ids`` and ``attention_mask``, int64 of shape (n_texts, n_tokens), as the model's
     tokenizer gives them: special tokens added, padded on the right, cut off at the encoder's
     ``max_length_``. Its output ``sentence_embedding``, float32 of shape (n_texts, n_features),
-    are the vectors of the pipeline, to 1e-4 of a typical entry.
+    has the vectors of the pipeline, to 1e-4 of a typical entry.
 
     Parameters
     ----------
@@ -34,24 +34,24 @@ def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
         Fitted: a `BertEncoder`, then any number of `Whitening`, `NormalizingFlow` and
         scikit-learn's ``Normalizer``.
     path : str or path-like
-        Of a new file. It is written whole or not at all.
+        Path of a new file. It is written whole or not at all.
 
     Raises
     ------
     FileExistsError, IsADirectoryError
-        If there is something at the path.
+        If the path exists.
     ImportError
         If a package of the extra ``onnx`` is missing.
     NotFittedError
         If a part of the pipeline is not fitted.
     TypeError, ValueError
-        If a step is none of these, or the graph gives other vectors than the pipeline.
+        If a step is none of these, or the graph gives other vectors than the pipeline does.
 
     Notes
     -----
     The model computes in float32, whatever the ``dtype`` of the encoder, the calibration in
-    float64 where the pipeline does. Before the file gets its name, the graph is run by
-    onnxruntime and compared with the pipeline on a few texts.
+    float64 where the pipeline does. Before the file appears, its vectors of a few texts, by
+    onnxruntime, are compared with the pipeline's.
 
     Examples
     --------

@@ -60,17 +60,17 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
     NotFittedError
         If a part of the pipeline is not fitted.
     TypeError, ValueError
-        If the pipeline holds what there is no module for: layers side by side, "max" or
-        "mean_sqrt_len" without special tokens, a flow, a whitening that needs more digits
-        than float32 has. The message tells what comes nearest.
+        If the pipeline has a part that no module can hold: layers side by side, "max" or
+        "mean_sqrt_len" without special tokens, a flow, or a whitening that needs more digits
+        than float32 has. The message names the nearest pipeline that can be saved.
 
     Notes
     -----
     The model computes in float32, whatever the ``dtype`` of the encoder. Texts are cut off
     where the encoder cuts them off.
 
-    Before the folder gets its name, the model is loaded from it and compared with the
-    pipeline on a few texts. A model whose vectors depend on padding does not pass.
+    Before the folder appears, the model is loaded from it and compared with the pipeline on a
+    few texts. A model whose vectors depend on padding does not pass.
 
     Examples
     --------

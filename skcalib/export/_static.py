@@ -32,9 +32,9 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     """Save a fitted pipeline on the embedding layer as a table of calibrated word vectors.
 
     ``SentenceTransformer(folder)`` loads it as a ``StaticEmbedding``: the vector of a text is
-    the mean of those of its tokens, and no transformer runs. Tokens lose their positions: that
-    of each stands for its mean over the first of them. What that costs, and what it gains, is
-    measured in the guide to deployment.
+    the mean of those of its tokens, and no transformer runs. Positions are lost: the vector of
+    a token is its mean over the first 16 positions. The documentation's page on deployment
+    measures what that costs and gains.
 
     Parameters
     ----------
@@ -54,14 +54,13 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     NotFittedError
         If a part of the pipeline is not fitted.
     TypeError, ValueError
-        If vectors of texts are no means of vectors of tokens in this pipeline, or the model
-        has no fast tokenizer.
+        If the pipeline does not average vectors of tokens, or the model has no fast tokenizer.
 
     Notes
     -----
-    After "zipf" the vectors have unit length, whether there is a ``Normalizer`` or not: the
-    mean takes the weights into the table, up to a factor for each text. A text without tokens
-    has the vector 0.
+    After "zipf" the vectors have unit length, with a ``Normalizer`` or without: the table holds
+    the weights, which gives the mean up to a factor for each text. A text without tokens has
+    the vector 0.
 
     Examples
     --------

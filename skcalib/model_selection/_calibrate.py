@@ -49,6 +49,7 @@ class Candidate:
     Parameters
     ----------
     pooling : str
+        Pooling, named as in `BertEncoder`.
     layers : int
         Hidden state, counted from 0.
     calibrator : str
@@ -76,11 +77,11 @@ class Calibration:
     shipped : Candidate
         The model as shipped.
     chosen : Candidate
-        The one that was taken; it may be the same.
+        The candidate that was chosen; it may be the same.
     candidates : tuple of Candidate
-        All, those two among them, by falling score.
+        All candidates, also those two, by falling score.
     n_texts : int
-        Number of texts that the scores are of.
+        Number of texts in the sample that gave the scores.
     """
 
     shipped: Candidate
@@ -152,8 +153,10 @@ def calibrate(
         Kept dimensions to try, those below the width of the vectors.
     noise : sequence, default=("auto",)
         Noise of `Whitening` to try.
-    n_texts, random_state : int
-        As in `SelfRetrieval`.
+    n_texts : int, default=2000
+        Most texts to sample, as in `SelfRetrieval`.
+    random_state : int, default=0
+        Seed of sample and views, as in `SelfRetrieval`.
     memory : None, path-like, joblib.Memory or VectorStore, default=None
         Where `BertEncoder` keeps vectors. None takes a temporary folder for the search.
     verbose : bool, default=False

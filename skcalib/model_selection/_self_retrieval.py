@@ -23,11 +23,11 @@ FEWEST_TEXTS, FEW_TEXTS = 20, 200
 class SelfRetrieval:
     """Scorer without labels: how well vectors find one part of a text from another.
 
-    A text's odd words are found from its even words, and a text from what is left of it when
-    it lost most of its words: each by the mean reciprocal rank (MRR) of the right one among
-    those of all texts, both ways. The score is the mean of both on the scale of logits. Words
-    in common help with the latter only: what lost words tells calibrations of one hidden state
-    apart, and would choose the embedding layer among hidden states.
+    Two mean reciprocal ranks (MRR) are measured among all texts, both ways: how well a text's
+    odd words are found from its even words, and how well a text is found from a thinned copy,
+    which lost most of its words. The score is their mean on the scale of logits. Thinned copies
+    tell calibrations of one hidden state apart. They do not compare hidden states: they share
+    words with their text, and would choose the embedding layer.
 
     Parameters
     ----------
@@ -38,12 +38,12 @@ class SelfRetrieval:
         Seed of sample and views. A text has the same views wherever it comes up, so that with
         ``BertEncoder(memory=...)`` each goes through the model once, ever.
     thinned : float, default=0.5
-        Weight of what lost words, in [0, 1]. The default is for calibrations; 0 compares hidden
-        states, each with its calibration chosen before, as `calibrate` does.
+        Weight of the thinned copies, in [0, 1]. The default compares calibrations; 0 compares
+        hidden states, each with its calibration chosen before, as `calibrate` does.
 
     Notes
     -----
-    Words are what stands between spaces. In scripts without them (Chinese, Japanese, Thai, Lao,
+    Words are separated by spaces. In scripts without them (Chinese, Japanese, Thai, Lao,
     Khmer, Burmese, Tibetan) each character counts as a word; Korean has spaces. Texts of fewer
     than six words are left out.
 
@@ -79,7 +79,7 @@ class SelfRetrieval:
         estimator : BiEncoder, or transformer from texts to vectors
             Fitted. Vectors are compared by cosine; those of a `BiEncoder` by its similarity.
         X : texts of shape (n_texts,) or pairs of shape (n_pairs, 2)
-            20 texts of six words or more at least; with fewer than 200 a warning tells that
+            At least 20 texts of six words or more. With fewer than 200 a warning says that
             close candidates cannot be told apart.
         y : None
             Ignored.
