@@ -214,7 +214,8 @@ def test_cosine_and_dot_differ_by_lengths(sentences):
     vectors = rng.normal(size=(len(views.texts), 5))
     lengths = rng.uniform(1, 9, size=(len(vectors), 1))
     cosine = views.reciprocal_ranks(vectors)
-    assert_array_equal(views.reciprocal_ranks(2.0 * vectors), cosine)
+    for scale in (2.0, 1e-200, 1e200):
+        assert_array_equal(views.reciprocal_ranks(scale * vectors), cosine)
     assert_allclose(views.reciprocal_ranks(lengths * vectors), cosine)
     assert not np.allclose(views.reciprocal_ranks(lengths * vectors, "dot"), cosine)
 
