@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.preprocessing import Normalizer
+from sklearn.utils import gen_batches
 
 from skcalib._flow.estimator import NormalizingFlow
 from skcalib.export._parts import Parts, take_apart
@@ -22,8 +23,8 @@ CALLER = "save_static"
 
 # Positions in a text over which a token's hidden state is averaged.
 POSITIONS = 16
-# Weight beside a token of Zipf's least of those that it leaves out: they count where a text has
-# no others.
+# Weight of tokens without a Zipf weight, relative to the smallest one: they count only in a
+# text that has no others.
 LEFT_OUT = 2.0**-25
 ROWS_AT_A_TIME = 1024
 
@@ -32,9 +33,9 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     """Save a fitted pipeline on the embedding layer as a table of calibrated word vectors.
 
     ``SentenceTransformer(folder)`` loads it as a ``StaticEmbedding``: the vector of a text is
-    the mean of those of its tokens, and no transformer runs. Tokens lose their positions: that
-    of each stands for its mean over the first of them. What that costs, and what it gains, is
-    measured in the guide to deployment.
+    the mean of those of its tokens, and no transformer runs. Tokens lose their positions: the
+    vector of each is its mean over the first positions of a text. What that costs, and what it
+    gains, is measured in the guide to deployment.
 
     Parameters
     ----------
@@ -54,14 +55,14 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     NotFittedError
         If a part of the pipeline is not fitted.
     TypeError, ValueError
-        If vectors of texts are no means of vectors of tokens in this pipeline, or the model
+        If this pipeline's vectors of texts are not means over vectors of tokens, or the model
         has no fast tokenizer.
 
     Notes
     -----
-    After "zipf" the vectors have unit length, whether there is a ``Normalizer`` or not: the
-    mean takes the weights into the table, up to a factor for each text. A text without tokens
-    has the vector 0.
+    After "zipf" the vectors have unit length, whether there is a ``Normalizer`` or not: with
+    the weights in the table, the mean over a text is right up to a factor. A text without
+    tokens has the vector 0.
 
     Examples
     --------
@@ -113,17 +114,16 @@ def _embeddings(backbone: Backbone, positions: int) -> np.ndarray:
     The first belongs to a special token.
     """
     table = np.empty((len(backbone.tokenizer), backbone.width), dtype=np.float32)
-    for start in range(0, len(table), ROWS_AT_A_TIME):
-        ids = np.arange(start, min(start + ROWS_AT_A_TIME, len(table)))
-        rows = table[start : start + len(ids)]
+    for ids in gen_batches(len(table), ROWS_AT_A_TIME):
+        rows = table[ids]
 
         def receive(layer: int, hidden: Any, rows: np.ndarray = rows) -> None:
             states = hidden.float().view(len(rows), positions + 1, -1)
             rows[:] = states[:, 1:].mean(dim=1).cpu().numpy()
 
         # Each text is one token, again and again.
-        repeated = np.repeat(ids, positions + 1)
-        backbone.forward(repeated, np.full(len(ids), positions + 1), {0}, receive)
+        repeated = np.repeat(np.arange(ids.start, ids.stop), positions + 1)
+        backbone.forward(repeated, np.full(len(rows), positions + 1), {0}, receive)
     return table
 
 
