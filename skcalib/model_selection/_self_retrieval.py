@@ -15,7 +15,8 @@ from skcalib.model_selection._views import FEWEST_UNITS, Views, combined
 
 __all__ = ["SelfRetrieval", "views_of"]
 
-# Fewer texts than the first say nothing; fewer than the second do not tell close ones apart.
+# Scores of fewer texts than the first mean nothing; with fewer than the second, close
+# candidates cannot be told apart.
 FEWEST_TEXTS, FEW_TEXTS = 20, 200
 
 
@@ -25,9 +26,9 @@ class SelfRetrieval:
 
     A text's odd words are found from its even words, and a text from what is left of it when
     it lost most of its words: each by the mean reciprocal rank (MRR) of the right one among
-    those of all texts, both ways. The score is the mean of both on the scale of logits. Words
-    in common help with the latter only: what lost words tells calibrations of one hidden state
-    apart, and would choose the embedding layer among hidden states.
+    those of all texts, both ways. The score is the mean of both on the scale of logits. Only
+    the latter have words in common, which help to find them. They tell calibrations of one
+    hidden state apart, but among hidden states they would always favour the embedding layer.
 
     Parameters
     ----------
@@ -38,8 +39,8 @@ class SelfRetrieval:
         Seed of sample and views. A text has the same views wherever it comes up, so that with
         ``BertEncoder(memory=...)`` each goes through the model once, ever.
     thinned : float, default=0.5
-        Weight of what lost words, in [0, 1]. The default is for calibrations; 0 compares hidden
-        states, each with its calibration chosen before, as `calibrate` does.
+        Weight of the texts that lost words, in [0, 1]. The default is for calibrations; 0
+        compares hidden states, each with its calibration chosen before, as `calibrate` does.
 
     Notes
     -----
@@ -91,20 +92,16 @@ class SelfRetrieval:
         """
         check_is_fitted(estimator)
         texts = texts_of(X, caller="SelfRetrieval")
-        _check_weight(self.thinned)
+        if not (isinstance(self.thinned, int | float) and 0 <= self.thinned <= 1):
+            raise ValueError(
+                f"SelfRetrieval got thinned={self.thinned!r}; it takes a weight from 0 to 1."
+            )
         views = views_of(texts, self.n_texts, self.random_state, "SelfRetrieval")
         encoder = getattr(estimator, "encoder_", estimator)  # of a BiEncoder
         similarity = getattr(estimator, "similarity", "cosine")
         vectors = encoder.transform(views.texts)
         parts, thinned = views.reciprocal_ranks(vectors, similarity).mean(axis=1)
         return float(combined(parts, thinned, self.thinned))
-
-
-def _check_weight(thinned: float) -> None:
-    if not (isinstance(thinned, (int, float)) and 0 <= thinned <= 1):
-        raise ValueError(
-            f"SelfRetrieval got thinned={thinned!r}; it takes a weight from 0 to 1."
-        )
 
 
 def views_of(texts: Sequence[str], n_texts: int, random_state: int, caller: str) -> Views:

@@ -110,8 +110,8 @@ class Views:
 def combined(parts: float, thinned: float, weight: float = 0.5) -> float:
     """Mean reciprocal ranks of both kinds as one: their logits' mean, in (0, 1] again.
 
-    Logits shift alike when ranks get worse, as among more texts, where the ranks themselves
-    would let either kind prevail.
+    When ranks get worse, as among more texts, the logits of both kinds shift by the same
+    amount. In a mean of the ranks themselves, one kind would come to dominate.
     """
     right = parts ** (1 - weight) * thinned**weight
     wrong = (1 - parts) ** (1 - weight) * (1 - thinned) ** weight
