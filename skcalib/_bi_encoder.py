@@ -20,7 +20,7 @@ __all__ = ["BiEncoder"]
 # Texts whose pairs tell which similarities chance produces.
 SAMPLED_TEXTS = 200
 
-PAIRS_AT_A_TIME = 2048  # whose vectors are in memory side by side
+PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
 
 
 class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
@@ -157,7 +157,7 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
         if self._random_similarities is None:
             pairs = np.triu_indices(len(self._sample), k=1)
             similarity = self._similarities(self._sample, *pairs)
-            # `predict` tells of vectors that are not finite.
+            # Those that are not finite are left out; `predict` raises an error for them.
             self._random_similarities = np.sort(similarity[np.isfinite(similarity)])
             self._sample = []
         return self._random_similarities

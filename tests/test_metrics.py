@@ -122,7 +122,12 @@ def test_rows_of_any_magnitude_are_scaled_to_unit_length(scale):
     half = math.sqrt(0.5)
     assert_allclose(unit, [[0, 0], [1, 0], [-half, half]], rtol=1e-15)
     assert_allclose(lengths, [0, scale, scale * math.sqrt(2)], rtol=1e-15)
-    assert unit_rows(rows.astype(np.float32))[0].dtype == np.float64
+
+
+def test_rows_in_float32_are_scaled_in_float64():
+    unit, lengths = unit_rows(np.float32([[0.1, 0.3]]))
+    assert unit.dtype == lengths.dtype == np.float64
+    assert_allclose(np.linalg.norm(unit), 1, rtol=1e-15)
 
 
 def test_a_row_that_is_not_finite_spoils_no_other():
