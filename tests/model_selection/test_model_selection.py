@@ -539,7 +539,8 @@ def test_progress_of_the_search_is_none_of_the_pipelines(
 ):
     encoder = BertEncoder(tiny_bert, verbose=own)
     params = {"layers": [0], "pooling": ["mean"], "n_texts": n_texts}
-    pipeline = calibrate(encoder, sentences, verbose=True, **params)
+    short = [" ".join(text.split()[:4]) for text in sentences]  # for the last fit alone
+    pipeline = calibrate(encoder, sentences + short, verbose=True, **params)
     assert "search" in capsys.readouterr().err
     assert pipeline.named_steps["encode"].verbose is own
 
