@@ -7,22 +7,20 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.spatial.distance import pdist
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skcalib._base import CallbackSupportMixin, VersionedState, fit_inside, fit_task
 from skcalib._sklearn_compat import HasMethods, StrOptions, _fit_context
 from skcalib._texts import as_pairs, distinct, texts_of
-from skcalib.metrics import spearman
+from skcalib.metrics import spearman, unit_rows
 
 __all__ = ["BiEncoder"]
 
 # Texts whose pairs tell which similarities chance produces.
 SAMPLED_TEXTS = 200
 
-# Norms between this and its inverse have squares that neither underflow nor overflow.
-TINY = 1e-140
+PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
 
 
 class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
@@ -143,19 +141,7 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
         check_is_fitted(self)
         left, right = as_pairs(X, caller=type(self).__name__)
         texts, inverse = distinct(left + right)
-        i, j = inverse[: len(left)], inverse[len(left) :]
-        vectors = np.array(self.encoder_.transform(texts), dtype=np.float64)  # a copy
-        with np.errstate(over="ignore", invalid="ignore"):
-            if self.similarity == "cosine":
-                similarity = _cosines(vectors, i, j)
-            elif self.similarity == "dot":
-                similarity = np.einsum("ij,ij->i", vectors[i], vectors[j])
-            else:
-                # Scaled by a power of two, so that no square underflows or overflows.
-                away = vectors[i] - vectors[j]
-                _, exponent = np.frexp(np.abs(away).max(axis=1))
-                norms = np.linalg.norm(np.ldexp(away, -exponent[:, None]), axis=1)
-                similarity = -np.ldexp(norms, exponent)
+        similarity = self._similarities(texts, inverse[: len(left)], inverse[len(left) :])
         if not np.isfinite(similarity).all():
             raise ValueError(
                 f"The {self.similarity} of pair {np.flatnonzero(~np.isfinite(similarity))[0]} "
@@ -169,7 +155,10 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
         """Similarities of all pairs of some fitted texts, computed when first asked for."""
         check_is_fitted(self)
         if self._random_similarities is None:
-            self._random_similarities = self._similarities_of(self._sample)
+            pairs = np.triu_indices(len(self._sample), k=1)
+            similarity = self._similarities(self._sample, *pairs)
+            # Those that are not finite are left out; `predict` raises an error for them.
+            self._random_similarities = np.sort(similarity[np.isfinite(similarity)])
             self._sample = []
         return self._random_similarities
 
@@ -178,18 +167,21 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
             _ = self.random_similarities_  # a pickle holds these, and no texts
         return super().__getstate__()
 
-    def _similarities_of(self, texts: list[str]) -> np.ndarray:
-        """Similarities of all pairs of texts, in rising order."""
-        vectors = np.array(self.encoder_.transform(texts), dtype=float)
-        with np.errstate(over="ignore", invalid="ignore"):
-            if self.similarity == "cosine":
-                vectors /= _norms(vectors)[:, None]
+    @np.errstate(over="ignore", invalid="ignore")
+    def _similarities(self, texts: list[str], i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Similarities of the texts ``i`` to the texts ``j``, pair by pair."""
+        vectors = np.asarray(self.encoder_.transform(texts), dtype=np.float64)
+        if self.similarity == "cosine":
+            vectors, _ = unit_rows(vectors)
+        similarity = np.empty(len(i))
+        for start in range(0, len(i), PAIRS_AT_A_TIME):
+            pairs = slice(start, start + PAIRS_AT_A_TIME)
+            left, right = vectors[i[pairs]], vectors[j[pairs]]
             if self.similarity == "euclidean":
-                similarity = -pdist(vectors)
+                similarity[pairs] = -unit_rows(left - right)[1]
             else:
-                similarity = (vectors @ vectors.T)[np.triu_indices(len(vectors), k=1)]
-        # `predict` tells of vectors that are not finite.
-        return np.sort(similarity[np.isfinite(similarity)])
+                similarity[pairs] = np.einsum("ij,ij->i", left, right)
+        return similarity
 
     def false_positive_rate(self, similarity: ArrayLike) -> np.ndarray:
         """Share of random pairs that are at least as similar.
@@ -232,10 +224,11 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
             If the rate is out of its range, or the fit saw a single text.
         """
         random = self._random_pairs()
-        rate = float(false_positive_rate) if _is_number(false_positive_rate) else np.nan
+        given: Any = false_positive_rate  # perhaps no number
+        rate = float(given) if isinstance(given, Real) else np.nan
         if not 0 < rate < 1:
             raise ValueError(
-                f"threshold got false_positive_rate={false_positive_rate!r}; it takes a number "
+                f"threshold got false_positive_rate={given!r}; it takes a number "
                 "between 0 and 1, such as 0.01."
             )
         passed = int(rate * len(random))  # pairs that may pass
@@ -269,34 +262,9 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
         check_consistent_length(X, y)
         return spearman(y, self.predict(X))
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "encoder_")
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
         tags.input_tags.two_d_array = False  # the tag means two columns of numbers
         tags.target_tags.required = False
         return tags
-
-
-def _cosines(vectors: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-    """Cosines of the rows ``i`` with the rows ``j``; may rescale `vectors` in place."""
-    norms = _norms(vectors)
-    return np.einsum("ij,ij->i", vectors[i], vectors[j]) / (norms[i] * norms[j])
-
-
-def _norms(vectors: np.ndarray) -> np.ndarray:
-    """Norms of the rows, 1 for a zero vector; may rescale `vectors` in place."""
-    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-    if not np.all((norms > TINY) & (norms < 1 / TINY)):
-        # Scaled by the largest entry, so that no norm overflows or underflows.
-        largest = np.abs(vectors).max(axis=1)
-        vectors /= np.where(largest > 0, largest, 1.0)[:, None]
-        norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-        norms[norms == 0] = 1.0  # a zero vector has cosine 0
-    return norms
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real)

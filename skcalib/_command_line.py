@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
-__all__ = ["is_watched", "lines_of", "names"]
+__all__ = ["integers", "is_watched", "lines_of", "names"]
 
 
 def is_watched(options: argparse.Namespace) -> bool:
@@ -19,6 +20,11 @@ def names(value: str) -> list[str]:
     return [name.strip() for name in value.split(",")]
 
 
+def integers(value: str) -> list[int]:
+    """Integers of a list that is separated by commas."""
+    return [int(number) for number in value.split(",")]
+
+
 def lines_of(file: str) -> list[str]:
     """Read the lines of a text file that are not empty; refuse one without, or not in UTF-8."""
     path = Path(file).expanduser()
@@ -28,7 +34,8 @@ def lines_of(file: str) -> list[str]:
         )
     content = path.read_bytes()
     try:
-        lines = content.decode("utf-8-sig").splitlines()
+        # `splitlines` would also break a text at U+2028, U+0085 and form feeds.
+        lines = re.split(r"[\r\n]", content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(

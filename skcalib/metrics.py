@@ -18,7 +18,6 @@ from scipy.special import logsumexp
 from scipy.stats import entropy, rankdata
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import make_scorer
-from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
 __all__ = [
@@ -206,13 +205,11 @@ def mean_cosine(X: ArrayLike) -> float:
     >>> mean_cosine([[1.0, 0.0], [0.0, 2.0]])
     0.0
     """
-    vectors = _vectors(X)
-    largest = np.abs(vectors).max(axis=1, keepdims=True)
-    if not largest.all():
+    unit, lengths = unit_rows(_vectors(X))
+    if not lengths.all():
         raise ValueError(
-            f"Vector {np.flatnonzero(largest == 0)[0]} is zero and has no cosine. Drop it."
+            f"Vector {np.flatnonzero(lengths == 0)[0]} is zero and has no cosine. Drop it."
         )
-    unit = normalize(vectors / largest)  # no square over- or underflows
     n = len(unit)
     # The sum over all n² pairs is the squared norm of the sum of the unit vectors.
     total = np.sum(unit.sum(axis=0) ** 2)
@@ -288,6 +285,21 @@ def effective_rank(X: ArrayLike) -> float:
         raise ValueError("effective_rank is not defined for vectors that are all zero.")
     singular = linalg.svdvals(vectors / largest)  # the rank ignores scale; squares may overflow
     return float(np.exp(entropy(singular)))
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def unit_rows(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scale rows of any magnitude to unit length; return them and their lengths, in float64.
+
+    A zero row stays zero. A row that is not finite becomes NaN.
+    """
+    vectors = np.asarray(vectors, dtype=np.float64)
+    largest = np.maximum(vectors.max(axis=1), -vectors.min(axis=1))
+    # Where the largest entry is 1, no square overflows, and their sum does not underflow.
+    unit = vectors / np.where(largest > 0, largest, 1.0)[:, None]
+    lengths = np.sqrt(np.maximum(np.einsum("ij,ij->i", unit, unit), 1.0))
+    unit /= lengths[:, None]
+    return unit, largest * lengths
 
 
 def _vectors(X: ArrayLike, min_features: int = 1) -> np.ndarray:

@@ -224,6 +224,19 @@ def test_random_pairs_are_those_of_the_fitted_texts(similarity):
     assert_allclose(model.random_similarities_, np.sort(every), atol=1e-15)
 
 
+@pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
+@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e200, 1e307])
+def test_random_pairs_of_any_magnitude_are_those_of_predict(similarity, scale):
+    table = {"a": [1.0, 0.0], "b": [1.0, 1.0], "c": [0.5, 1.0]}
+    encoder = FunctionTransformer(lambda texts: scale * np.array([table[t] for t in texts]))
+    model = BiEncoder(encoder, similarity=similarity).fit(list("abc"))
+    every = np.sort(model.predict([("a", "b"), ("a", "c"), ("b", "c")]))
+    assert_array_equal(model.random_similarities_, every)
+    cosines, distances = [0.2**0.5, 0.5**0.5, 0.9**0.5], [-(1.25**0.5), -1.0, -0.5]
+    expected = cosines if similarity == "cosine" else scale * np.array(distances)
+    assert_allclose(every, expected, rtol=1e-14)
+
+
 def test_threshold_is_the_smallest_that_keeps_the_rate(tiny_bert, texts):
     model = BiEncoder(BertEncoder(tiny_bert)).fit(texts)
     for rate in (0.01, 0.1, 0.5):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["POOLING", "fingerprint", "locate"]
+__all__ = ["POOLING", "entries", "fingerprint", "locate"]
 
 # Files that are fetched from a hub; none of them can run code. An adapter is refused.
 WEIGHTS = ("model.safetensors", "model-*.safetensors", "model.safetensors.index.json")
@@ -90,7 +90,7 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
     for file in files:
         if file.is_symlink() and not file.resolve().is_relative_to(home):
             reason = f"{file.name} is a link out of it, to {file.resolve()}. Copy that file"
-    shards = _entries(folder / "model.safetensors.index.json").get("weight_map", {})
+    shards = entries(folder / "model.safetensors.index.json").get("weight_map", {})
     for name in sorted(set(shards.values() if isinstance(shards, dict) else [shards]), key=str):
         if not (isinstance(name, str) and re.fullmatch(r"model-[\w.-]*\.safetensors", name)):
             reason = (
@@ -98,7 +98,7 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
                 "model-*.safetensors beside it only; save the model again"
             )
     for name, pattern in LEADS_ELSEWHERE.items():
-        for key, value in _entries(folder / name).items() if name in names else ():
+        for key, value in entries(folder / name).items() if name in names else ():
             if value and re.fullmatch(pattern, f"{key}={value}", re.DOTALL):
                 reason = (
                     f"{name} asks for code or files of its own choice ({key}: {value!r:.60}), "
@@ -111,7 +111,7 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
         raise ValueError(f"The model in {str(folder)!r} is refused: {reason}.")
 
 
-def _entries(file: Path) -> dict:
+def entries(file: Path) -> dict:
     """Top level of a JSON file; what is none is left to those who load it."""
     try:
         content = json.loads(file.read_bytes())
@@ -150,7 +150,7 @@ def _snapshot(model: str, revision: str | None) -> str:
 
 def _is_whole(folder: Path) -> bool:
     """Whether no broken download, nor one of the model alone, has left a snapshot."""
-    shards = _entries(folder / "model.safetensors.index.json").get("weight_map")
+    shards = entries(folder / "model.safetensors.index.json").get("weight_map")
     weights = shards.values() if isinstance(shards, dict) else ["model.safetensors"]
     vocabularies = [file for name in VOCABULARIES for file in folder.glob(name)]
     return bool(vocabularies) and all(

@@ -16,6 +16,7 @@ from skcalib._whitening.linear_map import WhiteningMap
 __all__ = [
     "affine_float32",
     "centred_float32",
+    "dense",
     "import_package",
     "to_faiss",
     "to_sentence_transformers",
@@ -62,11 +63,15 @@ def to_sentence_transformers(linear: WhiteningMap) -> Any:
         "sentence_transformers.sentence_transformer.modules",
         "sentence_transformers.models",  # its place before sentence-transformers 6
     )
+    return dense(modules, W, b)
+
+
+def dense(modules: Any, W: np.ndarray, b: np.ndarray) -> Any:
+    """Return the module ``x W + b`` of sentence-transformers."""
     import torch
 
     return modules.Dense(
         *W.shape,
-        bias=True,
         activation_function=torch.nn.Identity(),
         init_weight=torch.from_numpy(np.ascontiguousarray(W.T)),
         init_bias=torch.from_numpy(b),

@@ -13,15 +13,14 @@ from sklearn.utils import Bunch
 
 __all__ = ["fetch_sts", "load_toy_sts"]
 
-# Repository of each benchmark on the hub, and its names for our splits.
+# Repository of each benchmark on the hub, and the hub's names of the splits of "stsb"; the
+# others have the last one alone.
 HUB = {
-    "stsb": (
-        "mteb/stsbenchmark-sts",
-        {"train": "train", "dev": "validation", "test": "test"},
-    ),
-    "sickr": ("mteb/sickr-sts", {"test": "test"}),
-    **{f"sts{year}": (f"mteb/sts{year}-sts", {"test": "test"}) for year in range(12, 17)},
+    "stsb": "mteb/stsbenchmark-sts",
+    "sickr": "mteb/sickr-sts",
+    **{f"sts{year}": f"mteb/sts{year}-sts" for year in range(12, 17)},
 }
+SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 COLUMNS = ("sentence1", "sentence2", "score")
 
 
@@ -90,7 +89,8 @@ def fetch_sts(
     Raises
     ------
     ValueError
-        If there is no such task or split, or a file lacks columns or holds no numbers.
+        If there is no such task or split, or a file is no CSV in UTF-8, lacks columns or holds
+        no numbers.
     FileNotFoundError
         If the folder does not hold the file.
     ImportError
@@ -108,20 +108,24 @@ def fetch_sts(
     """
     if not isinstance(task, str) or task not in HUB:
         raise ValueError(f"task={task!r}; the tasks are {', '.join(HUB)}.")
-    repository, splits = HUB[task]
+    splits = list(SPLITS) if task == "stsb" else ["test"]
     if split not in splits:
         raise ValueError(f"split={split!r}; {task} has {', '.join(splits)}.")
     folder = data_home if data_home is not None else os.environ.get("SKCALIB_DATA")
     if not folder:
-        return _bunch(_from_hub(repository, splits[split]), repository, return_X_y, task)
+        return _bunch(_from_hub(HUB[task], SPLITS[split]), HUB[task], return_X_y, task)
     path = Path(folder).expanduser() / f"{task}-{split}.csv"
     if not path.is_file():
         raise FileNotFoundError(
             f"There is no {path.name} in {str(path.parent)!r}, the folder given by data_home "
             "or SKCALIB_DATA. Put it there, or unset both to load it from the hub."
         )
-    with path.open(encoding="utf-8-sig", newline="") as stream:
-        return _bunch(list(csv.DictReader(stream)), str(path), return_X_y, task)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            rows = list(csv.DictReader(stream))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} cannot be read as CSV in UTF-8: {error}.") from None
+    return _bunch(rows, str(path), return_X_y, task)
 
 
 def _from_hub(repository: str, split: str) -> list[dict[str, Any]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import csv
 import re
-from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
+from functools import partial
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -113,11 +113,12 @@ def run(options: argparse.Namespace) -> None:
     calibrators = {name: calibrator(name) for name in options.calibrators}
     texts = fit_on if fit_on in ("target", "train") else lines_of(fit_on)
     model = options.model or minilm_path()
-    tables = []
-    with ExitStack() as stack:
-        memory = options.memory or stack.enter_context(
-            TemporaryDirectory(prefix="skcalib-", ignore_cleanup_errors=True)
-        )
+    output = options.output and Path(options.output).expanduser()
+    if output:
+        output.open("a").close()  # refused before hours of work
+    tables: list[ScoreTable] = []
+    temporary = partial(TemporaryDirectory, prefix="skcalib-", ignore_cleanup_errors=True)
+    with nullcontext(options.memory) if options.memory else temporary() as memory:
         for pooling, layer, name in product(options.pooling, options.layers, calibrators):
             encoder = BertEncoder(
                 model,
@@ -135,22 +136,14 @@ def run(options: argparse.Namespace) -> None:
                 data_home=options.data_home,
                 verbose=is_watched(options),
             )
-            tables.append(table)
-            if options.output:
+            if output:
                 shown = options.model or "all-MiniLM-L6-v2"
                 settings = (shown, pooling, layer, name, fit_on, options.aggregate)
-                _append(options.output, table, settings, new=len(tables) == 1)
+                with output.open("a" if tables else "w", encoding="utf-8", newline="") as file:
+                    writer = csv.writer(file)
+                    if not tables:
+                        writer.writerow([*SETTINGS, *table.columns])
+                    writer.writerow([*settings, *(f"{score:.2f}" for score in table.scores[0])])
+            tables.append(table)
     rows = tuple(row for table in tables for row in table.rows)
     print(ScoreTable(rows, table.columns, np.vstack([t.scores for t in tables])))
-
-
-def _append(path: str, table: ScoreTable, settings: Sequence[str], *, new: bool) -> None:
-    with (
-        Path(path)
-        .expanduser()
-        .open("w" if new else "a", encoding="utf-8", newline="") as stream
-    ):
-        writer = csv.writer(stream)
-        if new:
-            writer.writerow([*SETTINGS, *table.columns])
-        writer.writerow([*settings, *(f"{score:.2f}" for score in table.scores[0])])

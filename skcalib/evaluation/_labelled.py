@@ -12,7 +12,6 @@ from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.model_selection import StratifiedKFold, cross_val_score
-from sklearn.preprocessing import normalize
 from sklearn.utils import gen_batches
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
@@ -20,6 +19,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from skcalib._base import progress
 from skcalib._texts import as_texts
 from skcalib.evaluation._sts import ScoreTable, checked_estimators
+from skcalib.metrics import unit_rows
 
 __all__ = ["evaluate_labelled"]
 
@@ -108,13 +108,12 @@ def evaluate_labelled(
     with progress(len(estimators), unit="encoder", desc="evaluate", verbose=verbose) as advance:
         for row, (name, estimator) in enumerate(estimators.items()):
             vectors = clone(estimator).fit(fit_on).transform(texts)
-            scores[row] = _scores(np.asarray(vectors, dtype=np.float64), codes, random_state)
+            scores[row] = _scores(unit_rows(vectors)[0], codes, random_state)
             advance(1, name)
     return ScoreTable(tuple(estimators), COLUMNS, 100 * scores)
 
 
 def _scores(vectors: np.ndarray, codes: np.ndarray, random_state: int) -> tuple[float, ...]:
-    vectors = normalize(vectors)
     nearest, r_precision = _retrieval(vectors, codes)
     k_means = KMeans(codes.max() + 1, n_init=3, random_state=random_state)
     clusters = k_means.fit_predict(vectors)

@@ -106,7 +106,7 @@ def export(parts: Parts, inputs: dict[str, np.ndarray], path: Path) -> None:
     """Write the graph, with batch and length of any size; ``inputs`` are an example."""
     axes = {0: torch.export.Dim("n_texts"), 1: torch.export.Dim("n_tokens")}
     with quiet_transformers(), warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore")  # of torch, about its own ways
+        warnings.simplefilter("ignore")  # torch's, about its own code
         torch.onnx.export(
             PaddedPipeline(parts).eval(),
             tuple(map(torch.from_numpy, inputs.values())),

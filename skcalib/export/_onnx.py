@@ -91,7 +91,7 @@ def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
             session = runtime.InferenceSession(target, providers=["CPUExecutionProvider"])
             (vectors,) = session.run(None, inputs)
             reason = OTHER if differs(vectors, expected) else ""
-        except Exception as error:  # torch's and onnxruntime's many
+        except Exception as error:  # torch and onnxruntime raise many kinds
             reason = f"{type(error).__name__}: {(str(error).strip() or '-').splitlines()[0]}"
         if reason:
             raise ValueError(

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Parts", "differs", "probes", "take_apart"]
 
-# Largest difference from the pipeline, beside a typical entry, that rounding explains: exact
-# whitening amplifies what a forward pass in other batches leaves of float32.
+# Largest difference from the pipeline, relative to a typical entry, that counts as rounding:
+# exact whitening amplifies the float32 differences between a forward pass and another.
 MAX_DIFFERENCE = 1e-3
 
 

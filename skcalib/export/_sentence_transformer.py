@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 
 from skcalib._flow.estimator import NormalizingFlow
-from skcalib._whitening.exports import centred_float32, import_package
+from skcalib._whitening.exports import centred_float32, dense, import_package
 from skcalib.export._parts import Parts, differs, probes, take_apart
 from skcalib.export._writing import written_whole
 
@@ -20,7 +20,7 @@ __all__ = ["save_sentence_transformer", "sentence_transformers"]
 
 CALLER = "save_sentence_transformer"
 
-# Poolings by the names of sentence-transformers; of "zipf" the weights come before it.
+# Poolings by their names in sentence-transformers; the weights of "zipf" are applied before.
 POOLINGS = {
     "cls": "cls",
     "mean": "mean",
@@ -29,9 +29,9 @@ POOLINGS = {
     "zipf": "mean",
 }
 
-# Units of token weights, such that special tokens count only where a text has no others, and
-# its own that Zipf's weights leave out only where those leave out all: a unit vanishes beside
-# the next. `Pooling` divides by the sum of a text's weights, but by no less than 1e-9.
+# Scales of token weights, so far apart that each vanishes beside the next: special tokens
+# count only in a text that has no others, and tokens without a Zipf weight only in a text
+# without weighted ones. `Pooling` divides by the sum of a text's weights, 1e-9 at least.
 SPECIAL, OWN, ZIPF = 2.0**-29, 2.0**-5, 2.0**20
 
 
@@ -199,17 +199,5 @@ def _calibrated(parts: Parts, modules: Any) -> list[Any]:
             # The mean first and on its own: behind the product its digits would be lost.
             mean, W, bias = centred_float32(step._linear_map, CALLER)
             identity = np.eye(len(mean), dtype=np.float32)
-            chain += [_dense(modules, identity, -mean), _dense(modules, W, bias)]
+            chain += [dense(modules, identity, -mean), dense(modules, W, bias)]
     return chain
-
-
-def _dense(modules: Any, W: np.ndarray, bias: np.ndarray) -> Any:
-    """``x W + bias``."""
-    import torch
-
-    return modules.Dense(
-        *W.shape,
-        activation_function=torch.nn.Identity(),
-        init_weight=torch.from_numpy(np.ascontiguousarray(W.T)),
-        init_bias=torch.from_numpy(bias),
-    )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.preprocessing import Normalizer
+from sklearn.utils import gen_batches
 
 from skcalib._flow.estimator import NormalizingFlow
 from skcalib.export._parts import Parts, take_apart
@@ -22,8 +23,8 @@ CALLER = "save_static"
 
 # Positions in a text over which a token's hidden state is averaged.
 POSITIONS = 16
-# Weight beside a token of Zipf's least of those that it leaves out: they count where a text has
-# no others.
+# Weight of tokens without a Zipf weight, relative to the smallest one: they count only in a
+# text that has no others.
 LEFT_OUT = 2.0**-25
 ROWS_AT_A_TIME = 1024
 
@@ -112,17 +113,16 @@ def _embeddings(backbone: Backbone, positions: int) -> np.ndarray:
     The first belongs to a special token.
     """
     table = np.empty((len(backbone.tokenizer), backbone.width), dtype=np.float32)
-    for start in range(0, len(table), ROWS_AT_A_TIME):
-        ids = np.arange(start, min(start + ROWS_AT_A_TIME, len(table)))
-        rows = table[start : start + len(ids)]
+    for ids in gen_batches(len(table), ROWS_AT_A_TIME):
+        rows = table[ids]
 
         def receive(layer: int, hidden: Any, rows: np.ndarray = rows) -> None:
             states = hidden.float().view(len(rows), positions + 1, -1)
             rows[:] = states[:, 1:].mean(dim=1).cpu().numpy()
 
         # Each text is one token, again and again.
-        repeated = np.repeat(ids, positions + 1)
-        backbone.forward(repeated, np.full(len(ids), positions + 1), {0}, receive)
+        repeated = np.repeat(np.arange(ids.start, ids.stop), positions + 1)
+        backbone.forward(repeated, np.full(len(rows), positions + 1), {0}, receive)
     return table
 
 

@@ -13,6 +13,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.extmath import svd_flip
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
+from skcalib.metrics import unit_rows
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -223,13 +225,12 @@ class CosineDisplay(_Display):
         vectors = check_array(X, dtype=np.float64, ensure_min_samples=2)
         n = len(vectors)
         vectors = vectors[np.linspace(0, n - 1, min(n, ROWS_OF_COSINES)).astype(int)]
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        if not norms.all():
+        unit, lengths = unit_rows(vectors)
+        if not lengths.all():
             raise ValueError(
-                f"CosineDisplay got {np.count_nonzero(norms == 0)} vectors of length zero, "
+                f"CosineDisplay got {np.count_nonzero(lengths == 0)} vectors of length zero, "
                 "which have no cosine; drop them."
             )
-        unit = vectors / norms
         return ((unit @ unit.T)[np.triu_indices(len(unit), 1)],)
 
     def _draw(self, ax: Axes, kwargs: dict[str, Any]) -> None:

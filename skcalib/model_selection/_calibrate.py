@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -28,8 +29,7 @@ __all__ = ["Calibration", "Candidate", "calibrate", "declared_pooling"]
 # Standard errors by which another hidden state must beat the one the model was shipped with.
 MARGIN = 2.0
 
-# Poolings as sentence-transformers declares them: its name now, which is ours, and its key
-# before version 6.
+# Poolings by their names in sentence-transformers; version 6 has shortened some to ours.
 POOLINGS = {
     "mean": "mean_tokens",
     "cls": "cls_token",
@@ -158,7 +158,8 @@ def calibrate(
     random_state : int, default=0
         Seed of sample and views, as in `SelfRetrieval`.
     memory : None, path-like, joblib.Memory or VectorStore, default=None
-        Where `BertEncoder` keeps vectors. None takes a temporary folder for the search.
+        Where `BertEncoder` keeps vectors. None takes the ``memory`` of an encoder that was
+        given, or else a temporary folder for the search.
     verbose : bool, default=False
         Show progress bars.
 
@@ -193,11 +194,11 @@ def calibrate(
     """
     texts = texts_of(texts, caller="calibrate")
     views = views_of(texts, n_texts, random_state, "calibrate")
-    template = clone(model) if isinstance(model, BertEncoder) else BertEncoder(model)
-    template.set_params(memory=memory)
-    if verbose:
-        template.set_params(verbose=True)
-    states, shipped_state = _hidden_states(template, pooling, layers)
+    encoder = clone(model) if isinstance(model, BertEncoder) else BertEncoder(model)
+    memory = encoder.memory if memory is None else memory
+    returned = {"memory": memory, "verbose": encoder.verbose}
+    verbose = bool(verbose or encoder.verbose)
+    states, shipped_state = _hidden_states(encoder, pooling, layers)
     # Each half of the sample is scored by a calibrator fitted on the other.
     halves = [Views(views.sample[i::2], n_texts=n_texts, seed=random_state) for i in (0, 1)]
     seen, rows = distinct([t for half in halves for t in (*half.sample, *half.texts)])
@@ -205,33 +206,34 @@ def calibrate(
     first, first_views, second, second_views = np.split(rows, np.cumsum(lengths)[:-1])
     folds = [(second, halves[0], first_views), (first, halves[1], second_views)]
     ranks: dict[Key, np.ndarray] = {}
-    with _stored(template) as encoder:
-        # Once through the model; what follows reads every hidden state back.
-        encoder.set_params(pooling=shipped_state[0], layers=shipped_state[1]).fit_transform(
-            seen
-        )
+    temporary = partial(TemporaryDirectory, prefix="skcalib-", ignore_cleanup_errors=True)
+    with temporary() if memory is None else nullcontext(memory) as store:
+        pooled, layer = shipped_state
+        encoder.set_params(pooling=pooled, layers=layer, memory=store, verbose=verbose)
+        encoder.fit_transform(seen)  # what follows reads every hidden state back
         encoder.set_params(verbose=False)
         with progress(len(states), unit="state", desc="search", verbose=verbose) as advance:
-            for state in states:
-                encoder.set_params(pooling=state[0], layers=state[1])
-                vectors = encoder.fit_transform(seen)
-                for name, values in _ranks(vectors, folds, noise, n_components).items():
-                    ranks[(*state, name)] = values
+            for pooled, layer in states:
+                vectors = encoder.set_params(pooling=pooled, layers=layer).fit_transform(seen)
+                for calibrator, values in _ranks(vectors, folds, noise, n_components).items():
+                    ranks[pooled, layer, calibrator] = values
                 advance(1)
         chosen = _choice(ranks, shipped_state)
         pooled, layer, calibrator = chosen
-        # Where the texts are no more than the views, the search has encoded most of them.
-        final = encoder if len(distinct(texts)[0]) <= len(seen) else clone(template)
-        final.set_params(pooling=pooled, layers=layer)
-        steps = [("encode", final), ("calibrate", calibrator or "passthrough")]
+        encoder.set_params(pooling=pooled, layers=layer)
+        # Otherwise the search has encoded most of the texts.
+        if len(distinct(texts)[0]) > len(seen):
+            encoder.set_params(memory=memory, verbose=verbose)
+        steps = [("encode", encoder), ("calibrate", calibrator or "passthrough")]
         pipeline = Pipeline(steps).fit(texts)
-    final.set_params(memory=memory)
+    encoder.set_params(**returned)
     candidates = {
         key: Candidate(
-            *key[:2],
-            "raw" if key[2] is None else repr(key[2]),
-            _score(values),
-            values[0].mean().item(),
+            pooling=key[0],
+            layers=key[1],
+            calibrator="raw" if key[2] is None else repr(key[2]),
+            score=_score(values),
+            between_parts=values[0].mean().item(),
         )
         for key, values in ranks.items()
     }
@@ -253,37 +255,22 @@ def _hidden_states(
     asked = range(n_layers + 1) if layers is None else layers
     indices = [resolve_layers(layer, n_layers)[0] for layer in asked]
     poolings = [name for name in pooling if name != "zipf" or backbone.has_zipf]
-    shipped = declared_pooling(os.fspath(template.model), template.revision), n_layers
+    shipped = declared_pooling(backbone.folder), n_layers
     # The first token's embedding is the same in every text.
     states = [s for s in product(poolings, indices) if s != ("cls", 0)]
     return list(dict.fromkeys([shipped, *states])), shipped
 
 
-def declared_pooling(model: str, revision: str | None = None) -> str:
+def declared_pooling(folder: Path) -> str:
     """Pooling that a folder of sentence-transformers declares; "mean" where none does."""
-    from skcalib._encoder.model_files import POOLING, locate
+    from skcalib._encoder.model_files import POOLING, entries
 
-    try:
-        config = json.loads((locate(model, revision) / POOLING).read_text())
-    except (OSError, ValueError):
-        return "mean"
-    for pooling, old_key in POOLINGS.items():
-        if (
-            config.get("pooling_mode") == pooling
-            or config.get(f"pooling_mode_{old_key}") is True
-        ):
-            return pooling
+    config = entries(folder / POOLING)
+    for ours, theirs in POOLINGS.items():
+        # From version 6 on, and before.
+        if config.get("pooling_mode") in (ours, theirs) or config.get(f"pooling_mode_{theirs}"):
+            return ours
     return "mean"
-
-
-@contextmanager
-def _stored(template: BertEncoder) -> Iterator[BertEncoder]:
-    """Give a clone with its own ``memory``, or a temporary one where it has none."""
-    if template.memory is not None:
-        yield clone(template)
-        return
-    with TemporaryDirectory(prefix="skcalib-", ignore_cleanup_errors=True) as folder:
-        yield clone(template).set_params(memory=folder)
 
 
 def _ranks(
@@ -318,10 +305,8 @@ def _score(ranks: np.ndarray) -> float:
 def _choice(ranks: dict[Key, np.ndarray], shipped_state: State) -> Key:
     """Key of the best candidate; of the shipped hidden state unless another clearly wins."""
     calibrated: dict[State, Key] = {}
-    for key, values in ranks.items():
-        at = calibrated.setdefault(key[:2], key)
-        if _score(values) > _score(ranks[at]):
-            calibrated[key[:2]] = key
+    for key in sorted(ranks, key=lambda key: -_score(ranks[key])):
+        calibrated.setdefault(key[:2], key)  # the best of each hidden state
     at_home = calibrated[shipped_state]
     best = max(calibrated.values(), key=lambda key: ranks[key][0].mean())
     gain = ranks[best][0] - ranks[at_home][0]

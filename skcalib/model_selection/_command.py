@@ -14,11 +14,11 @@ import joblib
 from sklearn.pipeline import Pipeline
 
 from skcalib import BertEncoder, __version__
-from skcalib._command_line import is_watched, lines_of, names
+from skcalib._command_line import integers, is_watched, lines_of, names
 from skcalib.datasets import load_toy_sts, minilm_path
 from skcalib.export import save_sentence_transformer
 from skcalib.export._sentence_transformer import sentence_transformers
-from skcalib.export._writing import check_free, written_whole
+from skcalib.export._writing import written_whole
 from skcalib.model_selection._calibrate import calibrate
 
 PACKAGES = ("scikit-learn", "numpy", "scipy", "torch", "transformers", "joblib")
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format", choices=formats, default="joblib", help="pipeline.joblib, or a model folder"
     )
     add("--pooling", type=names, default="mean,cls,max,zipf", help="default: mean,cls,max,zipf")
-    add("--layers", type=names, help="hidden states to try, such as 0,3,6; default: all")
+    add("--layers", type=integers, help="hidden states to try, such as 0,3,6; default: all")
     add("--max-length", type=int, help="tokens kept of a text; default: what the model takes")
     add("--n-texts", type=int, default=2000, help="texts in the search; default: 2000")
     add("--random-state", type=int, default=0, help="seed of the sample; default: 0")
@@ -53,9 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Search, print the table, and write the pipeline and a report."""
-    output = check_free(options.output)
     if options.format != "joblib":
-        sentence_transformers("--format sentence-transformers")  # there before hours of work
+        sentence_transformers("--format sentence-transformers")
     model = options.model
     if model == "minilm" and not Path(model).exists():
         model = minilm_path()
@@ -64,19 +63,19 @@ def run(options: argparse.Namespace) -> None:
     else:
         texts = lines_of(options.texts)
     encoder = BertEncoder(model, max_length=options.max_length)
-    pipeline = calibrate(
-        encoder,
-        texts,
-        pooling=options.pooling,
-        layers=options.layers and [int(layer) for layer in options.layers],
-        n_texts=options.n_texts,
-        random_state=options.random_state,
-        memory=options.memory,
-        verbose=is_watched(options),
-    )
-    if not options.quiet:
-        print(pipeline.calibration_.table(SHOWN))
-    with written_whole(output) as folder:
+    with written_whole(options.output) as folder:  # refused before hours of work
+        pipeline = calibrate(
+            encoder,
+            texts,
+            pooling=options.pooling,
+            layers=options.layers,
+            n_texts=options.n_texts,
+            random_state=options.random_state,
+            memory=options.memory,
+            verbose=is_watched(options),
+        )
+        if not options.quiet:
+            print(pipeline.calibration_.table(SHOWN))
         if options.format == "joblib":
             folder.mkdir()
             joblib.dump(pipeline, folder / "pipeline.joblib")

@@ -15,7 +15,8 @@ from skcalib.model_selection._views import FEWEST_UNITS, Views, combined
 
 __all__ = ["SelfRetrieval", "views_of"]
 
-# Fewer texts than the first say nothing; fewer than the second do not tell close ones apart.
+# Scores of fewer texts than the first mean nothing; with fewer than the second, close
+# candidates cannot be told apart.
 FEWEST_TEXTS, FEW_TEXTS = 20, 200
 
 
@@ -91,20 +92,16 @@ class SelfRetrieval:
         """
         check_is_fitted(estimator)
         texts = texts_of(X, caller="SelfRetrieval")
-        _check_weight(self.thinned)
+        if not (isinstance(self.thinned, int | float) and 0 <= self.thinned <= 1):
+            raise ValueError(
+                f"SelfRetrieval got thinned={self.thinned!r}; it takes a weight from 0 to 1."
+            )
         views = views_of(texts, self.n_texts, self.random_state, "SelfRetrieval")
         encoder = getattr(estimator, "encoder_", estimator)  # of a BiEncoder
         similarity = getattr(estimator, "similarity", "cosine")
         vectors = encoder.transform(views.texts)
         parts, thinned = views.reciprocal_ranks(vectors, similarity).mean(axis=1)
         return float(combined(parts, thinned, self.thinned))
-
-
-def _check_weight(thinned: float) -> None:
-    if not (isinstance(thinned, (int, float)) and 0 <= thinned <= 1):
-        raise ValueError(
-            f"SelfRetrieval got thinned={thinned!r}; it takes a weight from 0 to 1."
-        )
 
 
 def views_of(texts: Sequence[str], n_texts: int, random_state: int, caller: str) -> Views:

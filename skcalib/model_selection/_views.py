@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from skcalib._texts import distinct
+from skcalib.metrics import unit_rows
 
 __all__ = ["FEWEST_UNITS", "Views", "combined"]
 
@@ -99,8 +100,7 @@ class Views:
         """
         vectors = np.asarray(vectors, dtype=np.float64)
         if similarity == "cosine":
-            norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-            vectors = vectors / np.where(norms > 0, norms, 1)
+            vectors, _ = unit_rows(vectors)
         whole, one, other, odd, even = (vectors[rows] for rows in self._rows)
         euclidean = similarity == "euclidean"
         thinned = _found(whole, one, euclidean) + _found(whole, other, euclidean)
@@ -110,8 +110,8 @@ class Views:
 def combined(parts: float, thinned: float, weight: float = 0.5) -> float:
     """Mean reciprocal ranks of both kinds as one: their logits' mean, in (0, 1] again.
 
-    Logits shift alike when ranks get worse, as among more texts, where the ranks themselves
-    would let either kind prevail.
+    When ranks get worse, as among more texts, the logits of both kinds shift by the same
+    amount. In a mean of the ranks themselves, one kind would come to dominate.
     """
     right = parts ** (1 - weight) * thinned**weight
     wrong = (1 - parts) ** (1 - weight) * (1 - thinned) ** weight
@@ -135,15 +135,16 @@ def _thinned(units: list[str], rng: np.random.Generator) -> list[str]:
 
 
 def _found(a: np.ndarray, b: np.ndarray, euclidean: bool) -> np.ndarray:
-    """Reciprocal rank of b's row i from a's row i and back, in the mean of the two ways."""
+    """Reciprocal ranks of each row of b, found from its row of a and back: mean of the two."""
     similarity = a @ b.T
     if euclidean:  # -|a - b|² / 2, which has the same order
         similarity -= 0.5 * np.sum(a**2, axis=1)[:, None] + 0.5 * np.sum(b**2, axis=1)
-    own = similarity.diagonal()
-    ranks = []
-    for line in (own[:, None], own):
-        axis = 1 if line.ndim == 2 else 0
-        better = np.count_nonzero(similarity > line, axis=axis)
-        equal = np.count_nonzero(similarity == line, axis=axis)  # itself among them
-        ranks.append(better + (equal + 1) / 2)  # as similar ones share their mean rank
-    return (1 / ranks[0] + 1 / ranks[1]) / 2
+    return (_of_diagonal(similarity) + _of_diagonal(similarity.T)) / 2
+
+
+def _of_diagonal(similarity: np.ndarray) -> np.ndarray:
+    """Reciprocal rank of each row's diagonal entry in its row."""
+    own = similarity.diagonal()[:, None]
+    better = np.count_nonzero(similarity > own, axis=1)
+    equal = np.count_nonzero(similarity == own, axis=1)  # itself among them
+    return 1 / (better + (equal + 1) / 2)  # equal ones share their mean rank

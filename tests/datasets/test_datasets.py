@@ -303,6 +303,20 @@ def test_a_row_that_breaks_off_before_its_score_is_refused(tmp_path):
         fetch_sts("stsb", data_home=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ("größer,b,1\n".encode("latin-1"), "can't decode byte 0xf6"),
+        (b'"a,b,1\n' + b"c,d,2\n" * 40_000, "field larger than field limit"),
+    ],
+    ids=["latin-1", "a quote that never ends"],
+)
+def test_a_file_that_is_no_csv_in_utf8_is_named(rows, reason, tmp_path):
+    (tmp_path / "stsb-test.csv").write_bytes(b"sentence1,sentence2,score\n" + rows)
+    with pytest.raises(ValueError, match=rf"stsb-test\.csv cannot be read as CSV.*{reason}"):
+        fetch_sts("stsb", data_home=tmp_path)
+
+
 @benchmarks
 def test_the_real_benchmarks_are_read_whole(task, split, sts_home):
     sts = fetch_sts(task, split)

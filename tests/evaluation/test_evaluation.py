@@ -302,6 +302,16 @@ def test_command_line_shows_a_bar_on_a_terminal_unless_quiet(tiny_bert, monkeypa
     assert "average" in printed.out
 
 
+def test_output_that_cannot_be_written_is_found_out_before_anything_is_encoded(
+    tiny_bert, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(BertEncoder, "fit", lambda *_: pytest.fail("encoded"))
+    command = ["evaluate", "--model", tiny_bert, "--tasks", "toy", "--output"]
+    for output in (tmp_path / "nowhere" / "rows.csv", tmp_path):
+        assert main([*command, str(output)]) == 2
+        assert str(output) in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -76,12 +76,13 @@ def test_perfect_vectors_score_100(sample):
     assert_allclose(evaluate_labelled(perfect, texts, labels).scores, 100)
 
 
-def test_length_of_vectors_does_not_matter(sample):
+@pytest.mark.parametrize("magnitude", [1e-200, 1e-17, 1.0, 1e200])
+def test_length_of_vectors_does_not_matter(sample, magnitude):
     encoder, texts, labels = sample
     scale = np.random.default_rng(1).uniform(0.1, 10, size=(60, 1))
     tables = [
         evaluate_labelled(Lookup(v), texts, labels)
-        for v in (encoder.vectors, encoder.vectors * scale)
+        for v in (encoder.vectors, encoder.vectors * scale * magnitude)
     ]
     assert_allclose(tables[0].scores, tables[1].scores)
 

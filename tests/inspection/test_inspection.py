@@ -200,6 +200,8 @@ def test_cosines_are_of_all_pairs_of_different_vectors(cone, pyplot):
     expected = [unit[i] @ unit[j] for i in range(20) for j in range(i + 1, 20)]
     assert_allclose(display.cosines, expected)
     assert display.ax_.get_legend() is None
+    for scale in (1e-200, 1e200):
+        assert_allclose(CosineDisplay.from_embeddings(scale * cone[:20]).cosines, expected)
 
 
 def test_cosines_of_many_vectors_are_those_of_a_thousand(pyplot):

@@ -25,7 +25,10 @@ from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib.__main__ import main
+from skcalib._command_line import lines_of
+from skcalib._encoder.model_files import locate
 from skcalib.datasets import fetch_sts
+from skcalib.export import save_sentence_transformer
 from skcalib.model_selection import SelfRetrieval, calibrate
 from skcalib.model_selection._calibrate import declared_pooling
 from skcalib.model_selection._views import Views, units_of
@@ -214,7 +217,8 @@ def test_cosine_and_dot_differ_by_lengths(sentences):
     vectors = rng.normal(size=(len(views.texts), 5))
     lengths = rng.uniform(1, 9, size=(len(vectors), 1))
     cosine = views.reciprocal_ranks(vectors)
-    assert_array_equal(views.reciprocal_ranks(2.0 * vectors), cosine)
+    for scale in (2.0, 1e-200, 1e200):
+        assert_array_equal(views.reciprocal_ranks(scale * vectors), cosine)
     assert_allclose(views.reciprocal_ranks(lengths * vectors), cosine)
     assert not np.allclose(views.reciprocal_ranks(lengths * vectors, "dot"), cosine)
 
@@ -449,25 +453,36 @@ def test_zipf_is_left_out_where_the_vocabulary_tells_no_frequencies(
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max", "mean_sqrt_len"])
-@pytest.mark.parametrize("spelling", ["now", "before version 6"])
+@pytest.mark.parametrize("spelling", ["ours", "now", "before version 6"])
 def test_pooling_as_sentence_transformers_declares_it(tiny_bert_copy, pooling, spelling):
     keys = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
     keys["mean_sqrt_len"] = "mean_sqrt_len_tokens"
     config = {f"pooling_mode_{key}": name == pooling for name, key in keys.items()}
+    if spelling != "before version 6":
+        is_long = spelling == "now" and pooling == "mean_sqrt_len"
+        config = {"pooling_mode": keys[pooling] if is_long else pooling}
     folder = tiny_bert_copy()
     (folder / "1_Pooling").mkdir()
     file = folder / "1_Pooling" / "config.json"
-    file.write_text(json.dumps({"pooling_mode": pooling} if spelling == "now" else config))
-    assert declared_pooling(str(folder)) == pooling
+    file.write_text(json.dumps(config))
+    assert declared_pooling(folder) == pooling
 
 
-@pytest.mark.parametrize("content", [None, "{", '{"pooling_mode": "lasttoken"}', "{}"])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "mean_sqrt_len"])
+def test_pooling_of_a_saved_model_is_what_it_declares(tiny_bert, texts, tmp_path, pooling):
+    pytest.importorskip("sentence_transformers", minversion="6")
+    encoder = BertEncoder(tiny_bert, pooling=pooling).fit(texts)
+    save_sentence_transformer(encoder, tmp_path / "model")
+    assert declared_pooling(tmp_path / "model") == pooling
+
+
+@pytest.mark.parametrize("content", [None, "{", '{"pooling_mode": "lasttoken"}', "{}", "[]"])
 def test_pooling_that_is_not_declared_is_the_mean(tiny_bert_copy, content):
     folder = tiny_bert_copy()
     if content is not None:
         (folder / "1_Pooling").mkdir()
         (folder / "1_Pooling" / "config.json").write_text(content)
-    assert declared_pooling(str(folder)) == "mean"
+    assert declared_pooling(folder) == "mean"
 
 
 def test_declared_pooling_is_fetched_with_a_model(monkeypatch):
@@ -478,7 +493,8 @@ def test_declared_pooling_is_fetched_with_a_model(monkeypatch):
         raise OSError
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    declared_pooling("some/model")
+    with pytest.raises(OSError, match="neither a local folder"):
+        locate("some/model")
     assert "1_Pooling/config.json" in fetched
 
 
@@ -502,6 +518,31 @@ def test_memory_is_used_and_kept(tiny_bert, sentences, tmp_path, encoded):
     again = calibrate(tiny_bert, sentences, n_texts=50, memory=tmp_path)
     assert encoded == []
     assert again.calibration_ == first.calibration_
+
+
+@pytest.mark.parametrize("given", [None, "other"])
+def test_memory_of_an_encoder_is_used_unless_another_is_given(
+    tiny_bert, sentences, tmp_path, given
+):
+    encoder = BertEncoder(tiny_bert, memory=tmp_path / "own")
+    memory = given and tmp_path / given
+    params = {"layers": [0], "pooling": ["mean"], "n_texts": 50}
+    pipeline = calibrate(encoder, sentences, memory=memory, **params)
+    assert pipeline.named_steps["encode"].memory == tmp_path / (given or "own")
+    assert [path.name for path in tmp_path.iterdir()] == [given or "own"]
+
+
+@pytest.mark.parametrize("n_texts", [20, 100], ids=["a sample", "all texts"])
+@pytest.mark.parametrize("own", [False, True])
+def test_progress_of_the_search_is_none_of_the_pipelines(
+    tiny_bert, sentences, n_texts, own, capsys
+):
+    encoder = BertEncoder(tiny_bert, verbose=own)
+    params = {"layers": [0], "pooling": ["mean"], "n_texts": n_texts}
+    short = [" ".join(text.split()[:4]) for text in sentences]  # for the last fit alone
+    pipeline = calibrate(encoder, sentences + short, verbose=True, **params)
+    assert "search" in capsys.readouterr().err
+    assert pipeline.named_steps["encode"].verbose is own
 
 
 @pytest.mark.parametrize("n_texts", [50, 100], ids=["a sample", "all texts"])
@@ -628,6 +669,20 @@ def test_quiet_command_prints_nothing(tiny_bert, file, tmp_path, capsys, monkeyp
     assert (tmp_path / "out" / "report.json").is_file()
 
 
+def test_output_that_cannot_be_written_is_found_out_before_anything_is_encoded(
+    tiny_bert, file, tmp_path, capsys, encoded
+):
+    assert command(tiny_bert, file, Path(file) / "out") == 2
+    assert capsys.readouterr().err.startswith("error: ")
+    assert encoded == []
+
+
+def test_layers_that_are_no_integers_are_named(tiny_bert, file, tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["calibrate", tiny_bert, file, "--output", str(tmp_path), "--layers", "0,last"])
+    assert "argument --layers: invalid integers value: '0,last'" in capsys.readouterr().err
+
+
 def test_output_that_exists_is_never_touched(tiny_bert, file, tmp_path, capsys, encoded):
     folder = tmp_path / "out"
     folder.mkdir()
@@ -675,6 +730,15 @@ def test_command_says_what_is_wrong_with_a_file(tiny_bert, content, message, tmp
     assert error.startswith("error: ")
     assert message in error
     assert not (tmp_path / "out").exists()
+
+
+def test_a_line_ends_at_a_line_feed_or_carriage_return_alone(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text(
+        "\ufeffone\u2028text\r\na\x0csecond\x85one\n\n a third\rthe last", newline=""
+    )
+    texts = ["one\u2028text", "a\x0csecond\x85one", "a third", "the last"]
+    assert lines_of(str(path)) == texts
 
 
 @pytest.mark.filterwarnings("default:calibrate found:UserWarning")

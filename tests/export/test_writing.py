@@ -1,0 +1,45 @@
+"""Files and folders that are written whole, or not at all."""
+
+import os
+import sys
+
+import pytest
+
+from skcalib.export._writing import written_whole
+
+
+def write(path, error=None):
+    with written_whole(path) as target:
+        target.mkdir()
+        (target / "part").write_text("whole")
+        if error:
+            raise error
+
+
+def test_an_error_leaves_nothing(tmp_path):
+    with pytest.raises(OSError, match="full"):
+        write(tmp_path / "new" / "folder", OSError("full"))
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+@pytest.mark.parametrize("folder", [".", "empty", "empty/", "link", "dangling"])
+def test_an_empty_folder_is_filled_by_whatever_name(folder, tmp_path, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    if "link" in folder or "dangling" in folder:
+        if sys.platform == "win32":
+            pytest.skip("links need rights")
+        (tmp_path / "link").symlink_to(tmp_path / "empty")
+        (tmp_path / "dangling").symlink_to(tmp_path / "new")
+    monkeypatch.chdir(tmp_path / "empty" if folder == "." else tmp_path)
+    write(folder)
+    filled = tmp_path / ("new" if folder == "dangling" else "empty")
+    assert os.listdir(filled) == ["part"]
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_what_is_there_is_refused_at_once(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for path in (tmp_path, tmp_path / "file"):
+        with pytest.raises(FileExistsError, match="there is something of that name already"):
+            write(path)
+    assert (tmp_path / "file").read_text() == "mine"
