@@ -170,9 +170,9 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
     @np.errstate(over="ignore", invalid="ignore")
     def _similarities(self, texts: list[str], i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Similarities of the texts ``i`` to the texts ``j``, pair by pair."""
-        vectors = np.asarray(self.encoder_.transform(texts), dtype=np.float64)
-        if self.similarity == "cosine":
-            vectors, _ = unit_rows(vectors)
+        vectors = np.asarray(self.encoder_.transform(texts))
+        cosine = self.similarity == "cosine"
+        vectors = unit_rows(vectors)[0] if cosine else vectors.astype(np.float64)
         similarity = np.empty(len(i))
         for start in range(0, len(i), PAIRS_AT_A_TIME):
             pairs = slice(start, start + PAIRS_AT_A_TIME)

@@ -293,8 +293,7 @@ def unit_rows(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     A zero row stays zero. A row that is not finite becomes NaN.
     """
-    vectors = np.asarray(vectors, dtype=np.float64)
-    largest = np.maximum(vectors.max(axis=1), -vectors.min(axis=1))
+    largest = np.maximum(vectors.max(axis=1), -vectors.min(axis=1)).astype(np.float64)
     # Where the largest entry is 1, no square overflows, and their sum does not underflow.
     unit = vectors / np.where(largest > 0, largest, 1.0)[:, None]
     lengths = np.sqrt(np.maximum(np.einsum("ij,ij->i", unit, unit), 1.0))
