@@ -32,6 +32,7 @@ def written_whole(path: str | os.PathLike) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as beside:
         yield Path(beside) / target.name
+        check_free(target)  # another process may have written there meanwhile
         if target.is_dir():
             target.rmdir()  # it is empty
         (Path(beside) / target.name).rename(target)

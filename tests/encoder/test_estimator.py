@@ -561,7 +561,7 @@ def test_pickle_gives_the_same_vectors_in_another_process(tiny_bert, texts, tmp_
         "assert 'torch' not in sys.modules;"
         "np.save(folder + '/out.npy', encoder.transform(joblib.load(folder + '/texts.joblib')))"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=600)
     # Equal to rounding: the number of threads of a process may turn the last bit.
     assert_allclose(np.load(tmp_path / "out.npy"), encoder.transform(texts), atol=1e-5)
 
