@@ -138,6 +138,7 @@ def test_vector_depends_on_the_text_alone(tiny_bert, texts):
     assert_array_equal(vectors[-1], vectors[2])  # the same text, twice
 
 
+@pytest.mark.usefixtures("packing")
 def test_rows_and_batches_of_one_length_give_the_same_vectors(tiny_bert, texts, monkeypatch):
     encoder = BertEncoder(tiny_bert, pooling="max", device="cpu").fit(texts)
     forward = encoder._backbone().forward
@@ -266,6 +267,7 @@ def test_half_precision_is_close_and_pooled_in_float32(
 
 
 @pytest.mark.filterwarnings("ignore:Out of memory")
+@pytest.mark.usefixtures("packing")
 def test_out_of_memory_halves_the_batch(tiny_bert, texts, monkeypatch):
     encoder = BertEncoder(tiny_bert, device="cpu").fit(texts)
     expected = encoder.transform(texts)

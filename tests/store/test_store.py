@@ -43,10 +43,13 @@ def count_runs(tiny_bert):
     """Count texts put through the model itself."""
     module = BertEncoder(tiny_bert).fit(["dog"])._backbone().module
     rows = []
-    handle = module.register_forward_pre_hook(
-        lambda _, args, kwargs: rows.append(int((kwargs["position_ids"] == 0).sum())),
-        with_kwargs=True,
-    )
+
+    def count(module, args, kwargs):
+        positions = kwargs.get("position_ids")  # of a packed row
+        n_texts = len(kwargs["input_ids"]) if positions is None else int((positions == 0).sum())
+        rows.append(n_texts)
+
+    handle = module.register_forward_pre_hook(count, with_kwargs=True)
     yield rows
     handle.remove()
 
