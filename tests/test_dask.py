@@ -1,5 +1,8 @@
 """Texts in dask collections, and searches over a cluster."""
 
+import gc
+import warnings
+
 import joblib
 import numpy as np
 import pytest
@@ -25,6 +28,9 @@ def cluster():
         distributed.Client(cluster) as client,
     ):
         yield client
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()  # what dask leaves open is closed here, not in the midst of a later test
 
 
 def collections(texts):

@@ -283,7 +283,8 @@ def test_a_lock_that_is_not_given_back_is_waited_for_once(
             messages = [str(w.message) for w in caught]
             assert any("could not be kept" in m for m in messages)
             assert all("locked" in m and "Another process has held it" in m for m in messages)
-        assert time.monotonic() - start < 25  # not a wait for each of twice eleven batches
+        # Not a wait for each batch of both calls, of which there are twenty at least.
+        assert time.monotonic() - start < 20 * database_module.WAIT
         other.communicate("")
     assert_allclose(encoder.transform(texts), expected, rtol=1e-5, atol=1e-6)
     assert len(store) == len(set(texts))  # kept again
@@ -371,7 +372,7 @@ def test_a_folder_without_permission_to_write_is_read(filled, arrays, file_mode)
     filled._path.chmod(file_mode)
     filled._path.parent.chmod(0o555)
     try:
-        done = subprocess.run(command, capture_output=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, timeout=600)
     finally:
         filled._path.parent.chmod(0o755)
     assert done.returncode == 0, done.stderr.decode()
@@ -452,15 +453,26 @@ def test_no_file_stays_open(tiny_bert, texts, tmp_path):
 WRITER = """
 import signal, sys, torch
 from skcalib import BertEncoder, VectorStore
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 torch.set_num_threads(1)
 folder, model, *texts = sys.argv[1:]
 encoder = BertEncoder(model, memory=folder, batch_size=1).fit(texts)
+armed = False
+
+def interrupt(number, frame):
+    # Another one must not come while the first is answered.
+    global armed
+    if armed:
+        armed = False
+        raise KeyboardInterrupt
+
+signal.signal(signal.SIGINT, interrupt)
 print("ready", flush=True)
 while True:
     try:
+        armed = True
         encoder.transform(texts)
         VectorStore(folder).clear()
+        armed = False
     except KeyboardInterrupt:
         print("interrupted", flush=True)
 """

@@ -61,7 +61,7 @@ def test_pickled_calibrator_gives_the_same_vectors_in_another_process(search, tm
         "load = lambda name: joblib.load(f'{folder}/{name}.joblib');"
         "np.save(folder + '/out.npy', load('pipeline').transform(load('texts')))"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=600)
     # Equal to rounding: the number of threads of a process may turn the last bit.
     expected = pipeline.transform(list(pairs[:, 0]))
     assert_allclose(np.load(tmp_path / "out.npy"), expected, rtol=1e-5, atol=1e-5)

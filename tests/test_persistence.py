@@ -180,7 +180,7 @@ def test_another_process_loads_what_this_one_dumped(whitening, X, tmp_path):
         "np.save(sys.argv[2], whitening.transform(X))"
     )
     paths = [str(tmp_path / "whitening.joblib"), str(tmp_path / "out.npy")]
-    subprocess.run([sys.executable, "-c", code, *paths], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code, *paths], check=True, timeout=600)
     np.testing.assert_array_equal(np.load(paths[1]), whitening.transform(X))
 
 

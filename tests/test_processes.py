@@ -30,7 +30,7 @@ encoder = BertEncoder(model).fit(texts)
 expected = encoder.transform(texts)
 context = multiprocessing.get_context("fork")
 with context.Pool(2) as pool:
-    for vectors in pool.map_async(encoder.transform, [texts] * 4).get(timeout=60):
+    for vectors in pool.map_async(encoder.transform, [texts] * 4).get(timeout=600):
         assert np.allclose(vectors, expected, atol=1e-5)
 """
 
@@ -44,7 +44,7 @@ def test_fork_after_encoding_neither_hangs_nor_warns(tiny_bert, texts):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert "TOKENIZERS_PARALLELISM" not in done.stderr
@@ -116,7 +116,7 @@ def test_search_on_a_dask_cluster_encodes_once_and_equals_the_serial_one(
         [sys.executable, str(script), here, str(tmp_path / "store"), tiny_bert, *texts],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
 
@@ -142,7 +142,7 @@ def test_a_worker_that_hangs_is_not_waited_for(tiny_bert, texts, tmp_path, monke
     with claims.hold(lock_files, timeout=0):
         started = time.monotonic()
         vectors = encoder.transform(texts)
-        assert 0.5 < time.monotonic() - started < 60
+        assert 0.5 < time.monotonic() - started < 300
     assert_allclose(vectors, BertEncoder(tiny_bert).fit_transform(texts), rtol=1e-5, atol=1e-6)
 
 
@@ -173,7 +173,7 @@ if not child:
 assert os.waitpid(child, 0)[1] == 0
 """
     command = [sys.executable, "-c", code, str(tmp_path), tiny_bert, *texts]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
 
 
@@ -182,7 +182,7 @@ def test_threads_may_share_an_encoder(tiny_bert, texts, tmp_path, memory):
     encoder = BertEncoder(tiny_bert, memory=tmp_path if memory else None).fit(texts)
     expected = encoder.transform(texts)
     with ThreadPoolExecutor(8) as pool:
-        for vectors in pool.map(encoder.transform, [texts] * 16, timeout=60):
+        for vectors in pool.map(encoder.transform, [texts] * 16, timeout=600):
             assert_array_equal(vectors, expected)
 
 

@@ -7,6 +7,7 @@ is computed anew. The last ones stay in memory too, for a grid asks for one time
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
@@ -78,7 +79,7 @@ def recall(folder: Path, key: str, n_features: int, compute: Callable[[], Moment
     # No lock, which a fork could leave held: each step is one operation of the dictionary.
     _recent[path] = fit
     while sum(moments.scatter.nbytes for moments, _ in list(_recent.values())) > RECENT_BYTES:
-        _recent.pop(next(iter(_recent), None), None)
+        _recent.pop(next(iter([*_recent]), None), None)
     return fit
 
 
@@ -117,5 +118,6 @@ def _write(path: Path, key: str, fit: Fit) -> None:
             file.write(archive.getbuffer())
         os.replace(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        with contextlib.suppress(FileNotFoundError):  # of an interrupt after it was renamed
+            os.unlink(temporary)
         raise

@@ -19,14 +19,19 @@ def written_whole(path: str | os.PathLike) -> Iterator[Path]:
     an empty folder is refused, and so is one beside which nothing can be written.
     """
     target = Path(path).expanduser().resolve()  # a link, or ".", could not be replaced
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise FileExistsError(
-            f"{os.fspath(path)}: there is something of that name already. Give a new one, or "
-            "remove what is there."
-        )
+    _check_free(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as beside:
         yield Path(beside) / target.name
+        _check_free(target)  # another process may have written there meanwhile
         if target.is_dir():
             target.rmdir()  # it is empty
         (Path(beside) / target.name).rename(target)
+
+
+def _check_free(target: Path) -> None:
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise FileExistsError(
+            f"{target}: there is something of that name already. Give a new one, or remove "
+            "what is there."
+        )

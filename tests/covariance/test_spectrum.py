@@ -3,7 +3,7 @@
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -12,9 +12,7 @@ from skcalib._covariance.moments import Moments
 from skcalib._covariance.spectrum import decompose
 
 seeds = st.integers(0, 2**32 - 1)
-quick = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+quick = settings(max_examples=25)
 
 
 def exact_eigenvalues(X):
@@ -132,7 +130,7 @@ def float32_samples(draw):
     return X
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(float32_samples())
 @pytest.mark.filterwarnings("ignore:n_samples=:UserWarning")
 def test_whitened_inner_products_equal_those_of_a_float64_svd(X):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import transformers
 from numpy.testing import assert_array_equal
 from safetensors.torch import load_file, save_file
 
@@ -172,9 +173,10 @@ def test_a_model_without_a_vocabulary_is_refused(tiny_bert_copy, edit_json, left
     for file in folder.iterdir():
         if file.name not in ("model.safetensors", "config.json", *left):
             file.unlink()
-    with pytest.raises(
-        ValueError, match=r"lacks the vocabulary of a \w+, .*(vocab|merges)\.txt"
-    ):
+    message = r"lacks the vocabulary of a \w+, .*(vocab|merges)\.txt"
+    if int(transformers.__version__.partition(".")[0]) < 5:
+        message = "could not be loaded"  # old releases do not make one up
+    with pytest.raises(ValueError, match=message):
         BertEncoder(folder).fit(["dog"])
 
 
@@ -252,7 +254,9 @@ def test_every_file_that_may_be_read_is_in_the_fingerprint(tiny_bert_copy, name)
 
 def test_a_pipe_in_the_folder_is_not_opened(tiny_bert_copy):
     folder = tiny_bert_copy()
-    os.mkfifo(folder / "special_tokens_map.json")
+    pipe = folder / "special_tokens_map.json"
+    pipe.unlink(missing_ok=True)  # old releases of transformers save one
+    os.mkfifo(pipe)
     BertEncoder(folder).fit(["dog"])
 
 
@@ -316,6 +320,9 @@ def test_cached_snapshot_is_used_offline(tiny_bert_copy, tmp_path, monkeypatch, 
     (repo / "refs").mkdir()
     (repo / "refs" / "main").write_text(commit)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    # Old releases have a copy of the constant.
+    copy = "huggingface_hub._snapshot_download.HF_HUB_CACHE"
+    monkeypatch.setattr(copy, str(tmp_path), raising=False)
     vectors = BertEncoder("someone/tiny").fit_transform(texts)
     local = BertEncoder(str(repo / "snapshots" / commit)).fit_transform(texts)
     assert_array_equal(vectors, local)

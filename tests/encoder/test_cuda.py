@@ -47,6 +47,7 @@ def test_another_device_will_do(two_pretended_cudas, loader, tiny_bert, texts):
     loader.cache_clear()
 
 
+@pytest.mark.usefixtures("packing")
 def test_half_precision_takes_less_memory(tiny_bert, cuda, loader):
     used = {}
     for dtype in DTYPES:
@@ -58,6 +59,7 @@ def test_half_precision_takes_less_memory(tiny_bert, cuda, loader):
     assert used["float16"] < 0.62 * used["float32"]  # embeddings stay as they are
 
 
+@pytest.mark.usefixtures("packing")
 def test_the_host_waits_for_copies_alone(tiny_bert, texts, cuda):
     backbone = BertEncoder(tiny_bert, device="cuda").fit(texts)._backbone()
     cuda.waits.clear()
@@ -69,6 +71,7 @@ def test_the_host_waits_for_copies_alone(tiny_bert, texts, cuda):
     ]
 
 
+@pytest.mark.usefixtures("packing")
 def test_a_batch_that_does_not_fit_is_halved(tiny_bert, texts, cuda):
     encoder = BertEncoder(tiny_bert, device="cuda").fit(texts)
     expected = encoder.transform(texts)

@@ -138,6 +138,7 @@ def test_vector_depends_on_the_text_alone(tiny_bert, texts):
     assert_array_equal(vectors[-1], vectors[2])  # the same text, twice
 
 
+@pytest.mark.usefixtures("packing")
 def test_rows_and_batches_of_one_length_give_the_same_vectors(tiny_bert, texts, monkeypatch):
     encoder = BertEncoder(tiny_bert, pooling="max", device="cpu").fit(texts)
     forward = encoder._backbone().forward
@@ -266,6 +267,7 @@ def test_half_precision_is_close_and_pooled_in_float32(
 
 
 @pytest.mark.filterwarnings("ignore:Out of memory")
+@pytest.mark.usefixtures("packing")
 def test_out_of_memory_halves_the_batch(tiny_bert, texts, monkeypatch):
     encoder = BertEncoder(tiny_bert, device="cpu").fit(texts)
     expected = encoder.transform(texts)
@@ -561,7 +563,7 @@ def test_pickle_gives_the_same_vectors_in_another_process(tiny_bert, texts, tmp_
         "assert 'torch' not in sys.modules;"
         "np.save(folder + '/out.npy', encoder.transform(joblib.load(folder + '/texts.joblib')))"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=600)
     # Equal to rounding: the number of threads of a process may turn the last bit.
     assert_allclose(np.load(tmp_path / "out.npy"), encoder.transform(texts), atol=1e-5)
 

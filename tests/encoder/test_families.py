@@ -95,6 +95,7 @@ def test_a_model_whose_texts_mix_in_any_batch_is_refused(save, monkeypatch):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("family", PACKED)
+@pytest.mark.usefixtures("packing")
 def test_a_packed_row_gives_what_each_text_gives_alone(save, family, texts, dtype):
     import torch
 
@@ -116,6 +117,7 @@ def test_a_packed_row_gives_what_each_text_gives_alone(save, family, texts, dtyp
     assert_array_equal(encoder.transform(texts), vectors)
 
 
+@pytest.mark.usefixtures("packing")
 def test_transformers_too_old_for_packing_will_do(save, texts, monkeypatch, loader):
     def register(*_):
         raise ImportError("cannot import name 'AttentionInterface' from 'transformers'")

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -65,7 +65,7 @@ def encoders(tiny_bert, minilm):
     ]
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 @given(st.lists(texts_of_any_kind, min_size=1, max_size=8))
 @example([""])
 @example(["", " ", "\t\n", "\u200b", "\x00", "\ud800"])
@@ -80,12 +80,7 @@ def test_any_text_has_a_finite_vector_of_its_own(encoders, texts):
             assert_allclose(vectors, backwards, rtol=1e-4, atol=1e-5)
 
 
-@settings(
-    max_examples=15,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=15)
 @given(st.lists(texts_of_any_kind, min_size=1, max_size=8))
 def test_any_text_is_read_back(tiny_bert, tmp_path, texts):
     encoder = BertEncoder(tiny_bert, memory=tmp_path).fit(texts)
@@ -158,7 +153,7 @@ def test_the_users_choice_of_tokenizing_in_threads_stands(value):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.stdout.strip() == (value or "false"), done.stderr
 
@@ -171,7 +166,7 @@ def test_threads_do_not_see_each_others_truncation(tiny_bert):
         expected = [encoder.transform(texts) for encoder in encoders]
         with ThreadPoolExecutor(8) as pool:
             found = list(
-                pool.map(lambda i: encoders[i % 4].transform(texts), range(32), timeout=120)
+                pool.map(lambda i: encoders[i % 4].transform(texts), range(32), timeout=600)
             )
     for i, vectors in enumerate(found):
         assert_array_equal(vectors, expected[i % 4])

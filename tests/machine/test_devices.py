@@ -76,7 +76,7 @@ def test_a_real_fork_takes_the_cpu():
     queue = context.Queue()
     child = context.Process(target=_child, args=(queue,))
     child.start()
-    assert queue.get(timeout=60) == "cpu"
+    assert queue.get(timeout=600) == "cpu"
     child.join()
 
 

@@ -124,7 +124,7 @@ def test_ctrl_c_at_any_moment_leaves_a_usable_state(tiny_bert, texts, tmp_path):
         [sys.executable, "-c", SCRIPT, str(tmp_path), tiny_bert, *texts],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -185,4 +185,6 @@ def test_claims_are_given_up_while_the_traceback_is_kept(
     assert kept.traceback
     started = time.monotonic()
     assert len(encoder.transform(texts)) == len(texts)
-    assert time.monotonic() - started < 60  # and not the ten minutes that a claim is waited for
+    assert (
+        time.monotonic() - started < 300
+    )  # and not the ten minutes that a claim is waited for

@@ -84,7 +84,7 @@ def test_threads_that_claim_all_shares_of_different_texts_come_to_an_end(tmp_pat
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=600)
         assert not thread.is_alive()
     assert wrong
     assert not any(wrong)
@@ -111,7 +111,7 @@ def test_locks_hold_between_processes_and_end_with_them(tmp_path):
             pass
         other.kill()
         other.wait(timeout=60)
-        with hold([path], timeout=5):
+        with hold([path], timeout=60):
             pass
 
 

@@ -228,6 +228,19 @@ def test_kill_while_writing_leaves_no_file(X, tmp_path, monkeypatch):
     assert not list(tmp_path.glob("skcalib-whitening/*"))
 
 
+def test_an_interrupt_after_a_file_has_its_name_is_raised(X, tmp_path, monkeypatch):
+    def replaced_and_stopped(source, target):
+        replace(source, target)
+        raise KeyboardInterrupt
+
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", replaced_and_stopped)
+    with pytest.raises(KeyboardInterrupt):
+        Whitening(memory=tmp_path).fit(X)
+    (file,) = tmp_path.glob("skcalib-whitening/*")
+    assert file.suffix == ".npz"
+
+
 def test_bad_parameters_are_found_before_the_cache(X, tmp_path):
     with pytest.raises(ValueError, match="exceeds n_features=6"):
         Whitening(7, memory=tmp_path).fit(X)

@@ -163,5 +163,5 @@ def test_cluster_gives_the_same_result_even_if_a_worker_dies(tmp_path, deadly):
     pytest.importorskip("distributed")
     # In a process of its own: a cluster shares nothing with other tests' clients.
     command = [sys.executable, "-c", CLUSTER, str(tmp_path), str(deadly)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
