@@ -43,8 +43,8 @@ print(f"{len(sentences)} sentences of {name}")
 # keeps the hidden state that the model was shipped with unless another one is clearly better.
 # ``memory`` keeps what the model computes, so that each text goes through it once. The scores
 # are mean reciprocal ranks (MRR) times 100: 100 if the right part always comes first. The
-# first compares calibrations of one hidden state; the second, between parts of a text that
-# share no word, compares hidden states.
+# first compares calibrations within one hidden state; the second, of parts of a text that
+# share no word, is between hidden states.
 
 folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 memory = folder.name  # name a folder of your own, and it is kept

@@ -27,12 +27,13 @@ from skcalib._machine.limits import rows_within
 
 __all__ = ["Fit", "cache_folder", "content_hash", "recall"]
 
-FORMAT = 4  # raised with any change to what is stored, or to how it is computed
+FORMAT = 5  # raised with any change to what is stored, or to how it is computed
 NAMES = ("n", "mean", "scatter", "cubic", "quartic", "variance", "basis")
 RECENT_BYTES = 2**26  # scatter matrices kept in memory, and as much of bases
 HASHED_BYTES = 2**20  # rows hashed at once
 
-Fit = tuple[Moments, tuple[np.ndarray, np.ndarray]]
+Spectrum = tuple[np.ndarray, np.ndarray]
+Fit = tuple[Moments, Spectrum]
 
 _recent: dict[Path | None, Fit] = {}  # the latest last
 
@@ -57,12 +58,19 @@ def content_hash(X: np.ndarray, sample_weight: Any = None) -> str:
     return total.hexdigest()
 
 
-def recall(folder: Path, key: str, n_features: int, compute: Callable[[], Moments]) -> Fit:
-    """Moments and spectrum under ``key``, computed and stored where they are missing."""
+def recall(
+    folder: Path, key: str, n_features: int, compute: Callable[[], Moments]
+) -> tuple[Moments, Spectrum | None]:
+    """Moments and spectrum under ``key``, computed and stored where they are missing.
+
+    Too few samples have no covariance: there is no spectrum then, and nothing is stored.
+    """
     path = folder / f"{key}.npz"
     fit = _recent.pop(path, None) or _read(path, key, n_features)
     if fit is None:
         moments = compute()
+        if moments.n <= 1:
+            return moments, None
         fit = moments, decompose(moments.covariance())
         try:
             _write(path, key, fit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -79,7 +79,8 @@ class Calibration:
     chosen : Candidate
         The candidate that was chosen; it may be the same.
     candidates : tuple of Candidate
-        All candidates, also those two, by falling score.
+        All candidates, also those two: hidden states by the `between_parts` of their best
+        calibration, and the calibrations of each by `score`.
     n_texts : int
         Number of texts in the sample that gave the scores.
     """
@@ -93,7 +94,10 @@ class Calibration:
         return self.table()
 
     def table(self, n_candidates: int | None = None) -> str:
-        """Return a Markdown table: as shipped, chosen, and the others by falling score.
+        """Return a Markdown table: as shipped, chosen, and the others in order.
+
+        Its scores are times 100: "within" compares calibrations of one hidden state, "between"
+        compares hidden states.
 
         Parameters
         ----------
@@ -108,7 +112,7 @@ class Calibration:
         rows = [("as shipped", self.shipped), ("chosen", self.chosen)]
         rows += [("", candidate) for candidate in others[:n_candidates]]
         return markdown(
-            ["", "pooling", "layer", "calibrator", "MRR x 100", "between parts"],
+            ["", "pooling", "layer", "calibrator", "within", "between"],
             [
                 [note, c.pooling, str(c.layers), c.calibrator]
                 + [f"{100 * value:.1f}" for value in (c.score, c.between_parts)]
@@ -240,10 +244,19 @@ def calibrate(
     pipeline.calibration_ = Calibration(
         shipped=candidates[(*shipped_state, None)],
         chosen=candidates[chosen],
-        candidates=tuple(sorted(candidates.values(), key=lambda c: -c.score)),
+        candidates=_ordered(candidates.values()),
         n_texts=views.n_texts,
     )
     return pipeline
+
+
+def _ordered(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """Candidates in the order of a `Calibration`."""
+    by_score = sorted(candidates, key=lambda c: -c.score)
+    between: dict[State, float] = {}
+    for c in by_score:
+        between.setdefault((c.pooling, c.layers), c.between_parts)  # of the best calibration
+    return tuple(sorted(by_score, key=lambda c: -between[c.pooling, c.layers]))
 
 
 def _hidden_states(

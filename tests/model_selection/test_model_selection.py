@@ -6,6 +6,8 @@ import re
 import sys
 import unicodedata
 from dataclasses import asdict
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 import joblib
@@ -350,7 +352,7 @@ def test_scores_of_raw_candidates_are_those_of_the_scorer_on_either_half(
 
 def test_calibration_is_chosen_by_both_kinds_and_hidden_state_by_parts(calibrated):
     best = {}
-    for candidate in calibrated.calibration_.candidates:  # by falling score
+    for candidate in calibrated.calibration_.candidates:  # of a state, by falling score
         best.setdefault((candidate.pooling, candidate.layers), candidate)
     assert len(best) > 10
     chosen = max(best.values(), key=lambda candidate: candidate.between_parts)
@@ -365,7 +367,7 @@ def test_table_shows_the_model_as_shipped_first(calibrated):
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in str(calibration).splitlines()
     ]
-    assert rows[0] == ["", "pooling", "layer", "calibrator", "MRR x 100", "between parts"]
+    assert rows[0] == ["", "pooling", "layer", "calibrator", "within", "between"]
     shipped, chosen = calibration.shipped, calibration.chosen
     for row, note, candidate in ((2, "as shipped", shipped), (3, "chosen", chosen)):
         expected = [note, candidate.pooling, str(candidate.layers), candidate.calibrator]
@@ -374,8 +376,14 @@ def test_table_shows_the_model_as_shipped_first(calibrated):
             rows[row][4:], (candidate.score, candidate.between_parts), strict=True
         ):
             assert float(cell) == pytest.approx(100 * value, abs=0.051)
-    scores = [candidate.score for candidate in calibration.candidates]
-    assert scores == sorted(scores, reverse=True)
+    by_state = groupby(calibration.candidates, key=attrgetter("pooling", "layers"))
+    states = {state: list(candidates) for state, candidates in by_state}
+    assert sum(map(len, states.values())) == len(calibration.candidates)  # each once
+    for candidates in states.values():
+        scores = [candidate.score for candidate in candidates]
+        assert scores == sorted(scores, reverse=True)
+    firsts = [candidates[0].between_parts for candidates in states.values()]
+    assert firsts == sorted(firsts, reverse=True)
     assert len(calibration.table(3).splitlines()) == 2 + 2 + 3
 
 

@@ -70,6 +70,12 @@ def test_recalled_fit_is_the_computed_one(X, tmp_path, make, decompositions):
     )
 
 
+def test_too_few_samples_are_refused_as_without_a_memory(X, tmp_path):
+    with pytest.raises(ValueError, match="sample_weight sums to 1"):
+        Whitening(memory=tmp_path).fit(X, sample_weight=np.full(80, 1 / 80))
+    assert not list(tmp_path.rglob("*.npz"))
+
+
 def test_weights_count_with_a_memory_too(X, tmp_path, decompositions):
     for weight in (None, np.arange(1.0, 81.0), np.arange(80.0, 0.0, -1.0)):
         kept = Whitening(memory=tmp_path).fit(X, sample_weight=weight)
