@@ -35,7 +35,7 @@ def cluster():
 
 def collections(texts):
     pd = pytest.importorskip("pandas")
-    dd = pytest.importorskip("dask.dataframe")
+    dd = pytest.importorskip("dask.dataframe", exc_type=ImportError)
     array = np.array(texts, dtype=object)
     series = pd.Series(texts, name="text")
     return {

@@ -108,7 +108,7 @@ def test_transform_names_what_is_not_finite_and_another_width(X, lazy):
 
 
 def test_dask_ml_wrappers(X, lazy):
-    wrappers = pytest.importorskip("dask_ml.wrappers")
+    wrappers = pytest.importorskip("dask_ml.wrappers", exc_type=ImportError)
     whole = Whitening().fit(X)
     lazy = lazy.rechunk((100, -1))
     y = da.zeros(1000, chunks=100)
