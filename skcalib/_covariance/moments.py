@@ -84,11 +84,11 @@ class Moments:
         origin: Any = None
         scatter: Any = None
         n, first, cubic, quartic = 0, 0.0, 0.0, 0.0  # type: Any, Any, Any, float
-        for chunk in chunks:
+        for i, chunk in enumerate(chunks):
             x = X[chunk]
             c = buffer[: len(x)]
             w = np.ones(len(x)) if weight is None else weight[chunk]
-            if origin is None:
+            if i == 0:
                 origin = cls._mean_of_chunk(x, w, c)
             np.subtract(x, origin, out=c)
             q = np.einsum("ij,ij->i", c, c)
@@ -100,8 +100,8 @@ class Moments:
                 c *= np.sqrt(w)[:, None]
             # NumPy computes the product of a matrix with its transpose by a syrk.
             product = np.dot(c.T, c)
-            scatter = product if scatter is None else np.add(scatter, product, out=scatter)
-        if weight is not None:  # a single chunk, centred about its own mean
+            scatter = product if i == 0 else np.add(scatter, product, out=scatter)
+        if i == 0:  # a single chunk, centred about its own mean
             return cls(n, origin, scatter, cubic, quartic)
         return cls.from_sums(n, origin, first, scatter, cubic, quartic)
 

@@ -14,6 +14,7 @@ import os
 import stat
 import tempfile
 import warnings
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,13 @@ FORMAT = 5  # raised with any change to what is stored, or to how it is computed
 NAMES = ("n", "mean", "scatter", "cubic", "quartic", "variance", "basis")
 RECENT_BYTES = 2**26  # scatter matrices kept in memory, and as much of bases
 HASHED_BYTES = 2**20  # rows hashed at once
+SAMPLE_BYTES = 2**23  # a larger sample is not kept in memory
 
 Spectrum = tuple[np.ndarray, np.ndarray]
 Fit = tuple[Moments, Spectrum]
 
 _recent: dict[Path | None, Fit] = {}  # the latest last
+_hashed: deque[tuple[np.ndarray, str]] = deque(maxlen=10)  # samples and their hashes
 
 
 def cache_folder(memory: Any) -> Path | None:
@@ -49,12 +52,19 @@ def cache_folder(memory: Any) -> Path | None:
 
 def content_hash(X: np.ndarray, sample_weight: Any = None) -> str:
     """Hash of the shape, dtype and content of ``X`` and of its weights."""
+    known = _hashed.copy() if sample_weight is None else ()
+    for sample, digest in known:  # to compare takes a tenth of the time of hashing
+        alike = sample.dtype == X.dtype and np.array_equal(sample[:1], X[:1])
+        if alike and np.array_equal(sample, X):
+            return digest
     # Most processors have instructions for SHA-256: 1.9 GB/s, where BLAKE2b takes in 1.0.
     total = hashlib.sha256(repr((FORMAT, X.shape, X.dtype.str)).encode())
     for rows in gen_batches(len(X), rows_within(HASHED_BYTES, X.shape[1], X.itemsize)):
         total.update(np.ascontiguousarray(X[rows]).data)
     if sample_weight is not None:
         total.update(np.asarray(sample_weight, dtype=np.float64, order="C").data)
+    elif X.nbytes <= SAMPLE_BYTES:
+        _hashed.append((X.copy(), total.hexdigest()))
     return total.hexdigest()
 
 
