@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from pathlib import Path
 from typing import Any
@@ -105,16 +106,23 @@ def _module(step: Any) -> nn.Module:
 def export(parts: Parts, inputs: dict[str, np.ndarray], path: Path) -> None:
     """Write the graph, with batch and length of any size; ``inputs`` are an example."""
     axes = {0: torch.export.Dim("n_texts"), 1: torch.export.Dim("n_tokens")}
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    # torch warns about its own code, and about operators of packages that are not there.
     with quiet_transformers(), warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore")  # torch's, about its own code
-        torch.onnx.export(
-            PaddedPipeline(parts).eval(),
-            tuple(map(torch.from_numpy, inputs.values())),
-            path,
-            input_names=list(inputs),
-            output_names=["sentence_embedding"],
-            dynamic_shapes=dict.fromkeys(inputs, axes),
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-        )
+        warnings.simplefilter("ignore")
+        logger.setLevel(logging.ERROR)
+        try:
+            torch.onnx.export(
+                PaddedPipeline(parts).eval(),
+                tuple(map(torch.from_numpy, inputs.values())),
+                path,
+                input_names=list(inputs),
+                output_names=["sentence_embedding"],
+                dynamic_shapes=dict.fromkeys(inputs, axes),
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
+        finally:
+            logger.setLevel(level)
