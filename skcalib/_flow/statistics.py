@@ -63,7 +63,7 @@ def principal_axes(
     -------
     mean : ndarray of shape (d,)
     deviation : ndarray of shape (d,)
-        Along the axes.
+        Along the axes; 0 beyond the numerical rank.
     axes : ndarray of shape (d, d)
         In columns.
     whitening : ndarray of shape (d,)
@@ -82,7 +82,9 @@ def principal_axes(
             "Fit on such, or set noise=0."
         )
     eigenvalues, _, noise = regularise(moments, variance, 0.0, noise)
+    # Eigenvalues below it are rounding errors, of either sign before `decompose` cut them off.
+    least = len(variance) * np.finfo(np.float64).eps * variance[0]
+    deviation = np.sqrt(np.where(variance > least, variance, 0.0))
     # The gain of a direction without variance is a limit.
-    least = len(variance) * np.finfo(np.float64).eps * eigenvalues[0]
     whitening = whitening_gain(np.maximum(eigenvalues, least), noise * variance.mean())
-    return moments.mean, np.sqrt(variance), axes, whitening, noise
+    return moments.mean, deviation, axes, whitening, noise

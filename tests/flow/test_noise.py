@@ -56,6 +56,16 @@ def test_the_map_is_that_of_filtered_rows(rows, coupling, permutation):
     assert np.ptp(expected) > 1.0
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_an_axis_without_variance_is_trained_on_noise_whatever_its_rounding(rows, seed):
+    # Its eigenvalue is rounding, of a sign and size that depend on the rows.
+    mixing = np.random.RandomState(seed).normal(size=(6, 7))
+    flow = _flow(max_epochs=1).fit(rows @ mixing)
+    jitter = flow._module(torch.device("cpu"), np.dtype(float)).standardize.jitter
+    assert np.count_nonzero(jitter) == 1
+    assert flow.loss_curve_[-1] > 0  # rounding would be dense
+
+
 def test_written_gradients_on_axes_are_those_of_autograd(rows, monkeypatch):
     X = np.column_stack([rows, rows[:, 0]])  # one axis is trained on jitter
     written = _flow().fit(X)
