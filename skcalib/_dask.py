@@ -72,13 +72,17 @@ def as_floats(block: Any) -> np.ndarray:
 
 
 def dask_apply(function: Callable[[np.ndarray], np.ndarray], X: Any, width: int) -> Any:
-    """Lazy ``function(rows)`` of ``width`` columns, block by block of a dask array's rows."""
+    """Lazy ``function(rows)`` of ``width`` columns, block by block of a dask array's rows.
+
+    Blocks may be empty, as after a selection of rows; the function sees none of these.
+    """
     import dask
 
     dtype = _float_dtype(X)
+    nothing = np.empty((0, width), dtype=dtype)
     X = X.rechunk({1: -1})
     return X.map_blocks(
-        lambda block, function: function(as_floats(block)),
+        lambda block, function: function(as_floats(block)) if len(block) else nothing,
         # A node of the graph of its own, so that it is sent once, not with every block.
         dask.delayed(function, pure=True),
         chunks=(X.chunks[0], (width,)),

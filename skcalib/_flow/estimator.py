@@ -465,15 +465,8 @@ class NormalizingFlow(
         check_is_fitted(self)
         check_dask(X, type(self).__name__)
         validate_data(self, X, reset=False, skip_check_array=True)
-        n_columns = width or self.n_features_in_
         fitted = copy(self)  # a fit between now and the computation changes nothing
-
-        def apply(block: np.ndarray) -> np.ndarray:
-            if not len(block):
-                return np.empty((0, n_columns), dtype=block.dtype)
-            return function(fitted, block)
-
-        return dask_apply(apply, X, n_columns)
+        return dask_apply(partial(function, fitted), X, width or self.n_features_in_)
 
     def _rows(self, X: Any) -> AbstractContextManager[Any]:
         """Context with X as what `check_array` takes."""

@@ -103,8 +103,8 @@ def in_threads(
     """Results of the jobs, run at the same time with BLAS limited to ``n_threads`` in each.
 
     Each job has a thread of its own; a single one may run in the calling thread, unless that
-    is the main thread.
-    An interrupt sets ``stop``. It is raised when all jobs have ended, as is a job's error.
+    is the main thread. An interrupt sets ``stop``. It is raised when all jobs have ended, as is
+    a job's error.
     """
     _give_up_control()  # the calling thread has it inside `threadpool_limits`
     errors = np.geterr()
