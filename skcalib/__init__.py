@@ -12,6 +12,7 @@ estimator that needs them.
 from skcalib._base import refuse_former_classes
 from skcalib._bi_encoder import BiEncoder
 from skcalib._encoder.estimator import BertEncoder
+from skcalib._encoder.text_encoder import TextEncoder
 from skcalib._flow.estimator import NormalizingFlow
 from skcalib._store.store import VectorStore
 from skcalib._whitening.estimator import Whitening
@@ -22,6 +23,7 @@ __all__ = [
     "BertEncoder",
     "BiEncoder",
     "NormalizingFlow",
+    "TextEncoder",
     "VectorStore",
     "Whitening",
     "__version__",
