@@ -161,14 +161,14 @@ def test_progress_is_silent_unless_asked(data_home, capsys):
         ({"fit_on": "dev"}, ValueError, "'target', 'train' or a list of texts"),
         ({"fit_on": [1, 2]}, TypeError, "fit_on of evaluate_sts"),
         ({"aggregate": "median"}, ValueError, "'all', 'mean' or 'wmean'"),
-        ({"estimator": {}}, ValueError, "at least one"),
-        ({"estimator": "bert"}, TypeError, "got str as estimator"),
-        ({"estimator": {"a": BertEncoder}}, TypeError, "got the class BertEncoder"),
-        ({"estimator": BiEncoder(Waves())}, TypeError, "its `encoder`"),
+        ({"encoder": {}}, ValueError, "at least one"),
+        ({"encoder": "bert"}, TypeError, "got str as encoder"),
+        ({"encoder": {"a": BertEncoder}}, TypeError, "got the class BertEncoder"),
+        ({"encoder": BiEncoder(Waves())}, TypeError, "its `encoder`"),
     ],
 )
 def test_errors_say_what_is_expected(arguments, error, message):
-    defaults = {"estimator": Waves(), "tasks": "toy"}
+    defaults = {"encoder": Waves(), "tasks": "toy"}
     with pytest.raises(error, match=re.escape(message)):
         evaluate_sts(**(defaults | arguments))
 
@@ -204,7 +204,7 @@ def test_text_of_a_table_is_aligned_markdown():
 def test_csv_and_frame_hold_the_scores(tmp_path):
     pd = pytest.importorskip("pandas")
     TABLE.to_csv(tmp_path / "table.csv")
-    read = pd.read_csv(tmp_path / "table.csv", index_col="estimator")
+    read = pd.read_csv(tmp_path / "table.csv", index_col="encoder")
     for frame in (read, TABLE.to_frame()):
         assert list(frame.index) == list(TABLE.rows)
         assert list(frame.columns) == list(TABLE.columns)

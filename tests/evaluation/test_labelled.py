@@ -102,7 +102,7 @@ def test_encoders_are_fitted_without_labels_on_the_texts_or_others(sample):
         (lambda e, t, y: (e, t, ["a"] * 60), "got 1 classes.*takes two classes or more"),
         (lambda e, t, y: (e, t, [*y[:-1], "e"]), "the smallest, 'e', of 1 texts.*of 5 texts"),
         (lambda e, t, y: (e, t, np.linspace(0, 1, 60)), "Unknown label type: continuous"),
-        (lambda e, t, y: ({}, t, y), "evaluate_labelled got no estimator"),
+        (lambda e, t, y: ({}, t, y), "evaluate_labelled got no encoder"),
     ],
 )
 def test_bad_input_is_named(sample, spoil, message):
@@ -111,5 +111,5 @@ def test_bad_input_is_named(sample, spoil, message):
 
 
 def test_what_is_no_encoder_is_named(sample):
-    with pytest.raises(TypeError, match="evaluate_labelled got int as estimator 'int'"):
+    with pytest.raises(TypeError, match="evaluate_labelled got int as encoder 'int'"):
         evaluate_labelled(3, *sample[1:])
