@@ -36,7 +36,7 @@ class BiEncoder(VersionedState, BaseEstimator):
     encoder : estimator
         Transformer from texts to vectors, such as a pipeline of `BertEncoder` and
         `Whitening`. It is cloned, never changed; ``FrozenEstimator(pipeline)`` keeps the fit
-        of one that is fitted, such as `skcalib.model_selection.calibrate` returns.
+        of one that is fitted, such as `calibrate` returns.
     similarity : {"cosine", "dot", "euclidean"}, default="cosine"
         Similarity of two vectors; "euclidean" is the negated distance. Computed in
         float64: between vectors that are nearly parallel, as BERT's are, float32 leaves

@@ -177,7 +177,7 @@ def _scores(
 ) -> list[_Scored]:
     """Score all candidates; the first is the first hidden state, raw."""
     _at(states[0], encoder).fit_transform(sample.texts)  # its memory keeps every hidden state
-    verbose = encoder.verbose
+    verbose = bool(encoder.verbose)
     encoder = clone(encoder).set_params(verbose=False)
     scored = []
     with progress(len(states), unit="state", desc="search", verbose=verbose) as advance:
