@@ -353,8 +353,10 @@ def test_calibration_is_deterministic_in_any_order(calibrated, tiny_bert, senten
     assert again.calibration_.chosen.layers == calibrated.calibration_.chosen.layers
 
 
-def test_shipped_hidden_state_is_kept_unless_clearly_beaten(tiny_bert, sentences, monkeypatch):
-    params = {"pooling": ["mean"], "n_texts": 100}
+def test_shipped_hidden_state_is_kept_unless_clearly_beaten(
+    tiny_bert, sentences, monkeypatch, tmp_path
+):
+    params = {"pooling": ["mean"], "n_texts": 100, "memory": tmp_path}  # the same vectors
     elsewhere = calibrate(tiny_bert, sentences, **params).calibration_
     assert elsewhere.chosen.layers < 3  # random blocks spoil what the embeddings know
     monkeypatch.setattr("skcalib.model_selection._calibrate.MARGIN", 1e3)
