@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -18,6 +17,7 @@ from sklearn.pipeline import Pipeline
 
 from skcalib._base import progress
 from skcalib._encoder.estimator import BertEncoder, resolve_layers
+from skcalib._encoder.model_files import declared_pooling
 from skcalib._tables import markdown
 from skcalib._texts import distinct, texts_of
 from skcalib._whitening.estimator import Whitening
@@ -28,14 +28,6 @@ __all__ = ["Calibration", "Candidate", "calibrate", "declared_pooling"]
 
 # Standard errors by which another hidden state must beat the one the model was shipped with.
 MARGIN = 2.0
-
-# Poolings by their names in sentence-transformers; version 6 has shortened some to ours.
-POOLINGS = {
-    "mean": "mean_tokens",
-    "cls": "cls_token",
-    "max": "max_tokens",
-    "mean_sqrt_len": "mean_sqrt_len_tokens",
-}
 
 
 State = tuple[str, int]  # pooling and layer
@@ -272,18 +264,6 @@ def _hidden_states(
     # The first token's embedding is the same in every text.
     states = [s for s in product(poolings, indices) if s != ("cls", 0)]
     return list(dict.fromkeys([shipped, *states])), shipped
-
-
-def declared_pooling(folder: Path) -> str:
-    """Pooling that a folder of sentence-transformers declares; "mean" where none does."""
-    from skcalib._encoder.model_files import POOLING, entries
-
-    config = entries(folder / POOLING)
-    for ours, theirs in POOLINGS.items():
-        # From version 6 on, and before.
-        if config.get("pooling_mode") in (ours, theirs) or config.get(f"pooling_mode_{theirs}"):
-            return ours
-    return "mean"
 
 
 def _ranks(
