@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from functools import partial
 from itertools import product
 from numbers import Number
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
@@ -18,24 +17,18 @@ from sklearn.pipeline import Pipeline
 
 from skcalib._base import progress
 from skcalib._encoder.estimator import BertEncoder, resolve_layers
+from skcalib._encoder.model_files import declared_pooling
 from skcalib._texts import distinct, texts_of
 from skcalib._whitening.estimator import Whitening
 from skcalib.model_selection._calibration import Calibration, Candidate
 from skcalib.model_selection._self_retrieval import views_of
 from skcalib.model_selection._views import Views, combined
 
-__all__ = ["calibrate", "declared_pooling"]
+__all__ = ["calibrate"]
 
 # Standard errors by which another hidden state must beat the one the model was shipped with.
 MARGIN = 2.0
 
-# Poolings by their names in sentence-transformers; version 6 has shortened some to ours.
-POOLINGS = {
-    "mean": "mean_tokens",
-    "cls": "cls_token",
-    "max": "max_tokens",
-    "mean_sqrt_len": "mean_sqrt_len_tokens",
-}
 
 State = tuple[str, int]  # pooling and layer
 
@@ -250,15 +243,3 @@ def _hidden_states(template: BertEncoder, poolings: Sequence[str], layers: Any) 
     # The first token's embedding is the same in every text.
     states = [s for s in product(poolings, indices) if s != ("cls", 0)]
     return list(dict.fromkeys([shipped, *states]))
-
-
-def declared_pooling(folder: Path) -> str:
-    """Pooling that a folder of sentence-transformers declares; "mean" where none does."""
-    from skcalib._encoder.model_files import POOLING, entries
-
-    config = entries(folder / POOLING)
-    for ours, theirs in POOLINGS.items():
-        # From version 6 on, and before.
-        if config.get("pooling_mode") in (ours, theirs) or config.get(f"pooling_mode_{theirs}"):
-            return ours
-    return "mean"

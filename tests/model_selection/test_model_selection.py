@@ -26,11 +26,10 @@ from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib.__main__ import main
-from skcalib._encoder.model_files import locate
+from skcalib._encoder.model_files import declared_pooling, locate
 from skcalib.datasets import fetch_sts
 from skcalib.export import save_sentence_transformer
 from skcalib.model_selection import SelfRetrieval, calibrate
-from skcalib.model_selection._calibrate import declared_pooling
 from skcalib.model_selection._views import Views, units_of
 
 ENGLISH = "The old man plays a flute,  and it\trains.\nA dog sleeps."
