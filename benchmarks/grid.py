@@ -41,7 +41,7 @@ from skrub import TextEncoder
 
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib._covariance.spectrum import decompose
-from skcalib._store.recent import RECENT
+from skcalib._encoder.recent import RECENT
 from skcalib.datasets import fetch_sts, minilm_path
 
 KEPT = [16, 32, 64, 128, 256, 384]

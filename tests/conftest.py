@@ -180,7 +180,7 @@ def sts_home():
 @pytest.fixture(autouse=True)
 def recent(monkeypatch):
     """Keep no vectors in memory, so that tests run the model; raise ``bound`` to keep some."""
-    from skcalib._store.recent import RECENT
+    from skcalib._encoder.recent import RECENT
 
     RECENT.clear()
     monkeypatch.setattr(RECENT, "bound", 0)

@@ -25,8 +25,9 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib._encoder.batches import _batches
-from skcalib._encoder.estimator import LAYER_NAMES, _stacked
+from skcalib._encoder.estimator import LAYER_NAMES
 from skcalib._encoder.forward import ForwardPass
+from skcalib._encoder.vectors import _stacked
 
 POOLINGS = ["cls", "mean", "max", "mean_sqrt_len", "zipf"]
 
