@@ -13,8 +13,8 @@ On STS-B dev, 3 folds, in turn in one process:
 - skrub's TextEncoder, its own PCA: the same 6.
 
 Printed: seconds in all and per candidate, beside one plain encoding of the distinct texts by
-sentence-transformers, and by skcalib without a store, and the eigendecompositions alone, one for
-each of the different matrices. ``--ours`` leaves the peers out.
+sentence-transformers, and by skcalib without a store, and the eigendecompositions alone, one
+for each of the different matrices. ``--ours`` leaves the peers out.
 """
 
 import argparse
