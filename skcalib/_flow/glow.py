@@ -32,13 +32,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from skcalib._flow.transforms import ActNorm, Chain, Coupling, LULinear, Permutation
+from skcalib._flow.transforms import ActNorm, Coupling, LULinear, Permutation
 
 __all__ = ["Glow", "Standardize"]
-
-# Smallest gain of a filter. The inverse divides by the gain: with this one a rounding error of
-# float32 stays below 1e-4 of a column's deviation.
-LEAST_GAIN = 1e-3
 
 
 class Standardize(nn.Module):
@@ -153,25 +149,19 @@ class Glow(nn.Module):
         # Each level goes on with half of the dimensions of the one before, 2 at least.
         n_levels = min(n_levels, n_features.bit_length() - 1)
         self.widths = [n_features >> level for level in range(n_levels)]
-        self.levels: Any = nn.ModuleList(
-            Chain(
-                transform
-                for _ in range(depth)
-                for transform in (
-                    ActNorm(width),
-                    mixing(width),
-                    Coupling(width, coupling_width, coupling == "affine"),
-                )
-            )
-            for width in self.widths
-        )
+        self.levels: Any = nn.ModuleList()
+        for width in self.widths:
+            steps: list[nn.Module] = []
+            for _ in range(depth):
+                coupling_network = Coupling(width, coupling_width, coupling == "affine")
+                steps += [ActNorm(width), mixing(width), coupling_network]
+            self.levels.append(nn.ModuleList(steps))
 
     def steps(self) -> Iterator[tuple[Any, Any, Any, bool]]:
         """Yield ActNorm, permutation and coupling of each step, and whether a level ends."""
         for level in self.levels:
-            transforms = list(level.transforms)
-            for start in range(0, len(transforms), 3):
-                yield *transforms[start : start + 3], start + 3 == len(transforms)
+            for start in range(0, len(level), 3):
+                yield *level[start : start + 3], start + 3 == len(level)
 
     def initialize(
         self,
@@ -192,7 +182,9 @@ class Glow(nn.Module):
             self.standardize.initialize(mean, deviation, axes)
             if whitening is not None:
                 scale = self.standardize.scale.double().numpy()
-                self.gain.copy_(torch.as_tensor(whitening / scale).clamp(min=LEAST_GAIN))
+                # The inverse divides by the gain: with this least one a rounding error of
+                # float32 stays below 1e-4 of a column's deviation.
+                self.gain.copy_(torch.as_tensor(whitening / scale).clamp(min=1e-3))
             for module in self.modules():
                 if isinstance(module, Permutation) and self.permutation == "shuffle":
                     module.index.copy_(torch.as_tensor(rng.permutation(len(module.index))))
@@ -226,8 +218,9 @@ class Glow(nn.Module):
         """Map standardised columns to z; also return the log-determinant, nats."""
         logabsdet, leaving = x.new_zeros(()), []
         for level in self.levels:
-            x, term = level(x)
-            logabsdet = logabsdet + term
+            for transform in level:
+                x, term = transform(x)
+                logabsdet = logabsdet + term
             if level is not self.levels[-1]:
                 kept = x.shape[1] // 2
                 leaving.append(x[:, kept:])
@@ -242,6 +235,7 @@ class Glow(nn.Module):
         for level in reversed(self.levels):
             if level is not self.levels[-1]:
                 x = torch.cat((x, leaving.pop()), dim=1)
-            x, term = level.inverse(x)
-            logabsdet = logabsdet + term
+            for transform in reversed(level):
+                x, term = transform.inverse(x)
+                logabsdet = logabsdet + term
         return x, logabsdet

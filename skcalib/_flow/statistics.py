@@ -14,43 +14,35 @@ from skcalib._covariance.spectrum import decompose
 
 __all__ = ["column_moments", "principal_axes"]
 
-# Rows of a float64 copy, few enough to stay in the cache.
-MOMENT_ROWS = 256
-
-# Rows of a copy whose scatter matrix is merged with that of the others.
-SCATTER_ROWS = 8192
-
-# Smallest value whose square keeps full precision.
-LEAST_SPREAD = math.sqrt(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
-
 
 @np.errstate(over="ignore", invalid="ignore")  # an overflow shows in the result
 def column_moments(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of the columns of X over the given rows, in float64.
 
-    Blocks are measured from the first row, so that a large common mean costs no digits and
-    a constant column has a deviation of exactly 0. Blocks merge as in Chan, Golub & LeVeque
-    (1983). Where squares of the differences underflow, a ValueError is raised.
+    `Moments` would give both, and would take longer than the training for it: it sums products
+    of all pairs of columns.
+
+    Differences are from the mean of the first block of rows. A large common mean costs no
+    digits then, and a constant column has a deviation of exactly 0. The first block alone
+    has n_block shift^2 of the sum of squares, or less, so that subtracting n shift^2 loses
+    n / n_block roundings at most.
     """
-    n, spread = 0, 0.0
-    mean, scatter = np.zeros(X.shape[1]), np.zeros(X.shape[1])
-    origin = X[rows[0]].astype(np.float64)
-    for part in gen_batches(len(rows), MOMENT_ROWS):
+    n_block = 256  # rows of a copy in float64 that stays in the cache
+    first = X[rows[0]].astype(np.float64)
+    origin = first + (X[rows[:n_block]] - first).mean(axis=0)
+    total, squares, spread = 0.0, 0.0, 0.0
+    for part in gen_batches(len(rows), n_block):
         block = X[rows[part]] - origin
         spread = max(spread, float(np.abs(block).max()))
-        total = n + len(block)
-        block_mean = block.mean(axis=0)
-        block -= block_mean
-        shift = block_mean - mean
-        scatter += np.einsum("ij,ij->j", block, block) + shift**2 * (n * len(block) / total)
-        mean += shift * (len(block) / total)
-        n = total
-    if 0 < spread < LEAST_SPREAD:
+        total += block.sum(axis=0)
+        squares += np.einsum("ij,ij->j", block, block)
+    if 0 < spread < math.sqrt(np.finfo(np.float64).tiny / np.finfo(np.float64).eps):
         raise ValueError(
             f"X varies by no more than {spread:.3g}, whose square underflows float64. Scale X "
             "to about 1."
         )
-    return origin + mean, np.sqrt(scatter / n)
+    shift = total / len(rows)
+    return origin + shift, np.sqrt(squares / len(rows) - shift**2)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # an overflow shows in the result
@@ -71,7 +63,7 @@ def principal_axes(
     noise : float
         In units of the mean eigenvalue, chosen if "auto".
     """
-    parts = (Moments.from_array(X[rows[part]]) for part in gen_batches(len(rows), SCATTER_ROWS))
+    parts = (Moments.from_array(X[rows[part]]) for part in gen_batches(len(rows), 8192))
     moments = reduce(Moments.merge, parts)
     if not (np.isfinite(moments.quartic) and np.isfinite(moments.scatter).all()):
         raise ValueError("X is so large that its squares overflow float64. Scale X to about 1.")

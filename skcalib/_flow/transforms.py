@@ -9,18 +9,13 @@ state.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["ActNorm", "Chain", "Coupling", "LULinear", "Permutation"]
-
-# An affine coupling multiplies by at most e^2 and at least e^-2: Glow's sigmoid reaches
-# zero, where the inverse pass divides by it.
-LOG_SCALE_BOUND = 2.0
+__all__ = ["ActNorm", "Coupling", "LULinear", "Permutation"]
 
 
 class ActNorm(nn.Module):
@@ -87,7 +82,8 @@ class LULinear(nn.Module):
 class Coupling(nn.Module):
     """The first half of x conditions a shift (and a scale) of the second half.
 
-    Additive: y2 = x2 + t(x1). Affine: y2 = x2 * exp(s(x1)) + t(x1). The first half has
+    Additive: y2 = x2 + t(x1). Affine: y2 = x2 * exp(s(x1)) + t(x1), s being at most 2 in
+    magnitude: Glow's sigmoid reaches zero, and the inverse divides by it. The first half has
     d // 2 dimensions, so that the middle one of an odd d is always among those modelled.
     """
 
@@ -123,7 +119,7 @@ class Coupling(nn.Module):
         if not self.affine:
             return out, None
         shift, raw = out.split(self.n_transformed, dim=1)
-        return shift, LOG_SCALE_BOUND * torch.tanh(raw / LOG_SCALE_BOUND)
+        return shift, 2.0 * torch.tanh(raw / 2.0)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         x1, x2 = x.split((self.n_conditioning, self.n_transformed), dim=1)
@@ -140,25 +136,3 @@ class Coupling(nn.Module):
             return torch.cat((y1, y2 - shift), dim=1), y.new_zeros(())
         x2 = (y2 - shift) * torch.exp(-log_scale)
         return torch.cat((y1, x2), dim=1), -log_scale.sum(dim=1)
-
-
-class Chain(nn.Module):
-    """Transforms one after the other: the steps of a level."""
-
-    def __init__(self, transforms: Iterable[nn.Module]):
-        super().__init__()
-        self.transforms: Any = nn.ModuleList(transforms)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        logabsdet = x.new_zeros(())
-        for transform in self.transforms:
-            x, term = transform(x)
-            logabsdet = logabsdet + term
-        return x, logabsdet
-
-    def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        logabsdet = y.new_zeros(())
-        for transform in reversed(self.transforms):
-            y, term = transform.inverse(y)
-            logabsdet = logabsdet + term
-        return y, logabsdet
