@@ -17,7 +17,6 @@ from sklearn.pipeline import Pipeline
 
 from skcalib._base import progress
 from skcalib._encoder.estimator import BertEncoder, resolve_layers
-from skcalib._encoder.model_files import declared_pooling
 from skcalib._texts import distinct, texts_of
 from skcalib._whitening.estimator import Whitening
 from skcalib.model_selection._calibration import Calibration, Candidate
@@ -234,12 +233,12 @@ def _listed(values: Any) -> list[Any]:
 
 def _hidden_states(template: BertEncoder, poolings: Sequence[str], layers: Any) -> list[State]:
     """Pairs of pooling and layer to try, the pair that the model was shipped with first."""
-    backbone = _at(("mean", -1), template).fit([""])._backbone()
+    shipped = _at(("auto", -1), template).fit([""])
+    backbone = shipped._backbone()
     n_layers = backbone.n_layers
     asked = range(n_layers + 1) if layers is None else layers
     indices = [resolve_layers(layer, n_layers)[0] for layer in asked]
     poolings = [name for name in poolings if name != "zipf" or backbone.has_zipf]
-    shipped = declared_pooling(backbone.folder), n_layers
     # The first token's embedding is the same in every text.
     states = [s for s in product(poolings, indices) if s != ("cls", 0)]
-    return list(dict.fromkeys([shipped, *states]))
+    return list(dict.fromkeys([(shipped.pooling_, n_layers), *states]))
