@@ -27,8 +27,9 @@ import skcalib._encoder.estimator as estimator_module
 import skcalib._encoder.stored as stored_module
 from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening
 from skcalib._store.store import POOLINGS
-COUNTS=-1
-Space=tuple
+
+COUNTS = -1
+Space = tuple
 
 
 @pytest.fixture(autouse=True)
@@ -193,9 +194,7 @@ def test_store_of_some_poolings_serves_those_alone(
     db.close()
     assert n_slots == 4 * (1 if pooling in ("cls", "zipf") else 2) + 1  # and counts
     other = "cls" if pooling == "max" else "max"
-    with pytest.raises(
-        ValueError, match=rf"keeps pooling=\('{pooling}',\); .*needs '{other}'"
-    ):
+    with pytest.raises(ValueError, match=rf"keeps pooling=\('{pooling}',\); .*needs '{other}'"):
         clone(encoder).set_params(pooling=other, memory=store).fit_transform(texts)
 
 
