@@ -96,8 +96,7 @@ class NormalizingFlow(
         forked child of a process that has used CUDA. "mps" computes in float32 only.
     random_state : int, RandomState instance or None, default=None
         Seeds the initial weights, the permutations, the order of the rows and
-        :meth:`sample`. The global generators of torch and numpy stay untouched if it is
-        given.
+        :meth:`sample`. If given, the global generators stay untouched.
     warm_start : bool, default=False
         Whether :meth:`fit` goes on from the last fit, with the state of the optimiser.
     verbose : bool, default=False
@@ -129,22 +128,20 @@ class NormalizingFlow(
 
     A column that varies by no more than the rounding of its data type (a constant, or a
     unit that the encoder never uses) would make the likelihood infinite. It counts as one
-    of typical deviation, the root mean square over the columns, or of ten roundings if that
-    is more. In training noise takes its place, and in :meth:`transform` such a dimension of z
-    stays near 0.
+    of typical deviation. In training noise takes its place, and in :meth:`transform` such a
+    dimension of z stays near 0.
 
     With ``noise="auto"`` the filter also corrects each axis for the shrinkage of Ledoit and
     Wolf, so that a flow without training is ``Whitening(noise="auto")`` up to the order of
     the dimensions. :meth:`inverse_transform` divides by the factors of the filter, which are
     never less than 1e-3.
 
-    Training keeps torch to one thread: its operations are too small to share. Flows of the
-    default ``coupling`` and ``permutation`` train several times faster than the others: their
-    gradient is written by hand, that of the others is autograd's.
+    Training keeps torch to one thread: its operations are too small to share. The default
+    ``coupling`` and ``permutation`` have a gradient written by hand. All others use autograd,
+    which takes several times as long.
 
     After an error or Ctrl-C in :meth:`fit` or :meth:`partial_fit` the estimator is as it was.
-    To end a training early and keep its result, use ``n_iter_no_change`` or one call of
-    :meth:`partial_fit` per epoch.
+    To end a training early and keep its result, call :meth:`partial_fit` once per epoch.
 
     References
     ----------
@@ -261,14 +258,12 @@ class NormalizingFlow(
             or if a warm start would change the number of features or the architecture.
         MemoryError
             If a batch does not fit into the memory of a GPU.
-        KeyboardInterrupt
-            On Ctrl-C. The estimator stays as it was.
 
         Warns
         -----
         ConvergenceWarning
-            If the loss turned NaN or infinite; the flow is then the last good one. If a batch
-            or a sample is not recovered by a round trip; the flow is then of no use.
+            If the loss turned NaN or infinite: the flow is the last good one. If a round trip
+            does not recover a batch or a sample: the flow is of no use.
         """
         resume = self.warm_start and self.__sklearn_is_fitted__()
         trained = copy(self)  # an error or an interrupt leaves this one as it was
@@ -409,10 +404,6 @@ class NormalizingFlow(
         check_is_fitted(self)
         return self._earlier_flow().eval()
 
-    @property
-    def _n_features_out(self) -> int:
-        return self.n_features_in_
-
     def _map(
         self,
         X: Any,
@@ -452,8 +443,8 @@ class NormalizingFlow(
         device = resolve_device(self.device)
         return within_memory(
             lambda: map_rows(partial(function, self._module(device, X.dtype)), X, device),
-            f"The flow, or a block of rows, does not fit into the memory left on {device}: "
-            "free some, or use device='cpu'.",
+            f"A block of rows does not fit into the memory of {device}: free some, or use "
+            "device='cpu'.",
         )
 
     def _module(self, device: torch.device, dtype: np.dtype) -> Glow:
@@ -492,9 +483,8 @@ class NormalizingFlow(
             with progress(total, unit="batch", desc=name, verbose=self.verbose) as advance:
                 result = within_memory(
                     lambda: run(lambda i: advance(1, f"epoch {n_earlier + i}"), **settings),
-                    f"The flow, or a batch of batch_size={self.batch_size} rows, does not fit "
-                    f"into the memory left on {device}: lower batch_size, free some, or use "
-                    "device='cpu'.",
+                    f"A batch of batch_size={self.batch_size} rows does not fit into the "
+                    f"memory of {device}: lower batch_size, free some, or use device='cpu'.",
                 )
         self._weights, self._adam_state = result.weights, result.adam_state
         self._modules: dict[tuple[str, str], Glow] = {}
@@ -510,47 +500,40 @@ class NormalizingFlow(
         data = validate_data(
             self, X, reset=not resume, dtype=FLOATS, ensure_min_samples=n, ensure_min_features=n
         )
-        if resume:
-            self._check_architecture()
-            self._rng = deepcopy(self._rng)
-        else:
+        if not resume:
             # A stream of its own, so that no other draw can interleave with a later call's.
             seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
             self._rng = np.random.RandomState(seed)
-        return data
-
-    def _check_architecture(self) -> None:
-        for name, wanted in self._requested_architecture().items():
-            fitted = self._architecture[name]
-            if wanted != fitted:
+            return data
+        for name, fitted in self._architecture.items():
+            if getattr(self, name) != fitted:
                 raise ValueError(
-                    f"Training cannot go on with {name}={wanted!r}: this flow was fitted "
-                    f"with {name}={fitted!r}. Set it back, or call fit with "
+                    f"Training cannot go on with {name}={getattr(self, name)!r}: this flow was "
+                    f"fitted with {name}={fitted!r}. Set it back, or call fit with "
                     "warm_start=False to start anew."
                 )
-
-    def _requested_architecture(self) -> dict[str, Any]:
-        names = ("n_levels", "depth", "coupling_width", "coupling", "permutation", "noise")
-        return {"n_features": self.n_features_in_} | {n: getattr(self, n) for n in names}
+        self._rng = deepcopy(self._rng)
+        return data
 
     def _new_flow(self, data: np.ndarray, rows: np.ndarray) -> Glow:
         """Build a flow that standardises the given rows of the data, and else is new."""
         from skcalib._flow.statistics import column_moments, principal_axes
 
-        n_features, axes, whitening = data.shape[1], None, None
-        self.noise_, self._adam_state = 0.0, None
+        names = ("n_levels", "depth", "coupling_width", "coupling", "permutation", "noise")
+        self._architecture = {name: getattr(self, name) for name in names}
+        self._n_features_out, self._dtype = data.shape[1], data.dtype.name
         self.loss_curve_, self.validation_curve_ = [], None
-        self._architecture = self._requested_architecture()
+        self._adam_state, self.noise_, axes, whitening = None, 0.0, None, None
         if self.permutation == "lu":
-            check_size(n_features, "permutation='lu'")
+            check_size(data.shape[1], "permutation='lu'")
         if self.noise == 0:
             mean, deviation = column_moments(data, rows)
         else:
-            check_size(n_features, f"noise={self.noise!r}")
+            check_size(data.shape[1], f"noise={self.noise!r}")
             mean, deviation, axes, whitening, self.noise_ = principal_axes(
                 data, rows, self.noise
             )
-        flow = _glow(data.dtype, **self._architecture)
+        flow = self._glow()
         flow.initialize(mean, deviation, self._rng, axes, whitening)
         return flow
 
@@ -558,13 +541,20 @@ class NormalizingFlow(
         """Build the fitted flow anew from its arrays, on the CPU, in its data type."""
         import torch
 
-        flow = _glow(self._dtype, **self._architecture)
+        flow = self._glow()
         flow.load_state_dict({k: torch.tensor(v) for k, v in self._weights.items()})
         return flow
 
-    @property
-    def _dtype(self) -> np.dtype:
-        return self._weights["standardize.loc"].dtype
+    def _glow(self) -> Glow:
+        """Build a Glow of the fitted architecture."""
+        import torch
+
+        from skcalib._flow.glow import Glow
+
+        architecture = {**self._architecture}
+        rotates = architecture.pop("noise") != 0
+        flow = Glow(self.n_features_in_, **architecture, rotates=rotates)
+        return flow.to(getattr(torch, self._dtype))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_weights")
@@ -578,12 +568,3 @@ class NormalizingFlow(
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _glow(dtype: np.dtype, noise: float | str, **architecture: Any) -> Glow:
-    """Build the Glow of this architecture, on principal axes where noise is filtered."""
-    import torch
-
-    from skcalib._flow.glow import Glow
-
-    return Glow(**architecture, rotates=noise != 0).to(getattr(torch, dtype.name))
