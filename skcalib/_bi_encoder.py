@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skcalib._base import CallbackSupportMixin, VersionedState, fit_inside, fit_task
+from skcalib._base import VersionedState
 from skcalib._sklearn_compat import HasMethods, StrOptions, _fit_context
 from skcalib._texts import as_pairs, distinct, texts_of
 from skcalib.metrics import spearman, unit_rows
@@ -23,7 +23,7 @@ SAMPLED_TEXTS = 200
 PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
 
 
-class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
+class BiEncoder(VersionedState, BaseEstimator):
     """Score pairs of texts by the similarity of their vectors.
 
     Both texts of a pair go through the same encoder on their own (a bi-encoder [1]_), and
@@ -36,7 +36,7 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
     encoder : estimator
         Transformer from texts to vectors, such as a pipeline of `BertEncoder` and
         `Whitening`. It is cloned, never changed; ``FrozenEstimator(pipeline)`` keeps the fit
-        of one that is fitted, such as `skcalib.model_selection.calibrate` returns.
+        of one that is fitted, such as `calibrate` returns.
     similarity : {"cosine", "dot", "euclidean"}, default="cosine"
         Similarity of two vectors; "euclidean" is the negated distance. Computed in
         float64: between vectors that are nearly parallel, as BERT's are, float32 leaves
@@ -115,14 +115,11 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
         unique = distinct(texts_of(X, caller=type(self).__name__))[0]
         if hasattr(self, "encoder_"):
             del self.encoder_  # an error below leaves nothing half-fitted
-        encoder = clone(self.encoder)
-        with fit_task(self, X, max_subtasks=1) as task:
-            with fit_inside(task, "fit-encoder", self, encoder):
-                encoder.fit(unique, None)  # FrozenEstimator wants a y
-            sample = np.random.default_rng(0).permutation(len(unique))[:SAMPLED_TEXTS]
-            self._sample = [unique[row] for row in sample]
-            self._random_similarities: np.ndarray | None = None
-            self.encoder_ = encoder
+        encoder = clone(self.encoder).fit(unique, None)  # FrozenEstimator wants a y
+        sample = np.random.default_rng(0).permutation(len(unique))[:SAMPLED_TEXTS]
+        self._sample = [unique[row] for row in sample]
+        self._random_similarities: np.ndarray | None = None
+        self.encoder_ = encoder
         return self
 
     def predict(self, X: Any) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ def as_texts(X: Any, *, caller: str) -> list[str]:
             "list of str, a 1-D array, a Series or a single column. Select one text column, "
             "or use a ColumnTransformer with one encoder per column."
         )
-    return _checked(cells.tolist(), "", caller)
+    return _strings(cells.tolist(), "", caller)
 
 
 def as_pairs(X: Any, *, caller: str) -> tuple[list[str], list[str]]:
@@ -49,7 +48,7 @@ def as_pairs(X: Any, *, caller: str) -> tuple[list[str], list[str]]:
             "(n_pairs, 2): a list of (text, text), an array or a frame with two columns."
         )
     left, right = cells.T.tolist()
-    return _checked(left, ", column 0", caller), _checked(right, ", column 1", caller)
+    return _strings(left, ", column 0", caller), _strings(right, ", column 1", caller)
 
 
 def texts_of(X: Any, *, caller: str) -> list[str]:
@@ -67,7 +66,7 @@ def in_blocks(X: Iterator, size: int, *, caller: str) -> Iterator[list[str]]:
     """
     start = 0
     while block := list(islice(X, size)):
-        yield _checked(block, "", caller, start)
+        yield _strings(block, "", caller, start)
         start += len(block)
     if not start:
         raise _no_samples((0,), caller)
@@ -132,7 +131,7 @@ def _cells(X: Any, caller: str) -> np.ndarray:
     return cells
 
 
-def _checked(texts: list[Any], where: str, caller: str, start: int = 0) -> list[str]:
+def _strings(texts: list[Any], where: str, caller: str, start: int = 0) -> list[str]:
     """Return the entries as str; ``start`` and ``where`` locate them in error messages."""
     if set(map(type, texts)) == {str}:  # the usual case, quickly checked
         return texts
@@ -153,24 +152,15 @@ def _no_samples(shape: tuple[int, ...], caller: str) -> ValueError:
 
 def _complaint(entry: Any, position: str, caller: str) -> Exception:
     """Build the error for an entry that is not a text."""
-    # NaN, NaT and pandas.NA are the values that do not equal themselves.
-    try:
-        missing = entry is None or not bool(entry == entry)
-    except TypeError:  # pandas.NA refuses to be a truth value
-        missing = True
-    except ValueError:  # an array
-        missing = False
-    if missing:
+    if str(entry) in ("None", "nan", "NaN", "NaT", "<NA>"):
         return ValueError(
             f"{caller} got a missing value ({entry!r}) at {position}; it takes str. Drop the "
             "row, or fill it with an empty string if that is what it means."
         )
-    remedy = "Convert it with str(...)."
+    remedy = "Select a column of texts, or convert it with str(...)."
     if isinstance(entry, bytes):
         remedy = "Decode it, for instance with entry.decode('utf-8')."
-    elif isinstance(entry, Number):
-        remedy = "Select a column of texts, or convert it with str(...)."
     return TypeError(
         f"{caller} got a {type(entry).__name__} ({entry!r:.60}) at {position}; it takes str. "
-        + remedy
+        f"{remedy}"
     )

@@ -57,7 +57,7 @@ def spearman(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     >>> spearman([0, 2, 3, 5], [0.1, 0.4, 0.3, 0.9])
     0.8
     """
-    y_true, y_pred = _checked("spearman", y_true, y_pred)
+    y_true, y_pred = _finite_pair("spearman", y_true, y_pred)
     return _correlation("spearman", rankdata(y_true), rankdata(y_pred))
 
 
@@ -85,7 +85,7 @@ def pearson(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     >>> pearson([0, 1, 2], [1, 3, 5])
     1.0
     """
-    return _correlation("pearson", *_checked("pearson", y_true, y_pred))
+    return _correlation("pearson", *_finite_pair("pearson", y_true, y_pred))
 
 
 #: `spearman` as a scorer for ``scoring=``.
@@ -135,7 +135,7 @@ def aggregate(
     """
     if how not in ("all", "mean", "wmean"):
         raise ValueError(f"how={how!r}; it takes 'all', 'mean' or 'wmean'.")
-    y_true, y_pred = _checked("aggregate", y_true, y_pred)
+    y_true, y_pred = _finite_pair("aggregate", y_true, y_pred)
     subsets = column_or_1d(subsets)
     check_consistent_length(y_true, subsets)
     if how == "all":
@@ -306,7 +306,7 @@ def _vectors(X: ArrayLike, min_features: int = 1) -> np.ndarray:
     return check_array(X, dtype=np.float64, input_name="X", **limits)
 
 
-def _checked(name: str, y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:
+def _finite_pair(name: str, y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:
     check_consistent_length(y_true, y_pred)
     pair = []
     for argument, y in (("y_true", y_true), ("y_pred", y_pred)):

@@ -1,7 +1,5 @@
 """BiEncoder: similarities of pairs, and model selection by them."""
 
-import pickle
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -206,13 +204,6 @@ def test_frozen_encoder_keeps_its_fit(tiny_bert, pairs, texts):
     frozen = BiEncoder(FrozenEstimator(encoder)).fit(pairs)
     assert_array_equal(frozen.predict(pairs), expected)
     assert not np.allclose(BiEncoder(encoder).fit(pairs).predict(pairs), expected)
-
-
-def test_pickle_round_trip(tiny_bert, pairs):
-    model = BiEncoder(make_pipeline(BertEncoder(tiny_bert), Whitening(shrinkage=0.1))).fit(
-        pairs
-    )
-    assert_array_equal(pickle.loads(pickle.dumps(model)).predict(pairs), model.predict(pairs))
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])

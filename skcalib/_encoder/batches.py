@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from skcalib._encoder.backbone import Backbone
-from skcalib._encoder.pooling import Pooler, TokenBatch
+from skcalib._encoder.pooling import Pooler
 from skcalib._encoder.tokens import tokenise
 
 __all__ = ["BLOCK", "Encoded", "encode"]
@@ -48,7 +48,7 @@ def encode(
     limits: dict[str, Any] = {"max_texts": batch_size, "max_tokens": np.inf}
     if batch_size == "auto":
         limits = {"max_texts": BLOCK, "max_tokens": _token_budget(backbone)}
-    mixed = backbone.forward.way.packed
+    mixed = backbone.forward.packed
     for start in range(0, len(texts), BLOCK):
         ids, truncated = tokenise(backbone.tokenizer, texts[start : start + BLOCK], max_length)
         for rows in _batches(np.array([len(i) for i in ids]), mixed=mixed, **limits):
@@ -118,12 +118,11 @@ def _run_at_once(
 ) -> tuple[np.ndarray, np.ndarray]:
     tokens = np.concatenate(ids)
     lengths = np.array([len(i) for i in ids])
+    special = np.isin(tokens, backbone.added_ids)
     zipf = backbone.zipf[tokens] if "zipf" in primitives else None
-    batch = TokenBatch.of(lengths, np.isin(tokens, backbone.added_ids), zipf)
-    device = backbone.device
-    pooler = Pooler(batch, primitives, device)
+    pooler = Pooler(lengths, special, zipf, primitives, backbone.device)
     shape = (len(ids), len(layers), len(primitives), backbone.width)
-    vectors = torch.empty(shape, device=device)
+    vectors = torch.empty(shape, device=backbone.device)
 
     def receive(layer: int, hidden: torch.Tensor) -> None:
         for i in np.flatnonzero(np.equal(layers, layer)):
@@ -131,5 +130,5 @@ def _run_at_once(
 
     backbone.forward(tokens, lengths, layers, receive)
     is_unknown = tokens == backbone.tokenizer.unk_token_id
-    n_unknown = np.add.reduceat(is_unknown, batch.starts, dtype=np.int64)
-    return vectors.cpu().numpy(), np.column_stack([lengths, batch.n_own, n_unknown])
+    n_unknown = np.add.reduceat(is_unknown, pooler.starts, dtype=np.int64)
+    return vectors.cpu().numpy(), np.column_stack([lengths, pooler.n_own, n_unknown])

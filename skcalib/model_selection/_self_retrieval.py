@@ -24,11 +24,11 @@ FEWEST_TEXTS, FEW_TEXTS = 20, 200
 class SelfRetrieval:
     """Scorer without labels: how well vectors find one part of a text from another.
 
-    Two mean reciprocal ranks (MRR) are measured among all texts, both ways: how well a text's
-    odd words are found from its even words, and how well a text is found from a thinned copy,
-    which lost most of its words. The score is their mean on the scale of logits. Thinned copies
-    tell calibrations of one hidden state apart. They do not compare hidden states: they share
-    words with their text, and would choose the embedding layer.
+    Two mean reciprocal ranks (MRR) are measured among all texts, both ways. "halves": how well
+    a text's odd words are found from its even words. "thinned": how well a text is found from a
+    thinned copy, which lost most of its words. The score is their mean on the scale of logits.
+    Thinned copies tell calibrations of one hidden state apart. They do not compare hidden
+    states: they share words with their text, and would choose the embedding layer.
 
     Parameters
     ----------
@@ -100,8 +100,8 @@ class SelfRetrieval:
         encoder = getattr(estimator, "encoder_", estimator)  # of a BiEncoder
         similarity = getattr(estimator, "similarity", "cosine")
         vectors = encoder.transform(views.texts)
-        parts, thinned = views.reciprocal_ranks(vectors, similarity).mean(axis=1)
-        return float(combined(parts, thinned, self.thinned))
+        halves, thinned = views.reciprocal_ranks(vectors, similarity).mean(axis=1)
+        return float(combined(halves, thinned, self.thinned))
 
 
 def views_of(texts: Sequence[str], n_texts: int, random_state: int, caller: str) -> Views:

@@ -94,9 +94,9 @@ class Views:
         Returns
         -------
         ranks : ndarray of shape (2, n_texts)
-            In (0, 1]. First of odd and even units found from each other, which words in
-            common cannot do; then of the whole and a thinned text found from each other, in the
-            mean of two.
+            In (0, 1]. First "halves": odd and even units found from each other, which words in
+            common cannot do. Then "thinned": the whole and a thinned copy found from each
+            other, in the mean of two.
         """
         vectors = np.asarray(vectors, dtype=np.float64)
         if similarity == "cosine":
@@ -107,14 +107,14 @@ class Views:
         return np.stack([_found(odd, even, euclidean), thinned / 2])
 
 
-def combined(parts: float, thinned: float, weight: float = 0.5) -> float:
+def combined(halves: float, thinned: float, weight: float = 0.5) -> float:
     """Mean reciprocal ranks of both kinds as one: their logits' mean, in (0, 1] again.
 
     When ranks get worse, as among more texts, the logits of both kinds shift by the same
     amount. In a mean of the ranks themselves, one kind would come to dominate.
     """
-    right = parts ** (1 - weight) * thinned**weight
-    wrong = (1 - parts) ** (1 - weight) * (1 - thinned) ** weight
+    right = halves ** (1 - weight) * thinned**weight
+    wrong = (1 - halves) ** (1 - weight) * (1 - thinned) ** weight
     return right / (right + wrong)
 
 
