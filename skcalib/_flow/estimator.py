@@ -308,7 +308,7 @@ class NormalizingFlow(
         Z : ndarray of shape (n_samples, n_features)
             float32 for float32, float64 otherwise; a lazy dask array for a dask array.
         """
-        return self._map(X, lambda flow, u: flow.forward(u)[0])
+        return self._apply(X, lambda flow, u: flow.forward(u)[0])
 
     def inverse_transform(self, X: Any) -> Any:
         """Map latent vectors z back to vectors u, the inverse of :meth:`transform`.
@@ -323,7 +323,7 @@ class NormalizingFlow(
         U : ndarray of shape (n_samples, n_features)
             float32 for float32, float64 otherwise; a lazy dask array for a dask array.
         """
-        return self._map(X, lambda flow, z: flow.inverse(z)[0], is_latent=True)
+        return self._apply(X, lambda flow, z: flow.inverse(z)[0], is_latent=True)
 
     def score_samples(self, X: Any) -> Any:
         """Log-density of each row under the flow.
@@ -337,7 +337,7 @@ class NormalizingFlow(
         log_density : ndarray of shape (n_samples,)
             log p(u) in nats; a lazy dask array for a dask array.
         """
-        return self._map(X, lambda flow, u: flow.log_prob(u)[:, None], width=1)[:, 0]
+        return self._apply(X, lambda flow, u: flow.log_prob(u)[:, None], width=1)[:, 0]
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log-density of the rows of X; the larger, the better the flow fits them.
@@ -404,14 +404,14 @@ class NormalizingFlow(
         check_is_fitted(self)
         return self._earlier_flow().eval()
 
-    def _map(
+    def _apply(
         self,
         X: Any,
         function: Callable[[Glow, torch.Tensor], torch.Tensor],
         is_latent: bool = False,
         width: int | None = None,
     ) -> Any:
-        """Apply ``function(flow, rows)`` to X, of a dask array when and where it is computed.
+        """Return ``function(flow, X)``, lazily for a dask array.
 
         ``width`` is the number of columns that the function returns, by default that of X.
         """
@@ -419,9 +419,9 @@ class NormalizingFlow(
         if is_dask(X):
             check_dask(X, type(self).__name__)
             validate_data(self, X, reset=False, skip_check_array=True)
-            fitted = copy(self)  # a fit between now and the computation changes nothing
+            fitted = copy(self)  # a fit before the computation changes nothing
             return dask_apply(
-                lambda block: fitted._map(block, function, is_latent, width),
+                lambda block: fitted._apply(block, function, is_latent, width),
                 X,
                 width or self.n_features_in_,
             )
@@ -469,16 +469,14 @@ class NormalizingFlow(
         if is_dask(X):
             check_dask(X, type(self).__name__)
         with on_disk(X) if is_dask(X) else nullcontext(X) as array:
-            data = self._training_data(array, resume)
-            check_precision(device, data.dtype)
-            rows, held_out = split(len(data), validation_fraction, self._rng)
-            flow = self._earlier_flow() if resume else self._new_flow(data, rows)
+            X = self._training_data(array, resume)
+            check_precision(device, X.dtype)
+            rows, held_out = split(len(X), validation_fraction, self._rng)
+            flow = self._earlier_flow() if resume else self._new_flow(X, rows)
             n_batches, n_earlier = -(-len(rows) // self.batch_size), len(self.loss_curve_)
             names = ("learning_rate", "weight_decay", "batch_size", "n_iter_no_change", "tol")
             settings = {"max_epochs": max_epochs} | {n: getattr(self, n) for n in names}
-            run = partial(
-                train, flow, device, self._adam_state, data, rows, held_out, self._rng
-            )
+            run = partial(train, flow, device, self._adam_state, X, rows, held_out, self._rng)
             name, total = type(self).__name__, max_epochs * n_batches
             with progress(total, unit="batch", desc=name, verbose=self.verbose) as advance:
                 result = within_memory(
@@ -497,14 +495,14 @@ class NormalizingFlow(
     def _training_data(self, X: Any, resume: bool) -> np.ndarray:
         """Return X as an array, after checks; set the generator that training draws from."""
         n = 1 if resume else 2
-        data = validate_data(
+        X = validate_data(
             self, X, reset=not resume, dtype=FLOATS, ensure_min_samples=n, ensure_min_features=n
         )
         if not resume:
             # A stream of its own, so that no other draw can interleave with a later call's.
             seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
             self._rng = np.random.RandomState(seed)
-            return data
+            return X
         for name, fitted in self._architecture.items():
             if getattr(self, name) != fitted:
                 raise ValueError(
@@ -513,26 +511,24 @@ class NormalizingFlow(
                     "warm_start=False to start anew."
                 )
         self._rng = deepcopy(self._rng)
-        return data
+        return X
 
-    def _new_flow(self, data: np.ndarray, rows: np.ndarray) -> Glow:
-        """Build a flow that standardises the given rows of the data, and else is new."""
+    def _new_flow(self, X: np.ndarray, rows: np.ndarray) -> Glow:
+        """Build a flow that standardises the given rows of X, and set all else anew."""
         from skcalib._flow.statistics import column_moments, principal_axes
 
         names = ("n_levels", "depth", "coupling_width", "coupling", "permutation", "noise")
         self._architecture = {name: getattr(self, name) for name in names}
-        self._n_features_out, self._dtype = data.shape[1], data.dtype.name
+        self._n_features_out, self._dtype = X.shape[1], X.dtype.name
         self.loss_curve_, self.validation_curve_ = [], None
         self._adam_state, self.noise_, axes, whitening = None, 0.0, None, None
         if self.permutation == "lu":
-            check_size(data.shape[1], "permutation='lu'")
+            check_size(X.shape[1], "permutation='lu'")
         if self.noise == 0:
-            mean, deviation = column_moments(data, rows)
+            mean, deviation = column_moments(X, rows)
         else:
-            check_size(data.shape[1], f"noise={self.noise!r}")
-            mean, deviation, axes, whitening, self.noise_ = principal_axes(
-                data, rows, self.noise
-            )
+            check_size(X.shape[1], f"noise={self.noise!r}")
+            mean, deviation, axes, whitening, self.noise_ = principal_axes(X, rows, self.noise)
         flow = self._glow()
         flow.initialize(mean, deviation, self._rng, axes, whitening)
         return flow
@@ -551,10 +547,7 @@ class NormalizingFlow(
 
         from skcalib._flow.glow import Glow
 
-        architecture = {**self._architecture}
-        rotates = architecture.pop("noise") != 0
-        flow = Glow(self.n_features_in_, **architecture, rotates=rotates)
-        return flow.to(getattr(torch, self._dtype))
+        return Glow(self.n_features_in_, **self._architecture).to(getattr(torch, self._dtype))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_weights")

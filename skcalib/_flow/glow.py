@@ -109,7 +109,7 @@ class Glow(nn.Module):
 
     z holds the halves in the order in which they leave: first the second half of level 1,
     then that of level 2, and so on; last what is left after the last level. Parameters are
-    those of :class:`NormalizingFlow`. With ``rotates`` the flow begins with a rotation to
+    those of :class:`NormalizingFlow`; with ``noise`` the flow begins with a rotation to
     principal axes. No pass changes any state.
 
     ``gain``, of shape (d,), filters what the flow maps: :meth:`forward` multiplies the
@@ -127,12 +127,12 @@ class Glow(nn.Module):
         coupling_width: int,
         coupling: str,
         permutation: str,
-        rotates: bool = False,
+        noise: float | str = 0.0,
     ):
         super().__init__()
         self.n_features = n_features
         self.coupling, self.permutation = coupling, permutation
-        self.standardize = Standardize(n_features, rotates)
+        self.standardize = Standardize(n_features, rotates=noise != 0)
         self.register_buffer("gain", torch.ones(n_features))
         mixing = LULinear if permutation == "lu" else Permutation
         # A coupling needs 2 dimensions: small d have fewer levels.
@@ -162,7 +162,7 @@ class Glow(nn.Module):
     ) -> None:
         """Set the starting point: a standardisation, then identities and permutations.
 
-        A flow that ``rotates`` takes principal axes in columns, the deviations along them, and
+        A flow with ``noise`` takes principal axes in columns, the deviations along them, and
         ``whitening``, the factors that the map has in place of 1 / deviation. ``rng`` draws on
         the CPU, so that a seed gives one start whatever the device.
         """

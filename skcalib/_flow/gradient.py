@@ -140,9 +140,9 @@ class AdditiveGradient:
         self._input = x = self.vector.new_empty(n_rows, self._widths[0])
         self._steps: list[_Step] = []
         self._leaving: list[tuple[Tensor, Tensor]] = []
-        x_gradient, stack = x, None  # nobody needs the gradient of the input
+        x_gradient, stack = x, None  # the input is overwritten by its gradient, of no use
         for i, ends_level in enumerate(self._ends_level):
-            if stack is None:  # all steps of a level hand g down in one
+            if stack is None:  # the steps of a level hand g down in one stack
                 stack = _buffer(x, 2 * n_rows, self._widths[i])
             parameters = (shifts[i], scales[i], *self._weights[i])
             gradients = (norm_gradients[i], *self._weight_gradients[i])

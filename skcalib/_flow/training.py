@@ -132,7 +132,9 @@ class Trainer:
         return [self._in_the_flows_order(moment).cpu().numpy() for moment in moments]
 
     def _in_the_flows_order(self, entries: Tensor) -> Tensor:
-        return torch.empty_like(entries).scatter_(0, self._objective.order, entries)
+        flat = torch.empty_like(entries)
+        flat[self._objective.order] = entries
+        return flat
 
     def step(self, batch: Tensor) -> Tensor:
         """Take one step on a batch (b, d); return its loss before, nats per sample."""
@@ -172,7 +174,7 @@ class Trainer:
         recent = torch.zeros_like(self.vector[0])
         for step, drawn in enumerate(shuffled_batches(X, rows, batch_size, rng), start=1):
             recent += self.step(self._with_jitter(self._tensor(drawn), rng))
-            if step % 64 == 0 or step == n_steps:  # a look at the loss waits for the device
+            if step % 64 == 0 or step == n_steps:  # to look at the loss waits for the device
                 # A loss is from before its update, so the parameters count too.
                 if not torch.isfinite(recent + self.vector.sum()):
                     self.restore(good)
@@ -228,8 +230,7 @@ class Trainer:
 class Training:
     """What a training gave: a flow and Adam's moments, of the best epoch if rows are held out.
 
-    Losses are those of each epoch, in nats per sample. ``doubts`` say why the flow may be of
-    no use.
+    Losses are those of each epoch, in nats per sample; ``doubts`` say why it may be of no use.
     """
 
     weights: dict[str, np.ndarray]
@@ -261,6 +262,7 @@ def train(
     Settings are the parameters of :class:`NormalizingFlow`. ``advance`` is called with the
     epoch, from 1 on, after each of its batches.
     """
+    # A copy, for the flow on the device would outlive an error in the caller's traceback.
     trainer = Trainer(deepcopy(flow).to(device), learning_rate, weight_decay, adam_state)
     losses, validation_losses, doubts = [], [], []
     best_loss, best_state, stale = math.inf, None, 0
