@@ -96,8 +96,7 @@ class NormalizingFlow(
         forked child of a process that has used CUDA. "mps" computes in float32 only.
     random_state : int, RandomState instance or None, default=None
         Seeds the initial weights, the permutations, the order of the rows and
-        :meth:`sample`. The global generators of torch and numpy stay untouched if it is
-        given.
+        :meth:`sample`. If given, the global generators stay untouched.
     warm_start : bool, default=False
         Whether :meth:`fit` goes on from the last fit, with the state of the optimiser.
     verbose : bool, default=False
@@ -129,22 +128,20 @@ class NormalizingFlow(
 
     A column that varies by no more than the rounding of its data type (a constant, or a
     unit that the encoder never uses) would make the likelihood infinite. It counts as one
-    of typical deviation, the root mean square over the columns, or of ten roundings if that
-    is more. In training noise takes its place, and in :meth:`transform` such a dimension of z
-    stays near 0.
+    of typical deviation. In training noise takes its place, and in :meth:`transform` such a
+    dimension of z stays near 0.
 
     With ``noise="auto"`` the filter also corrects each axis for the shrinkage of Ledoit and
     Wolf, so that a flow without training is ``Whitening(noise="auto")`` up to the order of
     the dimensions. :meth:`inverse_transform` divides by the factors of the filter, which are
     never less than 1e-3.
 
-    Training keeps torch to one thread: its operations are too small to share. Flows of the
-    default ``coupling`` and ``permutation`` train several times faster than the others: their
-    gradient is written by hand, that of the others is autograd's.
+    Training keeps torch to one thread: its operations are too small to share. The default
+    ``coupling`` and ``permutation`` have a gradient written by hand. All others use autograd,
+    which takes several times as long.
 
     After an error or Ctrl-C in :meth:`fit` or :meth:`partial_fit` the estimator is as it was.
-    To end a training early and keep its result, use ``n_iter_no_change`` or one call of
-    :meth:`partial_fit` per epoch.
+    To end a training early and keep its result, call :meth:`partial_fit` once per epoch.
 
     References
     ----------
@@ -261,14 +258,12 @@ class NormalizingFlow(
             or if a warm start would change the number of features or the architecture.
         MemoryError
             If a batch does not fit into the memory of a GPU.
-        KeyboardInterrupt
-            On Ctrl-C. The estimator stays as it was.
 
         Warns
         -----
         ConvergenceWarning
-            If the loss turned NaN or infinite; the flow is then the last good one. If a batch
-            or a sample is not recovered by a round trip; the flow is then of no use.
+            If the loss turned NaN or infinite: the flow is the last good one. If a round trip
+            does not recover a batch or a sample: the flow is of no use.
         """
         resume = self.warm_start and self.__sklearn_is_fitted__()
         trained = copy(self)  # an error or an interrupt leaves this one as it was
@@ -313,7 +308,7 @@ class NormalizingFlow(
         Z : ndarray of shape (n_samples, n_features)
             float32 for float32, float64 otherwise; a lazy dask array for a dask array.
         """
-        return self._map(X, lambda flow, u: flow.forward(u)[0])
+        return self._apply(X, lambda flow, u: flow.forward(u)[0])
 
     def inverse_transform(self, X: Any) -> Any:
         """Map latent vectors z back to vectors u, the inverse of :meth:`transform`.
@@ -328,7 +323,7 @@ class NormalizingFlow(
         U : ndarray of shape (n_samples, n_features)
             float32 for float32, float64 otherwise; a lazy dask array for a dask array.
         """
-        return self._map(X, lambda flow, z: flow.inverse(z)[0], is_latent=True)
+        return self._apply(X, lambda flow, z: flow.inverse(z)[0], is_latent=True)
 
     def score_samples(self, X: Any) -> Any:
         """Log-density of each row under the flow.
@@ -342,7 +337,7 @@ class NormalizingFlow(
         log_density : ndarray of shape (n_samples,)
             log p(u) in nats; a lazy dask array for a dask array.
         """
-        return self._map(X, lambda flow, u: flow.log_prob(u)[:, None], width=1)[:, 0]
+        return self._apply(X, lambda flow, u: flow.log_prob(u)[:, None], width=1)[:, 0]
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log-density of the rows of X; the larger, the better the flow fits them.
@@ -409,18 +404,14 @@ class NormalizingFlow(
         check_is_fitted(self)
         return self._earlier_flow().eval()
 
-    @property
-    def _n_features_out(self) -> int:
-        return self.n_features_in_
-
-    def _map(
+    def _apply(
         self,
         X: Any,
         function: Callable[[Glow, torch.Tensor], torch.Tensor],
         is_latent: bool = False,
         width: int | None = None,
     ) -> Any:
-        """Apply ``function(flow, rows)`` to X, of a dask array when and where it is computed.
+        """Return ``function(flow, X)``, lazily for a dask array.
 
         ``width`` is the number of columns that the function returns, by default that of X.
         """
@@ -428,9 +419,9 @@ class NormalizingFlow(
         if is_dask(X):
             check_dask(X, type(self).__name__)
             validate_data(self, X, reset=False, skip_check_array=True)
-            fitted = copy(self)  # a fit between now and the computation changes nothing
+            fitted = copy(self)  # a fit before the computation changes nothing
             return dask_apply(
-                lambda block: fitted._map(block, function, is_latent, width),
+                lambda block: fitted._apply(block, function, is_latent, width),
                 X,
                 width or self.n_features_in_,
             )
@@ -452,8 +443,8 @@ class NormalizingFlow(
         device = resolve_device(self.device)
         return within_memory(
             lambda: map_rows(partial(function, self._module(device, X.dtype)), X, device),
-            f"The flow, or a block of rows, does not fit into the memory left on {device}: "
-            "free some, or use device='cpu'.",
+            f"A block of rows does not fit into the memory of {device}: free some, or use "
+            "device='cpu'.",
         )
 
     def _module(self, device: torch.device, dtype: np.dtype) -> Glow:
@@ -478,23 +469,20 @@ class NormalizingFlow(
         if is_dask(X):
             check_dask(X, type(self).__name__)
         with on_disk(X) if is_dask(X) else nullcontext(X) as array:
-            data = self._training_data(array, resume)
-            check_precision(device, data.dtype)
-            rows, held_out = split(len(data), validation_fraction, self._rng)
-            flow = self._earlier_flow() if resume else self._new_flow(data, rows)
+            X = self._training_data(array, resume)
+            check_precision(device, X.dtype)
+            rows, held_out = split(len(X), validation_fraction, self._rng)
+            flow = self._earlier_flow() if resume else self._new_flow(X, rows)
             n_batches, n_earlier = -(-len(rows) // self.batch_size), len(self.loss_curve_)
             names = ("learning_rate", "weight_decay", "batch_size", "n_iter_no_change", "tol")
             settings = {"max_epochs": max_epochs} | {n: getattr(self, n) for n in names}
-            run = partial(
-                train, flow, device, self._adam_state, data, rows, held_out, self._rng
-            )
+            run = partial(train, flow, device, self._adam_state, X, rows, held_out, self._rng)
             name, total = type(self).__name__, max_epochs * n_batches
             with progress(total, unit="batch", desc=name, verbose=self.verbose) as advance:
                 result = within_memory(
                     lambda: run(lambda i: advance(1, f"epoch {n_earlier + i}"), **settings),
-                    f"The flow, or a batch of batch_size={self.batch_size} rows, does not fit "
-                    f"into the memory left on {device}: lower batch_size, free some, or use "
-                    "device='cpu'.",
+                    f"A batch of batch_size={self.batch_size} rows does not fit into the "
+                    f"memory of {device}: lower batch_size, free some, or use device='cpu'.",
                 )
         self._weights, self._adam_state = result.weights, result.adam_state
         self._modules: dict[tuple[str, str], Glow] = {}
@@ -507,50 +495,41 @@ class NormalizingFlow(
     def _training_data(self, X: Any, resume: bool) -> np.ndarray:
         """Return X as an array, after checks; set the generator that training draws from."""
         n = 1 if resume else 2
-        data = validate_data(
+        X = validate_data(
             self, X, reset=not resume, dtype=FLOATS, ensure_min_samples=n, ensure_min_features=n
         )
-        if resume:
-            self._check_architecture()
-            self._rng = deepcopy(self._rng)
-        else:
+        if not resume:
             # A stream of its own, so that no other draw can interleave with a later call's.
             seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
             self._rng = np.random.RandomState(seed)
-        return data
-
-    def _check_architecture(self) -> None:
-        for name, wanted in self._requested_architecture().items():
-            fitted = self._architecture[name]
-            if wanted != fitted:
+            return X
+        for name, fitted in self._architecture.items():
+            if getattr(self, name) != fitted:
                 raise ValueError(
-                    f"Training cannot go on with {name}={wanted!r}: this flow was fitted "
-                    f"with {name}={fitted!r}. Set it back, or call fit with "
+                    f"Training cannot go on with {name}={getattr(self, name)!r}: this flow was "
+                    f"fitted with {name}={fitted!r}. Set it back, or call fit with "
                     "warm_start=False to start anew."
                 )
+        self._rng = deepcopy(self._rng)
+        return X
 
-    def _requested_architecture(self) -> dict[str, Any]:
-        names = ("n_levels", "depth", "coupling_width", "coupling", "permutation", "noise")
-        return {"n_features": self.n_features_in_} | {n: getattr(self, n) for n in names}
-
-    def _new_flow(self, data: np.ndarray, rows: np.ndarray) -> Glow:
-        """Build a flow that standardises the given rows of the data, and else is new."""
+    def _new_flow(self, X: np.ndarray, rows: np.ndarray) -> Glow:
+        """Build a flow that standardises the given rows of X, and set all else anew."""
         from skcalib._flow.statistics import column_moments, principal_axes
 
-        n_features, axes, whitening = data.shape[1], None, None
-        self.noise_, self._adam_state = 0.0, None
+        names = ("n_levels", "depth", "coupling_width", "coupling", "permutation", "noise")
+        self._architecture = {name: getattr(self, name) for name in names}
+        self._n_features_out, self._dtype = X.shape[1], X.dtype.name
         self.loss_curve_, self.validation_curve_ = [], None
-        self._architecture = self._requested_architecture()
+        self._adam_state, self.noise_, axes, whitening = None, 0.0, None, None
         if self.permutation == "lu":
-            check_size(n_features, "permutation='lu'")
+            check_size(X.shape[1], "permutation='lu'")
         if self.noise == 0:
-            mean, deviation = column_moments(data, rows)
+            mean, deviation = column_moments(X, rows)
         else:
-            check_size(n_features, f"noise={self.noise!r}")
-            mean, deviation, axes, whitening, self.noise_ = principal_axes(
-                data, rows, self.noise
-            )
-        flow = _glow(data.dtype, **self._architecture)
+            check_size(X.shape[1], f"noise={self.noise!r}")
+            mean, deviation, axes, whitening, self.noise_ = principal_axes(X, rows, self.noise)
+        flow = self._glow()
         flow.initialize(mean, deviation, self._rng, axes, whitening)
         return flow
 
@@ -558,13 +537,17 @@ class NormalizingFlow(
         """Build the fitted flow anew from its arrays, on the CPU, in its data type."""
         import torch
 
-        flow = _glow(self._dtype, **self._architecture)
+        flow = self._glow()
         flow.load_state_dict({k: torch.tensor(v) for k, v in self._weights.items()})
         return flow
 
-    @property
-    def _dtype(self) -> np.dtype:
-        return self._weights["standardize.loc"].dtype
+    def _glow(self) -> Glow:
+        """Build a Glow of the fitted architecture."""
+        import torch
+
+        from skcalib._flow.glow import Glow
+
+        return Glow(self.n_features_in_, **self._architecture).to(getattr(torch, self._dtype))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_weights")
@@ -578,12 +561,3 @@ class NormalizingFlow(
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _glow(dtype: np.dtype, noise: float | str, **architecture: Any) -> Glow:
-    """Build the Glow of this architecture, on principal axes where noise is filtered."""
-    import torch
-
-    from skcalib._flow.glow import Glow
-
-    return Glow(**architecture, rotates=noise != 0).to(getattr(torch, dtype.name))

@@ -1,9 +1,8 @@
 """Loss and gradient of the default Glow, written out by hand.
 
-A batch of 32 BERT vectors keeps a processor busy for a tenth of a millisecond; autograd
-takes more than that to book-keep the several hundred small operations of a training step.
-Here the operations are few. They write into buffers made once, and read and write halves of
-them in place. The result is that of autograd up to rounding.
+A batch of 32 BERT vectors keeps a processor busy for a tenth of a millisecond. Autograd takes
+longer than that to keep the books of a step's several hundred small operations. Here they are
+few, and read and write halves of buffers made once. The result is autograd's up to rounding.
 
 **One buffer.** A step of width w, of which c columns condition the others, keeps its columns in
 the middle of a buffer, between two ones. One of them multiplies the bias:
@@ -76,12 +75,8 @@ def has_written_gradient(flow: Glow) -> bool:
 class AdditiveGradient:
     """Loss of a batch and its gradient, under the parameters in ``vector``.
 
-    Attributes
-    ----------
-    order : Tensor of int, shape (n_parameters,)
-        Where each entry of ``vector`` comes from, among the flow's parameters laid end to
-        end: ``vector = flat[order]``.
-    vector, gradient : Tensor of shape (n_parameters,)
+    ``vector`` and ``gradient`` have shape (n_parameters,). ``order`` says where each of their
+    entries is among the flow's parameters laid end to end: ``vector = flat[order]``.
     """
 
     def __init__(self, flow: Glow):
@@ -140,13 +135,14 @@ class AdditiveGradient:
         shifts, scales = self._shift.split(self._widths), self._scale.split(self._widths)
         norm_gradients = self._norm_gradient.split(self._widths, dim=1)
         # Column sums of g and of g * x, one above the other, are one matrix product.
-        ones = torch.eye(2).repeat_interleave(n_rows, dim=1).to(self.vector)
+        ones = torch.eye(2, dtype=self.vector.dtype, device=self.vector.device)
+        ones = ones.repeat_interleave(n_rows, dim=1)
         self._input = x = self.vector.new_empty(n_rows, self._widths[0])
         self._steps: list[_Step] = []
         self._leaving: list[tuple[Tensor, Tensor]] = []
-        x_gradient, stack = x, None  # nobody needs the gradient of the input
+        x_gradient, stack = x, None  # the input is overwritten by its gradient, of no use
         for i, ends_level in enumerate(self._ends_level):
-            if stack is None:  # all steps of a level hand g down in one
+            if stack is None:  # the steps of a level hand g down in one stack
                 stack = _buffer(x, 2 * n_rows, self._widths[i])
             parameters = (shifts[i], scales[i], *self._weights[i])
             gradients = (norm_gradients[i], *self._weight_gradients[i])
@@ -161,10 +157,9 @@ class AdditiveGradient:
 
 
 def _positions(flow: Glow) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield where shift, log-scale, W1, W2 and W3 of each step are in the flow's parameters.
+    """Yield where shift, log-scale, W1, W2 and W3 of each step are among the parameters.
 
-    The parameters are laid end to end, a bias belongs to its W, and entries are in the order
-    of the step's buffer.
+    Biases are rows of their W, and entries are in the order of the step's buffer.
     """
     parameters = list(flow.parameters())
     stops = np.cumsum([p.numel() for p in parameters])
@@ -188,8 +183,8 @@ class _Step:
     """Parameters and buffers of one step, and the passes through it.
 
     Names are those of the equations above. ``parameters`` are b, s, W1, W2 and W3;
-    ``gradients`` are those of b over those of log_scale, and of W1, W2 and W3. The gradient
-    of ``x``, a view into the buffers of the step before, is written to ``x_gradient``.
+    ``gradients`` are those of b over those of log_scale, and of W1, W2 and W3. ``x`` and
+    ``x_gradient`` are views into the buffers of the step before.
     """
 
     def __init__(

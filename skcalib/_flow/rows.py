@@ -38,21 +38,19 @@ def shuffled_batches(
 ) -> Iterator[np.ndarray]:
     """Yield copies of the given rows of X in random order, batch by batch.
 
-    The last batch is filled up from the head of the order: it has fewer rows than
-    ``batch_size`` only if there are fewer in all.
-
-    Large data are shuffled in runs of consecutive rows. As many runs as fit into a pool are
-    read and shuffled row by row, so that the file behind a memory map is read in long
-    stretches.
+    The last batch is filled up from the head of the order. Large data are shuffled in runs of
+    consecutive rows. As many runs as fit into a pool are read and shuffled row by row, so that
+    the file behind a memory map is read in long stretches.
     """
     if X.nbytes <= LARGE_BYTES:
-        order = _filled_up(rng.permutation(rows), batch_size)
+        order = rng.permutation(rows)
+        order = np.concatenate((order, order[: -len(order) % batch_size]))
         for batch in gen_batches(len(order), batch_size):
             yield X[order[batch]]
         return
     runs = np.array_split(rows, -(-len(rows) // 256))
     order = np.concatenate([runs[index] for index in rng.permutation(len(runs))])
-    order = _filled_up(order, batch_size)
+    order = np.concatenate((order, order[: -len(order) % batch_size]))
     pool_rows = batch_size * max(1, LARGE_BYTES // (4 * batch_size * X[0].nbytes))
     for part in gen_batches(len(order), pool_rows):
         pool = X[np.sort(order[part])]
@@ -61,14 +59,9 @@ def shuffled_batches(
             yield pool[pool_order[batch]]
 
 
-def _filled_up(order: np.ndarray, batch_size: int) -> np.ndarray:
-    return np.concatenate((order, order[: -len(order) % batch_size]))
-
-
 def map_rows(function: Callable[[Tensor], Tensor], X: np.ndarray, device: torch.device) -> Any:
     """Return ``function(X)``, computed on the device block by block, in the data type of X."""
-    # On a CPU the intermediate results of a step stay in the cache; a GPU needs more rows to
-    # be busy.
+    # The intermediate results stay in a CPU's cache; a GPU needs more rows to be busy.
     n_rows = 2**10 if device.type == "cpu" else 2**13
     result = None
     with torch.inference_mode():

@@ -19,15 +19,14 @@ __all__ = ["column_moments", "principal_axes"]
 def column_moments(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of the columns of X over the given rows, in float64.
 
-    `Moments` would give both, and would take longer than the training for it: it sums products
-    of all pairs of columns.
-
-    Differences are from the mean of the first block of rows. A large common mean costs no
-    digits then, and a constant column has a deviation of exactly 0. The first block alone
-    has n_block shift^2 of the sum of squares, or less, so that subtracting n shift^2 loses
-    n / n_block roundings at most.
+    `Moments` would also sum products of columns, which can take longer than the training.
+    Differences are from the mean of the first block of rows. So a large common mean costs no
+    digits, and a constant column has a deviation of exactly 0. Let shift lead from there to
+    the mean of all n rows. The first block adds n_block shift^2 or more to the sum of squares
+    about that mean, and moving the origin subtracts n shift^2: n / n_block roundings are lost
+    at most.
     """
-    n_block = 256  # rows of a copy in float64 that stays in the cache
+    n_block = 256  # rows whose copy in float64 stays in the cache
     first = X[rows[0]].astype(np.float64)
     origin = first + (X[rows[:n_block]] - first).mean(axis=0)
     total, squares, spread = 0.0, 0.0, 0.0
@@ -51,17 +50,9 @@ def principal_axes(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
     """Principal axes of X over the given rows, and how a filter of noise weighs them.
 
-    Returns
-    -------
-    mean : ndarray of shape (d,)
-    deviation : ndarray of shape (d,)
-        Along the axes; 0 beyond the numerical rank.
-    axes : ndarray of shape (d, d)
-        In columns.
-    whitening : ndarray of shape (d,)
-        Gain of ``Whitening(noise=noise)`` along the axes, positive.
-    noise : float
-        In units of the mean eigenvalue, chosen if "auto".
+    Returns the mean (d,), the deviation along the axes (d,), 0 beyond the numerical rank, the
+    axes in columns (d, d), the gain of ``Whitening(noise=noise)`` along them (d,), positive,
+    and the noise in units of the mean eigenvalue, chosen if "auto".
     """
     parts = (Moments.from_array(X[rows[part]]) for part in gen_batches(len(rows), 8192))
     moments = reduce(Moments.merge, parts)

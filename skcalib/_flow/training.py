@@ -30,10 +30,9 @@ __all__ = ["AutogradGradient", "Trainer", "Training", "train"]
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Keep torch to one thread.
+    """Keep torch to one thread: operations of a few microseconds are too small to share.
 
-    A step is some two hundred operations of a few microseconds, too small to share: threads
-    would mostly wait for each other, long where another process has the core.
+    Threads would mostly wait for each other, long where another process has the core.
     """
     n_threads = torch.get_num_threads()
     try:  # Python raises an interrupt after a call, so that none comes between the two
@@ -44,10 +43,9 @@ def _one_thread() -> Iterator[None]:
 
 
 class AutogradGradient:
-    """Loss of a batch and its gradient by autograd, for any Glow.
+    """Loss of a batch and its gradient by autograd, for any Glow, as an `AdditiveGradient`.
 
-    It has the attributes of :class:`~skcalib._flow.gradient.AdditiveGradient`; the flow's
-    own parameters are views of ``vector``.
+    The flow's own parameters are views of ``vector``.
     """
 
     def __init__(self, flow: Glow):
@@ -168,16 +166,15 @@ class Trainer:
     ) -> float:
         """Train on the given rows of X in random order; return the batches' mean loss, nats.
 
-        Where the loss or a parameter turns NaN or infinite, the epoch ends at the last good
-        state, at most 64 steps before, and the loss is NaN. ``advance`` is called after each
-        batch. X may be a memory map.
+        ``advance`` is called after each batch. Where the loss or a parameter turns NaN or
+        infinite, the loss is NaN and the state the last good one, at most 64 steps before.
         """
         n_steps = -(-len(rows) // batch_size)
         good, total = self.state(), 0.0
         recent = torch.zeros_like(self.vector[0])
         for step, drawn in enumerate(shuffled_batches(X, rows, batch_size, rng), start=1):
             recent += self.step(self._with_jitter(self._tensor(drawn), rng))
-            if step % 64 == 0 or step == n_steps:  # a look at the loss waits for the device
+            if step % 64 == 0 or step == n_steps:  # to look at the loss waits for the device
                 # A loss is from before its update, so the parameters count too.
                 if not torch.isfinite(recent + self.vector.sum()):
                     self.restore(good)
@@ -212,22 +209,17 @@ class Trainer:
     def round_trip(self, rows: np.ndarray) -> tuple[float, float]:
         """Send rows to the latent space and back, and as many samples the other way.
 
-        Return the largest difference of standardised entries, divided by the largest entry
-        where that is above 1, and how far a sample's entries lie from their mean at most, in
-        standard deviations.
+        Return the largest error relative to the largest entry, or to 1 if that is more, and
+        the largest entry of a sample, both of standardised columns.
         """
         self.write_back()
+        encode, decode = self.flow.through_levels, self.flow.back_through_levels
         with torch.inference_mode():
             x, _ = self.flow.standardize(self._tensor(rows))
             z = self._tensor(np.random.RandomState(0).standard_normal(x.shape))
-            sample, _ = self.flow.back_through_levels(z)
-            latent, _ = self.flow.through_levels(x)
-            x_back, _ = self.flow.back_through_levels(latent)
-            z_back, _ = self.flow.through_levels(sample)
-            errors = [
-                (back - start).abs().max() / start.abs().max().clamp(min=1.0)
-                for back, start in ((x_back, x), (z_back, z))
-            ]
+            sample, _ = decode(z)
+            pairs = (x, decode(encode(x)[0])[0]), (z, encode(sample)[0])
+            errors = [(b - a).abs().max() / a.abs().max().clamp(min=1.0) for a, b in pairs]
             return float(torch.stack(errors).max()), float(sample.abs().max())
 
     def _tensor(self, rows: Any) -> Tensor:
@@ -236,11 +228,9 @@ class Trainer:
 
 @dataclass(frozen=True)
 class Training:
-    """What a training gave.
+    """What a training gave: a flow and Adam's moments, of the best epoch if rows are held out.
 
-    Weights and Adam's moments are those after the last epoch, or after the best one if rows
-    are held out. Losses are those of each epoch, in nats per sample. ``doubts`` say why the
-    flow may be of no use.
+    Losses are those of each epoch, in nats per sample; ``doubts`` say why it may be of no use.
     """
 
     weights: dict[str, np.ndarray]
@@ -272,6 +262,7 @@ def train(
     Settings are the parameters of :class:`NormalizingFlow`. ``advance`` is called with the
     epoch, from 1 on, after each of its batches.
     """
+    # A copy, for the flow on the device would outlive an error in the caller's traceback.
     trainer = Trainer(deepcopy(flow).to(device), learning_rate, weight_decay, adam_state)
     losses, validation_losses, doubts = [], [], []
     best_loss, best_state, stale = math.inf, None, 0

@@ -2,8 +2,7 @@
 
 Every transform has ``forward(x) -> (y, logabsdet)`` and ``inverse(y) -> (x, logabsdet)``.
 ``logabsdet`` is the logarithm of the absolute Jacobian determinant of the direction asked for,
-in nats: of shape (n,) or, where it is the same for all rows, a scalar. No pass changes any
-state.
+in nats: of shape (n,) or, where it is the same for all rows, a scalar.
 """
 
 from __future__ import annotations
@@ -103,8 +102,8 @@ class Coupling(nn.Module):
 
     def initialize(self, rng: np.random.RandomState) -> None:
         """Draw the hidden layers' weights; the last layer, zero, makes this the identity."""
-        first, second, last = self.network[::2]  # a ReLU follows each but the last
-        for layer in (first, second):
+        *hidden, last = self.network[::2]  # a ReLU follows each but the last
+        for layer in hidden:
             # Half of what keeps the variance through a ReLU (He et al., 2015), which after one
             # epoch fits better.
             std = math.sqrt(0.5 / layer.in_features)

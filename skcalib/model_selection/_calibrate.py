@@ -17,6 +17,7 @@ from sklearn.pipeline import Pipeline
 
 from skcalib._base import progress
 from skcalib._encoder.estimator import BertEncoder, resolve_layers
+from skcalib._sklearn_compat import check_params
 from skcalib._texts import distinct, texts_of
 from skcalib._whitening.estimator import Whitening
 from skcalib.model_selection._calibration import Calibration, Candidate
@@ -29,7 +30,7 @@ __all__ = ["calibrate"]
 MARGIN = 2.0
 
 
-State = tuple[str, int]  # pooling and layer
+State = tuple[str, int | tuple[int, ...]]  # pooling and layers
 
 
 def calibrate(
@@ -37,9 +38,9 @@ def calibrate(
     texts: Any,
     *,
     pooling: str | Sequence[str] = ("mean", "cls", "max", "zipf"),
-    layers: Sequence[int] | None = None,
-    n_components: Sequence[int | None] = (None, 256, 128),
-    noise: Sequence[float | str] = ("auto",),
+    layers: int | str | Sequence[Any] | None = None,
+    n_components: int | float | Sequence[int | float | None] | None = (None, 256, 128),
+    noise: float | str | Sequence[float | str] = ("auto",),
     n_texts: int = 2000,
     random_state: int = 0,
     memory: Any = None,
@@ -62,11 +63,13 @@ def calibrate(
         chooses is fitted on all of them.
     pooling : str or sequence of str, default=("mean", "cls", "max", "zipf")
         Poolings to try. "zipf" is left out where the vocabulary tells no frequencies.
-    layers : sequence of int or None, default=None
-        Hidden states to try; None tries all.
-    n_components : sequence, default=(None, 256, 128)
-        Kept dimensions to try, those below the width of the vectors.
-    noise : sequence, default=("auto",)
+    layers : int, str, sequence of them, or None, default=None
+        Hidden states to try, each as `BertEncoder` takes it; None tries all. A tuple inside the
+        sequence, or a name such as "first_last", is a merge of several.
+    n_components : int, float, None, or sequence of them, default=(None, 256, 128)
+        Kept dimensions to try, as in `Whitening`; a number that is not below the width of the
+        vectors stands for all.
+    noise : float, "auto", or sequence of them, default=("auto",)
         Noise of `Whitening` to try.
     n_texts : int, default=2000
         Most texts to sample, as in `SelfRetrieval`.
@@ -89,7 +92,8 @@ def calibrate(
     OSError
         If there is no such model.
     ValueError
-        If fewer than 20 distinct texts have six words, or a parameter does not fit.
+        If fewer than 20 distinct texts have six words, a parameter does not fit, or the model
+        tells the texts not apart.
 
     Notes
     -----
@@ -112,8 +116,10 @@ def calibrate(
     encoder = clone(model) if isinstance(model, BertEncoder) else BertEncoder(model)
     memory = encoder.memory if memory is None else memory
     verbose = bool(verbose or encoder.verbose)
-    states = _hidden_states(encoder, _listed(pooling), layers)
     calibrators = [Whitening(k, noise=x) for x in _listed(noise) for k in _listed(n_components)]
+    for calibrator in calibrators:
+        check_params(calibrator)
+    states = _hidden_states(encoder, _listed(pooling), layers)
     sample = _sample(views, random_state)
     temporary = partial(TemporaryDirectory, prefix="skcalib-", ignore_cleanup_errors=True)
     with temporary() if memory is None else nullcontext(memory) as store:
@@ -174,10 +180,14 @@ def _scores(
     scored = []
     with progress(len(states), unit="state", desc="search", verbose=verbose) as advance:
         for state in states:
-            vectors = _at(state, encoder).fit_transform(sample.texts)
-            for calibrator in (None, *calibrators):
-                if calibrator is None or (calibrator.n_components or 0) < vectors.shape[1]:
-                    scored.append(_scored(vectors, sample, state, calibrator))
+            vectors = np.asarray(_at(state, encoder).fit_transform(sample.texts))
+            # A calibrator that keeps no fewer dimensions than there are keeps all.
+            asked = [
+                c if (c.n_components or 0) < vectors.shape[1] else Whitening(noise=c.noise)
+                for c in calibrators
+            ]
+            for calibrator in (None, *{repr(c): c for c in asked}.values()):
+                scored.append(_scored(vectors, sample, state, calibrator))
             advance(1)
     return scored
 
@@ -189,7 +199,13 @@ def _scored(
     for views, rows, fit_on in sample.folds:
         found = vectors[rows]
         if calibrator is not None:
-            found = clone(calibrator).fit(vectors[fit_on]).transform(found)
+            if np.allclose(vectors[fit_on], vectors[fit_on[0]]):
+                raise ValueError(
+                    "calibrate got texts that have one and the same vector under "
+                    f"pooling={state[0]!r}, layers={state[1]}: the model knows none of their "
+                    "words. Choose a model for the language of these texts."
+                )
+            found = np.asarray(clone(calibrator).fit(vectors[fit_on]).transform(found))
         parts.append(views.reciprocal_ranks(found))
     ranks = np.hstack(parts)
     halves, thinned = ranks.mean(axis=1).tolist()
@@ -236,9 +252,13 @@ def _hidden_states(template: BertEncoder, poolings: Sequence[str], layers: Any) 
     shipped = _at(("auto", -1), template).fit([""])
     backbone = shipped._backbone()
     n_layers = backbone.n_layers
-    asked = range(n_layers + 1) if layers is None else layers
-    indices = [resolve_layers(layer, n_layers)[0] for layer in asked]
-    poolings = [name for name in poolings if name != "zipf" or backbone.has_zipf]
+    asked = [*range(n_layers + 1)] if layers is None else _listed(layers)
+    for state in product(poolings, asked):
+        check_params(_at(state, template))
+    resolved = [resolve_layers(layer, n_layers) for layer in asked]
+    indices = [several if len(several) > 1 else several[0] for several in resolved]
+    named = (shipped.pooling_ if name == "auto" else name for name in poolings)
+    poolings = [name for name in named if name != "zipf" or backbone.has_zipf]
     # The first token's embedding is the same in every text.
     states = [s for s in product(poolings, indices) if s != ("cls", 0)]
     return list(dict.fromkeys([(shipped.pooling_, n_layers), *states]))

@@ -17,8 +17,8 @@ class Candidate:
     ----------
     pooling : str
         Pooling, named as in `BertEncoder`.
-    layers : int
-        Hidden state, counted from 0.
+    layers : int or tuple of int
+        Hidden state, counted from 0; several are merged as by the encoder's `layer_merge`.
     calibrator : str
         "raw", or a `Whitening` as it is written in code.
     score : float
@@ -30,7 +30,7 @@ class Candidate:
     """
 
     pooling: str
-    layers: int
+    layers: int | tuple[int, ...]
     calibrator: str
     score: float
     halves: float

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Search, print the table, and write the pipeline and a report."""
+    """Search, write the pipeline and a report, and print the table."""
     if options.format != "joblib":
         sentence_transformers("--format sentence-transformers")
     model = options.model
@@ -75,8 +75,6 @@ def run(options: argparse.Namespace) -> None:
             memory=options.memory,
             verbose=is_watched(options),
         )
-        if not options.quiet:
-            print(pipeline.calibration_.table(SHOWN))
         if options.format == "joblib":
             folder.mkdir()
             joblib.dump(pipeline, folder / "pipeline.joblib")
@@ -84,6 +82,8 @@ def run(options: argparse.Namespace) -> None:
             save_sentence_transformer(pipeline, folder)
         content = json.dumps({**report(pipeline, options), "versions": versions}, indent=2)
         (folder / "report.json").write_text(content + "\n", "utf-8")
+    if not options.quiet:
+        print(pipeline.calibration_.table(SHOWN))
 
 
 def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
