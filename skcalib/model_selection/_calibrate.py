@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import product
 from numbers import Number
@@ -13,10 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
-from skcalib._base import progress
+from skcalib._base import is_fitted, progress
+from skcalib._bi_encoder import vectors_of
 from skcalib._encoder.estimator import BertEncoder, resolve_layers
+from skcalib._encoder.text_encoder import TextEncoder, as_encoder
 from skcalib._sklearn_compat import check_params
 from skcalib._texts import distinct, texts_of
 from skcalib._whitening.estimator import Whitening
@@ -30,11 +32,12 @@ __all__ = ["calibrate"]
 MARGIN = 2.0
 
 
-State = tuple[str, int | tuple[int, ...]]  # pooling and layers
+State = tuple[str, int | tuple[int, ...] | None]  # pooling and layers
+AS_GIVEN: State = "as given", None  # of an encoder that is no BertEncoder
 
 
 def calibrate(
-    model: str | os.PathLike[str] | BertEncoder,
+    model: Any,
     texts: Any,
     *,
     pooling: str | Sequence[str] = ("mean", "cls", "max", "zipf"),
@@ -55,9 +58,12 @@ def calibrate(
 
     Parameters
     ----------
-    model : str, path-like or BertEncoder
-        As `BertEncoder` takes it, or an encoder whose other parameters (device, dtype,
-        max_length, special tokens) all candidates share.
+    model : str, path-like, BertEncoder, or any encoder of texts
+        As `BertEncoder` takes it, or a `BertEncoder` whose other parameters (prompt, device,
+        dtype, max_length, special tokens) all candidates share. Of any other encoder the
+        vectors as it gives them, raw and calibrated, are the candidates: a transformer of
+        texts, kept as it is if it is fitted; a ``SentenceTransformer`` or another object with
+        a method ``encode``; or a function from a list of texts to an array, see `TextEncoder`.
     texts : texts of shape (n_texts,), or pairs of shape (n_pairs, 2)
         Of the kind that will be compared. The search sees a sample; the calibrator that it
         chooses is fitted on all of them.
@@ -113,24 +119,31 @@ def calibrate(
     """
     texts = texts_of(texts, caller="calibrate")
     views = views_of(texts, n_texts, random_state, "calibrate")
-    encoder = clone(model) if isinstance(model, BertEncoder) else BertEncoder(model)
-    memory = encoder.memory if memory is None else memory
-    verbose = bool(verbose or encoder.verbose)
+    encoder = as_encoder(model, "calibrate")
+    if not isinstance(encoder, BertEncoder | TextEncoder) and is_fitted(encoder):
+        encoder = FrozenEstimator(encoder)
     calibrators = [Whitening(k, noise=x) for x in _listed(noise) for k in _listed(n_components)]
     for calibrator in calibrators:
         check_params(calibrator)
-    states = _hidden_states(encoder, _listed(pooling), layers)
+    states = [AS_GIVEN]
+    if isinstance(encoder, BertEncoder):
+        states = _hidden_states(encoder, _listed(pooling), layers)
+    elif memory is not None or layers is not None:
+        raise ValueError(
+            f"calibrate takes layers and memory for a BertEncoder; this encoder is a "
+            f"{type(encoder).__name__}. TextEncoder(model, name=..., memory=...) keeps vectors."
+        )
     sample = _sample(views, random_state)
-    temporary = partial(TemporaryDirectory, prefix="skcalib-", ignore_cleanup_errors=True)
-    with temporary() if memory is None else nullcontext(memory) as store:
-        search = clone(encoder).set_params(memory=store, verbose=verbose)
+    with _searching(encoder, memory, verbose) as search:
         scored = _scores(search, sample, states, calibrators)
         chosen, ordered = _choice(scored)
         # The search has encoded most of the texts, unless they are more than its sample.
-        if len(distinct(texts)[0]) > len(sample.texts):
-            search.set_params(memory=memory)
+        if len(distinct(texts)[0]) > len(sample.texts) and isinstance(search, BertEncoder):
+            search.set_params(memory=encoder.memory if memory is None else memory)
         pipeline = _fitted(search, chosen, texts)
-    pipeline["encode"].set_params(memory=memory, verbose=encoder.verbose)
+    if isinstance(encoder, BertEncoder):
+        kept = encoder.memory if memory is None else memory
+        pipeline["encode"].set_params(memory=kept, verbose=encoder.verbose)
     pipeline.calibration_ = Calibration(
         shipped=scored[0].candidate,
         chosen=chosen.candidate,
@@ -138,6 +151,18 @@ def calibrate(
         n_texts=views.n_texts,
     )
     return pipeline
+
+
+@contextmanager
+def _searching(encoder: Any, memory: Any, verbose: bool) -> Iterator[Any]:
+    """Give an encoder for the search, which goes through the model once for each text."""
+    if not isinstance(encoder, BertEncoder):
+        yield encoder
+        return
+    memory = encoder.memory if memory is None else memory
+    temporary = partial(TemporaryDirectory, prefix="skcalib-", ignore_cleanup_errors=True)
+    with temporary() if memory is None else nullcontext(memory) as store:
+        yield clone(encoder).set_params(memory=store, verbose=verbose or encoder.verbose)
 
 
 class _Sample(NamedTuple):
@@ -168,19 +193,20 @@ class _Scored(NamedTuple):
 
 
 def _scores(
-    encoder: BertEncoder,
+    encoder: Any,
     sample: _Sample,
     states: Sequence[State],
     calibrators: Sequence[Whitening],
 ) -> list[_Scored]:
     """Score all candidates; the first is the first hidden state, raw."""
-    _at(states[0], encoder).fit_transform(sample.texts)  # its memory keeps every hidden state
-    verbose = bool(encoder.verbose)
-    encoder = clone(encoder).set_params(verbose=False)
+    verbose = bool(getattr(encoder, "verbose", False))
+    if isinstance(encoder, BertEncoder):
+        _at(states[0], encoder).fit_transform(sample.texts)  # the store keeps all hidden states
+        encoder = clone(encoder).set_params(verbose=False)
     scored = []
     with progress(len(states), unit="state", desc="search", verbose=verbose) as advance:
         for state in states:
-            vectors = np.asarray(_at(state, encoder).fit_transform(sample.texts))
+            vectors = vectors_of(_at(state, encoder).fit(sample.texts), sample.texts)
             # A calibrator that keeps no fewer dimensions than there are keeps all.
             asked = [
                 c if (c.n_components or 0) < vectors.shape[1] else Whitening(noise=c.noise)
@@ -230,14 +256,16 @@ def _choice(scored: Sequence[_Scored]) -> tuple[_Scored, list[_Scored]]:
     return best if gain.mean() > MARGIN * standard_error else at_home, ordered
 
 
-def _fitted(encoder: BertEncoder, chosen: _Scored, texts: Sequence[str]) -> Pipeline:
+def _fitted(encoder: Any, chosen: _Scored, texts: Sequence[str]) -> Pipeline:
     calibrator = chosen.calibrator or "passthrough"
     steps = [("encode", _at(chosen.state, encoder)), ("calibrate", calibrator)]
     return Pipeline(steps).fit(texts)
 
 
-def _at(state: State, encoder: BertEncoder) -> BertEncoder:
+def _at(state: State, encoder: Any) -> Any:
     """Return an unfitted copy of the encoder for a hidden state."""
+    if state == AS_GIVEN:
+        return clone(encoder)
     pooling, layers = state
     return clone(encoder).set_params(pooling=pooling, layers=layers)
 

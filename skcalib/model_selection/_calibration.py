@@ -17,7 +17,7 @@ class Candidate:
     ----------
     pooling : str
         Pooling, named as in `BertEncoder`.
-    layers : int or tuple of int
+    layers : int, tuple of int or None
         Hidden state, counted from 0; several are merged as by the encoder's `layer_merge`.
     calibrator : str
         "raw", or a `Whitening` as it is written in code.
@@ -30,7 +30,7 @@ class Candidate:
     """
 
     pooling: str
-    layers: int | tuple[int, ...]
+    layers: int | tuple[int, ...] | None
     calibrator: str
     score: float
     halves: float
