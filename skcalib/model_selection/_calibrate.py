@@ -206,7 +206,7 @@ def _scores(
     scored = []
     with progress(len(states), unit="state", desc="search", verbose=verbose) as advance:
         for state in states:
-            vectors = vectors_of(_at(state, encoder).fit(sample.texts), sample.texts)
+            vectors = vectors_of(_at(state, encoder).fit(sample.texts, None), sample.texts)
             # A calibrator that keeps no fewer dimensions than there are keeps all.
             asked = [
                 c if (c.n_components or 0) < vectors.shape[1] else Whitening(noise=c.noise)
@@ -259,7 +259,7 @@ def _choice(scored: Sequence[_Scored]) -> tuple[_Scored, list[_Scored]]:
 def _fitted(encoder: Any, chosen: _Scored, texts: Sequence[str]) -> Pipeline:
     calibrator = chosen.calibrator or "passthrough"
     steps = [("encode", _at(chosen.state, encoder)), ("calibrate", calibrator)]
-    return Pipeline(steps).fit(texts)
+    return Pipeline(steps).fit(texts, None)
 
 
 def _at(state: State, encoder: Any) -> Any:
