@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from numbers import Integral
 from typing import Any, NamedTuple, Self
 
@@ -14,6 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib._base import VersionedState, progress
 from skcalib._encoder.estimator import BertEncoder
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
+from skcalib._store.store import VectorStore
+from skcalib._store.vectors import Vectors
 from skcalib._texts import as_texts, distinct
 
 __all__ = ["TextEncoder", "as_encoder"]
@@ -41,6 +44,12 @@ class TextEncoder(
         a ``SentenceTransformer``, a ``StaticModel`` of model2vec.
     batch_size : int, default=1024
         Most texts that the model is given at once.
+    memory : None, path-like or VectorStore, default=None
+        Where to keep vectors on disk as well, in float32, so that other processes do not ask
+        for them again (but for one text, which tells the width).
+    name : str or None, default=None
+        Names the model in ``memory``, where it is needed: the model itself cannot be told from
+        another. Give another name whenever vectors change, as with a new version of an API.
     verbose : bool, default=False
         Show a progress bar.
 
@@ -73,6 +82,8 @@ class TextEncoder(
     _parameter_constraints: dict = {
         "model": [callable, HasMethods(["encode"])],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "memory": [str, os.PathLike, VectorStore, None],
+        "name": [str, None],
         "verbose": ["verbose"],
     }
 
@@ -81,10 +92,14 @@ class TextEncoder(
         model: Callable[[list[str]], Any] | Any,
         *,
         batch_size: int = 1024,
+        memory: str | os.PathLike | VectorStore | None = None,
+        name: str | None = None,
         verbose: bool | int = False,
     ):
         self.model = model
         self.batch_size = batch_size
+        self.memory = memory
+        self.name = name
         self.verbose = verbose
 
     def __sklearn_clone__(self) -> Self:
@@ -154,23 +169,69 @@ class TextEncoder(
 
     def _encode(self, texts: list[str]) -> np.ndarray:
         """Vectors of the texts, each of which the model sees once."""
-        known = self._known().vectors
         unique, inverse = distinct(texts)
-        new = [text for text in unique if text not in known]
-        answers: dict[str, np.ndarray] = {}
-        width = len(next(iter(known.values()))) if known else None
-        with progress(
-            len(new), unit="text", desc="encode", verbose=bool(self.verbose)
-        ) as advance:
-            for start in range(0, len(new), self.batch_size):
-                batch = new[start : start + self.batch_size]
-                vectors = self._ask(batch, width)
-                width = vectors.shape[1]
-                answers.update(zip(batch, vectors, strict=True))
-                if len(known) * vectors[0].nbytes < KEPT_BYTES:
-                    known.update(zip(batch, vectors.copy(), strict=True))
-                advance(len(batch))
-        return np.stack([known[t] if t in known else answers[t] for t in unique])[inverse]
+        known = self._known().vectors
+        answers = {text: known[text] for text in unique if text in known}
+        follow: dict[str, Any] = {
+            "unit": "text",
+            "desc": "encode",
+            "verbose": bool(self.verbose),
+        }
+        with progress(len(unique) - len(answers), **follow) as advance:
+            if self.memory is None:
+                self._answer(unique, answers, advance)
+            else:
+                if not answers:
+                    self._answer(unique[:1], answers, advance)  # tells the width
+                self._answer_from_disk(unique, answers, advance)
+        vectors = np.stack([answers[text] for text in unique])
+        if (len(known) + len(unique)) * vectors[0].nbytes < KEPT_BYTES:
+            known.update(zip(unique, vectors, strict=True))
+        return vectors[inverse]
+
+    def _answer_from_disk(
+        self, texts: list[str], answers: dict[str, np.ndarray], advance: Callable[..., None]
+    ) -> None:
+        """Add vectors that the store has, then the model's, which the store keeps."""
+        if not self.name:
+            raise ValueError(
+                "TextEncoder got memory and no name; the vectors on disk are found by the name "
+                "of the model. Set name, such as name='text-embedding-3-small'."
+            )
+        store = (
+            self.memory if isinstance(self.memory, VectorStore) else VectorStore(self.memory)
+        )
+        width = len(next(iter(answers.values())))
+        with closing(Vectors(store, f"TextEncoder {self.name}", width)) as stored:
+            new = [text for text in texts if text not in answers]
+            found, vectors, _ = stored.read(new, [0])
+            rows = np.flatnonzero(found)
+            answers.update((new[row], vectors[row, 0]) for row in rows)
+            advance(len(rows))
+
+            def keep(batch: list[str], vectors: np.ndarray) -> None:
+                counts = np.zeros((len(batch), 4), dtype=np.int32)
+                stored.write(batch, [0], vectors[:, None], counts)
+
+            self._answer(texts, answers, advance, keep)
+
+    def _answer(
+        self,
+        texts: list[str],
+        answers: dict[str, np.ndarray],
+        advance: Callable[..., None],
+        keep: Callable[[list[str], np.ndarray], None] = lambda *_: None,
+    ) -> None:
+        """Add the model's vectors of texts that have none yet; ``keep`` sees each batch."""
+        width = len(next(iter(answers.values()))) if answers else None
+        new = [text for text in texts if text not in answers]
+        for start in range(0, len(new), self.batch_size):
+            batch = new[start : start + self.batch_size]
+            vectors = self._ask(batch, width)
+            width = vectors.shape[1]
+            keep(batch, vectors)
+            answers.update(zip(batch, vectors, strict=True))
+            advance(len(batch))
 
     def _ask(self, texts: list[str], width: int | None) -> np.ndarray:
         """Vectors that the model gives some texts, checked."""
@@ -192,7 +253,8 @@ class TextEncoder(
                 f"The model {self.model!r:.80} gave an array of dtype {answer.dtype}; it is to "
                 "give numbers. Wrap it in a function that returns a dense float array."
             )
-        answer = answer.astype(np.float64 if answer.dtype == np.float64 else np.float32)
+        double = answer.dtype == np.float64 and self.memory is None  # a disk keeps float32
+        answer = answer.astype(np.float64 if double else np.float32)
         if not (finite := np.isfinite(answer).all(axis=1)).all():
             raise ValueError(
                 f"The model {self.model!r:.80} gave a vector that is not finite for the text "

@@ -68,7 +68,7 @@ def test_what_exceeds_the_memory_is_asked_for_again(monkeypatch):
     encoder = TextEncoder(model, batch_size=2)
     for _ in range(2):
         np.testing.assert_array_equal(encoder.fit_transform(TEXTS), letters(TEXTS))
-    assert model.asked == [*TEXTS[:3], TEXTS[2]]
+    assert model.asked == 2 * TEXTS[:3]
 
 
 def test_pickle_holds_the_model_and_no_texts():
@@ -76,6 +76,19 @@ def test_pickle_holds_the_model_and_no_texts():
     pickled = pickle.dumps(encoder)
     assert b"tin star" not in pickled
     np.testing.assert_array_equal(pickle.loads(pickled).transform(TEXTS), letters(TEXTS))
+
+
+def test_a_store_keeps_vectors_for_other_processes(tmp_path):
+    expected = TextEncoder(letters, memory=tmp_path, name="letters").fit_transform(TEXTS)
+    np.testing.assert_array_equal(expected, letters(TEXTS))
+    model = Model()
+    encoder = TextEncoder(model, memory=tmp_path, name="letters")
+    np.testing.assert_array_equal(encoder.fit_transform([*TEXTS, "new"])[:4], expected)
+    assert model.asked == [TEXTS[0], "new"]  # the first tells the width
+    other = TextEncoder(lambda texts: -letters(texts), memory=tmp_path, name="negated")
+    np.testing.assert_array_equal(other.fit_transform(TEXTS), -expected)
+    with pytest.raises(ValueError, match="got memory and no name"):
+        TextEncoder(letters, memory=tmp_path).fit(TEXTS)
 
 
 def test_is_the_sentence_transformer_as_shipped():
