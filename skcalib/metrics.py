@@ -62,7 +62,7 @@ def spearman(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 
 
 def pearson(y_true: ArrayLike, y_pred: ArrayLike) -> float:
-    """Pearson's linear correlation.
+    """Pearson's linear correlation; constants and errors as in `spearman`.
 
     Parameters
     ----------
@@ -72,12 +72,7 @@ def pearson(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     Returns
     -------
     r : float
-        In [-1, 1]. NaN, with an ``UndefinedMetricWarning``, if one side is constant.
-
-    Raises
-    ------
-    ValueError
-        If an entry is not a finite number, lengths differ, or there is only one pair.
+        In [-1, 1].
 
     Examples
     --------

@@ -198,9 +198,8 @@ class TextEncoder(
                 "TextEncoder got memory and no name; the vectors on disk are found by the name "
                 "of the model. Set name, such as name='text-embedding-3-small'."
             )
-        store = (
-            self.memory if isinstance(self.memory, VectorStore) else VectorStore(self.memory)
-        )
+        memory: Any = self.memory
+        store = memory if isinstance(memory, VectorStore) else VectorStore(memory)
         width = len(next(iter(answers.values())))
         with closing(Vectors(store, f"TextEncoder {self.name}", width)) as stored:
             new = [text for text in texts if text not in answers]

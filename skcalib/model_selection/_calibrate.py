@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import product
-from numbers import Number
+from numbers import Integral, Number
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
@@ -42,7 +42,7 @@ def calibrate(
     *,
     pooling: str | Sequence[str] = ("mean", "cls", "max", "zipf"),
     layers: int | str | Sequence[Any] | None = None,
-    n_components: int | float | Sequence[int | float | None] | None = (None, 256, 128),
+    n_components: int | Sequence[int | None] | None = (None, 256, 128),
     noise: float | str | Sequence[float | str] = ("auto",),
     n_texts: int = 2000,
     random_state: int = 0,
@@ -72,9 +72,8 @@ def calibrate(
     layers : int, str, sequence of them, or None, default=None
         Hidden states to try, each as `BertEncoder` takes it; None tries all. A tuple inside the
         sequence, or a name such as "first_last", is a merge of several.
-    n_components : int, float, None, or sequence of them, default=(None, 256, 128)
-        Kept dimensions to try, as in `Whitening`; a number that is not below the width of the
-        vectors stands for all.
+    n_components : int, None, or sequence of them, default=(None, 256, 128)
+        Kept dimensions to try; None, or a number not below the width of the vectors, keeps all.
     noise : float, "auto", or sequence of them, default=("auto",)
         Noise of `Whitening` to try.
     n_texts : int, default=2000
@@ -122,9 +121,11 @@ def calibrate(
     encoder = as_encoder(model, "calibrate")
     if not isinstance(encoder, BertEncoder | TextEncoder) and is_fitted(encoder):
         encoder = FrozenEstimator(encoder)
-    calibrators = [Whitening(k, noise=x) for x in _listed(noise) for k in _listed(n_components)]
-    for calibrator in calibrators:
-        check_params(calibrator)
+    noise, n_components = _listed(noise), _listed(n_components)
+    for level, k in product(noise, n_components):
+        check_params(Whitening(k, noise=level))
+        if not (k is None or isinstance(k, Integral)):
+            raise ValueError(f"calibrate got n_components={k!r}; it takes ints and None.")
     states = [AS_GIVEN]
     if isinstance(encoder, BertEncoder):
         states = _hidden_states(encoder, _listed(pooling), layers)
@@ -135,7 +136,7 @@ def calibrate(
         )
     sample = _sample(views, random_state)
     with _searching(encoder, memory, verbose) as search:
-        scored = _scores(search, sample, states, calibrators)
+        scored = _scores(search, sample, states, noise, n_components)
         chosen, ordered = _choice(scored)
         # The search has encoded most of the texts, unless they are more than its sample.
         if len(distinct(texts)[0]) > len(sample.texts) and isinstance(search, BertEncoder):
@@ -196,7 +197,8 @@ def _scores(
     encoder: Any,
     sample: _Sample,
     states: Sequence[State],
-    calibrators: Sequence[Whitening],
+    noise: Sequence[float | str],
+    n_components: Sequence[int | None],
 ) -> list[_Scored]:
     """Score all candidates; the first is the first hidden state, raw."""
     verbose = bool(getattr(encoder, "verbose", False))
@@ -207,33 +209,41 @@ def _scores(
     with progress(len(states), unit="state", desc="search", verbose=verbose) as advance:
         for state in states:
             vectors = vectors_of(_at(state, encoder).fit(sample.texts, None), sample.texts)
-            # A calibrator that keeps no fewer dimensions than there are keeps all.
-            asked = [
-                c if (c.n_components or 0) < vectors.shape[1] else Whitening(noise=c.noise)
-                for c in calibrators
-            ]
-            for calibrator in (None, *{repr(c): c for c in asked}.values()):
-                scored.append(_scored(vectors, sample, state, calibrator))
+            d = vectors.shape[1]
+            kept = dict.fromkeys(None if k is None or k >= d else k for k in n_components)
+            raw = [vectors[rows] for _, rows, _ in sample.folds]
+            scored.append(_scored(state, None, sample, raw))
+            for level in noise:
+                whole = _whitened(vectors, sample, state, level)
+                for k in kept:  # whose vectors are the first columns of the whole
+                    found = [columns[:, :k] for columns in whole]
+                    scored.append(_scored(state, Whitening(k, noise=level), sample, found))
             advance(1)
     return scored
 
 
+def _whitened(
+    vectors: np.ndarray, sample: _Sample, state: State, noise: float | str
+) -> list[np.ndarray]:
+    """Vectors of the views of each fold, whitened by a fit on the other half."""
+    whitened = []
+    for _, rows, fit_on in sample.folds:
+        if np.allclose(vectors[fit_on], vectors[fit_on[0]]):
+            raise ValueError(
+                "calibrate got texts that have one and the same vector under "
+                f"pooling={state[0]!r}, layers={state[1]}: the model knows none of their "
+                "words. Choose a model for the language of these texts."
+            )
+        whitening = Whitening(noise=noise).fit(vectors[fit_on])
+        whitened.append(np.asarray(whitening.transform(vectors[rows])))
+    return whitened
+
+
 def _scored(
-    vectors: np.ndarray, sample: _Sample, state: State, calibrator: Whitening | None
+    state: State, calibrator: Whitening | None, sample: _Sample, found: Sequence[np.ndarray]
 ) -> _Scored:
-    parts = []
-    for views, rows, fit_on in sample.folds:
-        found = vectors[rows]
-        if calibrator is not None:
-            if np.allclose(vectors[fit_on], vectors[fit_on[0]]):
-                raise ValueError(
-                    "calibrate got texts that have one and the same vector under "
-                    f"pooling={state[0]!r}, layers={state[1]}: the model knows none of their "
-                    "words. Choose a model for the language of these texts."
-                )
-            found = np.asarray(clone(calibrator).fit(vectors[fit_on]).transform(found))
-        parts.append(views.reciprocal_ranks(found))
-    ranks = np.hstack(parts)
+    folds = zip(sample.folds, found, strict=True)
+    ranks = np.hstack([views.reciprocal_ranks(vectors) for (views, *_), vectors in folds])
     halves, thinned = ranks.mean(axis=1).tolist()
     name = "raw" if calibrator is None else repr(calibrator)
     candidate = Candidate(*state, name, score=combined(halves, thinned), halves=halves)

@@ -572,6 +572,7 @@ def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentence
         ({"pooling": ["median"]}, ValueError, "pooling"),
         ({"noise": [-1.0]}, ValueError, "'noise' parameter of Whitening"),
         ({"n_components": [0]}, ValueError, "'n_components' parameter of Whitening"),
+        ({"n_components": 0.9}, ValueError, "n_components=0.9; it takes ints and None"),
         ({"layers": [0.5]}, ValueError, "'layers' parameter of BertEncoder"),
         ({"model": "no/where"}, OSError, "neither a local folder"),
     ],
@@ -755,7 +756,7 @@ def test_command_on_the_embedded_default(minilm, tmp_path, capsys):
 
 def test_what_is_chosen_without_labels_is_as_good_as_the_model_as_shipped(sts_home, minilm):
     texts = fetch_sts("stsb", "train", data_home=sts_home).data.ravel()
-    texts = np.random.default_rng(0).choice(np.unique(texts.astype(str)), 1500, replace=False)
+    texts = np.random.default_rng(0).choice(np.unique(texts.astype(str)), 700, replace=False)
     pipeline = calibrate(minilm, texts, layers=[0, 3, 6], pooling=["mean", "zipf"])
     assert pipeline.calibration_.chosen.layers == 6
     pairs, grades = fetch_sts("stsb", "dev", data_home=sts_home, return_X_y=True)
