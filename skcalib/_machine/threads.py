@@ -165,7 +165,12 @@ def uninterrupted(job: Callable[[], Result], stop: threading.Event | None = None
 
 
 def map_row_ranges(
-    job: Callable[[Iterator[slice]], Result], n_rows: int, step: int, *, working_bytes: int
+    job: Callable[[Iterator[slice]], Result],
+    n_rows: int,
+    step: int,
+    *,
+    working_bytes: int,
+    rows_per_thread: int = ROWS_PER_THREAD,
 ) -> list[Result]:
     """Results of ``job`` on consecutive ranges that cover ``n_rows``, one per thread.
 
@@ -175,7 +180,7 @@ def map_row_ranges(
     would use, and on nothing else, so the same call gives the same bits.
     """
     threads = max(_blas_threads(), default=1)
-    workers = min(threads, n_rows // ROWS_PER_THREAD, WORKING_BYTES // working_bytes)
+    workers = min(threads, n_rows // rows_per_thread, WORKING_BYTES // working_bytes)
     stop = threading.Event()
 
     def chunks(begin: int, end: int) -> Iterator[slice]:
