@@ -13,6 +13,7 @@ from skcalib._base import refuse_former_classes
 from skcalib._bi_encoder import BiEncoder
 from skcalib._encoder.estimator import BertEncoder
 from skcalib._flow.estimator import NormalizingFlow
+from skcalib._groups.estimator import GroupErasure
 from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._store.store import VectorStore
 from skcalib._whitening.estimator import Whitening
@@ -22,6 +23,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BertEncoder",
     "BiEncoder",
+    "GroupErasure",
     "NeighborSmoothing",
     "NormalizingFlow",
     "VectorStore",
