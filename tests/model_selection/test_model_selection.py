@@ -31,7 +31,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib.__main__ import main
-from skcalib._encoder.model_files import declared_pooling, locate
+from skcalib._encoder.model_files import locate
 from skcalib.datasets import fetch_sts
 from skcalib.export import save_sentence_transformer
 from skcalib.model_selection import SelfRetrieval, calibrate
@@ -448,38 +448,6 @@ def test_zipf_is_left_out_where_the_vocabulary_tells_no_frequencies(
     model = make_bert(tmp_path / "model", words=tuple(sorted(words)))
     calibration = calibrate(model, sentences, n_texts=100).calibration_
     assert {c.pooling for c in calibration.candidates} == {"mean", "cls", "max"}
-
-
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "mean_sqrt_len"])
-@pytest.mark.parametrize("spelling", ["ours", "now", "before version 6"])
-def test_pooling_as_sentence_transformers_declares_it(tiny_bert_copy, pooling, spelling):
-    keys = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
-    keys["mean_sqrt_len"] = "mean_sqrt_len_tokens"
-    config = {f"pooling_mode_{key}": name == pooling for name, key in keys.items()}
-    if spelling != "before version 6":
-        is_long = spelling == "now" and pooling == "mean_sqrt_len"
-        config = {"pooling_mode": keys[pooling] if is_long else pooling}
-    folder = tiny_bert_copy()
-    (folder / "1_Pooling").mkdir()
-    file = folder / "1_Pooling" / "config.json"
-    file.write_text(json.dumps(config))
-    assert declared_pooling(folder) == pooling
-
-
-def test_pooling_of_a_saved_model_is_what_it_declares(tiny_bert, texts, tmp_path):
-    pytest.importorskip("sentence_transformers", minversion="6")
-    encoder = BertEncoder(tiny_bert, pooling="mean_sqrt_len").fit(texts)
-    save_sentence_transformer(encoder, tmp_path / "model")
-    assert declared_pooling(tmp_path / "model") == "mean_sqrt_len"
-
-
-@pytest.mark.parametrize("content", [None, "{", '{"pooling_mode": "lasttoken"}', "{}", "[]"])
-def test_pooling_that_is_not_declared_is_the_mean(tiny_bert_copy, content):
-    folder = tiny_bert_copy()
-    if content is not None:
-        (folder / "1_Pooling").mkdir()
-        (folder / "1_Pooling" / "config.json").write_text(content)
-    assert declared_pooling(folder) == "mean"
 
 
 def test_declared_pooling_is_fetched_with_a_model(monkeypatch):
