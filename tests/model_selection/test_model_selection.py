@@ -33,7 +33,6 @@ from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib.__main__ import main
 from skcalib._encoder.model_files import locate
 from skcalib.datasets import fetch_sts
-from skcalib.export import save_sentence_transformer
 from skcalib.model_selection import SelfRetrieval, calibrate
 from skcalib.model_selection._views import Views, units_of
 
