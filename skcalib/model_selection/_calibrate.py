@@ -22,7 +22,12 @@ from skcalib._encoder.text_encoder import TextEncoder, as_encoder
 from skcalib._sklearn_compat import check_params
 from skcalib._texts import distinct, texts_of
 from skcalib._whitening.estimator import Whitening
-from skcalib.model_selection._calibration import Calibration, Candidate
+from skcalib.model_selection._calibration import (
+    Calibration,
+    Candidate,
+    Cosines,
+    examples_of,
+)
 from skcalib.model_selection._self_retrieval import views_of
 from skcalib.model_selection._views import Views, combined
 
@@ -31,6 +36,8 @@ __all__ = ["calibrate"]
 # Standard errors by which another hidden state must beat the one the model was shipped with.
 MARGIN = 2.0
 
+
+MOST_COMPARED = 1000  # texts of which all pairs are looked at, for the summary
 
 State = tuple[str, int | tuple[int, ...] | None]  # pooling and layers
 AS_GIVEN: State = "as given", None  # of an encoder that is no BertEncoder
@@ -137,19 +144,29 @@ def calibrate(
     sample = _sample(views, random_state)
     with _searching(encoder, memory, verbose) as search:
         scored = _scores(search, sample, states, noise, n_components)
-        chosen, ordered = _choice(scored)
+        chosen, ordered, lead = _choice(scored)
         # The search has encoded most of the texts, unless they are more than its sample.
         if len(distinct(texts)[0]) > len(sample.texts) and isinstance(search, BertEncoder):
             search.set_params(memory=encoder.memory if memory is None else memory)
         pipeline = _fitted(search, chosen, texts)
+        some = views.sample[:MOST_COMPARED]
+        shipped = pipeline["encode"]
+        if chosen.state != states[0]:
+            shipped = _at(states[0], search).fit(some)
+        raw, calibrated = vectors_of(shipped, some), vectors_of(pipeline, some)
     if isinstance(encoder, BertEncoder):
         kept = encoder.memory if memory is None else memory
         pipeline["encode"].set_params(memory=kept, verbose=encoder.verbose)
+    near, typical = examples = examples_of(calibrated)
     pipeline.calibration_ = Calibration(
         shipped=scored[0].candidate,
         chosen=chosen.candidate,
         candidates=tuple(c.candidate for c in ordered),
         n_texts=views.n_texts,
+        **lead,
+        before=Cosines.of(raw, examples),
+        after=Cosines.of(calibrated, examples),
+        examples=((some[near[0]], some[near[1]]), (some[typical[0]], some[typical[1]])),
     )
     return pipeline
 
@@ -250,10 +267,11 @@ def _scored(
     return _Scored(state, calibrator, candidate, ranks)
 
 
-def _choice(scored: Sequence[_Scored]) -> tuple[_Scored, list[_Scored]]:
-    """Return the best, and all in the order of a `Calibration`; the first is as shipped.
+def _choice(scored: Sequence[_Scored]) -> tuple[_Scored, list[_Scored], dict[str, float]]:
+    """Return the best, all in the order of a `Calibration`, and its lead and margin.
 
-    The best is of the shipped hidden state unless another one clearly wins.
+    The first that was scored is as shipped. The best is of the shipped hidden state unless
+    another one clearly wins.
     """
     by_score = sorted(scored, key=lambda c: -c.candidate.score)
     calibrated: dict[State, _Scored] = {}
@@ -263,7 +281,8 @@ def _choice(scored: Sequence[_Scored]) -> tuple[_Scored, list[_Scored]]:
     best, at_home = ordered[0], calibrated[scored[0].state]
     gain = best.ranks[0] - at_home.ranks[0]
     standard_error = gain.std(ddof=1) / np.sqrt(len(gain))
-    return best if gain.mean() > MARGIN * standard_error else at_home, ordered
+    lead = {"lead": float(gain.mean()), "margin": float(MARGIN * standard_error)}
+    return best if lead["lead"] > lead["margin"] else at_home, ordered, lead
 
 
 def _fitted(encoder: Any, chosen: _Scored, texts: Sequence[str]) -> Pipeline:

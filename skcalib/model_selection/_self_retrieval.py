@@ -99,6 +99,8 @@ class SelfRetrieval:
         TypeError, ValueError
             If texts, parameters or vectors are none of the above, or vectors are not finite.
         """
+        if isinstance(estimator, BaseEstimator):
+            check_is_fitted(estimator)
         texts = texts_of(X, caller="SelfRetrieval")
         weight: Any = self.thinned  # perhaps no number
         is_number = isinstance(weight, Real) and type(weight) is not bool
@@ -109,7 +111,6 @@ class SelfRetrieval:
         views = views_of(texts, self.n_texts, self.random_state, "SelfRetrieval")
         if not isinstance(estimator, BaseEstimator):
             estimator = as_encoder(estimator, "SelfRetrieval").fit(views.texts)
-        check_is_fitted(estimator)
         encoder = getattr(estimator, "encoder_", estimator)  # of a BiEncoder
         similarity = getattr(estimator, "similarity", "cosine")
         vectors = vectors_of(encoder, views.texts)
