@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening
 
+dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 bag = pytest.importorskip("dask.bag")
 distributed = pytest.importorskip("distributed")
@@ -80,6 +81,12 @@ def test_bad_texts_are_named_by_the_partition(tiny_bert):
     X = bag.from_sequence(["dog", None], npartitions=1)
     with pytest.raises(ValueError, match=r"missing value \(None\) at position 1"):
         BertEncoder(tiny_bert).fit_transform(X).compute(scheduler="synchronous")
+
+
+def test_what_tells_no_partitions_is_refused(tiny_bert, texts):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    with pytest.raises(TypeError, match=r"got a Delayed; of dask it takes arrays.*Bags"):
+        encoder.transform(dask.delayed(texts))
 
 
 def test_several_columns_are_refused(tiny_bert, texts):
