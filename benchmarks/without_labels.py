@@ -217,7 +217,7 @@ def selection(data):
             Z, Zv = X, viewed
             if params is not None:
                 # All take their spectrum from one decomposition.
-                whitening = Whitening(**params, memory=data.encoder.memory).fit(fit)
+                whitening = Whitening(**params).fit(fit)
                 Z, Zv = whitening.transform(X), whitening.transform(viewed)
             halves, thinned = views.reciprocal_ranks(Zv).mean(axis=1)
             row = (spearman(Z, pairs), combined(halves, thinned), halves, params or "raw")

@@ -36,8 +36,8 @@ autodoc_default_options = {
     "members": True,
     # What scikit-learn's own base classes bring is in its documentation.
     "inherited-members": "BaseEstimator,TransformerMixin,ClassNamePrefixFeaturesOutMixin,"
-    "CallbackSupportMixin,VersionedState,object",
-    "exclude-members": "set_fit_request,set_partial_fit_request,set_callbacks,set_output,"
+    "VersionedState,object",
+    "exclude-members": "set_fit_request,set_partial_fit_request,set_output,"
     "get_metadata_routing",
 }
 # Every cross-reference must lead somewhere, but for those out of these pages: the site is built

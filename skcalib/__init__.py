@@ -24,7 +24,10 @@ from typing import Any
 
 from skcalib._bi_encoder import BiEncoder
 from skcalib._encoder.estimator import BertEncoder
+from skcalib._encoder.text_encoder import TextEncoder
 from skcalib._flow.estimator import NormalizingFlow
+from skcalib._groups.estimator import GroupErasure
+from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._store.store import VectorStore
 from skcalib._whitening.estimator import Whitening
 from skcalib.model_selection import calibrate
@@ -36,7 +39,10 @@ PACKAGES = ["datasets", "evaluation", "export", "inspection", "metrics", "model_
 __all__ = [
     "BertEncoder",
     "BiEncoder",
+    "GroupErasure",
+    "NeighborSmoothing",
     "NormalizingFlow",
+    "TextEncoder",
     "VectorStore",
     "Whitening",
     "__version__",

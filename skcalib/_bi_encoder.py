@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
+from os import PathLike
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 
 from skcalib._base import VersionedState
+from skcalib._encoder.text_encoder import as_encoder
 from skcalib._sklearn_compat import HasMethods, StrOptions, _fit_context
 from skcalib._texts import as_pairs, distinct, texts_of
 from skcalib.metrics import spearman, unit_rows, unmasked
@@ -33,10 +35,12 @@ class BiEncoder(VersionedState, BaseEstimator):
 
     Parameters
     ----------
-    encoder : estimator
+    encoder : estimator, or any encoder of texts
         Transformer from texts to vectors, such as a pipeline of `BertEncoder` and
-        `Whitening`. It is cloned, never changed; ``FrozenEstimator(pipeline)`` keeps the fit
-        of one that is fitted, such as `calibrate` returns.
+        `Whitening`; or a model's folder, an object with a method ``encode``, or a function from
+        a list of texts to an array, see `TextEncoder`. It is cloned, never changed;
+        ``FrozenEstimator(pipeline)`` keeps the fit of one that is fitted, such as `calibrate`
+        returns.
     similarity : {"cosine", "dot", "euclidean"}, default="cosine"
         Similarity of two vectors; "euclidean" is the negated distance. Computed in
         float64: between vectors that are nearly parallel, as BERT's are, float32 leaves
@@ -80,7 +84,8 @@ class BiEncoder(VersionedState, BaseEstimator):
     """
 
     _parameter_constraints: dict = {
-        "encoder": [HasMethods(["fit", "transform"])],
+        "encoder": [HasMethods(["fit", "transform"]), HasMethods("encode"), callable]
+        + [str, PathLike],
         "similarity": [StrOptions({"cosine", "dot", "euclidean"})],
     }
 
@@ -116,7 +121,8 @@ class BiEncoder(VersionedState, BaseEstimator):
         unique = distinct(texts_of(X, caller=type(self).__name__))[0]
         if hasattr(self, "encoder_"):
             del self.encoder_  # an error below leaves nothing half-fitted
-        encoder = clone(self.encoder).fit(unique, None)  # FrozenEstimator wants a y
+        encoder = as_encoder(self.encoder, type(self).__name__)
+        encoder = clone(encoder).fit(unique, None)  # FrozenEstimator wants a y
         sample = np.random.default_rng(0).permutation(len(unique))[:SAMPLED_TEXTS]
         self._sample = vectors_of(encoder, [unique[row] for row in sample])
         self.encoder_ = encoder

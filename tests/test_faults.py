@@ -22,7 +22,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import skcalib._store.database as database_module
 import skcalib._store.vectors as vectors_module
-from skcalib import BertEncoder, VectorStore, Whitening
+from skcalib import BertEncoder, VectorStore
 from skcalib._store.vectors import COUNTS, Space
 
 SPACE = Space("f" * 64, 40, "float32", 4, (0, 1))
@@ -377,19 +377,6 @@ def test_a_folder_without_permission_to_write_is_read(filled, arrays, file_mode)
         filled._path.parent.chmod(0o755)
     assert done.returncode == 0, done.stderr.decode()
     assert_array_equal(np.load(io.BytesIO(done.stdout)), arrays[0])
-
-
-def test_whitening_goes_without_a_cache_that_cannot_be_written(small_disk):
-    X = np.random.default_rng(0).normal(size=(200, 40))
-    expected = Whitening().fit(X).transform(X)
-    folder = small_disk("16k")
-    with pytest.warns(UserWarning, match=r"could not be kept in .*No space left"):
-        whitening = Whitening(memory=folder).fit(X)
-    assert_array_equal(whitening.transform(X), expected)
-    assert not list(folder.rglob("*.tmp"))
-    subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True, timeout=30)
-    with pytest.warns(UserWarning, match="could not be kept"):
-        Whitening(memory=folder / "new").fit(X)
 
 
 # Time ------------------------------------------------------------------------------------

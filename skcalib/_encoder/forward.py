@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import product
+from typing import Any
 
 import numpy as np
 import torch
 
 from skcalib._encoder.packed_attention import NAME, packed_attention
 from skcalib._encoder.packed_linear import pack_linears
-from skcalib._machine.forks import fork_lock
 
-__all__ = ["ForwardPass", "first_position"]
-
-
-class Way(NamedTuple):
-    """A way to run a model.
-
-    Packed, texts are laid end to end in one row; else a batch holds texts of one length.
-    Hooked, blocks show their inputs, and the pass can end early; else the model lists all
-    hidden states.
-    """
-
-    packed: bool
-    hooked: bool
-
-
-WAYS = (Way(True, True), Way(True, False), Way(False, True), Way(False, False))  # fastest first
+__all__ = ["ForwardPass", "first_position", "in_short"]
 
 
 class _LastLayerReached(Exception):
@@ -37,7 +23,10 @@ class _LastLayerReached(Exception):
 
 
 class _Hooks:
-    """Shows the input of each block, which is the hidden state of its number, to a visitor."""
+    """Shows the input of each block, which is the hidden state of its number, to a visitor.
+
+    Blocks hold it, so it does not hold the model, which would keep its memory.
+    """
 
     def __init__(self, blocks: Iterable[torch.nn.Module]):
         self.visit: Callable[[int, torch.Tensor], None] | None = None
@@ -57,6 +46,14 @@ class ForwardPass:
     or even in a batch. The texts are token ids of three, the last two of equal length; the
     states, of shape (n_layers + 1, length, d), are what each has alone. The module, on the CPU
     and in float32, is changed in place. It is refused if no way is right.
+
+    Attributes
+    ----------
+    packed : bool
+        Texts are laid end to end in one row; else a batch holds texts of one length.
+    hooked : bool
+        Blocks show their inputs, and the pass can end early; else the model lists all hidden
+        states.
     """
 
     def __init__(
@@ -68,36 +65,40 @@ class ForwardPass:
         self._first_position = first_position(module)
         self._autocast: torch.dtype | None = None
         # One pass at a time: torch parallelises inside it, and the hooks serve one caller.
-        self._lock = fork_lock()
+        self._lock = threading.Lock()
         lists = (part for part in module.modules() if isinstance(part, torch.nn.ModuleList))
         # There is none where the blocks are one and the same, as in ALBERT.
         self._hooks = _Hooks(next((part for part in lists if len(part) == self._n_layers), ()))
         usual = module.config._attn_implementation
-        for self.way in WAYS:
-            attention = NAME if self.way.packed else usual
-            with contextlib.suppress(Exception):  # of a model that does not take the arguments
-                if module.config._attn_implementation != attention:
-                    from transformers import AttentionInterface  # not in old releases
-
-                    AttentionInterface.register(NAME, packed_attention)
-                    module.set_attn_implementation(attention)
-                if self.reproduces(texts, states, tolerance=1e-4):
-                    return
+        faults: dict[str, None] = {}  # a set in order
+        for self.packed, self.hooked in product((True, False), repeat=2):  # fastest first
+            try:
+                self._attend_by(NAME if self.packed else usual)
+                return self.check(texts, states, tolerance=1e-4)
+            except Exception as error:  # of a model that does not take the arguments
+                faults[in_short(error)] = None
         raise ValueError(
-            f"The hidden states that {type(module).__name__} gives a text depend on the "
-            "texts beside it, or on chance. Choose another model."
+            f"The hidden states that {type(module).__name__} gives a text depend on the texts "
+            f"beside it, or on chance. Choose another model. Found were {'; '.join(faults)}."
         )
 
-    def reproduces(
+    def _attend_by(self, attention: str) -> None:
+        if self.module.config._attn_implementation != attention:
+            from transformers import AttentionInterface  # not in old releases
+
+            AttentionInterface.register(NAME, packed_attention)
+            self.module.set_attn_implementation(attention)
+
+    def check(
         self, texts: Sequence[np.ndarray], states: Sequence[torch.Tensor], *, tolerance: float
-    ) -> bool:
-        """Whether texts that are run together get these hidden states.
+    ) -> None:
+        """Refuse to go on unless texts that are run together get these hidden states.
 
         An entry may deviate by ``tolerance`` times the largest one of its text.
         """
         layers = range(self._n_layers + 1)
         found: list[torch.Tensor] = []
-        for batch in [texts] if self.way.packed else [texts[:1], texts[1:]]:
+        for batch in [texts] if self.packed else [texts[:1], texts[1:]]:
             lengths = np.array([len(text) for text in batch])
             kept: dict[int, torch.Tensor] = {}
             self(np.concatenate(batch), lengths, layers, kept.__setitem__)
@@ -106,14 +107,15 @@ class ForwardPass:
         for f, e in zip(found, states, strict=True):
             atol = tolerance * e.nan_to_num(0, 0, 0).abs().max().item()
             if not torch.allclose(f, e, rtol=0, atol=atol, equal_nan=True):
-                return False
-        return True
+                raise ValueError(
+                    "its hidden states are not those of a text alone with dtype='float32'"
+                )
 
     def prepare(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move to a device, for matrix products in ``dtype``."""
         # bfloat16 has the range of float32: hidden states stay in it between the products.
         # float16 could overflow, and models that are not packed mix in float32 of their own.
-        throughout = dtype == torch.bfloat16 and self.way.packed
+        throughout = dtype == torch.bfloat16 and self.packed
         for part in self.module.modules():
             if throughout or isinstance(part, torch.nn.Linear):
                 for parameter in part.parameters(recurse=False):
@@ -135,9 +137,9 @@ class ForwardPass:
 
         The model runs no further than the last of them; they count from 0, the output of the
         embedding layer. The token ids, of shape (N,), are those of B texts, one after the
-        other. Texts of one length stand together; unless the way is packed, all are of one.
+        other. Texts of one length stand together; unless packed, all are of one.
         """
-        last, hooked = max(layers), self.way.hooked
+        last, hooked = max(layers), self.hooked
 
         def visit(layer: int, hidden: torch.Tensor) -> None:
             if layer in layers:
@@ -167,7 +169,7 @@ class ForwardPass:
 
     def _inputs(self, ids: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
         """Arguments of the module; those of a row tell its texts apart."""
-        if not self.way.packed:
+        if not self.packed:
             batch = torch.from_numpy(ids.reshape(len(lengths), -1))
             return {"input_ids": batch.to(self.device)}
         starts = np.cumsum(lengths) - lengths
@@ -183,3 +185,9 @@ def first_position(module: Any) -> int:
     table = getattr(getattr(module, "embeddings", None), "position_embeddings", None)
     padding_idx = getattr(table, "padding_idx", None)
     return 0 if padding_idx is None else padding_idx + 1
+
+
+def in_short(error: Exception) -> str:
+    """Kind and first line of an error."""
+    message = str(error).strip() or "no details"
+    return f"{type(error).__name__}: {message.splitlines()[0].rstrip('.')}"

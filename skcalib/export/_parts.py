@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Parts", "apply", "differs", "probes", "take_apart"]
 
-# Largest difference from the pipeline, relative to a typical entry, that counts as rounding:
-# exact whitening amplifies the float32 differences between a forward pass and another.
-MAX_DIFFERENCE = 1e-3
-
 
 class Parts(NamedTuple):
     """What a fitted pipeline does, in this order.
@@ -140,6 +136,9 @@ def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
 
 
 def differs(vectors: np.ndarray, expected: np.ndarray) -> bool:
-    """Whether vectors differ from those of the pipeline by more than rounding."""
+    """Whether vectors differ from those of the pipeline by more than rounding.
+
+    Exact whitening amplifies the float32 differences between a forward pass and another.
+    """
     typical = np.sqrt(np.mean(np.square(expected, dtype=np.float64)))
-    return not np.abs(vectors - expected).max() <= MAX_DIFFERENCE * typical
+    return not np.abs(vectors - expected).max() <= 1e-3 * typical

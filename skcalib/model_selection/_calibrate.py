@@ -2,47 +2,49 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import product
 from numbers import Integral, Number
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
-from skcalib._base import progress
+from skcalib._base import is_fitted, progress
+from skcalib._bi_encoder import vectors_of
 from skcalib._encoder.estimator import BertEncoder, resolve_layers
+from skcalib._encoder.text_encoder import TextEncoder, as_encoder
 from skcalib._sklearn_compat import check_params
 from skcalib._texts import distinct, texts_of
 from skcalib._whitening.estimator import Whitening
-from skcalib.model_selection._calibration import Calibration, Candidate
+from skcalib.model_selection._calibration import (
+    Calibration,
+    Candidate,
+    Cosines,
+    examples_of,
+)
 from skcalib.model_selection._self_retrieval import views_of
 from skcalib.model_selection._views import Views, combined
 
-__all__ = ["calibrate", "declared_pooling"]
+__all__ = ["calibrate"]
 
 # Standard errors by which another hidden state must beat the one the model was shipped with.
 MARGIN = 2.0
 
-# Poolings by their names in sentence-transformers; version 6 has shortened some to ours.
-POOLINGS = {
-    "mean": "mean_tokens",
-    "cls": "cls_token",
-    "max": "max_tokens",
-    "mean_sqrt_len": "mean_sqrt_len_tokens",
-}
 
-State = tuple[str, int | tuple[int, ...]]  # pooling and layers
+MOST_COMPARED = 1000  # texts of which all pairs are looked at, for the summary
+
+State = tuple[str, int | tuple[int, ...] | None]  # pooling and layers
+AS_GIVEN: State = "as given", None  # of an encoder that is no BertEncoder
 
 
 def calibrate(
-    model: str | os.PathLike[str] | BertEncoder,
+    model: Any,
     texts: Any,
     *,
     pooling: str | Sequence[str] = ("mean", "cls", "max", "zipf"),
@@ -63,9 +65,12 @@ def calibrate(
 
     Parameters
     ----------
-    model : str, path-like or BertEncoder
-        As `BertEncoder` takes it, or an encoder whose other parameters (device, dtype,
-        max_length, special tokens) all candidates share.
+    model : str, path-like, BertEncoder, or any encoder of texts
+        As `BertEncoder` takes it, or a `BertEncoder` whose other parameters (prompt, device,
+        dtype, max_length, special tokens) all candidates share. Of any other encoder the
+        vectors as it gives them, raw and calibrated, are the candidates: a transformer of
+        texts, kept as it is if it is fitted; a ``SentenceTransformer`` or another object with
+        a method ``encode``; or a function from a list of texts to an array, see `TextEncoder`.
     texts : texts of shape (n_texts,), or pairs of shape (n_pairs, 2)
         Of the kind that will be compared. The search sees a sample; the calibrator that it
         chooses is fitted on all of them.
@@ -120,33 +125,62 @@ def calibrate(
     """
     texts = texts_of(texts, caller="calibrate")
     views = views_of(texts, n_texts, random_state, "calibrate")
-    encoder = clone(model) if isinstance(model, BertEncoder) else BertEncoder(model)
-    memory = encoder.memory if memory is None else memory
-    verbose = bool(verbose or encoder.verbose)
+    encoder = as_encoder(model, "calibrate")
+    if not isinstance(encoder, BertEncoder | TextEncoder) and is_fitted(encoder):
+        encoder = FrozenEstimator(encoder)
     noise, n_components = _listed(noise), _listed(n_components)
     for level, k in product(noise, n_components):
         check_params(Whitening(k, noise=level))
         if not (k is None or isinstance(k, Integral)):
             raise ValueError(f"calibrate got n_components={k!r}; it takes ints and None.")
-    states = _hidden_states(encoder, _listed(pooling), layers)
+    states = [AS_GIVEN]
+    if isinstance(encoder, BertEncoder):
+        states = _hidden_states(encoder, _listed(pooling), layers)
+    elif memory is not None or layers is not None:
+        raise ValueError(
+            f"calibrate takes layers and memory for a BertEncoder; this encoder is a "
+            f"{type(encoder).__name__}. TextEncoder(model, name=..., memory=...) keeps vectors."
+        )
     sample = _sample(views, random_state)
-    temporary = partial(TemporaryDirectory, prefix="skcalib-", ignore_cleanup_errors=True)
-    with temporary() if memory is None else nullcontext(memory) as store:
-        search = clone(encoder).set_params(memory=store, verbose=verbose)
+    with _searching(encoder, memory, verbose) as search:
         scored = _scores(search, sample, states, noise, n_components)
-        chosen, ordered = _choice(scored)
+        chosen, ordered, lead = _choice(scored)
         # The search has encoded most of the texts, unless they are more than its sample.
-        if len(distinct(texts)[0]) > len(sample.texts):
-            search.set_params(memory=memory)
+        if len(distinct(texts)[0]) > len(sample.texts) and isinstance(search, BertEncoder):
+            search.set_params(memory=encoder.memory if memory is None else memory)
         pipeline = _fitted(search, chosen, texts)
-    pipeline["encode"].set_params(memory=memory, verbose=encoder.verbose)
+        some = views.sample[:MOST_COMPARED]
+        shipped = pipeline["encode"]
+        if chosen.state != states[0]:
+            shipped = _at(states[0], search).fit(some)
+        raw, calibrated = vectors_of(shipped, some), vectors_of(pipeline, some)
+    if isinstance(encoder, BertEncoder):
+        kept = encoder.memory if memory is None else memory
+        pipeline["encode"].set_params(memory=kept, verbose=encoder.verbose)
+    near, typical = examples = examples_of(calibrated)
     pipeline.calibration_ = Calibration(
         shipped=scored[0].candidate,
         chosen=chosen.candidate,
         candidates=tuple(c.candidate for c in ordered),
         n_texts=views.n_texts,
+        **lead,
+        before=Cosines.of(raw, examples),
+        after=Cosines.of(calibrated, examples),
+        examples=((some[near[0]], some[near[1]]), (some[typical[0]], some[typical[1]])),
     )
     return pipeline
+
+
+@contextmanager
+def _searching(encoder: Any, memory: Any, verbose: bool) -> Iterator[Any]:
+    """Give an encoder for the search, which goes through the model once for each text."""
+    if not isinstance(encoder, BertEncoder):
+        yield encoder
+        return
+    memory = encoder.memory if memory is None else memory
+    temporary = partial(TemporaryDirectory, prefix="skcalib-", ignore_cleanup_errors=True)
+    with temporary() if memory is None else nullcontext(memory) as store:
+        yield clone(encoder).set_params(memory=store, verbose=verbose or encoder.verbose)
 
 
 class _Sample(NamedTuple):
@@ -177,20 +211,21 @@ class _Scored(NamedTuple):
 
 
 def _scores(
-    encoder: BertEncoder,
+    encoder: Any,
     sample: _Sample,
     states: Sequence[State],
     noise: Sequence[float | str],
     n_components: Sequence[int | None],
 ) -> list[_Scored]:
     """Score all candidates; the first is the first hidden state, raw."""
-    _at(states[0], encoder).fit_transform(sample.texts)  # its memory keeps every hidden state
-    verbose = bool(encoder.verbose)
-    encoder = clone(encoder).set_params(verbose=False)
+    verbose = bool(getattr(encoder, "verbose", False))
+    if isinstance(encoder, BertEncoder):
+        _at(states[0], encoder).fit_transform(sample.texts)  # the store keeps all hidden states
+        encoder = clone(encoder).set_params(verbose=False)
     scored = []
     with progress(len(states), unit="state", desc="search", verbose=verbose) as advance:
         for state in states:
-            vectors = np.asarray(_at(state, encoder).fit_transform(sample.texts))
+            vectors = vectors_of(_at(state, encoder).fit(sample.texts, None), sample.texts)
             d = vectors.shape[1]
             kept = dict.fromkeys(None if k is None or k >= d else k for k in n_components)
             raw = [vectors[rows] for _, rows, _ in sample.folds]
@@ -232,10 +267,11 @@ def _scored(
     return _Scored(state, calibrator, candidate, ranks)
 
 
-def _choice(scored: Sequence[_Scored]) -> tuple[_Scored, list[_Scored]]:
-    """Return the best, and all in the order of a `Calibration`; the first is as shipped.
+def _choice(scored: Sequence[_Scored]) -> tuple[_Scored, list[_Scored], dict[str, float]]:
+    """Return the best, all in the order of a `Calibration`, and its lead and margin.
 
-    The best is of the shipped hidden state unless another one clearly wins.
+    The first that was scored is as shipped. The best is of the shipped hidden state unless
+    another one clearly wins.
     """
     by_score = sorted(scored, key=lambda c: -c.candidate.score)
     calibrated: dict[State, _Scored] = {}
@@ -245,17 +281,20 @@ def _choice(scored: Sequence[_Scored]) -> tuple[_Scored, list[_Scored]]:
     best, at_home = ordered[0], calibrated[scored[0].state]
     gain = best.ranks[0] - at_home.ranks[0]
     standard_error = gain.std(ddof=1) / np.sqrt(len(gain))
-    return best if gain.mean() > MARGIN * standard_error else at_home, ordered
+    lead = {"lead": float(gain.mean()), "margin": float(MARGIN * standard_error)}
+    return best if lead["lead"] > lead["margin"] else at_home, ordered, lead
 
 
-def _fitted(encoder: BertEncoder, chosen: _Scored, texts: Sequence[str]) -> Pipeline:
+def _fitted(encoder: Any, chosen: _Scored, texts: Sequence[str]) -> Pipeline:
     calibrator = chosen.calibrator or "passthrough"
     steps = [("encode", _at(chosen.state, encoder)), ("calibrate", calibrator)]
-    return Pipeline(steps).fit(texts)
+    return Pipeline(steps).fit(texts, None)
 
 
-def _at(state: State, encoder: BertEncoder) -> BertEncoder:
+def _at(state: State, encoder: Any) -> Any:
     """Return an unfitted copy of the encoder for a hidden state."""
+    if state == AS_GIVEN:
+        return clone(encoder)
     pooling, layers = state
     return clone(encoder).set_params(pooling=pooling, layers=layers)
 
@@ -267,27 +306,16 @@ def _listed(values: Any) -> list[Any]:
 
 def _hidden_states(template: BertEncoder, poolings: Sequence[str], layers: Any) -> list[State]:
     """Pairs of pooling and layer to try, the pair that the model was shipped with first."""
-    backbone = _at(("mean", -1), template).fit([""])._backbone()
+    shipped = _at(("auto", -1), template).fit([""])
+    backbone = shipped._backbone()
     n_layers = backbone.n_layers
     asked = [*range(n_layers + 1)] if layers is None else _listed(layers)
     for state in product(poolings, asked):
         check_params(_at(state, template))
     resolved = [resolve_layers(layer, n_layers) for layer in asked]
     indices = [several if len(several) > 1 else several[0] for several in resolved]
-    poolings = [name for name in poolings if name != "zipf" or backbone.has_zipf]
-    shipped = declared_pooling(backbone.folder), n_layers
+    named = (shipped.pooling_ if name == "auto" else name for name in poolings)
+    poolings = [name for name in named if name != "zipf" or backbone.has_zipf]
     # The first token's embedding is the same in every text.
     states = [s for s in product(poolings, indices) if s != ("cls", 0)]
-    return list(dict.fromkeys([shipped, *states]))
-
-
-def declared_pooling(folder: Path) -> str:
-    """Pooling that a folder of sentence-transformers declares; "mean" where none does."""
-    from skcalib._encoder.model_files import POOLING, entries
-
-    config = entries(folder / POOLING)
-    for ours, theirs in POOLINGS.items():
-        # From version 6 on, and before.
-        if config.get("pooling_mode") in (ours, theirs) or config.get(f"pooling_mode_{theirs}"):
-            return ours
-    return "mean"
+    return list(dict.fromkeys([(shipped.pooling_, n_layers), *states]))

@@ -33,9 +33,7 @@ from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib.__main__ import main
 from skcalib._encoder.model_files import locate
 from skcalib.datasets import fetch_sts
-from skcalib.export import save_sentence_transformer
 from skcalib.model_selection import SelfRetrieval, calibrate
-from skcalib.model_selection._calibrate import declared_pooling
 from skcalib.model_selection._views import Views, units_of
 
 ENGLISH = "The old man plays a flute,  and it\trains.\nA dog sleeps."
@@ -451,38 +449,6 @@ def test_zipf_is_left_out_where_the_vocabulary_tells_no_frequencies(
     assert {c.pooling for c in calibration.candidates} == {"mean", "cls", "max"}
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "mean_sqrt_len"])
-@pytest.mark.parametrize("spelling", ["ours", "now", "before version 6"])
-def test_pooling_as_sentence_transformers_declares_it(tiny_bert_copy, pooling, spelling):
-    keys = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
-    keys["mean_sqrt_len"] = "mean_sqrt_len_tokens"
-    config = {f"pooling_mode_{key}": name == pooling for name, key in keys.items()}
-    if spelling != "before version 6":
-        is_long = spelling == "now" and pooling == "mean_sqrt_len"
-        config = {"pooling_mode": keys[pooling] if is_long else pooling}
-    folder = tiny_bert_copy()
-    (folder / "1_Pooling").mkdir()
-    file = folder / "1_Pooling" / "config.json"
-    file.write_text(json.dumps(config))
-    assert declared_pooling(folder) == pooling
-
-
-def test_pooling_of_a_saved_model_is_what_it_declares(tiny_bert, texts, tmp_path):
-    pytest.importorskip("sentence_transformers", minversion="6")
-    encoder = BertEncoder(tiny_bert, pooling="mean_sqrt_len").fit(texts)
-    save_sentence_transformer(encoder, tmp_path / "model")
-    assert declared_pooling(tmp_path / "model") == "mean_sqrt_len"
-
-
-@pytest.mark.parametrize("content", [None, "{", '{"pooling_mode": "lasttoken"}', "{}", "[]"])
-def test_pooling_that_is_not_declared_is_the_mean(tiny_bert_copy, content):
-    folder = tiny_bert_copy()
-    if content is not None:
-        (folder / "1_Pooling").mkdir()
-        (folder / "1_Pooling" / "config.json").write_text(content)
-    assert declared_pooling(folder) == "mean"
-
-
 def test_declared_pooling_is_fetched_with_a_model(monkeypatch):
     def snapshot_download(model, *, allow_patterns, **options):
         raise OSError(f"asked for {allow_patterns}")
@@ -600,6 +566,18 @@ def command(model, file, output, *options):
     return main(["calibrate", str(model), file, "--output", str(output), *fixed, *options])
 
 
+def test_summary_compares_cosines_of_both(tiny_bert, sentences):
+    pipeline = calibrate(tiny_bert, sentences, layers=[3], pooling="mean", n_texts=100)
+    calibration, raw = pipeline.calibration_, BertEncoder(tiny_bert).fit_transform(sentences)
+    assert calibration.before.mean > 0.5 > calibration.after.mean
+    for pair, name in zip(calibration.examples, ("nearest", "typical"), strict=True):
+        a, b = raw[[sentences.index(text) for text in pair]].astype(np.float64)
+        cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+        assert_allclose(getattr(calibration.before, name), cosine, atol=1e-5)
+        assert f"{cosine:.2f}" in calibration.summary()
+    assert "shipped hidden state is the best" in str(calibration)
+
+
 def test_command_writes_pipeline_and_report(tiny_bert, file, sentences, tmp_path, capsys):
     output = tmp_path / "new" / "calibrated"
     assert command(tiny_bert, file, output, "--random-state", "5") == 0
@@ -620,7 +598,10 @@ def test_command_writes_pipeline_and_report(tiny_bert, file, sentences, tmp_path
     assert report["candidates"] == [asdict(c) for c in calibration.candidates]
     assert {"skcalib", "python", "scikit-learn", "torch"} <= set(report["versions"])
     printed = capsys.readouterr()
-    assert (printed.out.strip(), printed.err) == (calibration.table(8), "")
+    assert printed.err == ""
+    assert printed.out.startswith(f"{calibration.table(8)}\n\n{calibration.summary()}\n")
+    assert f"Load it by joblib.load({str(output / 'pipeline.joblib')!r})" in printed.out
+    assert pipeline["encode"].memory is None
 
 
 def test_a_reader_that_stops_reading_loses_nothing(tiny_bert, file, tmp_path, monkeypatch):

@@ -5,9 +5,9 @@ import pytest
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-import skcalib._store.recent as recent_module
+import skcalib._encoder.recent as recent_module
 from skcalib import BertEncoder, BiEncoder, Whitening
-from skcalib._store.recent import ENTRY, Recent
+from skcalib._encoder.recent import Recent
 
 
 @pytest.fixture(autouse=True)
