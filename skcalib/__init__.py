@@ -15,6 +15,7 @@ from skcalib._encoder.estimator import BertEncoder
 from skcalib._flow.estimator import NormalizingFlow
 from skcalib._groups.estimator import GroupErasure
 from skcalib._neighbors.estimator import NeighborSmoothing
+from skcalib._scale.estimator import SimilarityScale
 from skcalib._store.store import VectorStore
 from skcalib._whitening.estimator import Whitening
 
@@ -26,6 +27,7 @@ __all__ = [
     "GroupErasure",
     "NeighborSmoothing",
     "NormalizingFlow",
+    "SimilarityScale",
     "VectorStore",
     "Whitening",
     "__version__",
