@@ -7,9 +7,9 @@ The job is a pipeline, and the modules follow it::
 
 `calibrate` chooses such a pipeline for a model by texts without labels. `TextEncoder` stands in
 for `BertEncoder` where the model is another library's, and `VectorStore` keeps vectors on disk.
-In front of a whitening, `GroupErasure` takes languages out; behind it, `NeighborSmoothing` brings
-texts that ask the same together, and `SimilarityScale` says what a cosine means. The packages
-beside them:
+In front of a whitening, `GroupErasure` takes languages out; behind it, `NeighborSmoothing`
+brings texts that ask the same together, and `SimilarityScale` says what a cosine means. The
+packages beside them:
 
 - `model_selection`: scorers and searches without labels;
 - `metrics`: agreement with human judgement, and measures of isotropy;
