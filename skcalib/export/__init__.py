@@ -10,8 +10,8 @@ from skcalib.export._sentence_transformer import save_sentence_transformer
 from skcalib.export._skl2onnx import register_skl2onnx
 from skcalib.export._static import save_static
 
-# Classes in files of skops that hold estimators of skcalib: what ``skops.io.load(trusted=)`` and
-# ``mlflow.sklearn.log_model(skops_trusted_types=)`` must be told of.
+# Classes in files of skops with estimators of skcalib: for ``skops.io.load(trusted=)`` and
+# ``mlflow.sklearn.log_model(skops_trusted_types=)``.
 TRUSTED_TYPES = [
     "skcalib._bi_encoder.BiEncoder",
     "skcalib._covariance.moments.Moments",
@@ -29,4 +29,10 @@ TRUSTED_TYPES = [
     "skcalib.model_selection._calibration.Cosines",
 ]
 
-__all__ = ["TRUSTED_TYPES", "register_skl2onnx", "save_onnx", "save_sentence_transformer", "save_static"]
+__all__ = [
+    "TRUSTED_TYPES",
+    "register_skl2onnx",
+    "save_onnx",
+    "save_sentence_transformer",
+    "save_static",
+]
