@@ -41,6 +41,7 @@ from skrub import TextEncoder
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib._covariance.spectrum import decompose
 from skcalib._encoder.recent import RECENT
+from skcalib._whitening import recent
 from skcalib.datasets import fetch_sts, minilm_path
 
 KEPT = [16, 32, 64, 128, 256, 384]
@@ -79,6 +80,7 @@ def search(encoder, grid, pairs, grades):
 
 
 def ours(pairs, grades):
+    recent._fits.clear()
     with tempfile.TemporaryDirectory() as folder:
         encoder = BertEncoder(minilm_path(), memory=folder)
         grid = {

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["VersionedState", "progress"]
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+__all__ = ["VersionedState", "is_fitted", "progress"]
 
 
 class VersionedState:
@@ -33,6 +36,15 @@ class VersionedState:
                 "skcalib release that wrote it, or fit again and pickle anew."
             )
         self.__dict__.update(state)
+
+
+def is_fitted(estimator: Any) -> bool:
+    """Whether an estimator is fitted, as scikit-learn sees it."""
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        return False
+    return True
 
 
 @contextmanager

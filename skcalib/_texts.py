@@ -11,11 +11,11 @@ import numpy as np
 __all__ = ["as_pairs", "as_texts", "distinct", "in_blocks", "is_pairs", "texts_of"]
 
 
-def as_texts(X: Any, *, caller: str) -> list[str]:
+def as_texts(X: Any, *, caller: str, missing: str = "error") -> list[str]:
     """Return the texts of a container as a list; ``caller`` is named in the messages.
 
     It takes lists, tuples, arrays of shape (n,) or (n, 1), Series and one-column frames, of
-    pandas and polars alike.
+    pandas and polars alike. With ``missing="empty"`` a missing text is an empty one.
 
     Raises
     ------
@@ -33,7 +33,7 @@ def as_texts(X: Any, *, caller: str) -> list[str]:
             "list of str, a 1-D array, a Series or a single column. Select one text column, "
             "or use a ColumnTransformer with one encoder per column."
         )
-    return _strings(cells.tolist(), "", caller)
+    return _strings(cells.tolist(), "", caller, missing=missing)
 
 
 def as_pairs(X: Any, *, caller: str) -> tuple[list[str], list[str]]:
@@ -59,14 +59,16 @@ def texts_of(X: Any, *, caller: str) -> list[str]:
     return as_texts(X, caller=caller)
 
 
-def in_blocks(X: Iterator, size: int, *, caller: str) -> Iterator[list[str]]:
+def in_blocks(
+    X: Iterator, size: int, *, caller: str, missing: str = "error"
+) -> Iterator[list[str]]:
     """Yield the texts of an iterator in lists of at most ``size``, reading no further.
 
     The errors are those of `as_texts`.
     """
     start = 0
     while block := list(islice(X, size)):
-        yield _strings(block, "", caller, start)
+        yield _strings(block, "", caller, start, missing)
         start += len(block)
     if not start:
         raise _no_samples((0,), caller)
@@ -131,11 +133,15 @@ def _cells(X: Any, caller: str) -> np.ndarray:
     return cells
 
 
-def _strings(texts: list[Any], where: str, caller: str, start: int = 0) -> list[str]:
+def _strings(
+    texts: list[Any], where: str, caller: str, start: int = 0, missing: str = "error"
+) -> list[str]:
     """Return the entries as str; ``start`` and ``where`` locate them in error messages."""
     if set(map(type, texts)) == {str}:  # the usual case, quickly checked
         return texts
     for i, text in enumerate(texts):
+        if missing == "empty" and _is_missing(text):
+            text = ""
         if not isinstance(text, str):
             raise _complaint(text, f"position {start + i}{where}", caller)
         texts[i] = str(text)  # a subclass, such as numpy.str_
@@ -150,12 +156,17 @@ def _no_samples(shape: tuple[int, ...], caller: str) -> ValueError:
     )
 
 
+def _is_missing(entry: Any) -> bool:
+    return str(entry) in ("None", "nan", "NaN", "NaT", "<NA>") and not isinstance(entry, str)
+
+
 def _complaint(entry: Any, position: str, caller: str) -> Exception:
     """Build the error for an entry that is not a text."""
-    if str(entry) in ("None", "nan", "NaN", "NaT", "<NA>"):
+    if _is_missing(entry):
+        remedy = ", or set missing='empty'" if caller == "BertEncoder" else ""
         return ValueError(
             f"{caller} got a missing value ({entry!r}) at {position}; it takes str. Drop the "
-            "row, or fill it with an empty string if that is what it means."
+            f"row, or fill it with an empty string if that is what it means{remedy}."
         )
     remedy = "Select a column of texts, or convert it with str(...)."
     if isinstance(entry, bytes):

@@ -149,6 +149,7 @@ def test_correlation_with_a_constant_is_nan_and_warns(correlation, constant, sid
         ([0.1, 0.2, np.inf], r"\[2\] = inf; it takes finite numbers"),
         ([-np.inf, 0.2, np.inf], r"\[0\] = -inf; it takes finite numbers"),
         ([0.1, 0.2, None], r"\[2\] = nan; it takes finite numbers"),
+        (np.ma.masked_less([3, 1, 2], 2), r"\[1\] = nan; it takes finite numbers"),
     ],
 )
 @pytest.mark.parametrize("side", ["y_true", "y_pred"])
@@ -409,6 +410,7 @@ def test_measures_work_in_float64_and_leave_their_input_alone(isotropy):
     [
         ([[1.0, np.nan], [0.0, 1.0]], r"X contains NaN"),
         ([[1.0, np.inf], [0.0, 1.0]], r"X contains infinity"),
+        (np.ma.masked_less([[1, 2], [3, 4]], 2), r"X contains NaN"),
         ([[1.0, 2.0]], r"1 sample\(s\).*minimum of 2"),
         ([1.0, 2.0], r"Expected 2D array, got 1D array"),
         (np.empty((0, 2)), r"0 sample\(s\)"),

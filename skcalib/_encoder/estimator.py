@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib._base import VersionedState, progress
 from skcalib._dask import is_dask, lazily
+from skcalib._encoder.declared import Declared, declared
 from skcalib._machine.devices import resolve_device
 from skcalib._sklearn_compat import HasMethods, Interval, StrOptions, _fit_context
 from skcalib._store.store import POOLINGS, VectorStore
@@ -52,12 +53,15 @@ class BertEncoder(
     model : str, default="bert-base-uncased"
         Hub id, or folder written by ``save_pretrained``. Weights must be safetensors; code
         that comes with a model is never run.
-    pooling : {"cls", "mean", "max", "mean_sqrt_len", "zipf"}, default="mean"
-        How the hidden states of a text's tokens become one vector: that of the first
-        token, their mean, maximum, or sum over the square root of their number; or the
-        mean weighted by ``log(1 + rank)`` of each token's rank by frequency (in the model's
-        vocabulary, or by ``token_counts``), where special tokens weigh nothing. BERT's
-        vectors are biased by word frequency [1]_; "zipf" lets frequent words say less.
+    pooling : {"auto", "cls", "mean", "max", "last", "mean_sqrt_len", "weighted_mean", \
+            "zipf"}, default="auto"
+        How the hidden states of a text's tokens become one vector: that of the first token
+        ("cls") or of the last; their mean, maximum, or sum over the square root of their
+        number; their mean weighted by position, 1 to n; or ("zipf") their mean weighted by
+        ``log(1 + rank)`` of each token's rank by frequency (in the model's vocabulary, or by
+        ``token_counts``), where special tokens weigh nothing. BERT's vectors are biased by word
+        frequency [1]_; "zipf" lets frequent words say less. "auto" is the pooling that a folder
+        of sentence-transformers declares, "mean" where none is; ``pooling_`` says which.
     layers : int, tuple of int or {"last", "last2", "first_last", "embedding_last"}, \
             default=-1
         Hidden states to use: 0 is the output of the embedding layer, 1 that of the first
@@ -69,9 +73,17 @@ class BertEncoder(
         Whether "mean", "max" and "mean_sqrt_len" include the special tokens around a text
         ([CLS] and [SEP] in BERT). A text without any other token is always pooled over
         them.
+    prompt : str or None, default=None
+        Text in front of each text, as "query: ". None is the default prompt that a folder of
+        sentence-transformers declares, if any; "" is none; the name of a prompt that the folder
+        declares is that prompt; and other text stands as it is. A folder may declare that the
+        tokens of a prompt are not pooled (``include_prompt``); then none of a prompt's are.
     max_length : int or None, default=None
-        Tokens kept of each text, special ones included. Longer texts are cut off, with one
-        warning. None keeps as many as the model has positions for.
+        Tokens kept of each text, those of the prompt and special ones included. Longer texts
+        are cut off, with one warning. None keeps as many as the folder declares
+        (``max_seq_length``), or else as the model has positions for.
+    missing : {"error", "empty"}, default="error"
+        Whether a missing text (None, NaN, NA of pandas) is an error or an empty text.
     batch_size : int or "auto", default="auto"
         Largest number of texts in a forward pass. "auto" goes by the number of tokens, and on
         CUDA by the memory of the GPU.
@@ -98,6 +110,10 @@ class BertEncoder(
     ----------
     layers_ : tuple of int
         Hidden states in use, counted from 0.
+    pooling_ : str
+        Pooling in use.
+    prompt_ : str
+        Text in front of each text; "" for none.
     max_length_ : int
         Most tokens of a text, special ones included.
     fingerprint_ : str
@@ -114,8 +130,7 @@ class BertEncoder(
     What a name such as "first-last-avg" means differs between reference codes; the user guide
     has a table of which hidden states each of them takes.
 
-    Prompts that a sentence-transformers folder declares are not added; put them in front of
-    the texts yourself. Decoders and encoder-decoders are refused.
+    Decoders and encoder-decoders are refused.
 
     The vector of a text depends on the text alone, not on its neighbours or their order
     (to 1e-5). Each distinct text of a call is encoded once; of an iterator, each distinct text
@@ -137,11 +152,13 @@ class BertEncoder(
 
     _parameter_constraints: dict = {
         "model": [str, os.PathLike],
-        "pooling": [StrOptions(set(POOLINGS))],
+        "pooling": [StrOptions({"auto", *POOLINGS})],
         "layers": [Integral, tuple, list, StrOptions(set(LAYER_NAMES))],
         "layer_merge": [StrOptions({"mean", "concat"})],
         "special_tokens": ["boolean"],
+        "prompt": [str, None],
         "max_length": [Interval(Integral, 1, None, closed="left"), None],
+        "missing": [StrOptions({"error", "empty"})],
         "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "device": [str],
         "dtype": [StrOptions({"float32", "bfloat16", "float16"})],
@@ -159,11 +176,13 @@ class BertEncoder(
         self,
         model: str | os.PathLike = "bert-base-uncased",
         *,
-        pooling: str = "mean",
+        pooling: str = "auto",
         layers: int | Sequence[int] | str = -1,
         layer_merge: str = "mean",
         special_tokens: bool = True,
+        prompt: str | None = None,
         max_length: int | None = None,
+        missing: str = "error",
         batch_size: int | str = "auto",
         device: str = "auto",
         dtype: str = "float32",
@@ -177,7 +196,9 @@ class BertEncoder(
         self.layers = layers
         self.layer_merge = layer_merge
         self.special_tokens = special_tokens
+        self.prompt = prompt
         self.max_length = max_length
+        self.missing = missing
         self.batch_size = batch_size
         self.device = device
         self.dtype = dtype
@@ -267,7 +288,7 @@ class BertEncoder(
     def _checked(self, X: Any) -> Any:
         """Texts as a list; dask collections and iterators as they are."""
         is_lazy = is_dask(X) or isinstance(X, Iterator)
-        return X if is_lazy else as_texts(X, caller=type(self).__name__)
+        return X if is_lazy else as_texts(X, caller=type(self).__name__, missing=self.missing)
 
     def _fit(self) -> tuple[Backbone, list[str]]:
         """Fit; return the model, and what to warn about."""
@@ -278,26 +299,32 @@ class BertEncoder(
         if self.token_counts is not None:
             self._token_weights = backbone.weights_by(self.token_counts)
             backbone = backbone.with_zipf(self._token_weights)
+        told = declared(backbone.folder)
         layers = resolve_layers(self.layers, backbone.n_layers)
-        max_length = _resolve_max_length(self.max_length, backbone)
-        if self.pooling == "zipf":
+        pooling = _resolve_pooling(self.pooling, told)
+        prompt = told.prompt(self.prompt)
+        max_length = _resolve_max_length(self.max_length, backbone, told)
+        if pooling == "zipf":
             _ = backbone.zipf  # refuses a vocabulary that is not sorted by frequency
         doubts = []
-        if self.pooling == "cls" and set(layers) == {0} and backbone.begins_alike:
+        if pooling == "cls" and set(layers) == {0} and backbone.begins_alike:
             doubts.append(
                 "pooling='cls' with layers=0 gives every text the same vector, the embedding "
                 "of the first special token. Set layers=1 or more, or pooling='mean'."
             )
         self.layers_ = layers
+        self.pooling_ = pooling
+        self.prompt_ = prompt
         self.max_length_ = max_length
         self.fingerprint_ = backbone.fingerprint
         concat = self.layer_merge == "concat"
         self._n_features_out = backbone.width * (len(layers) if concat else 1)
         self._settings = {
-            "pooling": self.pooling,
+            "pooling": pooling,
             "layer_merge": self.layer_merge,
             "special_tokens": bool(self.special_tokens),
             "dtype": self.dtype,
+            "skip": 0 if told.include_prompt else backbone.prompt_length(prompt),
         }
         return backbone, doubts
 
@@ -316,9 +343,12 @@ class BertEncoder(
                 "changed, or `model` was set to another one. Restore the model, or fit again."
             )
         if isinstance(X, Iterator):
-            total, blocks = None, in_blocks(X, STREAMED, caller=type(self).__name__)
+            options = {"caller": type(self).__name__, "missing": self.missing}
+            total, blocks = None, in_blocks(X, STREAMED, **options)
         else:
             total, blocks = len(X), iter([X])
+        if self.prompt_:
+            blocks = ([self.prompt_ + text for text in block] for block in blocks)
         recipe = Recipe(layers=self.layers_, max_length=self.max_length_, **self._settings)
         with progress(total, unit="text", desc="encode", verbose=bool(self.verbose)) as advance:
             vectors, totals = vectors_of(
@@ -398,14 +428,23 @@ def _doubts(totals: Totals, n_texts: int, max_length: int) -> list[str]:
     return doubts
 
 
-def _resolve_max_length(max_length: int | None, backbone: Backbone) -> int:
+def _resolve_pooling(pooling: str, told: Declared) -> str:
+    if pooling == "auto" and told.pooling not in POOLINGS:
+        raise ValueError(
+            f"The folder declares the pooling {told.pooling!r}; BertEncoder has {POOLINGS}. "
+            "Pass one of them as pooling."
+        )
+    return told.pooling if pooling == "auto" else pooling
+
+
+def _resolve_max_length(max_length: int | None, backbone: Backbone, told: Declared) -> int:
     if max_length is None:
-        return backbone.max_length
+        return min(backbone.max_length, told.max_length or backbone.max_length)
     added = backbone.tokenizer.num_special_tokens_to_add()
     if not added < max_length <= backbone.max_length:
         raise ValueError(
             f"max_length={max_length}; this model takes {added + 1} to "
             f"{backbone.max_length} tokens, its {added} special ones included. None takes "
-            "the longest."
+            "what its folder declares."
         )
     return int(max_length)

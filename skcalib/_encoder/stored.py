@@ -12,7 +12,7 @@ from skcalib._encoder.backbone import Backbone
 from skcalib._encoder.batches import BLOCK, Encoded, encode
 from skcalib._encoder.pooling import PRIMITIVES, primitive_of
 from skcalib._store.claims import turn
-from skcalib._store.store import VectorStore
+from skcalib._store.store import POOLINGS, VectorStore
 from skcalib._store.vectors import Vectors
 
 __all__ = ["StoredModel"]
@@ -31,6 +31,7 @@ class StoredModel:
         layers: Sequence[int],
         primitive: str,
         max_length: int,
+        skip: int,
     ):
         n_states = backbone.n_layers + 1
         asked = range(n_states) if store.layers is None else store.layers
@@ -42,7 +43,10 @@ class StoredModel:
                 "VectorStore with layers that the model has and the encoder uses, or with "
                 "layers=None."
             )
-        kept = {primitive_of(p, own) for p in store._poolings for own in (True, False)}
+        poolings = store._poolings
+        if store.pooling is None and primitive in ("last", "weighted_mean"):
+            poolings = POOLINGS
+        kept = {primitive_of(p, own) for p in poolings for own in (True, False)}
         if primitive not in kept:
             raise ValueError(
                 f"The store keeps pooling={store.pooling!r}; this encoder needs "
@@ -54,10 +58,10 @@ class StoredModel:
         primitives = [p for p in PRIMITIVES if p in kept]
         self._backbone, self._dtype = backbone, store.dtype
         self._options: dict[str, Any] = {"layers": states, "primitives": primitives}
-        self._options["max_length"] = max_length
+        self._options |= {"max_length": max_length, "skip": skip}
         self._slots = [_slot(i, p) for i in states for p in primitives]
         self._asked = [_slot(layer, primitive) for layer in layers]
-        model = backbone.fingerprint, max_length, backbone.precision, *self._slots
+        model = backbone.fingerprint, max_length, skip, backbone.precision, *self._slots
         self._stored = Vectors(store, "|".join(map(str, model)), backbone.width)
         self.close = self._stored.close
 

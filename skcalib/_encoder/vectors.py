@@ -28,6 +28,7 @@ class Recipe(NamedTuple):
     layer_merge: str
     max_length: int
     dtype: str  # of the forward pass
+    skip: int  # tokens of a prompt that are not pooled
 
 
 class Totals(NamedTuple):
@@ -74,7 +75,8 @@ def _of_block(
     vectors = np.empty((len(unique), n_merged * backbone.width), dtype=np.float32)
     counts = np.empty((len(unique), 4), dtype=np.int32)  # `Encoded.n_tokens`, and truncated
     primitive = primitive_of(recipe.pooling, recipe.special_tokens)
-    options: dict[str, Any] = {"layers": recipe.layers, "max_length": recipe.max_length}
+    options: dict[str, Any] = {"layers": recipe.layers}
+    options |= {"max_length": recipe.max_length, "skip": recipe.skip}
     with ExitStack() as stack:
         stored = None
         if store is not None:

@@ -10,7 +10,7 @@ from sklearn.utils import gen_batches
 
 from skcalib._covariance.moments import Moments
 from skcalib._covariance.noise import regularise, whitening_gain
-from skcalib._covariance.spectrum import decompose
+from skcalib._covariance.spectrum import decompose, rounding_error
 
 __all__ = ["column_moments", "principal_axes"]
 
@@ -66,7 +66,7 @@ def principal_axes(
         )
     eigenvalues, _, noise = regularise(moments, variance, 0.0, noise)
     # Eigenvalues below it are rounding errors, of either sign before `decompose` cut them off.
-    least = len(variance) * np.finfo(np.float64).eps * variance[0]
+    least = rounding_error(variance)
     deviation = np.sqrt(np.where(variance > least, variance, 0.0))
     # The gain of a direction without variance is a limit.
     whitening = whitening_gain(np.maximum(eigenvalues, least), noise * variance.mean())

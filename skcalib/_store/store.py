@@ -12,7 +12,7 @@ from skcalib._store.database import connect
 
 __all__ = ["POOLINGS", "VectorStore"]
 
-POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "zipf")
+POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "zipf", "last", "weighted_mean")
 
 
 @dataclass(eq=False)
@@ -125,5 +125,5 @@ class VectorStore:
     @property
     def _poolings(self) -> Sequence[str]:
         if self.pooling is None:
-            return POOLINGS
+            return POOLINGS[:5]
         return [self.pooling] if isinstance(self.pooling, str) else self.pooling

@@ -17,6 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from skcalib._base import progress
+from skcalib._bi_encoder import vectors_of
 from skcalib._texts import as_texts
 from skcalib.evaluation._sts import ScoreTable, checked_encoders
 from skcalib.metrics import unit_rows
@@ -107,7 +108,7 @@ def evaluate_labelled(
     scores = np.empty((len(encoders), len(COLUMNS)))
     with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
         for row, (name, transformer) in enumerate(encoders.items()):
-            vectors = clone(transformer).fit(fit_on).transform(texts)
+            vectors = vectors_of(clone(transformer).fit(fit_on), texts)
             scores[row] = _scores(unit_rows(vectors)[0], codes, random_state)
             advance(1, name)
     return ScoreTable(tuple(encoders), COLUMNS, 100 * scores)

@@ -7,6 +7,7 @@ with the reason.
 
 from skcalib.export._onnx import save_onnx
 from skcalib.export._sentence_transformer import save_sentence_transformer
+from skcalib.export._skl2onnx import register_skl2onnx
 from skcalib.export._static import save_static
 
-__all__ = ["save_onnx", "save_sentence_transformer", "save_static"]
+__all__ = ["register_skl2onnx", "save_onnx", "save_sentence_transformer", "save_static"]

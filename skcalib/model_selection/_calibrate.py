@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import product
-from numbers import Number
+from numbers import Integral, Number
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
-from skcalib._base import progress
+from skcalib._base import is_fitted, progress
+from skcalib._bi_encoder import vectors_of
 from skcalib._encoder.estimator import BertEncoder, resolve_layers
-from skcalib._encoder.model_files import declared_pooling
+from skcalib._encoder.text_encoder import TextEncoder, as_encoder
+from skcalib._sklearn_compat import check_params
 from skcalib._texts import distinct, texts_of
 from skcalib._whitening.estimator import Whitening
-from skcalib.model_selection._calibration import Calibration, Candidate
+from skcalib.model_selection._calibration import (
+    Calibration,
+    Candidate,
+    Cosines,
+    examples_of,
+)
 from skcalib.model_selection._self_retrieval import views_of
 from skcalib.model_selection._views import Views, combined
 
@@ -30,17 +37,20 @@ __all__ = ["calibrate"]
 MARGIN = 2.0
 
 
-State = tuple[str, int]  # pooling and layer
+MOST_COMPARED = 1000  # texts of which all pairs are looked at, for the summary
+
+State = tuple[str, int | tuple[int, ...] | None]  # pooling and layers
+AS_GIVEN: State = "as given", None  # of an encoder that is no BertEncoder
 
 
 def calibrate(
-    model: str | os.PathLike[str] | BertEncoder,
+    model: Any,
     texts: Any,
     *,
     pooling: str | Sequence[str] = ("mean", "cls", "max", "zipf"),
-    layers: Sequence[int] | None = None,
-    n_components: Sequence[int | None] = (None, 256, 128),
-    noise: Sequence[float | str] = ("auto",),
+    layers: int | str | Sequence[Any] | None = None,
+    n_components: int | Sequence[int | None] | None = (None, 256, 128),
+    noise: float | str | Sequence[float | str] = ("auto",),
     n_texts: int = 2000,
     random_state: int = 0,
     memory: Any = None,
@@ -55,19 +65,23 @@ def calibrate(
 
     Parameters
     ----------
-    model : str, path-like or BertEncoder
-        As `BertEncoder` takes it, or an encoder whose other parameters (device, dtype,
-        max_length, special tokens) all candidates share.
+    model : str, path-like, BertEncoder, or any encoder of texts
+        As `BertEncoder` takes it, or a `BertEncoder` whose other parameters (prompt, device,
+        dtype, max_length, special tokens) all candidates share. Of any other encoder the
+        vectors as it gives them, raw and calibrated, are the candidates: a transformer of
+        texts, kept as it is if it is fitted; a ``SentenceTransformer`` or another object with
+        a method ``encode``; or a function from a list of texts to an array, see `TextEncoder`.
     texts : texts of shape (n_texts,), or pairs of shape (n_pairs, 2)
         Of the kind that will be compared. The search sees a sample; the calibrator that it
         chooses is fitted on all of them.
     pooling : str or sequence of str, default=("mean", "cls", "max", "zipf")
         Poolings to try. "zipf" is left out where the vocabulary tells no frequencies.
-    layers : sequence of int or None, default=None
-        Hidden states to try; None tries all.
-    n_components : sequence, default=(None, 256, 128)
-        Kept dimensions to try, those below the width of the vectors.
-    noise : sequence, default=("auto",)
+    layers : int, str, sequence of them, or None, default=None
+        Hidden states to try, each as `BertEncoder` takes it; None tries all. A tuple inside the
+        sequence, or a name such as "first_last", is a merge of several.
+    n_components : int, None, or sequence of them, default=(None, 256, 128)
+        Kept dimensions to try; None, or a number not below the width of the vectors, keeps all.
+    noise : float, "auto", or sequence of them, default=("auto",)
         Noise of `Whitening` to try.
     n_texts : int, default=2000
         Most texts to sample, as in `SelfRetrieval`.
@@ -90,7 +104,8 @@ def calibrate(
     OSError
         If there is no such model.
     ValueError
-        If fewer than 20 distinct texts have six words, or a parameter does not fit.
+        If fewer than 20 distinct texts have six words, a parameter does not fit, or the model
+        cannot tell the texts apart.
 
     Notes
     -----
@@ -110,29 +125,62 @@ def calibrate(
     """
     texts = texts_of(texts, caller="calibrate")
     views = views_of(texts, n_texts, random_state, "calibrate")
-    encoder = clone(model) if isinstance(model, BertEncoder) else BertEncoder(model)
-    memory = encoder.memory if memory is None else memory
-    verbose = bool(verbose or encoder.verbose)
-    states = _hidden_states(encoder, _listed(pooling), layers)
-    calibrators = [Whitening(k, noise=x) for x in _listed(noise) for k in _listed(n_components)]
+    encoder = as_encoder(model, "calibrate")
+    if not isinstance(encoder, BertEncoder | TextEncoder) and is_fitted(encoder):
+        encoder = FrozenEstimator(encoder)
+    noise, n_components = _listed(noise), _listed(n_components)
+    for level, k in product(noise, n_components):
+        check_params(Whitening(k, noise=level))
+        if not (k is None or isinstance(k, Integral)):
+            raise ValueError(f"calibrate got n_components={k!r}; it takes ints and None.")
+    states = [AS_GIVEN]
+    if isinstance(encoder, BertEncoder):
+        states = _hidden_states(encoder, _listed(pooling), layers)
+    elif memory is not None or layers is not None:
+        raise ValueError(
+            f"calibrate takes layers and memory for a BertEncoder; this encoder is a "
+            f"{type(encoder).__name__}. TextEncoder(model, name=..., memory=...) keeps vectors."
+        )
     sample = _sample(views, random_state)
-    temporary = partial(TemporaryDirectory, prefix="skcalib-", ignore_cleanup_errors=True)
-    with temporary() if memory is None else nullcontext(memory) as store:
-        search = clone(encoder).set_params(memory=store, verbose=verbose)
-        scored = _scores(search, sample, states, calibrators)
-        chosen, ordered = _choice(scored)
+    with _searching(encoder, memory, verbose) as search:
+        scored = _scores(search, sample, states, noise, n_components)
+        chosen, ordered, lead = _choice(scored)
         # The search has encoded most of the texts, unless they are more than its sample.
-        if len(distinct(texts)[0]) > len(sample.texts):
-            search.set_params(memory=memory)
+        if len(distinct(texts)[0]) > len(sample.texts) and isinstance(search, BertEncoder):
+            search.set_params(memory=encoder.memory if memory is None else memory)
         pipeline = _fitted(search, chosen, texts)
-    pipeline["encode"].set_params(memory=memory, verbose=encoder.verbose)
+        some = views.sample[:MOST_COMPARED]
+        shipped = pipeline["encode"]
+        if chosen.state != states[0]:
+            shipped = _at(states[0], search).fit(some)
+        raw, calibrated = vectors_of(shipped, some), vectors_of(pipeline, some)
+    if isinstance(encoder, BertEncoder):
+        kept = encoder.memory if memory is None else memory
+        pipeline["encode"].set_params(memory=kept, verbose=encoder.verbose)
+    near, typical = examples = examples_of(calibrated)
     pipeline.calibration_ = Calibration(
         shipped=scored[0].candidate,
         chosen=chosen.candidate,
         candidates=tuple(c.candidate for c in ordered),
         n_texts=views.n_texts,
+        **lead,
+        before=Cosines.of(raw, examples),
+        after=Cosines.of(calibrated, examples),
+        examples=((some[near[0]], some[near[1]]), (some[typical[0]], some[typical[1]])),
     )
     return pipeline
+
+
+@contextmanager
+def _searching(encoder: Any, memory: Any, verbose: bool) -> Iterator[Any]:
+    """Give an encoder for the search, which goes through the model once for each text."""
+    if not isinstance(encoder, BertEncoder):
+        yield encoder
+        return
+    memory = encoder.memory if memory is None else memory
+    temporary = partial(TemporaryDirectory, prefix="skcalib-", ignore_cleanup_errors=True)
+    with temporary() if memory is None else nullcontext(memory) as store:
+        yield clone(encoder).set_params(memory=store, verbose=verbose or encoder.verbose)
 
 
 class _Sample(NamedTuple):
@@ -163,46 +211,67 @@ class _Scored(NamedTuple):
 
 
 def _scores(
-    encoder: BertEncoder,
+    encoder: Any,
     sample: _Sample,
     states: Sequence[State],
-    calibrators: Sequence[Whitening],
+    noise: Sequence[float | str],
+    n_components: Sequence[int | None],
 ) -> list[_Scored]:
     """Score all candidates; the first is the first hidden state, raw."""
-    _at(states[0], encoder).fit_transform(sample.texts)  # its memory keeps every hidden state
-    verbose = bool(encoder.verbose)
-    encoder = clone(encoder).set_params(verbose=False)
+    verbose = bool(getattr(encoder, "verbose", False))
+    if isinstance(encoder, BertEncoder):
+        _at(states[0], encoder).fit_transform(sample.texts)  # the store keeps all hidden states
+        encoder = clone(encoder).set_params(verbose=False)
     scored = []
     with progress(len(states), unit="state", desc="search", verbose=verbose) as advance:
         for state in states:
-            vectors = _at(state, encoder).fit_transform(sample.texts)
-            for calibrator in (None, *calibrators):
-                if calibrator is None or (calibrator.n_components or 0) < vectors.shape[1]:
-                    scored.append(_scored(vectors, sample, state, calibrator))
+            vectors = vectors_of(_at(state, encoder).fit(sample.texts, None), sample.texts)
+            d = vectors.shape[1]
+            kept = dict.fromkeys(None if k is None or k >= d else k for k in n_components)
+            raw = [vectors[rows] for _, rows, _ in sample.folds]
+            scored.append(_scored(state, None, sample, raw))
+            for level in noise:
+                whole = _whitened(vectors, sample, state, level)
+                for k in kept:  # whose vectors are the first columns of the whole
+                    found = [columns[:, :k] for columns in whole]
+                    scored.append(_scored(state, Whitening(k, noise=level), sample, found))
             advance(1)
     return scored
 
 
+def _whitened(
+    vectors: np.ndarray, sample: _Sample, state: State, noise: float | str
+) -> list[np.ndarray]:
+    """Vectors of the views of each fold, whitened by a fit on the other half."""
+    whitened = []
+    for _, rows, fit_on in sample.folds:
+        if np.allclose(vectors[fit_on], vectors[fit_on[0]]):
+            raise ValueError(
+                "calibrate got texts that have one and the same vector under "
+                f"pooling={state[0]!r}, layers={state[1]}: the model knows none of their "
+                "words. Choose a model for the language of these texts."
+            )
+        whitening = Whitening(noise=noise).fit(vectors[fit_on])
+        whitened.append(np.asarray(whitening.transform(vectors[rows])))
+    return whitened
+
+
 def _scored(
-    vectors: np.ndarray, sample: _Sample, state: State, calibrator: Whitening | None
+    state: State, calibrator: Whitening | None, sample: _Sample, found: Sequence[np.ndarray]
 ) -> _Scored:
-    parts = []
-    for views, rows, fit_on in sample.folds:
-        found = vectors[rows]
-        if calibrator is not None:
-            found = clone(calibrator).fit(vectors[fit_on]).transform(found)
-        parts.append(views.reciprocal_ranks(found))
-    ranks = np.hstack(parts)
+    folds = zip(sample.folds, found, strict=True)
+    ranks = np.hstack([views.reciprocal_ranks(vectors) for (views, *_), vectors in folds])
     halves, thinned = ranks.mean(axis=1).tolist()
     name = "raw" if calibrator is None else repr(calibrator)
     candidate = Candidate(*state, name, score=combined(halves, thinned), halves=halves)
     return _Scored(state, calibrator, candidate, ranks)
 
 
-def _choice(scored: Sequence[_Scored]) -> tuple[_Scored, list[_Scored]]:
-    """Return the best, and all in the order of a `Calibration`; the first is as shipped.
+def _choice(scored: Sequence[_Scored]) -> tuple[_Scored, list[_Scored], dict[str, float]]:
+    """Return the best, all in the order of a `Calibration`, and its lead and margin.
 
-    The best is of the shipped hidden state unless another one clearly wins.
+    The first that was scored is as shipped. The best is of the shipped hidden state unless
+    another one clearly wins.
     """
     by_score = sorted(scored, key=lambda c: -c.candidate.score)
     calibrated: dict[State, _Scored] = {}
@@ -212,17 +281,20 @@ def _choice(scored: Sequence[_Scored]) -> tuple[_Scored, list[_Scored]]:
     best, at_home = ordered[0], calibrated[scored[0].state]
     gain = best.ranks[0] - at_home.ranks[0]
     standard_error = gain.std(ddof=1) / np.sqrt(len(gain))
-    return best if gain.mean() > MARGIN * standard_error else at_home, ordered
+    lead = {"lead": float(gain.mean()), "margin": float(MARGIN * standard_error)}
+    return best if lead["lead"] > lead["margin"] else at_home, ordered, lead
 
 
-def _fitted(encoder: BertEncoder, chosen: _Scored, texts: Sequence[str]) -> Pipeline:
+def _fitted(encoder: Any, chosen: _Scored, texts: Sequence[str]) -> Pipeline:
     calibrator = chosen.calibrator or "passthrough"
     steps = [("encode", _at(chosen.state, encoder)), ("calibrate", calibrator)]
-    return Pipeline(steps).fit(texts)
+    return Pipeline(steps).fit(texts, None)
 
 
-def _at(state: State, encoder: BertEncoder) -> BertEncoder:
+def _at(state: State, encoder: Any) -> Any:
     """Return an unfitted copy of the encoder for a hidden state."""
+    if state == AS_GIVEN:
+        return clone(encoder)
     pooling, layers = state
     return clone(encoder).set_params(pooling=pooling, layers=layers)
 
@@ -234,12 +306,16 @@ def _listed(values: Any) -> list[Any]:
 
 def _hidden_states(template: BertEncoder, poolings: Sequence[str], layers: Any) -> list[State]:
     """Pairs of pooling and layer to try, the pair that the model was shipped with first."""
-    backbone = _at(("mean", -1), template).fit([""])._backbone()
+    shipped = _at(("auto", -1), template).fit([""])
+    backbone = shipped._backbone()
     n_layers = backbone.n_layers
-    asked = range(n_layers + 1) if layers is None else layers
-    indices = [resolve_layers(layer, n_layers)[0] for layer in asked]
-    poolings = [name for name in poolings if name != "zipf" or backbone.has_zipf]
-    shipped = declared_pooling(backbone.folder), n_layers
+    asked = [*range(n_layers + 1)] if layers is None else _listed(layers)
+    for state in product(poolings, asked):
+        check_params(_at(state, template))
+    resolved = [resolve_layers(layer, n_layers) for layer in asked]
+    indices = [several if len(several) > 1 else several[0] for several in resolved]
+    named = (shipped.pooling_ if name == "auto" else name for name in poolings)
+    poolings = [name for name in named if name != "zipf" or backbone.has_zipf]
     # The first token's embedding is the same in every text.
     states = [s for s in product(poolings, indices) if s != ("cls", 0)]
-    return list(dict.fromkeys([shipped, *states]))
+    return list(dict.fromkeys([(shipped.pooling_, n_layers), *states]))

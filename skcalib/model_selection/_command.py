@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Search, print the table, and write the pipeline and a report."""
+    """Search, write the pipeline and a report, and print the table."""
     if options.format != "joblib":
         sentence_transformers("--format sentence-transformers")
     model = options.model
@@ -75,8 +75,7 @@ def run(options: argparse.Namespace) -> None:
             memory=options.memory,
             verbose=is_watched(options),
         )
-        if not options.quiet:
-            print(pipeline.calibration_.table(SHOWN))
+        encoder = pipeline["encode"].set_params(memory=None)  # that is this machine's
         if options.format == "joblib":
             folder.mkdir()
             joblib.dump(pipeline, folder / "pipeline.joblib")
@@ -84,6 +83,14 @@ def run(options: argparse.Namespace) -> None:
             save_sentence_transformer(pipeline, folder)
         content = json.dumps({**report(pipeline, options), "versions": versions}, indent=2)
         (folder / "report.json").write_text(content + "\n", "utf-8")
+    if not options.quiet:
+        calibration = pipeline.calibration_
+        print(f"{calibration.table(SHOWN)}\n\n{calibration.summary()}\n")
+        loads = "SentenceTransformer({!r})"
+        if options.format == "joblib":
+            loads = "joblib.load({!r})"
+            options.output = str(Path(options.output) / "pipeline.joblib")
+        print(f"Wrote it with a report.json. Load it by {loads.format(options.output)}")
 
 
 def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
@@ -102,5 +109,10 @@ def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
         "chosen": asdict(calibration.chosen),
         "noise": getattr(calibrator, "noise_", None),
         "shrinkage": getattr(calibrator, "shrinkage_", None),
+        "lead": calibration.lead,
+        "margin": calibration.margin,
+        "cosines_before": asdict(calibration.before),
+        "cosines_after": asdict(calibration.after),
+        "examples": calibration.examples,
         "candidates": [asdict(candidate) for candidate in calibration.candidates],
     }

@@ -82,6 +82,7 @@ class Views:
         """Number of texts sampled."""
         return len(self.sample)
 
+    @np.errstate(over="ignore", invalid="ignore")
     def reciprocal_ranks(self, vectors: np.ndarray, similarity: str = "cosine") -> np.ndarray:
         """Each text's reciprocal ranks; their mean over texts is a score.
 
@@ -139,6 +140,11 @@ def _found(a: np.ndarray, b: np.ndarray, euclidean: bool) -> np.ndarray:
     similarity = a @ b.T
     if euclidean:  # -|a - b|² / 2, which has the same order
         similarity -= 0.5 * np.sum(a**2, axis=1)[:, None] + 0.5 * np.sum(b**2, axis=1)
+    if not np.isfinite(similarity).all():
+        raise ValueError(
+            "Self-retrieval got vectors that are not finite, or whose products overflow "
+            "float64. Look at what the encoder returns for these texts."
+        )
     return (_of_diagonal(similarity) + _of_diagonal(similarity.T)) / 2
 
 

@@ -1,11 +1,13 @@
 """Model selection without labels: views, their scorer, calibrate, and its command."""
 
 import json
+import os
 import re
+import subprocess
 import sys
 import unicodedata
 from dataclasses import asdict
-from itertools import groupby
+from itertools import groupby, product
 from operator import attrgetter
 from pathlib import Path
 
@@ -18,17 +20,19 @@ from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 from scipy.special import expit, logit
 from scipy.stats import rankdata
+from sklearn import config_context
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib.__main__ import main
-from skcalib._encoder.model_files import declared_pooling, locate
+from skcalib._encoder.model_files import locate
 from skcalib.datasets import fetch_sts
-from skcalib.export import save_sentence_transformer
 from skcalib.model_selection import SelfRetrieval, calibrate
 from skcalib.model_selection._views import Views, units_of
 
@@ -256,7 +260,12 @@ def test_parameters_out_of_range(params, message):
         calibrate("no/model", numbered(30), **params)
 
 
-@pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan"), "half", None])
+def test_weight_may_be_any_number_from_0_to_1():
+    for weight in (0, 1.0, np.float32(0.5)):
+        assert SelfRetrieval(thinned=weight)(FirstNumber().fit([]), numbered(200)) == 1.0
+
+
+@pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan"), "half", None, True])
 def test_weight_out_of_range(weight):
     with pytest.raises(ValueError, match=re.escape(f"thinned={weight!r}; it takes a weight")):
         SelfRetrieval(thinned=weight)(FirstNumber().fit([]), numbered(30))
@@ -268,6 +277,20 @@ def test_scorer_takes_fitted_estimators_and_texts():
     for X, message in ((list(range(30)), "got a int"), ("a text", "got a single str")):
         with pytest.raises(TypeError, match=f"SelfRetrieval {message}"):
             SelfRetrieval()(FirstNumber().fit([]), X)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e200])
+def test_vectors_that_are_not_finite_win_no_search(value):
+    encoder = make_pipeline(FirstNumber(), FunctionTransformer(lambda X: (X + 1) * value))
+    model = BiEncoder(encoder, similarity="dot").fit(numbered(30))
+    with pytest.raises(ValueError, match="not finite, or whose products overflow"):
+        SelfRetrieval(n_texts=20)(model, numbered(30))
+
+
+def test_sparse_vectors_are_refused():
+    encoder = TfidfVectorizer().fit(numbered(30))
+    with pytest.raises(TypeError, match="Sparse data was passed for vectors of the encoder"):
+        SelfRetrieval(n_texts=20)(encoder, numbered(30))
 
 
 # calibrate
@@ -374,44 +397,56 @@ def test_nothing_is_calibrated_where_that_does_not_help(tiny_bert, words):
     assert pipeline.transform(texts[:1]).shape == (1, 16)
 
 
+def test_a_single_value_is_a_list_of_one(tiny_bert, sentences, tmp_path):
+    single = {"pooling": "mean", "layers": 1, "n_components": 4, "noise": 0.5}
+    listed = {name: [value] for name, value in single.items()}
+    one, other = (
+        calibrate(tiny_bert, sentences, **params, n_texts=100, memory=tmp_path).calibration_
+        for params in (single, listed)
+    )
+    assert one == other
+    names = {"raw", "Whitening(n_components=4, noise=0.5)"}
+    assert {c.calibrator for c in one.candidates} == names
+
+
+def test_several_hidden_states_may_be_merged(tiny_bert, sentences):
+    params = {"pooling": "mean", "layers": ["last2", (0, 1), 0, -4], "n_components": [16, 99]}
+    pipeline = calibrate(tiny_bert, sentences, **params, n_texts=100)
+    found = {(c.layers, c.calibrator) for c in pipeline.calibration_.candidates}
+    # All 16 dimensions are kept where no fewer are asked for.
+    assert found == set(product([3, 0, (2, 3), (0, 1)], ["raw", "Whitening(noise='auto')"]))
+    chosen = pipeline.calibration_.chosen.layers
+    assert pipeline["encode"].layers_ == (chosen if isinstance(chosen, tuple) else (chosen,))
+
+
+@pytest.mark.parametrize("globally", [False, True])
+def test_frames_change_nothing(tiny_bert, sentences, globally):
+    pytest.importorskip("pandas")
+    params = {"layers": [0], "pooling": "mean", "n_texts": 100}
+    expected = calibrate(tiny_bert, sentences, **params)
+    encoder = BertEncoder(tiny_bert)
+    if not globally:
+        encoder.set_output(transform="pandas")
+    with config_context(transform_output="pandas" if globally else "default"):
+        pipeline = calibrate(encoder, sentences, **params)
+        vectors = np.asarray(pipeline.transform(sentences))
+    assert pipeline.calibration_.chosen.calibrator == expected.calibration_.chosen.calibrator
+    assert_allclose(vectors, expected.transform(sentences), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:.*unknown to this model")
+def test_texts_that_the_model_cannot_tell_apart_are_named(tiny_bert):
+    texts = [" ".join([f"unbekannt{i}"] * 8) for i in range(20)]
+    with pytest.raises(ValueError, match="one and the same vector under pooling='mean', lay"):
+        calibrate(tiny_bert, texts, n_texts=20)
+
+
 def test_zipf_is_left_out_where_the_vocabulary_tells_no_frequencies(
     make_bert, words, sentences, tmp_path
 ):
     model = make_bert(tmp_path / "model", words=tuple(sorted(words)))
     calibration = calibrate(model, sentences, n_texts=100).calibration_
     assert {c.pooling for c in calibration.candidates} == {"mean", "cls", "max"}
-
-
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "mean_sqrt_len"])
-@pytest.mark.parametrize("spelling", ["ours", "now", "before version 6"])
-def test_pooling_as_sentence_transformers_declares_it(tiny_bert_copy, pooling, spelling):
-    keys = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
-    keys["mean_sqrt_len"] = "mean_sqrt_len_tokens"
-    config = {f"pooling_mode_{key}": name == pooling for name, key in keys.items()}
-    if spelling != "before version 6":
-        is_long = spelling == "now" and pooling == "mean_sqrt_len"
-        config = {"pooling_mode": keys[pooling] if is_long else pooling}
-    folder = tiny_bert_copy()
-    (folder / "1_Pooling").mkdir()
-    file = folder / "1_Pooling" / "config.json"
-    file.write_text(json.dumps(config))
-    assert declared_pooling(folder) == pooling
-
-
-def test_pooling_of_a_saved_model_is_what_it_declares(tiny_bert, texts, tmp_path):
-    pytest.importorskip("sentence_transformers", minversion="6")
-    encoder = BertEncoder(tiny_bert, pooling="mean_sqrt_len").fit(texts)
-    save_sentence_transformer(encoder, tmp_path / "model")
-    assert declared_pooling(tmp_path / "model") == "mean_sqrt_len"
-
-
-@pytest.mark.parametrize("content", [None, "{", '{"pooling_mode": "lasttoken"}', "{}", "[]"])
-def test_pooling_that_is_not_declared_is_the_mean(tiny_bert_copy, content):
-    folder = tiny_bert_copy()
-    if content is not None:
-        (folder / "1_Pooling").mkdir()
-        (folder / "1_Pooling" / "config.json").write_text(content)
-    assert declared_pooling(folder) == "mean"
 
 
 def test_declared_pooling_is_fetched_with_a_model(monkeypatch):
@@ -502,14 +537,18 @@ def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentence
         ({"texts": "a text"}, TypeError, "calibrate got a single str"),
         ({"layers": [9]}, ValueError, "hidden state 9"),
         ({"pooling": ["median"]}, ValueError, "pooling"),
-        ({"noise": [-1.0]}, ValueError, "noise"),
+        ({"noise": [-1.0]}, ValueError, "'noise' parameter of Whitening"),
+        ({"n_components": [0]}, ValueError, "'n_components' parameter of Whitening"),
+        ({"n_components": 0.9}, ValueError, "n_components=0.9; it takes ints and None"),
+        ({"layers": [0.5]}, ValueError, "'layers' parameter of BertEncoder"),
         ({"model": "no/where"}, OSError, "neither a local folder"),
     ],
 )
-def test_errors_of_calibrate(tiny_bert, sentences, params, error, message):
+def test_errors_of_calibrate(tiny_bert, sentences, params, error, message, encoded):
     arguments = {"model": tiny_bert, "texts": sentences, "n_texts": 100} | params
     with pytest.raises(error, match=message):
         calibrate(arguments.pop("model"), arguments.pop("texts"), **arguments)
+    assert encoded == []  # found out before anything is encoded
 
 
 # The command
@@ -525,6 +564,18 @@ def file(sentences, tmp_path):
 def command(model, file, output, *options):
     fixed = ["--n-texts", "100", "--layers", "0,3", "--pooling", "mean, max"]
     return main(["calibrate", str(model), file, "--output", str(output), *fixed, *options])
+
+
+def test_summary_compares_cosines_of_both(tiny_bert, sentences):
+    pipeline = calibrate(tiny_bert, sentences, layers=[3], pooling="mean", n_texts=100)
+    calibration, raw = pipeline.calibration_, BertEncoder(tiny_bert).fit_transform(sentences)
+    assert calibration.before.mean > 0.5 > calibration.after.mean
+    for pair, name in zip(calibration.examples, ("nearest", "typical"), strict=True):
+        a, b = raw[[sentences.index(text) for text in pair]].astype(np.float64)
+        cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+        assert_allclose(getattr(calibration.before, name), cosine, atol=1e-5)
+        assert f"{cosine:.2f}" in calibration.summary()
+    assert "shipped hidden state is the best" in str(calibration)
 
 
 def test_command_writes_pipeline_and_report(tiny_bert, file, sentences, tmp_path, capsys):
@@ -547,7 +598,54 @@ def test_command_writes_pipeline_and_report(tiny_bert, file, sentences, tmp_path
     assert report["candidates"] == [asdict(c) for c in calibration.candidates]
     assert {"skcalib", "python", "scikit-learn", "torch"} <= set(report["versions"])
     printed = capsys.readouterr()
-    assert (printed.out.strip(), printed.err) == (calibration.table(8), "")
+    assert printed.err == ""
+    assert printed.out.startswith(f"{calibration.table(8)}\n\n{calibration.summary()}\n")
+    assert f"Load it by joblib.load({str(output / 'pipeline.joblib')!r})" in printed.out
+    assert pipeline["encode"].memory is None
+
+
+def test_a_reader_that_stops_reading_loses_nothing(tiny_bert, file, tmp_path, monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)  # as `| head` closes it
+    with open(writer, "w") as pipe:
+        monkeypatch.setattr("sys.stdout", pipe)
+        assert command(tiny_bert, file, tmp_path / "out") == 0
+    assert (tmp_path / "out" / "report.json").is_file()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no SIGTERM to catch")
+def test_sigterm_leaves_nothing_unfinished(tmp_path):
+    code = """
+import sys, time
+from skcalib import __main__
+from skcalib.export._writing import written_whole
+from skcalib.model_selection import _command
+
+def run(options):
+    with written_whole(options.output) as folder:
+        folder.mkdir()
+        print("begun", flush=True)
+        time.sleep(60)
+
+_command.run = run
+sys.exit(__main__.main())
+"""
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "calibrate",
+        "m",
+        "t",
+        "--output",
+        str(tmp_path / "o"),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "begun\n"
+        assert [path.name[:3] for path in tmp_path.iterdir()] == [".o-"]
+        process.terminate()
+        assert process.wait(timeout=60) == 143
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_command_writes_a_model_of_sentence_transformers(tiny_bert, file, sentences, tmp_path):
@@ -640,7 +738,7 @@ def test_command_on_the_embedded_default(minilm, tmp_path, capsys):
 
 def test_what_is_chosen_without_labels_is_as_good_as_the_model_as_shipped(sts_home, minilm):
     texts = fetch_sts("stsb", "train", data_home=sts_home).data.ravel()
-    texts = np.random.default_rng(0).choice(np.unique(texts.astype(str)), 1500, replace=False)
+    texts = np.random.default_rng(0).choice(np.unique(texts.astype(str)), 700, replace=False)
     pipeline = calibrate(minilm, texts, layers=[0, 3, 6], pooling=["mean", "zipf"])
     assert pipeline.calibration_.chosen.layers == 6
     pairs, grades = fetch_sts("stsb", "dev", data_home=sts_home, return_X_y=True)
