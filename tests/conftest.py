@@ -239,43 +239,14 @@ def interrupt():
     return call
 
 
-@pytest.fixture(scope="session")
-def write_vectors():
-    """Return a function that writes vectors of texts into a store, past any encoder."""
-    from contextlib import closing
+@pytest.fixture
+def open_vectors():
+    """Return a function that opens a store for vectors of four numbers, past any encoder."""
+    from contextlib import ExitStack, closing
 
     from skcalib._store.vectors import Vectors
 
-    def write(store, space, texts, arrays):
-        with closing(Vectors(store, space)) as vectors:
-            vectors.write(texts, arrays)
-
-    return write
-
-
-@pytest.fixture(scope="session")
-def read_vectors():
-    """Return a function that reads vectors of texts from a store, past any encoder.
-
-    It returns which texts are known, and the vectors of those by slot, in their order.
-    """
-    from contextlib import closing
-
-    from skcalib._store.vectors import Vectors
-
-    def read(store, space, texts, slots):
-        with closing(Vectors(store, space)) as vectors:
-            found = vectors.read(texts, slots)
-        positions = np.concatenate([[], *(part.positions for part in found)]).astype(int)
-        known = np.zeros(len(texts), dtype=bool)
-        known[positions] = True
-        assert known.sum() == len(positions)  # each once
-        empty = {slot: np.empty((0, 3 if slot < 0 else space.width)) for slot in slots}
-        return known, {
-            slot: np.concatenate([empty[slot], *(part.arrays[slot] for part in found)])[
-                np.argsort(positions)
-            ]
-            for slot in slots
-        }
-
-    return read
+    with ExitStack() as stack:
+        yield lambda store, model="model": stack.enter_context(
+            closing(Vectors(store, model, 4))
+        )

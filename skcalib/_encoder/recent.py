@@ -26,7 +26,7 @@ class Recent:
 
     def __init__(self, bound: int = 256 * 2**20):
         self.bound = bound
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # an interrupt may leave it to the thread that held it
         self._tables: OrderedDict[Hashable, _Table] = OrderedDict()
 
     def clear(self) -> None:

@@ -135,7 +135,7 @@ class Vectors:
                 self._inode = self.path.stat().st_ino
             with self._db as db:
                 return operation(db)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter from a message
             self.close()
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
             if code not in DAMAGE or not self._set_aside(error):
