@@ -3,8 +3,9 @@ Why raw cosine fails, and what whitening does
 =============================================
 
 The cosine of two sentence vectors should say how similar the sentences are. For many hidden
-states of a BERT it says little, because most of every vector is the same for all sentences. Whitening removes that common part and gives the remaining directions equal weight.
-This script shows it on the sentence pairs that ship with the package.
+states of a BERT it says little, because most of every vector is the same for all sentences.
+Whitening removes that common part and gives the remaining directions equal weight. This script
+shows it on the sentence pairs that ship with the package.
 """
 
 # %%
