@@ -439,7 +439,9 @@ def test_parameters_at_the_ends_of_their_range_are_accepted(X, params):
 
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
 def test_more_components_than_features_are_refused(X, method):
-    with pytest.raises(ValueError, match=r"n_components=13 exceeds n_features=12.*int up to 12"):
+    with pytest.raises(
+        ValueError, match=r"n_components=13 exceeds n_features=12.*int up to 12"
+    ):
         getattr(Whitening(13), method)(X)
 
 
