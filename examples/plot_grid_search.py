@@ -61,9 +61,9 @@ print(f"Encoded in {time.perf_counter() - start:.1f} s.")
 
 # %%
 # The candidates: raw vectors; whitened ones with a noise floor and a number of kept dimensions;
-# and a normalizing flow for some. Fitting a calibrator needs no grades, only texts. Given a
-# ``memory`` too, which may be the same folder, the whitening decomposes the covariance of each
-# training set once for all kinds of noise and numbers of dimensions.
+# and a normalizing flow for some. Fitting a calibrator needs no grades, only texts. The
+# covariance of each training set is decomposed once for all kinds of noise and numbers of
+# dimensions.
 
 kept = [16, 32, 64, 128, 256]
 hidden_states = [
@@ -77,7 +77,7 @@ hidden_states = [
 calibrations = [
     {"encoder__calibrate": ["passthrough"]},
     {
-        "encoder__calibrate": [Whitening(memory=memory)],
+        "encoder__calibrate": [Whitening()],
         "encoder__calibrate__n_components": kept,
         "encoder__calibrate__noise": [0.5, 2.0, "auto"],
     },

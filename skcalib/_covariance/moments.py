@@ -24,7 +24,7 @@ __all__ = ["Moments", "chunk_rows", "ledoit_wolf_shrinkage"]
 
 # Size of the working copy of a chunk: large enough for BLAS to run at full speed, small
 # enough for the last-level cache and not to matter in memory.
-CHUNK_BYTES = 8 * 2**20
+CHUNK_BYTES = 4 * 2**20
 
 # Number of chunks that share an origin. Let δ lead from the mean of the first chunk to that
 # of the group. In any direction v the first chunk alone adds n1 (v·δ)² or more to the group's
@@ -64,72 +64,41 @@ class Moments:
         ``weight`` says how many times each row counts. ``chunks`` are the rows to take, at
         least one, in slices of at most `chunk_rows`; None takes all rows.
         """
-        most = chunk_rows(X.shape[1])
-        chunks = iter(gen_batches(len(X), most) if chunks is None else chunks)
+        slices = gen_batches(len(X), chunk_rows(X.shape[1])) if chunks is None else chunks
+        parts = ((X[rows], None if weight is None else weight[rows]) for rows in slices)
         # The bound on GROUP needs equal weights: a first chunk of hardly any weight gives none.
         n_chunks = GROUP if weight is None else 1
-        buffer = np.empty((min(most, len(X)), X.shape[1]))
-        groups = (chain([chunk], islice(chunks, n_chunks - 1)) for chunk in chunks)
-        return reduce(cls.merge, (cls._of_group(X, weight, group, buffer) for group in groups))
+        groups = (chain([part], islice(parts, n_chunks - 1)) for part in parts)
+        return reduce(cls.merge, map(cls.from_group, groups))
 
     @classmethod
-    def _of_group(
-        cls,
-        X: np.ndarray,
-        weight: np.ndarray | None,
-        chunks: Iterable[slice],
-        buffer: np.ndarray,
-    ) -> Moments:
-        """Moments of chunks that share an origin; ``buffer`` is overwritten."""
-        origin: Any = None
-        scatter: Any = None
-        n, first, cubic, quartic = 0, 0.0, 0.0, 0.0  # type: Any, Any, Any, float
-        for i, chunk in enumerate(chunks):
-            x = X[chunk]
-            c = buffer[: len(x)]
-            w = np.ones(len(x)) if weight is None else weight[chunk]
-            if i == 0:
-                origin = cls._mean_of_chunk(x, w, c)
-            np.subtract(x, origin, out=c)
-            q = np.einsum("ij,ij->i", c, c)
-            n += len(x) if weight is None else float(w.sum())
-            first += w @ c
-            cubic += (w * q) @ c
-            quartic += float((w * q) @ q)
-            if weight is not None:
-                c *= np.sqrt(w)[:, None]
-            # NumPy computes the product of a matrix with its transpose by a syrk.
-            product = np.dot(c.T, c)
-            scatter = product if i == 0 else np.add(scatter, product, out=scatter)
-        if i == 0:  # a single chunk, centred about its own mean
-            return cls(n, origin, scatter, cubic, quartic)
-        return cls.from_sums(n, origin, first, scatter, cubic, quartic)
+    def from_group(cls, chunks: Iterable[tuple[Any, Any]], xp: Any = np) -> Moments:
+        """Moments of chunks that share an origin, the mean of the first.
 
-    @classmethod
-    def from_sums(
-        cls,
-        n: int | float,
-        origin: np.ndarray,
-        first: np.ndarray,
-        scatter: np.ndarray,
-        cubic: np.ndarray,
-        quartic: float,
-    ) -> Moments:
-        """Moments from sums of ``c = x - origin``, ``first`` being ``Σ c``.
-
-        ``scatter`` is overwritten.
+        Each is a pair of rows and of their float64 weights, or None, in arrays of NumPy or of
+        the array API namespace ``xp``.
         """
+        origin: Any = None
+        n: Any = 0
+        first, scatter, cubic, quartic = 0.0, 0.0, 0.0, 0.0  # type: Any, Any, Any, float
+        for x, w in chunks:
+            if origin is None:
+                origin = _mean(x, w, xp)
+            c = x - origin
+            q = xp.sum(c * c, axis=1)
+            n += x.shape[0] if w is None else float(xp.sum(w))
+            first += xp.sum(c, axis=0) if w is None else w @ c
+            wq = q if w is None else w * q
+            cubic += wq @ c
+            quartic += float(wq @ q)
+            if w is not None:
+                c *= xp.sqrt(w)[:, None]
+            scatter += c.T @ c  # a syrk in NumPy, which sees one array in both
+        origin, first, scatter, cubic = map(_as_numpy, (origin, first, scatter, cubic))
         shift = first / (n or 1)
         cubic, quartic = _recentred(shift, n, first, scatter, cubic, quartic)
         scatter -= np.outer(n * shift, shift)
         return cls(n, origin + shift, scatter, cubic, quartic)
-
-    @staticmethod
-    def _mean_of_chunk(x: np.ndarray, w: np.ndarray, buffer: np.ndarray) -> np.ndarray:
-        # Sums of differences from one of the rows keep the digits below a large common mean,
-        # and keep a constant column constant.
-        origin = x[w.argmax()].astype(np.float64)
-        return origin + w @ np.subtract(x, origin, out=buffer) / (w.sum() or 1)
 
     def merge(self, other: Moments) -> Moments:
         """Moments of both samples together."""
@@ -152,6 +121,23 @@ class Moments:
     def covariance(self) -> np.ndarray:
         """Unbiased covariance, ``scatter / (n - 1)``."""
         return self.scatter / (self.n - 1)
+
+
+def _mean(x: Any, w: Any, xp: Any) -> Any:
+    """Float64 mean of the rows.
+
+    Sums of differences from one of the rows keep the digits below a large common mean, and
+    keep a constant column constant.
+    """
+    row = xp.asarray(x[0 if w is None else int(xp.argmax(w)), :], dtype=xp.float64)
+    if w is None:
+        return row + xp.mean(x - row, axis=0)
+    return row + w @ (x - row) / (float(xp.sum(w)) or 1.0)
+
+
+def _as_numpy(array: Any) -> np.ndarray:
+    """Copy an array to NumPy, from whatever device it is on."""
+    return np.asarray(array.cpu() if hasattr(array, "cpu") else array).copy()
 
 
 def _recentred(

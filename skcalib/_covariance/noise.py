@@ -8,10 +8,6 @@ from skcalib._covariance.moments import Moments, ledoit_wolf_shrinkage
 
 __all__ = ["noise_level", "regularise", "whitening_gain"]
 
-# Constants of `noise_level`, chosen on 54 hidden states of two encoders, 384 and 768 wide, and
-# two tasks; docs/results.md tells how.
-NOISE, CONE, CONCENTRATION = 2.4, 1 / 3, 8.0
-
 
 def regularise(
     moments: Moments, variance: np.ndarray, shrinkage: float | str, noise: float | str
@@ -21,7 +17,7 @@ def regularise(
     ``variance`` are the eigenvalues of the moments' covariance, of shape (d,).
     """
     estimates = "auto" in (shrinkage, noise)
-    _check_digits(float(variance.sum()), power=4 if estimates else 2)
+    _check_underflow(float(variance.sum()), power=4 if estimates else 2)
     if estimates:
         # Noise is chosen for the population's spectrum, so the sample's is corrected too.
         asked = 0.0 if shrinkage == "auto" else shrinkage
@@ -36,18 +32,21 @@ def noise_level(mean: np.ndarray, eigenvalues: np.ndarray) -> float:
     """Noise for ``noise="auto"``, in units of the mean eigenvalue.
 
     ``2.4 (1 - c)^(1/3) min(1, 8 r / d)³``, where ``c = |mean|² / (|mean|² + tr Σ)`` is the mean
-    cosine of two samples and r the effective rank, the exponential of the entropy of the
-    eigenvalues' shares. Training for similarity makes a wide cone (c near 0), whose weak
-    directions are noise. In a narrow cone (c near 1), such as that of [CLS] in inner layers,
-    the weak directions distinguish texts. Where a few directions hold nearly all the variance
-    (r far below d / 8), they determine the mean eigenvalue, which says nothing of the others.
+    cosine of two samples and r the entropy rank of the eigenvalues, the exponential of the
+    entropy of their shares. (`skcalib.metrics.effective_rank` takes shares of the singular
+    values instead, and is larger.) Training for similarity makes a wide cone (c near 0), whose
+    weak directions are noise. In a narrow cone (c near 1), such as that of [CLS] in inner
+    layers, the weak directions distinguish texts. Where a few directions hold nearly all the
+    variance (r far below d / 8), they determine the mean eigenvalue, which says nothing of the
+    others.
     """
     total = eigenvalues.sum()
     share = eigenvalues[eigenvalues > 0] / total
-    effective_rank = np.exp(-(share @ np.log(share)))
+    entropy_rank = np.exp(-(share @ np.log(share)))
     spread = total / (float(mean @ mean) + total)  # 1 - c
-    concentration = min(1.0, CONCENTRATION * effective_rank / len(mean))
-    return float(NOISE * spread**CONE * concentration**3)
+    # The constants were chosen on 54 hidden states of two encoders, 384 and 768 wide, and two
+    # tasks; docs/results.md tells how.
+    return float(2.4 * spread ** (1 / 3) * min(1.0, 8 * entropy_rank / len(mean)) ** 3)
 
 
 def whitening_gain(
@@ -57,7 +56,7 @@ def whitening_gain(
     return eigenvalues ** (-power / 2) * (eigenvalues / (eigenvalues + noise_variance))
 
 
-def _check_digits(total_variance: float, power: int) -> None:
+def _check_underflow(total_variance: float, power: int) -> None:
     """Raise a ValueError if float64 has lost digits of moments of this ``power``."""
     least = (np.finfo(np.float64).tiny / np.finfo(np.float64).eps) ** (2 / power)
     if 0 < total_variance < least:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from scipy import linalg
 from scipy.linalg import lapack
 
-from skcalib._machine.threads import in_threads
+from skcalib._machine.threads import limit_blas
 
-__all__ = ["decompose"]
+__all__ = ["decompose", "rounding_error"]
 
-# Ratio of column variances from which the covariance counts as graded. An error of
-# ``eps |Σ|``, the most that eigh promises, is that many times larger than the smallest
-# columns' own rounding errors.
-GRADED = 1e4
+
+def rounding_error(values: np.ndarray) -> float:
+    """Error of a decomposition with these eigenvalues, or with these columns' variances.
+
+    An eigenvalue below it counts as zero: ``d eps`` times the largest.
+    """
+    return float(len(values) * np.finfo(np.float64).eps * values.max())
 
 
 def decompose(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -31,12 +32,14 @@ def decompose(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     scales = np.diag(covariance)
     # Columns below the rounding error of the largest, such as constant ones, do not count.
-    scales = scales[scales > len(scales) * np.finfo(np.float64).eps * scales.max()]
-    graded = scales.size > 0 and scales.max() > GRADED * scales.min()
+    scales = scales[scales > rounding_error(scales)]
+    # The error of eigh is then 10,000 times the smallest columns' own rounding errors.
+    graded = scales.size > 0 and scales.max() > 1e4 * scales.min()
     # One BLAS thread: an eigendecomposition has many small parallel regions. On a machine that
     # shares its cores, BLAS's threads waited for each other a hundred times as long as one
     # worked (2.1 s against 0.02 s at d = 384). Two alone are no faster at these sizes.
-    [(variance, basis)] = in_threads([partial(_jacobi if graded else _eigh, covariance)])
+    with limit_blas(1):
+        variance, basis = (_jacobi if graded else _eigh)(covariance)
     largest = basis[np.abs(basis).argmax(axis=0), np.arange(len(basis))]
     return variance, basis * np.where(largest < 0, -1.0, 1.0)
 
@@ -47,7 +50,7 @@ def _eigh(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     variance, basis = linalg.eigh(covariance, driver="evd", overwrite_a=True)
     # Rounding leaves the zero eigenvalues of a singular matrix on either side of zero.
     variance, basis = np.maximum(variance[::-1], 0.0), basis[:, ::-1]
-    null = np.flatnonzero(variance <= len(variance) * np.finfo(np.float64).eps * variance[0])
+    null = np.flatnonzero(variance <= rounding_error(variance))
     if len(null) > 1:
         # Rounding also decides the axes S of the null space, and shrinkage keeps them. The
         # pivoted QR of the projection S S' gives axes that depend on the space alone, so

@@ -107,6 +107,13 @@ class Backbone:
         ids, _ = tokenise(self.tokenizer, ["a"], self.max_length)
         return ids[0][0] in self.added_ids
 
+    def prompt_length(self, prompt: str) -> int:
+        """Tokens that a prompt puts in front of a text, special ones at the beginning too."""
+        if not prompt:
+            return 0
+        [ids], _ = tokenise(self.tokenizer, [prompt], self.max_length)
+        return len(ids) - (ids[-1] in self.special_ids)
+
     @property
     def has_zipf(self) -> bool:
         """Whether the vocabulary is sorted by frequency."""

@@ -10,20 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["POOLING_MODES", "declared_pooling", "fingerprint", "locate"]
+__all__ = ["DECLARED", "entries", "fingerprint", "locate"]
 
 WEIGHTS = ("model.safetensors", "model-*.safetensors")
 VOCABULARIES = ("tokenizer.json", "*vocab.txt", "*vocab.json", "*.model")  # one or more
 
-# Where sentence-transformers declares a pooling, and how it calls ours from version 6 on, and
-# before.
-POOLING = "1_Pooling/config.json"
-POOLING_MODES = {
-    "mean": ("mean", "mean_tokens"),
-    "cls": ("cls", "cls_token"),
-    "max": ("max", "max_tokens"),
-    "mean_sqrt_len": ("mean_sqrt_len_tokens", "mean_sqrt_len_tokens"),
-}
+# What sentence-transformers declares beside a model. These files are fetched, too; they change
+# how a model is used, and not what it is.
+DECLARED = (
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+    "1_Pooling/config.json",
+)
 
 MOVED = (
     "Where a fitted pipeline finds its model in another place, tell it: "
@@ -55,16 +53,6 @@ def locate(model: str, revision: str | None = None) -> Path:
             "the folder that save_pretrained wrote."
         )
     return folder
-
-
-def declared_pooling(folder: Path) -> str:
-    """Pooling that a folder of sentence-transformers declares; "mean" where none does."""
-    config = _entries(folder / POOLING)
-    for ours, (now, before) in POOLING_MODES.items():
-        named = config.get("pooling_mode") in (ours, now, before)
-        if named or config.get(f"pooling_mode_{before}"):
-            return ours
-    return "mean"
 
 
 def _check_files(folder: Path, files: Sequence[Path]) -> None:
@@ -106,7 +94,7 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
         "tokenizer_config.json": tokenizers,
         "special_tokens_map.json": tokenizers,
     }.items():
-        for key, value in _entries(folder / name).items() if name in names else ():
+        for key, value in entries(folder / name).items() if name in names else ():
             if value and re.fullmatch(pattern, f"{key}={value}", re.DOTALL):
                 refuse(
                     f"{name} asks for code or files of its own choice ({key}: {value!r:.60}), "
@@ -115,7 +103,7 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
                 )
 
 
-def _entries(file: Path) -> dict:
+def entries(file: Path) -> dict:
     """Top level of a JSON file; of a file that holds no object, nothing."""
     try:
         content = json.loads(file.read_bytes())
@@ -126,7 +114,7 @@ def _entries(file: Path) -> dict:
 
 def _shards(folder: Path) -> list[Any]:
     """Names of the files of weights in an index, if there is one; they may be anything."""
-    names = _entries(folder / "model.safetensors.index.json").get("weight_map", {})
+    names = entries(folder / "model.safetensors.index.json").get("weight_map", {})
     return list(names.values()) if isinstance(names, dict) else [names]
 
 
@@ -135,7 +123,7 @@ def _snapshot(model: str, revision: str | None) -> str:
 
     # None of these files can run code. An adapter is fetched to be refused.
     settings = ["config.json", "*token*.json", "merges.txt", "bpe.codes", "adapter_config.json"]
-    settings += ["model.safetensors.index.json", POOLING]
+    settings += ["model.safetensors.index.json", *DECLARED]
     options: dict[str, Any] = {
         "revision": revision,
         "allow_patterns": [*WEIGHTS, *VOCABULARIES, *settings],

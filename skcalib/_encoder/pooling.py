@@ -15,12 +15,12 @@ from torch.nn.functional import embedding_bag
 __all__ = ["PRIMITIVES", "Pooler", "primitive_of"]
 
 
-PRIMITIVES = ("cls", "mean", "max", "mean_own", "max_own", "zipf")
+PRIMITIVES = ("cls", "mean", "max", "mean_own", "max_own", "zipf", "last", "weighted_mean")
 
 
 def primitive_of(pooling: str, special_tokens: bool) -> str:
     """Primitive vector that a pooling reads; "mean_sqrt_len" rescales a mean."""
-    if pooling in ("cls", "zipf"):
+    if pooling in ("cls", "zipf", "last", "weighted_mean"):
         return pooling
     name = "max" if pooling == "max" else "mean"
     return name if special_tokens else f"{name}_own"
@@ -36,6 +36,9 @@ class Pooler:
     Of the `PRIMITIVES`, "own" means without special tokens. A text without any other token (an
     empty one) counts them as its own, so that no text has an undefined vector. A text whose
     tokens all weigh nothing under Zipf's weights is pooled over its own tokens alike.
+
+    The first ``skip`` tokens of each text, those of a prompt, are not pooled, except in a text
+    that has no more.
     """
 
     def __init__(
@@ -45,8 +48,15 @@ class Pooler:
         zipf: np.ndarray | None,
         primitives: Sequence[str],
         device: torch.device | str = "cpu",
+        skip: int = 0,
     ):
         self.primitives = primitives
+        position = _positions(lengths)
+        pooled = position >= np.repeat(np.where(lengths > skip, skip, 0), lengths)
+        self._pooled = None if pooled.all() else torch.from_numpy(pooled).to(device)
+        position, special = position[pooled], special[pooled]
+        zipf = None if zipf is None else zipf[pooled]
+        self.lengths = lengths = np.where(lengths > skip, lengths - skip, lengths)
         self.starts = np.cumsum(lengths) - lengths
         own = ~special | np.repeat(np.logical_and.reduceat(special, self.starts), lengths)
         self.n_own = np.add.reduceat(own, self.starts, dtype=np.int64)
@@ -57,24 +67,31 @@ class Pooler:
             if primitive.startswith("max"):
                 # Tokens that do not count go into one more row, which is dropped.
                 target[i] = text if primitive == "max" else np.where(own, text, len(lengths))
-            elif primitive != "cls":
+            elif primitive not in ("cls", "last"):
                 raw = np.ones(len(own)) if primitive == "mean" else own.astype(np.float64)
-                if primitive == "zipf":
+                if primitive == "weighted_mean":
+                    raw = position + 1.0
+                elif primitive == "zipf":
                     assert zipf is not None
                     weightless = np.add.reduceat(zipf, self.starts) == 0
                     raw = np.where(weightless[text], own, zipf)
                 weights[i] = raw / np.add.reduceat(raw, self.starts)[text]
         self._starts = torch.from_numpy(self.starts).to(device)
+        self._ends = self._starts + torch.from_numpy(lengths - 1).to(device)
         self._all = torch.arange(len(own), device=device)
         self._weights = torch.from_numpy(weights).to(device)  # of averages
         self._target = torch.from_numpy(target).to(device)  # of maxima: row of each token
 
     def __call__(self, hidden: torch.Tensor, out: torch.Tensor) -> None:
         """Pool hidden states of shape (N, d) into ``out``, (B, len(primitives), d), float32."""
-        exact = hidden.float()  # for sums; first tokens and maxima need no more digits
+        if self._pooled is not None:
+            hidden = hidden[self._pooled]
+        exact = hidden.float()  # for sums; single tokens and maxima need no more digits
         for i, primitive in enumerate(self.primitives):
             if primitive == "cls":
                 out[:, i] = hidden[self._starts]
+            elif primitive == "last":
+                out[:, i] = hidden[self._ends]
             elif primitive.startswith("max"):
                 rows = self._target[i][:, None].expand_as(hidden)
                 lowest = hidden.new_full((len(out) + 1, hidden.shape[1]), -torch.inf)
@@ -85,3 +102,9 @@ class Pooler:
                     mode="sum",
                     per_sample_weights=self._weights[i],
                 )
+
+
+def _positions(lengths: np.ndarray) -> np.ndarray:
+    """Position of each token in its text."""
+    starts = np.cumsum(lengths) - lengths
+    return np.arange(lengths.sum()) - np.repeat(starts, lengths)

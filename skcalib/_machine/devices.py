@@ -20,11 +20,11 @@ def resolve_device(device: str) -> torch.device:
     """
     import torch
 
-    # Whether this process was forked from one that had used CUDA.
-    lost = torch.cuda._is_in_bad_fork()
+    forked = torch.cuda._is_in_bad_fork()  # from a process that had used CUDA
+    # `device_count` also counts GPUs that the installed driver cannot run.
+    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() and not forked else 0
     if device == "auto":
-        # `device_count` also counts GPUs that the installed driver cannot run.
-        device = "cuda" if torch.cuda.is_available() and not lost else "cpu"
+        device = "cuda" if n_gpus else "cpu"
     match = re.fullmatch(r"(cpu|cuda|mps)(?::(\d+))?", device)
     if match is None:
         raise ValueError(
@@ -32,25 +32,19 @@ def resolve_device(device: str) -> torch.device:
         )
     kind, index = match.groups()
     if kind == "mps" and not torch.backends.mps.is_available():
-        raise ValueError(
-            "device='mps' is not available: torch sees no Metal device here. Use 'auto' "
-            "to take a GPU only where there is one."
-        )
-    if kind != "cuda":
+        reason = "torch sees no Metal device here"
+    elif kind == "cuda" and forked:
+        reason = "the forked child of a process that used CUDA has none; start it by 'spawn'"
+    elif kind == "cuda" and int(index or 0) >= n_gpus:  # torch would take "cuda:256" for 0
+        reason = f"torch sees {n_gpus} CUDA devices here"
+    elif kind == "cuda":
+        return torch.device(kind, int(index or torch.cuda.current_device()))
+    else:
         return torch.device(kind)
-    if lost:
-        raise ValueError(
-            f"device={device!r} is not available in a forked child of a process that has used "
-            "CUDA. Start processes by 'spawn' or 'forkserver', or use device='cpu' or 'auto'."
-        )
-    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    # torch keeps an index in 8 bits: "cuda:256" would be the first GPU.
-    if int(index or 0) >= n_gpus:
-        raise ValueError(
-            f"device={device!r} is not available: torch sees {n_gpus} CUDA devices here. Use "
-            "'auto' to take a GPU only where there is one."
-        )
-    return torch.device("cuda", torch.cuda.current_device() if index is None else int(index))
+    raise ValueError(
+        f"device={device!r} is not available: {reason}. Use 'auto' to take a GPU only where "
+        "there is one."
+    )
 
 
 def check_precision(device: torch.device, dtype: Any) -> None:

@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-import os
+import warnings
+from copy import copy
 from dataclasses import replace
-from functools import partial
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Self
+from operator import attrgetter
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skcalib._base import CallbackSupportMixin, VersionedState, fit_task
+from skcalib._base import VersionedState
 from skcalib._covariance.moments import Moments
 from skcalib._machine.limits import check_size
-from skcalib._sklearn_compat import (
-    HasMethods,
-    Interval,
-    RealNotInt,
-    StrOptions,
-    _fit_context,
-)
-from skcalib._whitening import exports
-from skcalib._whitening.cache import cache_folder, content_hash, recall
+from skcalib._sklearn_compat import Interval, RealNotInt, StrOptions, _fit_context
+from skcalib._whitening.exports import LinearExports
 from skcalib._whitening.linear_map import WhiteningMap
-from skcalib._whitening.rows import NumPyRows, Rows, rows_of
-from skcalib._whitening.solver import solve
-
-if TYPE_CHECKING:
-    from joblib import Memory
-    from torch import nn
-
-    from skcalib._whitening.torch_module import WhiteningModule
+from skcalib._whitening.recent import moments_and_spectrum
+from skcalib._whitening.rows import Rows, rows_of
+from skcalib._whitening.shift import Shift, mahalanobis_map, shift_between
+from skcalib._whitening.solver import few_samples, solve, spectrum_of
 
 __all__ = ["Whitening"]
 
 
 class Whitening(
-    CallbackSupportMixin,
+    LinearExports,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     VersionedState,
@@ -74,7 +64,7 @@ class Whitening(
         Variance of the noise that every direction is taken to hold, in units of the mean
         eigenvalue λ̄. The gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise λ̄)``: whitening
         times a Wiener filter, which fades the weak directions instead of amplifying them.
-        "auto" chooses by the mean cosine and the effective rank of the sample (see Notes),
+        "auto" chooses by the mean cosine and the entropy rank of the sample (see Notes),
         and shrinks by at least the estimate of Ledoit and Wolf, so that few samples do no
         harm either. It is made for vectors as an encoder returns them: centred or
         standardised ones have lost their mean cosine.
@@ -87,14 +77,6 @@ class Whitening(
     tol : float or None, default=None
         Eigenvalues up to ``tol`` times the largest count as zero. None means
         ``d * eps`` of float64, the rounding error of the decomposition.
-    memory : None, path-like or joblib.Memory, default=None
-        Folder where `fit` keeps moments and eigendecomposition under a hash of its data, so
-        that a grid over the parameters above computes them once for each training set. Reading
-        back took a fifth of the time of a fit at 384 features and a tenth at 768; below 100
-        features there is little to gain. Nothing is pickled there, and a file damaged by
-        accident is computed anew. Use a folder that you trust: who may write there can forge
-        results. Only the location of a Memory is used. `partial_fit`, dask arrays and tensors
-        do not use the folder.
 
     Attributes
     ----------
@@ -137,9 +119,9 @@ class Whitening(
     in float64 otherwise. So an ill-conditioned sample costs time, never digits.
 
     With ``noise="auto"``, ``noise_ = 2.4 (1 - c)^(1/3) min(1, 8 r / d)³``: c is the mean
-    cosine of two samples, ``|mean|² / (|mean|² + tr Σ)``, and r the effective rank of the
-    spectrum, the exponential of its entropy. The documentation's page for developers tells how
-    this was found.
+    cosine of two samples, ``|mean|² / (|mean|² + tr Σ)``, and r the entropy rank of the
+    eigenvalues, the exponential of the entropy of their shares. The documentation's
+    page for developers tells how this was found.
 
     A dask array is fitted on block by block, on the scheduler that is active, and never
     gathered; `transform` of one is a lazy dask array. With
@@ -180,9 +162,8 @@ class Whitening(
         "noise": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
         "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "tol": [Interval(Real, 0, 1, closed="left"), None],
-        "memory": [str, os.PathLike, HasMethods(["cache"]), None],
     }
-    _state_version = 4
+    _state_version = 5
 
     # An estimator with `_moments` is fitted. An interrupt may come between two assignments, so
     # `_solution` is set, or forgotten, before its moments are.
@@ -198,7 +179,6 @@ class Whitening(
         noise: float | str = 0.0,
         shrinkage: float | str = 0.0,
         tol: float | None = None,
-        memory: str | os.PathLike[str] | Memory | None = None,
     ):
         self.n_components = n_components
         self.method = method
@@ -206,7 +186,6 @@ class Whitening(
         self.noise = noise
         self.shrinkage = shrinkage
         self.tol = tol
-        self.memory = memory
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -235,17 +214,12 @@ class Whitening(
         """
         if self.__sklearn_is_fitted__():
             del self._moments, self._solution  # an error below leaves nothing half-fitted
-        with fit_task(self, X):
-            rows = self._sample(X, reset=True, ensure_min_samples=2)
-            compute = partial(rows.moments, sample_weight)
-            folder = cache_folder(self.memory)
-            if folder is None or not isinstance(rows, NumPyRows):
-                moments, spectrum = compute(), None
-            else:
-                key = content_hash(rows.X, sample_weight)
-                moments, spectrum = recall(folder, key, rows.X.shape[1], compute)
-            self._solution = self._solve(moments, spectrum)
-            self._moments = moments
+        rows = self._sample(X, reset=True, ensure_min_samples=2)
+        moments, spectrum = moments_and_spectrum(rows, sample_weight)
+        solution = solve(moments, spectrum, **self.get_params(deep=False))
+        if message := few_samples(moments.n, solution):
+            warnings.warn(message, UserWarning, stacklevel=3)
+        self._solution, self._moments = solution, moments
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -262,8 +236,7 @@ class Whitening(
         y : None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
-            How many times each sample counts: a weight of 2 is the sample twice. The
-            covariance is divided by the sum of the weights less 1.
+            How many times each sample counts, as in `fit`.
 
         Returns
         -------
@@ -272,7 +245,7 @@ class Whitening(
         """
         first = not self.__sklearn_is_fitted__()
         moments = self._sample(X, reset=first).moments(sample_weight)
-        self._update(moments if first else self._moments.merge(moments))
+        self._solution, self._moments = None, moments if first else self._moments.merge(moments)
         return self
 
     def merge(self, *others: Whitening) -> Self:
@@ -321,7 +294,7 @@ class Whitening(
                     f"this one has {self.n_features_in_}. Fit both on vectors of one width."
                 )
             merged = merged.merge(other._moments)
-        self._update(merged)
+        self._solution, self._moments = None, merged
         return self
 
     def transform(self, X: Any) -> Any:
@@ -363,101 +336,6 @@ class Whitening(
             )
         return rows.invert(self._linear_map)
 
-    def to_torch(self) -> WhiteningModule:
-        """Whitening as a ``torch.nn.Module``.
-
-        Returns
-        -------
-        module : torch.nn.Module
-            Maps tensors of shape (..., n_features), on the device it is moved to, and keeps
-            their dtype. The mean is subtracted in float64 before the product. Its weights are
-            buffers: they are saved with a model and not trained.
-
-        Examples
-        --------
-        >>> import numpy as np, torch
-        >>> from skcalib import Whitening
-        >>> X = np.random.default_rng(0).normal(size=(100, 4)) + 50
-        >>> whitening = Whitening(2).fit(X)
-        >>> module = whitening.to_torch()
-        >>> module
-        WhiteningModule(in_features=4, out_features=2)
-        >>> np.allclose(module(torch.from_numpy(X)), whitening.transform(X))
-        True
-        """
-        from skcalib._whitening.torch_module import WhiteningModule
-
-        linear = self._linear_map
-        return WhiteningModule(linear.mean, linear.projection, safe=linear.float32_is_safe)
-
-    def to_sentence_transformers(self) -> nn.Module:
-        """Whitening as the last module of a ``SentenceTransformer``.
-
-        Returns
-        -------
-        dense : sentence_transformers.models.Dense
-            With bias, without activation. Insert it behind the pooling and in front of any
-            ``Normalize`` that the model ends with; behind a ``Normalize`` it would whiten other
-            vectors than it was fitted on. To export a whole pipeline, use
-            `skcalib.export.save_sentence_transformer`.
-
-        Raises
-        ------
-        ImportError
-            If sentence-transformers is missing.
-        ValueError
-            If a map in float32 with the mean in its bias would lose the vectors' digits, by
-            more than 1e-5 of a typical entry.
-        """
-        return exports.to_sentence_transformers(self._linear_map)
-
-    def to_faiss(self, *, normalize: bool = False) -> Any:
-        """Whitening in front of a faiss index.
-
-        Parameters
-        ----------
-        normalize : bool, default=False
-            Whether to return a whole index, in which inner products are cosines.
-
-        Returns
-        -------
-        transform : faiss.LinearTransform
-            With bias, trained; for ``faiss.IndexPreTransform``. Whitened vectors are of any
-            length: in front of an index by inner product they have to be scaled to unit
-            length, or the longest come first in place of the most similar.
-        index : faiss.IndexPreTransform
-            If ``normalize``: whitens, scales to unit length, and searches exactly by inner
-            product. It takes raw vectors, and a vector in it finds itself first.
-
-        Raises
-        ------
-        ImportError
-            If faiss is missing.
-        ValueError
-            If a map in float32 with the mean in its bias would lose the vectors' digits, by
-            more than 1e-5 of a typical entry.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skcalib import Whitening
-        >>> X = np.random.default_rng(0).normal(size=(100, 8)).astype(np.float32)
-        >>> whitening = Whitening(4).fit(X)
-        >>> index = whitening.to_faiss(normalize=True)
-        >>> index.add(X)
-        >>> cosines, nearest = index.search(X[:3], 1)
-        >>> nearest.ravel().tolist(), np.allclose(cosines, 1)
-        ([0, 1, 2], True)
-
-        Another index, of any kind, takes the same two steps:
-
-        >>> import faiss
-        >>> hnsw = faiss.IndexHNSWFlat(4, 16, faiss.METRIC_INNER_PRODUCT)
-        >>> scaled = faiss.IndexPreTransform(faiss.NormalizationTransform(4, 2.0), hnsw)
-        >>> index = faiss.IndexPreTransform(whitening.to_faiss(), scaled)
-        """
-        return exports.to_faiss(self._linear_map, normalize)
-
     def get_covariance(self) -> np.ndarray:
         """Covariance in use, ``(1 - shrinkage_) Σ + shrinkage_ tr(Σ)/d I``.
 
@@ -483,10 +361,10 @@ class Whitening(
         return (linear.basis / linear.regularised) @ linear.basis.T
 
     def mahalanobis(self, X: Any) -> Any:
-        """Squared Mahalanobis distance from the mean, in the kept space.
+        """Squared Mahalanobis distance from the mean.
 
         It detects vectors unlike those of the fit, such as single words after sentences: for
-        vectors of the fit it is around `n_components_`, and rarely much larger.
+        vectors of the fit it is around `rank_`, and rarely much larger.
 
         Parameters
         ----------
@@ -495,10 +373,11 @@ class Whitening(
 
         Returns
         -------
-        distance : ndarray of shape (n_samples,)
-            ``Σ_i ((x - mean_) u_i)² / Λ_i`` over the axes kept, whatever `power` and `noise`;
-            with all axes kept, ``(x - mean_) P (x - mean_)ᵀ`` with P of `get_precision`. The
-            array is of the kind that `transform` returns.
+        distance : ndarray of shape (n_samples,), float64
+            ``Σ_i ((x - mean_) u_i)² / Λ_i`` over all axes, whatever `power` and `noise`, where
+            the axes that `n_components` drops share their mean eigenvalue; with all axes kept,
+            ``(x - mean_) P (x - mean_)ᵀ`` with P of `get_precision`. The array is of the kind
+            that `transform` returns.
 
         Examples
         --------
@@ -511,9 +390,71 @@ class Whitening(
         >>> whitening.mahalanobis([[9.0, 9.0, 9.0, 9.0]]) > 100
         array([ True])
         """
-        exact = replace(self._linear_map, power=1.0, noise=0.0, rotates_back=False)
-        Z = self._rows(X).map(exact)
+        Z = self._rows(X).map(mahalanobis_map(self._linear_map))
+        Z = Z.astype(np.float64) if hasattr(Z, "astype") else Z.double()  # of far vectors
         return (Z * Z).sum(axis=1)
+
+    def shift(self, X: Any) -> Shift:
+        """Measure how far a sample of new vectors lies from those of the fit.
+
+        A whitening fitted on texts of one genre loses some of its gain on another, in a narrow
+        cone all of it and more, because the mean has moved. A few hundred vectors without
+        labels tell; `recentered` is the remedy.
+
+        Parameters
+        ----------
+        X : array-like or dask array of shape (n_samples, n_features)
+            New vectors, two or more.
+
+        Returns
+        -------
+        shift : Shift
+            With ``mean_distance``, in standard deviations; ``mahalanobis_ratio``, that of the
+            new to the fitted samples; and the verdict ``is_shifted``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib import Whitening
+        >>> X = np.random.default_rng(0).normal(size=(2000, 4))
+        >>> whitening = Whitening().fit(X[:1000])
+        >>> whitening.shift(X[1000:]).is_shifted, whitening.shift(X[1000:] + 1).is_shifted
+        (False, True)
+        """
+        check_is_fitted(self)
+        new = self._rows(X, ensure_min_samples=2).moments()
+        return shift_between(self._linear_map, self._moments, new)
+
+    def recentered(self, X: Any) -> Self:
+        """Return a copy with the mean of new vectors and the same map.
+
+        Parameters
+        ----------
+        X : array-like or dask array of shape (n_samples, n_features)
+            New vectors, a few hundred of the kind that will be mapped.
+
+        Returns
+        -------
+        whitening : Whitening
+            Fitted, with ``mean_`` of `X`; covariance, noise and number of samples stay. It
+            takes the place of this one in pipelines and exports; vectors that this one mapped
+            do not compare with its own.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib import Whitening
+        >>> X = np.random.default_rng(0).normal(size=(1000, 4))
+        >>> whitening = Whitening().fit(X)
+        >>> np.allclose(whitening.recentered(X + 5).transform(X + 5), whitening.transform(X))
+        True
+        """
+        check_is_fitted(self)
+        mean = self._rows(X).moments().mean
+        twin = copy(self)
+        twin._solution = replace(self._linear_map, mean=mean.copy())
+        twin._moments = replace(self._moments, mean=mean)
+        return twin
 
     def _sample(self, X: Any, *, reset: bool, ensure_min_samples: int = 1) -> Rows:
         """Check a sample to learn from."""
@@ -533,23 +474,14 @@ class Whitening(
         validate_data(self, X, reset=reset, skip_check_array=True)
         return rows
 
-    def _update(self, moments: Moments) -> None:
-        """Set the moments of all samples seen, and forget the map of former ones."""
-        self._solution = None
-        self._moments = moments
-
-    def _solve(
-        self, moments: Moments, spectrum: tuple[np.ndarray, np.ndarray] | None = None
-    ) -> WhiteningMap:
-        params = self.get_params(deep=False)
-        del params["memory"]
-        return solve(moments, spectrum, **params)
-
     @property
     def _linear_map(self) -> WhiteningMap:
         check_is_fitted(self)  # raises an AttributeError too, so that `hasattr` works
         if self._solution is None:
-            self._solution = self._solve(self._moments)
+            moments, params = self._moments, self.get_params(deep=False)
+            self._solution = solve(moments, spectrum_of(moments), **params)
+            if message := few_samples(moments.n, self._solution):
+                warnings.warn(message, UserWarning, stacklevel=3)
         return self._solution
 
     @property
@@ -576,25 +508,10 @@ class Whitening(
     def explained_variance_ratio_(self) -> np.ndarray:
         return self.explained_variance_ / self._linear_map.total_variance
 
-    @property
-    def n_components_(self) -> int:
-        return self._linear_map.width
-
-    @property
-    def rank_(self) -> int:
-        return self._linear_map.rank
-
-    @property
-    def shrinkage_(self) -> float:
-        return self._linear_map.shrinkage
-
-    @property
-    def noise_(self) -> float:
-        return self._linear_map.noise
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.n_components_
+    n_components_ = _n_features_out = property(attrgetter("_linear_map.width"))
+    rank_ = property(attrgetter("_linear_map.rank"))
+    shrinkage_ = property(attrgetter("_linear_map.shrinkage"))
+    noise_ = property(attrgetter("_linear_map.noise"))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_moments")

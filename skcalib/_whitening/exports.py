@@ -7,28 +7,138 @@ be estimated from the fit, and a map that would lose the vectors' digits is refu
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from skcalib._whitening.linear_map import WhiteningMap
 
-__all__ = [
-    "affine_float32",
-    "centred_float32",
-    "dense",
-    "import_package",
-    "to_faiss",
-    "to_sentence_transformers",
-]
+if TYPE_CHECKING:
+    from torch import nn
 
-# Largest error, relative to a typical entry of the output.
-MAX_ERROR = 1e-5
+    from skcalib._whitening.torch_module import WhiteningModule
+
+__all__ = ["LinearExports", "affine_float32", "centred_float32", "dense", "import_package"]
+
+
+class LinearExports:
+    """Mixin of an estimator that has a `_linear_map`."""
+
+    _linear_map: Any  # a property that gives a WhiteningMap
+
+    def to_torch(self) -> WhiteningModule:
+        """Whitening as a ``torch.nn.Module``.
+
+        Returns
+        -------
+        module : torch.nn.Module
+            Maps tensors of shape (..., n_features), on the device it is moved to, and keeps
+            their dtype. The mean is subtracted in float64 before the product. Its weights are
+            buffers: they are saved with a model and not trained.
+
+        Examples
+        --------
+        >>> import numpy as np, torch
+        >>> from skcalib import Whitening
+        >>> X = np.random.default_rng(0).normal(size=(100, 4)) + 50
+        >>> whitening = Whitening(2).fit(X)
+        >>> module = whitening.to_torch()
+        >>> module
+        WhiteningModule(in_features=4, out_features=2)
+        >>> np.allclose(module(torch.from_numpy(X)), whitening.transform(X))
+        True
+        """
+        from skcalib._whitening.torch_module import WhiteningModule
+
+        linear = self._linear_map
+        return WhiteningModule(linear.mean, linear.projection, safe=linear.float32_is_safe)
+
+    def to_sentence_transformers(self) -> nn.Module:
+        """Whitening as the last module of a ``SentenceTransformer``.
+
+        Returns
+        -------
+        dense : sentence_transformers.models.Dense
+            With bias, without activation. Insert it behind the pooling and in front of any
+            ``Normalize`` that the model ends with; behind a ``Normalize`` it would whiten other
+            vectors than it was fitted on. To export a whole pipeline, use
+            `skcalib.export.save_sentence_transformer`.
+
+        Raises
+        ------
+        ImportError
+            If sentence-transformers is missing.
+        ValueError
+            If a map in float32 with the mean in its bias would lose the vectors' digits, by
+            more than 1e-5 of a typical entry.
+        """
+        W, b = affine_float32(self._linear_map, "to_sentence_transformers")
+        modules = import_package(
+            "to_sentence_transformers",
+            "sentence-transformers",
+            "sentence_transformers.sentence_transformer.modules",
+            "sentence_transformers.models",  # its place before sentence-transformers 6
+        )
+        return dense(modules, W, b)
+
+    def to_faiss(self, *, normalize: bool = False) -> Any:
+        """Whitening in front of a faiss index.
+
+        Parameters
+        ----------
+        normalize : bool, default=False
+            Whether to return a whole index, in which inner products are cosines.
+
+        Returns
+        -------
+        transform : faiss.LinearTransform
+            With bias, trained; for ``faiss.IndexPreTransform``. Whitened vectors are of any
+            length: in front of an index by inner product they have to be scaled to unit
+            length, or the longest come first in place of the most similar.
+        index : faiss.IndexPreTransform
+            If ``normalize``: whitens, scales to unit length, and searches exactly by inner
+            product. It takes raw vectors, and a vector in it finds itself first.
+
+        Raises
+        ------
+        ImportError
+            If faiss is missing.
+        ValueError
+            If a map in float32 with the mean in its bias would lose the vectors' digits, by
+            more than 1e-5 of a typical entry.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib import Whitening
+        >>> X = np.random.default_rng(0).normal(size=(100, 8)).astype(np.float32)
+        >>> whitening = Whitening(4).fit(X)
+        >>> index = whitening.to_faiss(normalize=True)
+        >>> index.add(X)
+        >>> cosines, nearest = index.search(X[:3], 1)
+        >>> nearest.ravel().tolist(), np.allclose(cosines, 1)
+        ([0, 1, 2], True)
+        """
+        W, b = affine_float32(self._linear_map, "to_faiss")
+        faiss = import_package("to_faiss", "faiss-cpu", "faiss")
+        transform = faiss.LinearTransform(*W.shape, True)
+        faiss.copy_array_to_vector(np.ascontiguousarray(W.T).ravel(), transform.A)
+        faiss.copy_array_to_vector(b, transform.b)
+        transform.is_trained = True
+        if not normalize:
+            return transform
+        width = W.shape[1]
+        unit = faiss.NormalizationTransform(width, 2.0)
+        index = faiss.IndexPreTransform(unit, faiss.IndexFlatIP(width))
+        index.prepend_transform(transform)
+        return index
 
 
 def affine_float32(linear: WhiteningMap, caller: str) -> tuple[np.ndarray, np.ndarray]:
     """``W`` of shape (d, k) and ``b = -mean W``, in float32, or a ValueError."""
-    _check_digits(linear.uncentred_growth, f"{caller} gives a map with the mean in its bias")
+    _refuse_lost_digits(
+        linear.uncentred_growth, f"{caller} gives a map with the mean in its bias"
+    )
     W = linear.projection
     return W.astype(np.float32), (-linear.mean @ W).astype(np.float32)
 
@@ -37,33 +147,21 @@ def centred_float32(
     linear: WhiteningMap, caller: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """``m``, ``W`` and ``b`` of ``(x - m) W + b``, ``m`` near the mean, or a ValueError."""
-    _check_digits(linear.growth, f"{caller} gives a map")
+    _refuse_lost_digits(linear.growth, f"{caller} gives a map")
     m, W = linear.mean.astype(np.float32), linear.projection
     return m, W.astype(np.float32), ((m - linear.mean) @ W).astype(np.float32)
 
 
-def _check_digits(growth: float, what: str) -> None:
+def _refuse_lost_digits(growth: float, what: str) -> None:
+    accepted = 1e-5  # relative to a typical entry of the output
     error = np.finfo(np.float32).eps / 2 * growth
-    if error > MAX_ERROR:
+    if error > accepted:
         raise ValueError(
             f"{what} in float32, and this whitening would lose its digits there: an estimated "
-            f"error of {error:.1g} of a typical entry, where {MAX_ERROR:g} is accepted. Its "
+            f"error of {error:.1g} of a typical entry, where {accepted:g} is accepted. Its "
             "weakest directions are amplified too much: keep fewer components, or set noise or "
             "shrinkage above 0."
         )
-
-
-def to_sentence_transformers(linear: WhiteningMap) -> Any:
-    """Return a ``Dense`` module with bias and no activation."""
-    caller = "to_sentence_transformers"
-    W, b = affine_float32(linear, caller)
-    modules = import_package(
-        caller,
-        "sentence-transformers",
-        "sentence_transformers.sentence_transformer.modules",
-        "sentence_transformers.models",  # its place before sentence-transformers 6
-    )
-    return dense(modules, W, b)
 
 
 def dense(modules: Any, W: np.ndarray, b: np.ndarray) -> Any:
@@ -76,23 +174,6 @@ def dense(modules: Any, W: np.ndarray, b: np.ndarray) -> Any:
         init_weight=torch.from_numpy(np.ascontiguousarray(W.T)),
         init_bias=torch.from_numpy(b),
     )
-
-
-def to_faiss(linear: WhiteningMap, normalize: bool) -> Any:
-    """Return a trained ``LinearTransform`` with bias, or an index of cosines behind it."""
-    W, b = affine_float32(linear, "to_faiss")
-    faiss = import_package("to_faiss", "faiss-cpu", "faiss")
-    transform = faiss.LinearTransform(*W.shape, True)
-    faiss.copy_array_to_vector(np.ascontiguousarray(W.T).ravel(), transform.A)
-    faiss.copy_array_to_vector(b, transform.b)
-    transform.is_trained = True
-    if not normalize:
-        return transform
-    width = W.shape[1]
-    unit = faiss.NormalizationTransform(width, 2.0)
-    index = faiss.IndexPreTransform(unit, faiss.IndexFlatIP(width))
-    index.prepend_transform(transform)
-    return index
 
 
 def import_package(caller: str, package: str, *names: str) -> Any:

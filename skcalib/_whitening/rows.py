@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from sklearn.utils import assert_all_finite, check_array, gen_batches
@@ -29,8 +29,6 @@ CALLER = "Whitening"
 MAP_BYTES = 2 * 2**20
 # Rows of a tensor in float64, on its device.
 TENSOR_BYTES = 64 * 2**20
-# Moments of dask blocks that one task merges.
-FAN_IN = 8
 
 
 def rows_of(X: Any, *, ensure_min_samples: int = 1, ensure_all_finite: bool = False) -> Rows:
@@ -59,36 +57,33 @@ class _RowsInMemory:
     """Raises an error that explains a result that is not finite."""
 
     X: Any
-    _moments: Callable[[Any], Moments]
-    _map: Callable[[WhiteningMap], Any]
+    _summed: Callable[[Any], Moments]
+    _mapped: Callable[[WhiteningMap], Any]
 
     def moments(self, sample_weight: Any = None) -> Moments:
         """Moments of the rows, or a ValueError where they are not finite."""
         weight = None if sample_weight is None else check_sample_weight(sample_weight, self.X)
         with np.errstate(over="ignore", invalid="ignore"):
-            moments = self._moments(weight)
+            moments = self._summed(weight)
         if not np.isfinite(moments.quartic):
-            assert_all_finite(self.X, estimator_name=CALLER, input_name="X")
-            raise ValueError(
-                f"The moments of X overflow float64: its largest magnitude is "
-                f"{float(abs(self.X).max()):.3g}. Scale X down first."
-            )
+            self._explain("The moments of X overflow float64")
         return moments
 
     def map(self, linear: WhiteningMap) -> Any:
         """Whitened rows in the dtype of ``X``, or a ValueError where they are not finite."""
         with np.errstate(over="ignore", invalid="ignore"):
-            out = self._map(linear)
+            out = self._mapped(linear)
             # One sum is cheap; it may overflow where no entry does, so a closer look decides.
-            if not np.isfinite(float(out.sum())):
-                assert_all_finite(self.X, estimator_name=CALLER, input_name="X")
-                if not np.isfinite(float(abs(out).max())):
-                    raise ValueError(
-                        f"The whitened vectors overflow {out.dtype}: the largest magnitude in "
-                        f"X is {float(abs(self.X).max()):.3g}. Scale X down, or pass it as "
-                        "float64."
-                    )
+            if not np.isfinite(float(out.sum())) and not np.isfinite(float(abs(out).max())):
+                self._explain(f"The whitened vectors overflow {out.dtype}")
         return out
+
+    def _explain(self, overflow: str) -> NoReturn:
+        assert_all_finite(self.X, estimator_name=CALLER, input_name="X")
+        raise ValueError(
+            f"{overflow}: the largest magnitude in X is {float(abs(self.X).max()):.3g}. Scale "
+            "X down, or pass it as float64."
+        )
 
 
 @dataclass(frozen=True)
@@ -97,18 +92,14 @@ class NumPyRows(_RowsInMemory):
 
     X: np.ndarray
 
-    def _moments(self, weight: np.ndarray | None) -> Moments:
+    def _summed(self, weight: np.ndarray | None) -> Moments:
         n, d = self.X.shape
         step = min(chunk_rows(d), n)
-        parts = map_row_ranges(
-            partial(Moments.from_array, self.X, weight),
-            n,
-            step,
-            working_bytes=8 * d * (step + 3 * d),
-        )
+        job = partial(Moments.from_array, self.X, weight)
+        parts = map_row_ranges(job, n, step, working_bytes=8 * d * (2 * step + 3 * d))
         return reduce(Moments.merge, parts)
 
-    def _map(self, linear: WhiteningMap) -> np.ndarray:
+    def _mapped(self, linear: WhiteningMap) -> np.ndarray:
         X, product = self.X, linear.product(self.X.dtype)
         out = np.empty((len(X), linear.width), dtype=X.dtype)
         step = rows_within(MAP_BYTES, X.shape[1], product.W.itemsize)
@@ -141,35 +132,18 @@ class TensorRows(_RowsInMemory):
     xp: Any
     device: Any
 
-    def _moments(self, weight: Any) -> Moments:
-        X, xp, device = self.X, self.xp, _device_of_float64(self.device)
-        if weight is None:
-            n, weight = X.shape[0], xp.ones(X.shape[0], dtype=xp.float64, device=device)
-        else:
-            weight = xp.astype(_on_device(weight, device), xp.float64)
-            n = float(xp.sum(weight))
-        # All chunks share the mean of the heaviest as origin: the loss is at most the number
-        # of chunks, in units in the last place (see `skcalib._covariance.moments.GROUP`).
-        origin: Any = None
-        first, scatter, cubic, quartic = 0.0, 0.0, 0.0, 0.0  # type: Any, Any, Any, float
-        for chunk in sorted(self._chunks(), key=lambda c: -float(xp.sum(weight[c]))):
-            x, w = xp.astype(_on_device(X[chunk, :], device), xp.float64), weight[chunk]
-            if origin is None:
-                heaviest = x[int(xp.argmax(w)), :]
-                origin = heaviest + w @ (x - heaviest) / (float(xp.sum(w)) or 1.0)
-            c = x - origin
-            q = xp.sum(c * c, axis=1)
-            first = first + w @ c
-            cubic = cubic + (w * q) @ c
-            quartic += float((w * q) @ q)
-            scatter = scatter + (c * w[:, None]).T @ c
-        # Copies: on the CPU NumPy would share the tensors' memory.
-        origin, first, scatter, cubic = (
-            np.array(_to_numpy(a)) for a in (origin, first, scatter, cubic)
-        )
-        return Moments.from_sums(n, origin, first, scatter, cubic, quartic)
+    def _summed(self, weight: Any) -> Moments:
+        xp, place = self.xp, _device_of_float64(self.device)
+        chunks, w = [*self._chunks()], None
+        if weight is not None:
+            w = xp.astype(_on_device(weight, place), xp.float64)
+            # All chunks share an origin, the mean of the first. If that is the heaviest, the
+            # loss is at most their number, in units in the last place (see `GROUP`).
+            chunks.sort(key=lambda rows: -float(xp.sum(w[rows])))
+        parts = ((_on_device(self.X[c, :], place), None if w is None else w[c]) for c in chunks)
+        return Moments.from_group(parts, xp)
 
-    def _map(self, linear: WhiteningMap) -> Any:
+    def _mapped(self, linear: WhiteningMap) -> Any:
         X, xp = self.X, self.xp
         single = X.dtype == xp.float32
         product = linear.product(np.dtype(np.float32 if single else np.float64))
@@ -209,12 +183,6 @@ def _on_device(array: Any, device: Any) -> Any:
     return array.to(device) if hasattr(array, "to") else array
 
 
-def _to_numpy(array: Any) -> np.ndarray:
-    if hasattr(array, "cpu"):  # torch; others convert by the buffer protocol or DLPack
-        array = array.cpu()
-    return np.asarray(array)
-
-
 @dataclass(frozen=True)
 class DaskRows:
     """Rows of a dask array: each block stays on its worker, and rows are never gathered."""
@@ -235,8 +203,7 @@ class DaskRows:
         blocks = X.to_delayed().ravel()
         weights = [None] * len(blocks)
         if weight is not None:
-            if not isinstance(weight, da.Array):
-                weight = da.from_array(np.asarray(weight, dtype=np.float64), chunks=-1)
+            weight = da.asarray(weight)
             if not np.array_equal(weight.chunks, X.chunks[:1], equal_nan=True):
                 weight = weight.rechunk(X.chunks[:1])
             weights = weight.to_delayed().ravel()
@@ -244,7 +211,7 @@ class DaskRows:
         merge = dask.delayed(partial(reduce, Moments.merge), pure=True)
         parts = [moments_of(block, w) for block, w in zip(blocks, weights, strict=True)]
         while len(parts) > 1:
-            parts = [merge(parts[i : i + FAN_IN]) for i in range(0, len(parts), FAN_IN)]
+            parts = [merge(parts[i : i + 8]) for i in range(0, len(parts), 8)]
         moments = parts[0].compute()
         if not np.isfinite(moments.quartic):
             raise ValueError(
@@ -269,7 +236,7 @@ def _moments_of_block(block: Any, weight: np.ndarray | None) -> Moments:
         d = block.shape[1]
         return Moments(0, np.zeros(d), np.zeros((d, d)), np.zeros(d), 0.0)
     with np.errstate(over="ignore", invalid="ignore"):  # checked after the merge
-        return NumPyRows(block)._moments(weight)
+        return NumPyRows(block)._summed(weight)
 
 
 def _in_block(

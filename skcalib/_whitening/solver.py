@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 
 from skcalib._covariance.moments import Moments
 from skcalib._covariance.noise import regularise
-from skcalib._covariance.spectrum import decompose
+from skcalib._covariance.spectrum import decompose, rounding_error
 from skcalib._whitening.linear_map import WhiteningMap
 
-__all__ = ["solve"]
+__all__ = ["few_samples", "solve", "spectrum_of"]
 
 # Samples per feature below which whitening amplifies sampling error. With 5, the smallest
 # estimate of equal eigenvalues is (1 - sqrt(1/5))^2 = 0.3 of their value (Marchenko & Pastur).
 SAMPLES_PER_FEATURE = 5
 
 
-def solve(
-    moments: Moments,
-    spectrum: tuple[np.ndarray, np.ndarray] | None = None,
-    *,
-    n_components: int | float | None,
-    method: str,
-    power: float,
-    noise: float | str,
-    shrinkage: float | str,
-    tol: float | None,
-) -> WhiteningMap:
-    """Decide which axes to keep, for parameters of `Whitening` that are validated.
-
-    ``spectrum`` is what `decompose` returns for the covariance, if it is known already. A
-    ValueError tells of too few samples, or of samples that are all equal.
-    """
-    n, d = moments.n, len(moments.mean)
+def spectrum_of(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
+    """Decompose the covariance, or raise a ValueError where the samples are too few for one."""
+    n = moments.n
     if n < 2 and isinstance(n, int):
         raise ValueError(
             f"Whitening has seen n_samples={n}; a covariance needs at least 2. "
@@ -46,11 +30,29 @@ def solve(
             "leaves one out, and a covariance needs a sum above 1. Multiply the weights by the "
             "sample size."
         )
-    variance, basis = spectrum or decompose(moments.covariance())
-    total_variance = float(variance.sum())
+    return decompose(moments.covariance())
+
+
+def solve(
+    moments: Moments,
+    spectrum: tuple[np.ndarray, np.ndarray],
+    *,
+    n_components: int | float | None,
+    method: str,
+    power: float,
+    noise: float | str,
+    shrinkage: float | str,
+    tol: float | None,
+) -> WhiteningMap:
+    """Decide which axes to keep, for parameters of `Whitening` that are validated.
+
+    ``spectrum`` is what `spectrum_of` the moments returns. A ValueError tells of samples that
+    are all equal.
+    """
+    n, (variance, basis) = moments.n, spectrum
     regularised, shrinkage, noise = regularise(moments, variance, shrinkage, noise)
-    tol = d * np.finfo(np.float64).eps if tol is None else tol
-    rank = int(np.count_nonzero(regularised > tol * regularised[0]))
+    least = rounding_error(regularised) if tol is None else tol * regularised[0]
+    rank = int(np.count_nonzero(regularised > least))
     if shrinkage == 0 and isinstance(n, int):
         rank = min(rank, n - 1)  # centring uses up one sample
     if rank == 0:
@@ -58,13 +60,9 @@ def solve(
             f"All {n} samples are equal: there is no direction to whiten. "
             "Fit on samples that differ."
         )
-    kept = _n_kept(n_components, rank, variance / total_variance)
-    surplus = method == "pca" and kept > rank
-    bare = noise == 0 and shrinkage == 0 and power > 0
-    if surplus or (bare and n < SAMPLES_PER_FEATURE * d):
-        _warn_of_few_samples(n, d, rank, kept if surplus else None)
+    total_variance = float(variance.sum())
     return WhiteningMap(
-        mean=moments.mean,
+        mean=moments.mean.copy(),  # torch warns of arrays that it may not write to
         basis=np.ascontiguousarray(basis[:, :rank]),
         variance=variance[:rank],
         regularised=regularised[:rank],
@@ -72,28 +70,32 @@ def solve(
         shrinkage=shrinkage,
         power=float(power),
         noise=noise,
-        n_components=kept,
+        n_components=_n_kept(n_components, rank, variance / total_variance),
         rotates_back=method == "zca",
     )
 
 
-def _warn_of_few_samples(n: int | float, d: int, rank: int, surplus_of: int | None) -> None:
-    if surplus_of is not None:
+def few_samples(n: int | float, linear: WhiteningMap) -> str | None:
+    """Say what a map suffers from the small number of its samples, if it does."""
+    d = len(linear.mean)
+    bare = linear.noise == 0 and linear.shrinkage == 0 and linear.power > 0
+    if linear.surplus:
         consequence = (
-            f"have rank {rank}, below n_components={surplus_of}: the surplus columns are zero"
+            f"have rank {linear.rank}, below n_components={linear.n_components}: the surplus "
+            "columns are zero"
         )
-    elif rank < d and n <= d:
-        consequence = f"have rank {rank}: directions outside the sample are dropped"
+    elif not bare or n >= SAMPLES_PER_FEATURE * d:
+        return None
+    elif linear.rank < d and n <= d:
+        consequence = f"have rank {linear.rank}: directions outside the sample are dropped"
     else:
         consequence = (
             f"are fewer than {SAMPLES_PER_FEATURE} for each feature: weak directions are "
             "sampling error for the most part, and whitening amplifies them"
         )
-    warnings.warn(
+    return (
         f"n_samples={n:.10g} of n_features={d} {consequence}. Set noise='auto', or fit on "
-        f"{SAMPLES_PER_FEATURE * d} samples or more.",
-        UserWarning,
-        stacklevel=5,
+        f"{SAMPLES_PER_FEATURE * d} samples or more."
     )
 
 

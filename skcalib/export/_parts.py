@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from skcalib._whitening.estimator import Whitening
 if TYPE_CHECKING:
     from skcalib._encoder.backbone import Backbone  # imports torch
 
-__all__ = ["Parts", "differs", "probes", "take_apart"]
+__all__ = ["Parts", "apply", "differs", "probes", "take_apart"]
 
 
 class Parts(NamedTuple):
@@ -52,14 +52,18 @@ class Parts(NamedTuple):
 
     def transform(self, texts: list[str]) -> np.ndarray:
         """Vectors of the pipeline, of shape (n_texts, n_features)."""
-        vectors = self.encoder.transform(texts)
-        for step in self.steps:
-            vectors = step.transform(vectors)
-        return vectors
+        return apply(self.steps, self.encoder.transform(texts))
 
     def backbone(self) -> Backbone:
         """Return the loaded model."""
         return self.encoder._backbone("float32")
+
+
+def apply(steps: Sequence[Any], vectors: Any) -> np.ndarray:
+    """Transform vectors by fitted steps, arrays whatever `set_output` says."""
+    for step in steps:
+        vectors = step.transform(np.asarray(vectors))
+    return np.asarray(vectors)
 
 
 def take_apart(pipeline: Any, caller: str) -> Parts:
@@ -92,6 +96,9 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
             )
     for estimator in (encoder, *steps):
         check_is_fitted(estimator)
+    steps = [copy.copy(step) for step in steps]
+    for step in steps:
+        vars(step).pop("feature_names_in_", None)  # of the frames that `set_output` asked for
     encoder = copy.copy(encoder).set_params(memory=None, verbose=False)
     encoder._settings = settings = {**encoder._settings, "dtype": "float32"}
     return Parts(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.preprocessing import Normalizer
 
-from skcalib._encoder.model_files import POOLING_MODES
+from skcalib._encoder.declared import POOLING_MODES
 from skcalib._flow.estimator import NormalizingFlow
 from skcalib._whitening.exports import centred_float32, dense, import_package
 from skcalib.export._parts import Parts, differs, probes, take_apart

@@ -10,7 +10,7 @@ from sklearn.preprocessing import Normalizer
 from sklearn.utils import gen_batches
 
 from skcalib._flow.estimator import NormalizingFlow
-from skcalib.export._parts import Parts, take_apart
+from skcalib.export._parts import Parts, apply, take_apart
 from skcalib.export._sentence_transformer import sentence_transformers
 from skcalib.export._writing import written_whole
 
@@ -92,8 +92,7 @@ def word_vectors(parts: Parts, positions: int = 16) -> tuple[np.ndarray, bool]:
     if steps and isinstance(steps[-1], Normalizer):
         steps, is_unit = steps[:-1], True
     table = _embeddings(backbone, min(positions, parts.encoder.max_length_ - 1))
-    for step in steps:  # affine, as averages are
-        table = step.transform(table)
+    table = apply(steps, table)  # affine, as averages are
     if parts.pooling == "zipf":
         weights = backbone.zipf
         # Tokens without a weight count only in a text that has no others.

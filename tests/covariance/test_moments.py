@@ -53,15 +53,6 @@ def test_moments_of_several_chunks_equal_reference(monkeypatch, n_chunks):
     assert_allclose(moments.covariance(), np.cov(X, rowvar=False), rtol=1e-11)
 
 
-@pytest.mark.parametrize("distance", [0.0, 3.0])
-def test_sums_about_another_origin_give_the_same_moments(X, distance):
-    origin = X.mean(axis=0) + distance
-    c = X - origin
-    q = (c**2).sum(axis=1)
-    sums = c.sum(axis=0), c.T @ c, q @ c, float(q @ q)
-    assert_same(Moments.from_sums(len(X), origin, *sums), reference(X), rtol=1e-11)
-
-
 @pytest.mark.parametrize("cuts", [[1], [200], [1, 2, 3], [399], [50, 150, 300]])
 def test_merge_of_parts_equals_whole(X, cuts):
     X = X + 1e3

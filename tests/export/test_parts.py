@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from sklearn import config_context
+from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
@@ -43,9 +45,23 @@ def test_parts_leave_the_pipeline_as_it_is(tiny_bert, tmp_path):
     parts = take_apart(BiEncoder(encoder, similarity="euclidean").fit(["dog"]), "save_it")
     parts.transform(["cat"])
     assert parts.similarity == "euclidean"
-    assert len(VectorStore(tmp_path / "store")) == 0
+    assert len(VectorStore(tmp_path / "store")) == 1  # of the fit alone
     assert encoder.memory == tmp_path / "store"
     assert encoder._settings["dtype"] == "bfloat16"
+
+
+@pytest.mark.parametrize("globally", [False, True])
+def test_frames_are_taken_for_arrays(tiny_bert, texts, globally):
+    pytest.importorskip("pandas")
+    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(noise=1.0))
+    expected = clone(pipeline).fit_transform(texts)
+    if not globally:
+        pipeline.set_output(transform="pandas")
+    with config_context(transform_output="pandas" if globally else "default"):
+        parts = take_apart(pipeline.fit(texts), "save")
+        vectors = parts.transform(texts)
+    assert isinstance(vectors, np.ndarray)
+    np.testing.assert_allclose(vectors, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_vectors_that_padding_may_change_are_refused(save_family):

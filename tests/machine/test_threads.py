@@ -1,152 +1,68 @@
-"""Limits on BLAS's threads: in force while they should be, nobody else's business after."""
+"""Passes in threads, and limits on BLAS's: in force meanwhile, nobody else's business after."""
 
+import os
+import signal
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from skcalib import Whitening
-from skcalib._machine.threads import in_threads
+from skcalib._machine import threads
 
-BLAS = ThreadpoolController().select(user_api="blas")
-pytestmark = pytest.mark.skipif(
-    not BLAS.lib_controllers, reason="no BLAS here that threadpoolctl can limit"
-)
+BLAS = ThreadpoolController().select(user_api="blas").lib_controllers
+pytestmark = pytest.mark.skipif(not BLAS, reason="no BLAS that threadpoolctl can limit")
+pass_over = partial(threads.map_row_ranges, n_rows=10**6, step=10, working_bytes=1)
 
 
-def n_threads():
-    return {lib.num_threads for lib in BLAS.lib_controllers}
+def n_threads(*_):
+    return {library.num_threads for library in BLAS}
 
 
-@pytest.fixture(autouse=True)
-def two_threads():
-    """Two threads, on a machine with one core as well, and nobody in control of them."""
-    with threadpool_limits(2, user_api="blas"):
-        pass_on_control()
-        yield
-        assert n_threads() == {2}
+def limited(n, function, limit=threadpool_limits):
+    with limit(n):
+        return function(), n_threads()
 
 
-def pass_on_control():
-    for lib in BLAS.lib_controllers:
-        if hasattr(lib, "clear_controlling_thread"):
-            lib.clear_controlling_thread(force=True)
-
-
-def in_another_thread(function):
-    """Call in a thread that lives on; return what ends it."""
-    called, ended = threading.Event(), threading.Event()
-
-    def run():
-        function()
-        called.set()
-        ended.wait(60)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert called.wait(60)
-
-    def end():
-        ended.set()
-        thread.join()
-
-    return end
-
-
-def test_a_limit_holds_meanwhile_and_is_lifted():
-    assert in_threads([n_threads]) == [{1}]
-    assert n_threads() == {2}
-    with pytest.raises(ZeroDivisionError):
-        in_threads([lambda: 1 / 0])
-    assert n_threads() == {2}
-
-
-def test_a_limit_holds_whichever_threads_there_were_before():
-    ends = []
-    for _ in range(3):
-        ends.append(in_another_thread(lambda: in_threads([n_threads])))
-        assert in_threads([lambda: in_threads([n_threads])] * 3) == [[{1}]] * 3
-        assert in_threads([n_threads]) == [{1}]
-        assert n_threads() == {2}
-    for end in ends:
-        end()
-
-
-@pytest.mark.parametrize("first_ends_first", [True, False])
-def test_the_last_of_two_calls_lifts_the_limit(first_ends_first):
-    ends = [threading.Event(), threading.Event()]
-    begun = [threading.Event(), threading.Event()]
-    over = [threading.Event(), threading.Event()]
-    gone = threading.Event()
-
-    def work(i):
-        def limited():
-            begun[i].set()
-            assert ends[i].wait(60)
-
-        in_threads([limited])
-        over[i].set()
-        assert gone.wait(60)  # a thread that is alive might keep control
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
-    for i, thread in enumerate(threads):
-        thread.start()
-        assert begun[i].wait(60)
-    order = (0, 1) if first_ends_first else (1, 0)
-    ends[order[0]].set()
-    assert over[order[0]].wait(60)
-    assert n_threads() == {1}
-    ends[order[1]].set()
-    assert over[order[1]].wait(60)
-    assert n_threads() == {2}
-    gone.set()
-    for thread in threads:
-        thread.join()
-
-
-def test_the_users_own_limits_work_before_around_and_after():
-    X = np.random.default_rng(0).normal(size=(100, 8))
-    Whitening().fit(X)
-    with threadpool_limits(1, user_api="blas"):
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_ranges_run_at_the_same_time_and_cover_all_rows(n):
+    def job(chunks):
+        together.wait(60)
         assert n_threads() == {1}
-        Whitening().fit(X)
-        assert n_threads() == {1}
-    assert n_threads() == {2}
-    with threadpool_limits(3, user_api="blas"):
-        assert n_threads() == {3}
-        assert in_threads([n_threads]) == [{1}]
-        assert n_threads() == {3}
-    assert n_threads() == {2}
+        return np.concatenate([np.r_[chunk] for chunk in chunks])
+
+    together = threading.Barrier(n)
+    found, after = limited(n, lambda: pass_over(job, n_rows=50_003))
+    np.testing.assert_array_equal(np.concatenate(found), range(50_003))
+    assert (len(found), after) == (n, {n})
 
 
-def test_a_limit_of_another_thread_is_not_lifted():
-    end = in_another_thread(lambda: threadpool_limits(1, user_api="blas"))
-    try:
-        in_threads([n_threads], 2)
-        assert n_threads() == {1}
-    finally:
-        end()
-        pass_on_control()
-        threadpool_limits(2, user_api="blas")
-        pass_on_control()
+def test_limits_of_users_and_of_other_threads_hold_and_are_lifted():
+    before = n_threads()
+    with ThreadPoolExecutor(4) as executor:
+        for n in (3, 4, 5):
+            assert limited(n, lambda: pass_over(n_threads)) == ([{1}] * n, {n})
+            assert executor.submit(limited, n, n_threads).result() == ({n}, {n})
+        jobs = [executor.submit(limited, 1, n_threads, threads.limit_blas) for _ in range(20)]
+        assert all(job.result() == ({1}, {1}) for job in jobs)
+    assert n_threads() == before
 
 
-def test_a_limit_of_another_thread_that_ends_meanwhile_does_not_come_back():
-    limited, enough = threading.Event(), threading.Event()
+@pytest.mark.skipif(os.name == "nt", reason="no signals to a process")
+def test_ctrl_c_ends_a_pass_after_its_running_chunks():
+    def job(chunks):
+        for chunk in chunks:
+            done.append(chunk)
+            if chunk.start == 50:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(1)
 
-    def limit_for_a_while():
-        with threadpool_limits(1, user_api="blas"):
-            limited.set()
-            assert enough.wait(60)
-
-    thread = threading.Thread(target=limit_for_a_while)
-    thread.start()
-    assert limited.wait(60)
-
-    def end():
-        enough.set()
-        thread.join()
-
-    in_threads([end])
-    assert n_threads() == {2}
+    done = []
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # may be ignored
+    with pytest.raises(KeyboardInterrupt):
+        limited(2, lambda: pass_over(job))
+    signal.signal(signal.SIGINT, before)
+    assert len(done) < 10**5

@@ -1,12 +1,8 @@
 """Whitening: the theorem, the reference, and scikit-learn's contract."""
 
-import warnings
-
-import joblib
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
@@ -172,14 +168,6 @@ def test_a_shrinkage_of_ones_own_is_the_least_that_automatic_noise_takes(X):
     assert Whitening(noise="auto", shrinkage=least / 2).fit(X).shrinkage_ == least
 
 
-def test_few_samples_keep_the_distances_with_automatic_noise(few):
-    # Of an isotropic source every direction is as good as any: nothing may be dropped.
-    new = np.random.default_rng(2).normal(size=(500, 30)) + 3
-    Z = Whitening(noise="auto").fit(few).transform(new)
-    spread = np.linalg.svd(Z - Z.mean(axis=0), compute_uv=False)
-    assert spread[-1] > 0.5 * spread[0]
-
-
 def test_mahalanobis_is_the_distance_of_the_empirical_covariance(X):
     # It divides by n, where ours divides by n - 1.
     reference = EmpiricalCovariance().fit(X).mahalanobis(X) * 599 / 600
@@ -272,17 +260,6 @@ def test_scaled_columns_do_not_amplify_float32_rounding():
     assert_allclose(Z @ Z.T, reference @ reference.T, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_dtype_is_kept(X, dtype):
-    assert Whitening(3).fit_transform(X.astype(dtype)).dtype == dtype
-
-
-def test_single_row_gives_the_same_vector_as_in_a_batch(X):
-    whitening = Whitening().fit(X)
-    rows = np.vstack([whitening.transform(X[i : i + 1]) for i in range(20)])
-    assert_allclose(rows, whitening.transform(X)[:20], rtol=1e-10, atol=1e-12)
-
-
 def test_signs_do_not_depend_on_the_order_of_samples(X):
     order = np.random.default_rng(3).permutation(len(X))
     assert_allclose(
@@ -348,39 +325,10 @@ def test_fewer_than_five_samples_a_feature_warn(n):
         Whitening().fit(np.vstack([X, X]), sample_weight=np.full(2 * n, 0.5))
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        {"noise": 0.1},
-        {"noise": "auto"},
-        {"shrinkage": 0.1},
-        {"shrinkage": "auto"},
-        {"power": 0},
-    ],
-)
-def test_regularised_fits_on_few_samples_do_not_warn(few, params):
-    Whitening(**params).fit(few)
-
-
-def test_enough_samples_do_not_warn():
-    Whitening().fit(np.random.default_rng(0).normal(size=(150, 30)))
-
-
-def test_shrinkage_makes_every_direction_usable(few):
-    new = np.random.default_rng(2).normal(size=(500, 30)) + 3
-    Z = Whitening(shrinkage="auto").fit(few).transform(new)
-    assert Z.shape == (500, 30)
-    assert np.abs(Z).max() < 10  # the covariance of the source is the identity
-
-
 def test_tol_cuts_weak_directions(X):
     variance = Whitening().fit(X).explained_variance_
     tol = np.sqrt(variance[7] * variance[8]) / variance[0]
     assert Whitening(tol=tol).fit(X).rank_ == 8
-
-
-def test_one_component_is_the_first_of_all(X):
-    assert_allclose(Whitening(1).fit_transform(X), Whitening().fit_transform(X)[:, :1])
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.999])
@@ -390,6 +338,20 @@ def test_share_of_variance_keeps_just_enough(X, share):
     k = whitening.n_components_
     assert explained[k - 1] >= share
     assert k == 1 or explained[k - 2] < share
+
+
+@pytest.mark.parametrize("params", [{"noise": 0.1}, {"shrinkage": 0.1}, {"power": 0}])
+def test_regularised_fits_on_few_samples_do_not_warn(few, params):
+    Whitening(**params).fit(few)
+
+
+@pytest.mark.parametrize("params", [{"noise": "auto"}, {"shrinkage": "auto"}])
+def test_few_samples_of_an_isotropic_source_keep_every_direction(few, params):
+    new = np.random.default_rng(2).normal(size=(500, 30)) + 3
+    Z = Whitening(**params).fit(few).transform(new)
+    spread = np.linalg.svd(Z - Z.mean(axis=0), compute_uv=False)
+    assert spread[-1] > 0.5 * spread[0]
+    assert np.abs(Z).max() < 10  # the covariance of the source is the identity
 
 
 # Streaming and merging -------------------------------------------------------------------
@@ -440,28 +402,45 @@ def test_merge_refuses_what_it_cannot_add(X):
 
 
 @pytest.mark.parametrize(
-    ("params", "message"),
+    "params",
     [
-        ({"n_components": 13}, r"n_components=13 exceeds n_features=12.*int up to 12"),
-        ({"n_components": 0}, "n_components"),
-        ({"n_components": 1.5}, "n_components"),
-        ({"method": "cholesky"}, "method"),
-        ({"power": 2}, "power"),
-        ({"shrinkage": 1.1}, "shrinkage"),
-        ({"shrinkage": "lw"}, "shrinkage"),
-        ({"noise": -0.1}, "noise"),
-        ({"noise": np.nan}, "noise"),
-        ({"noise": "median"}, "noise"),
-        ({"tol": -1}, "tol"),
+        *({"n_components": value} for value in (0, 0.0, 1.0, 1.5, "all")),
+        *({"power": value} for value in (-0.01, 1.01)),
+        *({"shrinkage": value} for value in (-0.01, 1.01, "lw")),
+        *({"tol": value} for value in (-1e-9, 1.0)),
+        *({"noise": value} for value in (-1e-9, np.nan, np.inf, "lw")),
+        {"method": "svd"},
     ],
+    ids=str,
 )
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
-def test_bad_parameters_are_named(X, params, message, method):
+def test_parameters_out_of_their_range_are_refused(X, params, method):
+    (name,) = params
     whitening = Whitening(**params)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"The '{name}' parameter of Whitening must be"):
         getattr(whitening, method)(X)
-    with pytest.raises(NotFittedError):
-        whitening.transform(X)
+    assert not hasattr(whitening, "mean_")
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        *({"n_components": value} for value in (1, 12, 1e-9, 1 - 1e-9)),
+        *({"power": value} for value in (0, 1)),
+        *({"shrinkage": value} for value in (0, 1)),
+        *({"tol": value} for value in (0, 1 - 1e-9)),
+        *({"noise": value} for value in (0, 1e9, "auto")),
+    ],
+    ids=str,
+)
+def test_parameters_at_the_ends_of_their_range_are_accepted(X, params):
+    assert np.isfinite(Whitening(**params).fit_transform(X)).all()
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_more_components_than_features_are_refused(X, method):
+    with pytest.raises(ValueError, match=r"n_components=13 exceeds n_features=12.*int up to 12"):
+        getattr(Whitening(13), method)(X)
 
 
 @pytest.mark.parametrize(
@@ -471,7 +450,7 @@ def test_bad_parameters_are_named(X, params, message, method):
         (lambda X: np.where(X == X[3, 3], np.nan, X), "contains NaN"),
         (lambda X: np.where(X == X[3, 3], np.inf, X), "contains infinity"),
         (lambda X: np.repeat(X[:1], 5, axis=0), "All 5 samples are equal"),
-        (lambda X: X * 1e160, r"overflow float64: its largest magnitude is .*e\+16"),
+        (lambda X: X * 1e160, r"overflow float64: the largest magnitude in X is .*e\+16"),
         (lambda X: X[0], "Expected 2D array"),
         (lambda X: X[:, :0], r"0 feature\(s\)"),
     ],
@@ -518,15 +497,6 @@ def test_refit_forgets_everything(X):
     assert whitening.n_features_in_ == 8
 
 
-def test_joblib_round_trip_is_bit_identical(X, tmp_path):
-    for whitening in (Whitening(4).fit(X), Whitening().partial_fit(X)):
-        joblib.dump(whitening, tmp_path / "w.joblib")
-        loaded = joblib.load(tmp_path / "w.joblib")
-        assert_array_equal(loaded.transform(X), whitening.transform(X))
-        loaded.partial_fit(X[:10])
-        assert loaded.n_samples_seen_ == 610
-
-
 def test_feature_names_and_output_containers(X):
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(X, columns=[f"f{i}" for i in range(12)])
@@ -540,18 +510,6 @@ def test_attributes_are_missing_before_fit():
         assert not hasattr(Whitening(), name)
         with pytest.raises(NotFittedError):
             getattr(Whitening(), name)
-
-
-def test_clone_is_unfitted(X):
-    with pytest.raises(NotFittedError):
-        clone(Whitening().fit(X)).transform(X)
-
-
-def test_well_conditioned_data_warn_about_nothing(X):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        Whitening().fit(X)
-        Whitening(12).fit(X)
 
 
 @pytest.mark.parametrize("n", [30, 9000], ids=["one thread", "threads"])
@@ -570,37 +528,3 @@ def test_what_is_not_finite_is_an_error_without_a_warning(n, monkeypatch):
     huge[-1] = [3e38, -3e38, 3e38, -3e38]
     with pytest.raises(ValueError, match=r"overflow float32: the largest .* is 3e\+38"):
         Whitening().fit(X / 100).transform(huge)
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        *({"n_components": value} for value in (0, -1, 0.0, 1.0, 1.5, "all")),
-        *({"power": value} for value in (-0.01, 1.01)),
-        *({"shrinkage": value} for value in (-0.01, 1.01, "lw")),
-        *({"tol": value} for value in (-1e-9, 1.0, 1.5)),
-        *({"noise": value} for value in (-1e-9, np.nan, np.inf, "lw")),
-        {"method": "svd"},
-    ],
-    ids=str,
-)
-def test_parameters_out_of_their_range_are_refused(params):
-    (name,) = params
-    with pytest.raises(ValueError, match=f"The '{name}' parameter of Whitening must be"):
-        Whitening(**params).fit(np.random.default_rng(0).normal(size=(9, 3)))
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        *({"n_components": value} for value in (1, 3, 1e-9, 1 - 1e-9)),
-        *({"power": value} for value in (0, 1)),
-        *({"shrinkage": value} for value in (0, 1)),
-        *({"tol": value} for value in (0, 1 - 1e-9)),
-        *({"noise": value} for value in (0, 1e9, "auto")),
-    ],
-    ids=str,
-)
-def test_parameters_at_the_ends_of_their_range_are_accepted(params):
-    X = np.random.default_rng(0).normal(size=(15, 3))
-    assert np.isfinite(Whitening(**params).fit_transform(X)).all()

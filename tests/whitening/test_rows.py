@@ -1,18 +1,18 @@
-"""Rows of NumPy arrays: threads, and Ctrl-C in the midst of a pass."""
+"""Rows of NumPy arrays: threads, and Ctrl-C in the midst of a fit."""
 
 import os
 import signal
-import threading
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_limits
 
 from skcalib import Whitening
 from skcalib._covariance.moments import Moments
 from skcalib._machine import threads
+from skcalib._whitening import recent
 from skcalib._whitening.rows import NumPyRows, rows_of
 
 
@@ -43,61 +43,27 @@ def test_threads_give_the_moments_and_the_map_of_one_pass(X, n_threads):
     whitening = Whitening().fit(X)
     Z = np.concatenate([whitening.transform(X[i : i + 1000]) for i in range(0, 10_000, 1000)])
     assert_allclose(whitening.transform(X), Z, atol=1e-6)
-    together = threading.Barrier(n_threads)
-
-    def job(chunks):
-        together.wait(60)
-        return [chunk.stop - chunk.start for chunk in chunks]
-
-    sizes = threads.map_row_ranges(job, 10_000, 64, working_bytes=1)
-    assert len(sizes) == n_threads
-    assert max(map(max, sizes)) == 64
 
 
 def test_rows_are_neither_copied_nor_changed(X):
     assert np.shares_memory(rows_of(X).X, X)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="no signals to a thread")
-@pytest.mark.parametrize("method", ["fit", "transform"])
-def test_ctrl_c_ends_a_pass_over_a_memory_map_within_a_chunk(X, n_threads, method, monkeypatch):
-    whitening = Whitening().fit(X[:1000])
-    before = [library["num_threads"] for library in threadpool_info()]
-    begun, stops, counting = [], [], threading.Lock()
-    in_threads = threads.in_threads
-
-    def noted(jobs, n_threads, stop):
-        stops.append(stop)
-        return in_threads(jobs, n_threads, stop)
-
-    monkeypatch.setattr(threads, "in_threads", noted)
-    name = "einsum" if method == "fit" else "matmul"
-    original = getattr(np, name)
-
+@pytest.mark.skipif(os.name == "nt", reason="no signals to a process")
+def test_ctrl_c_leaves_an_unfitted_estimator_that_can_be_fitted(X, n_threads, monkeypatch):
     def interrupting(*args, **kwargs):
-        with counting:
-            begun.append(args)
-            twentieth = len(begun) == 20
-        if twentieth:
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        if len(begun) >= 20:  # here in a thread; in the main one it has been raised
-            assert stops[0].wait(300)
-        return original(*args, **kwargs)
+        os.kill(os.getpid(), signal.SIGINT)
+        return from_group(*args, **kwargs)
 
+    recent._fits.clear()
+    whitening, from_group = Whitening().fit(X[:1000]), Moments.from_group
     # A process that was started in the background may ignore Ctrl-C.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        monkeypatch.setattr(np, name, interrupting)
+    with monkeypatch.context() as patch:
+        patch.setattr(Moments, "from_group", interrupting)
         with pytest.raises(KeyboardInterrupt):
-            getattr(whitening, method)(X)
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        monkeypatch.setattr(np, name, original)
-    # The rest of a chunk in each thread.
-    assert 20 <= len(begun) < 40 < 10_000 / 64
-    assert [library["num_threads"] for library in threadpool_info()] == before
-    if method == "fit":
-        with pytest.raises(NotFittedError):
-            whitening.transform(X)
-        whitening.fit(X)
-        assert_array_equal(whitening.transform(X), Whitening().fit_transform(X))
+            whitening.fit(X)
+    signal.signal(signal.SIGINT, handler)
+    with pytest.raises(NotFittedError):
+        whitening.transform(X)
+    assert_array_equal(whitening.fit(X).transform(X), Whitening().fit_transform(X))

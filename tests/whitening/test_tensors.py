@@ -72,7 +72,7 @@ def test_sums_over_several_chunks(monkeypatch, weighted):
     X = rng.standard_t(df=5, size=(500, 7)) + np.linspace(0, 50, 500)[:, None]
     weight = rng.random(500) * 3 if weighted else None
     w = None if weight is None else torch.from_numpy(weight)
-    ours = TensorRows(torch.from_numpy(X), xp, "cpu")._moments(w)
+    ours = TensorRows(torch.from_numpy(X), xp, "cpu")._summed(w)
     reference = Moments.from_array(X, weight)
     for name in ("n", "mean", "scatter", "cubic", "quartic"):
         expected = getattr(reference, name)
