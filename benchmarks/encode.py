@@ -32,7 +32,7 @@ from skcalib import BertEncoder
 from skcalib._encoder.batches import encode
 from skcalib._encoder.packed_linear import PackedLinear
 from skcalib._encoder.pooling import PRIMITIVES
-from skcalib._store.recent import RECENT
+from skcalib._encoder.recent import RECENT
 from skcalib.datasets import fetch_sts, minilm_path
 
 

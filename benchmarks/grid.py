@@ -13,8 +13,8 @@ On STS-B dev, 3 folds, in turn in one process:
 - skrub's TextEncoder, its own PCA: the same 6.
 
 Printed: seconds in all and per candidate, beside one plain encoding of the distinct texts by
-sentence-transformers, and by skcalib without a store, and the eigendecompositions of the
-different matrices alone. ``--ours`` leaves the peers out.
+sentence-transformers, and by skcalib without a store, and the eigendecompositions alone, one
+for each of the different matrices. ``--ours`` leaves the peers out.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from skrub import TextEncoder
 
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib._covariance.spectrum import decompose
-from skcalib._store.recent import RECENT
+from skcalib._encoder.recent import RECENT
 from skcalib._whitening import recent
 from skcalib.datasets import fetch_sts, minilm_path
 
@@ -121,8 +121,8 @@ if __name__ == "__main__":
     plain = BertEncoder(minilm_path()).fit(texts)
     covariance = np.cov(plain.transform(texts), rowvar=False)
     n_matrices = 4 * 4 * FOLDS.n_splits
-    alone = lambda function: lambda: (timed(function), 1)  # noqa: E731
     eighs = f"{n_matrices} eigendecompositions"
+    alone = lambda function: lambda: (timed(function), 1)  # noqa: E731
     ways = {
         "one encoding, skcalib": alone(lambda: encode_anew(plain, texts)),
         eighs: alone(lambda: [decompose(covariance.copy()) for _ in range(n_matrices)]),

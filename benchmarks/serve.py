@@ -1,4 +1,4 @@
-"""Latency and throughput of examples/serve.py with eight clients, in batches and one by one.
+"""Latency and throughput of examples/serve.py, in batches and one request at a time.
 
     SKCALIB_DATA=folder python benchmarks/serve.py
 
@@ -9,76 +9,88 @@ import argparse
 import json
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from multiprocessing import get_context
 from pathlib import Path
 from threading import Thread
 
 import numpy as np
+import uvicorn
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, Whitening
 from skcalib.datasets import fetch_sts, minilm_path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-from serve import serve
+from serve import application
 
 
-def client(port, texts, seconds):
-    """Send texts one after the other; append the seconds that each took."""
-    connection = HTTPConnection("127.0.0.1", port)
+def client(port, texts):
+    """Send texts one after the other; return the seconds that each took."""
+    connection, seconds = HTTPConnection("127.0.0.1", port, timeout=60), []
     for text in texts:
         start = time.perf_counter()
-        connection.request("POST", "/", json.dumps({"texts": [text]}))
-        connection.getresponse().read()
+        body, headers = json.dumps({"texts": [text]}), {"Content-Type": "application/json"}
+        connection.request("POST", "/vectors", body, headers)
+        response = connection.getresponse()
+        if response.status != 200:
+            raise RuntimeError(f"the server answered {response.status}: {response.read()}")
+        response.read()
         seconds.append(time.perf_counter() - start)
+    connection.close()
+    return seconds
 
 
-def clients(port, texts, n_clients, queue):
-    """Run clients in threads of a process of their own."""
-    seconds = []
-    threads = [
-        Thread(target=client, args=(port, texts[i::n_clients], seconds))
-        for i in range(n_clients)
-    ]
-    start = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    queue.put((seconds, time.perf_counter() - start))
+def clients(port, texts, n_clients):
+    """Return p50 and p99 in milliseconds, and texts a second, of clients that run at once."""
+    with ThreadPoolExecutor(n_clients) as threads:
+        start = time.perf_counter()
+        shares = [texts[i::n_clients] for i in range(n_clients)]
+        seconds = list(threads.map(client, [port] * n_clients, shares))
+        total = time.perf_counter() - start
+    p50, p99 = np.percentile(np.concatenate(seconds), [50, 99])
+    return 1000 * p50, 1000 * p99, len(texts) / total
+
+
+@contextmanager
+def running(app):
+    """Yield the port of a server that runs in a thread."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, access_log=False, log_level="error"))
+    thread = Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield server.servers[0].sockets[0].getsockname()[1]
+    server.should_exit = True
+    thread.join()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--texts", type=int, default=800, help="a round")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 200])
+    parser.add_argument("--texts", type=int, default=500, help="a round")
+    parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    train = sorted(set(fetch_sts("stsb", "train").data.ravel()))
-    np.random.default_rng(0).shuffle(train)
+    texts = sorted(set(fetch_sts("stsb", "train").data.ravel()))
+    np.random.default_rng(0).shuffle(texts)
     pipeline = make_pipeline(BertEncoder(minilm_path()), Whitening(noise="auto"))
-    pipeline.fit(train[:1000])
-    servers = {"in batches": serve(pipeline, 0), "one by one": serve(pipeline, 0, most_texts=1)}
-    for server in servers.values():
-        Thread(target=server.serve_forever, daemon=True).start()
-    rest, figures = train[1000:], {name: [] for name in servers}
-    context = get_context("spawn")
-    for _ in range(options.repeats):
-        for name, server in servers.items():
-            texts, rest = rest[: options.texts], rest[options.texts :]
-            queue = context.Queue()
-            arguments = (server.server_port, texts, options.clients, queue)
-            process = context.Process(target=clients, args=arguments)
-            process.start()
-            seconds, total = queue.get()
-            process.join()
-            p50, p95 = np.percentile(seconds, [50, 95])
-            figures[name].append((1000 * p50, 1000 * p95, len(texts) / total))
-    print("| | p50, ms | p95, ms | texts a second |\n|---|---:|---:|---:|")
-    for name, rounds in figures.items():
-        columns = zip(*rounds, strict=True)
+    pipeline.fit(texts[:1000])
+    rounds = iter(np.array_split(texts[1000:], (len(texts) - 1000) // options.texts))
+    figures = {}
+    with (
+        running(application(pipeline)) as batches,
+        running(application(pipeline, most_texts=1)) as alone,
+        get_context("spawn").Pool(1) as process,  # clients have a process of their own
+    ):
+        for _ in range(options.repeats):
+            for n_clients in options.clients:
+                for name, port in {"in batches": batches, "one at a time": alone}.items():
+                    part = process.apply(clients, (port, list(next(rounds)), n_clients))
+                    figures.setdefault((n_clients, name), []).append(part)
+    print("| clients | | p50, ms | p99, ms | texts a second |\n|---:|---|---:|---:|---:|")
+    for (n_clients, name), parts in figures.items():
+        columns = zip(*parts, strict=True)
         cells = (f"{np.median(c):.0f} ({min(c):.0f} to {max(c):.0f})" for c in columns)
-        print(f"| {name} | {' | '.join(cells)} |")
-    ratio = [a[2] / b[2] for a, b in zip(*figures.values(), strict=True)]
-    print(f"texts a second, ratio: {np.median(ratio):.2f} ({min(ratio):.2f}, {max(ratio):.2f})")
+        print(f"| {n_clients} | {name} | {' | '.join(cells)} |")

@@ -202,8 +202,8 @@ def few(data):
 def selection(data):
     """Print what self-retrieval chooses, beside the best, on the seven sets.
 
-    As in `calibrate`: the calibration of each hidden state by both kinds of views, then the
-    hidden state by the parts without words in common alone.
+    As in `calibrate`: the calibration of each hidden state by halves and thinned copies, then
+    the hidden state by halves alone.
     """
     views = Views(data.train, n_texts=2000, seed=0)
     texts, pairs = data.pairs()
@@ -216,10 +216,11 @@ def selection(data):
         for params in (None, *CALIBRATIONS):
             Z, Zv = X, viewed
             if params is not None:
+                # All take their spectrum from one decomposition.
                 whitening = Whitening(**params).fit(fit)
                 Z, Zv = whitening.transform(X), whitening.transform(viewed)
-            parts, thinned = views.reciprocal_ranks(Zv).mean(axis=1)
-            row = (spearman(Z, pairs), combined(parts, thinned), parts, params or "raw")
+            halves, thinned = views.reciprocal_ranks(Zv).mean(axis=1)
+            row = (spearman(Z, pairs), combined(halves, thinned), halves, params or "raw")
             rows[pooling, layer].append(row)
         print(f"{pooling} {layer}", flush=True)
 

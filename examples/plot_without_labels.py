@@ -3,7 +3,7 @@ Calibrate a model without labels
 ================================
 
 You have sentences and a model, and nobody has graded which sentences are similar.
-:func:`~skcalib.model_selection.calibrate` still chooses hidden states, pooling and
+:func:`~skcalib.calibrate` still chooses hidden states, pooling and
 calibration: good vectors find one part of a text from another, among the parts of all texts.
 This script calibrates a list of sentences, looks up similarities and nearest sentences, and at
 last asks grades whether the choice was good.
@@ -24,10 +24,9 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.neighbors import NearestNeighbors
 
-from skcalib import BertEncoder, BiEncoder
+from skcalib import BertEncoder, BiEncoder, calibrate
 from skcalib.datasets import fetch_sts, load_toy_sts, minilm_path
 from skcalib.metrics import spearman
-from skcalib.model_selection import calibrate
 
 if os.environ.get("SKCALIB_DATA"):
     name = "STS-B"
@@ -43,8 +42,8 @@ print(f"{len(sentences)} sentences of {name}")
 # keeps the hidden state that the model was shipped with unless another one is clearly better.
 # ``memory`` keeps what the model computes, so that each text goes through it once. The scores
 # are mean reciprocal ranks (MRR) times 100: 100 if the right part always comes first. The
-# first compares calibrations within one hidden state; the second, of parts of a text that
-# share no word, is between hidden states.
+# score compares calibrations of one hidden state; the halves of a text, its odd and its even
+# words, share no word and compare hidden states.
 
 folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 memory = folder.name  # name a folder of your own, and it is kept
@@ -105,14 +104,14 @@ for candidate in raw:
         minilm_path(), pooling=candidate.pooling, layers=candidate.layers, memory=memory
     )
     rho.append(100 * BiEncoder(encoder).fit(pairs).score(pairs, grades))
-agreement = spearman(rho, [candidate.between_parts for candidate in raw])
+agreement = spearman(rho, [candidate.halves for candidate in raw])
 print(f"{len(raw)} hidden states, rank correlation of MRR and rho {agreement:.2f}")
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-axes.scatter([100 * c.between_parts for c in raw], rho, label="other hidden states, raw")
-axes.scatter(100 * calibration.shipped.between_parts, shipped, label="as shipped")
-axes.scatter(100 * calibration.chosen.between_parts, chosen, marker="*", s=120, label="chosen")
+axes.scatter([100 * c.halves for c in raw], rho, label="other hidden states, raw")
+axes.scatter(100 * calibration.shipped.halves, shipped, label="as shipped")
+axes.scatter(100 * calibration.chosen.halves, chosen, marker="*", s=120, label="chosen")
 axes.set(
-    xlabel="MRR x 100 between parts, without labels",
+    xlabel="MRR x 100 of halves, without labels",
     ylabel="Spearman's rho x 100, by labels",
     title=f"Hidden states of MiniLM on {name}",
 )

@@ -1,96 +1,115 @@
 """Serve calibrated vectors over HTTP; requests that wait share a forward pass.
 
     python examples/serve.py pipeline.joblib --port 8000
-    curl -d '{"texts": ["How do I top up?"]}' localhost:8000
+    curl --json '{"texts": ["How do I top up?"]}' localhost:8000/vectors
 
 `pipeline.joblib` is what `skcalib calibrate` writes. Load such a file only from people you
 trust: unpickling runs code.
 """
 
 import argparse
-import json
-from concurrent.futures import Future
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from queue import Queue
-from threading import Thread
+import asyncio
+from contextlib import asynccontextmanager
+from typing import Annotated, NamedTuple
 
 import joblib
+import numpy as np
+import uvicorn
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
 
-MOST_BYTES = 2**20  # of a request
+Text = Annotated[str, Field(max_length=10_000)]
 
 
-class Batcher(Thread):
-    """Transforms what has come in while the last batch ran, all at once.
+class Texts(BaseModel):
+    """What a client sends."""
 
-    Nothing waits for company: a request that comes alone goes alone.
+    texts: list[Text] = Field(min_length=1, max_length=256)
+
+
+class Vectors(BaseModel):
+    """What it gets, one vector a text."""
+
+    vectors: list[list[float]]
+
+
+class Request(NamedTuple):
+    """Texts that wait for a pass, and where their vectors go."""
+
+    texts: list[str]
+    vectors: asyncio.Future
+
+
+async def run_passes(pipeline, queue, most_texts):
+    """Transform all that came in while the last pass ran at once; nothing waits for company."""
+    while True:
+        batch = [await queue.get()]
+        while not queue.empty() and sum(len(r.texts) for r in batch) < most_texts:
+            batch.append(queue.get_nowait())
+        if batch := [request for request in batch if not request.vectors.cancelled()]:
+            await run_pass(pipeline, batch)
+
+
+async def run_pass(pipeline, batch):
+    """Give each request its vectors, or the error of its own texts."""
+    try:
+        texts = [text for request in batch for text in request.texts]
+        vectors = await asyncio.to_thread(pipeline.transform, texts)
+        ends = np.cumsum([len(request.texts) for request in batch])
+        parts = [part.tolist() for part in np.split(vectors, ends[:-1])]
+    except Exception as error:
+        if len(batch) > 1:
+            for request in batch:
+                await run_pass(pipeline, [request])
+        elif not batch[0].vectors.cancelled():
+            batch[0].vectors.set_exception(error)
+    else:
+        for request, part in zip(batch, parts, strict=True):
+            if not request.vectors.cancelled():
+                request.vectors.set_result(part)
+
+
+def application(pipeline, *, most_texts=256, most_bytes=2**20, seconds=30):
+    """Return the application that serves a fitted pipeline.
+
+    A pass ends its batch at `most_texts`; a request of more than `most_bytes` is refused, and
+    one that takes more than `seconds`, its own sending included, is given up.
     """
+    pipeline.transform([""])  # loads the model before the first client waits for it
+    queue = asyncio.Queue()
 
-    def __init__(self, pipeline, most_texts=256):
-        super().__init__(daemon=True)
-        self.pipeline, self.most_texts = pipeline, most_texts
-        self.requests = Queue()
+    @asynccontextmanager
+    async def lifespan(_):
+        passes = asyncio.create_task(run_passes(pipeline, queue, most_texts))
+        yield
+        passes.cancel()
 
-    def transform(self, texts):
-        """Return the vectors of a request's texts, as lists of floats."""
-        answer = Future()
-        self.requests.put((texts, answer))
-        return answer.result()
+    app = FastAPI(title="Calibrated vectors", lifespan=lifespan, max_body_size=most_bytes)
 
-    def run(self):
-        while True:
-            batch = [self.requests.get()]
-            while not self.requests.empty() and sum(len(t) for t, _ in batch) < self.most_texts:
-                batch.append(self.requests.get())
-            try:
-                vectors = self.pipeline.transform(
-                    [text for texts, _ in batch for text in texts]
-                )
-            except Exception as error:
-                for _, answer in batch:
-                    answer.set_exception(error)
-                continue
-            for texts, answer in batch:
-                answer.set_result(vectors[: len(texts)].tolist())
-                vectors = vectors[len(texts) :]
+    @app.post("/vectors")
+    async def vectors(body: Texts) -> Vectors:
+        request = Request(body.texts, asyncio.get_running_loop().create_future())
+        queue.put_nowait(request)
+        return Vectors(vectors=await request.vectors)
 
+    @app.middleware("http")
+    async def limit_time(request, call_next):
+        try:
+            async with asyncio.timeout(seconds):
+                return await call_next(request)
+        except TimeoutError:
+            return JSONResponse({"detail": f"no answer within {seconds} s"}, 503)
 
-def serve(pipeline, port, most_texts=256):
-    """Return a server of a fitted pipeline; ``serve_forever()`` starts it."""
-    pipeline.transform(["warm up"])  # loads the model before the first client waits for it
-    batcher = Batcher(pipeline, most_texts)
-    batcher.start()
+    @app.exception_handler(RequestValidationError)
+    async def refuse(_, error):
+        # FastAPI would send the input back, which not every answer can hold: NaN, half a pair
+        # of surrogates.
+        told = [{key: fault[key] for key in ("loc", "msg")} for fault in error.errors()]
+        return JSONResponse({"detail": told}, 422)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"  # a client keeps its connection
-        disable_nagle_algorithm = True
-
-        def do_POST(self):
-            body = self.rfile.read(min(int(self.headers["Content-Length"] or 0), MOST_BYTES))
-            try:
-                texts = json.loads(body)["texts"]
-                if not (texts and all(isinstance(text, str) for text in texts)):
-                    raise ValueError
-            except (ValueError, KeyError, TypeError):
-                self.close_connection = True
-                self.answer(400, {"error": 'send {"texts": ["...", ...]}, 1 MiB at most'})
-            else:
-                try:
-                    self.answer(200, {"vectors": batcher.transform(texts)})
-                except ValueError as error:  # of a text that the pipeline refuses
-                    self.answer(500, {"error": str(error)})
-
-        def answer(self, status, content):
-            body = json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *arguments):
-            pass
-
-    return ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    return app
 
 
 if __name__ == "__main__":
@@ -98,6 +117,5 @@ if __name__ == "__main__":
     parser.add_argument("pipeline", help="file written by joblib")
     parser.add_argument("--port", type=int, default=8000)
     options = parser.parse_args()
-    server = serve(joblib.load(options.pipeline), options.port)
-    print(f"http://127.0.0.1:{server.server_port}", flush=True)
-    server.serve_forever()
+    app = application(joblib.load(options.pipeline))
+    uvicorn.run(app, port=options.port, limit_concurrency=1000, access_log=False)

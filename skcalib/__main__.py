@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -29,10 +31,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     options = parser.parse_args(arguments)
+    if arguments is None:  # SIGTERM ends this process as an exit does, so that it cleans up
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda text, *_: print(f"warning: {text}", file=sys.stderr)
             options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # as of ``| head``: nobody reads on, and all is written
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ImportError, OSError, TypeError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

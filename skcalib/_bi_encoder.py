@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from numbers import Real
+from os import PathLike
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 
-from skcalib._base import CallbackSupportMixin, VersionedState, fit_inside, fit_task
+from skcalib._base import VersionedState
+from skcalib._encoder.text_encoder import as_encoder
 from skcalib._sklearn_compat import HasMethods, StrOptions, _fit_context
 from skcalib._texts import as_pairs, distinct, texts_of
-from skcalib.metrics import spearman, unit_rows
+from skcalib.metrics import spearman, unit_rows, unmasked
 
-__all__ = ["BiEncoder"]
+__all__ = ["BiEncoder", "vectors_of"]
 
 # Texts whose pairs tell which similarities chance produces.
 SAMPLED_TEXTS = 200
@@ -23,7 +25,7 @@ SAMPLED_TEXTS = 200
 PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
 
 
-class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
+class BiEncoder(VersionedState, BaseEstimator):
     """Score pairs of texts by the similarity of their vectors.
 
     Both texts of a pair go through the same encoder on their own (a bi-encoder [1]_), and
@@ -33,10 +35,12 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
 
     Parameters
     ----------
-    encoder : estimator
+    encoder : estimator, or any encoder of texts
         Transformer from texts to vectors, such as a pipeline of `BertEncoder` and
-        `Whitening`. It is cloned, never changed; ``FrozenEstimator(pipeline)`` keeps the fit
-        of one that is fitted, such as `skcalib.model_selection.calibrate` returns.
+        `Whitening`; or a model's folder, an object with a method ``encode``, or a function from
+        a list of texts to an array, see `TextEncoder`. It is cloned, never changed;
+        ``FrozenEstimator(pipeline)`` keeps the fit of one that is fitted, such as `calibrate`
+        returns.
     similarity : {"cosine", "dot", "euclidean"}, default="cosine"
         Similarity of two vectors; "euclidean" is the negated distance. Computed in
         float64: between vectors that are nearly parallel, as BERT's are, float32 leaves
@@ -48,7 +52,8 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
         The fitted clone.
     random_similarities_ : ndarray of shape (n,), float64
         Similarities of all pairs of up to 200 fitted texts, chosen at random, in rising order.
-        Nearly all pairs are unrelated: they show how similar unrelated texts are.
+        Nearly all pairs are unrelated: they show how similar unrelated texts are. They follow
+        `similarity` where `set_params` changes it.
 
     References
     ----------
@@ -79,12 +84,13 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
     """
 
     _parameter_constraints: dict = {
-        "encoder": [HasMethods(["fit", "transform"])],
+        "encoder": [HasMethods(["fit", "transform"]), HasMethods("encode"), callable]
+        + [str, PathLike],
         "similarity": [StrOptions({"cosine", "dot", "euclidean"})],
     }
 
     encoder_: BaseEstimator
-    _state_version = 2
+    _state_version = 3
 
     def __init__(
         self,
@@ -115,14 +121,11 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
         unique = distinct(texts_of(X, caller=type(self).__name__))[0]
         if hasattr(self, "encoder_"):
             del self.encoder_  # an error below leaves nothing half-fitted
-        encoder = clone(self.encoder)
-        with fit_task(self, X, max_subtasks=1) as task:
-            with fit_inside(task, "fit-encoder", self, encoder):
-                encoder.fit(unique, None)  # FrozenEstimator wants a y
-            sample = np.random.default_rng(0).permutation(len(unique))[:SAMPLED_TEXTS]
-            self._sample = [unique[row] for row in sample]
-            self._random_similarities: np.ndarray | None = None
-            self.encoder_ = encoder
+        encoder = as_encoder(self.encoder, type(self).__name__)
+        encoder = clone(encoder).fit(unique, None)  # FrozenEstimator wants a y
+        sample = np.random.default_rng(0).permutation(len(unique))[:SAMPLED_TEXTS]
+        self._sample = vectors_of(encoder, [unique[row] for row in sample])
+        self.encoder_ = encoder
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -141,7 +144,8 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
         check_is_fitted(self)
         left, right = as_pairs(X, caller=type(self).__name__)
         texts, inverse = distinct(left + right)
-        similarity = self._similarities(texts, inverse[: len(left)], inverse[len(left) :])
+        vectors = vectors_of(self.encoder_, texts)
+        similarity = self._similarities(vectors, inverse[: len(left)], inverse[len(left) :])
         if not np.isfinite(similarity).all():
             raise ValueError(
                 f"The {self.similarity} of pair {np.flatnonzero(~np.isfinite(similarity))[0]} "
@@ -152,25 +156,15 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
 
     @property
     def random_similarities_(self) -> np.ndarray:
-        """Similarities of all pairs of some fitted texts, computed when first asked for."""
+        """Similarities of all pairs of some fitted texts."""
         check_is_fitted(self)
-        if self._random_similarities is None:
-            pairs = np.triu_indices(len(self._sample), k=1)
-            similarity = self._similarities(self._sample, *pairs)
-            # Those that are not finite are left out; `predict` raises an error for them.
-            self._random_similarities = np.sort(similarity[np.isfinite(similarity)])
-            self._sample = []
-        return self._random_similarities
-
-    def __getstate__(self) -> dict[str, Any]:
-        if hasattr(self, "encoder_"):
-            _ = self.random_similarities_  # a pickle holds these, and no texts
-        return super().__getstate__()
+        similarity = self._similarities(self._sample, *np.triu_indices(len(self._sample), k=1))
+        # Those that are not finite are left out; `predict` raises an error for them.
+        return np.sort(similarity[np.isfinite(similarity)])
 
     @np.errstate(over="ignore", invalid="ignore")
-    def _similarities(self, texts: list[str], i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """Similarities of the texts ``i`` to the texts ``j``, pair by pair."""
-        vectors = np.asarray(self.encoder_.transform(texts))
+    def _similarities(self, vectors: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Similarities of the rows ``i`` to the rows ``j``, pair by pair."""
         cosine = self.similarity == "cosine"
         vectors = unit_rows(vectors)[0] if cosine else vectors.astype(np.float64)
         similarity = np.empty(len(i))
@@ -200,8 +194,11 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
             In [0, 1]. With n sampled texts rates below 10 / n tell little: pairs that happen
             to be related are among the random ones.
         """
+        similarity = np.asarray(unmasked(similarity), dtype=np.float64)
+        if np.isnan(similarity).any():
+            raise ValueError("false_positive_rate got a similarity that is no number; drop it.")
         random = self._random_pairs()
-        below = np.searchsorted(random, np.asarray(similarity, dtype=np.float64), side="left")
+        below = np.searchsorted(random, similarity, side="left")
         return (len(random) - below) / len(random)
 
     def threshold(self, false_positive_rate: float = 0.01) -> float:
@@ -221,7 +218,7 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
         Raises
         ------
         ValueError
-            If the rate is out of its range, or the fit saw a single text.
+            If the rate is out of its range, or there are no similarities of random pairs.
         """
         random = self._random_pairs()
         given: Any = false_positive_rate  # perhaps no number
@@ -237,12 +234,14 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
 
     def _random_pairs(self) -> np.ndarray:
         """`random_similarities_`, refused where there are none."""
-        if not len(self.random_similarities_):
+        random = self.random_similarities_
+        if not len(random):
             raise ValueError(
-                f"This {type(self).__name__} was fitted on a single text, so it knows no "
-                "similarities of unrelated ones. Fit on texts of the domain."
+                f"This {type(self).__name__} knows no similarities of unrelated texts: of "
+                f"{len(self._sample)} fitted ones that it sampled, no two have vectors with a "
+                "finite similarity. Fit on several texts of the domain."
             )
-        return self.random_similarities_
+        return random
 
     def score(self, X: Any, y: ArrayLike) -> float:
         """Spearman's rank correlation between similarity and human judgement.
@@ -268,3 +267,11 @@ class BiEncoder(CallbackSupportMixin, VersionedState, BaseEstimator):
         tags.input_tags.two_d_array = False  # the tag means two columns of numbers
         tags.target_tags.required = False
         return tags
+
+
+def vectors_of(encoder: Any, texts: list[str]) -> np.ndarray:
+    """Return vectors of texts as an array, from a frame too; refuse a sparse matrix."""
+    vectors = encoder.transform(texts)
+    name = "vectors of the encoder"
+    dtypes = [np.float64, np.float32]
+    return check_array(vectors, dtype=dtypes, ensure_all_finite=False, input_name=name)

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial, reduce
 from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
 
-__all__ = ["as_floats", "check_dask", "dask_apply", "is_dask", "lazily", "on_disk"]
+__all__ = [
+    "as_floats",
+    "check_dask",
+    "dask_apply",
+    "dask_reduce",
+    "is_dask",
+    "lazily",
+    "on_disk",
+]
 
 BLOCKS_AT_A_TIME = 8  # computed together, so that several workers have something to do
+FAN_IN = 8  # results of blocks that one task merges
 
 
 def is_dask(X: Any) -> bool:
@@ -36,7 +46,7 @@ def lazily(encode: Callable[[list[str]], np.ndarray], X: Any, n_features: int) -
                 "row. Select one column."
             )
         sizes, parts = rows.chunks[0], rows.to_delayed().ravel()
-    elif hasattr(X, "to_delayed"):  # a Series, a frame or a Bag
+    elif hasattr(type(X), "to_delayed"):  # a Series, a frame or a Bag
         parts = X.to_delayed()
         sizes = (np.nan,) * len(parts)
     else:
@@ -89,6 +99,38 @@ def dask_apply(function: Callable[[np.ndarray], np.ndarray], X: Any, width: int)
         dtype=dtype,
         meta=np.empty((0, 0), dtype=dtype),
     )
+
+
+def dask_reduce(
+    of_block: Callable[..., Any], merge: Callable[[Any, Any], Any], X: Any, *columns: Any
+) -> Any:
+    """``of_block(rows, *parts)`` of a dask array's blocks of rows, merged in a tree.
+
+    No task holds more than a block of rows, and only results travel between workers. If a
+    worker dies, its blocks are computed again. Chunk sizes may be unknown, and blocks may be
+    empty. ``columns`` have an entry for each row, in an array of NumPy or dask; or are None.
+    """
+    import dask
+    import dask.array as da
+
+    X = X.rechunk({1: -1})
+    blocks = X.to_delayed().ravel()
+    aligned = []
+    for column in columns:
+        if column is None:
+            aligned.append([None] * len(blocks))
+            continue
+        if not isinstance(column, da.Array):
+            column = da.from_array(np.asarray(column), chunks=-1)
+        if not np.array_equal(column.chunks, X.chunks[:1], equal_nan=True):
+            column = column.rechunk(X.chunks[:1])
+        aligned.append(column.to_delayed().ravel())
+    start = dask.delayed(of_block, pure=True)
+    join = dask.delayed(partial(reduce, merge), pure=True)
+    parts = [start(*arguments) for arguments in zip(blocks, *aligned, strict=True)]
+    while len(parts) > 1:
+        parts = [join(parts[i : i + FAN_IN]) for i in range(0, len(parts), FAN_IN)]
+    return parts[0].compute()
 
 
 @contextmanager

@@ -17,6 +17,7 @@ __all__ = [
     "RealNotInt",
     "StrOptions",
     "_fit_context",
+    "check_params",
     "check_sample_weight",
     "get_namespace_and_device",
 ]
@@ -32,3 +33,8 @@ def check_sample_weight(sample_weight: Any, X: Any) -> Any:
     return _check_sample_weight(
         sample_weight, X, dtype=np.float64, ensure_non_negative=True, **ALL_ZERO
     )
+
+
+def check_params(estimator: Any) -> None:
+    """Raise a ValueError for a parameter that `fit` would refuse by its constraints."""
+    estimator._validate_params()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,11 @@ import numpy as np
 __all__ = ["as_pairs", "as_texts", "distinct", "in_blocks", "is_pairs", "texts_of"]
 
 
-def as_texts(X: Any, *, caller: str) -> list[str]:
+def as_texts(X: Any, *, caller: str, missing: str = "error") -> list[str]:
     """Return the texts of a container as a list; ``caller`` is named in the messages.
 
     It takes lists, tuples, arrays of shape (n,) or (n, 1), Series and one-column frames, of
-    pandas and polars alike.
+    pandas and polars alike. With ``missing="empty"`` a missing text is an empty one.
 
     Raises
     ------
@@ -34,7 +33,7 @@ def as_texts(X: Any, *, caller: str) -> list[str]:
             "list of str, a 1-D array, a Series or a single column. Select one text column, "
             "or use a ColumnTransformer with one encoder per column."
         )
-    return _checked(cells.tolist(), "", caller)
+    return _strings(cells.tolist(), "", caller, missing=missing)
 
 
 def as_pairs(X: Any, *, caller: str) -> tuple[list[str], list[str]]:
@@ -49,7 +48,7 @@ def as_pairs(X: Any, *, caller: str) -> tuple[list[str], list[str]]:
             "(n_pairs, 2): a list of (text, text), an array or a frame with two columns."
         )
     left, right = cells.T.tolist()
-    return _checked(left, ", column 0", caller), _checked(right, ", column 1", caller)
+    return _strings(left, ", column 0", caller), _strings(right, ", column 1", caller)
 
 
 def texts_of(X: Any, *, caller: str) -> list[str]:
@@ -60,14 +59,16 @@ def texts_of(X: Any, *, caller: str) -> list[str]:
     return as_texts(X, caller=caller)
 
 
-def in_blocks(X: Iterator, size: int, *, caller: str) -> Iterator[list[str]]:
+def in_blocks(
+    X: Iterator, size: int, *, caller: str, missing: str = "error"
+) -> Iterator[list[str]]:
     """Yield the texts of an iterator in lists of at most ``size``, reading no further.
 
     The errors are those of `as_texts`.
     """
     start = 0
     while block := list(islice(X, size)):
-        yield _checked(block, "", caller, start)
+        yield _strings(block, "", caller, start, missing)
         start += len(block)
     if not start:
         raise _no_samples((0,), caller)
@@ -132,11 +133,15 @@ def _cells(X: Any, caller: str) -> np.ndarray:
     return cells
 
 
-def _checked(texts: list[Any], where: str, caller: str, start: int = 0) -> list[str]:
+def _strings(
+    texts: list[Any], where: str, caller: str, start: int = 0, missing: str = "error"
+) -> list[str]:
     """Return the entries as str; ``start`` and ``where`` locate them in error messages."""
     if set(map(type, texts)) == {str}:  # the usual case, quickly checked
         return texts
     for i, text in enumerate(texts):
+        if missing == "empty" and _is_missing(text):
+            text = ""
         if not isinstance(text, str):
             raise _complaint(text, f"position {start + i}{where}", caller)
         texts[i] = str(text)  # a subclass, such as numpy.str_
@@ -151,26 +156,22 @@ def _no_samples(shape: tuple[int, ...], caller: str) -> ValueError:
     )
 
 
+def _is_missing(entry: Any) -> bool:
+    return str(entry) in ("None", "nan", "NaN", "NaT", "<NA>") and not isinstance(entry, str)
+
+
 def _complaint(entry: Any, position: str, caller: str) -> Exception:
     """Build the error for an entry that is not a text."""
-    # NaN, NaT and pandas.NA are the values that do not equal themselves.
-    try:
-        missing = entry is None or not bool(entry == entry)
-    except TypeError:  # pandas.NA refuses to be a truth value
-        missing = True
-    except ValueError:  # an array
-        missing = False
-    if missing:
+    if _is_missing(entry):
+        remedy = ", or set missing='empty'" if caller == "BertEncoder" else ""
         return ValueError(
             f"{caller} got a missing value ({entry!r}) at {position}; it takes str. Drop the "
-            "row, or fill it with an empty string if that is what it means."
+            f"row, or fill it with an empty string if that is what it means{remedy}."
         )
-    remedy = "Convert it with str(...)."
+    remedy = "Select a column of texts, or convert it with str(...)."
     if isinstance(entry, bytes):
         remedy = "Decode it, for instance with entry.decode('utf-8')."
-    elif isinstance(entry, Number):
-        remedy = "Select a column of texts, or convert it with str(...)."
     return TypeError(
         f"{caller} got a {type(entry).__name__} ({entry!r:.60}) at {position}; it takes str. "
-        + remedy
+        f"{remedy}"
     )

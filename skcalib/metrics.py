@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -57,12 +57,12 @@ def spearman(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     >>> spearman([0, 2, 3, 5], [0.1, 0.4, 0.3, 0.9])
     0.8
     """
-    y_true, y_pred = _checked("spearman", y_true, y_pred)
+    y_true, y_pred = _finite_pair("spearman", y_true, y_pred)
     return _correlation("spearman", rankdata(y_true), rankdata(y_pred))
 
 
 def pearson(y_true: ArrayLike, y_pred: ArrayLike) -> float:
-    """Pearson's linear correlation.
+    """Pearson's linear correlation; constants and errors as in `spearman`.
 
     Parameters
     ----------
@@ -72,12 +72,7 @@ def pearson(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     Returns
     -------
     r : float
-        In [-1, 1]. NaN, with an ``UndefinedMetricWarning``, if one side is constant.
-
-    Raises
-    ------
-    ValueError
-        If an entry is not a finite number, lengths differ, or there is only one pair.
+        In [-1, 1].
 
     Examples
     --------
@@ -85,7 +80,7 @@ def pearson(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     >>> pearson([0, 1, 2], [1, 3, 5])
     1.0
     """
-    return _correlation("pearson", *_checked("pearson", y_true, y_pred))
+    return _correlation("pearson", *_finite_pair("pearson", y_true, y_pred))
 
 
 #: `spearman` as a scorer for ``scoring=``.
@@ -135,7 +130,7 @@ def aggregate(
     """
     if how not in ("all", "mean", "wmean"):
         raise ValueError(f"how={how!r}; it takes 'all', 'mean' or 'wmean'.")
-    y_true, y_pred = _checked("aggregate", y_true, y_pred)
+    y_true, y_pred = _finite_pair("aggregate", y_true, y_pred)
     subsets = column_or_1d(subsets)
     check_consistent_length(y_true, subsets)
     if how == "all":
@@ -301,16 +296,23 @@ def unit_rows(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return unit, largest * lengths
 
 
+def unmasked(values: Any) -> Any:
+    """Return values with NaN where a masked array is masked, so that checks find it."""
+    if isinstance(values, np.ma.MaskedArray):
+        return np.ma.filled(values.astype(np.float64), np.nan)
+    return values
+
+
 def _vectors(X: ArrayLike, min_features: int = 1) -> np.ndarray:
     limits = {"ensure_min_samples": 2, "ensure_min_features": min_features}
-    return check_array(X, dtype=np.float64, input_name="X", **limits)
+    return check_array(unmasked(X), dtype=np.float64, input_name="X", **limits)
 
 
-def _checked(name: str, y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:
+def _finite_pair(name: str, y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:
     check_consistent_length(y_true, y_pred)
     pair = []
     for argument, y in (("y_true", y_true), ("y_pred", y_pred)):
-        y = column_or_1d(y)
+        y = column_or_1d(unmasked(y))
         others = () if y.dtype.kind in "biuf" else y.tolist()
         text = next((v for v in others if isinstance(v, str | bytes)), None)
         if text is not None or y.dtype.kind not in "biufO":

@@ -24,6 +24,8 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 
+collect_ignore = ["long"]  # run by hand
+
 WORDS = (
     *("the", "of", "and", "a", "to", "in", "is", "man", "was", "for", "on", "that", "by", "it"),
     *("with", "as", "his", "he", "from", "at", "woman", "child", "dog", "cat", "plays"),
@@ -180,39 +182,28 @@ def sts_home():
 @pytest.fixture(autouse=True)
 def recent(monkeypatch):
     """Keep no vectors in memory, so that tests run the model; raise ``bound`` to keep some."""
-    from skcalib._store.recent import RECENT
+    from skcalib._encoder.recent import RECENT
 
     RECENT.clear()
     monkeypatch.setattr(RECENT, "bound", 0)
     return RECENT
 
 
-@pytest.fixture(scope="session")
-def cuda_guard(tmp_path_factory):
-    """Let this process hold tensors of a pretended CUDA device; compiled once a session."""
-    from pretended_cuda import NoCompiler, load_guard
-
-    try:
-        load_guard(tmp_path_factory.mktemp("guard"))
-    except NoCompiler as error:
-        pytest.skip(f"no pretended CUDA device: {error}")
-
-
 @pytest.fixture
-def pretended_cuda(cuda_guard):
+def pretended_cuda():
     """A machine with one pretended CUDA device; see tests/support/pretended_cuda.py."""
     from pretended_cuda import PretendedCuda
 
-    with PretendedCuda() as machine:
+    with PretendedCuda().on() as machine:
         yield machine
 
 
 @pytest.fixture
-def two_pretended_cudas(cuda_guard):
+def two_pretended_cudas():
     """A machine with two pretended CUDA devices."""
     from pretended_cuda import PretendedCuda
 
-    with PretendedCuda(n_devices=2) as machine:
+    with PretendedCuda(n_devices=2).on() as machine:
         yield machine
 
 
@@ -248,43 +239,14 @@ def interrupt():
     return call
 
 
-@pytest.fixture(scope="session")
-def write_vectors():
-    """Return a function that writes vectors of texts into a store, past any encoder."""
-    from contextlib import closing
+@pytest.fixture
+def open_vectors():
+    """Return a function that opens a store for vectors of four numbers, past any encoder."""
+    from contextlib import ExitStack, closing
 
     from skcalib._store.vectors import Vectors
 
-    def write(store, space, texts, arrays):
-        with closing(Vectors(store, space)) as vectors:
-            vectors.write(texts, arrays)
-
-    return write
-
-
-@pytest.fixture(scope="session")
-def read_vectors():
-    """Return a function that reads vectors of texts from a store, past any encoder.
-
-    It returns which texts are known, and the vectors of those by slot, in their order.
-    """
-    from contextlib import closing
-
-    from skcalib._store.vectors import Vectors
-
-    def read(store, space, texts, slots):
-        with closing(Vectors(store, space)) as vectors:
-            found = vectors.read(texts, slots)
-        positions = np.concatenate([[], *(part.positions for part in found)]).astype(int)
-        known = np.zeros(len(texts), dtype=bool)
-        known[positions] = True
-        assert known.sum() == len(positions)  # each once
-        empty = {slot: np.empty((0, 3 if slot < 0 else space.width)) for slot in slots}
-        return known, {
-            slot: np.concatenate([empty[slot], *(part.arrays[slot] for part in found)])[
-                np.argsort(positions)
-            ]
-            for slot in slots
-        }
-
-    return read
+    with ExitStack() as stack:
+        yield lambda store, model="model": stack.enter_context(
+            closing(Vectors(store, model, 4))
+        )

@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening
 
+dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 bag = pytest.importorskip("dask.bag")
 distributed = pytest.importorskip("distributed")
@@ -21,40 +22,32 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 @pytest.fixture(scope="module")
 def cluster():
     """Two processes."""
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as two, distributed.Client(two) as client:
         yield client
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()  # what dask leaves open is closed here, not in the midst of a later test
 
 
-def collections(texts):
+def collection(texts, kind):
+    array = np.array(texts, dtype=object)
+    if kind == "bag":
+        return bag.from_sequence(texts, npartitions=3)
+    if kind in ("array", "column"):
+        return da.from_array(array if kind == "array" else array[:, None], chunks=5)
     pd = pytest.importorskip("pandas")
     dd = pytest.importorskip("dask.dataframe", exc_type=ImportError)
-    array = np.array(texts, dtype=object)
-    series = pd.Series(texts, name="text")
-    return {
-        "array": da.from_array(array, chunks=5),
-        "column": da.from_array(array[:, None], chunks=(5, 1)),
-        "series": dd.from_pandas(series, npartitions=3),
-        "frame": dd.from_pandas(series.to_frame(), npartitions=3),
-        "bag": bag.from_sequence(texts, npartitions=3),
-    }
+    series = dd.from_pandas(pd.Series(texts, name="text"), npartitions=3)
+    return series if kind == "series" else series.to_frame()
 
 
 @pytest.mark.parametrize("kind", ["array", "column", "series", "frame", "bag"])
 def test_dask_in_lazy_dask_out(tiny_bert, texts, kind):
-    X = collections(texts)[kind]
-    encoder = BertEncoder(tiny_bert)
-    lazy = encoder.fit(X).transform(X)
+    X = collection(texts, kind)
+    lazy = BertEncoder(tiny_bert).fit(X).transform(X)
     assert isinstance(lazy, da.Array)
-    assert lazy.dtype == np.float32
-    assert lazy.shape[1] == 16
+    assert (lazy.dtype, lazy.shape[1]) == (np.float32, 16)
     expected = BertEncoder(tiny_bert).fit_transform(texts)
     assert_allclose(lazy.compute(scheduler="threads"), expected, atol=1e-5)
     again = BertEncoder(tiny_bert).fit_transform(X)
@@ -76,16 +69,18 @@ def test_a_later_fit_does_not_change_lazy_vectors(tiny_bert, texts):
     assert np.abs(encoder.transform(texts) - expected).max() > 0.01
 
 
-def test_bad_texts_are_named_by_the_partition(tiny_bert):
-    X = bag.from_sequence(["dog", None], npartitions=1)
+def test_what_is_no_column_of_texts_is_refused(tiny_bert):
+    encoder, bad = BertEncoder(tiny_bert), bag.from_sequence(["dog", None], npartitions=1)
     with pytest.raises(ValueError, match=r"missing value \(None\) at position 1"):
-        BertEncoder(tiny_bert).fit_transform(X).compute(scheduler="synchronous")
-
-
-def test_several_columns_are_refused(tiny_bert, texts):
-    X = da.from_array(np.array([texts, texts], dtype=object).T, chunks=(5, 2))
+        encoder.fit_transform(bad).compute(scheduler="synchronous")
     with pytest.raises(ValueError, match=r"dask array of shape \(12, 2\).*Select one column"):
-        BertEncoder(tiny_bert).fit(texts).transform(X)
+        encoder.fit_transform(da.zeros((12, 2), chunks=5))
+
+
+def test_what_tells_no_partitions_is_refused(tiny_bert, texts):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    with pytest.raises(TypeError, match=r"got a Delayed.*; of dask it takes arrays.*Bags"):
+        encoder.transform(dask.delayed(texts))
 
 
 def test_each_worker_loads_the_model_once(tiny_bert, texts, cluster, tmp_path):

@@ -10,7 +10,7 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import KFold, cross_validate
 
-from skcalib import Whitening, metrics
+from skcalib import Whitening
 from skcalib.metrics import (
     aggregate,
     effective_rank,
@@ -85,20 +85,12 @@ def test_correlation_of_a_line_is_one_and_never_more(correlation, shift):
 
 
 @correlations
-@pytest.mark.parametrize(
-    "container",
-    [
-        list,
-        tuple,
-        lambda y: y[:, None],
-        lambda y: y.astype(object),
-        lambda y: (4 * y).astype(int),
-    ],
-    ids=["list", "tuple", "column", "object", "int"],
-)
+@pytest.mark.parametrize("container", [list, np.atleast_2d, lambda y: y.astype(object)])
 def test_judgements_may_come_in_any_container(correlation, container):
     grades, cosines = _judgements(20, ties=True)
-    assert correlation(container(grades), cosines) == correlation(grades, cosines)
+    given = container(grades)
+    given = given.T if np.ndim(given) == 2 else given  # a column
+    assert correlation(given, cosines) == correlation(grades, cosines)
 
 
 def test_spearman_sees_only_the_order_of_predictions():
@@ -136,13 +128,6 @@ def test_a_row_that_is_not_finite_spoils_no_other():
     assert_allclose(unit[2], [0.6, 0.8])
 
 
-@pytest.mark.parametrize("scale", [1e-170, 1e200])
-@pytest.mark.parametrize("isotropy", [mean_cosine, isoscore])
-def test_isotropy_of_directions_does_not_see_the_scale(isotropy, scale):
-    X = np.random.default_rng(0).normal(size=(20, 3)) + 1
-    assert isotropy(scale * X) == pytest.approx(isotropy(X))
-
-
 @correlations
 @pytest.mark.parametrize("constant", [0.0, 0.1, 1 / 3, 3.0, -2.0])
 @pytest.mark.parametrize("side", [0, 1])
@@ -164,8 +149,8 @@ def test_correlation_with_a_constant_is_nan_and_warns(correlation, constant, sid
         ([0.1, 0.2, np.inf], r"\[2\] = inf; it takes finite numbers"),
         ([-np.inf, 0.2, np.inf], r"\[0\] = -inf; it takes finite numbers"),
         ([0.1, 0.2, None], r"\[2\] = nan; it takes finite numbers"),
+        (np.ma.masked_less([3, 1, 2], 2), r"\[1\] = nan; it takes finite numbers"),
     ],
-    ids=["strings", "a string", "nan", "inf", "-inf", "None"],
 )
 @pytest.mark.parametrize("side", ["y_true", "y_pred"])
 def test_what_is_no_finite_number_is_named(correlation, side, bad, match):
@@ -217,46 +202,20 @@ SUBSETS = list("aaaabbbcc")
 
 def test_aggregate_averages_subsets_as_by_hand():
     arguments = GRADES, PREDICTED, SUBSETS
-    assert aggregate(*arguments, how="mean") == pytest.approx((1.0 + 0.5 - 1.0) / 3)
-    assert aggregate(*arguments, how="wmean") == pytest.approx(
-        (4 * 1.0 + 3 * 0.5 - 2 * 1.0) / 9
-    )
-    assert aggregate(*arguments, how="all") == pytest.approx(SCIPY[spearman](GRADES, PREDICTED))
+    expected = {"mean": (1.0 + 0.5 - 1.0) / 3, "wmean": (4 * 1.0 + 3 * 0.5 - 2 * 1.0) / 9}
+    for how, score in expected.items():
+        assert aggregate(*arguments, how=how) == pytest.approx(score)
+    assert aggregate(*arguments) == aggregate(*arguments, how="all") == spearman(*arguments[:2])
 
 
 @pytest.mark.parametrize("how", ["all", "mean", "wmean"])
-@pytest.mark.parametrize(
-    "metric", [pearson, lambda y_true, y_pred: float(y_true[0] - y_pred[-1])], ids=["r", "own"]
-)
-def test_aggregate_takes_any_metric(how, metric):
-    y_true, y_pred = np.array(GRADES, dtype=float), np.array(PREDICTED, dtype=float)
-    scores = [metric(y_true[i:j], y_pred[i:j]) for i, j in ((0, 4), (4, 7), (7, 9))]
-    expected = {
-        "all": metric(y_true, y_pred),
-        "mean": sum(scores) / 3,
-        "wmean": (4 * scores[0] + 3 * scores[1] + 2 * scores[2]) / 9,
-    }
+def test_aggregate_takes_any_metric(how):
+    def metric(y_true, y_pred):
+        return float(y_true[0] - y_pred[-1])
+
+    expected = {"all": -5.0, "mean": (-4 - 8 - 5) / 3, "wmean": -(4 * 4 + 3 * 8 + 2 * 5) / 9}
     result = aggregate(GRADES, PREDICTED, SUBSETS, how=how, metric=metric)
-    assert type(result) is float
     assert result == pytest.approx(expected[how], rel=1e-12)
-
-
-def test_aggregate_scores_all_pairs_together_by_default():
-    assert aggregate(GRADES, PREDICTED, SUBSETS) == spearman(GRADES, PREDICTED)
-
-
-@pytest.mark.parametrize("how", ["all", "mean", "wmean"])
-def test_aggregate_ignores_the_order_of_pairs(how):
-    order = np.random.default_rng(0).permutation(len(GRADES))
-    shuffled = (np.array(column)[order] for column in (GRADES, PREDICTED, SUBSETS))
-    assert aggregate(*shuffled, how=how) == pytest.approx(
-        aggregate(GRADES, PREDICTED, SUBSETS, how=how), rel=1e-12
-    )
-
-
-@pytest.mark.parametrize("how", ["all", "mean", "wmean"])
-def test_aggregate_of_one_subset_is_its_score(how):
-    assert aggregate(GRADES, PREDICTED, ["a"] * 9, how=how) == spearman(GRADES, PREDICTED)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +227,6 @@ def test_aggregate_of_one_subset_is_its_score(how):
         ((["x"] * 9, PREDICTED, SUBSETS), "all", r"aggregate got y_true .*it takes numbers"),
         ((GRADES, PREDICTED, list("aaaabbbbc")), "mean", r"got 1 pair; .* at least 2"),
     ],
-    ids=["how", "subsets", "lengths", "strings", "lone pair"],
 )
 def test_aggregate_refuses_what_it_cannot_score(arguments, how, match):
     with pytest.raises(ValueError, match=match):
@@ -315,28 +273,11 @@ def test_isoscore_equals_that_of_the_published_package(X, published):
     assert isoscore(X) == pytest.approx(published, rel=1e-12)
 
 
-@on_data
-def test_isoscore_is_the_participation_ratio_of_the_spectrum(X):
-    # What the paper's algorithm comes to: (tr(C)² / tr(C²) - 1) / (d - 1).
-    covariance = np.cov(X.T.astype(np.float64))
-    ratio = np.trace(covariance) ** 2 / np.trace(covariance @ covariance)
-    expected = (ratio - 1) / (len(covariance) - 1)
-    assert isoscore(X) == pytest.approx(expected, rel=1e-9, abs=1e-12)
-
-
 @pytest.mark.parametrize("d", [2, 5, 16])
 def test_isoscore_of_an_isotropic_gaussian_tends_to_one(d):
     # With n samples it falls short by about d / n.
     assert 1 - 2 * d / 20_000 < isoscore(_gaussian(20_000, d)) <= 1.0
     assert isoscore(_gaussian(20_000, d)) > isoscore(_gaussian(200, d))
-
-
-@pytest.mark.parametrize("d", [2, 5, 32])
-def test_isoscore_of_one_direction_is_zero(d):
-    rng = np.random.default_rng(0)
-    line = np.outer(rng.normal(size=50), rng.normal(size=d)) + rng.normal(size=d)
-    assert isoscore(line) == pytest.approx(0.0, abs=1e-12)
-    assert isoscore(line) >= 0.0
 
 
 @pytest.mark.parametrize(("d", "used"), [(4, 1), (4, 2), (10, 3), (10, 9), (7, 7)])
@@ -432,11 +373,6 @@ def test_partition_isotropy_does_not_overflow(norm):
     assert partition_isotropy(X) == pytest.approx(expected, rel=1e-9)
 
 
-def test_partition_isotropy_of_long_vectors_in_a_cone_is_zero_and_finite():
-    X = 1000.0 * _anisotropic()
-    assert 0.0 <= partition_isotropy(X) < 1e-12
-
-
 @on_data
 def test_effective_rank_equals_its_formula(X):
     X = X.astype(np.float64)
@@ -458,12 +394,6 @@ def test_effective_rank_of_equal_singular_values_is_their_number(d, used, scale)
     assert effective_rank(X) == pytest.approx(used, rel=1e-9)
 
 
-@pytest.mark.parametrize("used", [1, 2, 5])
-def test_effective_rank_does_not_count_singular_values_of_zero(used):
-    X = np.diag([3.0] * used + [0.0] * (5 - used))
-    assert effective_rank(X) == pytest.approx(used, rel=1e-12)
-
-
 @isotropies
 def test_measures_work_in_float64_and_leave_their_input_alone(isotropy):
     X = _anisotropic().astype(np.float32)
@@ -480,11 +410,11 @@ def test_measures_work_in_float64_and_leave_their_input_alone(isotropy):
     [
         ([[1.0, np.nan], [0.0, 1.0]], r"X contains NaN"),
         ([[1.0, np.inf], [0.0, 1.0]], r"X contains infinity"),
+        (np.ma.masked_less([[1, 2], [3, 4]], 2), r"X contains NaN"),
         ([[1.0, 2.0]], r"1 sample\(s\).*minimum of 2"),
         ([1.0, 2.0], r"Expected 2D array, got 1D array"),
         (np.empty((0, 2)), r"0 sample\(s\)"),
     ],
-    ids=["nan", "inf", "one", "1-D", "none"],
 )
 def test_measures_refuse_what_is_no_set_of_vectors(isotropy, X, match):
     with pytest.raises(ValueError, match=f"(?s){match}"):
@@ -500,12 +430,7 @@ def test_measures_refuse_what_is_no_set_of_vectors(isotropy, X, match):
         (mean_cosine, [[1.0, 0], [0, 1], [0, 0]], r"Vector 2 is zero and has no cosine\. Drop"),
         (effective_rank, np.zeros((5, 3)), "not defined for vectors that are all zero"),
     ],
-    ids=["equal", "equal to rounding", "one column", "zero vector", "all zero"],
 )
 def test_measures_refuse_vectors_for_which_they_are_undefined(isotropy, X, match):
     with pytest.raises(ValueError, match=match):
         isotropy(X)
-
-
-def test_every_metric_is_exported():
-    assert all(callable(getattr(metrics, name)) for name in metrics.__all__)

@@ -11,13 +11,7 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, clone
 
-from skcalib import (
-    BertEncoder,
-    BiEncoder,
-    NormalizingFlow,
-    VectorStore,
-    Whitening,
-)
+from skcalib import BertEncoder, BiEncoder, NormalizingFlow, VectorStore, Whitening
 from skcalib._base import VersionedState
 
 
@@ -108,39 +102,22 @@ def test_a_state_without_a_version_is_refused(whitening, monkeypatch):
         pickle.loads(pickled)
 
 
-def test_a_nested_estimator_of_another_version_is_refused(monkeypatch):
-    pickled = pickle.dumps(BiEncoder(Whitening()))
-    monkeypatch.setattr(Whitening, "_state_version", Whitening._state_version + 1)
-    with pytest.raises(ValueError, match="pickled Whitening has state version"):
-        pickle.loads(pickled)
-
-
 def test_the_version_is_stamped_by_class_and_not_by_instance():
     class Sixth(VersionedState, BaseEstimator):
         _state_version = 6
 
     state = Sixth().__getstate__()
-    assert state["_state_version"] == 6
     with pytest.raises(ValueError, match="pickled Whitening has state version 6"):
         Whitening().__setstate__(state)
+    assert state["_state_version"] == 6  # what is read stays as it is
 
 
 def test_pickling_leaves_the_state_in_memory_as_it_is(whitening, X):
     before = dict(vars(whitening))
-    vectors = whitening.transform(X)
     pickle.dumps(whitening)
     after = vars(whitening)
     assert list(after) == list(before)
     assert all(after[name] is before[name] for name in before)
-    np.testing.assert_array_equal(whitening.transform(X), vectors)
-
-
-def test_unpickling_leaves_the_state_that_it_reads_as_it_is(whitening):
-    state = whitening.__getstate__()
-    before = dict(state)
-    Whitening().__setstate__(state)
-    assert list(state) == list(before)
-    assert all(state[name] is before[name] for name in before)
 
 
 @pytest.mark.parametrize(
@@ -183,33 +160,17 @@ def test_another_process_loads_what_this_one_dumped(whitening, X, tmp_path):
     np.testing.assert_array_equal(np.load(paths[1]), whitening.transform(X))
 
 
-def test_no_pickle_in_a_cache_is_read(tiny_bert, tmp_path, recwarn):
+def test_no_pickle_in_a_store_is_read(tiny_bert, tmp_path, recwarn):
     """Whatever lies in the folder of a `joblib.Memory` that is given as memory."""
 
     class Bomb:
         def __reduce__(self):
             return exec, ("raise SystemExit('code ran')",)
 
-    bomb = pickle.dumps(Bomb())
     memory = joblib.Memory(tmp_path, verbose=0)
     for _ in range(2):
         BertEncoder(tiny_bert, memory=memory).fit_transform(["dog"])
         for file in [f for f in tmp_path.rglob("*") if f.is_file() and f.suffix != ".lock"]:
-            file.write_bytes(bomb)
+            file.write_bytes(pickle.dumps(Bomb()))
     messages = [str(w.message) for w in recwarn]
     assert all("damaged" in message for message in messages), messages
-
-
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [
-        ("skcalib._bert_encoder", "BertEncoder"),
-        ("skcalib._normalizing_flow", "NormalizingFlow"),
-        ("skcalib._store", "VectorStore"),
-        ("skcalib._whitening", "Whitening"),
-    ],
-)
-def test_a_pickle_that_names_a_former_module_is_refused(module, name):
-    former = b"c" + f"{module}\n{name}\n".encode() + b")\x81}b."  # as protocol 2 writes it
-    with pytest.raises(ValueError, match=f"pickled {name} has a state version older"):
-        pickle.loads(former)

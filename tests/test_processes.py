@@ -146,37 +146,6 @@ def test_a_worker_that_hangs_is_not_waited_for(tiny_bert, texts, tmp_path, monke
     assert_allclose(vectors, BertEncoder(tiny_bert).fit_transform(texts), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_fork_while_a_thread_holds_every_lock_can_encode(tiny_bert, texts, tmp_path):
-    code = """
-import os, sys, threading, warnings, numpy as np
-from skcalib import BertEncoder
-from skcalib._machine import forks
-warnings.filterwarnings("ignore", category=DeprecationWarning)  # of forks with threads, 3.12
-folder, model, *texts = sys.argv[1:]
-plain, kept = (BertEncoder(model, memory=m).fit(texts) for m in (None, folder))
-expected = plain.transform(texts)
-held = threading.Event()
-def work():
-    locks = list(forks._locks)
-    assert len(locks) >= 3
-    for lock in locks:
-        lock.acquire()
-    held.set()
-    threading.Event().wait()
-threading.Thread(target=work, daemon=True).start()
-held.wait()
-child = os.fork()
-if not child:
-    ok = all(np.allclose(e.transform(texts), expected, atol=1e-5) for e in (plain, kept))
-    os._exit(0 if ok else 3)
-assert os.waitpid(child, 0)[1] == 0
-"""
-    command = [sys.executable, "-c", code, str(tmp_path), tiny_bert, *texts]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.parametrize("memory", [False, True])
 def test_threads_may_share_an_encoder(tiny_bert, texts, tmp_path, memory):
     encoder = BertEncoder(tiny_bert, memory=tmp_path if memory else None).fit(texts)
@@ -184,12 +153,3 @@ def test_threads_may_share_an_encoder(tiny_bert, texts, tmp_path, memory):
     with ThreadPoolExecutor(8) as pool:
         for vectors in pool.map(encoder.transform, [texts] * 16, timeout=600):
             assert_array_equal(vectors, expected)
-
-
-def test_environment_is_left_as_it_was(tiny_bert, texts, monkeypatch):
-    for value in (None, "true"):
-        monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
-        if value:
-            monkeypatch.setenv("TOKENIZERS_PARALLELISM", value)
-        BertEncoder(tiny_bert).fit_transform(texts)
-        assert os.environ.get("TOKENIZERS_PARALLELISM") == value

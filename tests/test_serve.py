@@ -1,19 +1,30 @@
-"""The example of a server: requests that wait share a pass, and bad ones are told."""
+"""The example of a server: requests that wait share a pass, and bad ones harm nobody."""
 
+import asyncio
 import importlib.util
 import json
-import urllib.error
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
-from threading import Event, Thread
+from threading import Barrier, Event, Thread
 
 import numpy as np
 import pytest
+import uvicorn
+from sklearn.pipeline import make_pipeline
 from waiting import wait_until
 
-# Straight to the server, whatever proxy the environment names.
-opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+from skcalib import BertEncoder, Whitening
+
+spec = importlib.util.spec_from_file_location(
+    "serve_example", Path(__file__).parents[1] / "examples" / "serve.py"
+)
+example = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(example)
+
+GOOD = {"texts": ["a", "bcd"]}
+VECTORS = {"vectors": [[1.0, 1.0], [3.0, 1.0]]}
 
 
 class Pipeline:
@@ -27,82 +38,151 @@ class Pipeline:
         self.batches.append(list(texts))
         assert self.go.wait(timeout=300)
         if "bad" in texts:
-            raise ValueError("a bad text")
+            raise OSError("a fault of the encoder, which no client may read")
         return np.array([[len(text), 1.0] for text in texts])
 
 
-@pytest.fixture(scope="module")
-def example():
-    path = Path(__file__).parents[1] / "examples" / "serve.py"
-    spec = importlib.util.spec_from_file_location("serve", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture
-def pipeline():
-    return Pipeline()
-
-
-@pytest.fixture
-def waiting(example, monkeypatch):
-    """The queue of requests that wait for a pass."""
-    queue = example.Queue()
-    monkeypatch.setattr(example, "Queue", lambda: queue)
-    return queue
-
-
-@pytest.fixture
-def ask(example, waiting, pipeline):
-    server = example.serve(pipeline, 0)
-    thread = Thread(target=server.serve_forever)
+@contextmanager
+def served(pipeline, **limits):
+    """Yield a function that posts a body to a running server; it returns status and answer."""
+    app = example.application(pipeline, **limits)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical"))
+    thread = Thread(target=server.run)
     thread.start()
+    wait_until(lambda: server.started)
 
-    def post(body):
-        url = f"http://127.0.0.1:{server.server_port}"
+    def post(body, **headers):
+        connection = HTTPConnection(*server.servers[0].sockets[0].getsockname(), timeout=300)
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        try:
-            with opener.open(url, data, timeout=300) as answer:
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, json.load(error)
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(
+            "POST", "/vectors", data, {"Content-Type": "application/json", **headers}
+        )
+        with connection.getresponse() as response:
+            content = response.read()
+        connection.close()
+        return response.status, json.loads(content) if content[:1] == b"{" else content
 
     yield post
-    server.shutdown()
-    server.server_close()
+    server.should_exit = True
     thread.join()
 
 
-def test_a_request_gets_the_vectors_of_its_texts(ask):
-    assert ask({"texts": ["a", "bcd"]}) == (200, {"vectors": [[1.0, 1.0], [3.0, 1.0]]})
-
-
-def test_requests_that_wait_share_a_pass(ask, pipeline, waiting):
-    del pipeline.batches[:]  # the one that warmed up
-    pipeline.go.clear()
-    with ThreadPoolExecutor(8) as clients:
-        first = clients.submit(ask, {"texts": ["first"]})
-        wait_until(lambda: pipeline.batches)
-        others = [clients.submit(ask, {"texts": ["x" * n]}) for n in range(2, 8)]
-        wait_until(lambda: waiting.qsize() == len(others))
-        pipeline.go.set()
-        assert first.result() == (200, {"vectors": [[5.0, 1.0]]})
-        for n, other in enumerate(others, 2):
-            assert other.result() == (200, {"vectors": [[n, 1.0]]})
-    assert [len(batch) for batch in pipeline.batches] == [1, len(others)]
+@pytest.fixture(scope="module")
+def post():
+    with served(Pipeline(), most_bytes=100_000) as post:
+        yield post
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", {"texts": []}, {"texts": [1]}, {"text": "a"}]
+    ("status", "body", "headers"),
+    [
+        (422, {"texts": "abc"}, {}),
+        (422, {"texts": []}, {}),
+        (422, {"texts": [1]}, {}),
+        (422, {"texts": None}, {}),
+        (422, {"text": ["a"]}, {}),
+        (422, [], {}),
+        (422, b"", {}),
+        (422, b"{", {}),
+        (422, b'{"texts": [NaN]}', {}),
+        (422, b'{"texts": ["\\ud800"]}', {}),
+        (422, {"texts": ["x" * 10_001]}, {}),
+        (422, {"texts": ["x"] * 257}, {}),
+        (422, b'{"texts": ' + b"[" * 900 + b"]" * 900 + b"}", {}),
+        (400, b"[" * 50_000, {}),
+        (400, b'{"texts": ["\xff"]}', {}),
+        (413, {"texts": ["x" * 9_000] * 12}, {}),
+        (413, b"20000\r\n" + b"x" * 2**17 + b"\r\n0\r\n\r\n", {"Transfer_Encoding": "chunked"}),
+        (422, GOOD, {"Content_Type": "text/plain"}),
+        (400, GOOD, {"Content_Length": "-1"}),
+        (400, GOOD, {"Content_Length": "many"}),
+        (500, {"texts": ["bad"]}, {}),
+    ],
+    ids=lambda value: str(value)[:30],
 )
-def test_a_bad_request_is_told_what_to_send(ask, body):
-    status, content = ask(body)
-    assert status == 400
-    assert "send" in content["error"]
+def test_a_request_that_cannot_be_served_leaves_the_next_alone(post, status, body, headers):
+    answered, answer = post(body, **headers)
+    assert answered == status
+    assert b"fault of the encoder" not in str(answer).encode()
+    assert post(GOOD) == (200, VECTORS)
 
 
-def test_an_error_of_the_pipeline_reaches_the_client(ask):
-    assert ask({"texts": ["bad"]}) == (500, {"error": "a bad text"})
-    assert ask({"texts": ["good"]})[0] == 200
+def test_a_client_that_waits_too_long_is_told():
+    pipeline = Pipeline()
+    with served(pipeline, seconds=0.5) as post:
+        pipeline.go.clear()
+        assert post(GOOD) == (503, {"detail": "no answer within 0.5 s"})
+        pipeline.go.set()
+        wait_until(lambda: post(GOOD) == (200, VECTORS))
+
+
+def test_a_body_that_does_not_come_is_not_waited_for():
+    with served(Pipeline(), seconds=0.5) as post:
+        assert post(GOOD, Content_Length="1000")[0] == 503
+
+
+def test_clients_at_once_each_get_the_vectors_of_their_texts(tiny_bert, words):
+    texts = [f"{first} {second}" for first in words[:10] for second in words[10:16]]
+    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(noise="auto")).fit(texts)
+    expected, together = pipeline.transform(texts), Barrier(20)
+
+    def ask(i):
+        together.wait(timeout=300)
+        return [post({"texts": texts[3 * i : 3 * i + 3]}) for _ in range(3)]
+
+    with served(pipeline) as post, ThreadPoolExecutor(20) as clients:
+        for i, answers in enumerate(clients.map(ask, range(20))):
+            for status, answer in answers:
+                assert status == 200
+                np.testing.assert_allclose(
+                    answer["vectors"], expected[3 * i : 3 * i + 3], atol=1e-4
+                )
+
+
+def answers(pipeline, requests, most_texts=256, given_up=()):
+    """Return what each request gets, vectors or error, where all wait from the start."""
+
+    async def run():
+        queue = asyncio.Queue()
+        waiting = [example.Request(texts, asyncio.Future()) for texts in requests]
+        for i, request in enumerate(waiting):
+            queue.put_nowait(request)
+            if i in given_up:
+                request.vectors.cancel()
+        passes = asyncio.create_task(example.run_passes(pipeline, queue, most_texts))
+        everyone = asyncio.gather(*(r.vectors for r in waiting), return_exceptions=True)
+        got = await asyncio.wait_for(everyone, timeout=300)
+        passes.cancel()
+        return got
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("most_texts", "batches"),
+    [
+        (1, [["a", "b"], ["c"], ["d"]]),
+        (3, [["a", "b", "c"], ["d"]]),
+        (256, [["a", "b", "c", "d"]]),
+    ],
+)
+def test_requests_that_wait_share_a_pass(most_texts, batches):
+    pipeline = Pipeline()
+    got = answers(pipeline, [["a", "b"], ["c"], ["d"]], most_texts)
+    assert got == [[[1.0, 1.0], [1.0, 1.0]], [[1.0, 1.0]], [[1.0, 1.0]]]
+    assert pipeline.batches == batches
+
+
+def test_an_error_is_that_of_its_request_alone():
+    first, fault, last = answers(Pipeline(), [["a"], ["bad"], ["bcd"]])
+    assert (first, last) == ([[1.0, 1.0]], [[3.0, 1.0]])
+    assert isinstance(fault, OSError)
+
+
+@pytest.mark.parametrize("given_up", [{0}, {0, 1}])
+def test_requests_that_were_given_up_are_not_encoded(given_up):
+    pipeline = Pipeline()
+    got = answers(pipeline, [["a"], ["b"], ["c"]], most_texts=2, given_up=given_up)
+    assert got[2] == [[1.0, 1.0]]
+    assert not {"ab"[i] for i in given_up} & {t for batch in pipeline.batches for t in batch}

@@ -118,25 +118,6 @@ def test_the_list_that_came_stays_as_it_was():
         ([["a"], ["b", "c"]], ValueError, r"row 0 has 1 entries, row 1 is \['b', 'c'\]"),
         ([["a"], ["b"], "c"], ValueError, r"row 0 has 1 entries, row 2 is 'c'.*every row"),
     ],
-    ids=[
-        "str",
-        "bytes",
-        "dict",
-        "set",
-        "frozenset",
-        "None",
-        "number",
-        "LazyFrame",
-        "empty list",
-        "empty array",
-        "empty column",
-        "empty Series",
-        "empty polars Series",
-        "0-D",
-        "3-D",
-        "ragged",
-        "row of one text",
-    ],
 )
 @pytest.mark.parametrize("read", [as_texts, as_pairs])
 def test_what_holds_no_texts_is_refused_by_its_kind(read, X, exception, match):
@@ -145,16 +126,11 @@ def test_what_holds_no_texts_is_refused_by_its_kind(read, X, exception, match):
 
 
 @pytest.mark.parametrize("read", [as_texts, as_pairs])
-@pytest.mark.parametrize(
-    "iterate",
-    [iter, reversed, enumerate, lambda texts: (text for text in texts)],
-    ids=["iter", "reversed", "enumerate", "generator"],
-)
+@pytest.mark.parametrize("iterate", [iter, reversed, enumerate])
 def test_an_iterator_is_refused_unread(read, iterate):
     texts = iterate(["a", "b"])
-    with pytest.raises(
-        TypeError, match=rf"got a {type(texts).__name__}; .*an iterator with list"
-    ):
+    kind = type(texts).__name__
+    with pytest.raises(TypeError, match=rf"got a {kind}; .*an iterator with list"):
         read(texts, caller="Encoder")
     assert len(list(texts)) == 2
 
@@ -167,7 +143,6 @@ def test_an_iterator_is_refused_unread(read, iterate):
         pd.DataFrame({"s": ["a"] * 3, "t": ["b"] * 3}),
         pl.DataFrame({"s": ["a"] * 3, "t": ["b"] * 3}),
     ],
-    ids=["lists", "array", "pandas", "polars"],
 )
 def test_several_columns_are_no_texts(X):
     with pytest.raises(ValueError, match=r"shape \(3, 2\).*Select one text column.*Column"):
@@ -263,7 +238,6 @@ def test_the_first_bad_entry_of_a_pair_is_named_with_its_column(
         pl.Series(["a", None]),
         pl.DataFrame({"s": ["a", None]}),
     ],
-    ids=["string", "default", "category", "frame", "polars", "polars frame"],
 )
 def test_a_missing_value_of_a_frame_is_named(X):
     with pytest.raises(ValueError, match=r"a missing value .* at position 1; .*Drop the row"):
@@ -276,43 +250,22 @@ def test_a_column_of_numbers_is_refused_at_its_first_entry(X):
         as_texts(X, caller="Encoder")
 
 
-def test_an_array_of_bytes_is_refused_with_the_way_to_decode():
-    with pytest.raises(TypeError, match=r"bytes \(b'a'\) at position 0; .*decode\('utf-8'\)"):
-        as_texts(np.array([b"a", b"b"]), caller="Encoder")
-
-
-@pytest.mark.parametrize(
-    ("X", "match"),
-    [
-        ([b"x" * 10_000], "position 0"),
-        ("x" * 10_000, "single str"),
-        ([["a"], ["x" * 10_000, "y"]], "row 1 is"),
-    ],
-    ids=["entry", "text", "row"],
-)
-def test_a_long_entry_does_not_flood_the_message(X, match):
-    with pytest.raises((TypeError, ValueError), match=match) as caught:
+@pytest.mark.parametrize("X", [[b"x" * 10_000], "x" * 10_000, [["a"], ["x" * 10_000, "y"]]])
+def test_a_long_entry_does_not_flood_the_message(X):
+    with pytest.raises((TypeError, ValueError), match="xxx") as caught:
         as_texts(X, caller="Encoder")
     assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize(
-    "texts",
-    [[], ["a"], ["a"] * 5, TEXTS, TEXTS + OTHERS, ["b", "a", "b", "a", "A", "a "]],
-    ids=["none", "one", "equal", "six", "twelve", "case and space"],
+    "texts", [[], ["a"], ("a",) * 5, TEXTS, TEXTS + OTHERS, ["b", "A", "b"]]
 )
 def test_distinct_keeps_the_order_of_first_appearance_and_indexes_back(texts):
     unique, inverse = distinct(texts)
     assert unique == sorted(set(texts), key=texts.index)
-    assert [unique[i] for i in inverse] == texts
+    assert [unique[i] for i in inverse] == list(texts)
     assert inverse.dtype == np.intp
     assert inverse.shape == (len(texts),)
-
-
-def test_distinct_takes_any_sequence():
-    unique, inverse = distinct(("a", "b", "c", "a"))
-    assert unique == ["a", "b", "c"]
-    assert inverse.tolist() == [0, 1, 2, 0]
 
 
 @pytest.mark.parametrize(

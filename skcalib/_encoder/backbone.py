@@ -7,6 +7,7 @@ import copy
 import hashlib
 import logging
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -15,18 +16,15 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from skcalib._encoder.forward import ForwardPass, first_position
+from skcalib._encoder.forward import ForwardPass, first_position, in_short
 from skcalib._encoder.model_files import fingerprint
 from skcalib._encoder.tokens import tokenise
 from skcalib._encoder.zipf import counted_weights, mapped_counts, zipf_weights
-from skcalib._machine.forks import fork_lock
 from skcalib._texts import as_texts
 
 __all__ = ["Backbone", "load", "quiet_transformers", "read"]
 
-MAX_LOADED = 4  # models kept in memory per process
-
-_lock = fork_lock()
+_lock = threading.Lock()
 
 if hasattr(os, "register_at_fork"):
     # Threads do not survive a fork, and OpenMP waits for its own forever. One thread per
@@ -67,15 +65,16 @@ class Backbone:
         if len(words) < 2:
             raise ValueError(f"The tokenizer in {folder} has no vocabulary. Save it again.")
         self._check_encoder(*words[:2])
-        drawn = np.random.default_rng(0).choice(words, (3, min(8, self.max_length)))
-        texts = [drawn[0], drawn[1, :5], drawn[2, :5]]
+        drawn = np.random.default_rng(0).choice(words, (3, min(16, self.max_length)))
+        # Models may treat tokens of padding or masks, and those behind them, in their own way.
+        special = np.append(self.tokenizer.all_special_ids[:7], drawn[2])
+        texts = [drawn[0], drawn[1, :10], special[: len(drawn[1, :10])]]
         states = [self._plain_states(text) for text in texts]
         with quiet_transformers():
             self.forward = ForwardPass(self.module, texts, states)
         self.forward.prepare(device, dtype)
         with _explained(folder, f"run in {self.precision} on {device.type}"):
-            if not self.forward.reproduces(texts, states, tolerance=0.2):
-                raise ValueError("its hidden states are not those of dtype='float32': use that")
+            self.forward.check(texts, states, tolerance=0.2)
 
     def _check_encoder(self, one: int, two: int) -> None:
         """Refuse a model without a hidden state of each token that depends on all tokens."""
@@ -107,6 +106,13 @@ class Backbone:
         """Whether every text begins with the same special token."""
         ids, _ = tokenise(self.tokenizer, ["a"], self.max_length)
         return ids[0][0] in self.added_ids
+
+    def prompt_length(self, prompt: str) -> int:
+        """Tokens that a prompt puts in front of a text, special ones at the beginning too."""
+        if not prompt:
+            return 0
+        [ids], _ = tokenise(self.tokenizer, [prompt], self.max_length)
+        return len(ids) - (ids[-1] in self.special_ids)
 
     @property
     def has_zipf(self) -> bool:
@@ -166,7 +172,7 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Backbone:
         return _load(folder, fingerprint(folder), device, dtype)
 
 
-@lru_cache(maxsize=MAX_LOADED)
+@lru_cache(maxsize=4)
 def _load(folder: Path, key: str, device: torch.device, dtype: torch.dtype) -> Backbone:
     backbone = Backbone(folder, key, device, dtype)
     if fingerprint(folder) != key:
@@ -181,6 +187,8 @@ def read(folder: Path) -> tuple[Any, Any]:
     """Tokenizer and module of a folder, in float32; no code of its own is run."""
     from transformers import AutoModel, AutoTokenizer
 
+    # Threads of the tokenizers library save little and disturb forks. The user's choice stands.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     options = {"local_files_only": True, "trust_remote_code": False}
     with _explained(folder, "loaded"), quiet_transformers():
         tokenizer = AutoTokenizer.from_pretrained(folder, **options)
@@ -206,10 +214,9 @@ def _explained(folder: Path, done: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise ValueError(
-            f"The model in {str(folder)!r} could not be {done}: {type(error).__name__}: "
-            f"{(str(error).strip() or 'no details').splitlines()[0].rstrip('.')}. "
-            "It takes an encoder that transformers knows, with its tokenizer, as "
-            "save_pretrained writes them; code that comes with a model is not run."
+            f"The model in {str(folder)!r} could not be {done}: {in_short(error)}. It takes an "
+            "encoder that transformers knows, with its tokenizer, as save_pretrained writes "
+            "them; code that comes with a model is not run."
         ) from error
 
 
@@ -238,14 +245,18 @@ def _check_vocabulary(folder: Path, tokenizer: Any, module: Any) -> None:
 
 def _max_length(module: Any, tokenizer: Any) -> int:
     """Most tokens a model has positions for, and its tokenizer allows."""
-    positions = getattr(module.config, "max_position_embeddings", None)
+    config = module.config
+    positions = getattr(config, "max_position_embeddings", None) or -1  # XLNet has -1
+    if getattr(config, "attention_type", None) == "block_sparse":
+        # BigBird attends to all tokens of a text up to this length, and of all texts after one.
+        positions = min(positions, (5 + 2 * config.num_random_blocks) * config.block_size)
     longest, least = tokenizer.model_max_length, tokenizer.num_special_tokens_to_add()
     if not isinstance(longest, int | float) or not longest > least:
         raise ValueError(
             f"The tokenizer's model_max_length is {longest!r}; it takes a number above "
             f"{least}, that of its special tokens. Correct it in tokenizer_config.json."
         )
-    return int(min(positions - first_position(module) if positions else longest, longest))
+    return int(min(positions - first_position(module) if positions > 0 else longest, longest))
 
 
 @contextlib.contextmanager

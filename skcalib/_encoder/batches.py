@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from skcalib._encoder.backbone import Backbone
-from skcalib._encoder.pooling import Pooler, TokenBatch
+from skcalib._encoder.pooling import Pooler
 from skcalib._encoder.tokens import tokenise
 
 __all__ = ["BLOCK", "Encoded", "encode"]
@@ -25,7 +25,7 @@ class Encoded(NamedTuple):
 
     rows: np.ndarray  # (b,) positions of its texts in the input
     vectors: np.ndarray  # (b, n_layers, n_primitives, d) float32
-    n_tokens: np.ndarray  # (b, 3) numbers of tokens: attended, the text's own, unknown ones
+    n_tokens: np.ndarray  # (b, 3) numbers of tokens: pooled, the text's own, unknown ones
     truncated: np.ndarray  # (b,) bool
     kept: bool = True  # False if a store was to keep them and could not
 
@@ -37,23 +37,24 @@ def encode(
     layers: Sequence[int],
     primitives: Sequence[str],
     max_length: int,
+    skip: int = 0,
     batch_size: int | str = "auto",
 ) -> Generator[Encoded, None, None]:
     """Yield the pooled hidden states of ``texts``, batch by batch, in order of length.
 
     Layers count from 0 to `backbone.n_layers`. At most ``max_length`` tokens are kept of each
-    text, special ones included. A batch holds ``batch_size`` texts; "auto" takes as many as
-    make a number of tokens that suits the device.
+    text, special ones included; the first ``skip`` of them are not pooled. A batch holds
+    ``batch_size`` texts; "auto" takes as many as make a number of tokens that suits the device.
     """
     limits: dict[str, Any] = {"max_texts": batch_size, "max_tokens": np.inf}
     if batch_size == "auto":
         limits = {"max_texts": BLOCK, "max_tokens": _token_budget(backbone)}
-    mixed = backbone.forward.way.packed
+    mixed = backbone.forward.packed
     for start in range(0, len(texts), BLOCK):
         ids, truncated = tokenise(backbone.tokenizer, texts[start : start + BLOCK], max_length)
         for rows in _batches(np.array([len(i) for i in ids]), mixed=mixed, **limits):
             some = [ids[r] for r in rows.tolist()]
-            vectors, n_tokens = _run(backbone, some, layers, primitives)
+            vectors, n_tokens = _run(backbone, some, layers, primitives, skip)
             yield Encoded(start + rows, vectors, n_tokens, truncated[rows])
 
 
@@ -90,11 +91,15 @@ def _batches(
 
 
 def _run(
-    backbone: Backbone, ids: list[list[int]], layers: Sequence[int], primitives: Sequence[str]
+    backbone: Backbone,
+    ids: list[list[int]],
+    layers: Sequence[int],
+    primitives: Sequence[str],
+    skip: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Vectors of a batch, (b, n_layers, n_primitives, d), and its numbers of tokens, (b, 3)."""
     try:
-        return _run_at_once(backbone, ids, layers, primitives)
+        return _run_at_once(backbone, ids, layers, primitives, skip)
     except torch.cuda.OutOfMemoryError:
         pass  # Its traceback keeps the tensors of the failed pass until `except` is left.
     message = f"Out of memory on {backbone.device} with {len(ids)} texts of up to "
@@ -108,22 +113,26 @@ def _run(
     )
     torch.cuda.empty_cache()
     half = len(ids) // 2
-    parts = [_run(backbone, some, layers, primitives) for some in (ids[:half], ids[half:])]
+    halves = ids[:half], ids[half:]
+    parts = [_run(backbone, some, layers, primitives, skip) for some in halves]
     vectors, n_tokens = zip(*parts, strict=True)
     return np.concatenate(vectors), np.concatenate(n_tokens)
 
 
 def _run_at_once(
-    backbone: Backbone, ids: list[list[int]], layers: Sequence[int], primitives: Sequence[str]
+    backbone: Backbone,
+    ids: list[list[int]],
+    layers: Sequence[int],
+    primitives: Sequence[str],
+    skip: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     tokens = np.concatenate(ids)
     lengths = np.array([len(i) for i in ids])
+    special = np.isin(tokens, backbone.added_ids)
     zipf = backbone.zipf[tokens] if "zipf" in primitives else None
-    batch = TokenBatch.of(lengths, np.isin(tokens, backbone.added_ids), zipf)
-    device = backbone.device
-    pooler = Pooler(batch, primitives, device)
+    pooler = Pooler(lengths, special, zipf, primitives, backbone.device, skip)
     shape = (len(ids), len(layers), len(primitives), backbone.width)
-    vectors = torch.empty(shape, device=device)
+    vectors = torch.empty(shape, device=backbone.device)
 
     def receive(layer: int, hidden: torch.Tensor) -> None:
         for i in np.flatnonzero(np.equal(layers, layer)):
@@ -131,5 +140,5 @@ def _run_at_once(
 
     backbone.forward(tokens, lengths, layers, receive)
     is_unknown = tokens == backbone.tokenizer.unk_token_id
-    n_unknown = np.add.reduceat(is_unknown, batch.starts, dtype=np.int64)
-    return vectors.cpu().numpy(), np.column_stack([lengths, batch.n_own, n_unknown])
+    n_unknown = np.add.reduceat(is_unknown, np.cumsum(lengths) - lengths, dtype=np.int64)
+    return vectors.cpu().numpy(), np.column_stack([pooler.lengths, pooler.n_own, n_unknown])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
@@ -14,17 +13,17 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib._base import PARTS, CallbackSupportMixin, VersionedState, fit_task, progress
+from skcalib._base import VersionedState, progress
 from skcalib._dask import is_dask, lazily
+from skcalib._encoder.declared import Declared, declared
 from skcalib._machine.devices import resolve_device
 from skcalib._sklearn_compat import HasMethods, Interval, StrOptions, _fit_context
-from skcalib._store.recent import RECENT
 from skcalib._store.store import POOLINGS, VectorStore
-from skcalib._texts import as_texts, distinct, in_blocks
+from skcalib._texts import as_texts, in_blocks
 
 if TYPE_CHECKING:
     from skcalib._encoder.backbone import Backbone
-    from skcalib._encoder.batches import Encoded
+    from skcalib._encoder.vectors import Totals
 
 __all__ = ["BertEncoder", "resolve_layers"]
 
@@ -35,20 +34,13 @@ LAYER_NAMES = {
     "embedding_last": (0, -1),
 }
 
-# Share of a call's tokens that may be unknown without a word.
-UNKNOWN = 0.1
-
 # Texts of an iterator that are read and encoded together: some 2 MB of them, and enough for
 # lengths to repeat.
 STREAMED = 16384
 
 
 class BertEncoder(
-    CallbackSupportMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    VersionedState,
-    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedState, BaseEstimator
 ):
     """Encode texts as vectors with a frozen BERT-like model.
 
@@ -61,12 +53,15 @@ class BertEncoder(
     model : str, default="bert-base-uncased"
         Hub id, or folder written by ``save_pretrained``. Weights must be safetensors; code
         that comes with a model is never run.
-    pooling : {"cls", "mean", "max", "mean_sqrt_len", "zipf"}, default="mean"
-        How the hidden states of a text's tokens become one vector: that of the first
-        token, their mean, maximum, or sum over the square root of their number; or the
-        mean weighted by ``log(1 + rank)`` of each token's rank by frequency (in the model's
-        vocabulary, or by ``token_counts``), where special tokens weigh nothing. BERT's
-        vectors are biased by word frequency [1]_; "zipf" lets frequent words say less.
+    pooling : {"auto", "cls", "mean", "max", "last", "mean_sqrt_len", "weighted_mean", \
+            "zipf"}, default="auto"
+        How the hidden states of a text's tokens become one vector: that of the first token
+        ("cls") or of the last; their mean, maximum, or sum over the square root of their
+        number; their mean weighted by position, 1 to n; or ("zipf") their mean weighted by
+        ``log(1 + rank)`` of each token's rank by frequency (in the model's vocabulary, or by
+        ``token_counts``), where special tokens weigh nothing. BERT's vectors are biased by word
+        frequency [1]_; "zipf" lets frequent words say less. "auto" is the pooling that a folder
+        of sentence-transformers declares, "mean" where none is; ``pooling_`` says which.
     layers : int, tuple of int or {"last", "last2", "first_last", "embedding_last"}, \
             default=-1
         Hidden states to use: 0 is the output of the embedding layer, 1 that of the first
@@ -78,9 +73,17 @@ class BertEncoder(
         Whether "mean", "max" and "mean_sqrt_len" include the special tokens around a text
         ([CLS] and [SEP] in BERT). A text without any other token is always pooled over
         them.
+    prompt : str or None, default=None
+        Text in front of each text, as "query: ". None is the default prompt that a folder of
+        sentence-transformers declares, if any; "" is none; the name of a prompt that the folder
+        declares is that prompt; and other text stands as it is. A folder may declare that the
+        tokens of a prompt are not pooled (``include_prompt``); then none of a prompt's are.
     max_length : int or None, default=None
-        Tokens kept of each text, special ones included. Longer texts are cut off, with one
-        warning. None keeps as many as the model has positions for.
+        Tokens kept of each text, those of the prompt and special ones included. Longer texts
+        are cut off, with one warning. None keeps as many as the folder declares
+        (``max_seq_length``), or else as the model has positions for.
+    missing : {"error", "empty"}, default="error"
+        Whether a missing text (None, NaN, NA of pandas) is an error or an empty text.
     batch_size : int or "auto", default="auto"
         Largest number of texts in a forward pass. "auto" goes by the number of tokens, and on
         CUDA by the memory of the GPU.
@@ -101,13 +104,16 @@ class BertEncoder(
         any process, is read back. A folder makes a `VectorStore` with its defaults. With or
         without one, the vectors used last stay in this process's memory, 256 MiB at most.
     verbose : bool, default=False
-        Show a progress bar. From scikit-learn 1.9 on, callbacks such as ``ProgressBar``
-        also follow :meth:`fit_transform`, see ``set_callbacks``.
+        Show a progress bar.
 
     Attributes
     ----------
     layers_ : tuple of int
         Hidden states in use, counted from 0.
+    pooling_ : str
+        Pooling in use.
+    prompt_ : str
+        Text in front of each text; "" for none.
     max_length_ : int
         Most tokens of a text, special ones included.
     fingerprint_ : str
@@ -124,8 +130,7 @@ class BertEncoder(
     What a name such as "first-last-avg" means differs between reference codes; the user guide
     has a table of which hidden states each of them takes.
 
-    Prompts that a sentence-transformers folder declares are not added; put them in front of
-    the texts yourself. Decoders and encoder-decoders are refused.
+    Decoders and encoder-decoders are refused.
 
     The vector of a text depends on the text alone, not on its neighbours or their order
     (to 1e-5). Each distinct text of a call is encoded once; of an iterator, each distinct text
@@ -147,11 +152,13 @@ class BertEncoder(
 
     _parameter_constraints: dict = {
         "model": [str, os.PathLike],
-        "pooling": [StrOptions(set(POOLINGS))],
+        "pooling": [StrOptions({"auto", *POOLINGS})],
         "layers": [Integral, tuple, list, StrOptions(set(LAYER_NAMES))],
         "layer_merge": [StrOptions({"mean", "concat"})],
         "special_tokens": ["boolean"],
+        "prompt": [str, None],
         "max_length": [Interval(Integral, 1, None, closed="left"), None],
+        "missing": [StrOptions({"error", "empty"})],
         "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "device": [str],
         "dtype": [StrOptions({"float32", "bfloat16", "float16"})],
@@ -169,11 +176,13 @@ class BertEncoder(
         self,
         model: str | os.PathLike = "bert-base-uncased",
         *,
-        pooling: str = "mean",
+        pooling: str = "auto",
         layers: int | Sequence[int] | str = -1,
         layer_merge: str = "mean",
         special_tokens: bool = True,
+        prompt: str | None = None,
         max_length: int | None = None,
+        missing: str = "error",
         batch_size: int | str = "auto",
         device: str = "auto",
         dtype: str = "float32",
@@ -187,7 +196,9 @@ class BertEncoder(
         self.layers = layers
         self.layer_merge = layer_merge
         self.special_tokens = special_tokens
+        self.prompt = prompt
         self.max_length = max_length
+        self.missing = missing
         self.batch_size = batch_size
         self.device = device
         self.dtype = dtype
@@ -219,10 +230,10 @@ class BertEncoder(
         TypeError, ValueError
             If an entry of `X` is not a text, or a parameter does not fit the model.
         """
-        if not is_dask(X) and not isinstance(X, Iterator):
-            as_texts(X, caller=type(self).__name__)
-        with fit_task(self, X):
-            self._fit()
+        self._checked(X)
+        _, doubts = self._fit()
+        for doubt in doubts:
+            warnings.warn(doubt, UserWarning, stacklevel=3)  # past scikit-learn's wrapper
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -241,10 +252,12 @@ class BertEncoder(
         vectors : ndarray of shape (n_texts, n_features), float32
             One row per text.
         """
-        if not is_dask(X) and not isinstance(X, Iterator):
-            X = as_texts(X, caller=type(self).__name__)
-        with fit_task(self, X, max_subtasks=PARTS) as task:
-            return self._encode(X, self._fit(), task)
+        X = self._checked(X)
+        backbone, doubts = self._fit()
+        vectors, more = self._encode(X, backbone)
+        for doubt in [*doubts, *more]:
+            warnings.warn(doubt, UserWarning, stacklevel=4)  # past scikit-learn's wrappers
+        return vectors
 
     def transform(self, X: Any) -> Any:
         """Encode texts.
@@ -267,12 +280,18 @@ class BertEncoder(
             If the model is not the one the encoder was fitted with.
         """
         check_is_fitted(self)
-        if not is_dask(X) and not isinstance(X, Iterator):
-            X = as_texts(X, caller=type(self).__name__)
-        return self._encode(X)
+        vectors, doubts = self._encode(self._checked(X))
+        for doubt in doubts:
+            warnings.warn(doubt, UserWarning, stacklevel=3)  # past scikit-learn's wrapper
+        return vectors
 
-    def _fit(self) -> Backbone:
-        """Fit, and return the model."""
+    def _checked(self, X: Any) -> Any:
+        """Texts as a list; dask collections and iterators as they are."""
+        is_lazy = is_dask(X) or isinstance(X, Iterator)
+        return X if is_lazy else as_texts(X, caller=type(self).__name__, missing=self.missing)
+
+    def _fit(self) -> tuple[Backbone, list[str]]:
+        """Fit; return the model, and what to warn about."""
         if hasattr(self, "_settings"):
             del self._settings  # an error below leaves nothing half-fitted
         self._token_weights: np.ndarray | None = None
@@ -280,37 +299,42 @@ class BertEncoder(
         if self.token_counts is not None:
             self._token_weights = backbone.weights_by(self.token_counts)
             backbone = backbone.with_zipf(self._token_weights)
+        told = declared(backbone.folder)
         layers = resolve_layers(self.layers, backbone.n_layers)
-        max_length = _resolve_max_length(self.max_length, backbone)
-        if "\0" in str(getattr(self.memory, "location", self.memory)):
-            raise ValueError(f"memory={self.memory!r} names no folder: it holds a NUL.")
-        if self.pooling == "zipf":
+        pooling = _resolve_pooling(self.pooling, told)
+        prompt = told.prompt(self.prompt)
+        max_length = _resolve_max_length(self.max_length, backbone, told)
+        if pooling == "zipf":
             _ = backbone.zipf  # refuses a vocabulary that is not sorted by frequency
-        if self.pooling == "cls" and set(layers) == {0} and backbone.begins_alike:
-            warnings.warn(
+        doubts = []
+        if pooling == "cls" and set(layers) == {0} and backbone.begins_alike:
+            doubts.append(
                 "pooling='cls' with layers=0 gives every text the same vector, the embedding "
-                "of the first special token. Set layers=1 or more, or pooling='mean'.",
-                UserWarning,
-                stacklevel=4,
+                "of the first special token. Set layers=1 or more, or pooling='mean'."
             )
         self.layers_ = layers
+        self.pooling_ = pooling
+        self.prompt_ = prompt
         self.max_length_ = max_length
         self.fingerprint_ = backbone.fingerprint
         concat = self.layer_merge == "concat"
         self._n_features_out = backbone.width * (len(layers) if concat else 1)
         self._settings = {
-            "pooling": self.pooling,
+            "pooling": pooling,
             "layer_merge": self.layer_merge,
             "special_tokens": bool(self.special_tokens),
             "dtype": self.dtype,
+            "skip": 0 if told.include_prompt else backbone.prompt_length(prompt),
         }
-        return backbone
+        return backbone, doubts
 
-    def _encode(self, X: Any, backbone: Backbone | None = None, task: Any = None) -> Any:
-        """Encode a list or an iterator of texts now, a dask collection later."""
+    def _encode(self, X: Any, backbone: Backbone | None = None) -> tuple[Any, list[str]]:
+        """Encode texts, of dask later; return vectors, and what to warn about."""
+        from skcalib._encoder.vectors import Recipe, vectors_of
+
         if is_dask(X):
             fitted = copy(self)  # a fit between now and the computation changes nothing
-            return lazily(fitted.transform, X, self._n_features_out)
+            return lazily(fitted.transform, X, self._n_features_out), []
         backbone = backbone or self._backbone(self._settings["dtype"])
         if backbone.fingerprint != self.fingerprint_:
             raise ValueError(
@@ -319,92 +343,23 @@ class BertEncoder(
                 "changed, or `model` was set to another one. Restore the model, or fit again."
             )
         if isinstance(X, Iterator):
-            total, blocks = None, in_blocks(X, STREAMED, caller=type(self).__name__)
+            options = {"caller": type(self).__name__, "missing": self.missing}
+            total, blocks = None, in_blocks(X, STREAMED, **options)
         else:
             total, blocks = len(X), iter([X])
-        follow: dict[str, Any] = {"unit": "text", "desc": "encode", "verbose": self.verbose}
-        with progress(total, **follow, estimator=self, task=task) as advance:
-            encoded = (self._encode_block(backbone, block, advance) for block in blocks)
-            vectors, counts = _stacked(encoded)
-        n_truncated, n_unknown, n_tokens = counts.tolist()
-        if n_unknown > UNKNOWN * n_tokens:
-            warnings.warn(
-                f"{n_unknown / n_tokens:.0%} of the tokens are unknown to this model's "
-                "vocabulary; texts that differ in them alone get nearly the same vector. "
-                "Choose a model for the language of these texts.",
-                UserWarning,
-                stacklevel=4,
+        if self.prompt_:
+            blocks = ([self.prompt_ + text for text in block] for block in blocks)
+        recipe = Recipe(layers=self.layers_, max_length=self.max_length_, **self._settings)
+        with progress(total, unit="text", desc="encode", verbose=bool(self.verbose)) as advance:
+            vectors, totals = vectors_of(
+                blocks,
+                backbone,
+                recipe,
+                store=_resolve_store(self.memory),
+                batch_size=self.batch_size,
+                advance=advance,
             )
-        if n_truncated:
-            warnings.warn(
-                f"{n_truncated} of {len(vectors)} texts were cut off at "
-                f"max_length={self.max_length_} tokens.",
-                UserWarning,
-                stacklevel=4,  # past scikit-learn's wrapper of transform
-            )
-        return vectors
-
-    def _encode_block(
-        self, backbone: Backbone, texts: Sequence[str], advance: Callable[[int], None]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return vectors of texts, and counts: texts cut off, unknown tokens, all tokens."""
-        from skcalib._encoder.batches import encode
-        from skcalib._encoder.pooling import primitive_of
-        from skcalib._encoder.stored import encode_through
-
-        unique, inverse = distinct(texts)
-        times = np.bincount(inverse)  # each distinct text occurs
-        vectors = np.empty((len(unique), self._n_features_out), dtype=np.float32)
-        truncated = np.zeros(len(unique), dtype=bool)
-        n_unknown = n_tokens = 0
-        primitive = primitive_of(self._settings["pooling"], self._settings["special_tokens"])
-        options: dict[str, Any] = {
-            "layers": self.layers_,
-            "max_length": self.max_length_,
-            "batch_size": self.batch_size,
-        }
-        store = _resolve_store(self.memory)
-        origin = self._origin(backbone, store)
-        rows = RECENT.read(origin, unique, vectors, truncated)
-        advance(int(times.sum() - times[rows].sum()))
-        missing = [unique[row] for row in rows]
-        if store is None:
-            batches = encode(backbone, missing, primitives=[primitive], **options)
-        else:
-            batches = encode_through(store, backbone, missing, primitive=primitive, **options)
-        with closing(batches):
-            for batch in batches:
-                done = rows[batch.rows]
-                merged = self._merged(batch)
-                if store is None:
-                    backbone.check_finite(merged, unique, done)
-                if batch.kept:
-                    RECENT.write(origin, [unique[i] for i in done], merged, batch.truncated)
-                vectors[done], truncated[done] = merged, batch.truncated
-                n_tokens += int(batch.n_tokens[:, 1].sum())
-                n_unknown += int(batch.n_tokens[:, 2].sum())
-                advance(int(times[done].sum()))
-        counts = np.array([times[truncated].sum(), n_unknown, n_tokens])
-        return vectors if len(unique) == len(texts) else vectors[inverse], counts
-
-    def _merged(self, batch: Encoded) -> np.ndarray:
-        """Merge the layers of a batch; ndarray of shape (n_texts, n_features)."""
-        layered = batch.vectors[:, :, 0]  # (b, n_layers, d)
-        if self._settings["pooling"] == "mean_sqrt_len":
-            n_tokens = batch.n_tokens[:, 0 if self._settings["special_tokens"] else 1]
-            layered *= np.sqrt(n_tokens, dtype=np.float32)[:, None, None]
-        if self._settings["layer_merge"] == "mean" and layered.shape[1] > 1:
-            first, *others = layered.swapaxes(0, 1)
-            for other in others:  # in place; mean() would divide in float64, too
-                first += other
-            first /= np.float32(len(self.layers_))
-            layered = first
-        return layered.reshape(len(layered), -1)
-
-    def _origin(self, backbone: Backbone, store: VectorStore | None) -> str:
-        """Return all that decides, beside a text, what its vector is and where it is kept."""
-        settings = self.layers_, self.max_length_, self._settings, backbone.device
-        return repr((self.fingerprint_, *settings, store))
+        return vectors, _doubts(totals, len(vectors), self.max_length_)
 
     def _backbone(self, dtype: str | None = None) -> Backbone:
         import torch
@@ -456,32 +411,40 @@ def _resolve_store(memory: Any) -> VectorStore | None:
     return None if folder is None else VectorStore(folder)
 
 
-def _resolve_max_length(max_length: int | None, backbone: Backbone) -> int:
+def _doubts(totals: Totals, n_texts: int, max_length: int) -> list[str]:
+    """Return what to warn about after texts were encoded."""
+    doubts = []
+    if totals.n_unknown > 0.1 * totals.n_tokens:
+        doubts.append(
+            f"{totals.n_unknown / totals.n_tokens:.0%} of the tokens are unknown to this "
+            "model's vocabulary; texts that differ in them alone get nearly the same vector. "
+            "Choose a model for the language of these texts."
+        )
+    if totals.n_truncated:
+        doubts.append(
+            f"{totals.n_truncated} of {n_texts} texts were cut off at max_length={max_length} "
+            "tokens."
+        )
+    return doubts
+
+
+def _resolve_pooling(pooling: str, told: Declared) -> str:
+    if pooling == "auto" and told.pooling not in POOLINGS:
+        raise ValueError(
+            f"The folder declares the pooling {told.pooling!r}; BertEncoder has {POOLINGS}. "
+            "Pass one of them as pooling."
+        )
+    return told.pooling if pooling == "auto" else pooling
+
+
+def _resolve_max_length(max_length: int | None, backbone: Backbone, told: Declared) -> int:
     if max_length is None:
-        return backbone.max_length
+        return min(backbone.max_length, told.max_length or backbone.max_length)
     added = backbone.tokenizer.num_special_tokens_to_add()
     if not added < max_length <= backbone.max_length:
         raise ValueError(
             f"max_length={max_length}; this model takes {added + 1} to "
             f"{backbone.max_length} tokens, its {added} special ones included. None takes "
-            "the longest."
+            "what its folder declares."
         )
     return int(max_length)
-
-
-def _stacked(encoded: Iterator[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Put the vectors of blocks on top of each other; add up their counts.
-
-    The array grows in place by a 32nd at a time, so that it is never there twice.
-    """
-    vectors, counts = next(encoded)
-    n_rows = len(vectors)
-    for block, more in encoded:
-        stop = n_rows + len(block)
-        if stop > len(vectors):
-            vectors.resize((max(stop, stop * 33 // 32), vectors.shape[1]), refcheck=False)
-        vectors[n_rows:stop] = block
-        n_rows, counts = stop, counts + more
-    if n_rows < len(vectors):
-        vectors.resize((n_rows, vectors.shape[1]), refcheck=False)
-    return vectors, counts

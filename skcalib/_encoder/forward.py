@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import product
+from typing import Any
 
 import numpy as np
 import torch
 
 from skcalib._encoder.packed_attention import NAME, packed_attention
 from skcalib._encoder.packed_linear import pack_linears
-from skcalib._machine.forks import fork_lock
 
-__all__ = ["ForwardPass", "first_position"]
-
-
-class Way(NamedTuple):
-    """A way to run a model.
-
-    Packed, texts are laid end to end in one row; else a batch holds texts of one length.
-    Hooked, blocks show their inputs, and the pass can end early; else the model lists all
-    hidden states.
-    """
-
-    packed: bool
-    hooked: bool
-
-
-WAYS = (Way(True, True), Way(True, False), Way(False, True), Way(False, False))  # fastest first
+__all__ = ["ForwardPass", "by_longest", "first_position", "in_short"]
 
 
 class _LastLayerReached(Exception):
@@ -37,7 +23,10 @@ class _LastLayerReached(Exception):
 
 
 class _Hooks:
-    """Shows the input of each block, which is the hidden state of its number, to a visitor."""
+    """Shows the input of each block, which is the hidden state of its number, to a visitor.
+
+    Blocks hold it, so it does not hold the model, which would keep its memory.
+    """
 
     def __init__(self, blocks: Iterable[torch.nn.Module]):
         self.visit: Callable[[int, torch.Tensor], None] | None = None
@@ -54,9 +43,17 @@ class ForwardPass:
 
     A way is right if it reproduces what the plain forward pass gives some texts: layers may be
     elsewhere than the blocks of a model suggest, and texts may see their neighbours in a row,
-    or even in a batch. The texts are token ids of three, the last two of equal length; the
-    states, of shape (n_layers + 1, length, d), are what each has alone. The module, on the CPU
-    and in float32, is changed in place. It is refused if no way is right.
+    or even in a batch. The texts are token ids of three, the last two of equal length, with
+    special tokens; the states, of shape (n_layers + 1, length, d), are what each has alone. The
+    module, on the CPU and in float32, is changed in place. It is refused if no way is right.
+
+    Attributes
+    ----------
+    packed : bool
+        Texts are laid end to end in one row; else a batch holds texts of one length.
+    hooked : bool
+        Blocks show their inputs, and the pass can end early; else the model lists all hidden
+        states.
     """
 
     def __init__(
@@ -65,39 +62,58 @@ class ForwardPass:
         self.module = module
         self.device = torch.device("cpu")
         self._n_layers = len(states[0]) - 1
-        self._first_position = first_position(module)
+        self._padding = first_position(module) - 1
         self._autocast: torch.dtype | None = None
         # One pass at a time: torch parallelises inside it, and the hooks serve one caller.
-        self._lock = fork_lock()
+        self._lock = threading.Lock()
         lists = (part for part in module.modules() if isinstance(part, torch.nn.ModuleList))
         # There is none where the blocks are one and the same, as in ALBERT.
         self._hooks = _Hooks(next((part for part in lists if len(part) == self._n_layers), ()))
         usual = module.config._attn_implementation
-        for self.way in WAYS:
-            attention = NAME if self.way.packed else usual
-            with contextlib.suppress(Exception):  # of a model that does not take the arguments
-                if module.config._attn_implementation != attention:
-                    from transformers import AttentionInterface  # not in old releases
-
-                    AttentionInterface.register(NAME, packed_attention)
-                    module.set_attn_implementation(attention)
-                if self.reproduces(texts, states, tolerance=1e-4):
-                    return
+        faults: dict[str, None] = {}  # a set in order
+        for self.packed, self.hooked in product((True, False), repeat=2):  # fastest first
+            try:
+                self._attend_by(NAME if self.packed else usual)
+                self.check(texts, states, tolerance=1e-4)
+                if self.packed:
+                    self._check_rows(texts[0], states[0])
+                return
+            except Exception as error:  # of a model that does not take the arguments
+                faults[in_short(error)] = None
         raise ValueError(
-            f"The hidden states that {type(module).__name__} gives a text depend on the "
-            "texts beside it, or on chance. Choose another model."
+            f"The hidden states that {type(module).__name__} gives a text depend on the texts "
+            f"beside it, or on chance. Choose another model. Found were {'; '.join(faults)}."
         )
 
-    def reproduces(
-        self, texts: Sequence[np.ndarray], states: Sequence[torch.Tensor], *, tolerance: float
-    ) -> bool:
-        """Whether texts that are run together get these hidden states.
+    def _attend_by(self, attention: str) -> None:
+        if self.module.config._attn_implementation != attention:
+            from transformers import AttentionInterface  # not in old releases
 
-        An entry may deviate by ``tolerance`` times the largest one of its text.
+            AttentionInterface.register(NAME, packed_attention)
+            self.module.set_attn_implementation(attention)
+
+    def _check_rows(self, text: np.ndarray, states: torch.Tensor) -> None:
+        """Refuse a model that looks at a row as a whole in ways that few short texts hide."""
+        if by_longest(self.module):
+            raise ValueError(
+                "rotations of rope_type='longrope' go by the longest text of a row"
+            )
+        # Some models refuse a row of more tokens than they have positions. They embed it first.
+        n_positions = max(0, getattr(self.module.config, "max_position_embeddings", None) or 0)
+        n_texts = min(n_positions, 2**16) // len(text) + 1
+        self.check([text] * n_texts, [states[:1]] * n_texts, tolerance=1e-4)
+
+    def check(
+        self, texts: Sequence[np.ndarray], states: Sequence[torch.Tensor], *, tolerance: float
+    ) -> None:
+        """Refuse to go on unless texts that are run together get these hidden states.
+
+        The states are those of the first layers, or of all. An entry may deviate by
+        ``tolerance`` times the largest one of its text.
         """
-        layers = range(self._n_layers + 1)
+        layers = range(len(states[0]))
         found: list[torch.Tensor] = []
-        for batch in [texts] if self.way.packed else [texts[:1], texts[1:]]:
+        for batch in [texts] if self.packed else [texts[:1], texts[1:]]:
             lengths = np.array([len(text) for text in batch])
             kept: dict[int, torch.Tensor] = {}
             self(np.concatenate(batch), lengths, layers, kept.__setitem__)
@@ -106,14 +122,15 @@ class ForwardPass:
         for f, e in zip(found, states, strict=True):
             atol = tolerance * e.nan_to_num(0, 0, 0).abs().max().item()
             if not torch.allclose(f, e, rtol=0, atol=atol, equal_nan=True):
-                return False
-        return True
+                raise ValueError(
+                    "its hidden states are not those of a text alone with dtype='float32'"
+                )
 
     def prepare(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move to a device, for matrix products in ``dtype``."""
         # bfloat16 has the range of float32: hidden states stay in it between the products.
         # float16 could overflow, and models that are not packed mix in float32 of their own.
-        throughout = dtype == torch.bfloat16 and self.way.packed
+        throughout = dtype == torch.bfloat16 and self.packed
         for part in self.module.modules():
             if throughout or isinstance(part, torch.nn.Linear):
                 for parameter in part.parameters(recurse=False):
@@ -135,9 +152,9 @@ class ForwardPass:
 
         The model runs no further than the last of them; they count from 0, the output of the
         embedding layer. The token ids, of shape (N,), are those of B texts, one after the
-        other. Texts of one length stand together; unless the way is packed, all are of one.
+        other. Texts of one length stand together; unless packed, all are of one.
         """
-        last, hooked = max(layers), self.way.hooked
+        last, hooked = max(layers), self.hooked
 
         def visit(layer: int, hidden: torch.Tensor) -> None:
             if layer in layers:
@@ -167,11 +184,13 @@ class ForwardPass:
 
     def _inputs(self, ids: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
         """Arguments of the module; those of a row tell its texts apart."""
-        if not self.way.packed:
+        if not self.packed:
             batch = torch.from_numpy(ids.reshape(len(lengths), -1))
             return {"input_ids": batch.to(self.device)}
-        starts = np.cumsum(lengths) - lengths
-        positions = np.arange(len(ids)) - np.repeat(starts, lengths) + self._first_position
+        counted = ids != self._padding
+        numbers = np.cumsum(counted)
+        before = (numbers - counted)[np.cumsum(lengths) - lengths]
+        positions = (numbers - np.repeat(before, lengths)) * counted + self._padding
         row = torch.from_numpy(np.stack([ids, positions])).to(self.device)
         ends = np.flatnonzero(np.diff(lengths, append=0))  # of the runs of one length
         runs = zip(np.diff(ends, prepend=-1).tolist(), lengths[ends].tolist(), strict=True)
@@ -179,7 +198,21 @@ class ForwardPass:
 
 
 def first_position(module: Any) -> int:
-    """Position of a text's first token; RoBERTa's relatives start after that of padding."""
+    """Position of a text's first token.
+
+    RoBERTa's relatives start after that of padding tokens, which they do not count.
+    """
     table = getattr(getattr(module, "embeddings", None), "position_embeddings", None)
     padding_idx = getattr(table, "padding_idx", None)
     return 0 if padding_idx is None else padding_idx + 1
+
+
+def by_longest(module: Any) -> bool:
+    """Whether the longest text of a row or batch decides how positions rotate."""
+    return '"longrope"' in module.config.to_json_string(use_diff=False)
+
+
+def in_short(error: Exception) -> str:
+    """Kind and first line of an error."""
+    message = str(error).strip() or "no details"
+    return f"{type(error).__name__}: {message.splitlines()[0].rstrip('.')}"

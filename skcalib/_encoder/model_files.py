@@ -8,37 +8,20 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-__all__ = ["POOLING", "entries", "fingerprint", "locate"]
+__all__ = ["DECLARED", "entries", "fingerprint", "locate"]
 
-# Files that are fetched from a hub; none of them can run code. An adapter is refused.
-WEIGHTS = ("model.safetensors", "model-*.safetensors", "model.safetensors.index.json")
-SETTINGS = ("config.json", "adapter_config.json", "*token*.json", "merges.txt", "bpe.codes")
+WEIGHTS = ("model.safetensors", "model-*.safetensors")
 VOCABULARIES = ("tokenizer.json", "*vocab.txt", "*vocab.json", "*.model")  # one or more
-# Pooling that sentence-transformers declares. It is fetched, too, and changes no vector.
-POOLING = "1_Pooling/config.json"
-# Files that are not read when an encoder is loaded: pages, pictures, logs, code, weights of
-# other formats, settings of sentence-transformers. All others enter the fingerprint, because a
-# tokenizer may read one that is not known here.
-NOT_READ = re.compile(
-    r"\..*|(README|LICENSE|NOTICE).*|.*\.(md|py|jinja|log|csv|tsv|png|jpe?g|gif|svg|pdf|bin|h5|ot"
-    r"|msgpack|onnx|gguf|tflite|ckpt|pt|pth|pkl)|modules\.json|data_config\.json"
-    r"|(config_sentence_transformers|sentence_[\w-]+_config)\.json",
-    re.DOTALL,
-).fullmatch
-# Patterns of entries, as key=value, that make transformers read other files: by their names, as
-# the first arguments of a tokenizer, or as code from the hub. The former place of
-# special_tokens_map.json is harmless.
-LEADS_ELSEWHERE = {
-    "config.json": r"(auto_map|transformers_weights)=.*|attn_implementation=.*/.*",
-    "tokenizer_config.json": r"(auto_map|init_inputs|vocab|merges|tokenizer_object)=.*"
-    r"|(?!special_tokens_map_)\w*_file=.*|fast_tokenizer_files=.*[/\\].*",
-}
-LEADS_ELSEWHERE["special_tokens_map.json"] = LEADS_ELSEWHERE["tokenizer_config.json"]
 
-# Names a model on the hub, and no path: name, or owner/name.
-HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?").fullmatch
+# What sentence-transformers declares beside a model. These files are fetched, too; they change
+# how a model is used, and not what it is.
+DECLARED = (
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+    "1_Pooling/config.json",
+)
 
 MOVED = (
     "Where a fitted pipeline finds its model in another place, tell it: "
@@ -57,7 +40,8 @@ def locate(model: str, revision: str | None = None) -> Path:
     """
     folder = Path(model).expanduser()
     if not folder.is_dir():
-        if not HUB_ID(model) or folder.exists():
+        is_hub_id = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", model)  # name, or owner/name
+        if not is_hub_id or folder.exists():
             raise FileNotFoundError(
                 f"There is no folder {str(folder)!r}. Give the folder of a model that "
                 f"save_pretrained wrote, or the id of one on the hub. {MOVED}"
@@ -76,43 +60,51 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
 
     What is read is then what the fingerprint covers.
     """
+
+    def refuse(reason: str) -> NoReturn:
+        raise ValueError(f"The model in {str(folder)!r} is refused: {reason}.")
+
     names = {file.name for file in files}
-    if not any(fnmatch.filter(names, pattern) for pattern in WEIGHTS[:2]):
-        raise ValueError(
-            f"The model in {str(folder)!r} has no *.safetensors weights. Other formats can "
-            "run code when loaded and are refused; convert the weights with "
-            "save_pretrained(..., safe_serialization=True)."
+    if "adapter_config.json" in names:
+        refuse("it is an adapter to another model. Merge the two and save them as one")
+    if not any(fnmatch.filter(names, pattern) for pattern in WEIGHTS):
+        refuse(
+            "it has no *.safetensors weights, and other formats can run code when loaded. "
+            "Convert the weights with save_pretrained(..., safe_serialization=True)"
         )
-    reason = None
     # A snapshot in the cache of the hub links to the files of its repository.
     home = folder.resolve()
     home = home.parent.parent if home.parent.name == "snapshots" else home
     for file in files:
         if file.is_symlink() and not file.resolve().is_relative_to(home):
-            reason = f"{file.name} is a link out of it, to {file.resolve()}. Copy that file"
-    shards = entries(folder / "model.safetensors.index.json").get("weight_map", {})
-    for name in sorted(set(shards.values() if isinstance(shards, dict) else [shards]), key=str):
+            refuse(f"{file.name} is a link out of it, to {file.resolve()}. Copy that file")
+    for name in _shards(folder):
         if not (isinstance(name, str) and re.fullmatch(r"model-[\w.-]*\.safetensors", name)):
-            reason = (
+            refuse(
                 f"model.safetensors.index.json names the file {name!r}. Weights are read from "
                 "model-*.safetensors beside it only; save the model again"
             )
-    for name, pattern in LEADS_ELSEWHERE.items():
+    # Entries, as key=value, that would make transformers read other files: by their names, as
+    # first arguments of a tokenizer, or as code from the hub. The former place of
+    # special_tokens_map.json is harmless.
+    tokenizers = r"(auto_map|init_inputs|vocab|merges|tokenizer_object)=.*"
+    tokenizers += r"|(?!special_tokens_map_)\w*_file=.*|fast_tokenizer_files=.*[/\\].*"
+    for name, pattern in {
+        "config.json": r"(auto_map|transformers_weights)=.*|attn_implementation=.*/.*",
+        "tokenizer_config.json": tokenizers,
+        "special_tokens_map.json": tokenizers,
+    }.items():
         for key, value in entries(folder / name).items() if name in names else ():
             if value and re.fullmatch(pattern, f"{key}={value}", re.DOTALL):
-                reason = (
+                refuse(
                     f"{name} asks for code or files of its own choice ({key}: {value!r:.60}), "
                     "which are not read, and others would make other vectors. If what "
                     "transformers has for this kind of model is the same, delete the entry"
                 )
-    if "adapter_config.json" in names:
-        reason = "it is an adapter to another model. Merge the two and save them as one"
-    if reason:
-        raise ValueError(f"The model in {str(folder)!r} is refused: {reason}.")
 
 
 def entries(file: Path) -> dict:
-    """Top level of a JSON file; what is none is left to those who load it."""
+    """Top level of a JSON file; of a file that holds no object, nothing."""
     try:
         content = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -120,12 +112,21 @@ def entries(file: Path) -> dict:
     return content if isinstance(content, dict) else {}
 
 
+def _shards(folder: Path) -> list[Any]:
+    """Names of the files of weights in an index, if there is one; they may be anything."""
+    names = entries(folder / "model.safetensors.index.json").get("weight_map", {})
+    return list(names.values()) if isinstance(names, dict) else [names]
+
+
 def _snapshot(model: str, revision: str | None) -> str:
     from huggingface_hub import constants, snapshot_download
 
+    # None of these files can run code. An adapter is fetched to be refused.
+    settings = ["config.json", "*token*.json", "merges.txt", "bpe.codes", "adapter_config.json"]
+    settings += ["model.safetensors.index.json", *DECLARED]
     options: dict[str, Any] = {
         "revision": revision,
-        "allow_patterns": [*WEIGHTS, *SETTINGS, *VOCABULARIES, POOLING],
+        "allow_patterns": [*WEIGHTS, *VOCABULARIES, *settings],
         "ignore_patterns": "[!1]*/*",  # of folders, that one
     }
     try:
@@ -150,17 +151,24 @@ def _snapshot(model: str, revision: str | None) -> str:
 
 def _is_whole(folder: Path) -> bool:
     """Whether no broken download, nor one of the model alone, has left a snapshot."""
-    shards = entries(folder / "model.safetensors.index.json").get("weight_map")
-    weights = shards.values() if isinstance(shards, dict) else ["model.safetensors"]
     vocabularies = [file for name in VOCABULARIES for file in folder.glob(name)]
     return bool(vocabularies) and all(
-        (folder / str(name)).is_file() for name in ("config.json", *weights)
+        (folder / str(name)).is_file()
+        for name in ("config.json", *(_shards(folder) or ["model.safetensors"]))
     )
 
 
 def fingerprint(folder: Path) -> str:
     """SHA-256 over the content of a model's files, checked and read once per state of them."""
-    files = [f for f in folder.iterdir() if f.is_file() and not NOT_READ(f.name)]
+    # Pages, pictures, logs, code, other weights and settings of sentence-transformers are not
+    # read when an encoder is loaded. Any other file may be read by a tokenizer.
+    not_read = re.compile(
+        r"\..*|(README|LICENSE|NOTICE).*|.*\.(md|py|jinja|log|csv|tsv|png|jpe?g|gif|svg|pdf|bin"
+        r"|h5|ot|msgpack|onnx|gguf|tflite|ckpt|pt|pth|pkl)|modules\.json|data_config\.json"
+        r"|(config_sentence_transformers|sentence_[\w-]+_config)\.json",
+        re.DOTALL,
+    ).fullmatch
+    files = [f for f in folder.iterdir() if f.is_file() and not not_read(f.name)]
     files.sort(key=lambda file: file.name)
     # The time of the last change too, which no tool sets back as some do that of the content;
     # of a link and of what it leads to.

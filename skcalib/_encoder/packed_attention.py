@@ -15,11 +15,6 @@ from torch.nn.functional import scaled_dot_product_attention
 __all__ = ["NAME", "packed_attention"]
 
 NAME = "skcalib_packed"
-# Arguments that transformers passes to every attention and that do not change its result here.
-_HARMLESS = {
-    *("dropout", "position_ids", "is_causal"),
-    *("output_attentions", "output_hidden_states", "use_cache"),
-}
 
 
 def packed_attention(
@@ -39,7 +34,10 @@ def packed_attention(
     the number and the length of texts of the same length, in the order of the row. Other
     arguments are refused unless harmless: a bias or a window would change the result.
     """
-    unknown = sorted(k for k, v in others.items() if v is not None and k not in _HARMLESS)
+    # transformers passes these to every attention, and they do not change its result here.
+    harmless = {"dropout", "position_ids", "is_causal", "use_cache"}
+    harmless |= {"output_attentions", "output_hidden_states"}
+    unknown = sorted(k for k, v in others.items() if v is not None and k not in harmless)
     if attention_mask is not None or unknown or query.shape != key.shape:
         raise ValueError(f"A packed row takes no mask, grouped heads or {unknown}.")
     output = torch.empty_like(query.transpose(1, 2), memory_format=torch.contiguous_format)

@@ -17,8 +17,6 @@ from torch import nn
 
 __all__ = ["PackedLinear", "can_pack", "pack_linears"]
 
-EXPECTED_ROWS = 1024  # tokens of a batch; a hint for the layout, not a limit
-
 
 class PackedLinear(nn.Module):
     """A frozen linear layer with a packed weight, which multiplies in float32 or bfloat16.
@@ -31,7 +29,8 @@ class PackedLinear(nn.Module):
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.dtype = dtype
         weight = linear.weight.detach().to(dtype)
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, EXPECTED_ROWS)
+        n_tokens = 1024  # of a batch: a hint for the layout, not a limit
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, n_tokens)
         self.bias = None if linear.bias is None else linear.bias.detach().to(dtype)
         self._multiply = torch.ops.mkldnn._linear_pointwise.default
 

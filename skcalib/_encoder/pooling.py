@@ -7,100 +7,91 @@ over its hidden states: all poolings cost about as much as one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch.nn.functional import embedding_bag
 
-__all__ = ["PRIMITIVES", "Pooler", "TokenBatch", "primitive_of"]
+__all__ = ["PRIMITIVES", "Pooler", "primitive_of"]
 
 
-PRIMITIVES = ("cls", "mean", "max", "mean_own", "max_own", "zipf")
-
-
-class TokenBatch(NamedTuple):
-    """B tokenised texts, one after the other: N tokens."""
-
-    lengths: np.ndarray  # (B,) tokens of each text, 1 or more
-    own: np.ndarray  # (N,) bool, True where "own" primitives look
-    zipf: np.ndarray | None  # (N,) weights, or None where zipf is not asked for
-
-    @classmethod
-    def of(
-        cls, lengths: np.ndarray, special: np.ndarray, zipf: np.ndarray | None
-    ) -> TokenBatch:
-        """Make a batch, of which the tokens that are not special are a text's own.
-
-        A text without any (an empty one) counts its special tokens as its own, so that no
-        text has an undefined vector.
-        """
-        batch = cls(lengths, ~special, zipf)
-        return batch._replace(own=batch.own | np.repeat(batch.n_own == 0, lengths))
-
-    @property
-    def starts(self) -> np.ndarray:
-        """Where each text starts, of shape (B,)."""
-        return np.cumsum(self.lengths) - self.lengths
-
-    @property
-    def n_own(self) -> np.ndarray:
-        """Own tokens of each text, of shape (B,)."""
-        return np.add.reduceat(self.own, self.starts, dtype=np.int64)
+PRIMITIVES = ("cls", "mean", "max", "mean_own", "max_own", "zipf", "last", "weighted_mean")
 
 
 def primitive_of(pooling: str, special_tokens: bool) -> str:
     """Primitive vector that a pooling reads; "mean_sqrt_len" rescales a mean."""
-    if pooling in ("cls", "zipf"):
+    if pooling in ("cls", "zipf", "last", "weighted_mean"):
         return pooling
     name = "max" if pooling == "max" else "mean"
     return name if special_tokens else f"{name}_own"
 
 
 class Pooler:
-    """Pools the hidden states of any layer of one batch, on a device.
+    """Pools the hidden states of any layer of B texts, one after the other: N tokens.
 
-    Of the `PRIMITIVES`, "own" means without special tokens. A text whose tokens all weigh
-    nothing under Zipf's weights is pooled over its own tokens alike.
+    The texts have ``lengths``, (B,), of 1 or more; tokens are ``special`` or not, (N,), and
+    weigh ``zipf``, (N,), where that is asked for. Texts start at ``starts`` and have ``n_own``
+    tokens of their own, (B,) both.
+
+    Of the `PRIMITIVES`, "own" means without special tokens. A text without any other token (an
+    empty one) counts them as its own, so that no text has an undefined vector. A text whose
+    tokens all weigh nothing under Zipf's weights is pooled over its own tokens alike.
+
+    The first ``skip`` tokens of each text, those of a prompt, are not pooled, except in a text
+    that has no more.
     """
 
     def __init__(
-        self, tokens: TokenBatch, primitives: Sequence[str], device: torch.device | str = "cpu"
+        self,
+        lengths: np.ndarray,
+        special: np.ndarray,
+        zipf: np.ndarray | None,
+        primitives: Sequence[str],
+        device: torch.device | str = "cpu",
+        skip: int = 0,
     ):
-        n_texts = len(tokens.lengths)
-        text = np.repeat(np.arange(n_texts), tokens.lengths)
-        weights = np.zeros((len(primitives), len(tokens.own)), dtype=np.float32)
-        target = np.zeros((len(primitives), len(tokens.own)), dtype=np.int64)
+        self.primitives = primitives
+        position = _positions(lengths)
+        pooled = position >= np.repeat(np.where(lengths > skip, skip, 0), lengths)
+        self._pooled = None if pooled.all() else torch.from_numpy(pooled).to(device)
+        position, special = position[pooled], special[pooled]
+        zipf = None if zipf is None else zipf[pooled]
+        self.lengths = lengths = np.where(lengths > skip, lengths - skip, lengths)
+        self.starts = np.cumsum(lengths) - lengths
+        own = ~special | np.repeat(np.logical_and.reduceat(special, self.starts), lengths)
+        self.n_own = np.add.reduceat(own, self.starts, dtype=np.int64)
+        text = np.repeat(np.arange(len(lengths)), lengths)
+        weights = np.zeros((len(primitives), len(own)), dtype=np.float32)
+        target = np.zeros((len(primitives), len(own)), dtype=np.int64)
         for i, primitive in enumerate(primitives):
             if primitive.startswith("max"):
                 # Tokens that do not count go into one more row, which is dropped.
-                target[i] = text if primitive == "max" else np.where(tokens.own, text, n_texts)
-            elif primitive != "cls":
-                raw = self._raw_weights(tokens, primitive)
-                totals = np.add.reduceat(raw, tokens.starts)
-                weights[i] = raw / np.repeat(totals, tokens.lengths)
-        self.primitives = primitives
-        self._starts = torch.from_numpy(tokens.starts).to(device)
-        self._all = torch.arange(len(tokens.own), device=device)
+                target[i] = text if primitive == "max" else np.where(own, text, len(lengths))
+            elif primitive not in ("cls", "last"):
+                raw = np.ones(len(own)) if primitive == "mean" else own.astype(np.float64)
+                if primitive == "weighted_mean":
+                    raw = position + 1.0
+                elif primitive == "zipf":
+                    assert zipf is not None
+                    weightless = np.add.reduceat(zipf, self.starts) == 0
+                    raw = np.where(weightless[text], own, zipf)
+                weights[i] = raw / np.add.reduceat(raw, self.starts)[text]
+        self._starts = torch.from_numpy(self.starts).to(device)
+        self._ends = self._starts + torch.from_numpy(lengths - 1).to(device)
+        self._all = torch.arange(len(own), device=device)
         self._weights = torch.from_numpy(weights).to(device)  # of averages
         self._target = torch.from_numpy(target).to(device)  # of maxima: row of each token
 
-    @staticmethod
-    def _raw_weights(tokens: TokenBatch, primitive: str) -> np.ndarray:
-        if primitive == "mean":
-            return np.ones(len(tokens.own))
-        if primitive == "mean_own":
-            return tokens.own.astype(np.float64)
-        assert tokens.zipf is not None
-        weightless = np.add.reduceat(tokens.zipf, tokens.starts) == 0
-        return np.where(np.repeat(weightless, tokens.lengths), tokens.own, tokens.zipf)
-
     def __call__(self, hidden: torch.Tensor, out: torch.Tensor) -> None:
         """Pool hidden states of shape (N, d) into ``out``, (B, len(primitives), d), float32."""
-        exact = hidden.float()  # for sums; first tokens and maxima need no more digits
+        if self._pooled is not None:
+            hidden = hidden[self._pooled]
+        exact = hidden.float()  # for sums; single tokens and maxima need no more digits
         for i, primitive in enumerate(self.primitives):
             if primitive == "cls":
                 out[:, i] = hidden[self._starts]
+            elif primitive == "last":
+                out[:, i] = hidden[self._ends]
             elif primitive.startswith("max"):
                 rows = self._target[i][:, None].expand_as(hidden)
                 lowest = hidden.new_full((len(out) + 1, hidden.shape[1]), -torch.inf)
@@ -111,3 +102,9 @@ class Pooler:
                     mode="sum",
                     per_sample_weights=self._weights[i],
                 )
+
+
+def _positions(lengths: np.ndarray) -> np.ndarray:
+    """Position of each token in its text."""
+    starts = np.cumsum(lengths) - lengths
+    return np.arange(lengths.sum()) - np.repeat(starts, lengths)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-
-from skcalib._machine.forks import fork_lock
 
 __all__ = ["tokenise"]
 
@@ -19,12 +17,8 @@ CHARACTERS, MARGIN = 16, 128
 # A token takes a hundred bytes for each of its letters while it is made.
 CHARACTERS_AT_ONCE = 2**22
 
-# Threads of the tokenizers library save little and may deadlock in a process that forks. The
-# user's choice stands. Set once, here: other threads may read the environment later.
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
 # One thread tokenises at a time: a tokenizer keeps the truncation of its last call as state.
-_lock = fork_lock()
+_lock = threading.Lock()
 
 
 def tokenise(

@@ -17,10 +17,6 @@ from scipy.stats import rankdata
 
 __all__ = ["counted_weights", "mapped_counts", "zipf_weights"]
 
-# How the tokenizer families mark pieces inside a word, or its beginning or end:
-# WordPiece, byte-level BPE, SentencePiece, and the BPE of fastBPE.
-PIECE_MARKS = ("##", "Ġ", "▁", "</w>", "@@")
-
 
 def zipf_weights(tokens: Sequence[str], special_ids: Collection[int]) -> np.ndarray:
     """Weight ``log(1 + rank)`` of every token of a frequency-sorted vocabulary, by id.
@@ -94,6 +90,8 @@ def mapped_counts(counts: Mapping[str, Any], tokens: Sequence[str]) -> np.ndarra
 def _is_word(token: str) -> bool:
     if token.startswith(("[", "<")):  # [unused7], <mask>
         return False
-    for mark in PIECE_MARKS:
+    # Marks of pieces inside a word, or of its beginning or end, in WordPiece, byte-level BPE,
+    # SentencePiece, and the BPE of fastBPE.
+    for mark in ("##", "Ġ", "▁", "</w>", "@@"):
         token = token.replace(mark, "")
     return len(token) > 1

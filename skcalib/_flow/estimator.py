@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from copy import copy, deepcopy
 from functools import partial
 from numbers import Integral, Real
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_array, check_random_state, gen_batches
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skcalib._base import CallbackSupportMixin, VersionedState, fit_task, progress
+from skcalib._base import VersionedState, progress
 from skcalib._dask import check_dask, dask_apply, is_dask, on_disk
 from skcalib._machine.devices import check_precision, resolve_device
 from skcalib._machine.limits import check_size
@@ -30,24 +30,11 @@ if TYPE_CHECKING:
 
 __all__ = ["NormalizingFlow"]
 
-# Rows that go through the flow at a time: large enough for the matrix products, small
-# enough for a step's intermediate results to stay in the processor's cache. A GPU needs more
-# of them to be busy; of 768 columns in float32 they take 24 MiB.
-ROWS_AT_A_TIME = 1024
-ROWS_AT_A_TIME_ON_GPU = 2**13
-
-# A sound flow stays far below both: the worst seen in float32 were round trips off by 1e-5 and
-# samples 50 deviations from the mean.
-MAX_ROUND_TRIP_ERROR = 1e-3
-MAX_DEVIATIONS_OF_A_SAMPLE = 1e3
+FLOATS = [np.float64, np.float32]
 
 
 class NormalizingFlow(
-    VersionedState,
-    CallbackSupportMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    BaseEstimator,
+    VersionedState, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 ):
     r"""Calibrate vectors by an invertible map to a standard normal distribution.
 
@@ -63,15 +50,13 @@ class NormalizingFlow(
     Noise then counts as much as signal: the default, which is the paper's, makes search and
     clustering worse on an encoder's last layer, as exact whitening does. For similarities use
     ``NormalizingFlow(noise="auto")``, which fades directions that hold little but noise. It
-    scores as ``Whitening(noise="auto")`` does, to a tenth of a point; beyond that the flow has
-    a density and samples.
+    scores as ``Whitening(noise="auto")`` does; beyond that the flow has a density and samples.
 
     Parameters
     ----------
     n_levels : int, default=2
         Levels of the multi-scale architecture: after each but the last, half of the
-        dimensions leave the flow. A level has at least 2 dimensions, which limits the
-        number of levels to log2(d).
+        dimensions leave the flow. The last level has at least 2.
     depth : int, default=3
         Steps (ActNorm, permutation, coupling) per level.
     coupling_width : int, default=32
@@ -111,20 +96,14 @@ class NormalizingFlow(
         forked child of a process that has used CUDA. "mps" computes in float32 only.
     random_state : int, RandomState instance or None, default=None
         Seeds the initial weights, the permutations, the order of the rows and
-        :meth:`sample`. The global generators of torch and numpy stay untouched if it is
-        given.
+        :meth:`sample`. If given, the global generators stay untouched.
     warm_start : bool, default=False
         Whether :meth:`fit` goes on from the last fit, with the state of the optimiser.
     verbose : bool, default=False
-        Whether to show a progress bar, which counts batches. From scikit-learn 1.9 on,
-        callbacks such as ``ProgressBar`` also follow the epochs of :meth:`fit`, see
-        ``set_callbacks``.
+        Whether to show a progress bar, which counts batches.
 
     Attributes
     ----------
-    flow_ : torch.nn.Module
-        The fitted network, ``forward(u) -> (z, logabsdet)`` and ``inverse(z) -> (u,
-        logabsdet)``, built on demand from the arrays that a pickle holds.
     loss_curve_ : list of float
         Mean negative log-density of the training batches of each epoch, in nats per sample.
     validation_curve_ : list of float or None
@@ -149,23 +128,20 @@ class NormalizingFlow(
 
     A column that varies by no more than the rounding of its data type (a constant, or a
     unit that the encoder never uses) would make the likelihood infinite. It counts as one
-    of typical deviation, the root mean square over the columns, or of ten roundings if that
-    is more. While training, noise takes its place, and in :meth:`transform` such a dimension
-    of z stays near 0.
+    of typical deviation. In training noise takes its place, and in :meth:`transform` such a
+    dimension of z stays near 0.
 
     With ``noise="auto"`` the filter also corrects each axis for the shrinkage of Ledoit and
     Wolf, so that a flow without training is ``Whitening(noise="auto")`` up to the order of
-    the dimensions. A factor of the filter is never less than 1e-3, for
-    :meth:`inverse_transform` divides by it. On the principal axes a flow also fits better: by
-    0.05 to 0.4 bits per dimension on hidden states of MiniLM, after one epoch.
+    the dimensions. :meth:`inverse_transform` divides by the factors of the filter, which are
+    never less than 1e-3.
 
-    Training keeps torch to one thread: its operations are too small to share. With additive
-    couplings and a fixed permutation the gradients are written by hand, several times
-    faster than autograd. On CUDA a step is recorded as one graph.
+    Training keeps torch to one thread: its operations are too small to share. The default
+    ``coupling`` and ``permutation`` have a gradient written by hand. All others use autograd,
+    which takes several times as long.
 
-    Ctrl-C ends :meth:`fit` and :meth:`partial_fit` with ``KeyboardInterrupt``, and the
-    estimator stays as it was before the call. To end a training early and keep its result,
-    use ``n_iter_no_change``, a callback, or one call of :meth:`partial_fit` per epoch.
+    After an error or Ctrl-C in :meth:`fit` or :meth:`partial_fit` the estimator is as it was.
+    To end a training early and keep its result, call :meth:`partial_fit` once per epoch.
 
     References
     ----------
@@ -209,11 +185,12 @@ class NormalizingFlow(
         "warm_start": ["boolean"],
         "verbose": ["boolean"],
     }
-    _state_version = 2
+    _state_version = 3
 
     loss_curve_: list[float]
     validation_curve_: list[float] | None
-    _moments: list[np.ndarray]
+    _adam_state: list[np.ndarray] | None
+    _rng: np.random.RandomState
 
     def __init__(
         self,
@@ -281,20 +258,18 @@ class NormalizingFlow(
             or if a warm start would change the number of features or the architecture.
         MemoryError
             If a batch does not fit into the memory of a GPU.
-        KeyboardInterrupt
-            On Ctrl-C. The estimator stays as it was.
 
         Warns
         -----
         ConvergenceWarning
-            If the loss turned NaN or infinite; the flow is then the last good one. If a batch
-            or a sample is not recovered by a round trip; the flow is then of no use.
-        UserWarning
-            If a step cannot be recorded as a CUDA graph: training is then slower.
+            If the loss turned NaN or infinite: the flow is the last good one. If a round trip
+            does not recover a batch or a sample: the flow is of no use.
         """
-        with fit_task(self, X, max_subtasks=self.max_epochs) as task:
-            resume = self.warm_start and self.__sklearn_is_fitted__()
-            self._train(X, self.max_epochs, self.validation_fraction, resume, task)
+        resume = self.warm_start and self.__sklearn_is_fitted__()
+        trained = copy(self)  # an error or an interrupt leaves this one as it was
+        for doubt in trained._train(X, self.max_epochs, self.validation_fraction, resume):
+            warnings.warn(doubt, ConvergenceWarning, stacklevel=3)
+        self.__dict__ = trained.__dict__
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -315,7 +290,10 @@ class NormalizingFlow(
         -------
         self : NormalizingFlow
         """
-        self._train(X, 1, None, self.__sklearn_is_fitted__())
+        trained = copy(self)
+        for doubt in trained._train(X, 1, None, resume=self.__sklearn_is_fitted__()):
+            warnings.warn(doubt, ConvergenceWarning, stacklevel=3)
+        self.__dict__ = trained.__dict__
         return self
 
     def transform(self, X: Any) -> Any:
@@ -330,9 +308,7 @@ class NormalizingFlow(
         Z : ndarray of shape (n_samples, n_features)
             float32 for float32, float64 otherwise; a lazy dask array for a dask array.
         """
-        if is_dask(X):
-            return self._lazily(lambda flow, block: flow.transform(block), X)
-        return self._map(self._check(X), lambda flow, x: flow.forward(x)[0])
+        return self._apply(X, lambda flow, u: flow.forward(u)[0])
 
     def inverse_transform(self, X: Any) -> Any:
         """Map latent vectors z back to vectors u, the inverse of :meth:`transform`.
@@ -347,16 +323,7 @@ class NormalizingFlow(
         U : ndarray of shape (n_samples, n_features)
             float32 for float32, float64 otherwise; a lazy dask array for a dask array.
         """
-        if is_dask(X):
-            return self._lazily(lambda flow, block: flow.inverse_transform(block), X)
-        check_is_fitted(self)
-        Z = check_array(X, dtype=[np.float64, np.float32], input_name="X", estimator=self)
-        if Z.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {Z.shape[1]} features, but NormalizingFlow was fitted on "
-                f"{self.n_features_in_}: pass vectors as its transform returns them."
-            )
-        return self._map(Z, lambda flow, z: flow.inverse(z)[0])
+        return self._apply(X, lambda flow, z: flow.inverse(z)[0], is_latent=True)
 
     def score_samples(self, X: Any) -> Any:
         """Log-density of each row under the flow.
@@ -370,10 +337,7 @@ class NormalizingFlow(
         log_density : ndarray of shape (n_samples,)
             log p(u) in nats; a lazy dask array for a dask array.
         """
-        if is_dask(X):
-            column = self._lazily(lambda flow, block: flow.score_samples(block)[:, None], X, 1)
-            return column[:, 0]
-        return self._map(self._check(X), lambda flow, x: flow.log_prob(x))
+        return self._apply(X, lambda flow, u: flow.log_prob(u)[:, None], width=1)[:, 0]
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log-density of the rows of X; the larger, the better the flow fits them.
@@ -394,10 +358,9 @@ class NormalizingFlow(
     def bits_per_dim(self, X: Any) -> float:
         """Negative mean log-density in bits per dimension, the loss that papers report.
 
-        It is ``-score(X) / (n_features * log(2))``: the smaller, the better the fit. A
-        density is not a probability and has no upper bound, so the number may be negative:
-        it is wherever vectors vary on a scale well below 1, as those of BERT do, and
-        multiplying all vectors by 2 adds exactly 1.
+        It is ``-score(X) / (n_features * log(2))``: the smaller, the better the fit. It is
+        negative where vectors vary on a scale well below 1, as those of BERT do, since a
+        density has no upper bound. Multiplying all vectors by 2 adds exactly 1.
 
         Parameters
         ----------
@@ -425,7 +388,7 @@ class NormalizingFlow(
         check_is_fitted(self)
         rng = check_random_state(self.random_state)
         z = rng.standard_normal((n_samples, self.n_features_in_))
-        return self._map(z.astype(self._dtype), lambda flow, z: flow.decode(z))
+        return self._in_blocks(z.astype(self._dtype), lambda flow, z: flow.decode(z))
 
     def to_torch(self) -> torch.nn.Module:
         """Copy the fitted flow into a torch module.
@@ -441,62 +404,47 @@ class NormalizingFlow(
         check_is_fitted(self)
         return self._earlier_flow().eval()
 
-    @property
-    def flow_(self) -> torch.nn.Module:
-        """The fitted network as a torch module, in evaluation mode."""
-        check_is_fitted(self)
-        return self._module(resolve_device(self.device), self._dtype)
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.n_features_in_
-
-    def _check(self, X: Any) -> np.ndarray:
-        check_is_fitted(self)
-        return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-
-    def _lazily(
+    def _apply(
         self,
-        function: Callable[[Any, np.ndarray], np.ndarray],
         X: Any,
+        function: Callable[[Glow, torch.Tensor], torch.Tensor],
+        is_latent: bool = False,
         width: int | None = None,
     ) -> Any:
-        """Apply ``function(flow, block)`` to a dask array, where and when it is computed."""
+        """Return ``function(flow, X)``, lazily for a dask array.
+
+        ``width`` is the number of columns that the function returns, by default that of X.
+        """
         check_is_fitted(self)
-        check_dask(X, type(self).__name__)
-        validate_data(self, X, reset=False, skip_check_array=True)
-        fitted = copy(self)  # a fit between now and the computation changes nothing
-        return dask_apply(partial(function, fitted), X, width or self.n_features_in_)
+        if is_dask(X):
+            check_dask(X, type(self).__name__)
+            validate_data(self, X, reset=False, skip_check_array=True)
+            fitted = copy(self)  # a fit before the computation changes nothing
+            return dask_apply(
+                lambda block: fitted._apply(block, function, is_latent, width),
+                X,
+                width or self.n_features_in_,
+            )
+        if not is_latent:
+            X = validate_data(self, X, reset=False, dtype=FLOATS)
+            return self._in_blocks(X, function)
+        Z = check_array(X, dtype=FLOATS, input_name="X", estimator=self)
+        if Z.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {Z.shape[1]} features, but NormalizingFlow was fitted on "
+                f"{self.n_features_in_}: pass vectors as its transform returns them."
+            )
+        return self._in_blocks(Z, function)
 
-    def _rows(self, X: Any) -> AbstractContextManager[Any]:
-        """Context with X as what `check_array` takes."""
-        if not is_dask(X):
-            return nullcontext(X)
-        check_dask(X, type(self).__name__)
-        return on_disk(X)
-
-    def _map(self, X: np.ndarray, function: Callable[[Any, Any], Any]) -> Any:
-        """Apply ``function(flow, rows)`` to X in blocks, in the data type of X."""
-        import torch
+    def _in_blocks(self, X: np.ndarray, function: Callable[[Glow, torch.Tensor], Any]) -> Any:
+        """Return ``function(flow, X)``, computed block by block in the data type of X."""
+        from skcalib._flow.rows import map_rows, within_memory
 
         device = resolve_device(self.device)
-        n_rows = ROWS_AT_A_TIME if device.type == "cpu" else ROWS_AT_A_TIME_ON_GPU
-
-        def mapped() -> Any:
-            flow, result = self._module(device, X.dtype), None
-            with torch.inference_mode():
-                for rows in gen_batches(max(1, len(X)), n_rows):
-                    block = np.ascontiguousarray(X[rows])  # torch takes no negative strides
-                    part = function(flow, torch.tensor(block, device=device)).cpu().numpy()
-                    if result is None:
-                        result = np.empty((len(X), *part.shape[1:]), dtype=X.dtype)
-                    result[rows] = part
-            return result
-
-        return _within_memory(
-            mapped,
-            f"The flow, or a block of {n_rows} rows, does not fit into the memory left on "
-            f"{device}: free some, or use device='cpu'.",
+        return within_memory(
+            lambda: map_rows(partial(function, self._module(device, X.dtype)), X, device),
+            f"A block of rows does not fit into the memory of {device}: free some, or use "
+            "device='cpu'.",
         )
 
     def _module(self, device: torch.device, dtype: np.dtype) -> Glow:
@@ -511,185 +459,95 @@ class NormalizingFlow(
         return self._modules[key]
 
     def _train(
-        self,
-        X: Any,
-        max_epochs: int,
-        validation_fraction: float | None,
-        resume: bool,
-        task: Any = None,
-    ) -> None:
-        """Train on X; take the result over only once all went well."""
+        self, X: Any, max_epochs: int, validation_fraction: float | None, resume: bool
+    ) -> list[str]:
+        """Train on X and set the fitted attributes; return reasons to doubt the flow."""
+        from skcalib._flow.rows import split, within_memory
+        from skcalib._flow.training import train
+
         device = resolve_device(self.device)
-        with self._rows(X) as rows:
-            data, columns, rng = self._check_training_data(rows, resume)
-            check_precision(device, data.dtype)
-            fitted = _within_memory(
-                lambda: self._trained(
-                    data, columns, rng, device, max_epochs, validation_fraction, resume, task
-                ),
-                f"The flow, or a batch of batch_size={self.batch_size} rows, does not fit into "
-                f"the memory left on {device}: lower batch_size, free some, or use "
-                "device='cpu'.",
-            )
-        kept = {k: v for k, v in vars(self).items() if k != "feature_names_in_"}
-        self.__dict__ = kept | fitted  # at once: an interrupt comes before or after
+        if is_dask(X):
+            check_dask(X, type(self).__name__)
+        with on_disk(X) if is_dask(X) else nullcontext(X) as array:
+            X = self._training_data(array, resume)
+            check_precision(device, X.dtype)
+            rows, held_out = split(len(X), validation_fraction, self._rng)
+            flow = self._earlier_flow() if resume else self._new_flow(X, rows)
+            n_batches, n_earlier = -(-len(rows) // self.batch_size), len(self.loss_curve_)
+            names = ("learning_rate", "weight_decay", "batch_size", "n_iter_no_change", "tol")
+            settings = {"max_epochs": max_epochs} | {n: getattr(self, n) for n in names}
+            run = partial(train, flow, device, self._adam_state, X, rows, held_out, self._rng)
+            name, total = type(self).__name__, max_epochs * n_batches
+            with progress(total, unit="batch", desc=name, verbose=self.verbose) as advance:
+                result = within_memory(
+                    lambda: run(lambda i: advance(1, f"epoch {n_earlier + i}"), **settings),
+                    f"A batch of batch_size={self.batch_size} rows does not fit into the "
+                    f"memory of {device}: lower batch_size, free some, or use device='cpu'.",
+                )
+        self._weights, self._adam_state = result.weights, result.adam_state
+        self._modules: dict[tuple[str, str], Glow] = {}
+        self.loss_curve_ = self.loss_curve_ + result.losses
+        validation_losses = (self.validation_curve_ or []) + result.validation_losses
+        self.validation_curve_ = validation_losses or None
+        self.n_iter_ = len(self.loss_curve_)
+        return result.doubts
 
-    def _trained(
-        self,
-        data: np.ndarray,
-        columns: dict[str, Any],
-        rng: np.random.RandomState,
-        device: torch.device,
-        max_epochs: int,
-        validation_fraction: float | None,
-        resume: bool,
-        task: Any,
-    ) -> dict[str, Any]:
-        """Train on the data; return the fitted attributes, with those of its columns."""
-        from skcalib._flow.rows import split
-        from skcalib._flow.training import Diverged, Trainer
-
-        rows, held_out = split(len(data), validation_fraction, rng)
-        losses: list[float] = []
-        validation_losses: list[float] = []
-        if resume:
-            flow, noise = self._earlier_flow(), self.noise_
-            losses += self.loss_curve_
-            validation_losses += self.validation_curve_ or []
-        else:
-            flow, noise = self._new_flow(data, rows, rng)
-        trainer = Trainer(flow.to(device), self.learning_rate, self.weight_decay)
-        if resume:
-            trainer.load_moments(self._moments)
-
-        def fitted() -> dict[str, Any]:
-            return columns | {
-                "_architecture": self._requested_architecture(data.shape[1]),
-                "_weights": trainer.weights(),
-                "_moments": trainer.moments(),
-                "_modules": {},
-                "_rng": rng,
-                "loss_curve_": losses,
-                "validation_curve_": validation_losses or None,
-                "noise_": noise,
-                "n_iter_": len(losses),
-            }
-
-        best_loss, best_state, stale = np.inf, None, 0
-        n_batches = max_epochs * -(-len(rows) // self.batch_size)
-        with progress(
-            n_batches, unit="batch", desc=type(self).__name__, verbose=self.verbose
-        ) as advance:
-            for _ in range(max_epochs):
-                note = f"epoch {len(losses) + 1}"
-                if task is not None:
-                    subtask = task.subcontext(task_name=note)
-                    subtask.call_on_fit_task_begin(estimator=self)
-                try:
-                    loss = trainer.epoch(
-                        data, rows, self.batch_size, rng, partial(advance, 1, note)
-                    )
-                except Diverged as error:
-                    _warn(f"{error} A lower learning_rate may help.")
-                    stops = True
-                else:
-                    losses.append(loss)
-                    if len(held_out):
-                        blocks = gen_batches(len(held_out), ROWS_AT_A_TIME)
-                        loss = trainer.evaluate(data[held_out[block]] for block in blocks)
-                        validation_losses.append(loss)
-                    stale = 0 if loss < best_loss - self.tol else stale + 1
-                    if loss < best_loss:
-                        best_loss = loss
-                        best_state = trainer.state() if len(held_out) else None
-                    stops = self.n_iter_no_change is not None and stale >= self.n_iter_no_change
-                if task is not None:  # callbacks look at the flow, and may end the training
-                    stops |= subtask.call_on_fit_task_end(
-                        estimator=self, reconstruction_attributes=lambda: deepcopy(fitted())
-                    )
-                if stops:
-                    break
-        if best_state is not None:
-            trainer.restore(best_state)
-        drift, reach = trainer.round_trip(data[rows[: self.batch_size]])
-        if not (drift < MAX_ROUND_TRIP_ERROR and reach < MAX_DEVIATIONS_OF_A_SAMPLE):
-            _warn(
-                f"The flow diverged though its loss is finite: round trips are off by "
-                f"{drift:.1g} of the largest entry, samples lie up to {reach:.1g} standard "
-                "deviations from the mean. Its vectors and densities mean nothing: fit again "
-                "with a lower learning_rate."
-            )
-        return fitted()
-
-    def _check_training_data(
-        self, X: Any, resume: bool
-    ) -> tuple[np.ndarray, dict[str, Any], np.random.RandomState]:
-        """Return X as an array, its number and names of columns, and the generator to use."""
-        checked = copy(self)  # takes what validate_data sets: an error must leave no trace
-        least = 1 if resume else 2
-        data = validate_data(
-            checked,
-            X,
-            reset=not resume,
-            dtype=[np.float64, np.float32],
-            ensure_min_samples=least,
-            ensure_min_features=least,
+    def _training_data(self, X: Any, resume: bool) -> np.ndarray:
+        """Return X as an array, after checks; set the generator that training draws from."""
+        n = 1 if resume else 2
+        X = validate_data(
+            self, X, reset=not resume, dtype=FLOATS, ensure_min_samples=n, ensure_min_features=n
         )
-        names = ("n_features_in_", "feature_names_in_")
-        columns = {name: getattr(checked, name) for name in names if hasattr(checked, name)}
-        if resume:
-            self._check_architecture()
-            return data, columns, deepcopy(self._rng)
-        # A stream of its own, so that no other draw can interleave with a later call's.
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        return data, columns, np.random.RandomState(seed)
-
-    def _check_architecture(self) -> None:
-        for name, wanted in self._requested_architecture(self.n_features_in_).items():
-            fitted = self._architecture[name]
-            if wanted != fitted:
+        if not resume:
+            # A stream of its own, so that no other draw can interleave with a later call's.
+            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+            self._rng = np.random.RandomState(seed)
+            return X
+        for name, fitted in self._architecture.items():
+            if getattr(self, name) != fitted:
                 raise ValueError(
-                    f"Training cannot go on with {name}={wanted!r}: this flow was fitted "
-                    f"with {name}={fitted!r}. Set it back, or call fit with "
+                    f"Training cannot go on with {name}={getattr(self, name)!r}: this flow was "
+                    f"fitted with {name}={fitted!r}. Set it back, or call fit with "
                     "warm_start=False to start anew."
                 )
+        self._rng = deepcopy(self._rng)
+        return X
 
-    def _requested_architecture(self, n_features: int) -> dict[str, Any]:
-        names = ("n_levels", "depth", "coupling_width", "coupling", "permutation", "noise")
-        return {"n_features": n_features} | {name: getattr(self, name) for name in names}
-
-    def _new_flow(
-        self, data: np.ndarray, rows: np.ndarray, rng: np.random.RandomState
-    ) -> tuple[Glow, float]:
-        """Build a flow that standardises the given rows of the data, and else is new.
-
-        Also return the noise in use.
-        """
+    def _new_flow(self, X: np.ndarray, rows: np.ndarray) -> Glow:
+        """Build a flow that standardises the given rows of X, and set all else anew."""
         from skcalib._flow.statistics import column_moments, principal_axes
 
-        n_features, axes, whitening, noise = data.shape[1], None, None, 0.0
+        names = ("n_levels", "depth", "coupling_width", "coupling", "permutation", "noise")
+        self._architecture = {name: getattr(self, name) for name in names}
+        self._n_features_out, self._dtype = X.shape[1], X.dtype.name
+        self.loss_curve_, self.validation_curve_ = [], None
+        self._adam_state, self.noise_, axes, whitening = None, 0.0, None, None
         if self.permutation == "lu":
-            check_size(n_features, "permutation='lu'")
+            check_size(X.shape[1], "permutation='lu'")
         if self.noise == 0:
-            mean, deviation = column_moments(data, rows)
+            mean, deviation = column_moments(X, rows)
         else:
-            check_size(n_features, f"noise={self.noise!r}")
-            mean, deviation, axes, whitening, noise = principal_axes(data, rows, self.noise)
-        flow = _glow(data.dtype, **self._requested_architecture(n_features))
-        flow.initialize(mean, deviation, rng, axes, whitening)
-        return flow, noise
+            check_size(X.shape[1], f"noise={self.noise!r}")
+            mean, deviation, axes, whitening, self.noise_ = principal_axes(X, rows, self.noise)
+        flow = self._glow()
+        flow.initialize(mean, deviation, self._rng, axes, whitening)
+        return flow
 
     def _earlier_flow(self) -> Glow:
         """Build the fitted flow anew from its arrays, on the CPU, in its data type."""
         import torch
 
-        flow = _glow(self._dtype, **self._architecture)
+        flow = self._glow()
         flow.load_state_dict({k: torch.tensor(v) for k, v in self._weights.items()})
         return flow
 
-    @property
-    def _dtype(self) -> np.dtype:
-        return self._weights["standardize.loc"].dtype
+    def _glow(self) -> Glow:
+        """Build a Glow of the fitted architecture."""
+        import torch
+
+        from skcalib._flow.glow import Glow
+
+        return Glow(self.n_features_in_, **self._architecture).to(getattr(torch, self._dtype))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_weights")
@@ -703,32 +561,3 @@ class NormalizingFlow(
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _glow(dtype: np.dtype, noise: float | str, **architecture: Any) -> Glow:
-    """Build the Glow of this architecture, on principal axes where noise is filtered."""
-    import torch
-
-    from skcalib._flow.glow import Glow
-
-    return Glow(**architecture, rotates=noise != 0).to(getattr(torch, dtype.name))
-
-
-def _within_memory(function: Callable[[], Any], message: str) -> Any:
-    """Return ``function()``; raise MemoryError where a GPU's memory ends.
-
-    The error is raised outside of the `except`: else it would refer to the one caught, whose
-    traceback holds the GPU's memory, in a notebook until the next error.
-    """
-    import torch
-
-    try:
-        return function()
-    except torch.cuda.OutOfMemoryError:
-        pass
-    raise MemoryError(message)
-
-
-def _warn(message: str) -> None:
-    """Warn the caller of `fit` or `partial_fit`, eight frames up."""
-    warnings.warn(message, ConvergenceWarning, stacklevel=8)

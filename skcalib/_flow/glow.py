@@ -6,11 +6,9 @@ its Jacobian determinant, so that the density of u follows from that of z [1]_:
     log p(u) = log N(f(u); 0, I) + log |det df/du|
 
 Glow [2]_ builds f from *steps* of three transforms, ActNorm, a permutation and a coupling,
-grouped into *levels*; after each level but the last, half of the dimensions leave the flow
+grouped into *levels*. After each level but the last, half of the dimensions leave the flow
 for the latent vector and the other half go on. BERT-flow [3]_ is that Glow with additive
 couplings on 1 x 1 "images"; here the vectors stay plain (n, d) tensors.
-
-The transforms of a step are in :mod:`skcalib._flow.transforms`. No pass changes any state.
 
 References
 ----------
@@ -32,27 +30,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from skcalib._flow.transforms import ActNorm, Chain, Coupling, LULinear, Permutation
+from skcalib._flow.transforms import ActNorm, Coupling, LULinear, Permutation
 
 __all__ = ["Glow", "Standardize"]
-
-# Smallest gain of a filter. The inverse divides by the gain: with this one a rounding error of
-# float32 stays below 1e-4 of a column's deviation.
-LEAST_GAIN = 1e-3
 
 
 class Standardize(nn.Module):
     """y = (x - loc) * scale, fixed once from the mean and the deviation of the data.
 
-    With ``rotates``, y = ((x - loc) axes) * scale, axes being an orthogonal matrix: those in
-    which the data are uncorrelated.
+    With ``rotates``, y = ((x - loc) axes) * scale, the columns of axes being principal axes.
 
     This is ActNorm's data-dependent initialisation, kept apart from what is trained.
-    Couplings start as the identity, so one standardisation gives every ActNorm behind it
-    inputs of mean 0 and variance 1, as if each had initialised itself. And learned shifts
-    are counted in standard deviations, so that Adam's steps suit a column of any scale: an
-    offset learned in the data's own units moves by the learning rate at each step, however
-    narrow the column, and diverges on the last layer of MiniLM (deviations down to 1e-32).
+    Couplings start as the identity, so that every ActNorm begins with inputs of mean 0 and
+    variance 1. Its shifts are learned in standard deviations. Learned in the data's own units
+    they would move by the learning rate at each step, however narrow the column, and diverge
+    on the last layer of MiniLM (deviations down to 1e-32).
     """
 
     loc: Tensor
@@ -70,16 +62,13 @@ class Standardize(nn.Module):
     def initialize(
         self, mean: np.ndarray, deviation: np.ndarray, axes: np.ndarray | None = None
     ) -> None:
-        """Fix loc and scale, the scale of degenerate columns by the other columns.
+        """Fix loc and scale. With axes, deviations and columns are those along the axes.
 
-        With axes, the deviations and the columns spoken of below are those along the axes.
-
-        A column that varies by no more than the rounding of its values would be scaled
-        towards infinity, here and then by training, since its likelihood has no bound.
-        It counts as a column of typical deviation instead, and in training noise takes its
-        place: ``jitter`` is the deviation of that noise, 0 for every other column. Noise
-        below the rounding of a large constant would be lost in it, so ten roundings are the
-        least.
+        A column that varies by no more than the rounding of its values is degenerate: its
+        likelihood has no bound, and training would scale it towards infinity. It counts as a
+        column of typical deviation instead, and in training noise takes its place.
+        ``jitter`` is the deviation of that noise, 0 for every other column. It is ten
+        roundings of the column's values or more, so that adding them does not lose it.
         """
         largest = deviation.max() or 1.0
         typical = largest * math.sqrt(np.mean(np.square(deviation / largest))) or 1.0
@@ -119,17 +108,13 @@ class Glow(nn.Module):
     """The whole flow, from u to z.
 
     z holds the halves in the order in which they leave: first the second half of level 1,
-    then that of level 2, and so on; last what is left after the last level.
+    then that of level 2, and so on; last what is left after the last level. Parameters are
+    those of :class:`NormalizingFlow`; with ``noise`` the flow begins with a rotation to
+    principal axes. No pass changes any state.
 
-    Parameters are those of :class:`NormalizingFlow`. A level of fewer than 2 dimensions could
-    not be coupled: for small d there are as many levels as leave 2 dimensions to the last.
-    With ``rotates`` the flow begins with a rotation to principal axes.
-
-    Attributes
-    ----------
-    gain : Tensor of shape (d,)
-        Factors of the standardised columns in the map between u and z, in both directions: a
-        filter of what the flow maps. The density and its samples are those without it.
+    ``gain``, of shape (d,), filters what the flow maps: :meth:`forward` multiplies the
+    standardised columns by it, :meth:`inverse` divides by it. Density and samples are those
+    without it.
     """
 
     gain: Tensor
@@ -142,36 +127,30 @@ class Glow(nn.Module):
         coupling_width: int,
         coupling: str,
         permutation: str,
-        rotates: bool = False,
+        noise: float | str = 0.0,
     ):
         super().__init__()
         self.n_features = n_features
         self.coupling, self.permutation = coupling, permutation
-        self.standardize = Standardize(n_features, rotates)
+        self.standardize = Standardize(n_features, rotates=noise != 0)
         self.register_buffer("gain", torch.ones(n_features))
         mixing = LULinear if permutation == "lu" else Permutation
-        # Each level goes on with half of the dimensions of the one before, 2 at least.
+        # A coupling needs 2 dimensions: small d have fewer levels.
         n_levels = min(n_levels, n_features.bit_length() - 1)
         self.widths = [n_features >> level for level in range(n_levels)]
-        self.levels: Any = nn.ModuleList(
-            Chain(
-                transform
-                for _ in range(depth)
-                for transform in (
-                    ActNorm(width),
-                    mixing(width),
-                    Coupling(width, coupling_width, coupling == "affine"),
-                )
-            )
-            for width in self.widths
-        )
+        self.levels: Any = nn.ModuleList()
+        for width in self.widths:
+            level = nn.ModuleList()
+            for _ in range(depth):
+                halves = Coupling(width, coupling_width, coupling == "affine")
+                level.extend((ActNorm(width), mixing(width), halves))
+            self.levels.append(level)
 
     def steps(self) -> Iterator[tuple[Any, Any, Any, bool]]:
         """Yield ActNorm, permutation and coupling of each step, and whether a level ends."""
         for level in self.levels:
-            transforms = list(level.transforms)
-            for start in range(0, len(transforms), 3):
-                yield *transforms[start : start + 3], start + 3 == len(transforms)
+            for start in range(0, len(level), 3):
+                yield *level[start : start + 3], start + 3 == len(level)
 
     def initialize(
         self,
@@ -183,16 +162,17 @@ class Glow(nn.Module):
     ) -> None:
         """Set the starting point: a standardisation, then identities and permutations.
 
-        ``axes`` are principal axes in columns, for a flow that ``rotates``; the deviations are
-        then those along them, and the map begins with the factors ``whitening`` in place of
-        1 / deviation. ``rng`` draws on the CPU, so that a seed gives one start whatever the
-        device.
+        A flow with ``noise`` takes principal axes in columns, the deviations along them, and
+        ``whitening``, the factors that the map has in place of 1 / deviation. ``rng`` draws on
+        the CPU, so that a seed gives one start whatever the device.
         """
         with torch.no_grad():
             self.standardize.initialize(mean, deviation, axes)
             if whitening is not None:
                 scale = self.standardize.scale.double().numpy()
-                self.gain.copy_(torch.as_tensor(whitening / scale).clamp(min=LEAST_GAIN))
+                # The inverse divides by the gain: with this least one a rounding error of
+                # float32 stays below 1e-4 of a column's deviation.
+                self.gain.copy_(torch.as_tensor(whitening / scale).clamp(min=1e-3))
             for module in self.modules():
                 if isinstance(module, Permutation) and self.permutation == "shuffle":
                     module.index.copy_(torch.as_tensor(rng.permutation(len(module.index))))
@@ -226,8 +206,9 @@ class Glow(nn.Module):
         """Map standardised columns to z; also return the log-determinant, nats."""
         logabsdet, leaving = x.new_zeros(()), []
         for level in self.levels:
-            x, term = level(x)
-            logabsdet = logabsdet + term
+            for transform in level:
+                x, term = transform(x)
+                logabsdet = logabsdet + term
             if level is not self.levels[-1]:
                 kept = x.shape[1] // 2
                 leaving.append(x[:, kept:])
@@ -242,6 +223,7 @@ class Glow(nn.Module):
         for level in reversed(self.levels):
             if level is not self.levels[-1]:
                 x = torch.cat((x, leaving.pop()), dim=1)
-            x, term = level.inverse(x)
-            logabsdet = logabsdet + term
+            for transform in reversed(level):
+                x, term = transform.inverse(x)
+                logabsdet = logabsdet + term
         return x, logabsdet

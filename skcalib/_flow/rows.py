@@ -1,17 +1,19 @@
-"""Rows that a flow trains on: held-out rows, and batches in random order."""
+"""Rows on their way into a flow: held out, in random batches to train on, in blocks to map."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
+import torch
 from sklearn.utils import gen_batches
+from torch import Tensor
 
-__all__ = ["shuffled_batches", "split"]
+__all__ = ["map_rows", "shuffled_batches", "split", "within_memory"]
 
-# Larger data are shuffled in runs of consecutive rows. As many runs as fit into a pool are
-# read and shuffled row by row, so that the file behind a memory map is read in long stretches.
-LARGE_BYTES, POOL_BYTES, RUN_ROWS = 2**30, 2**28, 256
+# Data of more bytes are shuffled by runs of rows, within pools of a quarter of it.
+LARGE_BYTES = 2**30
 
 
 def split(
@@ -36,18 +38,20 @@ def shuffled_batches(
 ) -> Iterator[np.ndarray]:
     """Yield copies of the given rows of X in random order, batch by batch.
 
-    The last batch is filled up from the head of the order: it has fewer rows than
-    ``batch_size`` only if there are fewer in all.
+    The last batch is filled up from the head of the order. Large data are shuffled in runs of
+    consecutive rows. As many runs as fit into a pool are read and shuffled row by row, so that
+    the file behind a memory map is read in long stretches.
     """
     if X.nbytes <= LARGE_BYTES:
-        order = _filled_up(rng.permutation(rows), batch_size)
+        order = rng.permutation(rows)
+        order = np.concatenate((order, order[: -len(order) % batch_size]))
         for batch in gen_batches(len(order), batch_size):
             yield X[order[batch]]
         return
-    runs = np.array_split(rows, -(-len(rows) // RUN_ROWS))
+    runs = np.array_split(rows, -(-len(rows) // 256))
     order = np.concatenate([runs[index] for index in rng.permutation(len(runs))])
-    order = _filled_up(order, batch_size)
-    pool_rows = batch_size * max(1, POOL_BYTES // (batch_size * X[0].nbytes))
+    order = np.concatenate((order, order[: -len(order) % batch_size]))
+    pool_rows = batch_size * max(1, LARGE_BYTES // (4 * batch_size * X[0].nbytes))
     for part in gen_batches(len(order), pool_rows):
         pool = X[np.sort(order[part])]
         pool_order = rng.permutation(len(pool))
@@ -55,5 +59,29 @@ def shuffled_batches(
             yield pool[pool_order[batch]]
 
 
-def _filled_up(order: np.ndarray, batch_size: int) -> np.ndarray:
-    return np.concatenate((order, order[: -len(order) % batch_size]))
+def map_rows(function: Callable[[Tensor], Tensor], X: np.ndarray, device: torch.device) -> Any:
+    """Return ``function(X)``, computed on the device block by block, in the data type of X."""
+    # The intermediate results stay in a CPU's cache; a GPU needs more rows to be busy.
+    n_rows = 2**10 if device.type == "cpu" else 2**13
+    result = None
+    with torch.inference_mode():
+        for part in gen_batches(max(1, len(X)), n_rows):  # no rows are a block too
+            block = np.ascontiguousarray(X[part])  # torch takes no negative strides
+            values = function(torch.tensor(block, device=device)).cpu().numpy()
+            if result is None:
+                result = np.empty((len(X), *values.shape[1:]), dtype=X.dtype)
+            result[part] = values
+    return result
+
+
+def within_memory(function: Callable[[], Any], message: str) -> Any:
+    """Return ``function()``; raise MemoryError where a GPU's memory ends.
+
+    The error is raised outside of the `except`: else it would refer to the one caught, whose
+    traceback holds the GPU's memory, in a notebook until the next error.
+    """
+    try:
+        return function()
+    except torch.cuda.OutOfMemoryError:
+        pass
+    raise MemoryError(message)

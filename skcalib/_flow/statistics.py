@@ -14,43 +14,34 @@ from skcalib._covariance.spectrum import decompose, rounding_error
 
 __all__ = ["column_moments", "principal_axes"]
 
-# Rows of a float64 copy, few enough to stay in the cache.
-MOMENT_ROWS = 256
-
-# Rows of a copy whose scatter matrix is merged with that of the others.
-SCATTER_ROWS = 8192
-
-# Smallest value whose square keeps full precision.
-LEAST_SPREAD = math.sqrt(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
-
 
 @np.errstate(over="ignore", invalid="ignore")  # an overflow shows in the result
 def column_moments(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of the columns of X over the given rows, in float64.
 
-    Blocks are measured from the first row, so that a large common mean costs no digits and
-    a constant column has a deviation of exactly 0. Blocks merge as in Chan, Golub & LeVeque
-    (1983). Where squares of the differences underflow, a ValueError is raised.
+    `Moments` would also sum products of columns, which can take longer than the training.
+    Differences are from the mean of the first block of rows. So a large common mean costs no
+    digits, and a constant column has a deviation of exactly 0. Let shift lead from there to
+    the mean of all n rows. The first block adds n_block shift^2 or more to the sum of squares
+    about that mean, and moving the origin subtracts n shift^2: n / n_block roundings are lost
+    at most.
     """
-    n, spread = 0, 0.0
-    mean, scatter = np.zeros(X.shape[1]), np.zeros(X.shape[1])
-    origin = X[rows[0]].astype(np.float64)
-    for part in gen_batches(len(rows), MOMENT_ROWS):
+    n_block = 256  # rows whose copy in float64 stays in the cache
+    first = X[rows[0]].astype(np.float64)
+    origin = first + (X[rows[:n_block]] - first).mean(axis=0)
+    total, squares, spread = 0.0, 0.0, 0.0
+    for part in gen_batches(len(rows), n_block):
         block = X[rows[part]] - origin
         spread = max(spread, float(np.abs(block).max()))
-        total = n + len(block)
-        block_mean = block.mean(axis=0)
-        block -= block_mean
-        shift = block_mean - mean
-        scatter += np.einsum("ij,ij->j", block, block) + shift**2 * (n * len(block) / total)
-        mean += shift * (len(block) / total)
-        n = total
-    if 0 < spread < LEAST_SPREAD:
+        total += block.sum(axis=0)
+        squares += np.einsum("ij,ij->j", block, block)
+    if 0 < spread < math.sqrt(np.finfo(np.float64).tiny / np.finfo(np.float64).eps):
         raise ValueError(
             f"X varies by no more than {spread:.3g}, whose square underflows float64. Scale X "
             "to about 1."
         )
-    return origin + mean, np.sqrt(scatter / n)
+    shift = total / len(rows)
+    return origin + shift, np.sqrt(squares / len(rows) - shift**2)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # an overflow shows in the result
@@ -59,19 +50,11 @@ def principal_axes(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
     """Principal axes of X over the given rows, and how a filter of noise weighs them.
 
-    Returns
-    -------
-    mean : ndarray of shape (d,)
-    deviation : ndarray of shape (d,)
-        Along the axes; 0 beyond the numerical rank.
-    axes : ndarray of shape (d, d)
-        In columns.
-    whitening : ndarray of shape (d,)
-        Gain of ``Whitening(noise=noise)`` along the axes, positive.
-    noise : float
-        In units of the mean eigenvalue, chosen if "auto".
+    Returns the mean (d,), the deviation along the axes (d,), 0 beyond the numerical rank, the
+    axes in columns (d, d), the gain of ``Whitening(noise=noise)`` along them (d,), positive,
+    and the noise in units of the mean eigenvalue, chosen if "auto".
     """
-    parts = (Moments.from_array(X[rows[part]]) for part in gen_batches(len(rows), SCATTER_ROWS))
+    parts = (Moments.from_array(X[rows[part]]) for part in gen_batches(len(rows), 8192))
     moments = reduce(Moments.merge, parts)
     if not (np.isfinite(moments.quartic) and np.isfinite(moments.scatter).all()):
         raise ValueError("X is so large that its squares overflow float64. Scale X to about 1.")

@@ -2,25 +2,19 @@
 
 Every transform has ``forward(x) -> (y, logabsdet)`` and ``inverse(y) -> (x, logabsdet)``.
 ``logabsdet`` is the logarithm of the absolute Jacobian determinant of the direction asked for,
-in nats: of shape (n,) or, where it is the same for all rows, a scalar. No pass changes any
-state.
+in nats: of shape (n,) or, where it is the same for all rows, a scalar.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["ActNorm", "Chain", "Coupling", "LULinear", "Permutation"]
-
-# An affine coupling multiplies by at most e^2 and at least e^-2: Glow's sigmoid reaches
-# zero, where the inverse pass divides by it.
-LOG_SCALE_BOUND = 2.0
+__all__ = ["ActNorm", "Coupling", "LULinear", "Permutation"]
 
 
 class ActNorm(nn.Module):
@@ -87,7 +81,8 @@ class LULinear(nn.Module):
 class Coupling(nn.Module):
     """The first half of x conditions a shift (and a scale) of the second half.
 
-    Additive: y2 = x2 + t(x1). Affine: y2 = x2 * exp(s(x1)) + t(x1). The first half has
+    Additive: y2 = x2 + t(x1). Affine: y2 = x2 * exp(s(x1)) + t(x1), s being at most 2 in
+    magnitude: Glow's sigmoid reaches zero, and the inverse divides by it. The first half has
     d // 2 dimensions, so that the middle one of an odd d is always among those modelled.
     """
 
@@ -107,8 +102,8 @@ class Coupling(nn.Module):
 
     def initialize(self, rng: np.random.RandomState) -> None:
         """Draw the hidden layers' weights; the last layer, zero, makes this the identity."""
-        first, second, last = self.network[::2]  # a ReLU follows each but the last
-        for layer in (first, second):
+        *hidden, last = self.network[::2]  # a ReLU follows each but the last
+        for layer in hidden:
             # Half of what keeps the variance through a ReLU (He et al., 2015), which after one
             # epoch fits better.
             std = math.sqrt(0.5 / layer.in_features)
@@ -123,7 +118,7 @@ class Coupling(nn.Module):
         if not self.affine:
             return out, None
         shift, raw = out.split(self.n_transformed, dim=1)
-        return shift, LOG_SCALE_BOUND * torch.tanh(raw / LOG_SCALE_BOUND)
+        return shift, 2.0 * torch.tanh(raw / 2.0)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         x1, x2 = x.split((self.n_conditioning, self.n_transformed), dim=1)
@@ -140,25 +135,3 @@ class Coupling(nn.Module):
             return torch.cat((y1, y2 - shift), dim=1), y.new_zeros(())
         x2 = (y2 - shift) * torch.exp(-log_scale)
         return torch.cat((y1, x2), dim=1), -log_scale.sum(dim=1)
-
-
-class Chain(nn.Module):
-    """Transforms one after the other: the steps of a level."""
-
-    def __init__(self, transforms: Iterable[nn.Module]):
-        super().__init__()
-        self.transforms: Any = nn.ModuleList(transforms)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        logabsdet = x.new_zeros(())
-        for transform in self.transforms:
-            x, term = transform(x)
-            logabsdet = logabsdet + term
-        return x, logabsdet
-
-    def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        logabsdet = y.new_zeros(())
-        for transform in reversed(self.transforms):
-            y, term = transform.inverse(y)
-            logabsdet = logabsdet + term
-        return y, logabsdet

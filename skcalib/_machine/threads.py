@@ -41,7 +41,12 @@ def limit_blas(n_threads: int) -> Iterator[None]:
 
 
 def map_row_ranges(
-    job: Callable[[Iterator[slice]], Any], n_rows: int, step: int, *, working_bytes: int
+    job: Callable[[Iterator[slice]], Any],
+    n_rows: int,
+    step: int,
+    *,
+    working_bytes: int,
+    rows_per_thread: int = ROWS_PER_THREAD,
 ) -> list[Any]:
     """Results of ``job`` on consecutive ranges that cover ``n_rows``, one per thread.
 
@@ -51,7 +56,7 @@ def map_row_ranges(
     """
     n_threads = max((library.num_threads for library in _blas().lib_controllers), default=1)
     # Where 56 MB of memory allow fewer threads than cores, BLAS uses several cores in each.
-    workers = min(n_threads, n_rows // ROWS_PER_THREAD, 56 * 2**20 // working_bytes)
+    workers = min(n_threads, n_rows // rows_per_thread, 56 * 2**20 // working_bytes)
     size = -(-n_rows // max(1, workers))
     over = threading.Event()
     errors = np.geterr()  # NumPy keeps them for each thread

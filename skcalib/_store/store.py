@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
-from skcalib._store.database import Database, delete_all, give_back, size_on_disk
-from skcalib._store.recent import RECENT
+from skcalib._store.database import connect
 
 __all__ = ["POOLINGS", "VectorStore"]
 
-POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "zipf")
+POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "zipf", "last", "weighted_mean")
 
 
+@dataclass(eq=False)
 class VectorStore:
     """Vectors of texts on disk, for `BertEncoder(memory=...)`.
 
@@ -23,19 +25,20 @@ class VectorStore:
     Parameters
     ----------
     location : path-like
-        Folder; made when first written to.
+        Folder; made when first written to. A relative one is looked up from the working
+        directory of each call.
     dtype : {"float32", "float16"}, default="float32"
         Precision on disk. float16 halves the size and rounds each entry to 11 bits. On
         MiniLM and STS-B that moves the cosine of raw vectors by at most 6e-5 and of whitened
         ones by at most 4e-4, and Spearman's rho by less than 0.01 points. Whiten such vectors
         with shrinkage or ``tol=1e-6``: rounding gives a little variance to directions that
         have none, which plain whitening would amplify.
-    layers : tuple of int or None, default=None
+    layers : sequence of int or None, default=None
         Hidden states to keep, counted as in `BertEncoder`. None keeps all, so that any
         choice of layers is read back. An encoder that asks for others is refused.
-    poolings : tuple of str or None, default=None
-        Poolings to keep, named as in `BertEncoder`, each with and without special tokens.
-        None keeps all. An encoder that asks for another is refused.
+    pooling : str, sequence of str or None, default=None
+        Pooling to keep, or several, named as in `BertEncoder`, each with and without special
+        tokens. None keeps all. An encoder that asks for another is refused.
     max_bytes : int or None, default=None
         Largest size of the store's file after each batch: the oldest vectors are deleted, never
         those of the batch. While a batch is written, a journal of about three batches comes on
@@ -44,27 +47,24 @@ class VectorStore:
     Raises
     ------
     ValueError
-        If `dtype` or `poolings` has another value.
+        If `dtype` or `pooling` has another value.
 
     Notes
     -----
-    A text takes ``n_layers * 6 * d * 4`` bytes: 64 kB for MiniLM (7 hidden states of 384
-    dimensions), 240 kB for BERT-base (13 of 768). The six are the first token, and mean and
+    A text takes ``n_layers * 6 * (4 * d + 32)`` bytes: 66 kB for MiniLM (7 hidden states of 384
+    dimensions), 242 kB for BERT-base (13 of 768). The six are the first token, and mean and
     maximum with and without special tokens, and the mean by Zipf's weights; every pooling
-    follows from them. ``poolings=("mean",)`` keeps two of the six, which also give
-    "mean_sqrt_len"; ``poolings=("cls",)`` or ``("zipf",)`` keeps one.
+    follows from them. ``pooling="mean"`` keeps two of the six, which also give
+    "mean_sqrt_len"; "cls" or "zipf" keeps one.
 
-    Where the new texts of a call need more than the free disk, a warning says so before they
-    are encoded, once for each store in a process.
+    Several processes may use the file at once, on a local disk: SQLite's locks do not work on
+    every network file system. They take turns, so that each text is encoded once; the empty
+    file beside the store is their lock. A damaged file is begun anew, with a warning. Where the
+    disk is full, the folder is read-only, or another process holds the file for a minute,
+    vectors are computed but not kept, with a warning.
 
-    The file may be used by several processes at once, on a local disk: SQLite's locks do not
-    work on every network file system. Each text is encoded by one process, while the others go
-    on with other texts; the empty files beside the store are locks. The store holds
-    numbers and hashes of texts, not the texts, and nothing in it can run code. A damaged file
-    is made anew, with a warning; on a full disk, in a read-only folder, or while another
-    process keeps the lock for a minute, vectors are computed but not stored, with a warning.
-    Checksums find accidental damage only. Use a folder that you trust: who may write to it can
-    forge vectors.
+    The store holds numbers and hashes of texts, not the texts, and nothing in it can run code.
+    Use a folder that you trust: who may write to it can forge vectors.
 
     Examples
     --------
@@ -82,56 +82,48 @@ class VectorStore:
     0
     """
 
-    def __init__(
-        self,
-        location: str | os.PathLike[str],
-        *,
-        dtype: str = "float32",
-        layers: tuple[int, ...] | None = None,
-        poolings: tuple[str, ...] | None = None,
-        max_bytes: int | None = None,
-    ):
-        if dtype not in ("float32", "float16"):
-            raise ValueError(f"dtype={dtype!r}; it takes 'float32' or 'float16'.")
-        if poolings is not None and (not poolings or not set(poolings) <= set(POOLINGS)):
-            raise ValueError(
-                f"poolings={poolings!r}; it takes a tuple of some of {POOLINGS}, or None."
-            )
-        self.location = location
-        self.dtype = dtype
-        self.layers = layers
-        self.poolings = poolings
-        self.max_bytes = max_bytes
+    location: str | os.PathLike[str]
+    _: KW_ONLY
+    dtype: str = "float32"
+    layers: Sequence[int] | None = None
+    pooling: str | Sequence[str] | None = None
+    max_bytes: int | None = None
 
-    def __repr__(self) -> str:
-        """Show how to make an equal one."""
-        options = {"dtype": "float32", "layers": None, "poolings": None, "max_bytes": None}
-        shown = [
-            f"{k}={getattr(self, k)!r}" for k, v in options.items() if getattr(self, k) != v
-        ]
-        return f"VectorStore({', '.join([repr(str(self.location)), *shown])})"
+    def __post_init__(self) -> None:
+        if self.dtype not in ("float32", "float16"):
+            raise ValueError(f"dtype={self.dtype!r}; it takes 'float32' or 'float16'.")
+        if not self._poolings or not set(self._poolings) <= set(POOLINGS):
+            raise ValueError(
+                f"pooling={self.pooling!r}; it takes one or some of {POOLINGS}, or None."
+            )
 
     def __len__(self) -> int:
         """Return the number of texts, counted once per model and its settings."""
         if not self._path.exists():
             return 0
-        with closing(Database(self._path)) as database:
-            count = database.run(lambda db: db.execute("SELECT count(*) FROM texts").fetchone())
-        return count[0]
+        with closing(connect(self._path)) as db:
+            return db.execute("SELECT count(*) FROM texts").fetchone()[0]
 
     @property
     def n_bytes(self) -> int:
-        """Size on disk in bytes."""
-        return size_on_disk(self._path)
+        """Size of its file in bytes."""
+        return self._path.stat().st_size if self._path.exists() else 0
 
     def clear(self) -> None:
         """Forget all vectors and give the space on disk back."""
-        with closing(Database(self._path)) as database:
-            if self._path.exists():
-                database.write(delete_all)
-                database.run(give_back)
-        RECENT.clear()
+        if self._path.exists():
+            with closing(connect(self._path)) as db:
+                db.executescript(
+                    "BEGIN IMMEDIATE; DELETE FROM texts; DELETE FROM arrays;"
+                    "UPDATE store SET id = randomblob(16); COMMIT; PRAGMA incremental_vacuum"
+                )
 
     @property
     def _path(self) -> Path:
-        return Path(self.location).expanduser() / "skcalib-vectors.sqlite"
+        return Path(self.location).expanduser().absolute() / "skcalib-vectors.sqlite"
+
+    @property
+    def _poolings(self) -> Sequence[str]:
+        if self.pooling is None:
+            return POOLINGS[:5]
+        return [self.pooling] if isinstance(self.pooling, str) else self.pooling

@@ -1,279 +1,190 @@
 """Vectors of texts in the file of a store.
 
-Each array has a checksum that also covers its texts and its model. Nothing that is found in
-the file is taken to be of the type that was written. So a damaged file costs time and never
-gives a wrong vector.
+A checksum covers each array, and the key of its text lies beside each vector, so that a damaged
+file costs time and never gives a wrong vector.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import shutil
 import sqlite3
+import time
 import warnings
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
-from skcalib._store import database
-from skcalib._store.claims import Share, share_out
-from skcalib._store.database import Database, delete_blocks, give_back, size_on_disk
+from skcalib._store.database import connect
 from skcalib._store.store import VectorStore
 
-__all__ = ["COUNTS", "Found", "Space", "Vectors"]
+__all__ = ["Vectors"]
 
-# Slot of three int32: tokens attended to, the text's own, and twice the unknown ones, plus one
-# if the text was cut off.
-COUNTS = -1
-MAX_HASHES = 2**18  # bytes: 16 for each text that is tokenised with others
-TEXTS_OF_QUERY = 900  # SQLite takes 999 parameters at least
-
-ROW = 100  # bytes of a text beside its vectors: counts, hash, and place in the index
-
-_warned_of_disk: set[Path] = set()  # files of stores
-
-
-class Found(NamedTuple):
-    """Vectors of texts that share a block."""
-
-    positions: np.ndarray  # (n,) of the texts among those asked for
-    arrays: dict[int, np.ndarray]  # of each slot, (n, d) float32; counts (n, 3) int32
-
-
-class Space(NamedTuple):
-    """What a vector depends on beside its text."""
-
-    fingerprint: str  # of weights, configuration and tokenizer
-    max_length: int
-    dtype: str  # of the forward pass
-    width: int  # d
-    slots: tuple[int, ...]  # what is kept of each text
+# Errors where the file is at fault, not the machine.
+DAMAGE = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+ARRAY = "SELECT crc, data FROM arrays WHERE block = ? AND slot = ?"
 
 
 class Vectors:
-    """Vectors of one space in a store; for one thread, and to be closed.
+    """Vectors of one model in a store, during one call of the user; to be closed.
 
-    Parameters
-    ----------
-    store : VectorStore
-    space : Space
+    ``model`` names all that a vector depends on beside its text; ``width`` is that of a vector,
+    d. Once the machine refuses to read or write the file, nothing more is kept in this call.
     """
 
-    def __init__(self, store: VectorStore, space: Space):
-        self._path, self._dtype, self._max_bytes = store._path, store.dtype, store.max_bytes
-        self._database, self._space = Database(self._path), space
-        self._name = "|".join(map(str, (*space[:3], store.dtype, *space.slots)))
+    def __init__(self, store: VectorStore, model: str, width: int):
+        self.path, self._max_bytes, self._width = store._path, store.max_bytes, width
+        self._model = hashlib.blake2b(f"{model}|{store.dtype}".encode()).digest()
+        row = [("key", "V16"), ("counts", "<i4", (4,)), ("vector", store.dtype, (width,))]
+        self._row = np.dtype(row)
+        self._db: sqlite3.Connection | None = None
+        self._inode: int | None = None
+        self._reads = self._writes = True
 
     def close(self) -> None:
-        """Close the file, which is opened when it is first needed."""
-        self._database.close()
+        """Close the file."""
+        if self._db is not None:
+            self._db.close()
+        self._db = None
 
-    def read(self, texts: Sequence[str], slots: Sequence[int]) -> list[Found]:
-        """Find the texts that the store knows.
+    @property
+    def store_id(self) -> bytes | None:
+        """What tells this store from others and from itself before it was cleared, if known."""
+        found = self._run(lambda db: db.execute("SELECT id FROM store").fetchone())
+        return found and found[0]
 
-        Parameters
-        ----------
-        texts : sequence of distinct str
-        slots : sequence of int
-            From `space.slots`, or `COUNTS`.
+    def read(
+        self, texts: Sequence[str], slots: Sequence[int]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Find distinct texts: which are known, (n,), and vectors and counts of these.
 
-        Returns
-        -------
-        found : list of Found
-            Their vectors, block by block.
+        Vectors have the shape (n, n_slots, d), counts (n, 4). Rows of unknown texts hold
+        anything.
         """
-        if not self._path.exists():
-            return []
-        by_hash = {_hash(text): i for i, text in enumerate(texts)}
-        try:
-            return self._database.run(lambda db: self._load(db, by_hash, slots))
-        except sqlite3.Error as error:
-            self._warn("Vectors could not be read from", error)
-            return []
+        keys = [self._key(text) for text in texts]
+        known = np.zeros(len(texts), dtype=bool)
+        counts = np.empty((len(texts), 4), dtype=np.int32)
+        vectors = np.empty((len(texts), len(slots), self._width), dtype=np.float32)
 
-    def write(self, texts: Sequence[str], arrays: dict[int, np.ndarray]) -> bool:
-        """Keep the vectors of one block, all or nothing; return whether they are kept.
+        def load(db: sqlite3.Connection) -> int:
+            n_damaged = 0
+            for block, places in _places(db, keys).items():
+                out, rows = map(list, zip(*places, strict=True))
+                expected = b"".join([keys[i] for i in out])
+                try:
+                    for j, slot in enumerate(slots):
+                        crc, data = db.execute(ARRAY, (block, slot)).fetchone()
+                        found = np.frombuffer(data, self._row)[rows]
+                        if crc != zlib.crc32(data, slot) or found["key"].tobytes() != expected:
+                            raise ValueError("other bytes than were written")
+                        vectors[out, j], counts[out] = found["vector"], found["counts"]
+                    known[out] = True
+                # Damage leaves values that are gone, or of another type or size.
+                except (TypeError, ValueError, IndexError):
+                    n_damaged += 1
+            return n_damaged
 
-        Where the disk is full or read-only they are not, with a warning.
+        if n_damaged := self._run(load):
+            self._warn(f"has {n_damaged} damaged blocks; their texts are encoded anew.")
+        return known, vectors, counts
 
-        Parameters
-        ----------
-        texts : sequence of str
-        arrays : dict of ndarray
-            For each slot of the space an array of shape (n_texts, d), and the counts.
-        """
-        hashes = [_hash(text) for text in texts]
-        rows = []
-        for slot, array in arrays.items():
-            data = array.astype(self._layout(slot)[1]).tobytes()
-            rows.append((slot, self._checksum(b"".join(hashes), slot, data), data))
+    def write(
+        self,
+        texts: Sequence[str],
+        slots: Sequence[int],
+        vectors: np.ndarray,
+        counts: np.ndarray,
+    ) -> bool:
+        """Keep arrays such as `read` gives, all or nothing; return whether they are kept."""
+        keys = [self._key(text) for text in texts]
+        rows = np.empty(len(texts), self._row)
+        rows["key"], rows["counts"] = np.frombuffer(b"".join(keys), "V16"), counts
 
-        def insert(db: sqlite3.Connection) -> None:
-            db.execute("INSERT OR IGNORE INTO spaces (name) VALUES (?)", (self._name,))
-            query = "SELECT id FROM spaces WHERE name = ?"
-            # A damaged index may not find it: None is an error in the next statement.
-            (space,) = db.execute(query, (self._name,)).fetchone() or (None,)
-            query = "INSERT INTO blocks (space, hashes) VALUES (?, ?)"
-            block = db.execute(query, (space, b"".join(hashes))).lastrowid
-            db.executemany(f"INSERT INTO arrays VALUES ({block}, ?, ?, ?)", rows)
-            # Another process may have been faster with some: either vector is right.
-            query = f"INSERT OR REPLACE INTO texts VALUES ({space}, ?, {block}, ?)"
-            db.executemany(query, [(digest, i) for i, digest in enumerate(hashes)])
-            self._make_room(db, block)
-
-        try:
-            self._database.write(insert)
+        def insert(db: sqlite3.Connection) -> bool:
+            db.execute("BEGIN IMMEDIATE")
+            (block,) = db.execute("SELECT ifnull(max(block), 0) + 1 FROM arrays").fetchone()
+            for j, slot in enumerate(slots):
+                rows["vector"] = vectors[:, j]
+                data = rows.tobytes()
+                array = block, slot, zlib.crc32(data, slot), data
+                db.execute("INSERT INTO arrays VALUES (?, ?, ?, ?)", array)
+            # Some may be in an older block, a damaged one or another process's.
+            places = [(key, block, row) for row, key in enumerate(keys)]
+            db.executemany("INSERT OR REPLACE INTO texts VALUES (?, ?, ?)", places)
             if self._max_bytes is not None:
-                self._database.run(give_back)
-        except sqlite3.Error as error:
-            self._warn("Vectors could not be kept in", error)
+                _make_room(db, self._max_bytes)
+            return True
+
+        return bool(self._run(insert, writes=True))
+
+    def _key(self, text: str) -> bytes:
+        content = text.encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(content, digest_size=16, key=self._model).digest()
+
+    def _run(
+        self, operation: Callable[[sqlite3.Connection], Any], *, writes: bool = False
+    ) -> Any:
+        """Return what a transaction gives, None if the file cannot be used."""
+        if not (self._writes if writes else self._reads):
+            return None
+        try:
+            if self._db is None:
+                self._db = connect(self.path)
+                self._inode = self.path.stat().st_ino
+            with self._db as db:
+                return operation(db)
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter from a message
+            self.close()
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+            if code not in DAMAGE or not self._set_aside(error):
+                self._reads, self._writes = writes, False
+                self._warn(
+                    f"could not be {'written' if writes else 'read'}: {error}. Vectors are "
+                    "computed all the same, and not kept. Free some space, end a process that "
+                    "holds the lock, or choose another folder."
+                )
+            return None
+
+    def _set_aside(self, error: Exception) -> bool:
+        """Rename the damaged file unless another process has; return whether that went well."""
+        aside = Path(f"{self.path}.damaged-{time.time_ns()}")
+        try:
+            if self._inode not in (None, self.path.stat().st_ino):
+                return True
+            self.path.rename(aside)
+            for suffix in ("-wal", "-shm"):
+                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+        except OSError:
             return False
+        self._warn(f"is damaged ({error}). It was put aside as {aside.name!r} and begun anew.")
         return True
 
-    def check_disk(self, texts: Sequence[str]) -> None:
-        """Warn, once a process, if new ones of distinct texts would take all free disk."""
-        free = shutil.disk_usage(next(filter(os.path.isdir, self._path.parents), ".")).free
-        vector = self._space.width * np.dtype(self._dtype).itemsize
-        of_text = len(self._space.slots) * vector + ROW
-        if self._path in _warned_of_disk or len(texts) * of_text <= free:
-            return
-        n_new = len(texts) - self._n_known(texts)
-        added = n_new * of_text
-        if self._max_bytes is not None:
-            added = min(added, self._max_bytes - size_on_disk(self._path))
-        if added > free:
-            _warned_of_disk.add(self._path)
-            warnings.warn(
-                f"{n_new:,} new texts add {added / 1e6:,.0f} MB to the store "
-                f"{str(self._path)!r}, whose disk has {free / 1e6:,.0f} MB free. Once it is "
-                "full, vectors are computed and not kept. Make a VectorStore with layers=, "
-                "poolings= or dtype='float16', which keep less of each text, or with "
-                "max_bytes=, or choose another folder.",
-                UserWarning,
-                stacklevel=3,
-            )
-
-    def _n_known(self, texts: Sequence[str]) -> int:
-        """Return how many of the texts the file lists."""
-        starts = range(0, len(texts), TEXTS_OF_QUERY)  # a million hashes are never in memory
-
-        def count(db: sqlite3.Connection) -> int:
-            groups = ([_hash(t) for t in texts[i : i + TEXTS_OF_QUERY]] for i in starts)
-            return sum(len(self._places(db, group)) for group in groups)
-
-        with contextlib.suppress(sqlite3.Error):  # of which `read` tells
-            return self._database.run(count) if self._path.exists() else 0
-        return 0
-
-    def shares(self, texts: Sequence[str]) -> list[Share]:
-        """Divide texts into the shares that `claim_one` takes."""
-        name = self._name.encode()
-        return share_out(self._path.parent, [zlib.crc32(_hash(t) + name) for t in texts])
-
-    def _warn(self, what: str, error: Exception) -> None:
-        remedy = "Free some space, or choose another folder."
-        if "locked" in str(error):
-            remedy = (
-                f"Another process has held it for {database.WAIT:g} seconds; end that one if "
-                "it is stuck. Until it lets go, nobody waits for it again, and nothing is kept."
-            )
-        warnings.warn(
-            f"{what} {str(self._path)!r}: {error}. They are computed all the same. {remedy}",
-            UserWarning,
-            stacklevel=3,
-        )
-
-    def _load(
-        self, db: sqlite3.Connection, by_hash: dict[bytes, int], slots: Sequence[int]
-    ) -> list[Found]:
-        """Find texts in the file, given their positions by their hashes."""
-        blocks: dict[int, dict[bytes, int]] = {}
-        for digest, (block, row) in self._places(db, list(by_hash)).items():
-            blocks.setdefault(block, {})[digest] = row
-        found, damaged = [], []
-        for block, rows in blocks.items():
-            if (arrays := self._read_block(db, block, rows, slots)) is None:
-                damaged.append(block)
-            else:
-                found.append(Found(np.array([by_hash[digest] for digest in rows]), arrays))
-        if damaged:
-            with contextlib.suppress(sqlite3.OperationalError), db:  # it may be read-only
-                db.execute("BEGIN IMMEDIATE")
-                delete_blocks(db, damaged)
-            warnings.warn(
-                f"{len(damaged)} blocks of the store {str(self._path)!r} are damaged; their "
-                "texts are encoded anew.",
-                UserWarning,
-                stacklevel=2,
-            )
-        return found
-
-    def _places(
-        self, db: sqlite3.Connection, hashes: list[bytes]
-    ) -> dict[bytes, tuple[int, int]]:
-        """Return block and row of the texts that the file lists."""
-        places = {}
-        for start in range(0, len(hashes), TEXTS_OF_QUERY):
-            group = hashes[start : start + TEXTS_OF_QUERY]
-            marks = ",".join("?" * len(group))
-            query = "SELECT hash, block, row FROM texts WHERE space = (SELECT id FROM spaces"
-            query += f" WHERE name = ?) AND hash IN ({marks}) AND typeof(block) = 'integer'"
-            query += " AND typeof(row) = 'integer' AND row >= 0"
-            for digest, block, row in db.execute(query, (self._name, *group)):
-                places[digest] = block, row
-        return places
-
-    def _read_block(
-        self, db: sqlite3.Connection, block: int, rows: dict[bytes, int], slots: Sequence[int]
-    ) -> dict[int, np.ndarray] | None:
-        """Return rows of a block's arrays, or None if it is damaged."""
-        # The query looks at types and sizes: a forged value may be as large as memory.
-        query = "SELECT hashes FROM blocks WHERE id = ?"
-        query += " AND typeof(hashes) = 'blob' AND length(hashes) <= ?"
-        (hashes,) = db.execute(query, (block, MAX_HASHES)).fetchone() or (b"",)
-        if any(hashes[16 * row : 16 * row + 16] != digest for digest, row in rows.items()):
-            return None
-        arrays, places = {}, np.array([*rows.values()])
-        query = "SELECT crc, data FROM arrays WHERE block = ? AND slot = ? AND typeof(crc)"
-        query += " = 'integer' AND typeof(data) = 'blob' AND length(data) = ?"
-        for slot in slots:
-            width, dtype = self._layout(slot)
-            n_bytes = len(hashes) // 16 * width * dtype.itemsize
-            crc, data = db.execute(query, (block, slot, n_bytes)).fetchone() or (None, b"")
-            if crc is None or crc != self._checksum(hashes, slot, data):
-                return None
-            array = np.frombuffer(data, dtype=dtype).reshape(-1, width)[places]
-            arrays[slot] = array if slot == COUNTS else array.astype(np.float32, copy=False)
-        return arrays
-
-    def _layout(self, slot: int) -> tuple[int, np.dtype]:
-        """Return width and dtype of a slot's arrays in the file."""
-        if slot == COUNTS:
-            return 3, np.dtype(np.int32)
-        return self._space.width, np.dtype(self._dtype)
-
-    def _checksum(self, hashes: bytes, slot: int, data: bytes) -> int:
-        about = self._name.encode() + hashes + slot.to_bytes(4, "little", signed=True)
-        return zlib.crc32(data, zlib.crc32(about))
-
-    def _make_room(self, db: sqlite3.Connection, newest: int | None) -> None:
-        """Delete the oldest blocks, never the newest, until the bound holds."""
-        while self._max_bytes is not None:
-            count, free, size = (
-                db.execute(f"PRAGMA {name}").fetchone()[0]
-                for name in ("page_count", "freelist_count", "page_size")
-            )
-            query = "SELECT id FROM blocks WHERE id < ? ORDER BY id LIMIT 1"
-            oldest = [block for (block,) in db.execute(query, (newest,))]
-            if (count - free) * size <= self._max_bytes or not oldest:
-                return
-            delete_blocks(db, oldest)
+    def _warn(self, what: str) -> None:
+        warnings.warn(f"The store {str(self.path)!r} {what}", UserWarning, stacklevel=3)
 
 
-def _hash(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+def _places(db: sqlite3.Connection, keys: list[bytes]) -> dict[int, list[tuple[int, int]]]:
+    """Find texts in the file: by block, their positions among the keys and in the block."""
+    position = {key: i for i, key in enumerate(keys)}
+    places: dict[int, list[tuple[int, int]]] = {}
+    for i in range(0, len(keys), 900):  # SQLite takes 999 parameters at least
+        some = keys[i : i + 900]
+        query = f"SELECT key, block, row FROM texts WHERE key IN ({','.join('?' * len(some))})"
+        for key, block, row in db.execute(query, some):
+            places.setdefault(block, []).append((position[key], row))
+    return places
+
+
+def _make_room(db: sqlite3.Connection, max_bytes: int) -> None:
+    """Delete the oldest blocks, never the newest, until the bound holds."""
+    size = "SELECT (page_count - freelist_count) * page_size"
+    size += " FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+    while db.execute(size).fetchone()[0] > max_bytes:
+        oldest, newest = db.execute("SELECT min(block), max(block) FROM arrays").fetchone()
+        if oldest == newest:
+            break
+        for table in ("texts", "arrays"):
+            db.execute(f"DELETE FROM {table} WHERE block = ?", (oldest,))
+    db.executescript("PRAGMA incremental_vacuum")  # commits; free pages go back to the disk

@@ -72,18 +72,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(shrinkage), whitening-256-n1-sauto; default: raw,whitening-nauto",
     )
     add("--pooling", type=names, default="mean", help="default: mean")
-    add(
-        "--layers",
-        type=names,
-        default="-1",
-        help="ints, names, or ints joined by + such as 0+3; default: -1",
-    )
-    add(
-        "--layer-merge",
-        default="mean",
-        choices=["mean", "concat"],
-        help="of 0+3; default: mean",
-    )
+    several = "ints, names, or ints joined by + such as 0+3; default: -1"
+    add("--layers", type=names, default="-1", help=several)
+    merges = ["mean", "concat"]
+    add("--layer-merge", default="mean", choices=merges, help="of 0+3; default: mean")
     add(
         "--fit-on",
         default="target",
@@ -97,11 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of subsets; BERT-flow and BERT-whitening report wmean; default: all",
     )
     add("--data-home", help="folder of CSV files")
-    add(
-        "--memory",
-        help="folder for vectors, so that each text is encoded once, ever; default: a "
-        "temporary one",
-    )
+    add("--memory", help="folder for vectors, so that each text is encoded once, ever")
     add("--output", help="CSV file, a line as soon as a row is known")
     add("-q", "--quiet", action="store_true", help="no progress bar")
 

@@ -17,8 +17,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from skcalib._base import progress
+from skcalib._bi_encoder import vectors_of
 from skcalib._texts import as_texts
-from skcalib.evaluation._sts import ScoreTable, checked_estimators
+from skcalib.evaluation._sts import ScoreTable, checked_encoders
 from skcalib.metrics import unit_rows
 
 __all__ = ["evaluate_labelled"]
@@ -90,7 +91,7 @@ def evaluate_labelled(
     >>> float(table.scores[0, 0])
     100.0
     """
-    estimators = checked_estimators(encoder, "evaluate_labelled")
+    encoders = checked_encoders(encoder, "evaluate_labelled")
     texts = as_texts(texts, caller="evaluate_labelled")
     labels = column_or_1d(labels)
     check_consistent_length(texts, labels)
@@ -104,13 +105,13 @@ def evaluate_labelled(
             "each. Leave out the small ones."
         )
     fit_on = texts if fit_on is None else as_texts(fit_on, caller="fit_on of evaluate_labelled")
-    scores = np.empty((len(estimators), len(COLUMNS)))
-    with progress(len(estimators), unit="encoder", desc="evaluate", verbose=verbose) as advance:
-        for row, (name, estimator) in enumerate(estimators.items()):
-            vectors = clone(estimator).fit(fit_on).transform(texts)
+    scores = np.empty((len(encoders), len(COLUMNS)))
+    with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
+        for row, (name, transformer) in enumerate(encoders.items()):
+            vectors = vectors_of(clone(transformer).fit(fit_on), texts)
             scores[row] = _scores(unit_rows(vectors)[0], codes, random_state)
             advance(1, name)
-    return ScoreTable(tuple(estimators), COLUMNS, 100 * scores)
+    return ScoreTable(tuple(encoders), COLUMNS, 100 * scores)
 
 
 def _scores(vectors: np.ndarray, codes: np.ndarray, random_state: int) -> tuple[float, ...]:

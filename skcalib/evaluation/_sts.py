@@ -23,7 +23,7 @@ from skcalib.metrics import aggregate as aggregate_subsets
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TASKS", "ScoreTable", "checked_estimators", "evaluate_sts"]
+__all__ = ["TASKS", "ScoreTable", "checked_encoders", "evaluate_sts"]
 
 #: The seven benchmarks, in the order of the papers' tables.
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
@@ -31,12 +31,12 @@ TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
-    """Scores of estimators, times 100, as papers print them.
+    """Scores of encoders, times 100, as papers print them.
 
     Parameters
     ----------
     rows : tuple of str
-        Names of the estimators.
+        Names of the encoders.
     columns : tuple of str
         Names of the benchmarks or measures.
     scores : ndarray of shape (n_rows, n_columns)
@@ -83,7 +83,7 @@ class ScoreTable:
         """
         with Path(path).expanduser().open("w", encoding="utf-8", newline="") as stream:
             writer = csv.writer(stream)
-            writer.writerow(["estimator", *self.columns])
+            writer.writerow(["encoder", *self.columns])
             writer.writerows(
                 [name, *row] for name, row in zip(self.rows, self.scores.tolist(), strict=True)
             )
@@ -94,7 +94,7 @@ class ScoreTable:
         Returns
         -------
         frame : DataFrame
-            Estimators as index, benchmarks as columns.
+            Encoders as index, benchmarks as columns.
 
         Raises
         ------
@@ -114,7 +114,7 @@ class ScoreTable:
 
 
 def evaluate_sts(
-    estimator: BaseEstimator | Mapping[str, BaseEstimator],
+    encoder: BaseEstimator | Mapping[str, BaseEstimator],
     tasks: str | Sequence[str] = TASKS,
     *,
     fit_on: Any = "target",
@@ -130,7 +130,7 @@ def evaluate_sts(
 
     Parameters
     ----------
-    estimator : estimator, or mapping of str to estimator
+    encoder : estimator, or mapping of str to estimator
         Transformer from texts to vectors, such as a pipeline of `BertEncoder` and
         `Whitening`, or several by the name of their row. With ``memory`` given to the
         encoders, each text goes through the model once, and an interrupted evaluation
@@ -153,12 +153,12 @@ def evaluate_sts(
     data_home : path-like or None, default=None
         Folder of CSV files, as in `fetch_sts`.
     verbose : bool, default=False
-        Show a progress bar over estimators and benchmarks.
+        Show a progress bar over encoders and benchmarks.
 
     Returns
     -------
     table : ScoreTable
-        A row per estimator, a column per benchmark and the mean of them, "average": Spearman's
+        A row per encoder, a column per benchmark and the mean of them, "average": Spearman's
         rho times 100.
 
     Raises
@@ -193,17 +193,17 @@ def evaluate_sts(
     >>> bool(after > before)
     True
     """
-    estimators = checked_estimators(estimator, "evaluate_sts")
+    encoders = checked_encoders(encoder, "evaluate_sts")
     tasks = _checked_tasks(tasks)
     texts = _checked_texts(fit_on, data_home)
     if aggregate not in ("all", "mean", "wmean"):
         raise ValueError(f"aggregate={aggregate!r}; it takes 'all', 'mean' or 'wmean'.")
     # Read all benchmarks first, so that a missing file shows before hours of work.
     benchmarks = {task: _load(task, data_home, aggregate) for task in tasks}
-    scores = np.full((len(estimators), len(tasks)), np.nan)
+    scores = np.full((len(encoders), len(tasks)), np.nan)
     with progress(scores.size, unit="score", desc="evaluate", verbose=verbose) as advance:
-        for i, (name, encoder) in enumerate(estimators.items()):
-            model = BiEncoder(encoder)
+        for i, (name, transformer) in enumerate(encoders.items()):
+            model = BiEncoder(transformer)
             for j, (task, sts) in enumerate(benchmarks.items()):
                 if texts is None:
                     model.fit(sts.data)
@@ -215,32 +215,30 @@ def evaluate_sts(
                 )
                 advance(1, f"{name}, {task}")
     return ScoreTable(
-        rows=tuple(estimators),
+        rows=tuple(encoders),
         columns=(*tasks, "average"),
         scores=np.column_stack([scores, scores.mean(axis=1)]),
     )
 
 
-def checked_estimators(
-    estimator: BaseEstimator | Mapping[str, BaseEstimator], caller: str
+def checked_encoders(
+    encoder: BaseEstimator | Mapping[str, BaseEstimator], caller: str
 ) -> dict[str, BaseEstimator]:
-    """Return estimators by name, of one or of a mapping of them."""
-    named = estimator
-    if not isinstance(estimator, Mapping):
-        named = {type(estimator).__name__: estimator}
-    for name, encoder in named.items():
-        is_class = isinstance(encoder, type)
-        if is_class or not (hasattr(encoder, "fit") and hasattr(encoder, "transform")):
-            got = f"the class {encoder.__name__}" if is_class else type(encoder).__name__
+    """Return encoders by name, of one or of a mapping of them."""
+    named = encoder if isinstance(encoder, Mapping) else {type(encoder).__name__: encoder}
+    for name, given in named.items():
+        is_class = isinstance(given, type)
+        if is_class or not (hasattr(given, "fit") and hasattr(given, "transform")):
+            got = f"the class {given.__name__}" if is_class else type(given).__name__
             raise TypeError(
-                f"{caller} got {got} as estimator {name!r}; it takes a transformer from "
+                f"{caller} got {got} as encoder {name!r}; it takes a transformer from "
                 "texts to vectors, or a dict of names and transformers. Give an instance with "
                 "fit and transform, such as make_pipeline(BertEncoder(...), Whitening()); "
                 "of a BiEncoder, its `encoder`."
             )
     if not named:
-        raise ValueError(f"{caller} got no estimator; give at least one by its name.")
-    return {str(name): encoder for name, encoder in named.items()}
+        raise ValueError(f"{caller} got no encoder; give at least one by its name.")
+    return {str(name): given for name, given in named.items()}
 
 
 def _checked_tasks(tasks: str | Sequence[str]) -> tuple[str, ...]:

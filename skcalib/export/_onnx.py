@@ -16,7 +16,6 @@ from skcalib.export._writing import written_whole
 __all__ = ["save_onnx"]
 
 CALLER = "save_onnx"
-OTHER = "the graph gives other vectors, or the calibration amplifies errors of rounding"
 
 
 def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
@@ -65,13 +64,12 @@ def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
     """
     parts = take_apart(pipeline, CALLER)
     if (folder := Path(path).expanduser()).is_dir():
-        raise IsADirectoryError(
-            f"{folder} is a folder; {CALLER} writes a file. Give its name, such as "
-            f"{folder / 'model.onnx'}."
-        )
+        message = f"{folder} is a folder; {CALLER} writes a file. Give its name, such as"
+        raise IsADirectoryError(f"{message} {folder / 'model.onnx'}.")
     for package in ("onnx", "onnxscript"):
         import_package(CALLER, "skcalib[onnx]", package)
     runtime = import_package(CALLER, "skcalib[onnx]", "onnxruntime")
+    from skcalib._encoder.forward import in_short
     from skcalib.export._graph import export
 
     texts, expected = probes(parts)
@@ -90,11 +88,10 @@ def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
             export(parts, inputs, target)
             session = runtime.InferenceSession(target, providers=["CPUExecutionProvider"])
             (vectors,) = session.run(None, inputs)
-            reason = OTHER if differs(vectors, expected) else ""
+            if differs(vectors, expected):
+                raise ValueError("other vectors, or the calibration amplifies rounding errors")
         except Exception as error:  # torch and onnxruntime raise many kinds
-            reason = f"{type(error).__name__}: {(str(error).strip() or '-').splitlines()[0]}"
-        if reason:
             raise ValueError(
                 f"{type(parts.backbone().module).__name__} could not be exported to ONNX: "
-                f"{reason}. Encode with the pipeline itself."
-            )
+                f"{in_short(error)}. Encode with the pipeline itself."
+            ) from error

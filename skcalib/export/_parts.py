@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,11 +21,7 @@ from skcalib._whitening.estimator import Whitening
 if TYPE_CHECKING:
     from skcalib._encoder.backbone import Backbone  # imports torch
 
-__all__ = ["Parts", "differs", "probes", "take_apart"]
-
-# Largest difference from the pipeline, relative to a typical entry, that counts as rounding:
-# exact whitening amplifies the float32 differences between a forward pass and another.
-MAX_DIFFERENCE = 1e-3
+__all__ = ["Parts", "apply", "differs", "probes", "take_apart"]
 
 
 class Parts(NamedTuple):
@@ -56,14 +52,18 @@ class Parts(NamedTuple):
 
     def transform(self, texts: list[str]) -> np.ndarray:
         """Vectors of the pipeline, of shape (n_texts, n_features)."""
-        vectors = self.encoder.transform(texts)
-        for step in self.steps:
-            vectors = step.transform(vectors)
-        return vectors
+        return apply(self.steps, self.encoder.transform(texts))
 
     def backbone(self) -> Backbone:
         """Return the loaded model."""
         return self.encoder._backbone("float32")
+
+
+def apply(steps: Sequence[Any], vectors: Any) -> np.ndarray:
+    """Transform vectors by fitted steps, arrays whatever `set_output` says."""
+    for step in steps:
+        vectors = step.transform(np.asarray(vectors))
+    return np.asarray(vectors)
 
 
 def take_apart(pipeline: Any, caller: str) -> Parts:
@@ -96,6 +96,9 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
             )
     for estimator in (encoder, *steps):
         check_is_fitted(estimator)
+    steps = [copy.copy(step) for step in steps]
+    for step in steps:
+        vars(step).pop("feature_names_in_", None)  # of the frames that `set_output` asked for
     encoder = copy.copy(encoder).set_params(memory=None, verbose=False)
     encoder._settings = settings = {**encoder._settings, "dtype": "float32"}
     return Parts(
@@ -122,7 +125,14 @@ def _flat(estimator: Any) -> Iterator[Any]:
 
 def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
     """Texts of the model's own vocabulary, an empty one among them, and their vectors."""
+    from skcalib._encoder.forward import by_longest
+
     backbone = parts.backbone()
+    if by_longest(backbone.module):
+        raise ValueError(
+            "With rope_type='longrope' the longest text of a padded batch would change the "
+            "vectors of the others. Encode with the pipeline itself."
+        )
     words = np.setdiff1d(np.arange(len(backbone.tokenizer)), backbone.special_ids)
     drawn = np.random.default_rng(0).choice(words, (4, min(8, parts.encoder.max_length_)))
     some = [ids[:n] for ids, n in zip(drawn, (1, 3, 5, 8), strict=True)]
@@ -133,6 +143,9 @@ def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
 
 
 def differs(vectors: np.ndarray, expected: np.ndarray) -> bool:
-    """Whether vectors differ from those of the pipeline by more than rounding."""
+    """Whether vectors differ from those of the pipeline by more than rounding.
+
+    Exact whitening amplifies the float32 differences between a forward pass and another.
+    """
     typical = np.sqrt(np.mean(np.square(expected, dtype=np.float64)))
-    return not np.abs(vectors - expected).max() <= MAX_DIFFERENCE * typical
+    return not np.abs(vectors - expected).max() <= 1e-3 * typical

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.preprocessing import Normalizer
 
+from skcalib._encoder.declared import POOLING_MODES
 from skcalib._flow.estimator import NormalizingFlow
 from skcalib._whitening.exports import centred_float32, dense, import_package
 from skcalib.export._parts import Parts, differs, probes, take_apart
@@ -19,15 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["save_sentence_transformer", "sentence_transformers"]
 
 CALLER = "save_sentence_transformer"
-
-# Poolings by their names in sentence-transformers; the weights of "zipf" are applied before.
-POOLINGS = {
-    "cls": "cls",
-    "mean": "mean",
-    "max": "max",
-    "mean_sqrt_len": "mean_sqrt_len_tokens",
-    "zipf": "mean",
-}
 
 # Scales of token weights, so far apart that each vanishes beside the next: special tokens
 # count only in a text that has no others, and tokens without a Zipf weight only in a text
@@ -88,25 +80,31 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
     _check_expressible(parts)
     package, modules = sentence_transformers(CALLER)
     from skcalib._encoder.backbone import quiet_transformers
+    from skcalib._encoder.forward import in_short
 
     texts, expected = probes(parts)
+    calibrated, fault = _calibrated(parts, modules), ""
     with written_whole(folder) as target, quiet_transformers():
-        for depth in _depths(parts):
-            model = package.SentenceTransformer(
-                modules=[*_pooled(parts, depth, modules), *_calibrated(parts, modules)],
-                similarity_fn_name=parts.similarity,
-                device="cpu",
-            )
-            model.save(str(target), create_model_card=False)
-            loaded = package.SentenceTransformer(
-                str(target), device="cpu", local_files_only=True
-            )
-            if not differs(loaded.encode(texts, show_progress_bar=False), expected):
-                return
+        # As few blocks as are needed, then all: a model may normalise what leaves its last one,
+        # or list them in its configuration.
+        for depth in dict.fromkeys([max(parts.layers), parts.backbone().n_layers]):
+            try:
+                chain = [*_pooled(parts, depth, modules), *calibrated]
+                model = package.SentenceTransformer(
+                    modules=chain, similarity_fn_name=parts.similarity, device="cpu"
+                )
+                model.save(str(target), create_model_card=False)
+                loaded = package.SentenceTransformer(
+                    str(target), device="cpu", local_files_only=True
+                )
+                if not differs(loaded.encode(texts, show_progress_bar=False), expected):
+                    return
+                fault = "padding changes them, or the calibration amplifies errors of rounding"
+            except Exception as error:  # of many kinds, by a model that needs all its blocks
+                fault = in_short(error)
         raise ValueError(
-            f"In sentence-transformers, {type(parts.backbone().module).__name__} would give "
-            "other vectors than in this pipeline: padding changes them, or the calibration "
-            "amplifies errors of rounding. Encode with the pipeline itself."
+            f"In sentence-transformers {type(parts.backbone().module).__name__} does not give "
+            f"the vectors of this pipeline: {fault}. Encode with the pipeline itself."
         )
 
 
@@ -133,17 +131,6 @@ def _check_expressible(parts: Parts) -> None:
             f"sentence-transformers has no module for {reason}, and fit again; or save_onnx, "
             "which takes it."
         )
-
-
-def _depths(parts: Parts) -> list[int]:
-    """Numbers of blocks to try: as few as are needed, then all.
-
-    All are kept where the model normalises what leaves its last block, or where its
-    configuration lists the blocks one by one.
-    """
-    backbone = parts.backbone()
-    listed = getattr(backbone.module.config, "layer_types", None)
-    return [*([] if listed else [max(parts.layers)]), backbone.n_layers]
 
 
 def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
@@ -174,7 +161,9 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
     if weights is not None:
         by_id = {str(i): weight for i, weight in enumerate(weights.tolist())}
         chain.append(modules.WordWeights(list(by_id), by_id))
-    return [*chain, modules.Pooling(backbone.width, POOLINGS[parts.pooling])]
+    # The weights of "zipf" are applied by now.
+    mode, _ = POOLING_MODES["mean" if parts.pooling == "zipf" else parts.pooling]
+    return [*chain, modules.Pooling(backbone.width, mode)]
 
 
 def _token_weights(backbone: Backbone, pooling: str, special_tokens: bool) -> np.ndarray | None:

@@ -10,7 +10,7 @@ from sklearn.preprocessing import Normalizer
 from sklearn.utils import gen_batches
 
 from skcalib._flow.estimator import NormalizingFlow
-from skcalib.export._parts import Parts, take_apart
+from skcalib.export._parts import Parts, apply, take_apart
 from skcalib.export._sentence_transformer import sentence_transformers
 from skcalib.export._writing import written_whole
 
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["save_static"]
 
 CALLER = "save_static"
-
-# Positions in a text over which a token's hidden state is averaged.
-POSITIONS = 16
-# Weight of tokens without a Zipf weight, relative to the smallest one: they count only in a
-# text that has no others.
-LEFT_OUT = 2.0**-25
-ROWS_AT_A_TIME = 1024
 
 
 def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
@@ -88,21 +81,22 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
         model.save(str(target), create_model_card=False)
 
 
-def word_vectors(parts: Parts, positions: int = POSITIONS) -> tuple[np.ndarray, bool]:
+def word_vectors(parts: Parts, positions: int = 16) -> tuple[np.ndarray, bool]:
     """Calibrated vectors of all tokens, (vocabulary, k), float32, to be averaged over texts.
 
-    Also return whether the averages are to be scaled to unit length.
+    A token's hidden state is averaged over as many positions. Also return whether the averages
+    are to be scaled to unit length.
     """
     backbone = parts.backbone()
     steps, is_unit = list(parts.steps), parts.pooling == "zipf"
     if steps and isinstance(steps[-1], Normalizer):
         steps, is_unit = steps[:-1], True
     table = _embeddings(backbone, min(positions, parts.encoder.max_length_ - 1))
-    for step in steps:  # affine, as averages are
-        table = step.transform(table)
+    table = apply(steps, table)  # affine, as averages are
     if parts.pooling == "zipf":
         weights = backbone.zipf
-        left_out = LEFT_OUT * weights[weights > 0].min()
+        # Tokens without a weight count only in a text that has no others.
+        left_out = 2.0**-25 * weights[weights > 0].min()
         table = table * np.where(weights > 0, weights, left_out)[:, None].astype(np.float32)
     return table, is_unit
 
@@ -113,7 +107,7 @@ def _embeddings(backbone: Backbone, positions: int) -> np.ndarray:
     The first belongs to a special token.
     """
     table = np.empty((len(backbone.tokenizer), backbone.width), dtype=np.float32)
-    for ids in gen_batches(len(table), ROWS_AT_A_TIME):
+    for ids in gen_batches(len(table), 1024):
         rows = table[ids]
 
         def receive(layer: int, hidden: Any, rows: np.ndarray = rows) -> None:

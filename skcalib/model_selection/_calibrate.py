@@ -2,133 +2,55 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import product
-from pathlib import Path
+from numbers import Integral, Number
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
-from skcalib._base import progress
+from skcalib._base import is_fitted, progress
+from skcalib._bi_encoder import vectors_of
 from skcalib._encoder.estimator import BertEncoder, resolve_layers
-from skcalib._tables import markdown
+from skcalib._encoder.text_encoder import TextEncoder, as_encoder
+from skcalib._sklearn_compat import check_params
 from skcalib._texts import distinct, texts_of
 from skcalib._whitening.estimator import Whitening
+from skcalib.model_selection._calibration import (
+    Calibration,
+    Candidate,
+    Cosines,
+    examples_of,
+)
 from skcalib.model_selection._self_retrieval import views_of
 from skcalib.model_selection._views import Views, combined
 
-__all__ = ["Calibration", "Candidate", "calibrate", "declared_pooling"]
+__all__ = ["calibrate"]
 
 # Standard errors by which another hidden state must beat the one the model was shipped with.
 MARGIN = 2.0
 
-# Poolings by their names in sentence-transformers; version 6 has shortened some to ours.
-POOLINGS = {
-    "mean": "mean_tokens",
-    "cls": "cls_token",
-    "max": "max_tokens",
-    "mean_sqrt_len": "mean_sqrt_len_tokens",
-}
 
+MOST_COMPARED = 1000  # texts of which all pairs are looked at, for the summary
 
-State = tuple[str, int]  # pooling and layer
-Key = tuple[str, int, Whitening | None]  # the same, and the calibrator
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A row of a `Calibration`.
-
-    Parameters
-    ----------
-    pooling : str
-        Pooling, named as in `BertEncoder`.
-    layers : int
-        Hidden state, counted from 0.
-    calibrator : str
-        "raw", or a `Whitening` as it is written in code.
-    score : float
-        Mean reciprocal rank, as `SelfRetrieval` gives it: compares calibrations of one hidden
-        state.
-    between_parts : float
-        As ``SelfRetrieval(thinned=0)`` gives it: compares hidden states.
-    """
-
-    pooling: str
-    layers: int
-    calibrator: str
-    score: float
-    between_parts: float
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """What `calibrate` tried; ``str()`` of it is a table.
-
-    Parameters
-    ----------
-    shipped : Candidate
-        The model as shipped.
-    chosen : Candidate
-        The candidate that was chosen; it may be the same.
-    candidates : tuple of Candidate
-        All candidates, also those two: hidden states by the `between_parts` of their best
-        calibration, and the calibrations of each by `score`.
-    n_texts : int
-        Number of texts in the sample that gave the scores.
-    """
-
-    shipped: Candidate
-    chosen: Candidate
-    candidates: tuple[Candidate, ...]
-    n_texts: int
-
-    def __str__(self) -> str:
-        return self.table()
-
-    def table(self, n_candidates: int | None = None) -> str:
-        """Return a Markdown table: as shipped, chosen, and the others in order.
-
-        Its scores are times 100: "within" compares calibrations of one hidden state, "between"
-        compares hidden states.
-
-        Parameters
-        ----------
-        n_candidates : int or None, default=None
-            Most of the others to show; None shows all.
-
-        Returns
-        -------
-        table : str
-        """
-        others = [c for c in self.candidates if c not in (self.shipped, self.chosen)]
-        rows = [("as shipped", self.shipped), ("chosen", self.chosen)]
-        rows += [("", candidate) for candidate in others[:n_candidates]]
-        return markdown(
-            ["", "pooling", "layer", "calibrator", "within", "between"],
-            [
-                [note, c.pooling, str(c.layers), c.calibrator]
-                + [f"{100 * value:.1f}" for value in (c.score, c.between_parts)]
-                for note, c in rows
-            ],
-        )
+State = tuple[str, int | tuple[int, ...] | None]  # pooling and layers
+AS_GIVEN: State = "as given", None  # of an encoder that is no BertEncoder
 
 
 def calibrate(
-    model: str | os.PathLike[str] | BertEncoder,
+    model: Any,
     texts: Any,
     *,
-    pooling: Sequence[str] = ("mean", "cls", "max", "zipf"),
-    layers: Sequence[int] | None = None,
-    n_components: Sequence[int | None] = (None, 256, 128),
-    noise: Sequence[float | str] = ("auto",),
+    pooling: str | Sequence[str] = ("mean", "cls", "max", "zipf"),
+    layers: int | str | Sequence[Any] | None = None,
+    n_components: int | Sequence[int | None] | None = (None, 256, 128),
+    noise: float | str | Sequence[float | str] = ("auto",),
     n_texts: int = 2000,
     random_state: int = 0,
     memory: Any = None,
@@ -143,19 +65,23 @@ def calibrate(
 
     Parameters
     ----------
-    model : str, path-like or BertEncoder
-        As `BertEncoder` takes it, or an encoder whose other parameters (device, dtype,
-        max_length, special tokens) all candidates share.
+    model : str, path-like, BertEncoder, or any encoder of texts
+        As `BertEncoder` takes it, or a `BertEncoder` whose other parameters (prompt, device,
+        dtype, max_length, special tokens) all candidates share. Of any other encoder the
+        vectors as it gives them, raw and calibrated, are the candidates: a transformer of
+        texts, kept as it is if it is fitted; a ``SentenceTransformer`` or another object with
+        a method ``encode``; or a function from a list of texts to an array, see `TextEncoder`.
     texts : texts of shape (n_texts,), or pairs of shape (n_pairs, 2)
         Of the kind that will be compared. The search sees a sample; the calibrator that it
         chooses is fitted on all of them.
-    pooling : sequence of str, default=("mean", "cls", "max", "zipf")
+    pooling : str or sequence of str, default=("mean", "cls", "max", "zipf")
         Poolings to try. "zipf" is left out where the vocabulary tells no frequencies.
-    layers : sequence of int or None, default=None
-        Hidden states to try; None tries all.
-    n_components : sequence, default=(None, 256, 128)
-        Kept dimensions to try, those below the width of the vectors.
-    noise : sequence, default=("auto",)
+    layers : int, str, sequence of them, or None, default=None
+        Hidden states to try, each as `BertEncoder` takes it; None tries all. A tuple inside the
+        sequence, or a name such as "first_last", is a merge of several.
+    n_components : int, None, or sequence of them, default=(None, 256, 128)
+        Kept dimensions to try; None, or a number not below the width of the vectors, keeps all.
+    noise : float, "auto", or sequence of them, default=("auto",)
         Noise of `Whitening` to try.
     n_texts : int, default=2000
         Most texts to sample, as in `SelfRetrieval`.
@@ -178,7 +104,8 @@ def calibrate(
     OSError
         If there is no such model.
     ValueError
-        If fewer than 20 distinct texts have six words, or a parameter does not fit.
+        If fewer than 20 distinct texts have six words, a parameter does not fit, or the model
+        cannot tell the texts apart.
 
     Notes
     -----
@@ -187,10 +114,10 @@ def calibrate(
 
     Examples
     --------
+    >>> from skcalib import calibrate
     >>> from skcalib.datasets import load_toy_sts, minilm_path
-    >>> from skcalib.model_selection import calibrate
     >>> sentences = load_toy_sts().data.ravel()[:300]
-    >>> pipeline = calibrate(minilm_path(), sentences, layers=[0, 6], pooling=["mean"])
+    >>> pipeline = calibrate(minilm_path(), sentences, layers=[0, 6], pooling="mean")
     >>> pipeline.calibration_.chosen.layers
     6
     >>> len(pipeline.transform(["A new sentence."]))
@@ -198,130 +125,197 @@ def calibrate(
     """
     texts = texts_of(texts, caller="calibrate")
     views = views_of(texts, n_texts, random_state, "calibrate")
-    encoder = clone(model) if isinstance(model, BertEncoder) else BertEncoder(model)
-    memory = encoder.memory if memory is None else memory
-    returned = {"memory": memory, "verbose": encoder.verbose}
-    verbose = bool(verbose or encoder.verbose)
-    states, shipped_state = _hidden_states(encoder, pooling, layers)
-    # Each half of the sample is scored by a calibrator fitted on the other.
-    halves = [Views(views.sample[i::2], n_texts=n_texts, seed=random_state) for i in (0, 1)]
-    seen, rows = distinct([t for half in halves for t in (*half.sample, *half.texts)])
-    lengths = [len(part) for half in halves for part in (half.sample, half.texts)]
-    first, first_views, second, second_views = np.split(rows, np.cumsum(lengths)[:-1])
-    folds = [(second, halves[0], first_views), (first, halves[1], second_views)]
-    ranks: dict[Key, np.ndarray] = {}
-    temporary = partial(TemporaryDirectory, prefix="skcalib-", ignore_cleanup_errors=True)
-    with temporary() if memory is None else nullcontext(memory) as store:
-        pooled, layer = shipped_state
-        encoder.set_params(pooling=pooled, layers=layer, memory=store, verbose=verbose)
-        encoder.fit_transform(seen)  # what follows reads every hidden state back
-        encoder.set_params(verbose=False)
-        with progress(len(states), unit="state", desc="search", verbose=verbose) as advance:
-            for pooled, layer in states:
-                vectors = encoder.set_params(pooling=pooled, layers=layer).fit_transform(seen)
-                for calibrator, values in _ranks(vectors, folds, noise, n_components).items():
-                    ranks[pooled, layer, calibrator] = values
-                advance(1)
-        chosen = _choice(ranks, shipped_state)
-        pooled, layer, calibrator = chosen
-        encoder.set_params(pooling=pooled, layers=layer)
-        # Otherwise the search has encoded most of the texts.
-        if len(distinct(texts)[0]) > len(seen):
-            encoder.set_params(memory=memory, verbose=verbose)
-        steps = [("encode", encoder), ("calibrate", calibrator or "passthrough")]
-        pipeline = Pipeline(steps).fit(texts)
-    encoder.set_params(**returned)
-    candidates = {
-        key: Candidate(
-            pooling=key[0],
-            layers=key[1],
-            calibrator="raw" if key[2] is None else repr(key[2]),
-            score=_score(values),
-            between_parts=values[0].mean().item(),
+    encoder = as_encoder(model, "calibrate")
+    if not isinstance(encoder, BertEncoder | TextEncoder) and is_fitted(encoder):
+        encoder = FrozenEstimator(encoder)
+    noise, n_components = _listed(noise), _listed(n_components)
+    for level, k in product(noise, n_components):
+        check_params(Whitening(k, noise=level))
+        if not (k is None or isinstance(k, Integral)):
+            raise ValueError(f"calibrate got n_components={k!r}; it takes ints and None.")
+    states = [AS_GIVEN]
+    if isinstance(encoder, BertEncoder):
+        states = _hidden_states(encoder, _listed(pooling), layers)
+    elif memory is not None or layers is not None:
+        raise ValueError(
+            f"calibrate takes layers and memory for a BertEncoder; this encoder is a "
+            f"{type(encoder).__name__}. TextEncoder(model, name=..., memory=...) keeps vectors."
         )
-        for key, values in ranks.items()
-    }
+    sample = _sample(views, random_state)
+    with _searching(encoder, memory, verbose) as search:
+        scored = _scores(search, sample, states, noise, n_components)
+        chosen, ordered, lead = _choice(scored)
+        # The search has encoded most of the texts, unless they are more than its sample.
+        if len(distinct(texts)[0]) > len(sample.texts) and isinstance(search, BertEncoder):
+            search.set_params(memory=encoder.memory if memory is None else memory)
+        pipeline = _fitted(search, chosen, texts)
+        some = views.sample[:MOST_COMPARED]
+        shipped = pipeline["encode"]
+        if chosen.state != states[0]:
+            shipped = _at(states[0], search).fit(some)
+        raw, calibrated = vectors_of(shipped, some), vectors_of(pipeline, some)
+    if isinstance(encoder, BertEncoder):
+        kept = encoder.memory if memory is None else memory
+        pipeline["encode"].set_params(memory=kept, verbose=encoder.verbose)
+    near, typical = examples = examples_of(calibrated)
     pipeline.calibration_ = Calibration(
-        shipped=candidates[(*shipped_state, None)],
-        chosen=candidates[chosen],
-        candidates=_ordered(candidates.values()),
+        shipped=scored[0].candidate,
+        chosen=chosen.candidate,
+        candidates=tuple(c.candidate for c in ordered),
         n_texts=views.n_texts,
+        **lead,
+        before=Cosines.of(raw, examples),
+        after=Cosines.of(calibrated, examples),
+        examples=((some[near[0]], some[near[1]]), (some[typical[0]], some[typical[1]])),
     )
     return pipeline
 
 
-def _ordered(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """Candidates in the order of a `Calibration`."""
-    by_score = sorted(candidates, key=lambda c: -c.score)
-    between: dict[State, float] = {}
-    for c in by_score:
-        between.setdefault((c.pooling, c.layers), c.between_parts)  # of the best calibration
-    return tuple(sorted(by_score, key=lambda c: -between[c.pooling, c.layers]))
+@contextmanager
+def _searching(encoder: Any, memory: Any, verbose: bool) -> Iterator[Any]:
+    """Give an encoder for the search, which goes through the model once for each text."""
+    if not isinstance(encoder, BertEncoder):
+        yield encoder
+        return
+    memory = encoder.memory if memory is None else memory
+    temporary = partial(TemporaryDirectory, prefix="skcalib-", ignore_cleanup_errors=True)
+    with temporary() if memory is None else nullcontext(memory) as store:
+        yield clone(encoder).set_params(memory=store, verbose=verbose or encoder.verbose)
 
 
-def _hidden_states(
-    template: BertEncoder, pooling: Sequence[str], layers: Sequence[int] | None
-) -> tuple[list[State], State]:
-    """Pairs of pooling and layer to try, and the pair that the model was shipped with."""
-    backbone = clone(template).set_params(pooling="mean", layers=-1).fit([""])._backbone()
-    n_layers = backbone.n_layers
-    asked = range(n_layers + 1) if layers is None else layers
-    indices = [resolve_layers(layer, n_layers)[0] for layer in asked]
-    poolings = [name for name in pooling if name != "zipf" or backbone.has_zipf]
-    shipped = declared_pooling(backbone.folder), n_layers
-    # The first token's embedding is the same in every text.
-    states = [s for s in product(poolings, indices) if s != ("cls", 0)]
-    return list(dict.fromkeys([shipped, *states])), shipped
+class _Sample(NamedTuple):
+    """Texts of the search, each once, and two folds: views of a half, fits on the other."""
+
+    texts: list[str]
+    folds: list[tuple[Views, list[int], list[int]]]  # views, their rows, and rows to fit on
 
 
-def declared_pooling(folder: Path) -> str:
-    """Pooling that a folder of sentence-transformers declares; "mean" where none does."""
-    from skcalib._encoder.model_files import POOLING, entries
+def _sample(views: Views, seed: int) -> _Sample:
+    one, two = (Views(views.sample[i::2], n_texts=views.n_texts, seed=seed) for i in (0, 1))
+    texts = list(dict.fromkeys([*views.sample, *one.texts, *two.texts]))
+    row = {text: i for i, text in enumerate(texts)}
+    folds = [
+        (half, [row[text] for text in half.texts], [row[text] for text in other.sample])
+        for half, other in ((one, two), (two, one))
+    ]
+    return _Sample(texts, folds)
 
-    config = entries(folder / POOLING)
-    for ours, theirs in POOLINGS.items():
-        # From version 6 on, and before.
-        if config.get("pooling_mode") in (ours, theirs) or config.get(f"pooling_mode_{theirs}"):
-            return ours
-    return "mean"
+
+class _Scored(NamedTuple):
+    """A candidate, its scores, and each text's ranks by a fit that did not see it."""
+
+    state: State
+    calibrator: Whitening | None
+    candidate: Candidate
+    ranks: np.ndarray  # (2, n_texts), see `Views.reciprocal_ranks`
 
 
-def _ranks(
-    vectors: np.ndarray,
-    folds: Sequence[tuple[np.ndarray, Views, np.ndarray]],
+def _scores(
+    encoder: Any,
+    sample: _Sample,
+    states: Sequence[State],
     noise: Sequence[float | str],
     n_components: Sequence[int | None],
-) -> dict[Whitening | None, np.ndarray]:
-    """`Views.reciprocal_ranks` by calibrator, none of which was fitted on the text.
+) -> list[_Scored]:
+    """Score all candidates; the first is the first hidden state, raw."""
+    verbose = bool(getattr(encoder, "verbose", False))
+    if isinstance(encoder, BertEncoder):
+        _at(states[0], encoder).fit_transform(sample.texts)  # the store keeps all hidden states
+        encoder = clone(encoder).set_params(verbose=False)
+    scored = []
+    with progress(len(states), unit="state", desc="search", verbose=verbose) as advance:
+        for state in states:
+            vectors = vectors_of(_at(state, encoder).fit(sample.texts, None), sample.texts)
+            d = vectors.shape[1]
+            kept = dict.fromkeys(None if k is None or k >= d else k for k in n_components)
+            raw = [vectors[rows] for _, rows, _ in sample.folds]
+            scored.append(_scored(state, None, sample, raw))
+            for level in noise:
+                whole = _whitened(vectors, sample, state, level)
+                for k in kept:  # whose vectors are the first columns of the whole
+                    found = [columns[:, :k] for columns in whole]
+                    scored.append(_scored(state, Whitening(k, noise=level), sample, found))
+            advance(1)
+    return scored
 
-    The key None stands for raw vectors.
+
+def _whitened(
+    vectors: np.ndarray, sample: _Sample, state: State, noise: float | str
+) -> list[np.ndarray]:
+    """Vectors of the views of each fold, whitened by a fit on the other half."""
+    whitened = []
+    for _, rows, fit_on in sample.folds:
+        if np.allclose(vectors[fit_on], vectors[fit_on[0]]):
+            raise ValueError(
+                "calibrate got texts that have one and the same vector under "
+                f"pooling={state[0]!r}, layers={state[1]}: the model knows none of their "
+                "words. Choose a model for the language of these texts."
+            )
+        whitening = Whitening(noise=noise).fit(vectors[fit_on])
+        whitened.append(np.asarray(whitening.transform(vectors[rows])))
+    return whitened
+
+
+def _scored(
+    state: State, calibrator: Whitening | None, sample: _Sample, found: Sequence[np.ndarray]
+) -> _Scored:
+    folds = zip(sample.folds, found, strict=True)
+    ranks = np.hstack([views.reciprocal_ranks(vectors) for (views, *_), vectors in folds])
+    halves, thinned = ranks.mean(axis=1).tolist()
+    name = "raw" if calibrator is None else repr(calibrator)
+    candidate = Candidate(*state, name, score=combined(halves, thinned), halves=halves)
+    return _Scored(state, calibrator, candidate, ranks)
+
+
+def _choice(scored: Sequence[_Scored]) -> tuple[_Scored, list[_Scored], dict[str, float]]:
+    """Return the best, all in the order of a `Calibration`, and its lead and margin.
+
+    The first that was scored is as shipped. The best is of the shipped hidden state unless
+    another one clearly wins.
     """
-    d = vectors.shape[1]
-    kept = [k for k in n_components if k is None or k < d]
-    ranks: dict[Whitening | None, list[np.ndarray]] = {None: []}
-    whitenings = {level: [Whitening(k, noise=level) for k in kept] for level in noise}
-    for fit_on, views, rows in folds:
-        ranks[None].append(views.reciprocal_ranks(vectors[rows]))
-        for level, candidates in whitenings.items():
-            whole = Whitening(noise=level).fit(vectors[fit_on]).transform(vectors[rows])
-            for candidate in candidates:  # the first columns of the whole are its own
-                values = views.reciprocal_ranks(whole[:, : candidate.n_components])
-                ranks.setdefault(candidate, []).append(values)
-    return {candidate: np.hstack(parts) for candidate, parts in ranks.items()}
-
-
-def _score(ranks: np.ndarray) -> float:
-    """`SelfRetrieval` with its default weight."""
-    return float(combined(*ranks.mean(axis=1)))
-
-
-def _choice(ranks: dict[Key, np.ndarray], shipped_state: State) -> Key:
-    """Key of the best candidate; of the shipped hidden state unless another clearly wins."""
-    calibrated: dict[State, Key] = {}
-    for key in sorted(ranks, key=lambda key: -_score(ranks[key])):
-        calibrated.setdefault(key[:2], key)  # the best of each hidden state
-    at_home = calibrated[shipped_state]
-    best = max(calibrated.values(), key=lambda key: ranks[key][0].mean())
-    gain = ranks[best][0] - ranks[at_home][0]
+    by_score = sorted(scored, key=lambda c: -c.candidate.score)
+    calibrated: dict[State, _Scored] = {}
+    for c in by_score:
+        calibrated.setdefault(c.state, c)  # the best of each hidden state
+    ordered = sorted(by_score, key=lambda c: -calibrated[c.state].candidate.halves)
+    best, at_home = ordered[0], calibrated[scored[0].state]
+    gain = best.ranks[0] - at_home.ranks[0]
     standard_error = gain.std(ddof=1) / np.sqrt(len(gain))
-    return best if gain.mean() > MARGIN * standard_error else at_home
+    lead = {"lead": float(gain.mean()), "margin": float(MARGIN * standard_error)}
+    return best if lead["lead"] > lead["margin"] else at_home, ordered, lead
+
+
+def _fitted(encoder: Any, chosen: _Scored, texts: Sequence[str]) -> Pipeline:
+    calibrator = chosen.calibrator or "passthrough"
+    steps = [("encode", _at(chosen.state, encoder)), ("calibrate", calibrator)]
+    return Pipeline(steps).fit(texts, None)
+
+
+def _at(state: State, encoder: Any) -> Any:
+    """Return an unfitted copy of the encoder for a hidden state."""
+    if state == AS_GIVEN:
+        return clone(encoder)
+    pooling, layers = state
+    return clone(encoder).set_params(pooling=pooling, layers=layers)
+
+
+def _listed(values: Any) -> list[Any]:
+    """Values to try: those of a sequence, or a single one."""
+    return [values] if values is None or isinstance(values, str | Number) else list(values)
+
+
+def _hidden_states(template: BertEncoder, poolings: Sequence[str], layers: Any) -> list[State]:
+    """Pairs of pooling and layer to try, the pair that the model was shipped with first."""
+    shipped = _at(("auto", -1), template).fit([""])
+    backbone = shipped._backbone()
+    n_layers = backbone.n_layers
+    asked = [*range(n_layers + 1)] if layers is None else _listed(layers)
+    for state in product(poolings, asked):
+        check_params(_at(state, template))
+    resolved = [resolve_layers(layer, n_layers) for layer in asked]
+    indices = [several if len(several) > 1 else several[0] for several in resolved]
+    named = (shipped.pooling_ if name == "auto" else name for name in poolings)
+    poolings = [name for name in named if name != "zipf" or backbone.has_zipf]
+    # The first token's embedding is the same in every text.
+    states = [s for s in product(poolings, indices) if s != ("cls", 0)]
+    return list(dict.fromkeys([(shipped.pooling_, n_layers), *states]))

@@ -13,15 +13,15 @@ from typing import Any
 import joblib
 from sklearn.pipeline import Pipeline
 
-from skcalib import BertEncoder, __version__
 from skcalib._command_line import integers, is_watched, lines_of, names
+from skcalib._encoder.estimator import BertEncoder
 from skcalib.datasets import load_toy_sts, minilm_path
 from skcalib.export import save_sentence_transformer
 from skcalib.export._sentence_transformer import sentence_transformers
 from skcalib.export._writing import written_whole
 from skcalib.model_selection._calibrate import calibrate
 
-PACKAGES = ("scikit-learn", "numpy", "scipy", "torch", "transformers", "joblib")
+PACKAGES = ("skcalib", "scikit-learn", "numpy", "scipy", "torch", "transformers", "joblib")
 SHOWN = 8  # other candidates in the printed table; the report has all
 
 
@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Choose hidden states, pooling and calibration of a model by texts without labels, and "
         "save the fitted pipeline. The table shows the model as shipped first; the scores are "
-        "mean reciprocal ranks of finding one part of a text from another: the first compares "
-        "calibrations of a hidden state, the second hidden states."
+        "mean reciprocal ranks of finding one part of a text from another: score compares "
+        "calibrations of a hidden state, halves compares hidden states."
     )
     parser.epilog = "Example: skcalib calibrate minilm toy --output calibrated"
     add = parser.add_argument
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Search, print the table, and write the pipeline and a report."""
+    """Search, write the pipeline and a report, and print the table."""
     if options.format != "joblib":
         sentence_transformers("--format sentence-transformers")
     model = options.model
@@ -63,6 +63,7 @@ def run(options: argparse.Namespace) -> None:
     else:
         texts = lines_of(options.texts)
     encoder = BertEncoder(model, max_length=options.max_length)
+    versions = {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}}
     with written_whole(options.output) as folder:  # refused before hours of work
         pipeline = calibrate(
             encoder,
@@ -74,19 +75,26 @@ def run(options: argparse.Namespace) -> None:
             memory=options.memory,
             verbose=is_watched(options),
         )
-        if not options.quiet:
-            print(pipeline.calibration_.table(SHOWN))
+        encoder = pipeline["encode"].set_params(memory=None)  # that is this machine's
         if options.format == "joblib":
             folder.mkdir()
             joblib.dump(pipeline, folder / "pipeline.joblib")
         else:
             save_sentence_transformer(pipeline, folder)
-        content = json.dumps(report(pipeline, options), indent=2)
+        content = json.dumps({**report(pipeline, options), "versions": versions}, indent=2)
         (folder / "report.json").write_text(content + "\n", "utf-8")
+    if not options.quiet:
+        calibration = pipeline.calibration_
+        print(f"{calibration.table(SHOWN)}\n\n{calibration.summary()}\n")
+        loads = "SentenceTransformer({!r})"
+        if options.format == "joblib":
+            loads = "joblib.load({!r})"
+            options.output = str(Path(options.output) / "pipeline.joblib")
+        print(f"Wrote it with a report.json. Load it by {loads.format(options.output)}")
 
 
 def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
-    """Return the report: settings, scores of all candidates, and versions."""
+    """Return the report: settings, scores of all candidates."""
     calibration = pipeline.calibration_
     encoder, calibrator = pipeline.named_steps.values()
     return {
@@ -94,17 +102,17 @@ def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
         "fingerprint": encoder.fingerprint_,
         "texts": options.texts,
         "criterion": "mean reciprocal rank of a text's part, found from another part; "
-        "score compares calibrations of a hidden state, between_parts hidden states",
+        "score compares calibrations of a hidden state, halves compares hidden states",
         "n_texts": calibration.n_texts,
         "random_state": options.random_state,
         "shipped": asdict(calibration.shipped),
         "chosen": asdict(calibration.chosen),
         "noise": getattr(calibrator, "noise_", None),
         "shrinkage": getattr(calibrator, "shrinkage_", None),
+        "lead": calibration.lead,
+        "margin": calibration.margin,
+        "cosines_before": asdict(calibration.before),
+        "cosines_after": asdict(calibration.after),
+        "examples": calibration.examples,
         "candidates": [asdict(candidate) for candidate in calibration.candidates],
-        "versions": {
-            "skcalib": __version__,
-            "python": platform.python_version(),
-            **{package: version(package) for package in PACKAGES},
-        },
     }

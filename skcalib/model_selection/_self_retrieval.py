@@ -5,11 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib._bi_encoder import vectors_of
+from skcalib._encoder.text_encoder import as_encoder
 from skcalib._texts import texts_of
 from skcalib.model_selection._views import FEWEST_UNITS, Views, combined
 
@@ -24,11 +27,11 @@ FEWEST_TEXTS, FEW_TEXTS = 20, 200
 class SelfRetrieval:
     """Scorer without labels: how well vectors find one part of a text from another.
 
-    Two mean reciprocal ranks (MRR) are measured among all texts, both ways: how well a text's
-    odd words are found from its even words, and how well a text is found from a thinned copy,
-    which lost most of its words. The score is their mean on the scale of logits. Thinned copies
-    tell calibrations of one hidden state apart. They do not compare hidden states: they share
-    words with their text, and would choose the embedding layer.
+    Two mean reciprocal ranks (MRR) are measured among all texts, both ways. "halves": how well
+    a text's odd words are found from its even words. "thinned": how well a text is found from a
+    thinned copy, which lost most of its words. The score is their mean on the scale of logits.
+    Thinned copies tell calibrations of one hidden state apart. They do not compare hidden
+    states: they share words with their text, and would choose the embedding layer.
 
     Parameters
     ----------
@@ -77,8 +80,9 @@ class SelfRetrieval:
 
         Parameters
         ----------
-        estimator : BiEncoder, or transformer from texts to vectors
-            Fitted. Vectors are compared by cosine; those of a `BiEncoder` by its similarity.
+        estimator : BiEncoder, transformer from texts to vectors, or any encoder of texts
+            Fitted; or a model's folder, or what `TextEncoder` takes. Vectors are compared by
+            cosine; those of a `BiEncoder` by its similarity.
         X : texts of shape (n_texts,) or pairs of shape (n_pairs, 2)
             At least 20 texts of six words or more. With fewer than 200 a warning says that
             close candidates cannot be told apart.
@@ -89,19 +93,29 @@ class SelfRetrieval:
         -------
         score : float
             In (0, 1], the larger the better.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If texts, parameters or vectors are none of the above, or vectors are not finite.
         """
-        check_is_fitted(estimator)
+        if isinstance(estimator, BaseEstimator):
+            check_is_fitted(estimator)
         texts = texts_of(X, caller="SelfRetrieval")
-        if not (isinstance(self.thinned, int | float) and 0 <= self.thinned <= 1):
+        weight: Any = self.thinned  # perhaps no number
+        is_number = isinstance(weight, Real) and type(weight) is not bool
+        if not (is_number and 0 <= float(weight) <= 1):
             raise ValueError(
-                f"SelfRetrieval got thinned={self.thinned!r}; it takes a weight from 0 to 1."
+                f"SelfRetrieval got thinned={weight!r}; it takes a weight from 0 to 1."
             )
         views = views_of(texts, self.n_texts, self.random_state, "SelfRetrieval")
+        if not isinstance(estimator, BaseEstimator):
+            estimator = as_encoder(estimator, "SelfRetrieval").fit(views.texts)
         encoder = getattr(estimator, "encoder_", estimator)  # of a BiEncoder
         similarity = getattr(estimator, "similarity", "cosine")
-        vectors = encoder.transform(views.texts)
-        parts, thinned = views.reciprocal_ranks(vectors, similarity).mean(axis=1)
-        return float(combined(parts, thinned, self.thinned))
+        vectors = vectors_of(encoder, views.texts)
+        halves, thinned = views.reciprocal_ranks(vectors, similarity).mean(axis=1)
+        return float(combined(halves, thinned, self.thinned))
 
 
 def views_of(texts: Sequence[str], n_texts: int, random_state: int, caller: str) -> Views:

@@ -82,6 +82,7 @@ class Views:
         """Number of texts sampled."""
         return len(self.sample)
 
+    @np.errstate(over="ignore", invalid="ignore")
     def reciprocal_ranks(self, vectors: np.ndarray, similarity: str = "cosine") -> np.ndarray:
         """Each text's reciprocal ranks; their mean over texts is a score.
 
@@ -94,9 +95,9 @@ class Views:
         Returns
         -------
         ranks : ndarray of shape (2, n_texts)
-            In (0, 1]. First of odd and even units found from each other, which words in
-            common cannot do; then of the whole and a thinned text found from each other, in the
-            mean of two.
+            In (0, 1]. First "halves": odd and even units found from each other, which words in
+            common cannot do. Then "thinned": the whole and a thinned copy found from each
+            other, in the mean of two.
         """
         vectors = np.asarray(vectors, dtype=np.float64)
         if similarity == "cosine":
@@ -107,14 +108,14 @@ class Views:
         return np.stack([_found(odd, even, euclidean), thinned / 2])
 
 
-def combined(parts: float, thinned: float, weight: float = 0.5) -> float:
+def combined(halves: float, thinned: float, weight: float = 0.5) -> float:
     """Mean reciprocal ranks of both kinds as one: their logits' mean, in (0, 1] again.
 
     When ranks get worse, as among more texts, the logits of both kinds shift by the same
     amount. In a mean of the ranks themselves, one kind would come to dominate.
     """
-    right = parts ** (1 - weight) * thinned**weight
-    wrong = (1 - parts) ** (1 - weight) * (1 - thinned) ** weight
+    right = halves ** (1 - weight) * thinned**weight
+    wrong = (1 - halves) ** (1 - weight) * (1 - thinned) ** weight
     return right / (right + wrong)
 
 
@@ -139,6 +140,11 @@ def _found(a: np.ndarray, b: np.ndarray, euclidean: bool) -> np.ndarray:
     similarity = a @ b.T
     if euclidean:  # -|a - b|² / 2, which has the same order
         similarity -= 0.5 * np.sum(a**2, axis=1)[:, None] + 0.5 * np.sum(b**2, axis=1)
+    if not np.isfinite(similarity).all():
+        raise ValueError(
+            "Self-retrieval got vectors that are not finite, or whose products overflow "
+            "float64. Look at what the encoder returns for these texts."
+        )
     return (_of_diagonal(similarity) + _of_diagonal(similarity.T)) / 2
 
 

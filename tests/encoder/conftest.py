@@ -10,7 +10,8 @@ import skcalib._encoder.backbone as backbone
 @pytest.fixture
 def loader(monkeypatch):
     """The cached function that loads models, with a cache of the test's own."""
-    load = lru_cache(backbone.MAX_LOADED)(backbone._load.__wrapped__)
+    maxsize = backbone._load.cache_parameters()["maxsize"]
+    load = lru_cache(maxsize)(backbone._load.__wrapped__)
     monkeypatch.setattr(backbone, "_load", load)
     yield load
     load.cache_clear()

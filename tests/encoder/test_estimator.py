@@ -24,8 +24,9 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib._encoder.batches import _batches
-from skcalib._encoder.estimator import LAYER_NAMES, _stacked
+from skcalib._encoder.estimator import LAYER_NAMES
 from skcalib._encoder.forward import ForwardPass
+from skcalib._encoder.vectors import _stacked
 
 POOLINGS = ["cls", "mean", "max", "mean_sqrt_len", "zipf"]
 
@@ -141,10 +142,10 @@ def test_vector_depends_on_the_text_alone(tiny_bert, texts):
 def test_rows_and_batches_of_one_length_give_the_same_vectors(tiny_bert, texts, monkeypatch):
     encoder = BertEncoder(tiny_bert, pooling="max", device="cpu").fit(texts)
     forward = encoder._backbone().forward
-    assert forward.way.packed
+    assert forward.packed
     expected = encoder.transform(texts)
     implementation = forward.module.config._attn_implementation
-    monkeypatch.setattr(forward, "way", forward.way._replace(packed=False))
+    monkeypatch.setattr(forward, "packed", False)
     try:
         forward.module.set_attn_implementation("sdpa")
         assert_allclose(encoder.transform(texts), expected, atol=1e-5)

@@ -1,7 +1,5 @@
 """Packed linear layers give what plain ones do, and step aside where they cannot."""
 
-import pickle
-
 import pytest
 import torch
 from numpy.testing import assert_allclose
@@ -26,7 +24,7 @@ def module():
 
 
 @needs_packing
-@pytest.mark.parametrize("shape", [(7,), (1, 7), (4, 7), (3, 2000, 7), (0, 7)])
+@pytest.mark.parametrize("shape", [(7,), (3, 2000, 7), (0, 7)])
 def test_packed_module_equals_the_plain_one(module, shape):
     x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
@@ -80,7 +78,7 @@ def test_a_model_that_multiplies_wrongly_is_refused(tiny_bert, monkeypatch, load
         return True
 
     monkeypatch.setattr("skcalib._encoder.forward.pack_linears", forget)
-    with pytest.raises(ValueError, match=r"could not be run in float32 on cpu: .* use that"):
+    with pytest.raises(ValueError, match=r"could not be run in float32 .* not those of"):
         BertEncoder(tiny_bert, device="cpu").fit(["dog"])
 
 
@@ -88,11 +86,3 @@ def test_packing_leaves_the_random_generator_alone():
     before = torch.get_rng_state()
     can_pack.__wrapped__(torch.float32)
     assert torch.equal(before, torch.get_rng_state())
-
-
-def test_encoder_with_packed_layers_pickles(tiny_bert, texts):
-    encoder = BertEncoder(tiny_bert, device="cpu").fit(texts)
-    encoder.transform(texts)
-    assert_allclose(
-        pickle.loads(pickle.dumps(encoder)).transform(texts), encoder.transform(texts)
-    )

@@ -27,7 +27,7 @@ def test_pieces_and_characters_after_the_first_word_have_their_rank():
     np.testing.assert_allclose(weights[-3:], np.log([18, 19, 20]), rtol=1e-6)
 
 
-@pytest.mark.parametrize("positions", [(0, 1, 2), (0, 7, 18), (16, 17, 18)])
+@pytest.mark.parametrize("positions", [(0, 1, 2), (0, 7, 18)])
 def test_special_tokens_weigh_nothing_wherever_they_stand_and_keep_their_rank(positions):
     tokens = list(WORDS)
     for i in positions:
@@ -45,13 +45,6 @@ def test_a_special_token_that_reads_like_a_word_is_not_the_first():
     assert weights[2] == pytest.approx(math.log(2), rel=1e-6)
 
 
-@pytest.mark.parametrize("special_ids", [set(), [], (), frozenset(), np.array([], dtype=int)])
-def test_a_vocabulary_may_have_no_special_token(special_ids):
-    weights = zipf_weights([".", *WORDS], special_ids)
-    assert weights[0] == 0.0
-    assert (weights[1:] > 0).all()
-
-
 @pytest.mark.parametrize(
     "mark",
     ["##{}", "Ġ{}", "▁{}", "{}</w>", "{}@@"],
@@ -67,41 +60,28 @@ def test_the_alphabet_weighs_nothing_under_the_marks_of_any_tokenizer(mark):
     )
 
 
-def test_words_in_alphabetical_order_are_refused():
-    tokens = [*SPECIAL, *sorted(WORDS)]
-    match = (
-        r"vocabulary sorted by frequency.*of 19 tokens, the first whole word is number 3 and "
-        r"100% of the words follow alphabetical order\. Pass token_counts"
-    )
-    with pytest.raises(ValueError, match=match):
-        zipf_weights(tokens, {0, 1, 2})
-
-
-def test_a_few_words_out_of_alphabetical_order_are_still_refused():
+def test_words_in_alphabetical_order_but_for_a_few_are_refused():
     words = [f"{a}{b}" for a in "abcdefghij" for b in "abcdefghij"]
     words[40], words[41] = words[41], words[40]
-    with pytest.raises(ValueError, match="99% of the words follow alphabetical order"):
-        zipf_weights(words, ())
+    match = (
+        r"vocabulary sorted by frequency.*of 103 tokens, the first whole word is number 3 and "
+        r"99% of the words follow alphabetical order\. Pass token_counts"
+    )
+    with pytest.raises(ValueError, match=match):
+        zipf_weights([*SPECIAL, *words], {0, 1, 2})
     # Half of them out of order is what frequency gives.
     weights = zipf_weights(np.random.default_rng(0).permutation(words).tolist(), ())
     assert weights[-1] == pytest.approx(math.log(101))
-
-
-@pytest.mark.parametrize("n_words", [0, 1, 16])
-def test_a_vocabulary_of_characters_is_refused(n_words):
-    characters = [chr(0x4E00 + i) for i in range(60)]
-    tokens = [*SPECIAL, *characters, *WORDS[:n_words]]
-    match = rf"of {len(tokens)} tokens, the first whole word is number 63 and .*pooling='mean'"
-    with pytest.raises(ValueError, match=match):
-        zipf_weights(tokens, {0, 1, 2})
 
 
 def test_up_to_a_quarter_of_the_vocabulary_may_be_characters():
     words = [*WORDS, *map(str.upper, WORDS)]  # 32 of them
     few, many = list("abcdefghij"), list("abcdefghijk")  # 10 of 42, 11 of 43
     assert zipf_weights([*few, *words], ())[10] == pytest.approx(math.log(2))
-    with pytest.raises(ValueError, match="first whole word is number 11 "):
+    with pytest.raises(ValueError, match=r"first whole word is number 11 .*pooling='mean'"):
         zipf_weights([*many, *words], ())
+    with pytest.raises(ValueError, match="first whole word is number 10 "):
+        zipf_weights(few, ())
 
 
 def _vocabulary(folder):

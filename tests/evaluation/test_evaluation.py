@@ -3,6 +3,7 @@
 import csv
 import re
 import sys
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib.__main__ import main
+from skcalib._command_line import lines_of
 from skcalib.datasets import fetch_sts, load_toy_sts
 from skcalib.evaluation import ScoreTable, evaluate_sts
 from skcalib.evaluation._command import calibrator, layers
+from skcalib.metrics import aggregate
 
 # The tiny BERT knows fifty words.
 pytestmark = pytest.mark.filterwarnings("ignore:.*unknown to this model")
@@ -72,12 +75,8 @@ def by_hand(encoder, fit_texts, sts):
 def test_scores_are_those_computed_by_hand(data_home, fit_on):
     encoder = make_pipeline(Waves(), Whitening(shrinkage=0.1))
     others = ["an abode", "a cube", "a duo", "some idea", "beau"]
-    table = evaluate_sts(
-        encoder,
-        ["stsb", "sts12"],
-        fit_on=others if fit_on == "texts" else fit_on,
-        data_home=data_home,
-    )
+    given = others if fit_on == "texts" else fit_on
+    table = evaluate_sts(encoder, ["stsb", "sts12"], fit_on=given, data_home=data_home)
     expected = []
     for task in ("stsb", "sts12"):
         sts = fetch_sts(task, data_home=data_home)
@@ -86,44 +85,29 @@ def test_scores_are_those_computed_by_hand(data_home, fit_on):
         expected.append(by_hand(encoder, list(dict.fromkeys(texts)), sts))
     # In points. Rounding ranks the cosines of pairs of equal texts, which are all 1.
     assert_allclose(table.scores, [[*expected, np.mean(expected)]], atol=0.02)
-    assert table.rows == ("Pipeline",)
-    assert table.columns == ("stsb", "sts12", "average")
+    assert (table.rows, table.columns) == (("Pipeline",), ("stsb", "sts12", "average"))
 
 
 def test_target_fits_on_each_benchmark_and_the_others_once(data_home):
-    tasks = ["stsb", "sts12"]
     seen = []
-    evaluate_sts(Waves(seen), tasks, data_home=data_home)
-    own = [fetch_sts(task, data_home=data_home).data.ravel() for task in tasks]
-    assert [set(texts) for texts in seen] == [set(texts) for texts in own]
-    assert all(len(set(texts)) == len(texts) for texts in seen)
-    seen.clear()
-    evaluate_sts(Waves(seen), tasks, fit_on="train", data_home=data_home)
-    train = fetch_sts("stsb", "train", data_home=data_home).data.ravel()
-    assert seen == [list(dict.fromkeys(train))]
+    evaluate_sts(Waves(seen), ["stsb", "sts12"], data_home=data_home)
+    evaluate_sts(Waves(seen), ["stsb", "sts12"], fit_on="train", data_home=data_home)
+    parts = (("stsb", "test"), ("sts12", "test"), ("stsb", "train"))
+    own = [fetch_sts(*part, data_home=data_home).data.ravel() for part in parts]
+    assert [sorted(texts) for texts in seen] == [sorted(set(texts)) for texts in own]
 
 
-def test_aggregation_is_of_the_subsets(data_home):
+@pytest.mark.parametrize("how", ["all", "mean", "wmean"])
+def test_aggregation_is_of_the_subsets(data_home, how):
     sts = fetch_sts("sts12", data_home=data_home)
+    assert len(set(sts.subset)) > 1
     predicted = BiEncoder(Waves()).fit(sts.data).predict(sts.data)
-    names, counts = np.unique(sts.subset, return_counts=True)
-    assert len(names) > 1
-    parts = [
-        spearmanr(sts.target[sts.subset == n], predicted[sts.subset == n]).statistic
-        for n in names
-    ]
-    expected = {
-        "all": spearmanr(sts.target, predicted).statistic,
-        "mean": np.mean(parts),
-        "wmean": np.average(parts, weights=counts),
-    }
-    for how, rho in expected.items():
-        table = evaluate_sts(Waves(), "sts12", aggregate=how, data_home=data_home)
-        assert table.scores[0, 0] == pytest.approx(100 * rho, rel=1e-9)
-    assert len(set(expected.values())) == 3
+    table = evaluate_sts(Waves(), "sts12", aggregate=how, data_home=data_home)
+    expected = 100 * aggregate(sts.target, predicted, sts.subset, how)
+    assert table.scores[0, 0] == pytest.approx(expected, rel=1e-9)
 
 
-def test_rows_are_the_estimators_by_name_and_stay_unfitted(data_home):
+def test_rows_are_the_encoders_by_name_and_stay_unfitted(data_home):
     named = {"one": Waves(), "two": make_pipeline(Waves(), Whitening(2))}
     table = evaluate_sts(named, "stsb", data_home=data_home)
     assert table.rows == ("one", "two")
@@ -137,9 +121,9 @@ def test_a_second_evaluation_runs_no_text_through_the_model(
 ):
     encoder = BertEncoder(tiny_bert, memory=tmp_path, pooling="cls", layers=1)
     first = evaluate_sts(encoder, "stsb", data_home=data_home)
-    from skcalib._encoder.forward import ForwardPass
-
-    monkeypatch.setattr(ForwardPass, "__call__", lambda *_: pytest.fail("encoded again"))
+    monkeypatch.setattr(
+        "skcalib._encoder.forward.ForwardPass.__call__", lambda *_: pytest.fail("encoded again")
+    )
     again = evaluate_sts(encoder, "stsb", data_home=data_home)
     assert_array_equal(first.scores, again.scores)
     evaluate_sts(encoder.set_params(pooling="mean", layers=2), "stsb", data_home=data_home)
@@ -161,14 +145,14 @@ def test_progress_is_silent_unless_asked(data_home, capsys):
         ({"fit_on": "dev"}, ValueError, "'target', 'train' or a list of texts"),
         ({"fit_on": [1, 2]}, TypeError, "fit_on of evaluate_sts"),
         ({"aggregate": "median"}, ValueError, "'all', 'mean' or 'wmean'"),
-        ({"estimator": {}}, ValueError, "at least one"),
-        ({"estimator": "bert"}, TypeError, "got str as estimator"),
-        ({"estimator": {"a": BertEncoder}}, TypeError, "got the class BertEncoder"),
-        ({"estimator": BiEncoder(Waves())}, TypeError, "its `encoder`"),
+        ({"encoder": {}}, ValueError, "at least one"),
+        ({"encoder": "bert"}, TypeError, "got str as encoder"),
+        ({"encoder": {"a": BertEncoder}}, TypeError, "got the class BertEncoder"),
+        ({"encoder": BiEncoder(Waves())}, TypeError, "its `encoder`"),
     ],
 )
 def test_errors_say_what_is_expected(arguments, error, message):
-    defaults = {"estimator": Waves(), "tasks": "toy"}
+    defaults = {"encoder": Waves(), "tasks": "toy"}
     with pytest.raises(error, match=re.escape(message)):
         evaluate_sts(**(defaults | arguments))
 
@@ -187,24 +171,26 @@ def test_subsets_that_the_source_does_not_name_are_not_aggregated(aggregate, tmp
         (tmp_path / f"{task}-test.csv").write_text(f"sentence1,sentence2,score\n{rows}")
     with pytest.raises(ValueError, match="needs the subsets of sts13"):
         evaluate_sts(Waves(), "sts13", aggregate=aggregate, data_home=tmp_path)
-    evaluate_sts(Waves(), "sts13", data_home=tmp_path)
     evaluate_sts(Waves(), "sickr", aggregate=aggregate, data_home=tmp_path)  # has none
 
 
-TABLE = ScoreTable(("raw", "a, b"), ("stsb", "average"), np.array([[1.25, 1.25], [-3.0, -3.0]]))
+TABLE = ScoreTable(("raw", "a <b>"), ("stsb", "average"), np.array([[1.25, 2], [-3, 4.06]]))
 
 
-def test_text_of_a_table_is_aligned_markdown():
+def test_table_is_aligned_markdown_and_html():
     lines = str(TABLE).splitlines()
     assert len(lines) == 4
     assert len({len(line) for line in lines}) == 1
-    assert [cell.strip() for cell in lines[3].strip("|").split("|")] == ["a, b", "-3.0", "-3.0"]
+    assert [cell.strip() for cell in lines[3].strip("|").split("|")] == ["a <b>", "-3.0", "4.1"]
+    rows = ElementTree.fromstring(TABLE._repr_html_()).iter("tr")
+    cells = [[cell.text for cell in row] for row in rows]
+    assert cells == [[None, "stsb", "average"], ["raw", "1.2", "2.0"], ["a <b>", "-3.0", "4.1"]]
 
 
 def test_csv_and_frame_hold_the_scores(tmp_path):
     pd = pytest.importorskip("pandas")
     TABLE.to_csv(tmp_path / "table.csv")
-    read = pd.read_csv(tmp_path / "table.csv", index_col="estimator")
+    read = pd.read_csv(tmp_path / "table.csv", index_col="encoder")
     for frame in (read, TABLE.to_frame()):
         assert list(frame.index) == list(TABLE.rows)
         assert list(frame.columns) == list(TABLE.columns)
@@ -234,13 +220,7 @@ def test_names_of_whitenings(name, n_components, noise, shrinkage):
     assert (whitening.noise, whitening.shrinkage) == (noise, shrinkage)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("", "pca", "whitening-", "whitening-s0.1.2", "whitening-n1.2.3", "whitening-25x"),
-        "whitening-s0.5-n1",
-    ],
-)
+@pytest.mark.parametrize("name", ["", "pca", "whitening-", "whitening-n1.2.3", "whitening-n"])
 def test_names_that_are_no_calibrator(name):
     with pytest.raises(ValueError, match="whitening-256"):
         calibrator(name)
@@ -263,20 +243,18 @@ def test_command_line_makes_the_table_and_the_file(data_home, tiny_bert, tmp_pat
     calibrators = "--calibrators raw,whitening-2-s0.5"
     arguments = f"evaluate {command} {options} {calibrators} --fit-on {sentences}"
     assert main(arguments.split()) == 0
-    printed = capsys.readouterr().out
     with output.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert len(rows) == 8
-    assert len(printed.splitlines()) == 10
-    row = rows[3]
-    assert (row["pooling"], row["layers"]) == ("mean", "1+2")
-    assert (row["calibrator"], row["fit_on"]) == ("whitening-2-s0.5", str(sentences))
+    assert len(capsys.readouterr().out.splitlines()) == 10
+    settings = {"pooling": "mean", "layers": "1+2", "calibrator": "whitening-2-s0.5"}
+    assert rows[3].items() >= {**settings, "fit_on": str(sentences)}.items()
     # The same store: cosines in two dimensions are so close that a last bit reorders them.
     encoder = BertEncoder(tiny_bert, layers=(1, 2), memory=tmp_path)
     pipeline = make_pipeline(encoder, Whitening(2, shrinkage=0.5))
     texts = ["a man plays", "the snow at night", "an old horse runs"]
     table = evaluate_sts(pipeline, ["stsb", "sts12"], fit_on=texts, data_home=data_home)
-    found = [float(row[column]) for column in table.columns]
+    found = [float(rows[3][column]) for column in table.columns]
     assert_allclose([found], table.scores, atol=0.0051)
 
 
@@ -289,17 +267,6 @@ def test_command_line_keeps_no_vectors_unless_asked(tiny_bert, tmp_path, monkeyp
     assert "whitening-nauto" in printed.out
     assert printed.err == ""  # no bar where nobody watches
     assert list(tmp_path.iterdir()) == []
-
-
-def test_command_line_shows_a_bar_on_a_terminal_unless_quiet(tiny_bert, monkeypatch, capsys):
-    command = ["evaluate", "--model", tiny_bert, "--tasks", "toy"]
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    assert main(command) == 0
-    assert "1/1" in capsys.readouterr().err
-    assert main([*command, "-q"]) == 0
-    printed = capsys.readouterr()
-    assert printed.err == ""
-    assert "average" in printed.out
 
 
 def test_output_that_cannot_be_written_is_found_out_before_anything_is_encoded(
@@ -324,9 +291,9 @@ def test_output_that_cannot_be_written_is_found_out_before_anything_is_encoded(
 )
 def test_command_line_ends_with_the_message(tiny_bert, options, message, capsys):
     assert main(["evaluate", "--model", tiny_bert, "--tasks", "toy", *options.split()]) == 2
-    printed = capsys.readouterr()
-    assert message in printed.err
-    assert printed.err.startswith("error: ")
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
 
 
 @pytest.mark.parametrize(
@@ -338,39 +305,15 @@ def test_command_line_ends_with_the_message(tiny_bert, options, message, capsys)
     ],
     ids=["latin-1", "empty", "blank"],
 )
-def test_command_line_says_what_is_wrong_with_a_file(
-    tiny_bert, content, message, tmp_path, capsys
-):
+def test_a_file_without_texts_is_named(content, message, tmp_path):
     file = tmp_path / "sentences.txt"
     file.write_bytes(content)
-    command = ["evaluate", "--model", tiny_bert, "--tasks", "toy", "--fit-on", str(file)]
-    assert main(command) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert message in error
-    assert str(file) in error
+    with pytest.raises(ValueError, match=rf"sentences\.txt {message}"):
+        lines_of(str(file))
 
 
-def test_importing_the_package_leaves_evaluation_out():
-    import subprocess
-
-    code = "import sys, skcalib; sys.exit('skcalib.evaluation' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-    code = "import sys, skcalib.evaluation; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_table_of_minilm_on_stsb(sts_home, minilm):
-    encoder = BertEncoder(minilm, layers=0)
-    named = {"raw": encoder, "whitening": make_pipeline(encoder, Whitening())}
-    table = evaluate_sts(named, "stsb", data_home=sts_home)
-    assert_allclose(table.scores[:, 0], [55.6, 71.4], atol=0.5)
-
-
-def test_a_notebook_shows_the_table_as_html():
-    from xml.etree import ElementTree
-
-    table = ScoreTable(("a <b>", "c"), ("stsb", "average"), np.array([[1.25, 2], [3, 4.06]]))
-    rows = ElementTree.fromstring(table._repr_html_()).iter("tr")
-    cells = [[cell.text for cell in row] for row in rows]
-    assert cells == [[None, "stsb", "average"], ["a <b>", "1.2", "2.0"], ["c", "3.0", "4.1"]]
+def test_a_line_ends_at_a_line_feed_or_carriage_return_alone(tmp_path):
+    text = "\ufeffone\u2028text\r\na\x0csecond\x85one\n\n a third\rthe last"
+    (tmp_path / "texts.txt").write_text(text, newline="")
+    texts = ["one\u2028text", "a\x0csecond\x85one", "a third", "the last"]
+    assert lines_of(str(tmp_path / "texts.txt")) == texts

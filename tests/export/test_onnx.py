@@ -51,9 +51,8 @@ def assert_equal_vectors(found, expected):
 @pytest.mark.parametrize(
     "params",
     [
-        {"layers": (0, 2, -1), "layer_merge": "concat"},
-        {"layers": "first_last", "pooling": "zipf", "max_length": 7},
-        {"pooling": "max", "special_tokens": False},
+        {"pooling": "max", "special_tokens": False, "layers": (0, 2), "layer_merge": "concat"},
+        {"pooling": "zipf", "layers": "first_last", "max_length": 7},
         {"pooling": "mean_sqrt_len", "special_tokens": False, "layers": 2},
         {"pooling": "cls", "layers": 1},
     ],
@@ -70,15 +69,10 @@ def test_graph_gives_the_vectors_of_the_pipeline(params, runtime, tiny_bert, tex
     assert_equal_vectors(one, pipeline.transform(texts[:1]))
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        {"coupling": "affine", "permutation": "lu", "noise": "auto"},
-        {"permutation": "shuffle"},
-    ],
-    ids=str,
-)
-def test_graph_holds_a_flow(params, runtime, tiny_bert, texts, tmp_path):
+@pytest.mark.parametrize("permutation", ["lu", "shuffle"])
+def test_graph_holds_a_flow(permutation, runtime, tiny_bert, texts, tmp_path):
+    coupling = "affine" if permutation == "lu" else "additive"
+    params = {"coupling": coupling, "permutation": permutation, "noise": "auto"}
     flow = NormalizingFlow(max_epochs=3, random_state=0, **params)
     model = BiEncoder(make_pipeline(BertEncoder(tiny_bert), flow)).fit(texts)
     pipeline = model.encoder_
@@ -94,13 +88,12 @@ def test_a_graph_that_cannot_be_run_is_refused(runtime, save_family, texts, tmp_
     assert not list(tmp_path.iterdir())
 
 
-def test_a_graph_that_gives_other_vectors_is_refused(
-    runtime, tiny_bert, texts, tmp_path, monkeypatch
-):
+@pytest.mark.usefixtures("runtime")
+def test_a_graph_that_gives_other_vectors_is_refused(tiny_bert, texts, tmp_path, monkeypatch):
     from skcalib.export._graph import PaddedPipeline
 
     monkeypatch.setattr(PaddedPipeline, "_pool", lambda self, hidden, *_: hidden[:, 0])
-    with pytest.raises(ValueError, match="ONNX: the graph gives other vectors"):
+    with pytest.raises(ValueError, match="ONNX: ValueError: other vectors"):
         save_onnx(BertEncoder(tiny_bert).fit(texts), tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 

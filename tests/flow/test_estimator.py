@@ -13,7 +13,6 @@ import torch
 from scipy.stats import spearmanr
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import BertEncoder, NormalizingFlow
@@ -62,20 +61,19 @@ def test_training_raises_the_score_of_held_out_rows(banana):
     assert flow.n_iter_ == len(flow.loss_curve_) == 15
 
 
-def test_inverse_transform_inverts(banana):
-    for dtype, tolerance in ((np.float32, 1e-5), (np.float64, 1e-12)):
-        X = banana.astype(dtype)
-        flow = NormalizingFlow(coupling="affine", **_settings(max_epochs=3)).fit(X)
-        Z = flow.transform(X)
-        U = flow.inverse_transform(Z)
-        assert Z.dtype == U.dtype == flow.sample(3).dtype == dtype
-        np.testing.assert_allclose(U, X, rtol=tolerance)
-
-
-def test_float64_input_is_computed_in_float64(banana):
-    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(banana.astype(np.float32))
-    X = banana + 1e-10 * np.arange(6)
-    np.testing.assert_allclose(flow.inverse_transform(flow.transform(X)), X, rtol=1e-13)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-5), (np.float64, 1e-12)])
+def test_inverse_transform_inverts(banana, dtype, tolerance):
+    X = banana.astype(dtype)
+    flow = NormalizingFlow(coupling="affine", **_settings(max_epochs=3)).fit(X)
+    Z = flow.transform(X)
+    U = flow.inverse_transform(Z)
+    assert Z.dtype == U.dtype == flow.sample(3).dtype == dtype
+    np.testing.assert_allclose(U, X, rtol=tolerance)
+    # float64 is computed in float64, whatever the data type of the fit.
+    exact = banana + 1e-10 * np.arange(6)
+    back = flow.inverse_transform(flow.transform(exact))
+    np.testing.assert_allclose(back, exact, rtol=1e-12)
+    assert flow.sample(0).shape == (0, 6)
 
 
 def test_samples_have_the_moments_of_the_data(banana):
@@ -84,10 +82,8 @@ def test_samples_have_the_moments_of_the_data(banana):
     np.testing.assert_allclose(samples.mean(axis=0), banana.mean(axis=0), atol=0.01)
     np.testing.assert_allclose(samples.std(axis=0), banana.std(axis=0), rtol=0.15)
     # The curvature too, which the covariance does not show.
-    third = ((samples[:, 0] - 2.0) ** 2 * (samples[:, 3] - 2.0)).mean()
-    assert third == pytest.approx(
-        ((banana[:, 0] - 2) ** 2 * (banana[:, 3] - 2)).mean(), rel=0.3
-    )
+    third, expected = (((X[:, 0] - 2) ** 2 * (X[:, 3] - 2)).mean() for X in (samples, banana))
+    assert third == pytest.approx(expected, rel=0.3)
 
 
 def test_bits_per_dim_follows_its_definition(banana):
@@ -101,11 +97,10 @@ def test_bits_per_dim_follows_its_definition(banana):
 
 def test_fit_ignores_location_and_scale_of_each_column(banana):
     scale, loc = np.geomspace(1e-4, 1e4, 6), np.linspace(-3, 3, 6)
-    flow = NormalizingFlow(**_settings(max_epochs=2)).fit(banana)
-    other = NormalizingFlow(**_settings(max_epochs=2)).fit(banana * scale + loc)
-    np.testing.assert_allclose(
-        other.transform(banana * scale + loc), flow.transform(banana), rtol=1e-4, atol=1e-4
-    )
+    moved, settings = banana * scale + loc, _settings(max_epochs=2)
+    Z = NormalizingFlow(**settings).fit_transform(moved)
+    expected = NormalizingFlow(**settings).fit_transform(banana)
+    np.testing.assert_allclose(Z, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_seed_gives_one_flow_and_leaves_global_generators_alone(banana):
@@ -129,13 +124,6 @@ def test_refit_forgets(banana):
     assert flow.validation_curve_ is None
 
 
-def test_set_params_without_fit_leaves_the_fitted_flow(banana):
-    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(banana)
-    before = flow.transform(banana)
-    joblib_copy = pickle.loads(pickle.dumps(flow.set_params(depth=7, permutation="lu")))
-    np.testing.assert_array_equal(joblib_copy.transform(banana), before)
-
-
 def test_epochs_by_partial_fit_warm_start_and_fit_are_the_same(banana):
     whole = NormalizingFlow(**_settings(max_epochs=4)).fit(banana)
     parts = NormalizingFlow(**_settings())
@@ -157,9 +145,7 @@ def test_training_cannot_go_on_with_another_architecture(banana):
     flow.set_params(coupling_width=7)
     with pytest.raises(ValueError, match=r"coupling_width=7: this flow was fitted with .*=32"):
         flow.partial_fit(banana)
-    with pytest.raises(
-        ValueError, match="X has 4 features, but NormalizingFlow is expecting 6"
-    ):
+    with pytest.raises(ValueError, match=r"X has 4 features, but .* is expecting 6"):
         flow.set_params(warm_start=True).fit(banana[:, :4])
     np.testing.assert_array_equal(flow.transform(banana), before)
 
@@ -182,10 +168,8 @@ def test_early_stopping_keeps_the_best_flow(banana):
     assert best < flow.n_iter_
     shorter = NormalizingFlow(**settings | {"max_epochs": best}).fit(X)
     np.testing.assert_array_equal(flow.transform(banana), shorter.transform(banana))
-
-
-def test_tolerance_stops_on_the_training_loss(banana):
-    flow = NormalizingFlow(**_settings(n_iter_no_change=2, tol=1e9)).fit(banana)
+    # With nothing held out, it is the training loss that counts.
+    flow = NormalizingFlow(**_settings(n_iter_no_change=2, tol=1e9)).fit(X)
     assert flow.n_iter_ == 3  # the first epoch improves on nothing, two do not improve
     assert flow.validation_curve_ is None
 
@@ -207,10 +191,11 @@ def test_degenerate_data_train_to_finite_vectors(coupling, permutation, dtype):
         device="cpu", coupling=coupling, permutation=permutation, max_epochs=20, random_state=0
     )
     Z = flow.fit(X).transform(X)
-    assert np.isfinite(Z).all()
     assert np.isfinite(flow.score_samples(X)).all()
     assert abs(Z).max() < 100
     np.testing.assert_allclose(flow.inverse_transform(Z), X, atol=1e-4)
+    for few in (X[:3], np.ones_like(X), np.zeros_like(X)):
+        assert np.isfinite(flow.fit(few).score_samples(few)).all()
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])
@@ -224,15 +209,6 @@ def test_a_large_constant_beside_narrow_columns_does_not_make_the_likelihood_inf
     np.testing.assert_allclose(flow.transform(other), flow.transform(X), atol=1.0)
 
 
-def test_identical_rows_and_fewer_rows_than_columns():
-    rng = np.random.RandomState(0)
-    few = rng.normal(size=(3, 50)).astype(np.float32)
-    for X in (np.ones((5, 4)), np.zeros((5, 4)), few):
-        flow = NormalizingFlow(device="cpu", max_epochs=3, random_state=0).fit(X)
-        assert np.isfinite(flow.transform(X)).all()
-        assert np.isfinite(flow.score(X))
-
-
 def test_divergence_warns_and_goes_back(banana, monkeypatch):
     original, steps = Trainer.step, []
 
@@ -242,21 +218,16 @@ def test_divergence_warns_and_goes_back(banana, monkeypatch):
 
     monkeypatch.setattr(Trainer, "step", poisoned)
     flow = NormalizingFlow(**_settings())
-    with pytest.warns(
-        ConvergenceWarning, match=r"NaN or infinite.*lower learning_rate"
-    ) as seen:
+    with pytest.raises(ConvergenceWarning, match="NaN or"):  # where warnings are errors
+        flow.fit(banana)
+    assert not hasattr(flow, "n_iter_")
+    steps.clear()
+    with pytest.warns(ConvergenceWarning, match=r"NaN or.*lower learning_rate") as seen:
         flow.fit(banana)
     assert seen[0].filename == __file__
     assert flow.n_iter_ == 1  # 63 steps an epoch
     good = NormalizingFlow(**_settings(max_epochs=1)).fit(banana)
     np.testing.assert_array_equal(flow.transform(banana), good.transform(banana))
-
-
-def test_a_hopeless_learning_rate_still_gives_finite_vectors(banana):
-    flow = NormalizingFlow(**_settings(learning_rate=1e6))
-    with pytest.warns(ConvergenceWarning, match="last good state"):
-        Z = flow.fit(banana).transform(banana)
-    assert np.isfinite(Z).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -268,60 +239,39 @@ def test_a_hopeless_learning_rate_still_gives_finite_vectors(banana):
 def test_divergence_at_a_finite_loss_warns(permutation, learning_rate, shape, coupling, dtype):
     X = np.random.RandomState(0).normal(size=shape).astype(dtype)
     settings = {"coupling": coupling, "permutation": permutation, "random_state": 0}
-    settings |= {"device": "cpu"}
-    flow = NormalizingFlow(learning_rate=learning_rate, **settings)
-    with pytest.warns(
-        ConvergenceWarning, match="though its loss is finite.*lower learning_rate"
-    ) as seen:
-        flow.fit(X)
-    assert seen[0].filename == __file__
+    flow = NormalizingFlow(learning_rate=learning_rate, device="cpu", **settings)
+    for fit in (flow.fit, clone(flow).partial_fit):
+        with pytest.warns(ConvergenceWarning, match="its loss is finite.*lower learn") as seen:
+            fit(X)
+        assert seen[0].filename == __file__
     assert np.isfinite(flow.loss_curve_).all()
-    with pytest.warns(ConvergenceWarning, match="though its loss is finite"):
-        clone(flow).partial_fit(X)
-    NormalizingFlow(**settings).fit(X)  # a sound one does not
+    NormalizingFlow(device="cpu", **settings).fit(X)  # a sound one does not
 
 
-def test_an_interrupt_is_raised_and_changes_nothing(banana, monkeypatch):
-    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(banana)
-    before, original, steps = flow.transform(banana), Trainer.step, []
-
-    def interrupted(self, batch):
-        steps.append(1)
-        if len(steps) % 100 == 0:  # in the second epoch
-            raise KeyboardInterrupt
-        return original(self, batch)
-
-    monkeypatch.setattr(Trainer, "step", interrupted)
-    flow.set_params(max_epochs=3)
-    for train in (flow.fit, flow.set_params(warm_start=True).fit):
-        with pytest.raises(KeyboardInterrupt):
-            train(banana)
-        assert flow.n_iter_ == len(flow.loss_curve_) == 1
-        np.testing.assert_array_equal(flow.transform(banana), before)
-    # A search must not score what was interrupted.
-    with pytest.raises(KeyboardInterrupt):
-        GridSearchCV(clone(flow), {"depth": [1, 2]}, cv=2, error_score=0.0).fit(banana)
-
-
-def test_an_error_leaves_the_estimator_as_it_was(banana, monkeypatch):
-    flow = NormalizingFlow(**_settings(max_epochs=1))
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_error_leaves_the_estimator_as_it_was(banana, monkeypatch, error):
+    fitted = NormalizingFlow(**_settings(max_epochs=1)).fit(banana)
+    before, original, steps = fitted.transform(banana), Trainer.step, []
 
     def broken(self, batch):
-        raise RuntimeError("out of memory")
+        steps.append(1)
+        if len(steps) % 50 == 0:  # of 63 in an epoch
+            raise error
+        return original(self, batch)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "step", broken)
-        with pytest.raises(RuntimeError, match="out of memory"):
-            flow.fit(banana)
-        assert [name for name in vars(flow) if name.endswith("_")] == []
-        with pytest.raises(NotFittedError):
-            flow.transform(banana)
-    before = flow.fit(banana).transform(banana)
     monkeypatch.setattr(Trainer, "step", broken)
-    for refit in (flow.fit, flow.partial_fit):
-        with pytest.raises(RuntimeError, match="out of memory"):
-            refit(banana)
-        np.testing.assert_array_equal(flow.transform(banana), before)
+    warm, unfitted = pickle.loads(pickle.dumps(fitted)), clone(fitted)
+    warm.set_params(warm_start=True)
+    for flow in (fitted, warm, unfitted):
+        for fit in (flow.fit, flow.partial_fit):
+            with pytest.raises(error):
+                fit(banana)
+    assert [name for name in vars(unfitted) if name.endswith("_")] == []
+    assert fitted.n_iter_ == len(fitted.loss_curve_) == 1
+    np.testing.assert_array_equal(fitted.transform(banana), before)
+    monkeypatch.undo()
+    expected = NormalizingFlow(**_settings(max_epochs=2)).fit(banana).transform(banana)
+    np.testing.assert_array_equal(warm.fit(banana).transform(banana), expected)
 
 
 @pytest.mark.parametrize("method", ["transform", "inverse_transform", "score_samples"])
@@ -344,6 +294,8 @@ def test_unfitted_and_wrong_width(method, banana):
         ({"coupling": "cubic"}, "'coupling' parameter.*must be a str among"),
         ({"n_levels": 0}, "'n_levels' parameter.*must be an int"),
         ({"learning_rate": 0}, "'learning_rate' parameter.*must be a float"),
+        ({"noise": np.nan}, "'noise' parameter.*must be a float.*'auto'"),
+        ({"noise": "high"}, "'noise' parameter.*must be a float.*'auto'"),
     ],
 )
 def test_bad_parameters_say_what_is_expected(change, message):
@@ -372,9 +324,7 @@ def test_bad_data_say_what_is_expected(X, message):
     assert not hasattr(flow, "n_features_in_")
 
 
-def test_names_of_columns_are_checked_before_training_and_kept_with_the_flow(
-    banana, monkeypatch
-):
+def test_names_of_columns_are_checked_before_training(banana, monkeypatch):
     pd = pytest.importorskip("pandas")
     named = pd.DataFrame(banana, columns=list("abcdef"))
     flow = NormalizingFlow(**_settings(max_epochs=1)).fit(named)
@@ -394,8 +344,7 @@ def test_a_memory_map_is_read_and_not_copied(tmp_path):
     X = np.random.RandomState(0).normal(size=(20000, 64)).astype(np.float32)
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
-    settings = {"n_levels": 1, "depth": 1, "batch_size": 500, "random_state": 0}
-    settings |= {"device": "cpu"}
+    settings = {"depth": 1, "batch_size": 500, "random_state": 0, "device": "cpu"}
     NormalizingFlow(**settings).fit(X[:1000])  # imports torch, which allocates too
     tracemalloc.start()
     try:
@@ -408,35 +357,12 @@ def test_a_memory_map_is_read_and_not_copied(tmp_path):
     np.testing.assert_array_equal(flow.transform(mapped), expected.transform(X))
 
 
-def test_data_shuffled_in_pools_train_as_well(banana, monkeypatch):
-    whole = NormalizingFlow(**_settings()).fit(banana)
-    monkeypatch.setattr("skcalib._flow.rows.LARGE_BYTES", 0)
-    monkeypatch.setattr("skcalib._flow.rows.POOL_BYTES", 512 * 48)
-    monkeypatch.setattr("skcalib._flow.rows.RUN_ROWS", 16)
-    pooled = NormalizingFlow(**_settings()).fit(banana)
-    assert pooled.score(banana) == pytest.approx(whole.score(banana), abs=0.1)
-
-
-def test_read_only_rows_are_mapped_without_a_warning(banana):
-    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(banana)
-    expected = flow.transform(banana)
-    locked = banana.copy()
-    locked.flags.writeable = False
-    np.testing.assert_array_equal(flow.transform(locked), expected)
-
-
 @pytest.mark.parametrize("method", ["transform", "inverse_transform", "score_samples"])
-def test_rows_and_columns_may_be_in_reverse(banana, method):
-    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(banana[::-1, ::-1])
-    expected = getattr(flow, method)(banana[::-1, ::-1].copy())
-    np.testing.assert_array_equal(getattr(flow, method)(banana[::-1, ::-1]), expected)
-
-
-def test_no_samples_are_no_rows(banana):
-    samples = (
-        NormalizingFlow(**_settings(max_epochs=1)).fit(banana.astype(np.float32)).sample(0)
-    )
-    assert (samples.shape, samples.dtype) == ((0, 6), np.float32)
+def test_rows_may_be_in_reverse_and_read_only(banana, method):
+    X = banana[::-1, ::-1]
+    X.flags.writeable = False
+    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(X)
+    np.testing.assert_array_equal(getattr(flow, method)(X), getattr(flow, method)(X.copy()))
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
@@ -457,31 +383,14 @@ def test_training_keeps_to_one_thread_and_gives_the_others_back(banana, monkeypa
     assert seen == {1}
 
 
-def test_loky_workers_fit_the_same_flows(banana):
-    grid = {"depth": [1, 2], "learning_rate": [1e-3, 1e-2]}
-    scores = [
-        GridSearchCV(NormalizingFlow(device="cpu", random_state=0), grid, cv=2, n_jobs=n_jobs)
-        .fit(banana[:400])
-        .cv_results_["mean_test_score"]
-        for n_jobs in (1, 2)
-    ]
-    np.testing.assert_array_equal(*scores)
-
-
 @pytest.mark.parametrize("coupling", ["additive", "affine"])
 def test_to_torch_is_an_independent_copy(banana, coupling):
     flow = NormalizingFlow(coupling=coupling, **_settings(max_epochs=1)).fit(banana)
     expected = flow.transform(banana)
-    module = flow.to_torch()
+    module, u = flow.to_torch(), torch.from_numpy(banana).requires_grad_()
     assert not module.training
-    u = torch.from_numpy(banana).requires_grad_()
-    z, logabsdet = module(u)
-    np.testing.assert_allclose(z.detach(), expected, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(module.inverse(z)[0], u)
-    torch.testing.assert_close(module.inverse(z)[1], -logabsdet)
-    log_density = module.log_prob(u)
-    np.testing.assert_allclose(log_density.detach(), flow.score_samples(banana))
-    log_density.sum().backward()  # through the inputs and the parameters
+    np.testing.assert_allclose(module(u)[0].detach(), expected, rtol=1e-9, atol=1e-9)
+    module.log_prob(u).sum().backward()  # through the inputs and the parameters
     assert torch.isfinite(u.grad).all()
     with torch.no_grad():
         for parameter in module.parameters():
@@ -495,21 +404,13 @@ def test_pickles_hold_no_torch_and_give_the_same_vectors(banana, tmp_path):
     flow = NormalizingFlow(**_settings(max_epochs=1, permutation="shuffle")).fit(banana)
     expected = flow.transform(banana)
     assert b"torch" not in pickle.dumps(flow)
-    joblib.dump(flow, tmp_path / "flow.joblib")
-    np.save(tmp_path / "X.npy", banana)
-    code = (
-        "import joblib, numpy as np\n"
-        "flow = joblib.load('flow.joblib')\n"
-        "np.save('Z.npy', flow.transform(np.load('X.npy')))\n"
-    )
+    flow.set_params(depth=7, permutation="lu")  # which the fitted flow does not heed
+    joblib.dump((flow, banana), tmp_path / "flow")
+    code = "import joblib; flow, X = joblib.load('flow'); joblib.dump(flow.transform(X), 'Z')"
     paths = os.pathsep.join(path for path in (os.getcwd(), *sys.path) if path)
-    subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": paths},
-        check=True,
-    )
-    np.testing.assert_array_equal(np.load(tmp_path / "Z.npy"), expected)
+    environment = {**os.environ, "PYTHONPATH": paths}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
+    np.testing.assert_array_equal(joblib.load(tmp_path / "Z"), expected)
 
 
 def test_skops_round_trip_is_bit_identical(banana):
@@ -523,73 +424,6 @@ def test_skops_round_trip_is_bit_identical(banana):
     loaded.partial_fit(banana)
     flow.partial_fit(banana)
     np.testing.assert_array_equal(loaded.transform(banana), flow.transform(banana))
-
-
-def test_importing_the_estimator_does_not_import_torch():
-    code = "import sys, skcalib._flow.estimator; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_flow_is_the_fitted_module(banana):
-    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(banana)
-    assert not hasattr(clone(flow), "flow_")
-    for estimator in (flow, pickle.loads(pickle.dumps(flow))):
-        module = estimator.flow_
-        assert isinstance(module, torch.nn.Module)
-        assert not module.training
-        device = module.standardize.loc.device
-        z, logabsdet = module(torch.tensor(banana, device=device))
-        np.testing.assert_allclose(z.cpu(), flow.transform(banana))
-        base = -0.5 * (z.square().sum(dim=1) + 6 * np.log(2 * np.pi))
-        np.testing.assert_allclose((base + logabsdet).cpu(), flow.score_samples(banana))
-
-
-class Recorder:
-    """A callback that notes the score after each epoch and may end the training."""
-
-    def __init__(self, stop_after=99):
-        self.stop_after = stop_after
-        self.begun, self.scores, self.torn_down = 0, [], False
-
-    def setup(self, estimator, context):
-        pass
-
-    def on_fit_task_begin(self, estimator, context):
-        self.begun += context.parent is not None
-
-    def on_fit_task_end(self, estimator, context, *, fitted_estimator):
-        if context.parent is not None:
-            assert fitted_estimator.n_iter_ == len(self.scores) + 1
-            self.scores.append(fitted_estimator.score(self.X))
-        return len(self.scores) >= self.stop_after
-
-    def teardown(self, estimator, context):
-        self.torn_down = True
-
-
-def test_callbacks_follow_the_epochs(banana):
-    pytest.importorskip("sklearn.callback")
-    recorder = Recorder()
-    recorder.X = banana
-    settings = _settings(max_epochs=3, permutation="shuffle")
-    flow = NormalizingFlow(**settings).set_callbacks(recorder).fit(banana)
-    assert recorder.begun == len(recorder.scores) == 3
-    assert recorder.torn_down
-    assert recorder.scores[-1] == flow.score(banana)
-    assert recorder.scores[0] < recorder.scores[-1]
-    # Watching changes nothing.
-    plain = NormalizingFlow(**settings).fit(banana)
-    np.testing.assert_array_equal(flow.transform(banana), plain.transform(banana))
-
-    recorder = Recorder(stop_after=2)
-    recorder.X = banana
-    flow = NormalizingFlow(**_settings()).set_callbacks(recorder).fit(banana)
-    assert flow.n_iter_ == recorder.begun == 2
-    stopped = NormalizingFlow(n_iter_no_change=2, tol=1e9, **_settings())
-    recorder = Recorder()
-    recorder.X = banana
-    stopped.set_callbacks(recorder).fit(banana)
-    assert stopped.n_iter_ == len(recorder.scores) == 3
 
 
 def test_verbose_shows_progress(banana, capfd):
@@ -640,7 +474,6 @@ def test_the_last_layer_of_minilm_trains_to_useful_vectors(encoded):
     assert (vectors.std(axis=0) < 1e-3).sum() == 3
     flow = NormalizingFlow(device="cpu", max_epochs=3, random_state=0).fit(vectors)
     Z = flow.transform(vectors)
-    assert np.isfinite(Z).all()
     assert abs(Z).max() < 100
     assert _spearman(Z, rows, grades) > 70
     scale = abs(vectors).max()

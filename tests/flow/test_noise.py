@@ -5,7 +5,6 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 
 from skcalib import NormalizingFlow, Whitening
 from skcalib._flow.statistics import principal_axes
@@ -64,15 +63,6 @@ def test_an_axis_without_variance_is_trained_on_noise_whatever_its_rounding(rows
     jitter = flow._module(torch.device("cpu"), np.dtype(float)).standardize.jitter
     assert np.count_nonzero(jitter) == 1
     assert flow.loss_curve_[-1] > 0  # rounding would be dense
-
-
-def test_written_gradients_on_axes_are_those_of_autograd(rows, monkeypatch):
-    X = np.column_stack([rows, rows[:, 0]])  # one axis is trained on jitter
-    written = _flow().fit(X)
-    monkeypatch.setattr("skcalib._flow.training.has_written_gradient", lambda flow: False)
-    expected = _flow().fit(X)
-    np.testing.assert_allclose(written.loss_curve_, expected.loss_curve_, rtol=1e-9)
-    np.testing.assert_allclose(written.transform(X), expected.transform(X), atol=1e-6)
 
 
 def test_noise_leaves_density_training_and_samples_alone(rows):
@@ -141,25 +131,14 @@ def test_state_goes_through_pickles_and_partial_fit(rows):
         np.testing.assert_array_equal(other.score_samples(rows), whole.score_samples(rows))
     with pytest.raises(ValueError, match=r"noise=1.0: this flow was fitted with noise='auto'"):
         warm.set_params(noise=1.0).fit(rows)
-    state = whole.__getstate__() | {"_state_version": 1}
-    with pytest.raises(ValueError, match="state version 1"):
-        NormalizingFlow(device="cpu").__setstate__(state)
 
 
-def test_dask_arrays_train_and_map_alike(rows):
-    da = pytest.importorskip("dask.array")
-    flow = _flow(noise="auto").fit(rows)
-    lazy = clone(flow).fit(da.from_array(rows, chunks=(400, 6)))
-    mapped = lazy.transform(da.from_array(rows, chunks=(500, 6))).compute()
-    np.testing.assert_allclose(mapped, flow.transform(rows), rtol=1e-9, atol=1e-9)
-
-
-def test_axes_are_those_of_the_rows_asked_for(rows, monkeypatch):
-    monkeypatch.setattr("skcalib._flow.statistics.SCATTER_ROWS", 100)
-    chosen = np.arange(0, 1500, 2)
-    mean, deviation, axes, _, _ = principal_axes(rows, chosen, 1.0)
-    covariance = np.cov(rows[chosen].T)
-    np.testing.assert_allclose(mean, rows[chosen].mean(axis=0))
+def test_axes_are_those_of_the_rows_asked_for(rows):
+    X = np.tile(rows, (8, 1)) + np.repeat(np.arange(8.0), 1500)[:, None]
+    chosen = np.arange(0, 12_000, 2)
+    mean, deviation, axes, _, _ = principal_axes(X, chosen, 1.0)
+    np.testing.assert_allclose(mean, X[chosen].mean(axis=0))
+    covariance = np.cov(X[chosen].T)
     np.testing.assert_allclose(axes * deviation**2 @ axes.T, covariance, atol=1e-12)
 
 
@@ -179,18 +158,8 @@ def test_dead_columns_and_few_rows_give_finite_vectors(noise, dtype):
         assert np.isfinite(flow.score_samples(X)).all()
         np.testing.assert_allclose(flow.inverse_transform(Z), X, atol=1e-3)
     # Rows that the fit has not seen leave its axes; the filter keeps them near.
-    others = (
-        NormalizingFlow(device="cpu", noise="auto", random_state=0)
-        .fit(few)
-        .transform(few[::-1] * 1.1)
-    )
+    others = _flow(noise="auto", max_epochs=1).fit(few).transform(few[::-1] * 1.1)
     assert abs(others).max() < 20
-
-
-@pytest.mark.parametrize("noise", [-1.0, np.nan, "high", None])
-def test_bad_noise_says_what_is_expected(rows, noise):
-    with pytest.raises(ValueError, match=r"'noise' parameter.* must be a float.*'auto'"):
-        _flow(noise=noise).fit(rows)
 
 
 def test_rows_without_a_spectrum_are_refused():

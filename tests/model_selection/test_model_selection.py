@@ -1,12 +1,13 @@
 """Model selection without labels: views, their scorer, calibrate, and its command."""
 
 import json
-import pickle
+import os
 import re
+import subprocess
 import sys
 import unicodedata
 from dataclasses import asdict
-from itertools import groupby
+from itertools import groupby, product
 from operator import attrgetter
 from pathlib import Path
 
@@ -15,24 +16,24 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 from scipy.special import expit, logit
 from scipy.stats import rankdata
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn import config_context
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib.__main__ import main
-from skcalib._command_line import lines_of
 from skcalib._encoder.model_files import locate
 from skcalib.datasets import fetch_sts
-from skcalib.export import save_sentence_transformer
 from skcalib.model_selection import SelfRetrieval, calibrate
-from skcalib.model_selection._calibrate import declared_pooling
 from skcalib.model_selection._views import Views, units_of
 
 ENGLISH = "The old man plays a flute,  and it\trains.\nA dog sleeps."
@@ -105,14 +106,6 @@ def test_units_are_words_or_characters(text, units):
     assert units_of(text) == units
 
 
-@pytest.mark.parametrize("text", [ENGLISH, CHINESE, THAI, HINDI, KHMER])
-def test_a_text_of_any_language_has_views(text):
-    views = Views([text], n_texts=1, seed=0)
-    assert views.sample == [text]
-    assert 4 <= len(views.texts) <= 5
-    assert not any(unicodedata.category(view[0]).startswith("M") for view in views.texts)
-
-
 @given(st.text(st.characters() | st.sampled_from(ENGLISH + CHINESE + THAI + HINDI + KHMER)))
 def test_units_joined_are_the_text_and_keep_marks_with_their_letters(text):
     units = units_of(text)
@@ -142,27 +135,18 @@ def test_three_words_of_ten_stay():
 def test_views_of_a_text_depend_on_it_and_the_seed_alone(sentences):
     views = Views(sentences, n_texts=100, seed=0)
     again = Views(sentences[::-1] + sentences[:7], n_texts=100, seed=0)
-    assert again.sample == views.sample
-    assert again.texts == views.texts
-    for text in sentences[:5]:
-        assert set(Views([text], n_texts=1, seed=0).texts) <= set(views.texts)
-    fewer = Views(sentences, n_texts=30, seed=0)
-    assert fewer.sample == views.sample[:30]
-
-
-def test_another_seed_takes_another_sample_and_other_views(sentences):
-    one, other = (Views(sentences, n_texts=30, seed=seed) for seed in (0, 1))
-    assert set(one.sample) != set(other.sample)
+    assert (again.sample, again.texts) == (views.sample, views.texts)
+    assert Views(sentences, n_texts=30, seed=0).sample == views.sample[:30]
     one, other = (Views(sentences[:1], n_texts=1, seed=seed).texts for seed in (0, 1))
+    assert set(one) <= set(views.texts)
     assert one[1:3] != other[1:3]
     assert (one[0], one[3:]) == (other[0], other[3:])  # nothing to draw
+    assert set(Views(sentences, n_texts=30, seed=1).sample) != set(views.sample[:30])
 
 
 def test_short_texts_and_repeated_ones_are_left_out():
     texts = ["one two three four five", "one two three four five six", CHINESE, CHINESE[:5]]
-    views = Views(texts * 2, n_texts=10, seed=0)
-    assert set(views.sample) == {texts[1], CHINESE}
-    assert views.n_texts == 2
+    assert set(Views(texts * 2, n_texts=10, seed=0).sample) == {texts[1], CHINESE}
 
 
 # SelfRetrieval
@@ -190,7 +174,6 @@ def test_score_is_the_logits_mean_of_reciprocal_ranks_both_ways(
     model = BiEncoder(BertEncoder(tiny_bert, layers=1), similarity=similarity).fit(sentences)
     # Views of a single text come in order.
     views = [Views([text], n_texts=1, seed=3).texts for text in sentences]
-    assert {len(parts) for parts in views} == {5}
     whole, one, other, odd, even = (
         model.encoder_.transform(list(part)) for part in zip(*views, strict=True)
     )
@@ -201,36 +184,20 @@ def test_score_is_the_logits_mean_of_reciprocal_ranks_both_ways(
         ways = [rankdata(-m, axis=1).diagonal() for m in (alike, alike.T)]
         return np.mean([1 / way for way in ways])
 
-    parts = found(odd, even)
+    halves = found(odd, even)
     thinned = (found(whole, one) + found(whole, other)) / 2
-    for weight, expected in (
-        (0.0, parts),
-        (1.0, thinned),
-        (0.2, expit(0.8 * logit(parts) + 0.2 * logit(thinned))),
-    ):
+    for weight in (0.0, 0.2, 1.0):
         scorer = SelfRetrieval(n_texts=100, random_state=3, thinned=weight)
+        expected = expit((1 - weight) * logit(halves) + weight * logit(thinned))
         assert scorer(model, sentences) == pytest.approx(expected, rel=1e-3)
     assert SelfRetrieval().thinned == 0.5
-
-
-def test_cosine_and_dot_differ_by_lengths(sentences):
-    views = Views(sentences, n_texts=100, seed=0)
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(len(views.texts), 5))
-    lengths = rng.uniform(1, 9, size=(len(vectors), 1))
-    cosine = views.reciprocal_ranks(vectors)
-    for scale in (2.0, 1e-200, 1e200):
-        assert_array_equal(views.reciprocal_ranks(scale * vectors), cosine)
-    assert_allclose(views.reciprocal_ranks(lengths * vectors), cosine)
-    assert not np.allclose(views.reciprocal_ranks(lengths * vectors, "dot"), cosine)
 
 
 def test_search_without_grades_on_texts_and_on_pairs(tiny_bert, sentences, tmp_path):
     pipeline = make_pipeline(BertEncoder(tiny_bert, memory=tmp_path), Whitening(noise=1.0))
     grid = {"encoder__bertencoder__layers": [0, 2], "encoder__whitening__noise": [0.5, "auto"]}
     scorer = SelfRetrieval(n_texts=20)
-    pairs = list(zip(sentences[:50], sentences[50:], strict=True))
-    for X in (sentences, pairs, np.array(pairs)):
+    for X in (sentences, np.array(sentences).reshape(50, 2)):
         search = GridSearchCV(
             BiEncoder(pipeline), grid, scoring=scorer, cv=KFold(2), error_score="raise"
         ).fit(X)
@@ -247,12 +214,9 @@ def test_search_without_grades_on_texts_and_on_pairs(tiny_bert, sentences, tmp_p
 
 def test_score_depends_on_random_state_alone(tiny_bert, sentences):
     encoder = BertEncoder(tiny_bert).fit(sentences)
-    scorer = SelfRetrieval(n_texts=50)
-    score = scorer(encoder, sentences)
-    assert scorer(encoder, sentences[::-1]) == pytest.approx(score)
-    assert SelfRetrieval(n_texts=50, random_state=0) == scorer
+    score = SelfRetrieval(n_texts=50)(encoder, sentences)
+    assert SelfRetrieval(n_texts=50)(encoder, sentences[::-1]) == pytest.approx(score)
     assert SelfRetrieval(n_texts=50, random_state=1)(encoder, sentences) != score
-    assert pickle.loads(pickle.dumps(scorer)) == scorer
 
 
 def test_views_go_through_the_model_once_ever(tiny_bert, sentences, tmp_path, encoded):
@@ -261,9 +225,8 @@ def test_views_go_through_the_model_once_ever(tiny_bert, sentences, tmp_path, en
     first = scorer(encoder, sentences)
     assert sum(encoded) == len(Views(sentences, n_texts=50, seed=0).texts)
     encoded.clear()
-    again = BertEncoder(tiny_bert, memory=tmp_path).fit(sentences)
-    assert scorer(again, sentences[::-1]) == pytest.approx(first)
-    assert SelfRetrieval(n_texts=20)(again.set_params(pooling="max").fit(sentences), sentences)
+    assert scorer(encoder, sentences[::-1]) == pytest.approx(first)
+    assert SelfRetrieval(n_texts=20)(encoder.set_params(pooling="max").fit([""]), sentences)
     assert encoded == []
 
 
@@ -297,19 +260,37 @@ def test_parameters_out_of_range(params, message):
         calibrate("no/model", numbered(30), **params)
 
 
-@pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan"), "half", None])
+def test_weight_may_be_any_number_from_0_to_1():
+    for weight in (0, 1.0, np.float32(0.5)):
+        assert SelfRetrieval(thinned=weight)(FirstNumber().fit([]), numbered(200)) == 1.0
+
+
+@pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan"), "half", None, True])
 def test_weight_out_of_range(weight):
     with pytest.raises(ValueError, match=re.escape(f"thinned={weight!r}; it takes a weight")):
         SelfRetrieval(thinned=weight)(FirstNumber().fit([]), numbered(30))
 
 
-def test_scorer_takes_fitted_estimators_and_texts(tiny_bert):
+def test_scorer_takes_fitted_estimators_and_texts():
     with pytest.raises(NotFittedError):
         SelfRetrieval()(FirstNumber(), numbered(30))
-    with pytest.raises(TypeError, match="SelfRetrieval got a int"):
-        SelfRetrieval()(FirstNumber().fit([]), list(range(30)))
-    with pytest.raises(TypeError, match="SelfRetrieval got a single str"):
-        SelfRetrieval()(FirstNumber().fit([]), "a text")
+    for X, message in ((list(range(30)), "got a int"), ("a text", "got a single str")):
+        with pytest.raises(TypeError, match=f"SelfRetrieval {message}"):
+            SelfRetrieval()(FirstNumber().fit([]), X)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e200])
+def test_vectors_that_are_not_finite_win_no_search(value):
+    encoder = make_pipeline(FirstNumber(), FunctionTransformer(lambda X: (X + 1) * value))
+    model = BiEncoder(encoder, similarity="dot").fit(numbered(30))
+    with pytest.raises(ValueError, match="not finite, or whose products overflow"):
+        SelfRetrieval(n_texts=20)(model, numbered(30))
+
+
+def test_sparse_vectors_are_refused():
+    encoder = TfidfVectorizer().fit(numbered(30))
+    with pytest.raises(TypeError, match="Sparse data was passed for vectors of the encoder"):
+        SelfRetrieval(n_texts=20)(encoder, numbered(30))
 
 
 # calibrate
@@ -323,12 +304,8 @@ def calibrated(tiny_bert, sentences):
 def test_all_hidden_states_and_calibrations_are_candidates(calibrated, sentences):
     found = {(c.pooling, c.layers, c.calibrator) for c in calibrated.calibration_.candidates}
     states = {(p, i) for p in ("mean", "cls", "max", "zipf") for i in range(4)} - {("cls", 0)}
-    calibrators = (
-        "raw",
-        "Whitening(noise='auto')",
-        "Whitening(n_components=4, noise='auto')",
-    )
-    assert found == {(*state, name) for state in states for name in calibrators}
+    names = "raw", "Whitening(noise='auto')", "Whitening(n_components=4, noise='auto')"
+    assert found == {(*state, name) for state in states for name in names}
     assert len(calibrated.calibration_.candidates) == len(found)
     assert calibrated.calibration_.n_texts == 100
 
@@ -342,88 +319,66 @@ def test_scores_of_raw_candidates_are_those_of_the_scorer_on_either_half(
         if candidate.calibrator == "raw":
             state = {"pooling": candidate.pooling, "layers": candidate.layers}
             encoder = BertEncoder(tiny_bert, **state, memory=tmp_path).fit(sentences)
-            parts, thinned = (
+            halves, thinned = (
                 np.mean([scorer(encoder, sample[i::2]) for i in (0, 1)]) for scorer in kinds
             )
-            assert candidate.between_parts == pytest.approx(parts, abs=2e-3)
-            expected = expit((logit(parts) + logit(thinned)) / 2)
+            assert candidate.halves == pytest.approx(halves, abs=2e-3)
+            expected = expit((logit(halves) + logit(thinned)) / 2)
             assert candidate.score == pytest.approx(expected, abs=2e-3)
-
-
-def test_calibration_is_chosen_by_both_kinds_and_hidden_state_by_parts(calibrated):
-    best = {}
-    for candidate in calibrated.calibration_.candidates:  # of a state, by falling score
-        best.setdefault((candidate.pooling, candidate.layers), candidate)
-    assert len(best) > 10
-    chosen = max(best.values(), key=lambda candidate: candidate.between_parts)
-    assert calibrated.calibration_.chosen == chosen
 
 
 def test_table_shows_the_model_as_shipped_first(calibrated):
     calibration = calibrated.calibration_
-    assert calibration.shipped.calibrator == "raw"
-    assert (calibration.shipped.pooling, calibration.shipped.layers) == ("mean", 3)
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in str(calibration).splitlines()
-    ]
-    assert rows[0] == ["", "pooling", "layer", "calibrator", "within", "between"]
     shipped, chosen = calibration.shipped, calibration.chosen
-    for row, note, candidate in ((2, "as shipped", shipped), (3, "chosen", chosen)):
+    assert (shipped.pooling, shipped.layers, shipped.calibrator) == ("mean", 3, "raw")
+    head, _, *rows = (re.split(r" *\| *", line) for line in str(calibration).splitlines())
+    assert head[2:-1] == ["pooling", "layer", "calibrator", "score", "halves"]
+    for row, note, candidate in ((0, "as shipped", shipped), (1, "chosen", chosen)):
         expected = [note, candidate.pooling, str(candidate.layers), candidate.calibrator]
-        assert rows[row][:4] == expected
-        for cell, value in zip(
-            rows[row][4:], (candidate.score, candidate.between_parts), strict=True
-        ):
-            assert float(cell) == pytest.approx(100 * value, abs=0.051)
-    by_state = groupby(calibration.candidates, key=attrgetter("pooling", "layers"))
-    states = {state: list(candidates) for state, candidates in by_state}
-    assert sum(map(len, states.values())) == len(calibration.candidates)  # each once
-    for candidates in states.values():
-        scores = [candidate.score for candidate in candidates]
-        assert scores == sorted(scores, reverse=True)
-    firsts = [candidates[0].between_parts for candidates in states.values()]
-    assert firsts == sorted(firsts, reverse=True)
+        assert rows[row][1:5] == expected
+        scores = 100 * candidate.score, 100 * candidate.halves
+        assert_allclose([*map(float, rows[row][5:7])], scores, atol=0.051)
     assert len(calibration.table(3).splitlines()) == 2 + 2 + 3
+
+
+def test_candidates_are_in_order(calibrated):
+    candidates = calibrated.calibration_.candidates
+    by_state = groupby(candidates, key=attrgetter("pooling", "layers"))
+    states = {state: [*of_state] for state, of_state in by_state}
+    assert sum(map(len, states.values())) == len(candidates)  # each once
+    for of_state in states.values():
+        scores = [candidate.score for candidate in of_state]
+        assert scores == sorted(scores, reverse=True)
+    firsts = [of_state[0].halves for of_state in states.values()]
+    assert firsts == sorted(firsts, reverse=True)
+    assert calibrated.calibration_.chosen.halves == firsts[0]
 
 
 def test_pipeline_is_the_candidate_chosen_fitted_on_all_texts(calibrated, tiny_bert, sentences):
     chosen = calibrated.calibration_.chosen
     assert list(calibrated.named_steps) == ["encode", "calibrate"]
+    assert repr(calibrated["calibrate"]) == chosen.calibrator != "raw"
     encoder = BertEncoder(tiny_bert, pooling=chosen.pooling, layers=chosen.layers)
-    vectors = encoder.fit_transform(sentences)
-    if chosen.calibrator != "raw":
-        whitening = calibrated.named_steps["calibrate"]
-        assert repr(whitening) == chosen.calibrator
-        vectors = Whitening(**whitening.get_params()).fit_transform(vectors)
-    assert_allclose(calibrated.transform(sentences), vectors, rtol=1e-4, atol=1e-4)
+    expected = make_pipeline(encoder, clone(calibrated["calibrate"])).fit_transform(sentences)
+    assert_allclose(calibrated.transform(sentences), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_pipeline_survives_pickling(calibrated, sentences, tmp_path):
-    joblib.dump(calibrated, tmp_path / "pipeline.joblib")
-    loaded = joblib.load(tmp_path / "pipeline.joblib")
-    assert_array_equal(loaded.transform(sentences), calibrated.transform(sentences))
-    assert str(loaded.calibration_) == str(calibrated.calibration_)
-
-
-def test_calibration_is_deterministic_in_any_order(calibrated, tiny_bert, sentences):
-    again = calibrate(tiny_bert, sentences[::-1], n_components=[None, 4], n_texts=100)
-    assert again.calibration_.chosen == calibrated.calibration_.chosen
+@pytest.mark.parametrize("as_pairs", [False, True])
+def test_calibration_is_deterministic_in_any_order(calibrated, tiny_bert, sentences, as_pairs):
+    texts = np.array(sentences).reshape(2, 50).T if as_pairs else sentences[::-1]
+    again = calibrate(tiny_bert, texts, n_components=[None, 4], n_texts=100)
     mine, theirs = (
         {(c.pooling, c.layers, c.calibrator): c.score for c in p.calibration_.candidates}
         for p in (calibrated, again)
     )
     assert theirs == pytest.approx(mine, abs=2e-3)
+    assert again.calibration_.chosen.layers == calibrated.calibration_.chosen.layers
 
 
-def test_pairs_are_texts_of_both_columns(calibrated, tiny_bert, sentences):
-    pairs = np.array(sentences).reshape(2, 50).T
-    by_pairs = calibrate(tiny_bert, pairs, n_components=[None, 4], n_texts=100)
-    assert by_pairs.calibration_.chosen == calibrated.calibration_.chosen
-
-
-def test_shipped_hidden_state_is_kept_unless_clearly_beaten(tiny_bert, sentences, monkeypatch):
-    params = {"pooling": ["mean"], "n_texts": 100}
+def test_shipped_hidden_state_is_kept_unless_clearly_beaten(
+    tiny_bert, sentences, monkeypatch, tmp_path
+):
+    params = {"pooling": ["mean"], "n_texts": 100, "memory": tmp_path}  # the same vectors
     elsewhere = calibrate(tiny_bert, sentences, **params).calibration_
     assert elsewhere.chosen.layers < 3  # random blocks spoil what the embeddings know
     monkeypatch.setattr("skcalib.model_selection._calibrate.MARGIN", 1e3)
@@ -442,14 +397,48 @@ def test_nothing_is_calibrated_where_that_does_not_help(tiny_bert, words):
     assert pipeline.transform(texts[:1]).shape == (1, 16)
 
 
-@pytest.mark.filterwarnings("ignore:n_samples=:UserWarning")
-def test_exact_whitening_on_few_texts_loses_to_raw(tiny_bert, sentences):
-    pipeline = calibrate(
-        tiny_bert, sentences, layers=[0], pooling=["mean"], noise=[0.0], n_texts=20
+def test_a_single_value_is_a_list_of_one(tiny_bert, sentences, tmp_path):
+    single = {"pooling": "mean", "layers": 1, "n_components": 4, "noise": 0.5}
+    listed = {name: [value] for name, value in single.items()}
+    one, other = (
+        calibrate(tiny_bert, sentences, **params, n_texts=100, memory=tmp_path).calibration_
+        for params in (single, listed)
     )
-    assert pipeline.named_steps["calibrate"] == "passthrough"
-    scores = {(c.layers, c.calibrator): c.score for c in pipeline.calibration_.candidates}
-    assert scores[0, "raw"] > scores[0, "Whitening()"]
+    assert one == other
+    names = {"raw", "Whitening(n_components=4, noise=0.5)"}
+    assert {c.calibrator for c in one.candidates} == names
+
+
+def test_several_hidden_states_may_be_merged(tiny_bert, sentences):
+    params = {"pooling": "mean", "layers": ["last2", (0, 1), 0, -4], "n_components": [16, 99]}
+    pipeline = calibrate(tiny_bert, sentences, **params, n_texts=100)
+    found = {(c.layers, c.calibrator) for c in pipeline.calibration_.candidates}
+    # All 16 dimensions are kept where no fewer are asked for.
+    assert found == set(product([3, 0, (2, 3), (0, 1)], ["raw", "Whitening(noise='auto')"]))
+    chosen = pipeline.calibration_.chosen.layers
+    assert pipeline["encode"].layers_ == (chosen if isinstance(chosen, tuple) else (chosen,))
+
+
+@pytest.mark.parametrize("globally", [False, True])
+def test_frames_change_nothing(tiny_bert, sentences, globally):
+    pytest.importorskip("pandas")
+    params = {"layers": [0], "pooling": "mean", "n_texts": 100}
+    expected = calibrate(tiny_bert, sentences, **params)
+    encoder = BertEncoder(tiny_bert)
+    if not globally:
+        encoder.set_output(transform="pandas")
+    with config_context(transform_output="pandas" if globally else "default"):
+        pipeline = calibrate(encoder, sentences, **params)
+        vectors = np.asarray(pipeline.transform(sentences))
+    assert pipeline.calibration_.chosen.calibrator == expected.calibration_.chosen.calibrator
+    assert_allclose(vectors, expected.transform(sentences), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:.*unknown to this model")
+def test_texts_that_the_model_cannot_tell_apart_are_named(tiny_bert):
+    texts = [" ".join([f"unbekannt{i}"] * 8) for i in range(20)]
+    with pytest.raises(ValueError, match="one and the same vector under pooling='mean', lay"):
+        calibrate(tiny_bert, texts, n_texts=20)
 
 
 def test_zipf_is_left_out_where_the_vocabulary_tells_no_frequencies(
@@ -460,50 +449,14 @@ def test_zipf_is_left_out_where_the_vocabulary_tells_no_frequencies(
     assert {c.pooling for c in calibration.candidates} == {"mean", "cls", "max"}
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "mean_sqrt_len"])
-@pytest.mark.parametrize("spelling", ["ours", "now", "before version 6"])
-def test_pooling_as_sentence_transformers_declares_it(tiny_bert_copy, pooling, spelling):
-    keys = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
-    keys["mean_sqrt_len"] = "mean_sqrt_len_tokens"
-    config = {f"pooling_mode_{key}": name == pooling for name, key in keys.items()}
-    if spelling != "before version 6":
-        is_long = spelling == "now" and pooling == "mean_sqrt_len"
-        config = {"pooling_mode": keys[pooling] if is_long else pooling}
-    folder = tiny_bert_copy()
-    (folder / "1_Pooling").mkdir()
-    file = folder / "1_Pooling" / "config.json"
-    file.write_text(json.dumps(config))
-    assert declared_pooling(folder) == pooling
-
-
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "mean_sqrt_len"])
-def test_pooling_of_a_saved_model_is_what_it_declares(tiny_bert, texts, tmp_path, pooling):
-    pytest.importorskip("sentence_transformers", minversion="6")
-    encoder = BertEncoder(tiny_bert, pooling=pooling).fit(texts)
-    save_sentence_transformer(encoder, tmp_path / "model")
-    assert declared_pooling(tmp_path / "model") == pooling
-
-
-@pytest.mark.parametrize("content", [None, "{", '{"pooling_mode": "lasttoken"}', "{}", "[]"])
-def test_pooling_that_is_not_declared_is_the_mean(tiny_bert_copy, content):
-    folder = tiny_bert_copy()
-    if content is not None:
-        (folder / "1_Pooling").mkdir()
-        (folder / "1_Pooling" / "config.json").write_text(content)
-    assert declared_pooling(folder) == "mean"
-
-
 def test_declared_pooling_is_fetched_with_a_model(monkeypatch):
-    fetched = []
-
     def snapshot_download(model, *, allow_patterns, **options):
-        fetched.extend(allow_patterns)
-        raise OSError
+        raise OSError(f"asked for {allow_patterns}")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    with pytest.raises(OSError, match="neither a local folder"):
+    with pytest.raises(OSError, match="neither a local folder") as refused:
         locate("some/model")
-    assert "1_Pooling/config.json" in fetched
+    assert "1_Pooling/config.json" in str(refused.value.__context__)
 
 
 def test_declared_pooling_is_a_candidate_whatever_was_asked_for(tiny_bert_copy, sentences):
@@ -520,7 +473,6 @@ def test_declared_pooling_is_a_candidate_whatever_was_asked_for(tiny_bert_copy, 
 def test_memory_is_used_and_kept(tiny_bert, sentences, tmp_path, encoded):
     first = calibrate(tiny_bert, sentences, n_texts=50, memory=tmp_path)
     assert encoded
-    assert list(tmp_path.iterdir())
     assert first.named_steps["encode"].memory == tmp_path
     encoded.clear()
     again = calibrate(tiny_bert, sentences, n_texts=50, memory=tmp_path)
@@ -533,9 +485,8 @@ def test_memory_of_an_encoder_is_used_unless_another_is_given(
     tiny_bert, sentences, tmp_path, given
 ):
     encoder = BertEncoder(tiny_bert, memory=tmp_path / "own")
-    memory = given and tmp_path / given
-    params = {"layers": [0], "pooling": ["mean"], "n_texts": 50}
-    pipeline = calibrate(encoder, sentences, memory=memory, **params)
+    params = {"layers": [0], "pooling": "mean", "n_texts": 50}
+    pipeline = calibrate(encoder, sentences, memory=given and tmp_path / given, **params)
     assert pipeline.named_steps["encode"].memory == tmp_path / (given or "own")
     assert [path.name for path in tmp_path.iterdir()] == [given or "own"]
 
@@ -557,7 +508,6 @@ def test_progress_of_the_search_is_none_of_the_pipelines(
 def test_without_memory_no_folder_is_left(tiny_bert, sentences, n_texts, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     pipeline = calibrate(tiny_bert, sentences, n_texts=n_texts)
-    assert list(tmp_path.iterdir()) == []
     assert pipeline.named_steps["encode"].memory is None
     assert pipeline.transform(["a man plays"]).shape[0] == 1
     assert list(tmp_path.iterdir()) == []
@@ -587,14 +537,18 @@ def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentence
         ({"texts": "a text"}, TypeError, "calibrate got a single str"),
         ({"layers": [9]}, ValueError, "hidden state 9"),
         ({"pooling": ["median"]}, ValueError, "pooling"),
-        ({"noise": [-1.0]}, ValueError, "noise"),
+        ({"noise": [-1.0]}, ValueError, "'noise' parameter of Whitening"),
+        ({"n_components": [0]}, ValueError, "'n_components' parameter of Whitening"),
+        ({"n_components": 0.9}, ValueError, "n_components=0.9; it takes ints and None"),
+        ({"layers": [0.5]}, ValueError, "'layers' parameter of BertEncoder"),
         ({"model": "no/where"}, OSError, "neither a local folder"),
     ],
 )
-def test_errors_of_calibrate(tiny_bert, sentences, params, error, message):
+def test_errors_of_calibrate(tiny_bert, sentences, params, error, message, encoded):
     arguments = {"model": tiny_bert, "texts": sentences, "n_texts": 100} | params
     with pytest.raises(error, match=message):
         calibrate(arguments.pop("model"), arguments.pop("texts"), **arguments)
+    assert encoded == []  # found out before anything is encoded
 
 
 # The command
@@ -612,6 +566,18 @@ def command(model, file, output, *options):
     return main(["calibrate", str(model), file, "--output", str(output), *fixed, *options])
 
 
+def test_summary_compares_cosines_of_both(tiny_bert, sentences):
+    pipeline = calibrate(tiny_bert, sentences, layers=[3], pooling="mean", n_texts=100)
+    calibration, raw = pipeline.calibration_, BertEncoder(tiny_bert).fit_transform(sentences)
+    assert calibration.before.mean > 0.5 > calibration.after.mean
+    for pair, name in zip(calibration.examples, ("nearest", "typical"), strict=True):
+        a, b = raw[[sentences.index(text) for text in pair]].astype(np.float64)
+        cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+        assert_allclose(getattr(calibration.before, name), cosine, atol=1e-5)
+        assert f"{cosine:.2f}" in calibration.summary()
+    assert "shipped hidden state is the best" in str(calibration)
+
+
 def test_command_writes_pipeline_and_report(tiny_bert, file, sentences, tmp_path, capsys):
     output = tmp_path / "new" / "calibrated"
     assert command(tiny_bert, file, output, "--random-state", "5") == 0
@@ -619,43 +585,79 @@ def test_command_writes_pipeline_and_report(tiny_bert, file, sentences, tmp_path
     assert list(output.parent.iterdir()) == [output]  # nothing unfinished beside it
     pipeline = joblib.load(output / "pipeline.joblib")
     calibration = pipeline.calibration_
-    expected = calibrate(
-        tiny_bert,
-        sentences,
-        pooling=["mean", "max"],
-        layers=[0, 3],
-        n_texts=100,
-        random_state=5,
-    )
+    params = {"pooling": ["mean", "max"], "layers": [0, 3], "n_texts": 100, "random_state": 5}
+    expected = calibrate(tiny_bert, sentences, **params)
     assert calibration == expected.calibration_
     assert_allclose(
         pipeline.transform(sentences), expected.transform(sentences), rtol=1e-5, atol=1e-5
     )
     report = json.loads((output / "report.json").read_text(encoding="utf-8"))
-    assert report["model"] == tiny_bert
-    assert report["fingerprint"] == pipeline.named_steps["encode"].fingerprint_
+    assert report["fingerprint"] == pipeline["encode"].fingerprint_
     assert (report["texts"], report["n_texts"], report["random_state"]) == (file, 100, 5)
-    assert report["shipped"] == asdict(calibration.shipped)
     assert report["chosen"] == asdict(calibration.chosen)
     assert report["candidates"] == [asdict(c) for c in calibration.candidates]
     assert {"skcalib", "python", "scikit-learn", "torch"} <= set(report["versions"])
     printed = capsys.readouterr()
-    assert printed.out.strip() == calibration.table(8)
     assert printed.err == ""
+    assert printed.out.startswith(f"{calibration.table(8)}\n\n{calibration.summary()}\n")
+    assert f"Load it by joblib.load({str(output / 'pipeline.joblib')!r})" in printed.out
+    assert pipeline["encode"].memory is None
+
+
+def test_a_reader_that_stops_reading_loses_nothing(tiny_bert, file, tmp_path, monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)  # as `| head` closes it
+    with open(writer, "w") as pipe:
+        monkeypatch.setattr("sys.stdout", pipe)
+        assert command(tiny_bert, file, tmp_path / "out") == 0
+    assert (tmp_path / "out" / "report.json").is_file()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no SIGTERM to catch")
+def test_sigterm_leaves_nothing_unfinished(tmp_path):
+    code = """
+import sys, time
+from skcalib import __main__
+from skcalib.export._writing import written_whole
+from skcalib.model_selection import _command
+
+def run(options):
+    with written_whole(options.output) as folder:
+        folder.mkdir()
+        print("begun", flush=True)
+        time.sleep(60)
+
+_command.run = run
+sys.exit(__main__.main())
+"""
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "calibrate",
+        "m",
+        "t",
+        "--output",
+        str(tmp_path / "o"),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "begun\n"
+        assert [path.name[:3] for path in tmp_path.iterdir()] == [".o-"]
+        process.terminate()
+        assert process.wait(timeout=60) == 143
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_command_writes_a_model_of_sentence_transformers(tiny_bert, file, sentences, tmp_path):
     package = pytest.importorskip("sentence_transformers", minversion="6")
     output = tmp_path / "calibrated"
     assert command(tiny_bert, file, output, "-q", "--format", "sentence-transformers") == 0
-    assert {"report.json", "modules.json"} < {path.name for path in output.iterdir()}
-    assert list(tmp_path.iterdir()) in ([output, Path(file)], [Path(file), output])
+    assert {path.name for path in tmp_path.iterdir()} == {"calibrated", Path(file).name}
     report = json.loads((output / "report.json").read_text(encoding="utf-8"))["chosen"]
     encoder = BertEncoder(tiny_bert, pooling=report["pooling"], layers=report["layers"])
     calibrator = eval(report["calibrator"]) if report["calibrator"] != "raw" else "passthrough"
-    pipeline = make_pipeline(encoder, calibrator).fit(sentences)
+    expected = make_pipeline(encoder, calibrator).fit_transform(sentences)
     model = package.SentenceTransformer(str(output), device="cpu")
-    expected = pipeline.transform(sentences)
     assert_allclose(model.encode(sentences), expected, atol=1e-4 * np.abs(expected).max())
 
 
@@ -674,15 +676,6 @@ def test_quiet_command_prints_nothing(tiny_bert, file, tmp_path, capsys, monkeyp
     assert "search" in capsys.readouterr().err
     assert command(tiny_bert, file, tmp_path / "out", "-q") == 0
     assert capsys.readouterr() == ("", "")
-    assert (tmp_path / "out" / "report.json").is_file()
-
-
-def test_output_that_cannot_be_written_is_found_out_before_anything_is_encoded(
-    tiny_bert, file, tmp_path, capsys, encoded
-):
-    assert command(tiny_bert, file, Path(file) / "out") == 2
-    assert capsys.readouterr().err.startswith("error: ")
-    assert encoded == []
 
 
 def test_layers_that_are_no_integers_are_named(tiny_bert, file, tmp_path, capsys):
@@ -695,11 +688,10 @@ def test_output_that_exists_is_never_touched(tiny_bert, file, tmp_path, capsys, 
     folder = tmp_path / "out"
     folder.mkdir()
     (folder / "thesis.txt").write_text("mine")
-    for output in (folder, folder / "thesis.txt"):
+    for output in (folder, folder / "thesis.txt", Path(file) / "below"):
         assert command(tiny_bert, file, output) == 2
-        assert "there is something of that name already" in capsys.readouterr().err
-    assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
-    assert (folder / "thesis.txt").read_text() == "mine"
+        assert capsys.readouterr().err.startswith("error: ")
+    assert [path.read_text() for path in folder.iterdir()] == ["mine"]
     assert encoded == []  # found out before anything is encoded
     (folder / "thesis.txt").unlink()
     assert command(tiny_bert, file, folder, "-q") == 0  # an empty folder will do
@@ -718,35 +710,12 @@ def test_failure_in_the_middle_leaves_nothing(tiny_bert, file, error, tmp_path, 
     assert list(output.parent.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("größer\n".encode("latin-1"), "is not UTF-8: line 1 holds the byte 0xf6"),
-        (b"", "holds no text"),
-        (b"\n \n", "holds no text"),
-        (b"one short line\n" * 30, "found 0 distinct texts of 6 words"),
-        (None, "There is no file"),
-    ],
-    ids=["latin-1", "empty", "blank", "short", "missing"],
-)
-def test_command_says_what_is_wrong_with_a_file(tiny_bert, content, message, tmp_path, capsys):
+def test_command_says_what_is_wrong_with_a_file(tiny_bert, tmp_path, capsys):
     path = tmp_path / "texts.txt"
-    if content is not None:
-        path.write_bytes(content)
+    path.write_text("one short line\n" * 30)
     assert command(tiny_bert, str(path), tmp_path / "out") == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert message in error
+    assert "error: calibrate found 0 distinct texts of 6 words" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-def test_a_line_ends_at_a_line_feed_or_carriage_return_alone(tmp_path):
-    path = tmp_path / "texts.txt"
-    path.write_text(
-        "\ufeffone\u2028text\r\na\x0csecond\x85one\n\n a third\rthe last", newline=""
-    )
-    texts = ["one\u2028text", "a\x0csecond\x85one", "a third", "the last"]
-    assert lines_of(str(path)) == texts
 
 
 @pytest.mark.filterwarnings("default:calibrate found:UserWarning")
@@ -769,7 +738,7 @@ def test_command_on_the_embedded_default(minilm, tmp_path, capsys):
 
 def test_what_is_chosen_without_labels_is_as_good_as_the_model_as_shipped(sts_home, minilm):
     texts = fetch_sts("stsb", "train", data_home=sts_home).data.ravel()
-    texts = np.random.default_rng(0).choice(np.unique(texts.astype(str)), 1500, replace=False)
+    texts = np.random.default_rng(0).choice(np.unique(texts.astype(str)), 700, replace=False)
     pipeline = calibrate(minilm, texts, layers=[0, 3, 6], pooling=["mean", "zipf"])
     assert pipeline.calibration_.chosen.layers == 6
     pairs, grades = fetch_sts("stsb", "dev", data_home=sts_home, return_X_y=True)

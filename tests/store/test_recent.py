@@ -1,13 +1,13 @@
-"""Without a store, the vectors used last stay in memory: a search runs the model once."""
+"""Vectors used last stay in memory, with a store and without."""
 
 import numpy as np
 import pytest
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
 
-import skcalib._store.recent as recent_module
-from skcalib import BertEncoder, BiEncoder, Whitening
-from skcalib._store.recent import ENTRY, Recent
+import skcalib._encoder.vectors as vectors_module
+from skcalib import BertEncoder
+from skcalib._encoder.recent import Recent
+
+VECTORS, COUNTS = np.arange(4, dtype=np.float32)[:, None], np.arange(16).reshape(4, 4)
 
 
 @pytest.fixture(autouse=True)
@@ -17,34 +17,26 @@ def recent(recent):
     return recent
 
 
-@pytest.fixture
-def encoded(monkeypatch):
-    """Texts that went through a model, in order."""
-    from skcalib._encoder import batches
-
-    seen, original = [], batches.encode
-
-    def counted(backbone, texts, **options):
-        seen.extend(texts)
-        return original(backbone, texts, **options)
-
-    monkeypatch.setattr(batches, "encode", counted)
-    return seen
+def read(recent, origin, texts):
+    """Return numbers of vectors by text, of those that are known."""
+    vectors, counts = np.empty((len(texts), 1), np.float32), np.empty((len(texts), 4), int)
+    known = np.setdiff1d(np.arange(len(texts)), recent.read(origin, texts, vectors, counts))
+    np.testing.assert_array_equal(counts[known], COUNTS[vectors[known, 0].astype(int)])
+    return {texts[i]: int(vectors[i, 0]) for i in known}
 
 
-def test_a_search_encodes_each_text_once_for_each_hidden_state(tiny_bert, words, encoded):
-    rng = np.random.default_rng(0)
-    pairs = [[" ".join(rng.choice(words, 4)) for _ in range(2)] for _ in range(30)]
-    model = BiEncoder(make_pipeline(BertEncoder(tiny_bert), Whitening(noise="auto")))
-    grid = {
-        "encoder__bertencoder__layers": [0, 1, 2],
-        "encoder__whitening__n_components": [2, 4, 8],
-    }
-    GridSearchCV(model, grid, cv=3).fit(pairs, rng.random(30))
-    distinct = {text for pair in pairs for text in pair}
-    assert len(encoded) == 3 * len(distinct)
+def write(recent, origin, texts, rows):
+    recent.write(origin, texts, VECTORS[rows], COUNTS[rows])
 
 
+def size_of(texts):
+    """Bytes that the memory counts for texts with a vector of one number."""
+    recent = Recent()
+    write(recent, "any", texts, [0] * len(texts))
+    return recent._tables["any"].n_bytes
+
+
+@pytest.mark.parametrize("memory", [None, "vectors"])
 @pytest.mark.parametrize(
     "changed",
     [
@@ -56,101 +48,78 @@ def test_a_search_encodes_each_text_once_for_each_hidden_state(tiny_bert, words,
         {"special_tokens": False},
         {"max_length": 5},
         {"dtype": "bfloat16"},
+        {"model": "other"},
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*cut off")
-def test_what_decides_on_a_vector_tells_encoders_apart(tiny_bert, changed, recent):
+def test_what_decides_on_a_vector_tells_encoders_apart(
+    tiny_bert, other_bert, tmp_path, monkeypatch, changed, memory
+):
+    monkeypatch.chdir(tmp_path)
     texts = ["the dog sleeps on a small red bridge", "a cat"]
-    BertEncoder(tiny_bert).fit_transform(texts)
-    got = BertEncoder(tiny_bert, **changed).fit_transform(texts)
-    recent.clear()
-    np.testing.assert_array_equal(got, BertEncoder(tiny_bert, **changed).fit_transform(texts))
+    first = BertEncoder(tiny_bert, memory=memory)
+    second = BertEncoder(tiny_bert, memory=memory)
+    second.set_params(**({"model": other_bert} if "model" in changed else changed))
+    vectors = first.fit_transform(texts), second.fit_transform(texts)
+    assert not np.array_equal(*vectors)
+    monkeypatch.setattr("skcalib._encoder.vectors.RECENT", Recent(0))
+    np.testing.assert_allclose(
+        vectors[1], second.set_params(memory=None).fit_transform(texts), atol=1e-6
+    )
 
 
-def test_another_model_has_vectors_of_its_own(tiny_bert, other_bert):
-    first = BertEncoder(tiny_bert).fit_transform(["the dog"])
-    other = BertEncoder(other_bert).fit_transform(["the dog"])
-    assert not np.array_equal(first, other)
-
-
-def test_known_and_new_texts_mix(tiny_bert, encoded):
+def test_known_and_new_texts_mix(tiny_bert, monkeypatch):
+    encoded, original = [], vectors_module.encode
+    monkeypatch.setattr(
+        vectors_module,
+        "encode",
+        lambda backbone, texts, **options: (
+            encoded.append(texts) or original(backbone, texts, **options)
+        ),
+    )
     texts = ["the dog", "a cat", "the river", "a song"]
     encoder = BertEncoder(tiny_bert)
     alone = np.vstack([encoder.fit_transform([text]) for text in texts[1:3]])
-    del encoded[:]
     X = encoder.transform([*texts, texts[0]])
-    assert encoded == [texts[0], texts[3]]
+    assert encoded == [["a cat"], ["the river"], ["the dog", "a song"]]
     np.testing.assert_array_equal(X[1:3], alone)
     np.testing.assert_array_equal(X[4], X[0])
+    X[:] = 0  # what is kept is safe from its reader
+    np.testing.assert_array_equal(encoder.transform(texts[1:3]), alone)
 
 
-def test_a_text_cut_off_is_told_of_every_time(tiny_bert):
-    encoder = BertEncoder(tiny_bert, max_length=4).fit(["dog"])
-    for _ in range(2):
+@pytest.mark.parametrize("memory", [None, "vectors"])
+def test_warnings_come_every_time(tiny_bert, recent, memory, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    encoder = BertEncoder(tiny_bert, max_length=4, memory=memory).fit(["dog"])
+    for _ in range(3):
         with pytest.warns(UserWarning, match="2 of 3 texts were cut off"):
-            encoder.transform(["the dog sleeps on a bridge", "dog"] + ["the cat sleeps on it"])
+            encoder.transform(["the dog sleeps on it", "dog", "the dog sleeps on it"])
+        with pytest.warns(UserWarning, match="50% of the tokens are unknown"):
+            encoder.transform(["the oak"])
+        recent.bound = 0  # from the store, if any
 
 
 def test_what_was_used_longest_ago_makes_room():
-    vectors, cut = np.arange(3, dtype=np.float32)[:, None], np.array([False, True, False])
-    recent = Recent(bound=5 * (ENTRY + 1 + 4))
-    out, truncated = np.full((3, 1), -1, np.float32), np.zeros(3, dtype=bool)
-    recent.write("first", ["a", "b"], vectors[:2], cut[:2])
-    recent.write("second", ["a", "b"], vectors[1:], cut[1:])
-    assert recent.read("first", ["a"], out[:1], truncated[:1]).tolist() == []
-    recent.write("third", ["c", "d"], vectors[:2], cut[:2])  # the second goes
-    assert recent.read("first", ["a", "c", "b"], out, truncated).tolist() == [1]
-    assert (out[:, 0].tolist(), truncated.tolist()) == ([0, -1, 1], [False, False, True])
-    assert recent.read("second", ["a", "b"], out, truncated).tolist() == [0, 1]
-    assert recent.read("third", ["c"], out, truncated).tolist() == []
+    recent = Recent(bound=2 * size_of(["a", "b"]) + size_of(["c"]))
+    write(recent, "first", ["a", "b"], [0, 1])
+    write(recent, "second", ["a", "b"], [1, 2])
+    assert read(recent, "first", ["a"]) == {"a": 0}
+    write(recent, "third", ["c", "d"], [2, 3])  # the second goes
+    assert read(recent, "first", ["a", "c", "b"]) == {"a": 0, "b": 1}
+    assert read(recent, "second", ["a", "b"]) == {}
+    assert read(recent, "third", ["c"]) == {"c": 2}
 
 
 def test_a_table_beyond_the_bound_begins_anew():
-    recent = Recent(bound=3 * (ENTRY + 1 + 4) + 4)
-    vectors, out = np.arange(4, dtype=np.float32)[:, None], np.empty((4, 1), np.float32)
-    truncated = np.zeros(4, dtype=bool)
-    recent.write("model", ["a", "b", "c"], vectors[:3], truncated[:3])
-    assert recent.read("model", ["a", "b", "c"], out[:3], truncated[:3]).tolist() == []
-    recent.write("model", ["d"], vectors[3:], truncated[3:])
-    assert recent.read("model", ["a", "d"], out[:2], truncated[:2]).tolist() == [0, 1]
-    recent.write("model", ["d"], vectors[3:], truncated[3:])
-    assert recent.read("model", ["a", "d"], out[:2], truncated[:2]).tolist() == [0]
-    assert out[1] == 3
+    recent = Recent(bound=size_of(["a", "b", "c"]) - 1)
+    write(recent, "model", ["a", "b"], [0, 1])
+    write(recent, "model", ["c"], [2])
+    assert read(recent, "model", ["a", "b", "c"]) == {}
+    write(recent, "model", ["c"], [2])
+    write(recent, "model", ["d"], [3])
+    assert read(recent, "model", ["a", "d", "c"]) == {"c": 2, "d": 3}
 
 
-def test_kept_vectors_are_safe_from_their_reader(tiny_bert):
-    encoder = BertEncoder(tiny_bert)
-    first = encoder.fit_transform(["dog"])
-    kept = first.copy()
-    first[:] = 0
-    np.testing.assert_array_equal(encoder.transform(["dog"]), kept)
-
-
-@pytest.mark.parametrize("name", ["read", "write", "clear"])
-def test_an_interrupt_at_any_line_leaves_no_wrong_vector(interrupt, name):
-    """And no lock."""
-    texts, cut = ["a", "b", "c"], np.array([False, True, False])
-    vectors = np.arange(3, dtype=np.float32)[:, None]
-    out, truncated = np.empty((3, 1), np.float32), np.empty(3, bool)
-    other = [text + "!" for text in texts]
-
-    def interrupted_at(n):
-        recent = Recent(bound=5 * (ENTRY + 2 + 4))
-        recent.write("another", other, vectors, cut)  # goes when all texts of the model come
-        recent.write("model", texts[:2], vectors[:2], cut[:2])
-        arguments = {
-            "read": ("model", texts, out, truncated),
-            "write": ("model", texts[1:], vectors[1:], cut[1:]),
-        }.get(name, ())
-        broken = interrupt(recent_module, n, lambda: getattr(recent, name)(*arguments))
-        return recent if broken else None
-
-    n = 0
-    while (recent := interrupted_at(n := n + 1)) is not None:
-        recent.write("model", texts[2:], vectors[2:], cut[2:])
-        missing = recent.read("model", texts, out, truncated)
-        known = np.setdiff1d(np.arange(3), missing)
-        assert 2 in known
-        np.testing.assert_array_equal(out[known], vectors[known])
-        np.testing.assert_array_equal(truncated[known], cut[known])
-    assert n > 3
+def test_the_bound_counts_bytes_not_characters():
+    assert size_of(["天" * 1000]) - size_of(["天"]) == 2 * 999

@@ -1,0 +1,66 @@
+"""What a folder of sentence-transformers declares: how its model is meant to be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from skcalib._encoder.model_files import DECLARED, entries
+
+__all__ = ["POOLING_MODES", "Declared", "declared"]
+
+SETTINGS, LENGTH, POOLING = DECLARED
+# Poolings as sentence-transformers calls them from version 6 on, and before.
+POOLING_MODES = {
+    "mean": ("mean", "mean_tokens"),
+    "cls": ("cls", "cls_token"),
+    "max": ("max", "max_tokens"),
+    "last": ("lasttoken", "lasttoken"),
+    "mean_sqrt_len": ("mean_sqrt_len_tokens", "mean_sqrt_len_tokens"),
+    "weighted_mean": ("weightedmean", "weightedmean_tokens"),
+}
+
+
+class Declared(NamedTuple):
+    """Settings of a model's folder; where it declares none, those of a folder without any."""
+
+    pooling: str  # by our name, or by theirs where we have none
+    include_prompt: bool  # whether the prompt's tokens are pooled, too
+    prompts: dict[str, str]  # by name
+    default_prompt_name: str | None
+    max_length: int | None  # most tokens of a text
+
+    def prompt(self, asked: str | None) -> str:
+        """Text that stands in front of each text: the default one, one by name, or as asked."""
+        name = self.default_prompt_name if asked is None else asked
+        if name in self.prompts:
+            return self.prompts[name]
+        if asked is None and name is not None:
+            raise ValueError(
+                f"The folder declares the default prompt {name!r}, but only the prompts "
+                f"{sorted(self.prompts)}. Pass prompt='' for none, or correct {SETTINGS}."
+            )
+        return asked or ""
+
+
+def declared(folder: Path) -> Declared:
+    """Read the settings of a folder."""
+    settings, pooling = entries(folder / SETTINGS), entries(folder / POOLING)
+    prompts, length = settings.get("prompts"), entries(folder / LENGTH).get("max_seq_length")
+    prompts = prompts if isinstance(prompts, dict) else {}
+    return Declared(
+        pooling=_pooling(pooling),
+        include_prompt=pooling.get("include_prompt") is not False,
+        prompts={name: str(prompt or "") for name, prompt in prompts.items()},
+        default_prompt_name=settings.get("default_prompt_name"),
+        max_length=length if isinstance(length, int) and length > 0 else None,
+    )
+
+
+def _pooling(config: dict) -> str:
+    mode = config.get("pooling_mode")
+    if mode is None:  # before version 6, one entry a mode
+        mode = [key[13:] for key in config if key.startswith("pooling_mode_") and config[key]]
+    modes = [mode] if isinstance(mode, str) else list(map(str, mode))
+    named = {name: ours for ours, theirs in POOLING_MODES.items() for name in (ours, *theirs)}
+    return " and ".join(named.get(name, name) for name in modes) or "mean"

@@ -1,0 +1,70 @@
+"""Means of groups, by parts that merge exactly, and the directions in which they differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from skcalib._covariance.moments import chunk_rows
+
+__all__ = ["GroupMeans"]
+
+
+@dataclass(frozen=True)
+class GroupMeans:
+    """Numbers and means of the samples of each group, in float64."""
+
+    names: np.ndarray  # (G,), distinct and sorted
+    n: np.ndarray  # (G,), numbers of samples, or the sums of their weights
+    mean: np.ndarray  # (G, d)
+
+    @classmethod
+    def from_array(
+        cls, X: np.ndarray, groups: np.ndarray, weight: np.ndarray | None = None
+    ) -> GroupMeans:
+        """Means of the rows of ``X``; groups without weight are left out."""
+        names, codes = np.unique(groups, return_inverse=True)
+        n = np.bincount(codes, weight, len(names))
+        # Sums of differences from a row keep the digits below a large common mean.
+        origin = X[:1].sum(axis=0, dtype=np.float64)
+        sums = np.zeros((len(names), X.shape[1]))
+        step = chunk_rows(X.shape[1])
+        for start in range(0, len(X), step):
+            rows = slice(start, start + step)
+            part = codes[rows]
+            share = np.ones(len(part)) if weight is None else weight[rows]
+            members = csr_array((share, (part, np.arange(len(part)))), (len(n), len(part)))
+            sums += members @ (X[rows] - origin)
+        seen = n > 0
+        return cls(names[seen], n[seen], origin + sums[seen] / n[seen, None])
+
+    def merge(self, other: GroupMeans) -> GroupMeans:
+        """Means of both samples together."""
+        names = np.union1d(self.names, other.names)
+        ours, theirs = (np.searchsorted(names, part.names) for part in (self, other))
+        n = np.zeros(len(names), np.result_type(self.n, other.n))
+        mean = np.zeros((len(names), self.mean.shape[1]))
+        n[ours], mean[ours] = self.n, self.mean
+        n[theirs] += other.n
+        share = other.n / n[theirs]
+        mean[theirs] += (other.mean - mean[theirs]) * share[:, None]
+        return GroupMeans(names, n, mean)
+
+    @cached_property
+    def overall(self) -> np.ndarray:
+        """Mean of all samples, of shape (d,)."""
+        return self.mean[0] + (self.n / self.n.sum()) @ (self.mean - self.mean[0])
+
+    @cached_property
+    def differences(self) -> np.ndarray:
+        """Orthonormal rows Q that span the differences of the means, of shape (rank, d)."""
+        # The rows span what all G differences from the overall mean span, and are no more than
+        # the rank can be.
+        rows = self.mean[1:] - self.mean[0]
+        _, s, vt = np.linalg.svd(rows, full_matrices=False)
+        # Means have rounding errors of their own magnitude, and differ by more.
+        scale = max(s.max(initial=0), float(np.abs(self.mean).max()))
+        return vt[s > max(self.mean.shape) * np.finfo(np.float64).eps * scale]

@@ -1,0 +1,73 @@
+"""`Whitening` among the estimators that skl2onnx converts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from skcalib._whitening.estimator import Whitening
+from skcalib._whitening.exports import centred_float32, import_package
+
+__all__ = ["register_skl2onnx"]
+
+CALLER = "register_skl2onnx"
+
+
+def register_skl2onnx() -> None:
+    """Let skl2onnx convert pipelines of vectors with a `Whitening` in them.
+
+    For what takes vectors: a whitening with a classifier or a clustering behind it.
+    `save_onnx` takes pipelines that begin with texts. Call it once in a process, before
+    ``skl2onnx.to_onnx``.
+
+    Raises
+    ------
+    ImportError
+        If skl2onnx is missing.
+
+    Notes
+    -----
+    The graph computes ``(x - m) W + b`` in the type of its input, float32 or float64. A
+    whitening that would lose its digits in float32 is refused when it is converted; convert it
+    with an input of float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from skcalib import Whitening
+    >>> from skcalib.export import register_skl2onnx
+    >>> X = np.random.default_rng(0).normal(size=(100, 8)).astype(np.float32)
+    >>> model = make_pipeline(Whitening(4), LogisticRegression()).fit(X, X[:, 0] > 0)
+    >>> register_skl2onnx()  # doctest: +SKIP
+    >>> graph = skl2onnx.to_onnx(model, X[:1])  # doctest: +SKIP
+    """
+    package = import_package(CALLER, "skl2onnx", "skl2onnx")
+    package.update_registered_converter(Whitening, "SkcalibWhitening", _shape, _convert)
+
+
+def _shape(operator: Any) -> None:
+    """Give the output the type of the input, and the width of the whitening."""
+    from skl2onnx.common.utils import check_input_and_output_numbers
+
+    check_input_and_output_numbers(operator, input_count_range=1, output_count_range=1)
+    [given] = operator.inputs
+    width = operator.raw_operator._linear_map.width
+    operator.outputs[0].type = type(given.type)([given.get_first_dimension(), width])
+
+
+def _convert(scope: Any, operator: Any, container: Any) -> None:
+    """Add ``(x - m) W + b``."""
+    from skl2onnx.algebra.onnx_ops import OnnxAdd, OnnxMatMul, OnnxSub
+    from skl2onnx.common.data_types import guess_numpy_type
+
+    linear = operator.raw_operator._linear_map
+    if guess_numpy_type(operator.inputs[0].type) == np.float64:
+        m, W, b = linear.mean, linear.projection, np.zeros(linear.width)
+    else:
+        m, W, b = centred_float32(linear, CALLER)
+    version = {"op_version": container.target_opset}
+    product = OnnxMatMul(OnnxSub(operator.inputs[0], m, **version), W, **version)
+    OnnxAdd(product, b, **version, output_names=operator.outputs[:1]).add_to(scope, container)

@@ -1,0 +1,178 @@
+"""What `calibrate` tried and chose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import shorten
+
+import numpy as np
+
+from skcalib._tables import markdown
+from skcalib.metrics import unit_rows
+
+__all__ = ["Calibration", "Candidate", "Cosines", "examples_of"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A row of a `Calibration`.
+
+    Parameters
+    ----------
+    pooling : str
+        Pooling, named as in `BertEncoder`.
+    layers : int, tuple of int or None
+        Hidden state, counted from 0; several are merged as by the encoder's `layer_merge`.
+    calibrator : str
+        "raw", or a `Whitening` as it is written in code.
+    score : float
+        Mean reciprocal rank, as `SelfRetrieval` gives it: compares calibrations of one hidden
+        state.
+    halves : float
+        The same of odd and even words alone, as ``SelfRetrieval(thinned=0)`` gives it:
+        compares hidden states.
+    """
+
+    pooling: str
+    layers: int | tuple[int, ...] | None
+    calibrator: str
+    score: float
+    halves: float
+
+
+@dataclass(frozen=True)
+class Cosines:
+    """How similar texts are, most of which have nothing to do with each other.
+
+    Parameters
+    ----------
+    mean : float
+        Mean cosine of two texts.
+    threshold : float
+        Cosine that one pair of texts in a hundred reaches.
+    nearest, typical : float
+        Cosines of two examples: the nearest two texts and two of median cosine, by calibrated
+        vectors.
+    """
+
+    mean: float
+    threshold: float
+    nearest: float
+    typical: float
+
+    @classmethod
+    def of(cls, vectors: np.ndarray, examples: Sequence[tuple[int, int]]) -> Cosines:
+        """Look at all pairs of vectors; examples are rows of two pairs."""
+        cosines = pairwise(vectors)
+        nearest, typical = (float(cosines[pair]) for pair in examples)
+        above = cosines[np.triu_indices(len(cosines), k=1)]
+        return cls(float(above.mean()), float(np.quantile(above, 0.99)), nearest, typical)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What `calibrate` tried; ``str()`` of it is a table and what it means.
+
+    Parameters
+    ----------
+    shipped : Candidate
+        The model as shipped.
+    chosen : Candidate
+        The candidate that was chosen; it may be the same.
+    candidates : tuple of Candidate
+        All candidates, also those two: hidden states by the `halves` of their best
+        calibration, and the calibrations of each by `score`.
+    n_texts : int
+        Number of texts in the sample that gave the scores.
+    lead, margin : float
+        By how much the `halves` of the best hidden state are better than those of the shipped
+        one, and by how much they must be: two standard errors.
+    before, after : Cosines
+        Cosines of the model as shipped, and of the chosen pipeline.
+    examples : tuple of pairs of str
+        Two texts near each other, and two that are typical, whose cosines those are.
+    """
+
+    shipped: Candidate
+    chosen: Candidate
+    candidates: tuple[Candidate, ...]
+    n_texts: int
+    lead: float
+    margin: float
+    before: Cosines
+    after: Cosines
+    examples: tuple[tuple[str, str], tuple[str, str]]
+
+    def __str__(self) -> str:
+        return f"{self.table()}\n\n{self.summary()}"
+
+    def summary(self) -> str:
+        """Return, in sentences, why the chosen one was chosen and what its cosines mean.
+
+        Returns
+        -------
+        summary : str
+        """
+        before, after = self.before, self.after
+        (one, two), (three, four) = (
+            [repr(shorten(text, 50, placeholder="...")) for text in pair]
+            for pair in self.examples
+        )
+        choice = "The shipped hidden state is the best of those tried."
+        if self.lead:
+            verdict = "so it replaces it" if self.lead > self.margin else "so it does not"
+            choice = (
+                "Another hidden state replaces the shipped one if its halves are better by\n"
+                f"two standard errors, {100 * self.margin:.1f} here. The best is better by "
+                f"{100 * self.lead:.1f}, {verdict}."
+            )
+        return (
+            f"{choice}\n\n"
+            "Cosines, as shipped and calibrated:\n"
+            f"  {before.mean:.2f}  {after.mean:.2f}  two random texts, on average\n"
+            f"  {before.threshold:.2f}  {after.threshold:.2f}  reached by one random pair in a "
+            "hundred\n"
+            f"  {before.nearest:.2f}  {after.nearest:.2f}  {one} and {two}\n"
+            f"  {before.typical:.2f}  {after.typical:.2f}  {three} and {four}"
+        )
+
+    def table(self, n_candidates: int | None = None) -> str:
+        """Return a Markdown table: as shipped, chosen, and the others in order.
+
+        `score` compares calibrations of one hidden state, `halves` compares hidden states; both
+        are times 100.
+
+        Parameters
+        ----------
+        n_candidates : int or None, default=None
+            Most of the others to show; None shows all.
+
+        Returns
+        -------
+        table : str
+        """
+        others = [c for c in self.candidates if c not in (self.shipped, self.chosen)]
+        rows = [("as shipped", self.shipped), ("chosen", self.chosen)]
+        rows += [("", candidate) for candidate in others[:n_candidates]]
+        return markdown(
+            ["", "pooling", "layer", "calibrator", "score", "halves"],
+            [
+                [note, c.pooling, "" if c.layers is None else str(c.layers), c.calibrator]
+                + [f"{100 * value:.1f}" for value in (c.score, c.halves)]
+                for note, c in rows
+            ],
+        )
+
+
+def pairwise(vectors: np.ndarray) -> np.ndarray:
+    """Cosine of each vector with each other."""
+    unit = unit_rows(vectors)[0]
+    return unit @ unit.T
+
+
+def examples_of(vectors: np.ndarray) -> list[tuple[int, int]]:
+    """Rows of the nearest two vectors, and of two with median cosine."""
+    i, j = np.triu_indices(len(vectors), k=1)
+    order = np.argsort(pairwise(vectors)[i, j])
+    return [(int(i[k]), int(j[k])) for k in (order[-1], order[len(order) // 2])]

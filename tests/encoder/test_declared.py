@@ -1,0 +1,131 @@
+"""What a folder of sentence-transformers declares is what `BertEncoder` does by default."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from skcalib import BertEncoder, calibrate
+from skcalib._encoder.declared import POOLING_MODES
+
+package = pytest.importorskip("sentence_transformers")
+
+PROMPTS = {"query": "dog cat ", "passage": "the "}
+TEXTS = ["the dog", "a cat and the dog", "dog", "the the cat dog " * 4]
+
+
+@pytest.fixture
+def declare(tiny_bert_copy):
+    """Write what is declared into a model's folder."""
+    folder = tiny_bert_copy()
+
+    def declare(pooling=None, default=None, prompts=PROMPTS, max_length=None, **options):
+        (folder / "1_Pooling").mkdir(exist_ok=True)
+        for name, content in {
+            "config_sentence_transformers.json": {
+                "prompts": prompts,
+                "default_prompt_name": default,
+            },
+            "sentence_bert_config.json": {"max_seq_length": max_length} if max_length else {},
+            "1_Pooling/config.json": {
+                "word_embedding_dimension": 32,
+                **({"pooling_mode": pooling} if pooling else {}),
+                **options,
+            },
+            "modules.json": [
+                {"idx": 0, "name": "0", "path": "", "type": f"{MODELS}.Transformer"},
+                {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{MODELS}.Pooling"},
+            ],
+        }.items():
+            (folder / name).write_text(json.dumps(content))
+        return folder
+
+    return declare
+
+
+MODELS = "sentence_transformers.models"
+equal = {"rtol": 0, "atol": 1e-5}
+
+
+def _theirs(folder, **options):
+    model = package.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    return model.encode(TEXTS, **options)
+
+
+@pytest.mark.parametrize("include", [True, False], ids=["pooled", "left out"])
+@pytest.mark.parametrize("ours", POOLING_MODES)
+def test_prompts_and_poolings_are_those_of_sentence_transformers(declare, ours, include):
+    folder = declare(POOLING_MODES[ours][0], "query", include_prompt=include)
+    encoder = BertEncoder(folder)
+    np.testing.assert_allclose(encoder.fit_transform(TEXTS), _theirs(folder), **equal)
+    assert (encoder.pooling_, encoder.prompt_) == (ours, "dog cat ")
+    for ours, theirs in {
+        "": {"prompt": ""},
+        "passage": {"prompt_name": "passage"},
+        "cat cat ": {"prompt": "cat cat "},
+    }.items():
+        vectors = BertEncoder(folder, prompt=ours).fit_transform(TEXTS)
+        np.testing.assert_allclose(vectors, _theirs(folder, **theirs), **equal)
+
+
+@pytest.mark.parametrize("include", [True, False])
+def test_a_store_keeps_prompts_apart(declare, tmp_path, include):
+    folder = declare(include_prompt=include)
+    for pooling in ("mean", "last", "mean_sqrt_len"):
+        for prompt in ("", "query", "passage"):
+            encoder = BertEncoder(folder, prompt=prompt, pooling=pooling)
+            expected = encoder.fit_transform(TEXTS)
+            for _ in range(2):
+                kept = BertEncoder(folder, prompt=prompt, pooling=pooling, memory=tmp_path)
+                np.testing.assert_array_equal(kept.fit_transform(TEXTS), expected)
+
+
+def test_max_length_is_the_declared_one(declare):
+    folder = declare(max_length=8)
+    encoder = BertEncoder(folder)
+    with pytest.warns(UserWarning, match="1 of 4 texts were cut off at max_length=8"):
+        vectors = encoder.fit_transform(TEXTS)
+    np.testing.assert_allclose(vectors, _theirs(folder), **equal)
+
+
+@pytest.mark.parametrize(
+    ("config", "pooling"),
+    [
+        ({}, "mean"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+        ({"pooling_mode_lasttoken": True}, "last"),
+        ({"pooling_mode_weightedmean_tokens": True}, "weighted_mean"),
+        ({"pooling_mode": ["max"]}, "max"),
+        ({"pooling_mode": "mean_sqrt_len_tokens"}, "mean_sqrt_len"),
+    ],
+)
+def test_pooling_by_its_former_and_its_present_names(declare, config, pooling):
+    encoder = BertEncoder(declare(**config)).fit(TEXTS)
+    assert encoder.pooling_ == pooling
+
+
+def test_declarations_that_cannot_be_followed_are_refused(declare):
+    folder = declare(pooling_mode_cls_token=True, pooling_mode_max_tokens=True)
+    message = "declares the pooling 'cls and max'; BertEncoder has ('cls', 'mean'"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        BertEncoder(folder).fit(TEXTS)
+    BertEncoder(folder, pooling="max").fit(TEXTS)
+    folder = declare(default="document")
+    with pytest.raises(
+        ValueError, match=r"default prompt 'document', but only the prompts \['pa"
+    ):
+        BertEncoder(folder).fit(TEXTS)
+    BertEncoder(folder, prompt="").fit(TEXTS)
+
+
+def test_calibrate_begins_as_shipped(declare):
+    folder = declare("lasttoken", "query")
+    texts = [
+        f"the dog and a cat {'cat ' * (i % 5)} dog {'a ' * (i // 5)} {'the ' * (i % 7)}"
+        for i in range(30)
+    ]
+    with pytest.warns(UserWarning, match="close candidates"):
+        pipeline = calibrate(folder, texts, layers=[-1], pooling="mean")
+    assert pipeline.calibration_.shipped.pooling == "last"
+    assert pipeline["encode"].prompt_ == "dog cat "

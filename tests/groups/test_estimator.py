@@ -1,0 +1,205 @@
+"""GroupErasure: the theorem, merges, dask, routing, and scikit-learn's contract."""
+
+import pickle
+from zlib import crc32
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn import config_context
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skcalib import BertEncoder, GroupErasure, Whitening
+from skcalib.datasets import load_toy_sts
+
+few_texts = pytest.mark.filterwarnings("ignore:.*groups have fewer than 20:UserWarning")
+
+
+class ErasureOfOwnGroups(GroupErasure):
+    """Groups samples by their own values, since the checks give no groups."""
+
+    def _means_of(self, X, groups, sample_weight, *, reset):
+        rows = np.atleast_1d(np.asarray(X))
+        groups = [crc32(repr(row).encode()) % 2 for row in rows]
+        return super()._means_of(X, groups, sample_weight, reset=reset)
+
+
+@few_texts
+@parametrize_with_checks([ErasureOfOwnGroups()])
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture
+def groups():
+    return np.random.default_rng(1).choice(
+        ["de", "en", "es", "fr"], 900, p=[0.1, 0.5, 0.2, 0.2]
+    )
+
+
+@pytest.fixture
+def X(groups):
+    """Vectors far from the origin whose groups lie apart in three directions."""
+    rng = np.random.default_rng(0)
+    apart = dict(zip(("de", "en", "es", "fr"), rng.normal(size=(4, 12)), strict=True))
+    return rng.normal(size=(900, 12)) + np.array([apart[g] for g in groups]) + 100
+
+
+def spread(X, groups):
+    """Distances of the group means from the overall mean."""
+    return [np.linalg.norm(X[groups == g].mean(0) - X.mean(0)) for g in np.unique(groups)]
+
+
+def test_group_means_become_the_overall_mean_and_nothing_else_changes(X, groups):
+    erasure = GroupErasure().fit(X, groups=groups)
+    erased = erasure.transform(X)
+    assert min(spread(X, groups)) > 1
+    assert_allclose(spread(erased, groups), 0, atol=1e-11)
+    assert_allclose(erased.mean(0), X.mean(0), rtol=1e-13)
+    Q = erasure.components_
+    assert_allclose(Q @ Q.T, np.eye(3), atol=1e-12)
+    rest = np.linalg.svd(Q)[2][3:]  # the directions beside Q
+    assert_allclose(erased @ rest.T, X @ rest.T, rtol=1e-12)
+    means = np.array([X[groups == g].mean(0) for g in erasure.groups_])
+    assert_allclose(erasure.means_, means, rtol=1e-13)
+    assert_array_equal(erasure.group_count_, [(groups == g).sum() for g in erasure.groups_])
+
+
+def test_no_linear_classifier_tells_erased_groups_apart(X, groups):
+    erased = GroupErasure().fit_transform(X, groups=groups)
+    largest = (groups == "en").mean()
+    classifier = LogisticRegression(C=1e6, tol=1e-8, max_iter=10_000)
+    assert classifier.fit(X - X.mean(0), groups).score(X - X.mean(0), groups) > largest + 0.2
+    assert_allclose(classifier.fit(erased - erased.mean(0), groups).coef_, 0, atol=1e-8)
+
+
+def test_genres_of_real_texts_are_erased(minilm):
+    toy = load_toy_sts()
+    X, genres = BertEncoder(minilm).fit_transform(toy.data[:, 0]), toy.subset
+    before = spread(X, genres)
+    erased = GroupErasure().fit_transform(X, groups=genres)
+    assert max(spread(erased, genres)) < 1e-6 < 0.1 < min(before)
+
+
+def test_directions_that_depend_on_each_other_count_once():
+    rng = np.random.default_rng(0)
+    means = np.outer([0, 1, 2, 1], rng.normal(size=6)) + 1e3  # four on a line, two of them one
+    X = means.repeat(50, axis=0) + np.tile(rng.normal(size=(50, 6)), (4, 1))
+    erasure = GroupErasure().fit(X, groups=np.repeat(list("abcd"), 50))
+    assert erasure.components_.shape == (1, 6)
+    same = GroupErasure().fit(np.tile(X[:50], (2, 1)), groups=np.repeat([0, 1], 50))
+    assert same.components_.shape == (0, 6)
+    assert_array_equal(same.transform(X), X)
+
+
+def test_parts_and_weights_equal_the_whole(X, groups):
+    whole = GroupErasure().fit(X, groups=groups)
+    order = np.argsort(groups)  # so that no part has all groups
+    cuts = np.split(order, [50, 51, 400])
+    parts = GroupErasure()
+    for rows in cuts:
+        parts.partial_fit(X[rows], groups=groups[rows])
+    first, *others = [GroupErasure().partial_fit(X[r], groups=groups[r]) for r in cuts]
+    weight = np.random.default_rng(0).integers(0, 3, 900)
+    weighted = GroupErasure().fit(X, groups=groups, sample_weight=weight)
+    repeated = GroupErasure().fit(X.repeat(weight, 0), groups=groups.repeat(weight))
+    for ours, expected in [(parts, whole), (first.merge(*others), whole), (weighted, repeated)]:
+        assert_allclose(ours.means_, expected.means_, rtol=1e-13)
+        assert_array_equal(ours.group_count_, expected.group_count_)
+        assert_allclose(ours.transform(X), expected.transform(X), rtol=1e-11)
+
+
+def test_digits_below_a_large_common_mean_are_kept(groups):
+    X = np.random.default_rng(0).normal(size=(900, 8)) + 1e7
+    means = GroupErasure().fit(X, groups=groups).means_
+    expected = [X[groups == g].astype(np.longdouble).mean(0) for g in np.unique(groups)]
+    assert_allclose(means, np.array(expected, dtype=float), rtol=1e-15)
+
+
+def test_dask_equals_numpy(X, groups):
+    da = pytest.importorskip("dask.array")
+    whole = GroupErasure().fit(X, groups=groups, sample_weight=np.arange(900))
+    lazy = da.from_array(X, chunks=(130, 5))
+    weight = da.from_array(np.arange(900), chunks=70)
+    for labels in (groups, da.from_array(groups, chunks=200)):
+        erasure = GroupErasure().fit(lazy, groups=labels, sample_weight=weight)
+        assert_allclose(erasure.means_, whole.means_, rtol=1e-13)
+    erased = erasure.transform(lazy)
+    assert isinstance(erased, da.Array)
+    assert_allclose(erased.compute(), whole.transform(X), rtol=1e-12)
+    known = da.from_array(np.arange(900) < 300, chunks=130)  # blocks unknown, and empty
+    labels = da.from_array(groups, chunks=130)
+    some = GroupErasure().fit(da.from_array(X, chunks=(130, 12))[known], groups=labels[known])
+    assert_allclose(some.means_, GroupErasure().fit(X[:300], groups=groups[:300]).means_)
+    with pytest.raises(ValueError, match="X contains NaN or infinity"):
+        GroupErasure().fit(lazy * np.nan, groups=groups)
+
+
+def test_groups_are_routed_through_a_pipeline(X, groups):
+    expected = Whitening(noise="auto").fit_transform(
+        GroupErasure().fit_transform(X, groups=groups)
+    )
+    by_name = make_pipeline(GroupErasure(), Whitening(noise="auto"))
+    assert_array_equal(by_name.fit_transform(X, grouperasure__groups=groups), expected)
+    with config_context(enable_metadata_routing=True):
+        erasure = GroupErasure().set_fit_request(groups=True)
+        routed = make_pipeline(erasure, Whitening(noise="auto")).fit(X, groups=groups)
+    assert_array_equal(routed.transform(X), expected)
+
+
+@pytest.mark.filterwarnings("error")
+def test_whitening_behind_it_meets_directions_without_variance(X, groups):
+    for dtype in (np.float32, np.float64):
+        erased = GroupErasure().fit_transform(X.astype(dtype), groups=groups)
+        whitening = Whitening(noise="auto").fit(erased)
+        assert_allclose(spread(whitening.transform(erased), groups), 0, atol=1e-4)
+
+
+@pytest.mark.parametrize("labels", [list, np.asarray, "Series", "Categorical"])
+def test_labels_of_any_kind(X, groups, labels):
+    pandas = pytest.importorskip("pandas")
+    labels = getattr(pandas, labels) if isinstance(labels, str) else labels
+    frame = pandas.DataFrame(X).rename(columns=str)
+    erasure = GroupErasure().set_output(transform="pandas").fit(frame, groups=labels(groups))
+    assert erasure.groups_.tolist() == ["de", "en", "es", "fr"]
+    assert list(erasure.transform(frame)) == list(frame)
+    assert erasure.fit(frame, groups=(groups == "en")).groups_.tolist() == [False, True]
+
+
+def test_pickle_and_precision(X, groups):
+    erasure = GroupErasure().fit(X, groups=groups)
+    back = pickle.loads(pickle.dumps(erasure))
+    assert_array_equal(back.transform(X), erasure.transform(X))
+    single = erasure.transform(X.astype(np.float32))
+    assert single.dtype == np.float32
+    assert_allclose(single, erasure.transform(X), rtol=1e-6)
+
+
+def test_errors_say_what_groups_are(X, groups):
+    erasure = GroupErasure().fit(X, groups=groups)
+    single = r"single group, \['en'\], in n_samples=900; groups say where each sample comes"
+    for given, match in [
+        (None, r"got no groups; it takes .* language.*set_fit_request\(groups=True\)"),
+        (["en"] * 900, single),
+        (groups[:10], "inconsistent numbers of samples"),
+        ([*groups[:-1], None], "groups has entries that are neither str nor numbers"),
+        ([*np.zeros(899), np.nan], "or are missing. Give every sample a group"),
+        (np.arange(900) % 50, "50 groups differ in every direction of n_features=12"),
+    ]:
+        with pytest.raises(ValueError, match=match):
+            erasure.fit(X, groups=given)
+        assert not hasattr(erasure, "groups_")  # nothing half-fitted
+    one = GroupErasure().partial_fit(X[:5], groups=["en"] * 5)
+    with pytest.raises(ValueError, match="single group"):
+        one.transform(X)
+    with pytest.raises(TypeError, match="merge got a Whitening; it takes fitted GroupErasure"):
+        one.merge(Whitening())
+    with pytest.raises(ValueError, match="fitted on 3 features; this one has 12"):
+        one.merge(GroupErasure().partial_fit(X[:, :3], groups=groups))
+
+
+def test_small_groups_warn(X, groups):
+    with pytest.warns(UserWarning, match="1 of 2 groups have fewer than 20 .* 'rare' with 19"):
+        GroupErasure().fit(X, groups=["rare"] * 19 + ["en"] * 881)

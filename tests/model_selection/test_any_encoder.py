@@ -1,0 +1,109 @@
+"""`calibrate`, `SelfRetrieval` and `BiEncoder` with encoders that are no `BertEncoder`."""
+
+import pickle
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import make_pipeline
+
+from skcalib import BiEncoder, TextEncoder, Whitening, calibrate
+from skcalib.datasets import load_toy_sts
+from skcalib.model_selection import SelfRetrieval
+
+CHARACTERS = "abcdefghijklmnopqrstuvwxyz "
+
+
+def bigrams(texts):
+    """Counts of pairs of letters: an encoder that needs no model."""
+    index = {
+        a + b: i for i, (a, b) in enumerate((a, b) for a in CHARACTERS for b in CHARACTERS)
+    }
+    vectors = np.zeros((len(texts), len(index)))
+    for row, text in enumerate(texts):
+        letters = text.lower()
+        for pair in map("".join, pairwise(letters)):
+            if pair in index:
+                vectors[row, index[pair]] += 1
+    return vectors
+
+
+class Model:
+    """An object with `encode`, which remembers what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def encode(self, texts):
+        self.asked += texts
+        return bigrams(texts)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return load_toy_sts().data.ravel().tolist()
+
+
+def latent():
+    return make_pipeline(TfidfVectorizer(), TruncatedSVD(64, random_state=0))
+
+
+@pytest.mark.parametrize("kind", ["function", "object", "unfitted", "fitted"])
+def test_calibrate(kind, texts):
+    model = {
+        "function": bigrams,
+        "object": Model(),
+        "unfitted": latent(),
+        "fitted": latent().fit(texts),
+    }[kind]
+    pipeline = calibrate(model, texts, n_components=[None, 16])
+    shipped, chosen = pipeline.calibration_.shipped, pipeline.calibration_.chosen
+    assert (shipped.pooling, shipped.layers, shipped.calibrator) == ("as given", None, "raw")
+    assert chosen.score >= shipped.score
+    assert (chosen.calibrator == "raw") == (pipeline["calibrate"] == "passthrough")
+    given = pipeline["encode"].transform(texts)
+    expected = {"fitted": latent().fit_transform, "unfitted": latent().fit_transform}
+    np.testing.assert_allclose(given, expected.get(kind, bigrams)(texts), atol=1e-6)
+    if kind != "object":  # whose list of texts the pickle would hold
+        back = pickle.loads(pickle.dumps(pipeline))
+        np.testing.assert_array_equal(back.transform(texts), pipeline.transform(texts))
+
+
+def test_each_text_is_asked_for_once(texts):
+    model = Model()
+    pipeline = calibrate(model, texts)
+    pipeline.transform(texts)
+    assert len(model.asked) == len(set(model.asked))
+
+
+def test_a_search_over_calibrators_asks_once(texts):
+    model = Model()
+    encoder = make_pipeline(TextEncoder(model), Whitening(noise="auto"))
+    scores = []
+    for power in (0.0, 1.0):
+        encoder.set_params(whitening__power=power)
+        pairs = BiEncoder(encoder).fit(texts)
+        scores.append(SelfRetrieval(n_texts=100)(pairs, texts))
+    assert scores[0] != scores[1]
+    assert len(model.asked) == len(set(model.asked))
+
+
+def test_an_encoder_alone_is_scored_and_compared(texts):
+    pairs, grades = load_toy_sts(return_X_y=True)
+    fitted = TextEncoder(bigrams).fit(texts)
+    assert SelfRetrieval()(bigrams, texts) == SelfRetrieval()(fitted, texts)
+    score = BiEncoder(bigrams).fit(pairs).score(pairs, grades)
+    assert score == BiEncoder(FrozenEstimator(fitted)).fit(pairs).score(pairs, grades)
+
+
+def test_what_is_no_encoder_is_refused(texts):
+    with pytest.raises(TypeError, match="calibrate got a int; it takes the folder"):
+        calibrate(3, texts)
+    with pytest.raises(ValueError, match=re.escape("TextEncoder(model, name=..., memory=...)")):
+        calibrate(bigrams, texts, memory="folder")
+    with pytest.raises(TypeError, match="Sparse data"):
+        calibrate(TfidfVectorizer(), texts)
