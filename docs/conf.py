@@ -50,12 +50,12 @@ numpydoc_show_class_members = False
 numpydoc_validation_checks = {"PR01", "PR02", "PR03", "PR10", "RT01", "SS03", "GL06", "GL07"}
 
 html_theme = "pydata_sphinx_theme"
-html_title = "skcalib"
+html_title = f"skcalib {version}"
 html_show_sourcelink = False
 html_logo = html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
-html_css_files = ["phone.css"]
-html_theme_options = {"logo": {"text": "skcalib"}}
+html_css_files = ["site.css"]
+html_theme_options = {"logo": {"text": f"skcalib {version}"}}
 html_math_renderer = "mathml"
 copybutton_exclude = ".linenos, .gp, .go"  # neither prompts nor output
 html_sidebars = {
@@ -67,6 +67,7 @@ html_sidebars = {
         "reliability",
         "results",
         "scaling",
+        "stability",
         "user_guide",
     )
 }
@@ -90,6 +91,7 @@ sphinx_gallery_conf = {
     "ignore_pattern": r"serve\.py",  # a program, shown on a page of its own
     "within_subsection_order": ExplicitOrder(EXAMPLES),
     "image_scrapers": ("matplotlib",),
+    "thumbnail_size": (800, 560),  # twice what site.css gives them, for dense screens
     "remove_config_comments": True,
     "abort_on_example_error": True,
     "write_computation_times": False,
@@ -109,7 +111,7 @@ def inline_formula(writer, node):
 
 
 def displayed_formula(writer, node):
-    writer.body.append(f"<div class='math'>{tex2mathml(node.astext(), as_block=True)}</div>")
+    writer.body.append(f"<div class='formula'>{tex2mathml(node.astext(), as_block=True)}</div>")
     raise SkipNode
 
 

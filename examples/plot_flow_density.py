@@ -37,7 +37,7 @@ print(f"integral: {density.sum() * step**2:.4f}")
 # few between the half circles: a flow is continuous, and cannot tear the one cloud that it
 # starts from into two.
 
-figure, axes = plt.subplots(2, 2, figsize=(8, 7), layout="constrained")
+figure, axes = plt.subplots(2, 2, figsize=(6, 5), layout="constrained")
 colour = {"c": half, "cmap": "coolwarm", "s": 2}
 axes[0, 0].scatter(*X.T, **colour)
 axes[0, 0].set_title("data")

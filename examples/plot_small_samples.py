@@ -55,7 +55,7 @@ calibrators = {
     "shrinkage='auto'": Whitening(shrinkage="auto"),
     "noise='auto'": Whitening(noise="auto"),
 }
-figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+figure, axes = plt.subplots(1, 2, figsize=(7, 3.5), layout="constrained")
 tables = {}
 for label, layer, ax in zip(
     ("as shipped: the last layer", "the embedding layer"), (-1, 0), axes, strict=True
@@ -77,10 +77,11 @@ for label, layer, ax in zip(
                 ax=ax,
             )
     ax.axvline(384 / 2, color="grey", linewidth=0.5)
-    ax.set(xscale="log", xlabel="pairs fitted on", title=f"{label}, {name}")
+    ax.set(xscale="log", xlabel="pairs fitted on", title=label)
     ax.set_xticks(sizes, [str(n) for n in sizes])
     ax.minorticks_off()
     ax.legend([display.lines_[0] for display in curves.values()], curves)
+figure.suptitle(name)
 figure.savefig("small_samples.png", dpi=150)
 print("Saved small_samples.png")
 

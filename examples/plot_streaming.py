@@ -120,7 +120,7 @@ axes.set(
     yscale="log",
     xlabel="constant added to every vector",
     ylabel="error of the covariance",
-    title="One pass over 600 vectors of MiniLM's embedding layer, float64",
+    title="One pass over 600 vectors in float64",
 )
 axes.legend()
 figure.savefig("streaming.png", dpi=150)

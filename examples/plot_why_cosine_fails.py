@@ -2,15 +2,16 @@
 Why raw cosine fails, and what whitening does
 =============================================
 
-The cosine of two sentence vectors should say how similar the sentences are. For the hidden
-states of a BERT it says little, because nearly all of every vector is the same for all
-sentences. Whitening removes that common part and gives the remaining directions equal weight.
-This script shows it on the sentence pairs that ship with the package.
+The cosine of two sentence vectors should say how similar the sentences are. For many hidden
+states of a BERT it says little, because most of every vector is the same for all sentences.
+Whitening removes that common part and gives the remaining directions equal weight. This script
+shows it on the sentence pairs that ship with the package.
 """
 
 # %%
 # The vectors are the states of the [CLS] token after the first of MiniLM's six layers, for each
-# distinct sentence. Other layers and poolings show the same, less clearly.
+# distinct sentence. Means over the tokens of inner layers show the same, less clearly. The last
+# layer, which was tuned for similarity, hardly shows it.
 # ``memory`` stores what the model computes, so that each sentence goes through it once.
 
 import tempfile
@@ -57,7 +58,7 @@ for i in (alike, unrelated):
 
 warnings.filterwarnings("ignore", message="n_samples=")
 whitened = Whitening().fit_transform(raw)
-figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+figure, (left, right) = plt.subplots(1, 2, figsize=(7, 3.5), layout="constrained")
 SpectrumDisplay.from_embeddings(raw, name="raw", ax=left)
 SpectrumDisplay.from_embeddings(raw - raw.mean(axis=0), name="centred", ax=left)
 SpectrumDisplay.from_embeddings(whitened, name="whitened", ax=left)

@@ -5,8 +5,11 @@ The job is a pipeline, and the modules follow it::
     texts ── BertEncoder ──> vectors ── Whitening | NormalizingFlow ──> calibrated vectors
     pairs ── BiEncoder(that pipeline) ──> cosine similarity ── Spearman's rho
 
-`calibrate` chooses such a pipeline for a model by texts without labels, and `VectorStore`
-keeps vectors on disk. The packages beside them:
+`calibrate` chooses such a pipeline for a model by texts without labels. `TextEncoder` stands in
+for `BertEncoder` where the model is another library's, and `VectorStore` keeps vectors on disk.
+In front of a whitening, `GroupErasure` takes languages out; behind it, `NeighborSmoothing`
+brings texts that ask the same together, and `SimilarityScale` says what a cosine means. The
+packages beside them:
 
 - `model_selection`: scorers and searches without labels;
 - `metrics`: agreement with human judgement, and measures of isotropy;
@@ -28,6 +31,7 @@ from skcalib._encoder.text_encoder import TextEncoder
 from skcalib._flow.estimator import NormalizingFlow
 from skcalib._groups.estimator import GroupErasure
 from skcalib._neighbors.estimator import NeighborSmoothing
+from skcalib._scale.estimator import SimilarityScale
 from skcalib._store.store import VectorStore
 from skcalib._whitening.estimator import Whitening
 from skcalib.model_selection import calibrate
@@ -42,6 +46,7 @@ __all__ = [
     "GroupErasure",
     "NeighborSmoothing",
     "NormalizingFlow",
+    "SimilarityScale",
     "TextEncoder",
     "VectorStore",
     "Whitening",

@@ -46,7 +46,7 @@ def lazily(encode: Callable[[list[str]], np.ndarray], X: Any, n_features: int) -
                 "row. Select one column."
             )
         sizes, parts = rows.chunks[0], rows.to_delayed().ravel()
-    elif hasattr(X, "to_delayed"):  # a Series, a frame or a Bag
+    elif hasattr(type(X), "to_delayed"):  # a Series, a frame or a Bag
         parts = X.to_delayed()
         sizes = (np.nan,) * len(parts)
     else:

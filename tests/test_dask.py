@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening
 
+dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 bag = pytest.importorskip("dask.bag")
 distributed = pytest.importorskip("distributed")
@@ -74,6 +75,12 @@ def test_what_is_no_column_of_texts_is_refused(tiny_bert):
         encoder.fit_transform(bad).compute(scheduler="synchronous")
     with pytest.raises(ValueError, match=r"dask array of shape \(12, 2\).*Select one column"):
         encoder.fit_transform(da.zeros((12, 2), chunks=5))
+
+
+def test_what_tells_no_partitions_is_refused(tiny_bert, texts):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    with pytest.raises(TypeError, match=r"got a Delayed.*; of dask it takes arrays.*Bags"):
+        encoder.transform(dask.delayed(texts))
 
 
 def test_each_worker_loads_the_model_once(tiny_bert, texts, cluster, tmp_path):

@@ -98,6 +98,8 @@ def test_every_public_name_exists_once(name):
     module = importlib.import_module(f"skcalib.{name}" if name else "skcalib")
     assert len(set(module.__all__)) == len(module.__all__)
     assert not [name for name in module.__all__ if not hasattr(module, name)]
+    api = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
+    assert not [name for name in {*module.__all__} - {"__version__"} if name not in api]
 
 
 def test_a_package_is_imported_when_it_is_first_looked_up():

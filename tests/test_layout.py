@@ -20,6 +20,7 @@ ALLOWED = {
     "_whitening": {"_machine", "_covariance", "_base", "_dask", "_sklearn_compat"},
     "_groups": {"_covariance", "_base", "_dask", "_sklearn_compat"},
     "_neighbors": {"_machine", "_base", "_sklearn_compat", "metrics"},
+    "_scale": {"_neighbors", "_base", "_sklearn_compat", "metrics"},
     "_flow": {"_machine", "_covariance", "_base", "_dask", "_sklearn_compat"},
 }
 

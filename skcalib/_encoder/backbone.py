@@ -65,8 +65,10 @@ class Backbone:
         if len(words) < 2:
             raise ValueError(f"The tokenizer in {folder} has no vocabulary. Save it again.")
         self._check_encoder(*words[:2])
-        drawn = np.random.default_rng(0).choice(words, (3, min(8, self.max_length)))
-        texts = [drawn[0], drawn[1, :5], drawn[2, :5]]
+        drawn = np.random.default_rng(0).choice(words, (3, min(16, self.max_length)))
+        # Models may treat tokens of padding or masks, and those behind them, in their own way.
+        special = np.append(self.tokenizer.all_special_ids[:7], drawn[2])
+        texts = [drawn[0], drawn[1, :10], special[: len(drawn[1, :10])]]
         states = [self._plain_states(text) for text in texts]
         with quiet_transformers():
             self.forward = ForwardPass(self.module, texts, states)
@@ -243,14 +245,18 @@ def _check_vocabulary(folder: Path, tokenizer: Any, module: Any) -> None:
 
 def _max_length(module: Any, tokenizer: Any) -> int:
     """Most tokens a model has positions for, and its tokenizer allows."""
-    positions = getattr(module.config, "max_position_embeddings", None)
+    config = module.config
+    positions = getattr(config, "max_position_embeddings", None) or -1  # XLNet has -1
+    if getattr(config, "attention_type", None) == "block_sparse":
+        # BigBird attends to all tokens of a text up to this length, and of all texts after one.
+        positions = min(positions, (5 + 2 * config.num_random_blocks) * config.block_size)
     longest, least = tokenizer.model_max_length, tokenizer.num_special_tokens_to_add()
     if not isinstance(longest, int | float) or not longest > least:
         raise ValueError(
             f"The tokenizer's model_max_length is {longest!r}; it takes a number above "
             f"{least}, that of its special tokens. Correct it in tokenizer_config.json."
         )
-    return int(min(positions - first_position(module) if positions else longest, longest))
+    return int(min(positions - first_position(module) if positions > 0 else longest, longest))
 
 
 @contextlib.contextmanager

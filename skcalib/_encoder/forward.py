@@ -15,7 +15,7 @@ import torch
 from skcalib._encoder.packed_attention import NAME, packed_attention
 from skcalib._encoder.packed_linear import pack_linears
 
-__all__ = ["ForwardPass", "first_position", "in_short"]
+__all__ = ["ForwardPass", "by_longest", "first_position", "in_short"]
 
 
 class _LastLayerReached(Exception):
@@ -43,9 +43,9 @@ class ForwardPass:
 
     A way is right if it reproduces what the plain forward pass gives some texts: layers may be
     elsewhere than the blocks of a model suggest, and texts may see their neighbours in a row,
-    or even in a batch. The texts are token ids of three, the last two of equal length; the
-    states, of shape (n_layers + 1, length, d), are what each has alone. The module, on the CPU
-    and in float32, is changed in place. It is refused if no way is right.
+    or even in a batch. The texts are token ids of three, the last two of equal length, with
+    special tokens; the states, of shape (n_layers + 1, length, d), are what each has alone. The
+    module, on the CPU and in float32, is changed in place. It is refused if no way is right.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class ForwardPass:
         self.module = module
         self.device = torch.device("cpu")
         self._n_layers = len(states[0]) - 1
-        self._first_position = first_position(module)
+        self._padding = first_position(module) - 1
         self._autocast: torch.dtype | None = None
         # One pass at a time: torch parallelises inside it, and the hooks serve one caller.
         self._lock = threading.Lock()
@@ -70,16 +70,20 @@ class ForwardPass:
         # There is none where the blocks are one and the same, as in ALBERT.
         self._hooks = _Hooks(next((part for part in lists if len(part) == self._n_layers), ()))
         usual = module.config._attn_implementation
-        faults: dict[str, None] = {}  # a set in order
+        faults = []
         for self.packed, self.hooked in product((True, False), repeat=2):  # fastest first
             try:
                 self._attend_by(NAME if self.packed else usual)
-                return self.check(texts, states, tolerance=1e-4)
+                self.check(texts, states, tolerance=1e-4)
+                if self.packed:
+                    self._check_rows(texts[0], states[0])
+                return
             except Exception as error:  # of a model that does not take the arguments
-                faults[in_short(error)] = None
+                faults.append(in_short(error))
         raise ValueError(
             f"The hidden states that {type(module).__name__} gives a text depend on the texts "
-            f"beside it, or on chance. Choose another model. Found were {'; '.join(faults)}."
+            "beside it, or on chance. Choose another model. Each way to run it failed: "
+            f"{'; '.join(dict.fromkeys(faults))}."
         )
 
     def _attend_by(self, attention: str) -> None:
@@ -89,14 +93,26 @@ class ForwardPass:
             AttentionInterface.register(NAME, packed_attention)
             self.module.set_attn_implementation(attention)
 
+    def _check_rows(self, text: np.ndarray, states: torch.Tensor) -> None:
+        """Refuse a model that looks at a row as a whole in ways that few short texts hide."""
+        if by_longest(self.module):
+            raise ValueError(
+                "rotations of rope_type='longrope' go by the longest text of a row"
+            )
+        # Some models refuse a row of more tokens than they have positions. They embed it first.
+        n_positions = max(0, getattr(self.module.config, "max_position_embeddings", None) or 0)
+        n_texts = min(n_positions, 2**16) // len(text) + 1
+        self.check([text] * n_texts, [states[:1]] * n_texts, tolerance=1e-4)
+
     def check(
         self, texts: Sequence[np.ndarray], states: Sequence[torch.Tensor], *, tolerance: float
     ) -> None:
         """Refuse to go on unless texts that are run together get these hidden states.
 
-        An entry may deviate by ``tolerance`` times the largest one of its text.
+        The states are those of the first layers, or of all. An entry may deviate by
+        ``tolerance`` times the largest one of its text.
         """
-        layers = range(self._n_layers + 1)
+        layers = range(len(states[0]))
         found: list[torch.Tensor] = []
         for batch in [texts] if self.packed else [texts[:1], texts[1:]]:
             lengths = np.array([len(text) for text in batch])
@@ -172,8 +188,10 @@ class ForwardPass:
         if not self.packed:
             batch = torch.from_numpy(ids.reshape(len(lengths), -1))
             return {"input_ids": batch.to(self.device)}
-        starts = np.cumsum(lengths) - lengths
-        positions = np.arange(len(ids)) - np.repeat(starts, lengths) + self._first_position
+        counted = ids != self._padding
+        numbers = np.cumsum(counted)
+        before = (numbers - counted)[np.cumsum(lengths) - lengths]
+        positions = (numbers - np.repeat(before, lengths)) * counted + self._padding
         row = torch.from_numpy(np.stack([ids, positions])).to(self.device)
         ends = np.flatnonzero(np.diff(lengths, append=0))  # of the runs of one length
         runs = zip(np.diff(ends, prepend=-1).tolist(), lengths[ends].tolist(), strict=True)
@@ -181,10 +199,18 @@ class ForwardPass:
 
 
 def first_position(module: Any) -> int:
-    """Position of a text's first token; RoBERTa's relatives start after that of padding."""
+    """Position of a text's first token.
+
+    RoBERTa's relatives start after that of padding tokens, which they do not count.
+    """
     table = getattr(getattr(module, "embeddings", None), "position_embeddings", None)
     padding_idx = getattr(table, "padding_idx", None)
     return 0 if padding_idx is None else padding_idx + 1
+
+
+def by_longest(module: Any) -> bool:
+    """Whether the longest text of a row or batch decides how positions rotate."""
+    return '"longrope"' in module.config.to_json_string(use_diff=False)
 
 
 def in_short(error: Exception) -> str:

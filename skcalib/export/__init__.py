@@ -10,4 +10,29 @@ from skcalib.export._sentence_transformer import save_sentence_transformer
 from skcalib.export._skl2onnx import register_skl2onnx
 from skcalib.export._static import save_static
 
-__all__ = ["register_skl2onnx", "save_onnx", "save_sentence_transformer", "save_static"]
+# Classes in files of skops with estimators of skcalib: for ``skops.io.load(trusted=)`` and
+# ``mlflow.sklearn.log_model(skops_trusted_types=)``.
+TRUSTED_TYPES = [
+    "skcalib._bi_encoder.BiEncoder",
+    "skcalib._covariance.moments.Moments",
+    "skcalib._encoder.estimator.BertEncoder",
+    "skcalib._flow.estimator.NormalizingFlow",
+    "skcalib._groups.estimator.GroupErasure",
+    "skcalib._groups.means.GroupMeans",
+    "skcalib._neighbors.estimator.NeighborSmoothing",
+    "skcalib._scale.estimator.SimilarityScale",
+    "skcalib._store.store.VectorStore",
+    "skcalib._whitening.estimator.Whitening",
+    "skcalib._whitening.linear_map.WhiteningMap",
+    "skcalib.model_selection._calibration.Calibration",
+    "skcalib.model_selection._calibration.Candidate",
+    "skcalib.model_selection._calibration.Cosines",
+]
+
+__all__ = [
+    "TRUSTED_TYPES",
+    "register_skl2onnx",
+    "save_onnx",
+    "save_sentence_transformer",
+    "save_static",
+]

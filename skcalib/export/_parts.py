@@ -125,7 +125,14 @@ def _flat(estimator: Any) -> Iterator[Any]:
 
 def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
     """Texts of the model's own vocabulary, an empty one among them, and their vectors."""
+    from skcalib._encoder.forward import by_longest
+
     backbone = parts.backbone()
+    if by_longest(backbone.module):
+        raise ValueError(
+            "With rope_type='longrope' the longest text of a padded batch would change the "
+            "vectors of the others. Encode with the pipeline itself."
+        )
     words = np.setdiff1d(np.arange(len(backbone.tokenizer)), backbone.special_ids)
     drawn = np.random.default_rng(0).choice(words, (4, min(8, parts.encoder.max_length_)))
     some = [ids[:n] for ids, n in zip(drawn, (1, 3, 5, 8), strict=True)]

@@ -105,7 +105,7 @@ def calibrate(
         If there is no such model.
     ValueError
         If fewer than 20 distinct texts have six words, a parameter does not fit, or the model
-        tells the texts not apart.
+        cannot tell the texts apart.
 
     Notes
     -----

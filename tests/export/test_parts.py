@@ -62,3 +62,12 @@ def test_frames_are_taken_for_arrays(tiny_bert, texts, globally):
         vectors = parts.transform(texts)
     assert isinstance(vectors, np.ndarray)
     np.testing.assert_allclose(vectors, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_vectors_that_padding_may_change_are_refused(save_family):
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 16}
+    rope |= {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "factor": 2.0}
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "pad_token_id": 0}
+    folder = save_family("EuroBert", **sizes, num_hidden_layers=1, rope_parameters=rope)
+    with pytest.raises(ValueError, match=r"'longrope' the longest text of .*pipeline itself"):
+        probes(take_apart(BertEncoder(folder).fit(["dog"]), "save_it"))

@@ -94,26 +94,46 @@ def test_no_more_blocks_are_saved_than_are_needed(tiny_bert, texts, tmp_path):
     assert len(load(tmp_path / "model")[0].model.encoder.layer) == 1
 
 
-@pytest.mark.parametrize("family", ["ModernBert", "RobertaPreLayerNorm"])
-def test_a_model_that_normalises_its_last_hidden_state_keeps_all_blocks(
-    family, save_family, texts, tmp_path
+SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 40,
+    **{f"{name}_token_id": i for i, name in enumerate(("pad", "bos", "eos", "cls", "sep"))},
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "params"),
+    [
+        ("ModernBert", {}),
+        ("RobertaPreLayerNorm", {}),
+        ("Longformer", {"attention_window": [4, 4, 4]}),
+        ("Esm", {"token_dropout": True, "mask_token_id": 4}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_model_that_needs_all_its_blocks_keeps_them(
+    family, params, save_family, texts, tmp_path
 ):
-    ids = {f"{name}_token_id": i for i, name in enumerate(("pad", "bos", "eos", "cls", "sep"))}
-    folder = save_family(
-        family,
-        hidden_size=16,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=40,
-        **ids,
-    )
+    folder = save_family(family, **SMALL | params)
     calibrator = Whitening(4, noise="auto")
     pipeline = make_pipeline(BertEncoder(folder, layers=1), calibrator).fit(texts)
     save_sentence_transformer(pipeline, tmp_path / "model")
     model = load(tmp_path / "model")
     assert model[0].model.config.num_hidden_layers == 3
+    texts = [*texts, "the [PAD] dog sleeps", "a [MASK] cat"]
     assert_equal_vectors(model.encode(texts), pipeline.transform(texts))
+
+
+@pytest.mark.filterwarnings("ignore:.*were cut off")
+def test_a_bigbird_attends_to_all_tokens_there_too(save_family, texts, tmp_path):
+    folder = save_family("BigBird", **SMALL, block_size=2, num_random_blocks=1)
+    encoder = BertEncoder(folder).fit(texts)
+    save_sentence_transformer(encoder, tmp_path / "model")
+    longest = [max(texts, key=len)]
+    assert_equal_vectors(load(tmp_path / "model").encode(longest), encoder.transform(longest))
 
 
 def test_frozen_and_inner_pipelines_are_followed(tiny_bert, texts, tmp_path):

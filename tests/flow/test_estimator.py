@@ -97,11 +97,10 @@ def test_bits_per_dim_follows_its_definition(banana):
 
 def test_fit_ignores_location_and_scale_of_each_column(banana):
     scale, loc = np.geomspace(1e-4, 1e4, 6), np.linspace(-3, 3, 6)
-    flow = NormalizingFlow(**_settings(max_epochs=2)).fit(banana)
-    other = NormalizingFlow(**_settings(max_epochs=2)).fit(banana * scale + loc)
-    np.testing.assert_allclose(
-        other.transform(banana * scale + loc), flow.transform(banana), rtol=1e-4, atol=1e-4
-    )
+    moved, settings = banana * scale + loc, _settings(max_epochs=2)
+    Z = NormalizingFlow(**settings).fit_transform(moved)
+    expected = NormalizingFlow(**settings).fit_transform(banana)
+    np.testing.assert_allclose(Z, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_seed_gives_one_flow_and_leaves_global_generators_alone(banana):
@@ -146,9 +145,7 @@ def test_training_cannot_go_on_with_another_architecture(banana):
     flow.set_params(coupling_width=7)
     with pytest.raises(ValueError, match=r"coupling_width=7: this flow was fitted with .*=32"):
         flow.partial_fit(banana)
-    with pytest.raises(
-        ValueError, match="X has 4 features, but NormalizingFlow is expecting 6"
-    ):
+    with pytest.raises(ValueError, match=r"X has 4 features, but .* is expecting 6"):
         flow.set_params(warm_start=True).fit(banana[:, :4])
     np.testing.assert_array_equal(flow.transform(banana), before)
 
@@ -258,19 +255,23 @@ def test_an_error_leaves_the_estimator_as_it_was(banana, monkeypatch, error):
 
     def broken(self, batch):
         steps.append(1)
-        if len(steps) % 100 == 0:  # in the second epoch
+        if len(steps) % 50 == 0:  # of 63 in an epoch
             raise error
         return original(self, batch)
 
     monkeypatch.setattr(Trainer, "step", broken)
-    fitted.set_params(max_epochs=3)
-    unfitted = clone(fitted)
-    for flow, warm_start in ((unfitted, False), (fitted, False), (fitted, True)):
-        with pytest.raises(error):
-            flow.set_params(warm_start=warm_start).fit(banana)
+    warm, unfitted = pickle.loads(pickle.dumps(fitted)), clone(fitted)
+    warm.set_params(warm_start=True)
+    for flow in (fitted, warm, unfitted):
+        for fit in (flow.fit, flow.partial_fit):
+            with pytest.raises(error):
+                fit(banana)
     assert [name for name in vars(unfitted) if name.endswith("_")] == []
     assert fitted.n_iter_ == len(fitted.loss_curve_) == 1
     np.testing.assert_array_equal(fitted.transform(banana), before)
+    monkeypatch.undo()
+    expected = NormalizingFlow(**_settings(max_epochs=2)).fit(banana).transform(banana)
+    np.testing.assert_array_equal(warm.fit(banana).transform(banana), expected)
 
 
 @pytest.mark.parametrize("method", ["transform", "inverse_transform", "score_samples"])
@@ -293,6 +294,8 @@ def test_unfitted_and_wrong_width(method, banana):
         ({"coupling": "cubic"}, "'coupling' parameter.*must be a str among"),
         ({"n_levels": 0}, "'n_levels' parameter.*must be an int"),
         ({"learning_rate": 0}, "'learning_rate' parameter.*must be a float"),
+        ({"noise": np.nan}, "'noise' parameter.*must be a float.*'auto'"),
+        ({"noise": "high"}, "'noise' parameter.*must be a float.*'auto'"),
     ],
 )
 def test_bad_parameters_say_what_is_expected(change, message):
@@ -321,9 +324,7 @@ def test_bad_data_say_what_is_expected(X, message):
     assert not hasattr(flow, "n_features_in_")
 
 
-def test_names_of_columns_are_checked_before_training_and_kept_with_the_flow(
-    banana, monkeypatch
-):
+def test_names_of_columns_are_checked_before_training(banana, monkeypatch):
     pd = pytest.importorskip("pandas")
     named = pd.DataFrame(banana, columns=list("abcdef"))
     flow = NormalizingFlow(**_settings(max_epochs=1)).fit(named)

@@ -112,10 +112,8 @@ def test_a_new_flow_is_the_standardisation_up_to_order(permutation, d):
     z, logabsdet = flow(torch.from_numpy(X))
     expected = (X - X.mean(axis=0)) / X.std(axis=0)
     # Columns may come in another order: compare them sorted by their first entry.
-    z = z.detach().numpy()
-    np.testing.assert_allclose(
-        z[:, z[0].argsort()], expected[:, expected[0].argsort()], rtol=1e-9, atol=1e-9
-    )
+    z, expected = (a[:, a[0].argsort()] for a in (z.detach().numpy(), expected))
+    np.testing.assert_allclose(z, expected, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(logabsdet.detach(), -np.log(X.std(axis=0)).sum())
 
 
@@ -193,8 +191,8 @@ def test_an_affine_coupling_scales_by_e_squared_at_most():
         for parameter in coupling.parameters():
             parameter.normal_(0.0, 100.0, generator=torch.Generator().manual_seed(0))
         _, logabsdet = coupling(torch.randn(500, 4, generator=torch.Generator()).double())
-    assert logabsdet.max() == pytest.approx(2 * 2.0)  # of two dimensions
-    assert logabsdet.min() == pytest.approx(-2 * 2.0)
+    limits = float(logabsdet.min()), float(logabsdet.max())
+    assert limits == pytest.approx((-2 * 2.0, 2 * 2.0))  # of two dimensions
 
 
 @pytest.mark.parametrize("permutation", ["reverse", "lu"])  # by hand and by autograd
@@ -255,7 +253,7 @@ def test_large_data_are_shuffled_in_runs_within_pools(monkeypatch):
     # A pool of 2048 rows comes from a few stretches of the file, shuffled within.
     for pool in np.split(seen, [2048, 4096, 6144, 8192])[:4]:
         stretches = 1 + (np.diff(np.sort(pool)) > 1).sum()
-        assert stretches <= 2048 // 256 + 3
+        assert 3 < stretches <= 2048 // 256 + 3
         assert (np.diff(pool) == 1).sum() < 8
 
 
@@ -272,10 +270,19 @@ def test_column_moments_are_those_of_the_rows_asked_for(far):
 
 
 def test_divergence_restores_the_last_good_state():
-    trainer = Trainer(_random_flow(4, "additive", "reverse", 1, 1), 0.01, 0.0)
+    states = []
+
+    class Poisoned(Trainer):
+        def step(self, batch):
+            states.append(self.state())
+            return super().step(batch * (math.nan if len(states) == 100 else 1.0))
+
+    trainer = Poisoned(_random_flow(4, "additive", "reverse", 1, 1), 0.01, 0.0)
     rng = np.random.RandomState(0)
-    trainer.epoch(rng.normal(size=(64, 4)), np.arange(64), 8, rng)
-    good = trainer.state()
-    assert math.isnan(trainer.epoch(np.full((64, 4), np.inf), np.arange(64), 8, rng))
-    for tensor, expected in zip(trainer.state(), good, strict=True):
+    X, rows = rng.normal(size=(1000, 4)), np.arange(1000)
+    assert math.isnan(trainer.epoch(X, rows, 8, rng))
+    for tensor, expected in zip(trainer.state(), states[64], strict=True):
         assert torch.equal(tensor, expected)
+    # A step may be the first to give infinite parameters, and the last.
+    hopeless = Trainer(_random_flow(4, "additive", "reverse", 1, 1), 1e308, 0.0)
+    assert math.isnan(hopeless.epoch(X, rows[:8], 8, rng))

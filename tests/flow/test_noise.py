@@ -131,9 +131,6 @@ def test_state_goes_through_pickles_and_partial_fit(rows):
         np.testing.assert_array_equal(other.score_samples(rows), whole.score_samples(rows))
     with pytest.raises(ValueError, match=r"noise=1.0: this flow was fitted with noise='auto'"):
         warm.set_params(noise=1.0).fit(rows)
-    state = whole.__getstate__() | {"_state_version": 1}
-    with pytest.raises(ValueError, match="state version 1"):
-        NormalizingFlow(device="cpu").__setstate__(state)
 
 
 def test_axes_are_those_of_the_rows_asked_for(rows):
@@ -163,12 +160,6 @@ def test_dead_columns_and_few_rows_give_finite_vectors(noise, dtype):
     # Rows that the fit has not seen leave its axes; the filter keeps them near.
     others = _flow(noise="auto", max_epochs=1).fit(few).transform(few[::-1] * 1.1)
     assert abs(others).max() < 20
-
-
-@pytest.mark.parametrize("noise", [-1.0, np.nan, "high", None])
-def test_bad_noise_says_what_is_expected(rows, noise):
-    with pytest.raises(ValueError, match=r"'noise' parameter.* must be a float.*'auto'"):
-        _flow(noise=noise).fit(rows)
 
 
 def test_rows_without_a_spectrum_are_refused():

@@ -120,8 +120,9 @@ class _Functions(TorchFunctionMode):
         if function is torch.Tensor.cpu:
             return _copied(arguments[0], "cpu")
         if function is torch.Tensor.to:
+            copy = keywords.pop("copy", False)
             device, dtype, *_ = torch._C._nn._parse_to(*arguments[1:], **keywords)
-            return _copied(arguments[0], device, dtype)
+            return _copied(arguments[0], device, dtype, copy)
         if function in (torch.as_tensor, torch.tensor, torch.asarray):
             device, data = keywords.pop("device", None), arguments[0]
             if not isinstance(data, CudaTensor):
@@ -130,10 +131,10 @@ class _Functions(TorchFunctionMode):
         return function(*arguments, **keywords)
 
 
-def _copied(tensor, device=None, dtype=None):
+def _copied(tensor, device=None, dtype=None, copy=False):
     """Return a tensor on a device, or the tensor itself where nothing changes."""
     device = PretendedCuda.current.device(device or tensor.device)
-    if device == tensor.device and dtype in (None, tensor.dtype):
+    if device == tensor.device and dtype in (None, tensor.dtype) and not copy:
         return tensor
     return aten._to_copy.default(tensor, dtype=dtype, device=device)
 

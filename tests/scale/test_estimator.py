@@ -1,0 +1,147 @@
+"""SimilarityScale: quantiles of all pairs, densities, and scikit-learn's contract."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skcalib import SimilarityScale, Whitening
+from skcalib._scale import pairs
+from skcalib.metrics import unit_rows
+
+
+@parametrize_with_checks([SimilarityScale(), SimilarityScale(n_pairs=50, n_neighbors=3)])
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture
+def X():
+    """Topics of unlike density: 1,500 vectors of 20 dimensions, centred."""
+    rng = np.random.default_rng(0)
+    topics = rng.normal(size=(30, 20)).repeat(50, axis=0)
+    X = topics * np.linspace(0, 2, 1500)[:, None] + rng.normal(size=(1500, 20))
+    return X - X.mean(axis=0)
+
+
+def all_cosines(X):
+    unit = unit_rows(X)[0]
+    return (unit @ unit.T)[np.triu_indices(len(X), k=1)]
+
+
+def by_hand(X, fitted, k):
+    """Mean cosine with the k nearest fitted vectors that are others."""
+    cosine = unit_rows(X)[0] @ unit_rows(fitted)[0].T
+    cosine[cosine > 1 - 1e-9] = -np.inf
+    return -np.sort(-cosine, axis=1)[:, :k].mean(axis=1)
+
+
+@pytest.mark.parametrize("shift", [0, 10])
+@pytest.mark.parametrize("rate", [0.5, 1e-2, 1e-3, 1e-5])
+def test_thresholds_are_quantiles_of_all_pairs_to_1e_6(X, shift, rate, monkeypatch):
+    """Also in a narrow cone, where cosines differ in their last digits."""
+    monkeypatch.setattr(pairs, "BLOCK", 400)  # of 1,500, so that the last is cut off
+    X = X + shift
+    scale, cosines = SimilarityScale().fit(X), np.sort(all_cosines(X))[::-1]
+    assert scale.n_pairs_ == len(cosines)
+    allowed = int(rate * (1 + len(cosines))) - 1  # pairs that may pass
+    assert_allclose(scale.threshold(rate), cosines[allowed], atol=1e-6 + 2**-20)
+    assert (cosines >= scale.threshold(rate)).mean() <= rate
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_p_value_and_threshold_are_each_others_inverse(X, corrected):
+    scale = SimilarityScale().fit(X)
+    for rate in (0.9, 0.1, 1e-3, 1e-5):
+        threshold = scale.threshold(rate, corrected=corrected)
+        below = np.nextafter(threshold, -np.inf)
+        p_value = scale.p_value([threshold, below], corrected=corrected)
+        assert p_value[0] <= rate < p_value[1]
+    ends = 1 / (1 + scale.n_pairs_)
+    assert_array_equal(scale.p_value([2.0, -2.0], corrected=corrected), [ends, 1.0])
+
+
+@pytest.mark.parametrize(("n_neighbors", "k"), [(0.05, 75), (0.2, 300), (10, 10), (5000, 1499)])
+def test_density_and_correction_are_those_of_the_formula(X, n_neighbors, k):
+    scale = SimilarityScale(n_neighbors=n_neighbors).fit(X)
+    assert scale.n_neighbors_ == k
+    new = np.random.default_rng(1).normal(size=(40, 20))
+    for rows in (X[:40], new):
+        assert_allclose(scale.density(rows), by_hand(rows, X, k), atol=1e-6)
+    expected = (unit_rows(X[:40])[0] * unit_rows(new)[0]).sum(axis=1)
+    expected -= (by_hand(X[:40], X, k) + by_hand(new, X, k)) / 2
+    assert_allclose(scale.corrected(X[:40], new), expected, atol=1e-6)
+    products = scale.query_vectors(new) @ scale.index_vectors(X[:40]).T
+    ours = np.diag(products) - scale.density(new) / 2
+    assert_allclose(ours, expected, atol=1e-6)
+
+
+def test_corrected_thresholds_are_quantiles_of_corrected_pairs(X):
+    scale = SimilarityScale().fit(X)
+    i, j = np.triu_indices(len(X), k=1)
+    density = by_hand(X, X, 75)
+    corrected = np.sort(all_cosines(X) - (density[i] + density[j]) / 2)[::-1]
+    for rate in (0.1, 1e-3, 1e-5):
+        allowed = int(rate * (1 + len(corrected))) - 1
+        assert_allclose(scale.threshold(rate, corrected=True), corrected[allowed], atol=3e-6)
+
+
+def test_a_sample_of_pairs_and_texts_tells_nearly_the_same(X, monkeypatch):
+    monkeypatch.setattr("skcalib._scale.estimator.REFERENCE_TEXTS", 600)
+    whole, some = all_cosines(X), SimilarityScale(n_pairs=100_000).fit(X)
+    assert 100_000 <= some.n_pairs_ < 101_000
+    assert len(some.vectors_) == 600
+    for rate in (0.1, 1e-2, 1e-3):
+        assert rate / 1.5 < (whole >= some.threshold(rate)).mean() < 1.5 * rate
+    assert_allclose(some.density(X), by_hand(X, X, 75), atol=0.12)
+
+
+def test_rates_hold_on_real_texts_that_were_not_fitted(minilm, sts_home):
+    from skcalib import BertEncoder
+    from skcalib.datasets import fetch_sts
+
+    texts = np.unique(fetch_sts("stsb", "dev", data_home=sts_home).data.ravel())
+    vectors = BertEncoder(minilm).fit_transform(texts[::4].tolist())
+    fitted, new = vectors[::2], vectors[1::2]
+    whitening = Whitening(noise="auto").fit(fitted)
+    scale = SimilarityScale().fit(whitening.transform(fitted))
+    cosines = all_cosines(whitening.transform(new))
+    for rate in (1e-1, 1e-2, 1e-3):
+        assert rate / 2 < (cosines >= scale.threshold(rate)).mean() < 2 * rate
+
+
+def test_what_a_sample_cannot_tell_is_refused(X):
+    scale = SimilarityScale().fit(X[:100])
+    for rate in (1e-5, 0, 1, -0.1, np.nan):
+        match = rf"rate={rate!r}; 4,950 pairs tell rates from 0\.002 to 1.* of 1,415 texts"
+        with pytest.raises(ValueError, match=match):
+            scale.threshold(rate)
+    with pytest.raises(ValueError, match="similarity contains NaN"):
+        scale.p_value([np.nan])
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        scale.corrected(X[:3], X[:4])
+    with pytest.raises(ValueError, match="X contains NaN"):
+        scale.fit(X * np.nan)
+    assert not hasattr(scale, "vectors_")  # nothing half-fitted
+
+
+def test_correction_of_raw_vectors_warns(X):
+    scale = SimilarityScale().fit(X + 3)
+    with pytest.warns(UserWarning, match="narrow cone, as raw ones do"):
+        scale.corrected(X[:2] + 3, X[:2] + 3)
+
+
+def test_precision_pickles_and_frames(X):
+    pandas = pytest.importorskip("pandas")
+    scale = SimilarityScale().fit(X.astype(np.float32))
+    assert scale.index_vectors(X[:5].astype(np.float32)).dtype == np.float32
+    assert scale.query_vectors(X[:5]).dtype == np.float64
+    frame = pandas.DataFrame(X).rename(columns=str)
+    assert_array_equal(SimilarityScale().fit(frame).feature_names_in_, frame.columns)
+    pickled = pickle.dumps(scale)
+    back = pickle.loads(pickled)
+    assert back.threshold(1e-3) == scale.threshold(1e-3)
+    assert_array_equal(back.density(X), scale.density(X))
+    assert len(pickled) < 6e6  # 2 million bins of two similarities
