@@ -203,14 +203,14 @@ class TextEncoder(
         width = len(next(iter(answers.values())))
         with closing(Vectors(store, f"TextEncoder {self.name}", width)) as stored:
             new = [text for text in texts if text not in answers]
-            found, vectors, _ = stored.read(new, [0])
+            found, vectors, _ = stored.read(new, ["vector"])
             rows = np.flatnonzero(found)
             answers.update((new[row], vectors[row, 0]) for row in rows)
             advance(len(rows))
 
             def keep(batch: list[str], vectors: np.ndarray) -> None:
                 counts = np.zeros((len(batch), 4), dtype=np.int32)
-                stored.write(batch, [0], vectors[:, None], counts)
+                stored.write(batch, ["vector"], vectors[:, None], counts)
 
             self._answer(texts, answers, advance, keep)
 
