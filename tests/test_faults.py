@@ -119,7 +119,9 @@ def test_a_file_put_aside_by_another_process_is_let_go(filled, open_vectors):
     with pytest.warns(UserWarning, match=r"is damaged \(no such table.*put aside as"):
         vectors._run("read", lambda db: db.execute("SELECT * FROM nowhere"))
     assert read_and_mend(vectors)
-    assert other._run("read", lambda db: db.execute("SELECT * FROM nowhere")) is None  # no word of it
+    assert (
+        other._run("read", lambda db: db.execute("SELECT * FROM nowhere")) is None
+    )  # no word of it
     assert not read_and_mend(other)
     assert len(list(filled._path.parent.glob("*.damaged-*"))) == 1
 

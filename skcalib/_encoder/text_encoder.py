@@ -133,7 +133,20 @@ class TextEncoder(
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit_transform(self, X: Any, y: None = None) -> np.ndarray:
-        """Fit, and encode the texts; as `fit` and `transform`."""
+        """Fit, and encode the texts.
+
+        Parameters
+        ----------
+        X : list of str, 1-D or (n, 1) array, Series or one-column frame
+            Texts.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        vectors : ndarray of shape (n_texts, n_features), float32 or float64
+            One row per text.
+        """
         vectors = self._encode(as_texts(X, caller=type(self).__name__))
         self._n_features_out = vectors.shape[1]
         return vectors
