@@ -43,7 +43,8 @@ def run(command):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_fork_after_encoding_neither_hangs_nor_warns(tiny_bert, texts):
-    assert not run(["-c", FORK, tiny_bert, *(f"{t} {w}" for t in texts for w in texts)])
+    texts = [f"{t} {w}" for t in texts[:6] for w in texts]
+    assert "TOKENIZERS_PARALLELISM" not in run(["-c", FORK, tiny_bert, *texts])
 
 
 def n_encoded(folder):
