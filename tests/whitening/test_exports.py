@@ -149,14 +149,3 @@ def test_missing_package_is_named(X, monkeypatch, method, module, package):
 def test_not_fitted(method):
     with pytest.raises(NotFittedError):
         getattr(Whitening(), method)()
-
-
-def test_skops_round_trip(X):
-    io = pytest.importorskip("skops.io")
-    whitening = Whitening(4, noise=0.5).fit(X)
-    content = io.dumps(whitening)
-    untrusted = io.get_untrusted_types(data=content)
-    assert all(name.startswith("skcalib.") for name in untrusted)
-    loaded = io.loads(content, trusted=untrusted)
-    assert_array_equal(loaded.transform(X), whitening.transform(X))
-    assert loaded.partial_fit(X[:10]).n_samples_seen_ == 610
