@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, clone
 
 from skcalib import BertEncoder, BiEncoder, NormalizingFlow, VectorStore, Whitening
 from skcalib._base import VersionedState
+from skcalib.export import TRUSTED_TYPES
 
 
 def _through_joblib(estimator):
@@ -128,8 +129,10 @@ def test_pickling_leaves_the_state_in_memory_as_it_is(whitening, X):
         lambda X, bert: BertEncoder(bert, layers="first_last").fit(["dog"]),
         lambda X, bert: BertEncoder(bert, memory=VectorStore("folder")).fit(["dog"]),
         lambda X, bert: BiEncoder(BertEncoder(bert)).fit(["dog", "cat"]),
+        lambda X, bert: GroupErasure().fit(X, groups=np.arange(60) % 2),
+        lambda X, bert: SimilarityScale().fit(X),
     ],
-    ids=["whitening", "flow", "encoder", "store", "pairs"],
+    ids=["whitening", "flow", "encoder", "store", "pairs", "groups", "scale"],
 )
 def test_skops_has_to_trust_nothing_but_skcalib(make, X, tiny_bert):
     io = pytest.importorskip("skops.io")
@@ -137,9 +140,12 @@ def test_skops_has_to_trust_nothing_but_skcalib(make, X, tiny_bert):
     dumped = io.dumps(estimator)
     asked = io.get_untrusted_types(data=dumped)
     assert asked
-    assert all(name.startswith("skcalib.") for name in asked), asked
+    assert set(asked) <= set(TRUSTED_TYPES)
     back = io.loads(dumped, trusted=asked)
-    data = X if isinstance(estimator, Whitening | NormalizingFlow) else ["dog"]
+    if isinstance(estimator, SimilarityScale):
+        assert back.threshold(0.1) == estimator.threshold(0.1)
+        return
+    data = ["dog"] if isinstance(estimator, BertEncoder | BiEncoder) else X
     if isinstance(estimator, BiEncoder):
         estimator, back = estimator.encoder_, back.encoder_
     if "memory" in estimator.get_params():

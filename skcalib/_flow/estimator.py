@@ -112,6 +112,8 @@ class NormalizingFlow(
         Completed epochs.
     noise_ : float
         Noise in use.
+    flow_ : torch.nn.Module
+        The fitted network, a copy as `to_torch` gives it.
     n_features_in_ : int
         Dimension of the vectors.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -403,6 +405,11 @@ class NormalizingFlow(
         """
         check_is_fitted(self)
         return self._earlier_flow().eval()
+
+    @property
+    def flow_(self) -> torch.nn.Module:
+        """The fitted network, a copy as of `to_torch`."""
+        return self.to_torch()
 
     def _apply(
         self,

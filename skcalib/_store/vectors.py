@@ -171,7 +171,8 @@ def _places(db: sqlite3.Connection, keys: list[bytes]) -> dict[int, list[tuple[i
         some = keys[i : i + 900]
         query = f"SELECT key, block, row FROM texts WHERE key IN ({','.join('?' * len(some))})"
         for key, block, row in db.execute(query, some):
-            places.setdefault(block, []).append((position[key], row))
+            if key in position:  # a damaged index finds others
+                places.setdefault(block, []).append((position[key], row))
     return places
 
 
