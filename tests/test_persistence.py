@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, clone
 
-from skcalib import BertEncoder, BiEncoder, NormalizingFlow, VectorStore, Whitening
+from skcalib import (
+    BertEncoder,
+    BiEncoder,
+    GroupErasure,
+    NormalizingFlow,
+    SimilarityScale,
+    VectorStore,
+    Whitening,
+)
 from skcalib._base import VersionedState
 from skcalib.export import TRUSTED_TYPES
 
