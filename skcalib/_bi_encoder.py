@@ -13,14 +13,15 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 
 from skcalib._base import VersionedState
 from skcalib._encoder.text_encoder import as_encoder
+from skcalib._scale.estimator import SimilarityScale
 from skcalib._sklearn_compat import HasMethods, StrOptions, _fit_context
 from skcalib._texts import as_pairs, distinct, texts_of
 from skcalib.metrics import spearman, unit_rows, unmasked
 
 __all__ = ["BiEncoder", "vectors_of"]
 
-# Texts whose pairs tell which similarities chance produces.
-SAMPLED_TEXTS = 200
+# Texts whose pairs, half a million, tell which similarities chance produces.
+SAMPLED_TEXTS = 1000
 
 PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
 
@@ -41,19 +42,23 @@ class BiEncoder(VersionedState, BaseEstimator):
         a list of texts to an array, see `TextEncoder`. It is cloned, never changed;
         ``FrozenEstimator(pipeline)`` keeps the fit of one that is fitted, such as `calibrate`
         returns.
-    similarity : {"cosine", "dot", "euclidean"}, default="cosine"
-        Similarity of two vectors; "euclidean" is the negated distance. Computed in
-        float64: between vectors that are nearly parallel, as BERT's are, float32 leaves
-        too few digits to rank them. A zero vector has cosine 0 with every other.
+    similarity : {"cosine", "corrected", "dot", "euclidean"}, default="cosine"
+        Similarity of two vectors; "euclidean" is the negated distance, and "corrected" the
+        cosine less the mean density of both texts among the fitted ones (`SimilarityScale`),
+        after which one threshold serves all pairs. Computed in float64: between vectors that
+        are nearly parallel, as BERT's are, float32 leaves too few digits to rank them. A zero
+        vector has cosine 0 with every other.
 
     Attributes
     ----------
     encoder_ : estimator
         The fitted clone.
     random_similarities_ : ndarray of shape (n,), float64
-        Similarities of all pairs of up to 200 fitted texts, chosen at random, in rising order.
+        Similarities of all pairs of up to 1,000 fitted texts, drawn at random, in rising order.
         Nearly all pairs are unrelated: they show how similar unrelated texts are. They follow
         `similarity` where `set_params` changes it.
+    scale_ : SimilarityScale
+        Fitted on the vectors of these texts.
 
     References
     ----------
@@ -86,7 +91,7 @@ class BiEncoder(VersionedState, BaseEstimator):
     _parameter_constraints: dict = {
         "encoder": [HasMethods(["fit", "transform"]), HasMethods("encode"), callable]
         + [str, PathLike],
-        "similarity": [StrOptions({"cosine", "dot", "euclidean"})],
+        "similarity": [StrOptions({"cosine", "corrected", "dot", "euclidean"})],
     }
 
     encoder_: BaseEstimator
@@ -96,7 +101,7 @@ class BiEncoder(VersionedState, BaseEstimator):
         self,
         encoder: BaseEstimator,
         *,
-        similarity: Literal["cosine", "dot", "euclidean"] = "cosine",
+        similarity: Literal["cosine", "corrected", "dot", "euclidean"] = "cosine",
     ) -> None:
         self.encoder = encoder
         self.similarity = similarity
@@ -125,6 +130,7 @@ class BiEncoder(VersionedState, BaseEstimator):
         encoder = clone(encoder).fit(unique, None)  # FrozenEstimator wants a y
         sample = np.random.default_rng(0).permutation(len(unique))[:SAMPLED_TEXTS]
         self._sample = vectors_of(encoder, [unique[row] for row in sample])
+        self._scale: SimilarityScale | None = None
         self.encoder_ = encoder
         return self
 
@@ -155,6 +161,14 @@ class BiEncoder(VersionedState, BaseEstimator):
         return similarity
 
     @property
+    def scale_(self) -> SimilarityScale:
+        """The scale of similarity, fitted when first asked for."""
+        check_is_fitted(self)
+        if self._scale is None:
+            self._scale = SimilarityScale().fit(self._sample)
+        return self._scale
+
+    @property
     def random_similarities_(self) -> np.ndarray:
         """Similarities of all pairs of some fitted texts."""
         check_is_fitted(self)
@@ -165,7 +179,8 @@ class BiEncoder(VersionedState, BaseEstimator):
     @np.errstate(over="ignore", invalid="ignore")
     def _similarities(self, vectors: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Similarities of the rows ``i`` to the rows ``j``, pair by pair."""
-        cosine = self.similarity == "cosine"
+        density = self.scale_.density(vectors) if self.similarity == "corrected" else None
+        cosine = self.similarity in ("cosine", "corrected")
         vectors = unit_rows(vectors)[0] if cosine else vectors.astype(np.float64)
         similarity = np.empty(len(i))
         for start in range(0, len(i), PAIRS_AT_A_TIME):
@@ -175,7 +190,7 @@ class BiEncoder(VersionedState, BaseEstimator):
                 similarity[pairs] = -unit_rows(left - right)[1]
             else:
                 similarity[pairs] = np.einsum("ij,ij->i", left, right)
-        return similarity
+        return similarity if density is None else similarity - (density[i] + density[j]) / 2
 
     def false_positive_rate(self, similarity: ArrayLike) -> np.ndarray:
         """Share of random pairs that are at least as similar.

@@ -298,3 +298,18 @@ def test_a_similarity_that_is_no_number_has_no_rate(bad):
     model = BiEncoder(FunctionTransformer(look_up)).fit(["x", "y"])
     with pytest.raises(ValueError, match="got a similarity that is no number"):
         model.false_positive_rate(bad)
+
+
+def test_corrected_similarity_is_that_of_the_scale(tiny_bert, pairs):
+    encoder = make_pipeline(BertEncoder(tiny_bert), Whitening(4, noise="auto"))
+    model = BiEncoder(encoder, similarity="corrected").fit(pairs)
+    left, right = (
+        model.encoder_.transform(texts) for texts in map(list, zip(*pairs, strict=True))
+    )
+    np.testing.assert_allclose(
+        model.predict(pairs), model.scale_.corrected(left, right), atol=1e-6
+    )
+    threshold = model.threshold(0.1)
+    assert model.false_positive_rate([threshold])[0] <= 0.1
+    model.set_params(similarity="cosine")
+    assert model.threshold(0.1) != threshold

@@ -9,7 +9,9 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 @pytest.mark.filterwarnings("ignore:n_samples=")  # the toy set is small
-@pytest.mark.parametrize("page", ["deployment.md", "index.md"])
+@pytest.mark.parametrize(
+    "page", ["deployment.md", "index.md", "languages.md", "similarity.md", "vectors.md"]
+)
 def test_each_block_of_a_page_runs_by_itself(page, minilm, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # files of one block are there for the next, names are not
     text = (DOCS / page).read_text("utf-8")

@@ -24,6 +24,7 @@ from skcalib import BertEncoder, VectorStore
 
 TEXTS = [f"text {i}" for i in range(12)]
 VECTORS = np.random.default_rng(0).normal(size=(12, 2, 4)).astype(np.float32)
+SLOTS = ["a", "b"]
 COUNTS = np.arange(48).reshape(12, 4)
 
 
@@ -33,7 +34,7 @@ def filled(tmp_path, open_vectors):
     store = VectorStore(tmp_path / "store")
     vectors = open_vectors(store)
     for rows in np.array_split(np.arange(12), 4):
-        vectors.write([TEXTS[i] for i in rows], [0, 1], VECTORS[rows], COUNTS[rows])
+        vectors.write([TEXTS[i] for i in rows], SLOTS, VECTORS[rows], COUNTS[rows])
     vectors.close()
     return store
 
@@ -66,13 +67,13 @@ def small_disk():
 
 def read_and_mend(vectors, what=""):
     """Check what is found of all texts, write the others again; return whether any were."""
-    known, found, counts = vectors.read(TEXTS, [0, 1])
+    known, found, counts = vectors.read(TEXTS, SLOTS)
     assert_array_equal(found[known], VECTORS[known], err_msg=what)
     assert_array_equal(counts[known], COUNTS[known], err_msg=what)
     missing = np.flatnonzero(~known)
     if len(missing):
         texts = [TEXTS[i] for i in missing]
-        vectors.write(texts, [0, 1], VECTORS[missing], COUNTS[missing])
+        vectors.write(texts, SLOTS, VECTORS[missing], COUNTS[missing])
     vectors.close()
     return len(missing) > 0
 
@@ -116,9 +117,11 @@ def test_a_file_put_aside_by_another_process_is_let_go(filled, open_vectors):
     assert vectors.store_id
     assert other.store_id
     with pytest.warns(UserWarning, match=r"is damaged \(no such table.*put aside as"):
-        vectors._run(lambda db: db.execute("SELECT * FROM nowhere"))
+        vectors._run("read", lambda db: db.execute("SELECT * FROM nowhere"))
     assert read_and_mend(vectors)
-    assert other._run(lambda db: db.execute("SELECT * FROM nowhere")) is None  # no word of it
+    assert (
+        other._run("read", lambda db: db.execute("SELECT * FROM nowhere")) is None
+    )  # no word of it
     assert not read_and_mend(other)
     assert len(list(filled._path.parent.glob("*.damaged-*"))) == 1
 
@@ -223,14 +226,14 @@ import sys, warnings, numpy as np
 from skcalib import VectorStore
 from skcalib._store.vectors import Vectors
 vectors = Vectors(VectorStore(sys.argv[1]), "model", 4)
-known, found, _ = vectors.read([f"text {i}" for i in range(12)], [0])
+known, found, _ = vectors.read([f"text {i}" for i in range(12)], ["a"])
 assert known.all()
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     for _ in range(2):
-        assert not vectors.write(["new"], [0], np.ones((1, 1, 4)), np.ones((1, 4)))
+        assert not vectors.write(["new"], ["a"], np.ones((1, 1, 4)), np.ones((1, 4)))
 assert ["could not be written" in str(w.message) for w in caught] == [True], caught
-np.save(sys.stdout.buffer, vectors.read([f"text {i}" for i in range(12)], [0])[1])
+np.save(sys.stdout.buffer, vectors.read([f"text {i}" for i in range(12)], ["a"])[1])
 """
 
 
@@ -262,7 +265,7 @@ def test_an_interrupt_at_any_line_leaves_a_good_store(
 
     def interrupted_at(n):
         vectors = open_vectors(VectorStore(tmp_path / str(n)))
-        write = lambda: vectors.write(TEXTS, [0, 1], VECTORS, COUNTS)  # noqa: E731
+        write = lambda: vectors.write(TEXTS, SLOTS, VECTORS, COUNTS)  # noqa: E731
         return vectors if interrupt(module, n, write) else None
 
     n = 0

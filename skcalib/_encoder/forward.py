@@ -70,7 +70,7 @@ class ForwardPass:
         # There is none where the blocks are one and the same, as in ALBERT.
         self._hooks = _Hooks(next((part for part in lists if len(part) == self._n_layers), ()))
         usual = module.config._attn_implementation
-        faults: dict[str, None] = {}  # a set in order
+        faults = []
         for self.packed, self.hooked in product((True, False), repeat=2):  # fastest first
             try:
                 self._attend_by(NAME if self.packed else usual)
@@ -79,10 +79,11 @@ class ForwardPass:
                     self._check_rows(texts[0], states[0])
                 return
             except Exception as error:  # of a model that does not take the arguments
-                faults[in_short(error)] = None
+                faults.append(in_short(error))
         raise ValueError(
             f"The hidden states that {type(module).__name__} gives a text depend on the texts "
-            f"beside it, or on chance. Choose another model. Found were {'; '.join(faults)}."
+            "beside it, or on chance. Choose another model. Each way to run it failed: "
+            f"{'; '.join(dict.fromkeys(faults))}."
         )
 
     def _attend_by(self, attention: str) -> None:

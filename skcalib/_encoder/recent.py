@@ -19,9 +19,8 @@ __all__ = ["RECENT", "Recent"]
 class Recent:
     """Vectors of texts, in a table for each origin; ``bound`` is the most bytes to hold.
 
-    The table used longest ago makes room for new vectors. One that alone exceeds the bound
-    goes too, and is begun anew. An origin is what decides, beside a text, what its vector is
-    and where it is kept.
+    The table used longest ago makes room, and a table beyond the bound is begun anew. An origin
+    is what decides, beside a text, what its vector is and where it is kept.
     """
 
     def __init__(self, bound: int = 256 * 2**20):

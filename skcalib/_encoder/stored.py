@@ -11,8 +11,8 @@ import numpy as np
 from skcalib._encoder.backbone import Backbone
 from skcalib._encoder.batches import BLOCK, Encoded, encode
 from skcalib._encoder.pooling import PRIMITIVES, primitive_of
-from skcalib._store.claims import turn
-from skcalib._store.store import POOLINGS, VectorStore
+from skcalib._store.database import turn
+from skcalib._store.store import VectorStore
 from skcalib._store.vectors import Vectors
 
 __all__ = ["StoredModel"]
@@ -43,10 +43,7 @@ class StoredModel:
                 "VectorStore with layers that the model has and the encoder uses, or with "
                 "layers=None."
             )
-        poolings = store._poolings
-        if store.pooling is None and primitive in ("last", "weighted_mean"):
-            poolings = POOLINGS
-        kept = {primitive_of(p, own) for p in poolings for own in (True, False)}
+        kept = {primitive_of(p, own) for p in store._poolings for own in (True, False)}
         if primitive not in kept:
             raise ValueError(
                 f"The store keeps pooling={store.pooling!r}; this encoder needs "
@@ -55,12 +52,14 @@ class StoredModel:
             )
         if not backbone.has_zipf:
             kept -= {"zipf"}
+        if store.pooling is None and primitive not in ("last", "weighted_mean"):
+            kept -= {"last", "weighted_mean"}
         primitives = [p for p in PRIMITIVES if p in kept]
         self._backbone, self._dtype = backbone, store.dtype
         self._options: dict[str, Any] = {"layers": states, "primitives": primitives}
         self._options |= {"max_length": max_length, "skip": skip}
-        self._slots = [_slot(i, p) for i in states for p in primitives]
-        self._asked = [_slot(layer, primitive) for layer in layers]
+        self._slots = [f"{i} {p}" for i in states for p in primitives]
+        self._asked = [f"{i} {primitive}" for i in layers]
         model = backbone.fingerprint, max_length, skip, backbone.precision, *self._slots
         self._stored = Vectors(store, "|".join(map(str, model)), backbone.width)
         self.close = self._stored.close
@@ -115,7 +114,3 @@ class StoredModel:
                 kept = self._stored.write(some, self._slots, vectors, counts)
                 vectors = vectors[:, asked, None]
                 yield batch._replace(rows=rows[batch.rows], vectors=vectors, kept=kept)
-
-
-def _slot(layer: int, primitive: str) -> int:
-    return layer * len(PRIMITIVES) + PRIMITIVES.index(primitive)

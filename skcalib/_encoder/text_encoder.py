@@ -133,7 +133,20 @@ class TextEncoder(
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit_transform(self, X: Any, y: None = None) -> np.ndarray:
-        """Fit, and encode the texts; as `fit` and `transform`."""
+        """Fit, and encode the texts.
+
+        Parameters
+        ----------
+        X : list of str, 1-D or (n, 1) array, Series or one-column frame
+            Texts.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        vectors : ndarray of shape (n_texts, n_features), float32 or float64
+            One row per text.
+        """
         vectors = self._encode(as_texts(X, caller=type(self).__name__))
         self._n_features_out = vectors.shape[1]
         return vectors
@@ -203,14 +216,14 @@ class TextEncoder(
         width = len(next(iter(answers.values())))
         with closing(Vectors(store, f"TextEncoder {self.name}", width)) as stored:
             new = [text for text in texts if text not in answers]
-            found, vectors, _ = stored.read(new, [0])
+            found, vectors, _ = stored.read(new, ["vector"])
             rows = np.flatnonzero(found)
             answers.update((new[row], vectors[row, 0]) for row in rows)
             advance(len(rows))
 
             def keep(batch: list[str], vectors: np.ndarray) -> None:
                 counts = np.zeros((len(batch), 4), dtype=np.int32)
-                stored.write(batch, [0], vectors[:, None], counts)
+                stored.write(batch, ["vector"], vectors[:, None], counts)
 
             self._answer(texts, answers, advance, keep)
 

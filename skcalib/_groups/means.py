@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -28,16 +27,14 @@ class GroupMeans:
         """Means of the rows of ``X``; groups without weight are left out."""
         names, codes = np.unique(groups, return_inverse=True)
         n = np.bincount(codes, weight, len(names))
+        weight = np.ones(len(X)) if weight is None else weight
         # Sums of differences from a row keep the digits below a large common mean.
         origin = X[:1].sum(axis=0, dtype=np.float64)
         sums = np.zeros((len(names), X.shape[1]))
         step = chunk_rows(X.shape[1])
-        for start in range(0, len(X), step):
-            rows = slice(start, start + step)
-            part = codes[rows]
-            share = np.ones(len(part)) if weight is None else weight[rows]
-            members = csr_array((share, (part, np.arange(len(part)))), (len(n), len(part)))
-            sums += members @ (X[rows] - origin)
+        for rows in (slice(start, start + step) for start in range(0, len(X), step)):
+            members = weight[rows], (codes[rows], np.arange(len(codes[rows])))
+            sums += csr_array(members, (len(names), len(codes[rows]))) @ (X[rows] - origin)
         seen = n > 0
         return cls(names[seen], n[seen], origin + sums[seen] / n[seen, None])
 
@@ -49,22 +46,18 @@ class GroupMeans:
         mean = np.zeros((len(names), self.mean.shape[1]))
         n[ours], mean[ours] = self.n, self.mean
         n[theirs] += other.n
-        share = other.n / n[theirs]
-        mean[theirs] += (other.mean - mean[theirs]) * share[:, None]
+        mean[theirs] += (other.mean - mean[theirs]) * (other.n / n[theirs])[:, None]
         return GroupMeans(names, n, mean)
 
-    @cached_property
     def overall(self) -> np.ndarray:
         """Mean of all samples, of shape (d,)."""
-        return self.mean[0] + (self.n / self.n.sum()) @ (self.mean - self.mean[0])
+        first = self.mean[:1].sum(axis=0)
+        return first + (self.n / (self.n.sum() or 1)) @ (self.mean - first)
 
-    @cached_property
     def differences(self) -> np.ndarray:
-        """Orthonormal rows Q that span the differences of the means, of shape (rank, d)."""
-        # The rows span what all G differences from the overall mean span, and are no more than
-        # the rank can be.
-        rows = self.mean[1:] - self.mean[0]
-        _, s, vt = np.linalg.svd(rows, full_matrices=False)
-        # Means have rounding errors of their own magnitude, and differ by more.
-        scale = max(s.max(initial=0), float(np.abs(self.mean).max()))
+        """Orthonormal rows that span the differences of the means, of shape (rank, d)."""
+        # Differences from one of the means span the same as those from the overall mean.
+        _, s, vt = np.linalg.svd(self.mean[1:] - self.mean[:1], full_matrices=False)
+        # Means have rounding errors of their own magnitude.
+        scale = max(s.max(initial=0), np.abs(self.mean).max(initial=0))
         return vt[s > max(self.mean.shape) * np.finfo(np.float64).eps * scale]

@@ -13,43 +13,40 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skcalib._base import VersionedState
 from skcalib._machine.limits import rows_within
-from skcalib._neighbors.search import nearest, unit_float32
-from skcalib._neighbors.smoothing import LEAST_DENSITY, share_density, smoothed
+from skcalib._neighbors.search import nearest
+from skcalib._neighbors.smoothing import LEAST_SIBLINGS, siblings, smoothed
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib.metrics import unit_rows
 
 __all__ = ["NeighborSmoothing"]
 
-# Vectors of neighbours that `transform` holds at a time.
-WORKING_BYTES = 64 * 2**20
+WORKING_BYTES = 64 * 2**20  # neighbours that `transform` holds at a time
 
 
 class NeighborSmoothing(OneToOneFeatureMixin, TransformerMixin, VersionedState, BaseEstimator):
-    """Move vectors toward their nearest neighbours: for intents, topics, and search among them.
+    """Move vectors toward their nearest neighbours: for intents, topics, and search in them.
 
-    Semantic textual similarity (STS) loses 5 points by it: what tells two close texts apart
-    fades. Where many texts say the same in other words, their common meaning remains: on
-    questions of bank customers search, clustering and classification from few labels gained 3
-    to 7 points. Put it behind ``Whitening(noise="auto")``.
+    Semantic textual similarity (STS) loses 5 points by it: what tells close texts apart fades.
+    Where many texts say the same in other words their common meaning remains: search among
+    questions of bank customers, clusters of them and classifiers from three labels of a class
+    gained 3 to 7 points. Put it behind ``Whitening(noise="auto")``.
 
     With x̂ of unit length, ``x' = unit(x̂ + weight Σ w_j x̂_j / Σ w_j)`` over the nearest fitted
-    texts, ``w_j = cos(x, x_j)^power``. This is the alpha-weighted expansion of queries and of
-    the database [1]_ of image retrieval, with a mean in place of a sum.
+    texts and ``w_j = cos(x, x_j)^power``: the expansion of queries and of the database in image
+    retrieval [1]_, with a mean in place of a sum.
 
     Parameters
     ----------
     n_neighbors : int, default=10
-        Number of nearest fitted texts. Where fewer are fitted, all of them.
+        Number of nearest fitted texts; all where fewer are fitted.
     weight : float >= 0, default=1.0
-        Weight of the neighbours' mean beside the text's own vector; 0.5 keeps most of the gain
-        and harms half as much.
+        Weight of their mean. 0.5 keeps most of the gain and harms half as much.
     power : float >= 0, default=3
-        Power of the cosine in the weights. Neighbours at a right angle or more weigh nothing.
+        Power of the cosine. Texts at a right angle or more weigh nothing.
     neighbors : transformer or None, default=None
-        Search for neighbours: scikit-learn's ``KNeighborsTransformer`` or one like it
-        (pynndescent's, one of faiss), by cosine, or by Euclidean distance, which on vectors of
-        unit length gives the same neighbours. It is cloned, and its own ``n_neighbors`` is set.
-        None compares with every fitted text, in blocks, in float32.
+        scikit-learn's ``KNeighborsTransformer``, or one like it (pynndescent's, one of faiss),
+        by cosine or Euclidean distance: it is cloned, its ``n_neighbors`` is set, and it sees
+        vectors of unit length. None compares with every fitted text.
 
     Attributes
     ----------
@@ -57,23 +54,14 @@ class NeighborSmoothing(OneToOneFeatureMixin, TransformerMixin, VersionedState, 
         Vectors of the fitted texts, of unit length.
     neighbors_ : transformer or None
         The fitted clone.
-    n_features_in_ : int
-        Number of features seen during fit.
-    feature_names_in_ : ndarray of shape (n_features,)
-        Names of features seen during fit, when all are strings.
-
-    Warns
-    -----
-    UserWarning
-        By `fit`, if the texts have few siblings, as sentences of STS: the mean cosine of a text
-        with the nearest 0.5 % of the others is below 0.46.
+    n_features_in_, feature_names_in_
+        Number of features seen during fit, and their names when all are strings.
 
     Notes
     -----
-    A fitted vector that is equal to a text's own is left out of its neighbours, once: so
-    ``fit_transform(X)`` leaves each text out of its own neighbours, ``fit(X).transform(X)``
-    gives the same vectors, and a query finds the same text at cosine 1. A vector of zeros
-    stays as it is.
+    A fitted vector that is equal to a text's own is left out, once. So ``fit_transform(X)``
+    leaves each text out of its own neighbours, ``fit(X).transform(X)`` gives the same, and a
+    query finds its own text at cosine 1.
 
     References
     ----------
@@ -85,8 +73,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, TransformerMixin, VersionedState, 
     >>> import numpy as np
     >>> from skcalib import NeighborSmoothing
     >>> rng = np.random.default_rng(0)
-    >>> topics = np.repeat(rng.normal(size=(20, 16)), 30, axis=0)
-    >>> X = topics + rng.normal(size=topics.shape)
+    >>> X = rng.normal(size=(20, 16)).repeat(30, axis=0) + rng.normal(size=(600, 16))
     >>> smooth = NeighborSmoothing().fit_transform(X)
     >>> before, after = np.corrcoef(X)[:30, :30].mean(), np.corrcoef(smooth)[:30, :30].mean()
     >>> bool(after > before + 0.1)
@@ -101,7 +88,6 @@ class NeighborSmoothing(OneToOneFeatureMixin, TransformerMixin, VersionedState, 
     }
 
     vectors_: np.ndarray
-    neighbors_: Any
 
     def __init__(
         self,
@@ -122,28 +108,30 @@ class NeighborSmoothing(OneToOneFeatureMixin, TransformerMixin, VersionedState, 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Vectors, finite: the texts that are searched, or others of their domain.
+            Vectors of the texts that are searched, or of others of their domain.
         y : None
             Ignored.
 
         Returns
         -------
         self : NeighborSmoothing
-            The fitted estimator.
+
+        Warns
+        -----
+        UserWarning
+            If the texts have few siblings, as those of STS: the mean cosine of a text with the
+            nearest 0.5 % of the others is below 0.46.
         """
-        if hasattr(self, "vectors_"):
-            del self.vectors_  # an error below leaves nothing half-fitted
-        self._keep(unit_float32(self._checked(X, reset=True)))
-        level = share_density(self.vectors_)
-        if level < LEAST_DENSITY:
+        self.__dict__.pop("vectors_", None)  # an error below leaves nothing half-fitted
+        self.partial_fit(X)
+        if (level := siblings(self.vectors_)) < LEAST_SIBLINGS:
             warnings.warn(
                 f"These {len(self.vectors_)} texts have few siblings: the mean cosine of a "
                 f"text with the nearest 0.5 % of the others is {level:.2f}, below "
-                f"{LEAST_DENSITY}. On such texts, as those of STS, smoothing blurs what tells "
-                "them apart. Compare with the vectors as they were; weight=0.5 harms half as "
-                "much.",
+                f"{LEAST_SIBLINGS}. Smoothing blurs what tells such texts apart, as it does "
+                "those of STS. Compare with weight=0.5, and with the vectors as they were.",
                 UserWarning,
-                stacklevel=3,  # behind scikit-learn's context of fit
+                stacklevel=3,
             )
         return self
 
@@ -154,18 +142,25 @@ class NeighborSmoothing(OneToOneFeatureMixin, TransformerMixin, VersionedState, 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Vectors, finite. A search given as `neighbors` is fitted anew on all vectors.
+            As for `fit`. A search given as `neighbors` is fitted anew on all vectors.
         y : None
             Ignored.
 
         Returns
         -------
         self : NeighborSmoothing
-            The estimator with the texts added.
         """
         first = not hasattr(self, "vectors_")
-        added = unit_float32(self._checked(X, reset=first))
-        self._keep(added if first else np.vstack([self.vectors_, added]))
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=first)
+        vectors = unit_rows(X)[0].astype(np.float32)
+        vectors = vectors if first else np.vstack([self.vectors_, vectors])
+        search = None
+        if self.neighbors is not None:
+            # One more than asked for, since a text finds itself; in its mode "distance"
+            # KNeighborsTransformer adds another one.
+            k = max(1, min(self.n_neighbors + 1, len(vectors) - 1))
+            search = clone(self.neighbors).set_params(n_neighbors=k).fit(vectors)
+        self.neighbors_, self.vectors_ = search, vectors
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -174,53 +169,33 @@ class NeighborSmoothing(OneToOneFeatureMixin, TransformerMixin, VersionedState, 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Vectors, of new texts or of fitted ones.
+            Vectors, of new texts or of fitted ones. Zeros stay zeros.
 
         Returns
         -------
         X_new : ndarray of shape (n_samples, n_features)
-            Vectors of unit length, float32 for float32 input and float64 otherwise.
+            Of unit length, float32 for float32 input and float64 otherwise.
         """
         check_is_fitted(self)
-        X = self._checked(X, reset=False)
-        out = np.empty(X.shape, X.dtype)
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        out = np.empty_like(X)
+        params = {name: getattr(self, name) for name in ("n_neighbors", "weight", "power")}
         step = rows_within(WORKING_BYTES, (self.n_neighbors + 2) * X.shape[1])
         for chunk in gen_batches(len(X), step):
-            unit = unit_rows(X[chunk])[0]
-            candidates = self._candidates(unit.astype(np.float32))
-            out[chunk] = smoothed(
-                unit.astype(X.dtype),
-                candidates,
-                self.vectors_,
-                n_neighbors=self.n_neighbors,
-                weight=self.weight,
-                power=self.power,
-            )
+            unit = unit_rows(X[chunk])[0].astype(X.dtype)
+            rows = self._nearest(unit.astype(np.float32))
+            out[chunk] = smoothed(unit, self.vectors_[rows], rows < 0, **params)
         return out
 
-    def _checked(self, X: Any, *, reset: bool) -> np.ndarray:
-        return validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
-
-    def _keep(self, vectors: np.ndarray) -> None:
-        """Fit the search on vectors of unit length, and keep both."""
-        search = None
-        if self.neighbors is not None:
-            # One more than asked for, since a text finds itself. In its mode "distance"
-            # KNeighborsTransformer adds another one.
-            k = max(1, min(self.n_neighbors + 1, len(vectors) - 1))
-            search = clone(self.neighbors).set_params(n_neighbors=k).fit(vectors)
-        self.neighbors_ = search
-        self.vectors_ = vectors
-
-    def _candidates(self, unit: np.ndarray) -> np.ndarray:
-        """Rows of fitted vectors that may be neighbours, of shape (n_samples, m)."""
+    def _nearest(self, unit: np.ndarray) -> np.ndarray:
+        """Rows of candidates among the fitted, of shape (n_samples, m); -1 for none."""
         if self.neighbors_ is None:
             k = min(self.n_neighbors + 1, len(self.vectors_))
             return nearest(unit, self.vectors_, k)[1]
         graph = self.neighbors_.transform(unit).tocsr()
-        found = np.diff(graph.indptr)
+        found = np.diff(graph.indptr)[:, None]
         rows = np.full((len(unit), found.max()), -1)
-        rows[np.arange(found.max()) < found[:, None]] = graph.indices
+        rows[np.arange(found.max()) < found] = graph.indices
         return rows
 
     def __sklearn_tags__(self) -> Any:

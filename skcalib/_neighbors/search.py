@@ -8,28 +8,15 @@ import numpy as np
 from sklearn.utils import gen_batches
 
 from skcalib._machine.threads import map_row_ranges
-from skcalib.metrics import unit_rows
 
-__all__ = ["EQUAL", "ROWS_AT_A_TIME", "density", "nearest", "unit_float32"]
+__all__ = ["EQUAL", "density", "nearest"]
 
-# Cosine from which two vectors count as one and the same text: rounding alone stays above.
+# Cosine from which two vectors count as those of one text: rounding alone stays above.
 EQUAL = 1 - 1e-6
-
-ROWS_AT_A_TIME = 4096
-
 # Queries and fitted vectors whose product is in memory, 16 MB in each thread.
 QUERIES, FITTED = 256, 16384
-
 # Rows that a row of the product is folded into before the largest are looked for.
 STRIPES = 16
-
-
-def unit_float32(X: np.ndarray) -> np.ndarray:
-    """Rows of ``X`` scaled to unit length, in float32; a zero row stays zero."""
-    unit = np.empty(X.shape, np.float32)
-    for rows in gen_batches(len(X), ROWS_AT_A_TIME):
-        unit[rows] = unit_rows(X[rows])[0]
-    return unit
 
 
 def nearest(queries: np.ndarray, fitted: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -42,17 +29,12 @@ def nearest(queries: np.ndarray, fitted: np.ndarray, k: int) -> tuple[np.ndarray
     width = min(FITTED, -(-len(fitted) // STRIPES) * STRIPES)
 
     def search(chunks: Iterator[slice]) -> None:
-        product = np.empty((min(QUERIES, len(queries)), width), np.float32)
+        product = np.empty((QUERIES, width), np.float32)
         for chunk in chunks:
             cosines[chunk], rows[chunk] = _nearest_of_all(queries[chunk], fitted, k, product)
 
-    map_row_ranges(
-        search,
-        len(queries),
-        QUERIES,
-        working_bytes=4 * QUERIES * width,
-        rows_per_thread=QUERIES,
-    )
+    limits = {"working_bytes": 4 * QUERIES * width, "rows_per_thread": QUERIES}
+    map_row_ranges(search, len(queries), QUERIES, **limits)
     return cosines, rows
 
 
@@ -93,14 +75,13 @@ def _largest(product: np.ndarray, k: int) -> np.ndarray:
 
 
 def density(queries: np.ndarray, fitted: np.ndarray, k: int) -> np.ndarray:
-    """Mean cosine of each query with the ``k`` nearest fitted vectors, in float64.
+    """Mean cosine of each query with the ``k`` nearest of more than ``k`` fitted vectors.
 
     A fitted vector that is equal to a query, itself for one, is none of them.
     """
     means = np.empty(len(queries))
-    for chunk in gen_batches(len(queries), ROWS_AT_A_TIME):
-        cosines = np.sort(nearest(queries[chunk], fitted, min(k + 1, len(fitted)))[0], axis=1)
-        left_out = cosines[:, -1] >= EQUAL
-        others = np.where(left_out[:, None], cosines[:, :-1], cosines[:, 1:])
+    for chunk in gen_batches(len(queries), 16 * QUERIES):
+        cosines = np.sort(nearest(queries[chunk], fitted, k + 1)[0], axis=1)
+        others = np.where(cosines[:, -1:] >= EQUAL, cosines[:, :-1], cosines[:, 1:])
         means[chunk] = others.mean(axis=1, dtype=np.float64)
     return means

@@ -1,4 +1,4 @@
-"""Vectors moved toward their nearest neighbours, and when that blurs what they say."""
+"""Vectors moved toward their nearest neighbours, and a sign that this would harm."""
 
 from __future__ import annotations
 
@@ -6,37 +6,33 @@ import numpy as np
 
 from skcalib._neighbors.search import EQUAL, density
 
-__all__ = ["LEAST_DENSITY", "share_density", "smoothed"]
+__all__ = ["LEAST_SIBLINGS", "siblings", "smoothed"]
 
-# Share of the texts among which `share_density` looks, and its value below which smoothing
-# harms. Of any number of texts from 250 on it is 0.47 to 0.71 for intents and 0.37 to 0.46 for
-# sentences of STS, with two encoders (docs/tasks/search.md).
-SHARE, LEAST_DENSITY = 0.005, 0.46
-SAMPLED_TEXTS, SAMPLED_QUERIES = 4000, 1000
+# Value of `siblings` below which smoothing harms. With two encoders and any number of texts
+# from 250 on, it is 0.47 to 0.71 for intents, and 0.36 to 0.46 for STS-B.
+LEAST_SIBLINGS = 0.46
 
 
 def smoothed(
     unit: np.ndarray,
-    rows: np.ndarray,
-    fitted: np.ndarray,
+    candidates: np.ndarray,
+    missing: np.ndarray,
     *,
     n_neighbors: int,
     weight: float,
     power: float,
 ) -> np.ndarray:
-    """``unit(x + weight Σ w_j x_j / Σ w_j)`` over the nearest of ``rows``, ``w = cos^power``.
+    """``unit(x + weight Σ w_j x_j / Σ w_j)`` over the nearest candidates, ``w = cos^power``.
 
-    ``rows`` of shape (n_samples, m) are candidates among the fitted vectors, -1 for none. The
-    first that is equal to x is left out, and of the others the ``n_neighbors`` nearest count.
+    ``candidates`` of shape (n_samples, m, d) are of unit length, but for those ``missing``. One
+    that is equal to x is left out, and of the others the ``n_neighbors`` nearest count.
     """
-    candidates = fitted[rows]
-    # Whatever the search did, these cosines do not depend on the rows beside them.
-    cosines = np.einsum("ij,ikj->ik", unit, candidates)
-    cosines[rows < 0] = -np.inf
-    order = np.argsort(-cosines, axis=1, kind="stable")
-    rank = np.argsort(order, axis=1) - (cosines.max(axis=1, keepdims=True) >= EQUAL)
+    # These do not depend on the rows beside them, as the cosines of a search do.
+    cosines = np.where(missing, -np.inf, np.einsum("ij,ikj->ik", unit, candidates))
+    rank = np.argsort(np.argsort(-cosines, axis=1, kind="stable"), axis=1)
+    rank -= cosines.max(axis=1, keepdims=True) >= EQUAL
     counts = (rank >= 0) & (rank < n_neighbors) & (cosines > 0)
-    weights = np.where(counts, cosines, 0) ** power * counts
+    weights = np.where(counts, np.maximum(cosines, 0) ** power, 0)
     total = weights.sum(axis=1, keepdims=True)
     weights *= weight / np.where(total > 0, total, 1)
     moved = unit + np.einsum("ik,ikj->ij", weights, candidates)
@@ -44,16 +40,14 @@ def smoothed(
     return moved / np.where(length > 0, length, 1)
 
 
-def share_density(fitted: np.ndarray) -> float:
+def siblings(unit: np.ndarray) -> float:
     """Mean cosine of a text with the nearest 0.5 % of the others, for a sample of texts.
 
-    A share, unlike a number, of neighbours is as near whatever the number of texts. Texts that
+    A share of the others, unlike a number, is as near whatever the number of texts. Texts that
     come several times count once.
     """
     rng = np.random.default_rng(0)
-    sample = fitted[rng.permutation(len(fitted))[:SAMPLED_TEXTS]]
-    sample = rng.permutation(np.unique(sample, axis=0))
+    sample = rng.permutation(np.unique(rng.permutation(unit)[:4000], axis=0))
     if len(sample) < 2:
         return 0.0
-    k = max(1, round(SHARE * (len(sample) - 1)))
-    return float(density(sample[:SAMPLED_QUERIES], sample, k).mean())
+    return float(density(sample[:1000], sample, max(1, len(sample) // 200)).mean())

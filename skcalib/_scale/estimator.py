@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -13,8 +13,8 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from skcalib._base import VersionedState
-from skcalib._neighbors.search import density, unit_float32
-from skcalib._scale.pairs import PairCounts, count_pairs, n_rows_used
+from skcalib._neighbors.search import density
+from skcalib._scale.pairs import count_pairs
 from skcalib._sklearn_compat import Interval, RealNotInt, _fit_context
 from skcalib.metrics import unit_rows
 
@@ -24,54 +24,46 @@ __all__ = ["SimilarityScale"]
 REFERENCE_TEXTS = 10_000
 # Pairs that a threshold must let pass for their number to be more than chance.
 FEWEST_PAIRS = 10
-# Mean cosine from which vectors are not centred, and the correction harms.
+# Squared length of the mean of unit vectors from which they are not centred.
 NARROW_CONE = 0.2
 
 
 class SimilarityScale(VersionedState, BaseEstimator):
-    """Tell how similar unrelated texts are: thresholds, p-values, and a corrected similarity.
+    """Say how similar unrelated texts are: thresholds, p-values, a corrected similarity.
 
-    Nearly all pairs of fitted texts are unrelated. A threshold of the cosine that one pair in
-    a thousand reaches lets one in a thousand unrelated pairs pass; the rate is promised for
-    texts of the same domain, and is conservative by the share of related pairs among them.
+    Nearly all pairs of fitted texts are unrelated, so the similarity that one pair in a
+    thousand reaches is a threshold that one in a thousand unrelated pairs passes. The rate
+    holds for texts of the same domain; related pairs among the fitted make it conservative.
 
-    Texts in a dense region are similar to many others. The corrected similarity
-    ``cos(a, b) - (density(a) + density(b)) / 2``, where the density is the mean cosine of a
-    text with the nearest fitted ones, is comparable between regions, so that one threshold
-    serves all pairs. Fit it on calibrated vectors, of ``Whitening(noise="auto")``: on raw ones
-    the correction harms.
+    Texts of a dense region are similar to many. The corrected similarity ``cos(a, b) -
+    (density(a) + density(b)) / 2``, with the mean cosine of a text with the nearest fitted ones
+    as its density, compares between regions: one threshold serves all pairs. Fit on vectors of
+    ``Whitening(noise="auto")``; raw ones are not to be corrected.
 
     Parameters
     ----------
     n_pairs : int, default=10_000_000
-        About how many pairs to count, of texts drawn at random; of few texts all pairs.
+        Pairs to count, those of 4,473 texts drawn at random; of fewer texts all pairs.
     n_neighbors : int or float, default=0.05
-        Fitted texts that make a density: a number of nearest ones, or as a float in (0, 1) a
-        share of them, estimated on at most 10,000 texts. Few, such as 10, for one-to-one
-        matching such as of translations; 1 never.
+        Fitted texts that make a density: so many nearest ones, or as a float in (0, 1) a share
+        of them, of at most 10,000 texts. Take 10 for matching one to one, such as translations.
 
     Attributes
     ----------
     n_pairs_ : int
         Number of pairs counted.
-    mean_cosine_ : float
-        Their mean cosine.
     n_neighbors_ : int
         Number of nearest texts in use, among `vectors_`.
     vectors_ : ndarray of shape (n_texts, n_features), float32
         Fitted vectors of unit length, among which densities are looked for.
-    n_features_in_ : int
-        Number of features seen during fit.
-    feature_names_in_ : ndarray of shape (n_features,)
-        Names of features seen during fit, when all are strings.
+    n_features_in_, feature_names_in_
+        Number of features seen during fit, and their names when all are strings.
 
     Notes
     -----
     Thresholds and p-values are exact to 1e-6 in cosine for the pairs counted. A text that is
-    equal to a fitted one does not count it in its density.
-
-    The correction is the half of CSLS [1]_ that subtracts means of neighbours, with a share of
-    all texts in place of the nearest ten.
+    equal to a fitted one does not count it in its density. The correction is that of CSLS [1]_
+    with a share of all texts in place of ten.
 
     References
     ----------
@@ -84,15 +76,15 @@ class SimilarityScale(VersionedState, BaseEstimator):
     >>> from skcalib import SimilarityScale
     >>> X = np.random.default_rng(0).normal(size=(2000, 16))
     >>> scale = SimilarityScale().fit(X)
-    >>> threshold = scale.threshold(1e-3)
-    >>> scale.p_value([threshold]) <= 1e-3
+    >>> scale.p_value([scale.threshold(1e-3)]) <= 1e-3
     array([ True])
 
     An index by inner product ranks by the corrected similarity:
 
-    >>> index, queries = scale.index_vectors(X), scale.query_vectors(X[:3])
-    >>> (queries @ index.T).argmax(axis=1)
-    array([0, 1, 2])
+    >>> products = scale.query_vectors(X[:3]) @ scale.index_vectors(X).T
+    >>> corrected = products - scale.density(X[:3])[:, None] / 2
+    >>> np.allclose(corrected[:, 5], scale.corrected(X[:3], X[[5, 5, 5]]))
+    True
     """
 
     _parameter_constraints: dict = {
@@ -121,21 +113,21 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Returns
         -------
         self : SimilarityScale
-            The fitted estimator.
         """
         self.__dict__.pop("vectors_", None)  # an error below leaves nothing half-fitted
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
-        unit = unit_float32(np.random.default_rng(0).permutation(X))
-        share = self.n_neighbors if isinstance(self.n_neighbors, float) else None
-        reference = unit if share is None else unit[:REFERENCE_TEXTS].copy()
-        k = self.n_neighbors if share is None else max(1, round(share * len(reference)))
-        self.n_neighbors_ = min(int(k), len(reference) - 1)
-        unit = unit[: n_rows_used(len(unit), self.n_pairs)]
-        half_density = density(unit, reference, self.n_neighbors_) / 2
-        self._cosine, self._corrected = count_pairs(unit, half_density, self.n_pairs)
-        self.n_pairs_ = int(self._cosine.at_least()[0])
-        self.mean_cosine_ = self._cosine.mean()
-        self.vectors_ = reference
+        unit = np.random.default_rng(0).permutation(unit_rows(X)[0].astype(np.float32))
+        k, vectors = self.n_neighbors, unit
+        if k < 1:
+            vectors = unit[:REFERENCE_TEXTS].copy()
+            k = max(1, round(k * len(vectors)))
+        self.n_neighbors_ = min(int(k), len(vectors) - 1)
+        unit = unit[: int(np.sqrt(2 * self.n_pairs)) + 1]
+        self.n_pairs_ = len(unit) * (len(unit) - 1) // 2
+        counts = count_pairs(unit, density(unit, vectors, self.n_neighbors_))
+        self._counts = dict(zip((False, True), counts, strict=True))  # by whether corrected
+        self._in_narrow_cone = float(np.sum(unit.mean(axis=0) ** 2)) > NARROW_CONE
+        self.vectors_ = vectors
         return self
 
     def threshold(self, false_positive_rate: float = 0.01, *, corrected: bool = False) -> float:
@@ -144,37 +136,25 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Parameters
         ----------
         false_positive_rate : float, default=0.01
-            Largest share of such pairs that may pass, in (0, 1).
+            Largest share of such pairs that may pass, below 1. A rate so small that fewer than
+            10 of the pairs counted would pass raises a ValueError.
         corrected : bool, default=False
-            Whether of the corrected similarity, in place of the cosine.
+            Whether of the corrected similarity or of the cosine.
 
         Returns
         -------
         similarity : float
             The smallest that keeps the rate: related are pairs at least as similar.
-
-        Raises
-        ------
-        ValueError
-            If the rate is out of its range, or so small that too few pairs tell it.
         """
-        counts = self._counts(corrected)
-        given: Any = false_positive_rate  # perhaps no number
-        rate = float(given) if isinstance(given, Real) else np.nan
-        if not 0 < rate < 1:
+        check_is_fitted(self)
+        rate, least = false_positive_rate, FEWEST_PAIRS / self.n_pairs_
+        if not least <= rate < 1:
             raise ValueError(
-                f"threshold got false_positive_rate={given!r}; it takes a number between 0 and "
-                "1, such as 0.01."
+                f"threshold got false_positive_rate={rate!r}; {self.n_pairs_:,} pairs tell "
+                f"rates from {least:.2g} to 1. For smaller ones raise n_pairs, and fit on more "
+                f"texts: 1e-5 takes {FEWEST_PAIRS / 1e-5:,.0f} pairs, of 1,415 texts."
             )
-        if rate * self.n_pairs_ < FEWEST_PAIRS:
-            needed = FEWEST_PAIRS / rate
-            raise ValueError(
-                f"threshold got false_positive_rate={rate:g}, of which {self.n_pairs_:,} pairs "
-                f"tell nothing; it takes {FEWEST_PAIRS / self.n_pairs_:.1g} or more. For this "
-                f"one fit on {np.sqrt(2 * needed) + 1:,.0f} texts or more, with n_pairs="
-                f"{needed:,.0f} or more."
-            )
-        return counts.threshold(rate)
+        return self._counts[corrected].threshold(rate)
 
     def p_value(self, similarity: ArrayLike, *, corrected: bool = False) -> np.ndarray:
         """Chance that a pair of unrelated texts is at least as similar.
@@ -184,17 +164,18 @@ class SimilarityScale(VersionedState, BaseEstimator):
         similarity : array-like of shape (n,)
             Cosines, or corrected similarities.
         corrected : bool, default=False
-            Which of them.
+            Which of the two.
 
         Returns
         -------
         p : ndarray of shape (n,)
-            ``(1 + pairs counted that are at least as similar) / (1 + n_pairs_)``; at most the
-            rate for similarities from `threshold` of it on.
+            ``(1 + pairs counted that are at least as similar) / (1 + n_pairs_)``: at most the
+            rate from its `threshold` on.
         """
+        check_is_fitted(self)
         similarity = np.asarray(similarity, dtype=np.float64)
         assert_all_finite(similarity, input_name="similarity")
-        return self._counts(corrected).p_value(similarity)
+        return self._counts[corrected].p_value(similarity)
 
     def density(self, X: Any) -> np.ndarray:
         """Mean cosine of each text with the nearest fitted ones.
@@ -221,14 +202,13 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Returns
         -------
         similarity : ndarray of shape (n_pairs,)
-            ``cos(a, b) - (density(a) + density(b)) / 2``.
         """
         check_consistent_length(A, B)
         (a, density_a), (b, density_b) = map(self._unit_and_density, (A, B))
         return np.einsum("ij,ij->i", a, b, dtype=np.float64) - (density_a + density_b) / 2
 
     def index_vectors(self, X: Any) -> np.ndarray:
-        """Vectors for an index by inner product, one coordinate more than `X` has.
+        """Vectors ``[x / |x|, -density(x) / 2]`` for an index by inner product.
 
         Parameters
         ----------
@@ -238,14 +218,14 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Returns
         -------
         vectors : ndarray of shape (n_samples, n_features + 1)
-            ``[x / |x|, -density(x) / 2]``. The inner product with `query_vectors` of q is the
-            corrected similarity plus ``density(q) / 2``, which is the same for all texts found.
+            The inner product with `query_vectors` of q is the corrected similarity plus
+            ``density(q) / 2``, which is the same for all texts found.
         """
         unit, density = self._unit_and_density(X)
         return np.column_stack([unit, (-density / 2).astype(unit.dtype)])
 
     def query_vectors(self, X: Any) -> np.ndarray:
-        """Vectors to search an index of `index_vectors` with.
+        """Vectors ``[x / |x|, 1]`` to search an index of `index_vectors` with.
 
         Parameters
         ----------
@@ -255,7 +235,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Returns
         -------
         vectors : ndarray of shape (n_samples, n_features + 1)
-            ``[x / |x|, 1]``.
         """
         unit = self._unit(X)
         return np.column_stack([unit, np.ones(len(unit), unit.dtype)])
@@ -267,15 +246,11 @@ class SimilarityScale(VersionedState, BaseEstimator):
 
     def _unit_and_density(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         unit = self._unit(X)
-        if self.mean_cosine_ > NARROW_CONE:
+        if self._in_narrow_cone:
             warnings.warn(
-                f"The mean cosine of the fitted vectors is {self.mean_cosine_:.2f}, as of raw "
-                "ones, for which the correction harms. Calibrate by Whitening(noise='auto').",
+                "The fitted vectors lie in a narrow cone, as raw ones do, for which the "
+                "correction harms. Calibrate them by Whitening(noise='auto').",
                 UserWarning,
                 stacklevel=3,
             )
         return unit, density(unit.astype(np.float32), self.vectors_, self.n_neighbors_)
-
-    def _counts(self, corrected: bool) -> PairCounts:
-        check_is_fitted(self)
-        return self._corrected if corrected else self._cosine

@@ -19,8 +19,7 @@ POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "zipf", "last", "weighted_mea
 class VectorStore:
     """Vectors of texts on disk, for `BertEncoder(memory=...)`.
 
-    ``BertEncoder(memory=folder)`` makes one with the defaults. Make one yourself to bound its
-    size, to store less of each text, or to see how much it holds.
+    ``BertEncoder(memory=folder)`` makes one with the defaults.
 
     Parameters
     ----------
@@ -28,21 +27,19 @@ class VectorStore:
         Folder; made when first written to. A relative one is looked up from the working
         directory of each call.
     dtype : {"float32", "float16"}, default="float32"
-        Precision on disk. float16 halves the size and rounds each entry to 11 bits. On
-        MiniLM and STS-B that moves the cosine of raw vectors by at most 6e-5 and of whitened
-        ones by at most 4e-4, and Spearman's rho by less than 0.01 points. Whiten such vectors
-        with shrinkage or ``tol=1e-6``: rounding gives a little variance to directions that
-        have none, which plain whitening would amplify.
+        Precision on disk. float16 halves the size and rounds each entry to 11 bits, which moves
+        Spearman's rho on STS-B by less than 0.01 points. Whiten such vectors with shrinkage or
+        ``tol=1e-6``: rounding gives a little variance to directions that have none.
     layers : sequence of int or None, default=None
         Hidden states to keep, counted as in `BertEncoder`. None keeps all, so that any
         choice of layers is read back. An encoder that asks for others is refused.
     pooling : str, sequence of str or None, default=None
         Pooling to keep, or several, named as in `BertEncoder`, each with and without special
-        tokens. None keeps all. An encoder that asks for another is refused.
+        tokens. None keeps all, "last" and "weighted_mean" only for encoders that use one of
+        them. An encoder that asks for another is refused.
     max_bytes : int or None, default=None
-        Largest size of the store's file after each batch: the oldest vectors are deleted, never
-        those of the batch. While a batch is written, a journal of about three batches comes on
-        top. None sets no bound.
+        Largest size of the file after each batch: the oldest vectors are deleted, never those
+        of the batch. While a batch is written, a journal of about three comes on top.
 
     Raises
     ------
@@ -52,16 +49,14 @@ class VectorStore:
     Notes
     -----
     A text takes ``n_layers * 6 * (4 * d + 32)`` bytes: 66 kB for MiniLM (7 hidden states of 384
-    dimensions), 242 kB for BERT-base (13 of 768). The six are the first token, and mean and
-    maximum with and without special tokens, and the mean by Zipf's weights; every pooling
-    follows from them. ``pooling="mean"`` keeps two of the six, which also give
-    "mean_sqrt_len"; "cls" or "zipf" keeps one.
+    dimensions), 242 kB for BERT-base (13 of 768). The six are the first token, mean and maximum
+    with and without special tokens, and the mean by Zipf's weights. ``pooling="mean"`` keeps
+    two of them, which also give "mean_sqrt_len"; "cls" or "zipf" keeps one.
 
     Several processes may use the file at once, on a local disk: SQLite's locks do not work on
-    every network file system. They take turns, so that each text is encoded once; the empty
-    file beside the store is their lock. A damaged file is begun anew, with a warning. Where the
-    disk is full, the folder is read-only, or another process holds the file for a minute,
-    vectors are computed but not kept, with a warning.
+    every network file system. They take turns, so that each text is encoded once. A damaged
+    file is begun anew, with a warning. Where the disk is full, the folder is read-only, or
+    another process holds the file for a minute, vectors are computed but not kept, with one.
 
     The store holds numbers and hashes of texts, not the texts, and nothing in it can run code.
     Use a folder that you trust: who may write to it can forge vectors.
@@ -93,9 +88,7 @@ class VectorStore:
         if self.dtype not in ("float32", "float16"):
             raise ValueError(f"dtype={self.dtype!r}; it takes 'float32' or 'float16'.")
         if not self._poolings or not set(self._poolings) <= set(POOLINGS):
-            raise ValueError(
-                f"pooling={self.pooling!r}; it takes one or some of {POOLINGS}, or None."
-            )
+            raise ValueError(f"pooling={self.pooling!r}; it takes some of {POOLINGS}, or None.")
 
     def __len__(self) -> int:
         """Return the number of texts, counted once per model and its settings."""
@@ -125,5 +118,5 @@ class VectorStore:
     @property
     def _poolings(self) -> Sequence[str]:
         if self.pooling is None:
-            return POOLINGS[:5]
+            return POOLINGS
         return [self.pooling] if isinstance(self.pooling, str) else self.pooling

@@ -41,7 +41,7 @@ class Vectors:
         self._row = np.dtype(row)
         self._db: sqlite3.Connection | None = None
         self._inode: int | None = None
-        self._reads = self._writes = True
+        self._allowed = {"read", "written"}
 
     def close(self) -> None:
         """Close the file."""
@@ -52,16 +52,15 @@ class Vectors:
     @property
     def store_id(self) -> bytes | None:
         """What tells this store from others and from itself before it was cleared, if known."""
-        found = self._run(lambda db: db.execute("SELECT id FROM store").fetchone())
+        found = self._run("read", lambda db: db.execute("SELECT id FROM store").fetchone())
         return found and found[0]
 
     def read(
-        self, texts: Sequence[str], slots: Sequence[int]
+        self, texts: Sequence[str], slots: Sequence[str]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Find distinct texts: which are known, (n,), and vectors and counts of these.
+        """Return which of n distinct texts are known, (n,), vectors and counts.
 
-        Vectors have the shape (n, n_slots, d), counts (n, 4). Rows of unknown texts hold
-        anything.
+        The latter are of shape (n, n_slots, d) and (n, 4); rows of unknown texts hold anything.
         """
         keys = [self._key(text) for text in texts]
         known = np.zeros(len(texts), dtype=bool)
@@ -77,7 +76,8 @@ class Vectors:
                     for j, slot in enumerate(slots):
                         crc, data = db.execute(ARRAY, (block, slot)).fetchone()
                         found = np.frombuffer(data, self._row)[rows]
-                        if crc != zlib.crc32(data, slot) or found["key"].tobytes() != expected:
+                        same = crc == zlib.crc32(data, zlib.crc32(slot.encode()))
+                        if not same or found["key"].tobytes() != expected:
                             raise ValueError("other bytes than were written")
                         vectors[out, j], counts[out] = found["vector"], found["counts"]
                     known[out] = True
@@ -86,14 +86,14 @@ class Vectors:
                     n_damaged += 1
             return n_damaged
 
-        if n_damaged := self._run(load):
+        if n_damaged := self._run("read", load):
             self._warn(f"has {n_damaged} damaged blocks; their texts are encoded anew.")
         return known, vectors, counts
 
     def write(
         self,
         texts: Sequence[str],
-        slots: Sequence[int],
+        slots: Sequence[str],
         vectors: np.ndarray,
         counts: np.ndarray,
     ) -> bool:
@@ -108,8 +108,8 @@ class Vectors:
             for j, slot in enumerate(slots):
                 rows["vector"] = vectors[:, j]
                 data = rows.tobytes()
-                array = block, slot, zlib.crc32(data, slot), data
-                db.execute("INSERT INTO arrays VALUES (?, ?, ?, ?)", array)
+                crc = zlib.crc32(data, zlib.crc32(slot.encode()))
+                db.execute("INSERT INTO arrays VALUES (?, ?, ?, ?)", (block, slot, crc, data))
             # Some may be in an older block, a damaged one or another process's.
             places = [(key, block, row) for row, key in enumerate(keys)]
             db.executemany("INSERT OR REPLACE INTO texts VALUES (?, ?, ?)", places)
@@ -117,17 +117,15 @@ class Vectors:
                 _make_room(db, self._max_bytes)
             return True
 
-        return bool(self._run(insert, writes=True))
+        return bool(self._run("written", insert))
 
     def _key(self, text: str) -> bytes:
         content = text.encode("utf-8", "surrogatepass")
         return hashlib.blake2b(content, digest_size=16, key=self._model).digest()
 
-    def _run(
-        self, operation: Callable[[sqlite3.Connection], Any], *, writes: bool = False
-    ) -> Any:
-        """Return what a transaction gives, None if the file cannot be used."""
-        if not (self._writes if writes else self._reads):
+    def _run(self, what: str, operation: Callable[[sqlite3.Connection], Any]) -> Any:
+        """Return what a transaction gives, None if the file cannot be read or written."""
+        if what not in self._allowed:
             return None
         try:
             if self._db is None:
@@ -139,11 +137,11 @@ class Vectors:
             self.close()
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
             if code not in DAMAGE or not self._set_aside(error):
-                self._reads, self._writes = writes, False
+                self._allowed = {"read"} - {what}
                 self._warn(
-                    f"could not be {'written' if writes else 'read'}: {error}. Vectors are "
-                    "computed all the same, and not kept. Free some space, end a process that "
-                    "holds the lock, or choose another folder."
+                    f"could not be {what}: {error}. Vectors are computed all the same, and not "
+                    "kept. Free some space, end a process that holds the lock, or choose "
+                    "another folder."
                 )
             return None
 

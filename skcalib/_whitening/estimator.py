@@ -507,10 +507,11 @@ class Whitening(
     def explained_variance_ratio_(self) -> np.ndarray:
         return self.explained_variance_ / self._linear_map.total_variance
 
-    n_components_ = _n_features_out = property(attrgetter("_linear_map.width"))
-    rank_ = property(attrgetter("_linear_map.rank"))
-    shrinkage_ = property(attrgetter("_linear_map.shrinkage"))
-    noise_ = property(attrgetter("_linear_map.noise"))
+    n_components_ = property(attrgetter("_linear_map.width"), doc="Number of columns.")
+    _n_features_out = n_components_
+    rank_ = property(attrgetter("_linear_map.rank"), doc="Number of axes with variance.")
+    shrinkage_ = property(attrgetter("_linear_map.shrinkage"), doc="Shrinkage in use.")
+    noise_ = property(attrgetter("_linear_map.noise"), doc="Noise in use.")
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_moments")

@@ -132,7 +132,7 @@ def test_a_model_whose_texts_mix_in_any_batch_is_refused(save, monkeypatch):
         return hidden + hidden.mean(dim=0, keepdim=True)
 
     monkeypatch.setattr(YosoEmbeddings, "forward", mixing)
-    message = r"depend on the texts beside it.*Choose another.*Found were .* of a text alone"
+    message = r"depend on the texts beside it.*Choose another.*failed: .* of a text alone"
     with pytest.raises(ValueError, match=message):
         BertEncoder(save("Yoso", **SMALL, seed=1)).fit(["dog"])
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -190,7 +191,8 @@ def test_errors_say_what_groups_are(X, groups):
     ]:
         with pytest.raises(ValueError, match=match):
             erasure.fit(X, groups=given)
-        assert not hasattr(erasure, "groups_")  # nothing half-fitted
+        with pytest.raises(NotFittedError):  # nothing half-fitted
+            erasure.transform(X)
     one = GroupErasure().partial_fit(X[:5], groups=["en"] * 5)
     with pytest.raises(ValueError, match="single group"):
         one.transform(X)

@@ -1,6 +1,6 @@
 """Alter the bytes of a store, one at a time, and look at what an encoder then returns.
 
-Run by hand, with the extra `demo`: ``python tests/long/damage.py --every 10`` takes minutes.
+Run by hand, with the extra `demo`: ``python tests/long/damage.py --every 100`` takes minutes.
 
 A store of 30 texts lies in memory (/dev/shm) where that is possible. Bytes in use are altered
 in three ways (lowest bit, highest bit, all bits), and all texts are encoded twice. Printed: how
@@ -20,7 +20,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
 
-from skcalib import BertEncoder
+from skcalib import BertEncoder, VectorStore
+from skcalib._encoder.recent import RECENT
 from skcalib.datasets import load_toy_sts, minilm_path
 
 
@@ -41,8 +42,10 @@ def main():
     every = parser.parse_args().every
     folder = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
     texts = np.unique(load_toy_sts().data)[:30].tolist()
+    RECENT.bound = 0  # else vectors are read from memory
     expected = BertEncoder(minilm_path(), layers=0).fit_transform(texts)
-    encoder = BertEncoder(minilm_path(), layers=0, memory=folder).fit(texts)
+    store = VectorStore(folder, layers=(0,), pooling="mean")
+    encoder = BertEncoder(minilm_path(), layers=0, memory=store).fit(texts)
     for start in range(0, 30, 3):
         encoder.transform(texts[start : start + 3])
     (file,) = folder.glob("*.sqlite")

@@ -5,8 +5,8 @@ import sys
 import threading
 import time
 
-from skcalib._store import claims
-from skcalib._store.claims import turn
+import skcalib._store.database as database_module
+from skcalib._store.database import turn
 
 
 def test_threads_take_turns(tmp_path):
@@ -32,24 +32,18 @@ def test_a_turn_ends_with_its_process_and_a_worker_that_hangs_is_not_waited_for(
     tmp_path, monkeypatch
 ):
     code = (
-        "import pathlib, sys; from skcalib._store.claims import turn;"
+        "import pathlib, sys; from skcalib._store.database import turn;"
         "context = turn(pathlib.Path(sys.argv[1])); context.__enter__();"
         "print('held', flush=True); sys.stdin.read()"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], **pipes) as other:
         assert other.stdout.readline() == "held\n"
-        monkeypatch.setattr(claims, "PATIENCE", 0.3)
+        monkeypatch.setattr(database_module, "PATIENCE", 0.3)
         started = time.monotonic()
         with turn(tmp_path):
             assert time.monotonic() - started >= 0.3
-        monkeypatch.setattr(claims, "PATIENCE", 300)
+        monkeypatch.setattr(database_module, "PATIENCE", 300)
         other.kill()
         with turn(tmp_path):
             assert time.monotonic() - started < 300
-
-
-def test_work_goes_on_where_no_lock_can_be_made(tmp_path):
-    (tmp_path / "file").write_text("")
-    with turn(tmp_path / "file"):
-        pass
