@@ -20,7 +20,7 @@ from skcalib._sklearn_compat import Interval, RealNotInt, StrOptions, _fit_conte
 from skcalib._whitening.exports import LinearExports
 from skcalib._whitening.linear_map import WhiteningMap
 from skcalib._whitening.recent import moments_and_spectrum
-from skcalib._whitening.rows import Rows, rows_of
+from skcalib._whitening.rows import Rows, as_float64, rows_of
 from skcalib._whitening.shift import Shift, mahalanobis_map, shift_between
 from skcalib._whitening.solver import few_samples, solve, spectrum_of
 
@@ -390,9 +390,8 @@ class Whitening(
         >>> whitening.mahalanobis([[9.0, 9.0, 9.0, 9.0]]) > 100
         array([ True])
         """
-        Z = self._rows(X).map(mahalanobis_map(self._linear_map))
-        Z = Z.astype(np.float64) if hasattr(Z, "astype") else Z.double()  # of far vectors
-        return (Z * Z).sum(axis=1)
+        Z = as_float64(self._rows(X).map(mahalanobis_map(self._linear_map)))
+        return (Z * Z).sum(axis=1)  # which float32 does not hold for far vectors
 
     def shift(self, X: Any) -> Shift:
         """Measure how far a sample of new vectors lies from those of the fit.

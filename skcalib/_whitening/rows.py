@@ -22,7 +22,7 @@ from skcalib._machine.threads import map_row_ranges
 from skcalib._sklearn_compat import check_sample_weight, get_namespace_and_device
 from skcalib._whitening.linear_map import WhiteningMap
 
-__all__ = ["DaskRows", "NumPyRows", "Rows", "TensorRows", "rows_of"]
+__all__ = ["DaskRows", "NumPyRows", "Rows", "TensorRows", "as_float64", "rows_of"]
 
 CALLER = "Whitening"
 # Centred rows of `NumPyRows.map` in each thread: what a core's own cache holds.
@@ -171,6 +171,13 @@ class TensorRows(_RowsInMemory):
 
     def _chunks(self) -> Iterator[slice]:
         return gen_batches(self.X.shape[0], rows_within(TENSOR_BYTES, self.X.shape[1]))
+
+
+def as_float64(array: Any) -> Any:
+    """Return the array in float64, on the CPU if its device has none."""
+    if hasattr(array, "astype"):
+        return array.astype(np.float64)
+    return array.to(_device_of_float64(array.device)).double()  # of torch
 
 
 def _device_of_float64(device: Any) -> Any:

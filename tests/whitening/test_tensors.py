@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from skcalib import Whitening
 from skcalib._covariance.moments import Moments
-from skcalib._whitening.rows import NumPyRows, TensorRows
+from skcalib._whitening.rows import NumPyRows, TensorRows, as_float64
 
 # SciPy reads SCIPY_ARRAY_API when it is imported, so this runs in a process of its own.
 SCRIPT = """
@@ -115,6 +115,18 @@ def test_a_device_without_float64_leaves_it_to_the_cpu(monkeypatch, graded):
     moves.clear()
     assert_allclose(TensorRows(Z, xp, metal).invert(linear), X, atol=1e-4)
     assert moves == [("cpu", torch.float32), ("mps", torch.float32)]
+
+
+def test_distances_of_a_device_without_float64_are_summed_on_the_cpu():
+    torch = pytest.importorskip("torch")
+
+    class OnMetal:
+        device = torch.device("mps")
+
+        def to(self, device):
+            return torch.ones(2, device=device)
+
+    assert as_float64(OnMetal()).dtype == torch.float64
 
 
 def test_tensor_without_dispatch_is_an_array():
