@@ -68,7 +68,7 @@ class NormalizingFlow(
         How a step mixes the dimensions: their order reversed, a fixed random order, or a
         learned matrix in LU form, which starts as the reversal and costs O(d^2) parameters
         a step.
-    noise : float >= 0 or "auto", default=0.0
+    noise : float in [0, 1e9] or "auto", default=0.0
         Variance of the noise that every direction is taken to hold, in units of the mean
         eigenvalue of the covariance, as in :class:`Whitening`. Above 0 the flow is trained
         on the principal axes instead of the columns, and :meth:`transform` first multiplies
@@ -174,7 +174,7 @@ class NormalizingFlow(
         "coupling_width": [Interval(Integral, 1, None, closed="left")],
         "coupling": [StrOptions({"additive", "affine"})],
         "permutation": [StrOptions({"reverse", "shuffle", "lu"})],
-        "noise": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
+        "noise": [Interval(Real, 0, 1e9, closed="both"), StrOptions({"auto"})],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
         "max_epochs": [Interval(Integral, 1, None, closed="left")],

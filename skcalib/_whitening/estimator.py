@@ -60,7 +60,7 @@ class Whitening(
         vector can be [2]_, always ``n_features_in_`` wide.
     power : float in [0, 1], default=1.0
         1 whitens, 0 only centres and rotates (PCA); values between temper the whitening.
-    noise : float >= 0 or "auto", default=0.0
+    noise : float in [0, 1e9] or "auto", default=0.0
         Variance of the noise that every direction is taken to hold, in units of the mean
         eigenvalue λ̄. The gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise λ̄)``: whitening
         times a Wiener filter, which fades the weak directions instead of amplifying them.
@@ -159,7 +159,7 @@ class Whitening(
         ],
         "method": [StrOptions({"pca", "zca"})],
         "power": [Interval(Real, 0, 1, closed="both")],
-        "noise": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
+        "noise": [Interval(Real, 0, 1e9, closed="both"), StrOptions({"auto"})],
         "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "tol": [Interval(Real, 0, 1, closed="left"), None],
     }

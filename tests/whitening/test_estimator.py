@@ -376,7 +376,7 @@ def test_merge_refuses_what_it_cannot_add(X):
         *({"power": value} for value in (-0.01, 1.01)),
         *({"shrinkage": value} for value in (-0.01, 1.01, "lw")),
         *({"tol": value} for value in (-1e-9, 1.0)),
-        *({"noise": value} for value in (-1e-9, np.nan, np.inf, "lw")),
+        *({"noise": value} for value in (-1e-9, 1e308, np.nan, np.inf, "lw")),
         {"method": "svd"},
     ],
     ids=str,
