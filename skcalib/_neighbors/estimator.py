@@ -27,9 +27,9 @@ class NeighborSmoothing(OneToOneFeatureMixin, TransformerMixin, VersionedState, 
     """Move vectors toward their nearest neighbours: for intents, topics, and search in them.
 
     Semantic textual similarity (STS) loses 5 points by it: what tells close texts apart fades.
-    Where many texts say the same in other words their common meaning remains: search among
-    questions of bank customers, clusters of them and classifiers from three labels of a class
-    gained 3 to 7 points. Put it behind ``Whitening(noise="auto")``.
+    Where many texts say the same in other words their common meaning remains: on questions of
+    bank customers search gained 6 and 7 points with two encoders, and clusters 1.5. Put it
+    behind ``Whitening(noise="auto")``.
 
     With x̂ of unit length, ``x' = unit(x̂ + weight Σ w_j x̂_j / Σ w_j)`` over the nearest fitted
     texts and ``w_j = cos(x, x_j)^power``: the expansion of queries and of the database in image
