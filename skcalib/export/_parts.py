@@ -99,6 +99,13 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
     steps = [copy.copy(step) for step in steps]
     for step in steps:
         vars(step).pop("feature_names_in_", None)  # of the frames that `set_output` asked for
+    reason = ""
+    if encoder.prompt_:
+        reason = f"the prompt {encoder.prompt_!r:.40}. Put it in front of texts, with prompt=''"
+    elif encoder.pooling_ in ("last", "weighted_mean"):
+        reason = f"pooling={encoder.pooling_!r}. Encode with the pipeline itself"
+    if reason:
+        raise ValueError(f"{caller} cannot hold {reason}.")
     encoder = copy.copy(encoder).set_params(memory=None, verbose=False)
     encoder._settings = settings = {**encoder._settings, "dtype": "float32"}
     return Parts(
