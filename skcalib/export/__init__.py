@@ -22,6 +22,7 @@ TRUSTED_TYPES = [
     "skcalib._groups.means.GroupMeans",
     "skcalib._neighbors.estimator.NeighborSmoothing",
     "skcalib._scale.estimator.SimilarityScale",
+    "skcalib._scale.pairs.PairCounts",
     "skcalib._store.store.VectorStore",
     "skcalib._whitening.estimator.Whitening",
     "skcalib._whitening.linear_map.WhiteningMap",

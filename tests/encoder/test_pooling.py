@@ -40,9 +40,13 @@ def reference(primitive, states, ids):
     kept = own if primitive.endswith("_own") else list(range(len(ids)))
     if primitive == "cls":
         return states[0]
+    if primitive == "last":
+        return states[-1]
     if primitive.startswith("max"):
         return np.array([max(states[t][j] for t in kept) for j in range(len(states[0]))])
     weights = [1.0 for _ in kept]
+    if primitive == "weighted_mean":
+        weights = [1.0 + t for t in kept]
     if primitive == "zipf":
         weights = zipf_of(ids).tolist()
         if not any(weights):
