@@ -125,7 +125,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         unit = unit[: int(np.sqrt(2 * self.n_pairs)) + 1]
         self.n_pairs_ = len(unit) * (len(unit) - 1) // 2
         counts = count_pairs(unit, density(unit, vectors, self.n_neighbors_))
-        self._counts = dict(zip((False, True), counts, strict=True))  # by whether corrected
+        self._counts = dict(zip(("cosine", "corrected"), counts, strict=True))
         self._in_narrow_cone = float(np.sum(unit.mean(axis=0) ** 2)) > NARROW_CONE
         self.vectors_ = vectors
         return self
@@ -154,7 +154,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
                 f"rates from {least:.2g} to 1. For smaller ones raise n_pairs, and fit on more "
                 f"texts: 1e-5 takes {FEWEST_PAIRS / 1e-5:,.0f} pairs, of 1,415 texts."
             )
-        return self._counts[corrected].threshold(rate)
+        return self._counts["corrected" if corrected else "cosine"].threshold(rate)
 
     def p_value(self, similarity: ArrayLike, *, corrected: bool = False) -> np.ndarray:
         """Chance that a pair of unrelated texts is at least as similar.
@@ -175,7 +175,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         check_is_fitted(self)
         similarity = np.asarray(similarity, dtype=np.float64)
         assert_all_finite(similarity, input_name="similarity")
-        return self._counts[corrected].p_value(similarity)
+        return self._counts["corrected" if corrected else "cosine"].p_value(similarity)
 
     def density(self, X: Any) -> np.ndarray:
         """Mean cosine of each text with the nearest fitted ones.
