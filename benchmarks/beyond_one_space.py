@@ -105,11 +105,13 @@ def sts(encode):
 def pool(encode):
     texts = {}
     for split in ("dev", "test"):
-        english = fetch_sts("stsb", split).data
-        texts[split, "en"] = english[:, 0]
+        pairs = {"en": fetch_sts("stsb", split).data}
         for language in LANGUAGES[1:]:
             file = DATA.parent / "languages" / f"stsb-{language}-{split}.csv"
-            texts[split, language] = pd.read_csv(file)["sentence1"].to_numpy()
+            pairs[language] = pd.read_csv(file)[["sentence1", "sentence2"]].to_numpy()
+        for language in LANGUAGES:  # both sentences to fit, the first to search
+            both = pairs[language].ravel()
+            texts[split, language] = both if split == "dev" else both[::2]
     first = np.unique(texts["test", "en"], return_index=True)[1]
     fit = np.concatenate([texts["dev", language] for language in LANGUAGES])
     groups = np.repeat(LANGUAGES, len(fit) // 4)
