@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-__all__ = ["VersionedState", "is_fitted", "progress"]
+__all__ = ["VersionedState", "check_mergeable", "is_fitted", "progress"]
 
 
 class VersionedState:
@@ -36,6 +36,23 @@ class VersionedState:
                 "skcalib release that wrote it, or fit again and pickle anew."
             )
         self.__dict__.update(state)
+
+
+def check_mergeable(estimator: Any, kind: type, others: Iterable[Any]) -> None:
+    """Refuse to merge with what is of another class, not fitted, or of another width."""
+    name = kind.__name__
+    check_is_fitted(estimator)
+    for other in others:
+        if not isinstance(other, kind):
+            raise TypeError(
+                f"merge got a {type(other).__name__}; it takes fitted {name} objects."
+            )
+        check_is_fitted(other)
+        if other.n_features_in_ != estimator.n_features_in_:
+            raise ValueError(
+                f"merge got a {name} fitted on {other.n_features_in_} features; this one has "
+                f"{estimator.n_features_in_}. Fit both on vectors of one width."
+            )
 
 
 def is_fitted(estimator: Any) -> bool:

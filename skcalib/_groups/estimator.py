@@ -16,7 +16,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from skcalib._base import VersionedState
+from skcalib._base import VersionedState, check_mergeable
 from skcalib._covariance.moments import chunk_rows
 from skcalib._dask import as_floats, check_dask, dask_apply, dask_reduce, is_dask
 from skcalib._groups.means import GroupMeans
@@ -144,18 +144,7 @@ class GroupErasure(OneToOneFeatureMixin, TransformerMixin, VersionedState, BaseE
         -------
         self : GroupErasure
         """
-        check_is_fitted(self)
-        for other in others:
-            if not isinstance(other, GroupErasure):
-                raise TypeError(
-                    f"merge got a {type(other).__name__}; it takes fitted GroupErasure objects."
-                )
-            check_is_fitted(other)
-            if other.n_features_in_ != self.n_features_in_:
-                raise ValueError(
-                    f"merge got a GroupErasure fitted on {other.n_features_in_} features; this "
-                    f"one has {self.n_features_in_}. Fit both on vectors of one width."
-                )
+        check_mergeable(self, GroupErasure, others)
         return self._learn(
             reduce(GroupMeans.merge, (other._means for other in others), self._means)
         )

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skcalib._base import VersionedState
+from skcalib._base import VersionedState, check_mergeable
 from skcalib._covariance.moments import Moments
 from skcalib._machine.limits import check_size
 from skcalib._sklearn_compat import Interval, RealNotInt, StrOptions, _fit_context
@@ -280,19 +280,9 @@ class Whitening(
         >>> np.allclose(parts.transform(X), Whitening().fit_transform(X))
         True
         """
-        check_is_fitted(self)
+        check_mergeable(self, Whitening, others)
         merged = self._moments
         for other in others:
-            if not isinstance(other, Whitening):
-                raise TypeError(
-                    f"merge got a {type(other).__name__}; it takes fitted Whitening objects."
-                )
-            check_is_fitted(other)
-            if other.n_features_in_ != self.n_features_in_:
-                raise ValueError(
-                    f"merge got a Whitening fitted on {other.n_features_in_} features; "
-                    f"this one has {self.n_features_in_}. Fit both on vectors of one width."
-                )
             merged = merged.merge(other._moments)
         self._solution, self._moments = None, merged
         return self
