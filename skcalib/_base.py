@@ -38,7 +38,7 @@ class VersionedState:
         self.__dict__.update(state)
 
 
-def check_mergeable(estimator: Any, kind: type, others: Iterable[Any]) -> None:
+def check_mergeable(estimator: Any, kind: type[Any], others: Iterable[Any]) -> None:
     """Refuse to merge with what is of another class, not fitted, or of another width."""
     name = kind.__name__
     check_is_fitted(estimator)
