@@ -158,6 +158,29 @@ def test_whitening_behind_it_meets_directions_without_variance(X, groups):
         assert_allclose(spread(whitening.transform(erased), groups), 0, atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:n_samples=300 of n_features=384")
+@pytest.mark.parametrize("target", ["torch", "faiss"])
+@pytest.mark.parametrize(
+    "whitening", [None, Whitening(5), Whitening(noise="auto"), Whitening(9, method="zca")]
+)
+def test_alone_and_joined_it_is_a_linear_map(minilm, target, whitening):
+    toy = load_toy_sts()
+    X = BertEncoder(minilm).fit_transform(toy.data[:, 0])
+    erasure = GroupErasure().fit(X, groups=toy.subset)
+    erased, model = erasure.transform(X), erasure
+    if whitening is not None:
+        whitening.fit(X)  # not on erased vectors: the means differ
+        model = erasure.joined(whitening)
+        erased = whitening.transform(erased)
+    assert_array_equal(model.transform(X), erased)
+    if target == "torch":
+        found = model.to_torch()(pytest.importorskip("torch").from_numpy(X)).numpy()
+    else:
+        pytest.importorskip("faiss")
+        found = model.to_faiss().apply(X)
+    assert_allclose(found, erased, atol=1e-5 * np.sqrt(np.mean(erased**2)))
+
+
 @pytest.mark.parametrize("labels", [list, np.asarray, "Series", "Categorical"])
 def test_labels_of_any_kind(X, groups, labels):
     pandas = pytest.importorskip("pandas")
