@@ -112,11 +112,11 @@ def test_a_state_without_a_version_is_refused(whitening, monkeypatch):
 
 
 def test_the_version_is_stamped_by_class_and_not_by_instance():
-    class Sixth(VersionedState, BaseEstimator):
-        _state_version = 6
+    class Seventh(VersionedState, BaseEstimator):
+        _state_version = 7
 
-    state = Sixth().__getstate__()
-    with pytest.raises(ValueError, match="pickled Whitening has state version 6"):
+    state = Seventh().__getstate__()
+    with pytest.raises(ValueError, match="pickled Whitening has state version 7"):
         Whitening().__setstate__(state)
     assert state["_state_version"] == 6  # what is read stays as it is
 

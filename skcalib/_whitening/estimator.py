@@ -76,7 +76,9 @@ class Whitening(
         sampling error, vanishes as samples grow, and is not a choice for similarity.
     tol : float or None, default=None
         Eigenvalues up to ``tol`` times the largest count as zero. None means
-        ``d * eps`` of float64, the rounding error of the decomposition.
+        ``d * eps`` of float64, the rounding error of the decomposition, and for float32
+        vectors also what their own rounding explains, ``(eps/2)² Σ_j u_j² E[x_j²]`` along an
+        axis u.
 
     Attributes
     ----------
@@ -163,7 +165,7 @@ class Whitening(
         "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "tol": [Interval(Real, 0, 1, closed="left"), None],
     }
-    _state_version = 5
+    _state_version = 6
 
     # An estimator with `_moments` is fitted. An interrupt may come between two assignments, so
     # `_solution` is set, or forgotten, before its moments are.
