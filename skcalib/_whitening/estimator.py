@@ -54,10 +54,12 @@ class Whitening(
         Number of leading dimensions to keep. A float in (0, 1) keeps as many as explain
         that share of the variance; None keeps all of numerical rank. An int above the
         rank is filled up with columns of zeros, with a warning.
-    method : {"pca", "zca"}, default="pca"
+    method : {"pca", "zca", "rotated"}, default="pca"
         "pca" returns coordinates along the principal axes, by decreasing variance. "zca"
         rotates the axes kept back, ``W = U g(Λ) Uᵀ``: as close to the input as a whitened
-        vector can be [2]_, always ``n_features_in_`` wide.
+        vector can be [2]_, always ``n_features_in_`` wide. "rotated" turns the coordinates of
+        "pca" by a random rotation, the same for every fit of that width: cosines stay, and
+        every column has its share of the variance, as int8 and binary codes need it.
     power : float in [0, 1], default=1.0
         1 whitens, 0 only centres and rotates (PCA); values between temper the whitening.
     noise : float in [0, 1e9] or "auto", default=0.0
@@ -87,7 +89,7 @@ class Whitening(
     components_ : ndarray of shape (k, n_features)
         Principal axes, unit rows in order of decreasing variance. In each the entry of
         largest magnitude is positive. Here and below k is the number of axes kept:
-        `n_components_` for "pca"; for "zca", `n_components` resolved and at most `rank_`.
+        `n_components_` for "pca"; else `n_components` resolved and at most `rank_`.
     explained_variance_ : ndarray of shape (k,)
         Variance of the sample along each axis, before shrinkage (unbiased, ``n - 1``).
     explained_variance_ratio_ : ndarray of shape (k,)
@@ -159,7 +161,7 @@ class Whitening(
             Interval(RealNotInt, 0, 1, closed="neither"),
             None,
         ],
-        "method": [StrOptions({"pca", "zca"})],
+        "method": [StrOptions({"pca", "zca", "rotated"})],
         "power": [Interval(Real, 0, 1, closed="both")],
         "noise": [Interval(Real, 0, 1e9, closed="both"), StrOptions({"auto"})],
         "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],

@@ -74,7 +74,7 @@ class WhiteningMap:
     power: float
     noise: float
     n_components: int  # axes asked for; may exceed the rank
-    rotates_back: bool  # whether W goes back to the input space by ``Uᵀ`` ("zca")
+    method: str  # what follows ``U g(Λ)``: nothing, ``Uᵀ`` or a random rotation
 
     @property
     def rank(self) -> int:
@@ -89,12 +89,12 @@ class WhiteningMap:
     @property
     def width(self) -> int:
         """Number of columns of the output."""
-        return len(self.basis) if self.rotates_back else self.n_components
+        return len(self.basis) if self.method == "zca" else self.n_components
 
     @property
     def surplus(self) -> int:
         """Number of columns of the output that are zero for want of rank."""
-        return 0 if self.rotates_back else self.n_components - self.kept
+        return self.n_components - self.kept if self.method == "pca" else 0
 
     @cached_property
     def gain(self) -> np.ndarray:
@@ -119,11 +119,14 @@ class WhiteningMap:
         return self._scaled(1 / self.gain).T
 
     def _scaled(self, factors: np.ndarray) -> np.ndarray:
-        """``U diag(factors)``, its surplus columns zero; times ``Uᵀ`` for "zca"."""
+        """``U diag(factors)``, its surplus columns zero, or rotated by the method."""
         basis = self.basis[:, : self.kept]
         scaled = basis * factors
-        if self.rotates_back:
+        if self.method == "zca":
             return scaled @ basis.T
+        if self.method == "rotated":
+            drawn = np.random.default_rng(0).normal(size=(self.width, self.width))
+            return scaled @ np.linalg.qr(drawn).Q[: self.kept]
         return np.pad(scaled, ((0, 0), (0, self.surplus)))
 
     @cached_property

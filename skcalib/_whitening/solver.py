@@ -75,7 +75,7 @@ def solve(
         power=float(power),
         noise=noise,
         n_components=_n_kept(n_components, rank, variance[axes] / total_variance),
-        rotates_back=method == "zca",
+        method=method,
     )
 
 

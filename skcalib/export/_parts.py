@@ -41,6 +41,10 @@ class Parts(NamedTuple):
         Settings of the fitted encoder; its hidden states count from 0.
     concatenates : bool
         Whether several layers stand side by side.
+    prompt : str
+        Text that the encoder puts in front of each text.
+    skip : int
+        Number of tokens at the beginning, those of the prompt, that are not pooled.
     """
 
     encoder: BertEncoder
@@ -51,6 +55,8 @@ class Parts(NamedTuple):
     special_tokens: bool
     layers: tuple[int, ...]
     concatenates: bool
+    prompt: str
+    skip: int
 
     def transform(self, texts: list[str]) -> np.ndarray:
         """Vectors of the pipeline, of shape (n_texts, n_features)."""
@@ -105,13 +111,6 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
         erasure, whitening = steps[i : i + 2]
         if isinstance(erasure, GroupErasure) and isinstance(whitening, Whitening):
             steps[i : i + 2] = [erasure.joined(whitening)]
-    reason = ""
-    if encoder.prompt_:
-        reason = f"the prompt {encoder.prompt_!r:.40}. Put it in front of texts, with prompt=''"
-    elif encoder.pooling_ in ("last", "weighted_mean"):
-        reason = f"pooling={encoder.pooling_!r}. Encode with the pipeline itself"
-    if reason:
-        raise ValueError(f"{caller} cannot hold {reason}.")
     encoder = copy.copy(encoder).set_params(memory=None, verbose=False)
     encoder._settings = settings = {**encoder._settings, "dtype": "float32"}
     return Parts(
@@ -122,6 +121,8 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
         special_tokens=settings["special_tokens"],
         layers=encoder.layers_,
         concatenates=settings["layer_merge"] == "concat" and len(encoder.layers_) > 1,
+        prompt=encoder.prompt_,
+        skip=settings["skip"],
     )
 
 

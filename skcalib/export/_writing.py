@@ -23,10 +23,20 @@ def written_whole(path: str | os.PathLike) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as beside:
         yield Path(beside) / target.name
+        _set_modes(Path(beside) / target.name)
         _check_free(target)  # another process may have written there meanwhile
         if target.is_dir():
             target.rmdir()  # it is empty
         (Path(beside) / target.name).rename(target)
+
+
+def _set_modes(written: Path) -> None:
+    """Give all files the mode of a new one; safetensors writes for its owner alone."""
+    new = written.with_name(f"{written.name}~")
+    new.touch()
+    for path in (written, *written.rglob("*")):
+        if path.is_file():
+            path.chmod(new.stat().st_mode)
 
 
 def _check_free(target: Path) -> None:

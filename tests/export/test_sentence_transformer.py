@@ -1,6 +1,7 @@
 """Pipelines as folders of sentence-transformers, loaded where there is no skcalib."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 
 from skcalib import BertEncoder, BiEncoder, GroupErasure, NormalizingFlow, Whitening
-from skcalib.export import save_sentence_transformer
+from skcalib.export import save_sentence_transformer, save_static
 
 package = pytest.importorskip("sentence_transformers", minversion="6")
 
@@ -30,6 +31,8 @@ CASES = [
     {"pooling": "zipf", "layers": (1, 2)},
     {"pooling": "cls", "layers": 1},
     {"pooling": "mean_sqrt_len"},
+    {"pooling": "last", "prompt": "the dog "},
+    {"pooling": "weighted_mean", "layers": (0, 2)},
 ]
 
 
@@ -72,6 +75,53 @@ def test_groups_are_erased_there_too(steps, n_modules, tiny_bert, texts, tmp_pat
     model = load(tmp_path / "model")
     assert len(model) == n_modules  # erasure and whitening are one linear map
     assert_equal_vectors(model.encode([*texts, *ODD]), pipeline.transform([*texts, *ODD]))
+
+
+@pytest.mark.parametrize(
+    "pooling", ["mean", "cls", "max", "last", "mean_sqrt_len", "weighted_mean"]
+)
+def test_tokens_of_a_prompt_are_not_pooled_there_either(
+    pooling, without_prompts, texts, tmp_path
+):
+    encoder = BertEncoder(without_prompts, pooling=pooling, prompt="a red dog ").fit(texts)
+    save_sentence_transformer(encoder, tmp_path / "model")
+    model, expected = load(tmp_path / "model"), encoder.transform([*texts, *ODD])
+    assert_equal_vectors(model.encode([*texts, *ODD]), expected)
+    assert_equal_vectors(model.encode_query([*texts, *ODD]), expected)
+    again = BertEncoder(tmp_path / "model").fit(texts)
+    assert (again.prompt_, again.pooling_) == ("a red dog ", pooling)
+    assert_equal_vectors(again.transform([*texts, *ODD]), expected)
+
+
+def test_weights_of_tokens_without_those_of_a_prompt_are_refused(
+    without_prompts, texts, tmp_path
+):
+    encoder = BertEncoder(without_prompts, pooling="zipf", prompt="a dog ").fit(texts)
+    with pytest.raises(ValueError, match=r"'zipf' with weights .* of the prompt.*save_onnx"):
+        save_sentence_transformer(encoder, tmp_path / "model")
+
+
+@pytest.mark.parametrize("export", [save_sentence_transformer, save_static])
+def test_a_folder_names_what_all_versions_know(export, tiny_bert, texts, tmp_path):
+    encoder = BertEncoder(tiny_bert, layers=0, pooling="zipf")
+    whitening = Whitening(6, noise="auto")
+    pipeline = make_pipeline(encoder, whitening, Normalizer()).fit(texts)
+    umask = os.umask(0o027)
+    try:
+        export(pipeline, tmp_path / "model")
+    finally:
+        os.umask(umask)
+    modules = json.loads((tmp_path / "model" / "modules.json").read_text())
+    assert {module["type"].rpartition(".")[0] for module in modules} == {
+        "sentence_transformers.models"
+    }
+    files = [path for path in (tmp_path / "model").rglob("*") if path.is_file()]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o640}
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: sentence-transformers\n")
+    assert "vectors of 6 dimensions" in card
+    assert "Whitening(n_components=6, noise='auto')`, fitted on 12 texts" in card
+    assert tiny_bert not in card
 
 
 FOREIGN = """

@@ -33,7 +33,7 @@ def _run(package, model, X):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("method", ["pca", "zca"])
+@pytest.mark.parametrize("method", ["pca", "zca", "rotated"])
 def test_the_graph_whitens_as_the_estimator_does(skl2onnx, X, dtype, method):
     X = X.astype(dtype)
     whitening = Whitening(3, method=method, noise="auto").fit(X)
