@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import re
+import sys
 from contextlib import nullcontext
 from functools import partial
 from itertools import product
@@ -15,7 +16,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from skcalib import BertEncoder, NormalizingFlow, Whitening
-from skcalib._command_line import is_watched, lines_of, names
+from skcalib._command_line import lines_of, names
 from skcalib.evaluation._sts import TASKS, ScoreTable, evaluate_sts
 
 SETTINGS = ("model", "pooling", "layers", "calibrator", "fit_on", "aggregate")
@@ -120,7 +121,7 @@ def run(options: argparse.Namespace) -> None:
                 fit_on=texts,
                 aggregate=options.aggregate,
                 data_home=options.data_home,
-                verbose=is_watched(options),
+                verbose=not options.quiet and sys.stderr.isatty(),
             )
             if output:
                 settings = (options.model, pooling, layer, name, fit_on, options.aggregate)
