@@ -18,7 +18,7 @@ ALLOWED = {
     "_covariance": {"_machine"},
     "_encoder": {"_machine", "_store", "_base", "_dask", "_sklearn_compat", "_texts"},
     "_whitening": {"_machine", "_covariance", "_base", "_dask", "_sklearn_compat"},
-    "_groups": {"_covariance", "_base", "_dask", "_sklearn_compat"},
+    "_groups": {"_covariance", "_whitening", "_base", "_dask", "_sklearn_compat"},
     "_neighbors": {"_machine", "_base", "_sklearn_compat", "metrics"},
     "_scale": {"_neighbors", "_base", "_sklearn_compat", "metrics"},
     "_flow": {"_machine", "_covariance", "_base", "_dask", "_sklearn_compat"},

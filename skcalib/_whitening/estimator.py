@@ -78,7 +78,9 @@ class Whitening(
         sampling error, vanishes as samples grow, and is not a choice for similarity.
     tol : float or None, default=None
         Eigenvalues up to ``tol`` times the largest count as zero. None means
-        ``d * eps`` of float64, the rounding error of the decomposition.
+        ``d * eps`` of float64, the rounding error of the decomposition, and for float32
+        vectors also what their own rounding explains, ``(eps/2)² Σ_j u_j² E[x_j²]`` along an
+        axis u.
 
     Attributes
     ----------

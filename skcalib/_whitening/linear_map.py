@@ -10,12 +10,35 @@ import numpy as np
 
 from skcalib._covariance.noise import whitening_gain
 
-__all__ = ["Product", "WhiteningMap"]
+__all__ = ["AffineMap", "Product", "WhiteningMap"]
 
 # Largest growth of a rounding error, from the input of a product to its output, at which
 # the product will do. On whitened BERT vectors in float32 the worst of a million entries then
 # differs from float64 by less than 1e-5.
 MAX_GROWTH = 4.0
+
+
+class AffineMap(NamedTuple):
+    """``x -> (x - mean) W + bias``, with what exports ask of a `WhiteningMap`."""
+
+    mean: np.ndarray  # (d,)
+    projection: np.ndarray  # (d, width), W
+    bias: np.ndarray  # (width,)
+    growth: float = 1.0
+    uncentred_growth: float = 1.0
+
+    @property
+    def float32_is_safe(self) -> bool:
+        """As that of a `WhiteningMap`."""
+        return self.growth <= MAX_GROWTH
+
+    def then(self, after: WhiteningMap) -> AffineMap:
+        """Both maps in one; this one loses no digits."""
+        W = after.projection
+        bias = (self.bias - after.mean) @ W
+        return AffineMap(
+            self.mean, self.projection @ W, bias, after.growth, after.uncentred_growth
+        )
 
 
 class Product(NamedTuple):
@@ -84,6 +107,11 @@ class WhiteningMap:
     def projection(self) -> np.ndarray:
         """W, of shape (d, width)."""
         return self._scaled(self.gain)
+
+    @property
+    def bias(self) -> np.ndarray:
+        """Zeros, of shape (width,): the mean becomes the origin."""
+        return np.zeros(self.width)
 
     @property
     def back_projection(self) -> np.ndarray:

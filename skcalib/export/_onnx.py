@@ -31,8 +31,8 @@ def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
     Parameters
     ----------
     pipeline : Pipeline, BertEncoder or BiEncoder
-        Fitted: a `BertEncoder`, then any number of `Whitening`, `NormalizingFlow` and
-        scikit-learn's ``Normalizer``.
+        Fitted: a `BertEncoder`, then any number of `GroupErasure`, `Whitening`,
+        `NormalizingFlow` and scikit-learn's ``Normalizer``.
     path : str or path-like
         Path of a new file. It is written whole or not at all.
 

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib._bi_encoder import BiEncoder
 from skcalib._encoder.estimator import BertEncoder
 from skcalib._flow.estimator import NormalizingFlow
+from skcalib._groups.estimator import GroupErasure
 from skcalib._whitening.estimator import Whitening
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ class Parts(NamedTuple):
     encoder : BertEncoder
         A copy that computes in float32 and keeps nothing on disk.
     steps : tuple
-        Each a `Whitening`, a `NormalizingFlow` or a ``Normalizer`` to unit length.
+        Each a `GroupErasure`, a `Whitening`, both joined, a `NormalizingFlow` or a
+        ``Normalizer`` to unit length.
     similarity : str
         That of the `BiEncoder`; "cosine" where there is none.
     pooling, special_tokens, layers
@@ -90,10 +92,10 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
             f"{type(encoder).__name__}. Of a search, pass best_estimator_."
         )
     for step in steps:
-        if not isinstance(step, Whitening | NormalizingFlow | Normalizer):
+        if not isinstance(step, GroupErasure | Whitening | NormalizingFlow | Normalizer):
             raise TypeError(
                 f"{caller} knows no {type(step).__name__}: after the BertEncoder it takes "
-                "Whitening, NormalizingFlow and scikit-learn's Normalizer."
+                "GroupErasure, Whitening, NormalizingFlow and scikit-learn's Normalizer."
             )
         if isinstance(step, Normalizer) and step.norm != "l2":
             raise ValueError(
@@ -105,6 +107,10 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
     steps = [copy.copy(step) for step in steps]
     for step in steps:
         vars(step).pop("feature_names_in_", None)  # of the frames that `set_output` asked for
+    for i in reversed(range(len(steps) - 1)):
+        erasure, whitening = steps[i : i + 2]
+        if isinstance(erasure, GroupErasure) and isinstance(whitening, Whitening):
+            steps[i : i + 2] = [erasure.joined(whitening)]
     encoder = copy.copy(encoder).set_params(memory=None, verbose=False)
     encoder._settings = settings = {**encoder._settings, "dtype": "float32"}
     return Parts(

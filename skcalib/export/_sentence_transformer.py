@@ -38,8 +38,9 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
     Parameters
     ----------
     pipeline : Pipeline, BertEncoder or BiEncoder
-        Fitted: a `BertEncoder`, then any number of `Whitening` and scikit-learn's
-        ``Normalizer``. The similarity of a `BiEncoder` becomes that of the model.
+        Fitted: a `BertEncoder`, then any number of `GroupErasure`, `Whitening` and
+        scikit-learn's ``Normalizer``. The similarity of a `BiEncoder` becomes that of the
+        model.
     folder : str or path-like
         New, or empty. It is written whole or not at all.
 

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
-from skcalib import BertEncoder, BiEncoder, NormalizingFlow, Whitening
+from skcalib import BertEncoder, BiEncoder, GroupErasure, NormalizingFlow, Whitening
 from skcalib.export import save_onnx
 from skcalib.export._parts import take_apart
 
@@ -105,6 +105,16 @@ def test_graph_holds_a_flow(permutation, runtime, tiny_bert, texts, tmp_path):
     model = BiEncoder(make_pipeline(BertEncoder(tiny_bert), flow)).fit(texts)
     pipeline = model.encoder_
     save_onnx(model, tmp_path / "model.onnx")
+    found = encode(runtime, tmp_path / "model.onnx", pipeline[0], [*texts, *ODD])
+    assert_equal_vectors(found, pipeline.transform([*texts, *ODD]))
+
+
+@pytest.mark.filterwarnings("ignore:.*groups have fewer than 20")
+@pytest.mark.parametrize("behind", [Whitening(6, noise="auto"), Normalizer()])
+def test_graph_erases_groups(behind, runtime, tiny_bert, texts, tmp_path):
+    pipeline = make_pipeline(BertEncoder(tiny_bert), GroupErasure(), behind)
+    pipeline.fit(texts, grouperasure__groups=["short", "long", "odd"] * 4)
+    save_onnx(pipeline, tmp_path / "model.onnx")
     found = encode(runtime, tmp_path / "model.onnx", pipeline[0], [*texts, *ODD])
     assert_equal_vectors(found, pipeline.transform([*texts, *ODD]))
 

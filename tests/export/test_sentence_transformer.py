@@ -12,7 +12,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 
-from skcalib import BertEncoder, BiEncoder, NormalizingFlow, Whitening
+from skcalib import BertEncoder, BiEncoder, GroupErasure, NormalizingFlow, Whitening
 from skcalib.export import save_sentence_transformer, save_static
 
 package = pytest.importorskip("sentence_transformers", minversion="6")
@@ -57,6 +57,24 @@ def test_loaded_model_gives_the_vectors_of_the_pipeline(params, tiny_bert, texts
     assert_equal_vectors(
         load(tmp_path / "model").encode([*texts, *ODD]), pipeline.transform([*texts, *ODD])
     )
+
+
+@pytest.mark.filterwarnings("ignore:.*groups have fewer than 20")
+@pytest.mark.parametrize(
+    ("steps", "n_modules"),
+    [
+        ([GroupErasure(), Whitening(6, noise="auto"), Normalizer()], 5),
+        ([GroupErasure(), Normalizer()], 5),
+        ([Whitening(6, noise="auto"), GroupErasure()], 6),
+    ],
+)
+def test_groups_are_erased_there_too(steps, n_modules, tiny_bert, texts, tmp_path):
+    pipeline = make_pipeline(BertEncoder(tiny_bert), *steps)
+    pipeline.fit(texts, grouperasure__groups=["short", "long", "odd"] * 4)
+    save_sentence_transformer(pipeline, tmp_path / "model")
+    model = load(tmp_path / "model")
+    assert len(model) == n_modules  # erasure and whitening are one linear map
+    assert_equal_vectors(model.encode([*texts, *ODD]), pipeline.transform([*texts, *ODD]))
 
 
 @pytest.mark.parametrize(
@@ -202,7 +220,7 @@ def test_frozen_and_inner_pipelines_are_followed(tiny_bert, texts, tmp_path):
         ({"pooling": "mean_sqrt_len", "special_tokens": False}, None, "'mean_sqrt.*'mean'"),
         ({}, NormalizingFlow(), r"a normalizing flow.*Whitening\(noise='auto'\)"),
         ({}, Normalizer("max"), r"takes Normalizer\(norm='l2'\), not norm='max'"),
-        ({}, StandardScaler(), "knows no StandardScaler.*takes Whitening, Normal"),
+        ({}, StandardScaler(), "knows no StandardScaler.*Erasure, Whitening, Normal"),
     ],
 )
 def test_what_has_no_module_is_refused(params, calibrator, message, tiny_bert, texts, tmp_path):
