@@ -163,7 +163,7 @@ if __name__ == "__main__":
     parts = {f.__name__: f for f in (intents, sts, pool, genres)}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("parts", nargs="*", choices=[*parts, []], help="default: all")
+    parser.add_argument("parts", nargs="*", choices=parts, help="default: all")
     parser.add_argument("--memory", required=True, help="folder for vectors")
     options = parser.parse_args()
     model = minilm_path() if options.model == "minilm" else options.model
