@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 
-from skcalib._base import VersionedState
+from skcalib._base import VersionedState, warn
 from skcalib._encoder.text_encoder import as_encoder
 from skcalib._scale.estimator import SimilarityScale
 from skcalib._sklearn_compat import HasMethods, StrOptions, _fit_context
@@ -20,8 +20,8 @@ from skcalib.metrics import spearman, unit_rows, unmasked
 
 __all__ = ["BiEncoder", "vectors_of"]
 
-# Texts whose pairs, half a million, tell which similarities chance produces.
-SAMPLED_TEXTS = 1000
+# Texts whose pairs, two millions, tell which similarities chance produces.
+SAMPLED_TEXTS = 2000
 
 PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
 
@@ -54,11 +54,17 @@ class BiEncoder(VersionedState, BaseEstimator):
     encoder_ : estimator
         The fitted clone.
     random_similarities_ : ndarray of shape (n,), float64
-        Similarities of all pairs of up to 1,000 fitted texts, drawn at random, in rising order.
+        Similarities of all pairs of up to 2,000 fitted texts, drawn at random, in rising order.
         Nearly all pairs are unrelated: they show how similar unrelated texts are. They follow
         `similarity` where `set_params` changes it.
     scale_ : SimilarityScale
         Fitted on the vectors of these texts.
+
+    Notes
+    -----
+    The sampled texts are encoded when `threshold`, a rate or a corrected similarity is first
+    asked for. From then on the estimator holds their vectors, until then the texts, and so does
+    a pickle of it.
 
     References
     ----------
@@ -129,8 +135,9 @@ class BiEncoder(VersionedState, BaseEstimator):
         encoder = as_encoder(self.encoder, type(self).__name__)
         encoder = clone(encoder).fit(unique, None)  # FrozenEstimator wants a y
         sample = np.random.default_rng(0).permutation(len(unique))[:SAMPLED_TEXTS]
-        self._sample = vectors_of(encoder, [unique[row] for row in sample])
+        self._sample: list[str] | np.ndarray = [unique[row] for row in sample]
         self._scale: SimilarityScale | None = None
+        self._random: dict[str, np.ndarray] = {}
         self.encoder_ = encoder
         return self
 
@@ -163,34 +170,62 @@ class BiEncoder(VersionedState, BaseEstimator):
     @property
     def scale_(self) -> SimilarityScale:
         """The scale of similarity, fitted when first asked for."""
-        check_is_fitted(self)
         if self._scale is None:
-            self._scale = SimilarityScale().fit(self._sample)
+            self._scale = SimilarityScale().fit(self._sampled_vectors())
         return self._scale
 
     @property
+    @np.errstate(over="ignore", invalid="ignore")
     def random_similarities_(self) -> np.ndarray:
-        """Similarities of all pairs of some fitted texts."""
+        """Similarities of all pairs of some fitted texts, computed when first asked for."""
+        vectors = self._sampled_vectors()
+        if self.similarity not in self._random:
+            scaled, density = self._scaled(vectors)
+            of_rows = [
+                self._similarity(scaled[i], scaled[i + 1 :], density[i], density[i + 1 :])
+                for i in range(len(scaled))
+            ]
+            found = np.concatenate(of_rows)
+            # Those that are not finite are left out; `predict` raises an error for them.
+            self._random = {self.similarity: np.sort(found[np.isfinite(found)])}
+        return self._random[self.similarity]
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        return state | {"_random": {}} if "_random" in state else state  # 16 MB, soon made anew
+
+    def _sampled_vectors(self) -> np.ndarray:
+        """Vectors of some fitted texts, encoded when first asked for."""
         check_is_fitted(self)
-        similarity = self._similarities(self._sample, *np.triu_indices(len(self._sample), k=1))
-        # Those that are not finite are left out; `predict` raises an error for them.
-        return np.sort(similarity[np.isfinite(similarity)])
+        if isinstance(self._sample, list):
+            self._sample = vectors_of(self.encoder_, self._sample)
+        return self._sample
 
     @np.errstate(over="ignore", invalid="ignore")
     def _similarities(self, vectors: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Similarities of the rows ``i`` to the rows ``j``, pair by pair."""
-        density = self.scale_.density(vectors) if self.similarity == "corrected" else None
-        cosine = self.similarity in ("cosine", "corrected")
-        vectors = unit_rows(vectors)[0] if cosine else vectors.astype(np.float64)
+        scaled, density = self._scaled(vectors)
         similarity = np.empty(len(i))
         for start in range(0, len(i), PAIRS_AT_A_TIME):
             pairs = slice(start, start + PAIRS_AT_A_TIME)
-            left, right = vectors[i[pairs]], vectors[j[pairs]]
-            if self.similarity == "euclidean":
-                similarity[pairs] = -unit_rows(left - right)[1]
-            else:
-                similarity[pairs] = np.einsum("ij,ij->i", left, right)
-        return similarity if density is None else similarity - (density[i] + density[j]) / 2
+            a, b = i[pairs], j[pairs]
+            similarity[pairs] = self._similarity(scaled[a], scaled[b], density[a], density[b])
+        return similarity
+
+    def _scaled(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows as they are compared, in float64, and what their density takes off a cosine."""
+        corrected = self.similarity == "corrected"
+        density = self.scale_.density(vectors) if corrected else np.zeros(len(vectors))
+        cosine = self.similarity in ("cosine", "corrected")
+        return unit_rows(vectors)[0] if cosine else vectors.astype(np.float64), density
+
+    def _similarity(
+        self, a: np.ndarray, b: np.ndarray, density_a: np.ndarray, density_b: np.ndarray
+    ) -> np.ndarray:
+        """Similarities of the rows of ``a``, or of one vector, to those of ``b``."""
+        if self.similarity == "euclidean":
+            return -unit_rows(a - b)[1]
+        return np.einsum("...j,...j->...", a, b) - (density_a + density_b) / 2
 
     def false_positive_rate(self, similarity: ArrayLike) -> np.ndarray:
         """Share of random pairs that are at least as similar.
@@ -244,6 +279,12 @@ class BiEncoder(VersionedState, BaseEstimator):
                 "between 0 and 1, such as 0.01."
             )
         passed = int(rate * len(random))  # pairs that may pass
+        if not passed:
+            warn(
+                f"threshold got false_positive_rate={rate:g}, and there are {len(random):,} "
+                "random pairs: they tell no such rate, and the largest similarity among them "
+                "is returned. Fit on more texts; SimilarityScale counts more pairs."
+            )
         # Just above the most similar pair that must not pass.
         return float(np.nextafter(random[len(random) - passed - 1], np.inf))
 

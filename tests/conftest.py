@@ -111,6 +111,15 @@ def tiny_bert_copy(tmp_path_factory, tiny_bert):
 
 
 @pytest.fixture
+def without_prompts(tiny_bert_copy):
+    """Folder of a model whose prompts are not pooled."""
+    folder = tiny_bert_copy()
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"include_prompt": false}')
+    return str(folder)
+
+
+@pytest.fixture
 def save_family(tiny_bert_copy):
     """Return a function that saves a random model of a family with the tiny vocabulary."""
 

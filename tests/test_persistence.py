@@ -112,13 +112,13 @@ def test_a_state_without_a_version_is_refused(whitening, monkeypatch):
 
 
 def test_the_version_is_stamped_by_class_and_not_by_instance():
-    class Sixth(VersionedState, BaseEstimator):
-        _state_version = 6
+    class Sixtieth(VersionedState, BaseEstimator):
+        _state_version = 60
 
-    state = Sixth().__getstate__()
-    with pytest.raises(ValueError, match="pickled Whitening has state version 6"):
+    state = Sixtieth().__getstate__()
+    with pytest.raises(ValueError, match="pickled Whitening has state version 60"):
         Whitening().__setstate__(state)
-    assert state["_state_version"] == 6  # what is read stays as it is
+    assert state["_state_version"] == 60  # what is read stays as it is
 
 
 def test_pickling_leaves_the_state_in_memory_as_it_is(whitening, X):

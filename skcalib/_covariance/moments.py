@@ -51,6 +51,7 @@ class Moments:
     scatter: np.ndarray  # (d, d), ``Σ c cᵀ``
     cubic: np.ndarray  # (d,), ``Σ q c``; only needed to move ``quartic`` to another mean
     quartic: float  # ``Σ q²``
+    single: bool = False  # whether some samples came as float32
 
     @classmethod
     def from_array(
@@ -80,12 +81,14 @@ class Moments:
         """
         origin: Any = None
         n: Any = 0
+        single = False
         first, scatter, cubic, quartic = 0.0, 0.0, 0.0, 0.0  # type: Any, Any, Any, float
         for x, w in chunks:
             if origin is None:
                 origin = _mean(x, w, xp)
             c = x - origin
             q = xp.sum(c * c, axis=1)
+            single |= x.dtype != xp.float64
             n += x.shape[0] if w is None else float(xp.sum(w))
             first += xp.sum(c, axis=0) if w is None else w @ c
             wq = q if w is None else w * q
@@ -98,7 +101,7 @@ class Moments:
         shift = first / (n or 1)
         cubic, quartic = _recentred(shift, n, first, scatter, cubic, quartic)
         scatter -= np.outer(n * shift, shift)
-        return cls(n, origin + shift, scatter, cubic, quartic)
+        return cls(n, origin + shift, scatter, cubic, quartic, single)
 
     def merge(self, other: Moments) -> Moments:
         """Moments of both samples together."""
@@ -111,12 +114,23 @@ class Moments:
         scatter = np.outer(delta * (self.n * other.n / (n or 1)), delta)
         scatter += self.scatter
         scatter += other.scatter
-        return Moments(n, mean, scatter, cubic_a + cubic_b, quartic_a + quartic_b)
+        cubic, quartic = cubic_a + cubic_b, quartic_a + quartic_b
+        return Moments(n, mean, scatter, cubic, quartic, self.single or other.single)
 
     def _about(self, mean: np.ndarray) -> tuple[np.ndarray, float]:
         """``cubic`` and ``quartic`` about another mean."""
         shift = mean - self.mean
         return _recentred(shift, self.n, 0 * shift, self.scatter, self.cubic, self.quartic)
+
+    def rounding(self, axes: np.ndarray) -> np.ndarray:
+        """Variance along each column of ``axes``, unit vectors, that rounding may have made.
+
+        An entry x of a float32 sample has an error of at most u |x|, where u is half of eps.
+        """
+        if not self.single:
+            return np.zeros(axes.shape[1])
+        u = np.finfo(np.float32).eps / 2
+        return (self.mean**2 + np.diag(self.scatter) / self.n) @ (u * axes) ** 2
 
     def covariance(self) -> np.ndarray:
         """Unbiased covariance, ``scatter / (n - 1)``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import partial, reduce
 from typing import Any, Self
 
@@ -16,11 +15,14 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from skcalib._base import VersionedState, check_mergeable
+from skcalib._base import VersionedState, check_mergeable, warn
 from skcalib._covariance.moments import chunk_rows
 from skcalib._dask import as_floats, check_dask, dask_apply, dask_reduce, is_dask
 from skcalib._groups.means import GroupMeans
 from skcalib._sklearn_compat import check_sample_weight
+from skcalib._whitening.estimator import Whitening
+from skcalib._whitening.exports import LinearExports
+from skcalib._whitening.linear_map import AffineMap
 
 __all__ = ["GroupErasure"]
 
@@ -28,7 +30,9 @@ __all__ = ["GroupErasure"]
 FEW_SAMPLES = 20
 
 
-class GroupErasure(OneToOneFeatureMixin, TransformerMixin, VersionedState, BaseEstimator):
+class GroupErasure(
+    LinearExports, OneToOneFeatureMixin, TransformerMixin, VersionedState, BaseEstimator
+):
     """Project out the directions in which the means of groups differ, such as of languages.
 
     In a multilingual space the nearest neighbours of a text share its language. With group
@@ -105,12 +109,10 @@ class GroupErasure(OneToOneFeatureMixin, TransformerMixin, VersionedState, BaseE
         _check(means)
         if (few := means.n < FEW_SAMPLES).any():
             name, n = means.names.tolist()[few.argmax()], means.n[few.argmax()]
-            warnings.warn(
+            warn(
                 f"{few.sum()} of {len(few)} groups have fewer than {FEW_SAMPLES} samples, such "
                 f"as {name!r} with {n:g}: their means are mostly chance. Fit on more samples, "
-                "or leave them out.",
-                UserWarning,
-                stacklevel=2,
+                "or leave them out."
             )
         return self._learn(means)
 
@@ -168,6 +170,38 @@ class GroupErasure(OneToOneFeatureMixin, TransformerMixin, VersionedState, BaseE
         erase = partial(_erased, self.mean_, self.components_)
         return dask_apply(erase, X, X.shape[1]) if is_dask(X) else erase(X)
 
+    def joined(self, whitening: Whitening) -> ErasedWhitening:
+        """Both steps as one linear map, for exports.
+
+        Parameters
+        ----------
+        whitening : Whitening
+            The step behind this one, fitted.
+
+        Returns
+        -------
+        joined : ErasedWhitening
+            With `transform`, `to_torch`, `to_sentence_transformers` and `to_faiss`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib import GroupErasure, Whitening
+        >>> X = np.random.default_rng(0).normal(size=(100, 8)).astype(np.float32)
+        >>> erasure = GroupErasure().fit(X, groups=np.arange(100) % 2)
+        >>> whitening = Whitening(noise="auto").fit(erasure.transform(X))
+        >>> index = erasure.joined(whitening).to_faiss(normalize=True)
+        >>> index.add(X)
+        """
+        return ErasedWhitening(self, whitening)
+
+    @property
+    def _linear_map(self) -> AffineMap:
+        check_is_fitted(self)
+        _check(self._means)
+        Q = self.components_
+        return AffineMap(self.mean_, np.eye(Q.shape[1]) - Q.T @ Q, self.mean_)
+
     def _checked(self, X: Any, *, reset: bool) -> Any:
         if not is_dask(X):
             return validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
@@ -207,6 +241,18 @@ class GroupErasure(OneToOneFeatureMixin, TransformerMixin, VersionedState, BaseE
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+class ErasedWhitening(LinearExports):
+    """A fitted `GroupErasure` and the `Whitening` behind it, as one linear map."""
+
+    def __init__(self, erasure: GroupErasure, whitening: Whitening) -> None:
+        self._steps = erasure, whitening
+        self._linear_map = erasure._linear_map.then(whitening._linear_map)
+
+    def transform(self, X: Any) -> Any:
+        """Transform by both steps."""
+        return self._steps[1].transform(self._steps[0].transform(X))
 
 
 def _means_of_block(block: Any, groups: Any, weight: Any) -> GroupMeans:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from copy import copy
 from dataclasses import replace
 from numbers import Integral, Real
@@ -13,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skcalib._base import VersionedState, check_mergeable
+from skcalib._base import VersionedState, check_mergeable, warn
 from skcalib._covariance.moments import Moments
 from skcalib._machine.limits import check_size
 from skcalib._sklearn_compat import Interval, RealNotInt, StrOptions, _fit_context
@@ -54,10 +53,12 @@ class Whitening(
         Number of leading dimensions to keep. A float in (0, 1) keeps as many as explain
         that share of the variance; None keeps all of numerical rank. An int above the
         rank is filled up with columns of zeros, with a warning.
-    method : {"pca", "zca"}, default="pca"
+    method : {"pca", "zca", "rotated"}, default="pca"
         "pca" returns coordinates along the principal axes, by decreasing variance. "zca"
         rotates the axes kept back, ``W = U g(Λ) Uᵀ``: as close to the input as a whitened
-        vector can be [2]_, always ``n_features_in_`` wide.
+        vector can be [2]_, always ``n_features_in_`` wide. "rotated" turns the coordinates of
+        "pca" by a random rotation, the same for every fit of that width: cosines stay, and
+        every column has its share of the variance, as int8 and binary codes need it.
     power : float in [0, 1], default=1.0
         1 whitens, 0 only centres and rotates (PCA); values between temper the whitening.
     noise : float in [0, 1e9] or "auto", default=0.0
@@ -76,7 +77,9 @@ class Whitening(
         sampling error, vanishes as samples grow, and is not a choice for similarity.
     tol : float or None, default=None
         Eigenvalues up to ``tol`` times the largest count as zero. None means
-        ``d * eps`` of float64, the rounding error of the decomposition.
+        ``d * eps`` of float64, the rounding error of the decomposition, and for float32
+        vectors also what their own rounding explains, ``(eps/2)² Σ_j u_j² E[x_j²]`` along an
+        axis u.
 
     Attributes
     ----------
@@ -85,7 +88,7 @@ class Whitening(
     components_ : ndarray of shape (k, n_features)
         Principal axes, unit rows in order of decreasing variance. In each the entry of
         largest magnitude is positive. Here and below k is the number of axes kept:
-        `n_components_` for "pca"; for "zca", `n_components` resolved and at most `rank_`.
+        `n_components_` for "pca"; else `n_components` resolved and at most `rank_`.
     explained_variance_ : ndarray of shape (k,)
         Variance of the sample along each axis, before shrinkage (unbiased, ``n - 1``).
     explained_variance_ratio_ : ndarray of shape (k,)
@@ -157,13 +160,13 @@ class Whitening(
             Interval(RealNotInt, 0, 1, closed="neither"),
             None,
         ],
-        "method": [StrOptions({"pca", "zca"})],
+        "method": [StrOptions({"pca", "zca", "rotated"})],
         "power": [Interval(Real, 0, 1, closed="both")],
         "noise": [Interval(Real, 0, 1e9, closed="both"), StrOptions({"auto"})],
         "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "tol": [Interval(Real, 0, 1, closed="left"), None],
     }
-    _state_version = 5
+    _state_version = 6
 
     # An estimator with `_moments` is fitted. An interrupt may come between two assignments, so
     # `_solution` is set, or forgotten, before its moments are.
@@ -218,7 +221,7 @@ class Whitening(
         moments, spectrum = moments_and_spectrum(rows, sample_weight)
         solution = solve(moments, spectrum, **self.get_params(deep=False))
         if message := few_samples(moments.n, solution):
-            warnings.warn(message, UserWarning, stacklevel=3)
+            warn(message)
         self._solution, self._moments = solution, moments
         return self
 
@@ -470,7 +473,7 @@ class Whitening(
             moments, params = self._moments, self.get_params(deep=False)
             self._solution = solve(moments, spectrum_of(moments), **params)
             if message := few_samples(moments.n, self._solution):
-                warnings.warn(message, UserWarning, stacklevel=3)
+                warn(message)
         return self._solution
 
     @property

@@ -1,4 +1,4 @@
-"""A fitted whitening as the linear map of other libraries.
+"""A fitted whitening, or erasure of groups, as the linear map of other libraries.
 
 Other libraries compute ``x W + b`` in float32, with the mean in the bias. The error of that can
 be estimated from the fit, and a map that would lose the vectors' digits is refused.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skcalib._whitening.linear_map import WhiteningMap
+from skcalib._whitening.linear_map import AffineMap, WhiteningMap
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,10 +24,10 @@ __all__ = ["LinearExports", "affine_float32", "centred_float32", "dense", "impor
 class LinearExports:
     """Mixin of an estimator that has a `_linear_map`."""
 
-    _linear_map: Any  # a property that gives a WhiteningMap
+    _linear_map: Any  # a property that gives a WhiteningMap or AffineMap
 
     def to_torch(self) -> WhiteningModule:
-        """Whitening as a ``torch.nn.Module``.
+        """Return the map as a ``torch.nn.Module``.
 
         Returns
         -------
@@ -50,17 +50,16 @@ class LinearExports:
         """
         from skcalib._whitening.torch_module import WhiteningModule
 
-        linear = self._linear_map
-        return WhiteningModule(linear.mean, linear.projection, safe=linear.float32_is_safe)
+        return WhiteningModule(self._linear_map)
 
     def to_sentence_transformers(self) -> nn.Module:
-        """Whitening as the last module of a ``SentenceTransformer``.
+        """Return the map as the last module of a ``SentenceTransformer``.
 
         Returns
         -------
         dense : sentence_transformers.models.Dense
             With bias, without activation. Insert it behind the pooling and in front of any
-            ``Normalize`` that the model ends with; behind a ``Normalize`` it would whiten other
+            ``Normalize`` that the model ends with; behind a ``Normalize`` it would map other
             vectors than it was fitted on. To export a whole pipeline, use
             `skcalib.export.save_sentence_transformer`.
 
@@ -82,7 +81,7 @@ class LinearExports:
         return dense(modules, W, b)
 
     def to_faiss(self, *, normalize: bool = False) -> Any:
-        """Whitening in front of a faiss index.
+        """Put the map in front of a faiss index.
 
         Parameters
         ----------
@@ -92,11 +91,11 @@ class LinearExports:
         Returns
         -------
         transform : faiss.LinearTransform
-            With bias, trained; for ``faiss.IndexPreTransform``. Whitened vectors are of any
+            With bias, trained; for ``faiss.IndexPreTransform``. Mapped vectors are of any
             length: in front of an index by inner product they have to be scaled to unit
             length, or the longest come first in place of the most similar.
         index : faiss.IndexPreTransform
-            If ``normalize``: whitens, scales to unit length, and searches exactly by inner
+            If ``normalize``: maps, scales to unit length, and searches exactly by inner
             product. It takes raw vectors, and a vector in it finds itself first.
 
         Raises
@@ -134,22 +133,25 @@ class LinearExports:
         return index
 
 
-def affine_float32(linear: WhiteningMap, caller: str) -> tuple[np.ndarray, np.ndarray]:
-    """``W`` of shape (d, k) and ``b = -mean W``, in float32, or a ValueError."""
+def affine_float32(
+    linear: WhiteningMap | AffineMap, caller: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """``W`` of shape (d, k) and ``b = bias - mean W``, in float32, or a ValueError."""
     _refuse_lost_digits(
         linear.uncentred_growth, f"{caller} gives a map with the mean in its bias"
     )
     W = linear.projection
-    return W.astype(np.float32), (-linear.mean @ W).astype(np.float32)
+    return W.astype(np.float32), (linear.bias - linear.mean @ W).astype(np.float32)
 
 
 def centred_float32(
-    linear: WhiteningMap, caller: str
+    linear: WhiteningMap | AffineMap, caller: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """``m``, ``W`` and ``b`` of ``(x - m) W + b``, ``m`` near the mean, or a ValueError."""
     _refuse_lost_digits(linear.growth, f"{caller} gives a map")
     m, W = linear.mean.astype(np.float32), linear.projection
-    return m, W.astype(np.float32), ((m - linear.mean) @ W).astype(np.float32)
+    b = (m - linear.mean) @ W + linear.bias
+    return m, W.astype(np.float32), b.astype(np.float32)
 
 
 def _refuse_lost_digits(growth: float, what: str) -> None:
@@ -157,7 +159,7 @@ def _refuse_lost_digits(growth: float, what: str) -> None:
     error = np.finfo(np.float32).eps / 2 * growth
     if error > accepted:
         raise ValueError(
-            f"{what} in float32, and this whitening would lose its digits there: an estimated "
+            f"{what} in float32, and this one would lose its digits there: an estimated "
             f"error of {error:.1g} of a typical entry, where {accepted:g} is accepted. Its "
             "weakest directions are amplified too much: keep fewer components, or set noise or "
             "shrinkage above 0."

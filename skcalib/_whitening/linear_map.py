@@ -10,12 +10,35 @@ import numpy as np
 
 from skcalib._covariance.noise import whitening_gain
 
-__all__ = ["Product", "WhiteningMap"]
+__all__ = ["AffineMap", "Product", "WhiteningMap"]
 
 # Largest growth of a rounding error, from the input of a product to its output, at which
 # the product will do. On whitened BERT vectors in float32 the worst of a million entries then
 # differs from float64 by less than 1e-5.
 MAX_GROWTH = 4.0
+
+
+class AffineMap(NamedTuple):
+    """``x -> (x - mean) W + bias``, with what exports ask of a `WhiteningMap`."""
+
+    mean: np.ndarray  # (d,)
+    projection: np.ndarray  # (d, width), W
+    bias: np.ndarray  # (width,)
+    growth: float = 1.0
+    uncentred_growth: float = 1.0
+
+    @property
+    def float32_is_safe(self) -> bool:
+        """As that of a `WhiteningMap`."""
+        return self.growth <= MAX_GROWTH
+
+    def then(self, after: WhiteningMap) -> AffineMap:
+        """Both maps in one; this one loses no digits."""
+        W = after.projection
+        bias = (self.bias - after.mean) @ W
+        return AffineMap(
+            self.mean, self.projection @ W, bias, after.growth, after.uncentred_growth
+        )
 
 
 class Product(NamedTuple):
@@ -51,7 +74,7 @@ class WhiteningMap:
     power: float
     noise: float
     n_components: int  # axes asked for; may exceed the rank
-    rotates_back: bool  # whether W goes back to the input space by ``Uᵀ`` ("zca")
+    method: str  # what follows ``U g(Λ)``: nothing, ``Uᵀ`` or a random rotation
 
     @property
     def rank(self) -> int:
@@ -66,12 +89,12 @@ class WhiteningMap:
     @property
     def width(self) -> int:
         """Number of columns of the output."""
-        return len(self.basis) if self.rotates_back else self.n_components
+        return len(self.basis) if self.method == "zca" else self.n_components
 
     @property
     def surplus(self) -> int:
         """Number of columns of the output that are zero for want of rank."""
-        return 0 if self.rotates_back else self.n_components - self.kept
+        return self.n_components - self.kept if self.method == "pca" else 0
 
     @cached_property
     def gain(self) -> np.ndarray:
@@ -86,16 +109,24 @@ class WhiteningMap:
         return self._scaled(self.gain)
 
     @property
+    def bias(self) -> np.ndarray:
+        """Zeros, of shape (width,): the mean becomes the origin."""
+        return np.zeros(self.width)
+
+    @property
     def back_projection(self) -> np.ndarray:
         """Pseudo-inverse of W, of shape (width, d)."""
         return self._scaled(1 / self.gain).T
 
     def _scaled(self, factors: np.ndarray) -> np.ndarray:
-        """``U diag(factors)``, its surplus columns zero; times ``Uᵀ`` for "zca"."""
+        """``U diag(factors)``, its surplus columns zero, or rotated by the method."""
         basis = self.basis[:, : self.kept]
         scaled = basis * factors
-        if self.rotates_back:
+        if self.method == "zca":
             return scaled @ basis.T
+        if self.method == "rotated":
+            drawn = np.random.default_rng(0).normal(size=(self.width, self.width))
+            return scaled @ np.linalg.qr(drawn).Q[: self.kept]
         return np.pad(scaled, ((0, 0), (0, self.surplus)))
 
     @cached_property

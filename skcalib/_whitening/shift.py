@@ -48,7 +48,7 @@ def mahalanobis_map(linear: WhiteningMap) -> WhiteningMap:
     eigenvalues = linear.regularised.copy()
     if (dropped := eigenvalues[linear.kept :]).size:
         dropped[:] = dropped.mean()
-    exact = replace(linear, power=1.0, noise=0.0, rotates_back=False)
+    exact = replace(linear, power=1.0, noise=0.0, method="pca")
     return replace(exact, regularised=eigenvalues, n_components=linear.rank)
 
 

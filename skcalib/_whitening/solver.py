@@ -51,10 +51,14 @@ def solve(
     """
     n, (variance, basis) = moments.n, spectrum
     regularised, shrinkage, noise = regularise(moments, variance, shrinkage, noise)
-    least = rounding_error(regularised) if tol is None else tol * regularised[0]
-    rank = int(np.count_nonzero(regularised > least))
+    if tol is None:
+        least = np.maximum(rounding_error(regularised), moments.rounding(basis))
+    else:
+        least = tol * regularised[0]
+    axes = np.flatnonzero(regularised > least)
     if shrinkage == 0 and isinstance(n, int):
-        rank = min(rank, n - 1)  # centring uses up one sample
+        axes = axes[: n - 1]  # centring uses up one sample
+    rank = len(axes)
     if rank == 0:
         raise ValueError(
             f"All {n} samples are equal: there is no direction to whiten. "
@@ -63,15 +67,15 @@ def solve(
     total_variance = float(variance.sum())
     return WhiteningMap(
         mean=moments.mean.copy(),  # torch warns of arrays that it may not write to
-        basis=np.ascontiguousarray(basis[:, :rank]),
-        variance=variance[:rank],
-        regularised=regularised[:rank],
+        basis=np.ascontiguousarray(basis[:, axes]),
+        variance=variance[axes],
+        regularised=regularised[axes],
         total_variance=total_variance,
         shrinkage=shrinkage,
         power=float(power),
         noise=noise,
-        n_components=_n_kept(n_components, rank, variance / total_variance),
-        rotates_back=method == "zca",
+        n_components=_n_kept(n_components, rank, variance[axes] / total_variance),
+        method=method,
     )
 
 

@@ -1,16 +1,17 @@
-"""Whitening as a torch module."""
+"""Linear maps, such as a whitening, as a torch module."""
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import nn
+
+from skcalib._whitening.linear_map import AffineMap, WhiteningMap
 
 __all__ = ["WhiteningModule"]
 
 
 class WhiteningModule(nn.Module):
-    """``x -> (x - mean) W``, the mean subtracted before the product.
+    """``x -> (x - mean) W + bias``, the mean subtracted before the product.
 
     A bias ``-mean W`` added afterwards would cancel against ``x W`` and lose the digits that
     the mean has above the spread. If a product in float32 is not ``safe`` for the digits of
@@ -19,18 +20,20 @@ class WhiteningModule(nn.Module):
 
     mean: torch.Tensor
     weight: torch.Tensor
+    bias: torch.Tensor
 
-    def __init__(self, mean: np.ndarray, projection: np.ndarray, *, safe: bool):
+    def __init__(self, linear: WhiteningMap | AffineMap):
         super().__init__()
-        self.safe = safe
-        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float64).clone())
-        self.register_buffer("weight", torch.as_tensor(projection, dtype=torch.float64).clone())
+        self.safe = linear.float32_is_safe
+        buffers = {"mean": linear.mean, "weight": linear.projection, "bias": linear.bias}
+        for name, array in buffers.items():
+            self.register_buffer(name, torch.as_tensor(array, dtype=torch.float64).clone())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Whiten the last axis of ``x``, in its own dtype."""
+        """Map the last axis of ``x``, in its own dtype."""
         centred = x - self.mean  # float64, by the mean's
         work = torch.float32 if self.safe and x.dtype != torch.float64 else self.weight.dtype
-        return (centred.to(work) @ self.weight.to(work)).to(x.dtype)
+        return (centred.to(work) @ self.weight.to(work) + self.bias.to(work)).to(x.dtype)
 
     def extra_repr(self) -> str:
         """Widths of input and output."""

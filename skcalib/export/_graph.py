@@ -32,6 +32,7 @@ class PaddedPipeline(nn.Module):
         self.model = read(backbone.folder)[1]
         self.n_layers = backbone.n_layers
         self.pooling, self.special_tokens = parts.pooling, parts.special_tokens
+        self.skip = parts.skip
         self.layers, self.concatenates = parts.layers, parts.concatenates
         added = torch.zeros(len(backbone.tokenizer), dtype=torch.bool)
         added[backbone.added_ids] = True
@@ -47,6 +48,9 @@ class PaddedPipeline(nn.Module):
         )
         states = [*output.hidden_states[: self.n_layers], output.last_hidden_state]
         mask = attention_mask.bool()
+        if self.skip:  # tokens of the prompt, except in a text that has no more
+            behind = mask & (torch.arange(mask.shape[1], device=mask.device) >= self.skip)
+            mask = behind | (mask & ~behind.any(dim=1, keepdim=True))
         # Tokens of the text's own; a text without any counts its special tokens.
         own = mask & ~self.added[input_ids]
         own = own | (mask & ~own.any(dim=1, keepdim=True))
@@ -62,12 +66,15 @@ class PaddedPipeline(nn.Module):
     def _pool(
         self, hidden: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor, own: torch.Tensor
     ) -> torch.Tensor:
-        if self.pooling == "cls":
-            return hidden[:, 0]
+        places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+        if self.pooling in ("cls", "last"):
+            order = places if self.pooling == "last" else places.flip(0)
+            one = (mask * order).argmax(dim=1)
+            return hidden[torch.arange(hidden.shape[0], device=one.device), one]
         seen = mask if self.special_tokens and self.pooling != "zipf" else own
         if self.pooling == "max":
             return hidden.masked_fill(~seen[:, :, None], -torch.inf).amax(dim=1)
-        weights = seen.float()
+        weights = (mask * places if self.pooling == "weighted_mean" else seen).float()
         if self.pooling == "zipf":
             zipf = self.zipf[ids] * weights
             # A text whose tokens all weigh nothing is pooled over them alike.

@@ -23,15 +23,16 @@ def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
 
     The graph holds the model, the pooling and the calibration, a flow as well. Its inputs are
     ``input_ids`` and ``attention_mask``, int64 of shape (n_texts, n_tokens), as the model's
-    tokenizer gives them: special tokens added, padded on the right, cut off at the encoder's
-    ``max_length_``. Its output ``sentence_embedding``, float32 of shape (n_texts, n_features),
-    has the vectors of the pipeline, to 1e-4 of a typical entry.
+    tokenizer gives them: the encoder's ``prompt_`` in front of each text, special tokens added,
+    padded on the right, cut off at the encoder's ``max_length_``. Its output
+    ``sentence_embedding``, float32 of shape (n_texts, n_features), has the vectors of the
+    pipeline, to 1e-4 of a typical entry.
 
     Parameters
     ----------
     pipeline : Pipeline, BertEncoder or BiEncoder
-        Fitted: a `BertEncoder`, then any number of `Whitening`, `NormalizingFlow` and
-        scikit-learn's ``Normalizer``.
+        Fitted: a `BertEncoder`, then any number of `GroupErasure`, `Whitening`,
+        `NormalizingFlow` and scikit-learn's ``Normalizer``.
     path : str or path-like
         Path of a new file. It is written whole or not at all.
 
@@ -75,7 +76,7 @@ def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
     texts, expected = probes(parts)
     tokenizer = copy.deepcopy(parts.backbone().tokenizer)  # each call leaves settings behind
     inputs = tokenizer(
-        texts,
+        [parts.prompt + text for text in texts],
         padding=True,
         padding_side="right",
         truncation=True,

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib._bi_encoder import BiEncoder
 from skcalib._encoder.estimator import BertEncoder
 from skcalib._flow.estimator import NormalizingFlow
+from skcalib._groups.estimator import GroupErasure
 from skcalib._whitening.estimator import Whitening
 
 if TYPE_CHECKING:
@@ -32,13 +33,18 @@ class Parts(NamedTuple):
     encoder : BertEncoder
         A copy that computes in float32 and keeps nothing on disk.
     steps : tuple
-        Each a `Whitening`, a `NormalizingFlow` or a ``Normalizer`` to unit length.
+        Each a `GroupErasure`, a `Whitening`, both joined, a `NormalizingFlow` or a
+        ``Normalizer`` to unit length.
     similarity : str
         That of the `BiEncoder`; "cosine" where there is none.
     pooling, special_tokens, layers
         Settings of the fitted encoder; its hidden states count from 0.
     concatenates : bool
         Whether several layers stand side by side.
+    prompt : str
+        Text that the encoder puts in front of each text.
+    skip : int
+        Number of tokens at the beginning, those of the prompt, that are not pooled.
     """
 
     encoder: BertEncoder
@@ -49,6 +55,8 @@ class Parts(NamedTuple):
     special_tokens: bool
     layers: tuple[int, ...]
     concatenates: bool
+    prompt: str
+    skip: int
 
     def transform(self, texts: list[str]) -> np.ndarray:
         """Vectors of the pipeline, of shape (n_texts, n_features)."""
@@ -84,10 +92,10 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
             f"{type(encoder).__name__}. Of a search, pass best_estimator_."
         )
     for step in steps:
-        if not isinstance(step, Whitening | NormalizingFlow | Normalizer):
+        if not isinstance(step, GroupErasure | Whitening | NormalizingFlow | Normalizer):
             raise TypeError(
                 f"{caller} knows no {type(step).__name__}: after the BertEncoder it takes "
-                "Whitening, NormalizingFlow and scikit-learn's Normalizer."
+                "GroupErasure, Whitening, NormalizingFlow and scikit-learn's Normalizer."
             )
         if isinstance(step, Normalizer) and step.norm != "l2":
             raise ValueError(
@@ -99,13 +107,10 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
     steps = [copy.copy(step) for step in steps]
     for step in steps:
         vars(step).pop("feature_names_in_", None)  # of the frames that `set_output` asked for
-    reason = ""
-    if encoder.prompt_:
-        reason = f"the prompt {encoder.prompt_!r:.40}. Put it in front of texts, with prompt=''"
-    elif encoder.pooling_ in ("last", "weighted_mean"):
-        reason = f"pooling={encoder.pooling_!r}. Encode with the pipeline itself"
-    if reason:
-        raise ValueError(f"{caller} cannot hold {reason}.")
+    for i in reversed(range(len(steps) - 1)):
+        erasure, whitening = steps[i : i + 2]
+        if isinstance(erasure, GroupErasure) and isinstance(whitening, Whitening):
+            steps[i : i + 2] = [erasure.joined(whitening)]
     encoder = copy.copy(encoder).set_params(memory=None, verbose=False)
     encoder._settings = settings = {**encoder._settings, "dtype": "float32"}
     return Parts(
@@ -116,6 +121,8 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
         special_tokens=settings["special_tokens"],
         layers=encoder.layers_,
         concatenates=settings["layer_merge"] == "concat" and len(encoder.layers_) > 1,
+        prompt=encoder.prompt_,
+        skip=settings["skip"],
     )
 
 

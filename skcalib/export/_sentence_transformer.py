@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.preprocessing import Normalizer
@@ -11,11 +11,9 @@ from sklearn.preprocessing import Normalizer
 from skcalib._encoder.declared import POOLING_MODES
 from skcalib._flow.estimator import NormalizingFlow
 from skcalib._whitening.exports import centred_float32, dense, import_package
+from skcalib.export._folder import save
 from skcalib.export._parts import Parts, differs, probes, take_apart
 from skcalib.export._writing import written_whole
-
-if TYPE_CHECKING:
-    from skcalib._encoder.backbone import Backbone
 
 __all__ = ["save_sentence_transformer", "sentence_transformers"]
 
@@ -25,21 +23,24 @@ CALLER = "save_sentence_transformer"
 # count only in a text that has no others, and tokens without a Zipf weight only in a text
 # without weighted ones. `Pooling` divides by the sum of a text's weights, 1e-9 at least.
 SPECIAL, OWN, ZIPF = 2.0**-29, 2.0**-5, 2.0**20
+# The library's own methods for queries and documents look for prompts of these names.
+PROMPTS = "default", "query", "document"
 
 
 def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
     """Save a fitted pipeline as a folder that ``SentenceTransformer(folder)`` loads.
 
     The folder holds the model, as many of its blocks as are needed, and the calibration as
-    modules of sentence-transformers. It is loaded without skcalib and without
-    ``trust_remote_code``, and gives the vectors of the pipeline, to 1e-5 of a typical
-    entry.
+    modules of sentence-transformers, and a model card. Versions 5 and 6 load it without skcalib
+    and without ``trust_remote_code``, and it gives the vectors of the pipeline, to 1e-5 of a
+    typical entry. The encoder's prompt is its default prompt, for queries and documents alike.
 
     Parameters
     ----------
     pipeline : Pipeline, BertEncoder or BiEncoder
-        Fitted: a `BertEncoder`, then any number of `Whitening` and scikit-learn's
-        ``Normalizer``. The similarity of a `BiEncoder` becomes that of the model.
+        Fitted: a `BertEncoder`, then any number of `GroupErasure`, `Whitening` and
+        scikit-learn's ``Normalizer``. The similarity of a `BiEncoder` becomes that of the
+        model.
     folder : str or path-like
         New, or empty. It is written whole or not at all.
 
@@ -91,9 +92,13 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
             try:
                 chain = [*_pooled(parts, depth, modules), *calibrated]
                 model = package.SentenceTransformer(
-                    modules=chain, similarity_fn_name=parts.similarity, device="cpu"
+                    modules=chain,
+                    similarity_fn_name=parts.similarity,
+                    prompts=dict.fromkeys(PROMPTS, parts.prompt) if parts.prompt else None,
+                    default_prompt_name="default" if parts.prompt else None,
+                    device="cpu",
                 )
-                model.save(str(target), create_model_card=False)
+                save(model, parts, target)
                 loaded = package.SentenceTransformer(
                     str(target), device="cpu", local_files_only=True
                 )
@@ -124,6 +129,11 @@ def _check_expressible(parts: Parts) -> None:
             f"pooling={parts.pooling!r} without special tokens. Set special_tokens=True, or "
             "pooling='mean'"
         )
+    elif parts.skip and _token_weights(parts) is not None:
+        reason = (
+            f"pooling={parts.pooling!r} with weights of tokens, without those of the prompt. "
+            "Set pooling='mean' and special_tokens=True"
+        )
     elif any(isinstance(step, NormalizingFlow) for step in parts.steps):
         reason = "a normalizing flow. Calibrate by Whitening(noise='auto')"
     if reason:
@@ -139,7 +149,7 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
 
     backbone = parts.backbone()
     layers, several = parts.layers, len(set(parts.layers)) > 1
-    weights = _token_weights(backbone, parts.pooling, parts.special_tokens)
+    weights = _token_weights(parts)
     # Of all hidden states, counted as `layers` counts them, or what the model itself returns.
     output = ["hidden_states", layers[0]] if depth > max(layers) else "last_hidden_state"
     transformer = modules.Transformer(
@@ -163,14 +173,15 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
         chain.append(modules.WordWeights(list(by_id), by_id))
     # The weights of "zipf" are applied by now.
     mode, _ = POOLING_MODES["mean" if parts.pooling == "zipf" else parts.pooling]
-    return [*chain, modules.Pooling(backbone.width, mode)]
+    return [*chain, modules.Pooling(backbone.width, mode, include_prompt=not parts.skip)]
 
 
-def _token_weights(backbone: Backbone, pooling: str, special_tokens: bool) -> np.ndarray | None:
+def _token_weights(parts: Parts) -> np.ndarray | None:
     """Weight of every token id in the mean over a text; None where all weigh the same."""
-    if pooling == "zipf":
+    backbone = parts.backbone()
+    if parts.pooling == "zipf":
         weights = np.where(backbone.zipf > 0, ZIPF * backbone.zipf.astype(np.float64), OWN)
-    elif pooling == "mean" and not special_tokens:
+    elif parts.pooling == "mean" and not parts.special_tokens:
         weights = np.full(len(backbone.tokenizer), OWN)
     else:
         return None

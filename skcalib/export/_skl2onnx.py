@@ -1,4 +1,4 @@
-"""`Whitening` among the estimators that skl2onnx converts."""
+"""`Whitening` and `GroupErasure` among the estimators that skl2onnx converts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from skcalib._groups.estimator import GroupErasure
 from skcalib._whitening.estimator import Whitening
 from skcalib._whitening.exports import centred_float32, import_package
 
@@ -15,7 +16,7 @@ CALLER = "register_skl2onnx"
 
 
 def register_skl2onnx() -> None:
-    """Let skl2onnx convert pipelines of vectors with a `Whitening` in them.
+    """Let skl2onnx convert pipelines of vectors with `Whitening` or `GroupErasure`.
 
     For what takes vectors: a whitening with a classifier or a clustering behind it.
     `save_onnx` takes pipelines that begin with texts. Call it once in a process, before
@@ -45,16 +46,17 @@ def register_skl2onnx() -> None:
     >>> graph = skl2onnx.to_onnx(model, X[:1])  # doctest: +SKIP
     """
     package = import_package(CALLER, "skl2onnx", "skl2onnx")
-    package.update_registered_converter(Whitening, "SkcalibWhitening", _shape, _convert)
+    for kind in (GroupErasure, Whitening):
+        package.update_registered_converter(kind, f"Skcalib{kind.__name__}", _shape, _convert)
 
 
 def _shape(operator: Any) -> None:
-    """Give the output the type of the input, and the width of the whitening."""
+    """Give the output the type of the input, and the width of the map."""
     from skl2onnx.common.utils import check_input_and_output_numbers
 
     check_input_and_output_numbers(operator, input_count_range=1, output_count_range=1)
     [given] = operator.inputs
-    width = operator.raw_operator._linear_map.width
+    width = operator.raw_operator._linear_map.projection.shape[1]
     operator.outputs[0].type = type(given.type)([given.get_first_dimension(), width])
 
 
@@ -65,7 +67,7 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
 
     linear = operator.raw_operator._linear_map
     if guess_numpy_type(operator.inputs[0].type) == np.float64:
-        m, W, b = linear.mean, linear.projection, np.zeros(linear.width)
+        m, W, b = linear.mean, linear.projection, linear.bias
     else:
         m, W, b = centred_float32(linear, CALLER)
     version = {"op_version": container.target_opset}

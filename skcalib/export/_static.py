@@ -10,6 +10,7 @@ from sklearn.preprocessing import Normalizer
 from sklearn.utils import gen_batches
 
 from skcalib._flow.estimator import NormalizingFlow
+from skcalib.export._folder import save
 from skcalib.export._parts import Parts, apply, take_apart
 from skcalib.export._sentence_transformer import sentence_transformers
 from skcalib.export._writing import written_whole
@@ -25,17 +26,18 @@ CALLER = "save_static"
 def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     """Save a fitted pipeline on the embedding layer as a table of calibrated word vectors.
 
-    ``SentenceTransformer(folder)`` loads it as a ``StaticEmbedding``: the vector of a text is
-    the mean of those of its tokens, and no transformer runs. Positions are lost: the vector of
-    a token is its mean over the first 16 positions. The documentation's page on deployment
-    measures what that costs and gains.
+    ``SentenceTransformer(folder)``, of version 5 or 6, loads it as a ``StaticEmbedding``: the
+    vector of a text is the mean of those of its tokens, and no transformer runs. Positions are
+    lost: the vector of a token is its mean over the first 16 positions. The documentation's
+    page on deployment measures what that costs and gains.
 
     Parameters
     ----------
     pipeline : Pipeline, BertEncoder or BiEncoder
         Fitted: a `BertEncoder` with ``layers=0`` and ``pooling="zipf"``, or ``"mean"`` with
-        ``special_tokens=False``; then any number of `Whitening`, and scikit-learn's
-        ``Normalizer`` last. The similarity of a `BiEncoder` becomes that of the model.
+        ``special_tokens=False``; then any number of `GroupErasure` and `Whitening`,
+        and scikit-learn's ``Normalizer`` last. The similarity of a `BiEncoder` becomes that
+        of the model.
     folder : str or path-like
         New, or empty. It is written whole or not at all.
 
@@ -78,7 +80,7 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
         device="cpu",
     )
     with written_whole(folder) as target:
-        model.save(str(target), create_model_card=False)
+        save(model, parts, target, " as a table of word vectors")
 
 
 def word_vectors(parts: Parts, positions: int = 16) -> tuple[np.ndarray, bool]:
@@ -144,6 +146,8 @@ def _check_expressible(parts: Parts) -> None:
         reason = f"pooling={parts.pooling!r}. Set pooling='zipf', or 'mean'"
     elif parts.pooling == "mean" and parts.special_tokens:
         reason = "special tokens in the mean. Set special_tokens=False"
+    elif parts.prompt:
+        reason = f"the prompt {parts.prompt!r:.40}. Set prompt=''"
     elif any(isinstance(step, NormalizingFlow) for step in parts.steps):
         reason = "a flow, which is not linear. Calibrate by Whitening(noise='auto')"
     elif any(isinstance(step, Normalizer) for step in parts.steps[:-1]):

@@ -23,13 +23,28 @@ def written_whole(path: str | os.PathLike) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as beside:
         yield Path(beside) / target.name
+        _set_modes(Path(beside) / target.name)
         _check_free(target)  # another process may have written there meanwhile
         if target.is_dir():
             target.rmdir()  # it is empty
         (Path(beside) / target.name).rename(target)
 
 
+def _set_modes(written: Path) -> None:
+    """Give all files the mode of a new one; safetensors writes for its owner alone."""
+    new = written.with_name(f"{written.name}~")
+    new.touch()
+    for path in (written, *written.rglob("*")):
+        if path.is_file():
+            path.chmod(new.stat().st_mode)
+
+
 def _check_free(target: Path) -> None:
+    above = next(path for path in target.parents if path.exists())
+    if not above.is_dir():
+        raise NotADirectoryError(
+            f"{target}: {above} is a file; nothing can lie below it. Give a path in a folder."
+        )
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise FileExistsError(
             f"{target}: there is something of that name already. Give a new one, or remove "

@@ -8,8 +8,9 @@ from numpy.testing import assert_allclose
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
-from skcalib import BertEncoder, BiEncoder, NormalizingFlow, Whitening
+from skcalib import BertEncoder, BiEncoder, GroupErasure, NormalizingFlow, Whitening
 from skcalib.export import save_onnx
+from skcalib.export._parts import take_apart
 
 ODD = ["", "?", "!!", "zzz", "zzz."]
 
@@ -23,12 +24,12 @@ def runtime():
 
 
 def encode(runtime, path, encoder, texts):
-    """Vectors of the graph; texts tokenised by the tokenizer of the model alone."""
+    """Vectors of the graph; prompts and texts tokenised by the model's tokenizer alone."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(encoder.model)
     inputs = tokenizer(
-        texts,
+        [encoder.prompt_ + text for text in texts],
         padding=True,
         truncation=True,
         max_length=encoder.max_length_,
@@ -55,11 +56,15 @@ def assert_equal_vectors(found, expected):
         {"pooling": "zipf", "layers": "first_last", "max_length": 7},
         {"pooling": "mean_sqrt_len", "special_tokens": False, "layers": 2},
         {"pooling": "cls", "layers": 1},
+        {"pooling": "last", "prompt": "the dog "},
     ],
     ids=str,
 )
-def test_graph_gives_the_vectors_of_the_pipeline(params, runtime, tiny_bert, texts, tmp_path):
-    encoder = BertEncoder(tiny_bert, **params)
+def test_graph_gives_the_vectors_of_the_pipeline(
+    params, runtime, tiny_bert, without_prompts, texts, tmp_path
+):
+    folder = without_prompts if "prompt" in params else tiny_bert
+    encoder = BertEncoder(folder, **params)
     pipeline = make_pipeline(encoder, Whitening(6, noise="auto"), Normalizer()).fit(texts)
     save_onnx(pipeline, tmp_path / "model.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
@@ -67,6 +72,29 @@ def test_graph_gives_the_vectors_of_the_pipeline(params, runtime, tiny_bert, tex
     assert_equal_vectors(found, pipeline.transform([*texts, *ODD]))
     one = encode(runtime, tmp_path / "model.onnx", encoder, texts[:1])
     assert_equal_vectors(one, pipeline.transform(texts[:1]))
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"pooling": "cls"},
+        {"pooling": "last"},
+        {"pooling": "weighted_mean"},
+        {"pooling": "zipf"},
+        {"pooling": "max", "special_tokens": False},
+    ],
+    ids=lambda params: params["pooling"],
+)
+def test_tokens_of_a_prompt_are_not_pooled(params, without_prompts, texts):
+    from skcalib.export._graph import PaddedPipeline
+
+    encoder = BertEncoder(without_prompts, prompt="a red dog ", **params).fit(texts)
+    parts = take_apart(encoder, "save_it")
+    tokenizer = parts.backbone().tokenizer
+    prompted = [encoder.prompt_ + text for text in [*texts, *ODD]]
+    inputs = tokenizer(prompted, padding=True, return_tensors="pt")
+    found = PaddedPipeline(parts)(inputs["input_ids"], inputs["attention_mask"])
+    assert_equal_vectors(found.numpy(), encoder.transform([*texts, *ODD]))
 
 
 @pytest.mark.parametrize("permutation", ["lu", "shuffle"])
@@ -77,6 +105,16 @@ def test_graph_holds_a_flow(permutation, runtime, tiny_bert, texts, tmp_path):
     model = BiEncoder(make_pipeline(BertEncoder(tiny_bert), flow)).fit(texts)
     pipeline = model.encoder_
     save_onnx(model, tmp_path / "model.onnx")
+    found = encode(runtime, tmp_path / "model.onnx", pipeline[0], [*texts, *ODD])
+    assert_equal_vectors(found, pipeline.transform([*texts, *ODD]))
+
+
+@pytest.mark.filterwarnings("ignore:.*groups have fewer than 20")
+@pytest.mark.parametrize("behind", [Whitening(6, noise="auto"), Normalizer()])
+def test_graph_erases_groups(behind, runtime, tiny_bert, texts, tmp_path):
+    pipeline = make_pipeline(BertEncoder(tiny_bert), GroupErasure(), behind)
+    pipeline.fit(texts, grouperasure__groups=["short", "long", "odd"] * 4)
+    save_onnx(pipeline, tmp_path / "model.onnx")
     found = encode(runtime, tmp_path / "model.onnx", pipeline[0], [*texts, *ODD])
     assert_equal_vectors(found, pipeline.transform([*texts, *ODD]))
 

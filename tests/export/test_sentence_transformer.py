@@ -1,6 +1,7 @@
 """Pipelines as folders of sentence-transformers, loaded where there is no skcalib."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -11,8 +12,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 
-from skcalib import BertEncoder, BiEncoder, NormalizingFlow, Whitening
-from skcalib.export import save_sentence_transformer
+from skcalib import BertEncoder, BiEncoder, GroupErasure, NormalizingFlow, Whitening
+from skcalib.export import save_sentence_transformer, save_static
 
 package = pytest.importorskip("sentence_transformers", minversion="6")
 
@@ -30,6 +31,8 @@ CASES = [
     {"pooling": "zipf", "layers": (1, 2)},
     {"pooling": "cls", "layers": 1},
     {"pooling": "mean_sqrt_len"},
+    {"pooling": "last", "prompt": "the dog "},
+    {"pooling": "weighted_mean", "layers": (0, 2)},
 ]
 
 
@@ -54,6 +57,71 @@ def test_loaded_model_gives_the_vectors_of_the_pipeline(params, tiny_bert, texts
     assert_equal_vectors(
         load(tmp_path / "model").encode([*texts, *ODD]), pipeline.transform([*texts, *ODD])
     )
+
+
+@pytest.mark.filterwarnings("ignore:.*groups have fewer than 20")
+@pytest.mark.parametrize(
+    ("steps", "n_modules"),
+    [
+        ([GroupErasure(), Whitening(6, noise="auto"), Normalizer()], 5),
+        ([GroupErasure(), Normalizer()], 5),
+        ([Whitening(6, noise="auto"), GroupErasure()], 6),
+    ],
+)
+def test_groups_are_erased_there_too(steps, n_modules, tiny_bert, texts, tmp_path):
+    pipeline = make_pipeline(BertEncoder(tiny_bert), *steps)
+    pipeline.fit(texts, grouperasure__groups=["short", "long", "odd"] * 4)
+    save_sentence_transformer(pipeline, tmp_path / "model")
+    model = load(tmp_path / "model")
+    assert len(model) == n_modules  # erasure and whitening are one linear map
+    assert_equal_vectors(model.encode([*texts, *ODD]), pipeline.transform([*texts, *ODD]))
+
+
+@pytest.mark.parametrize(
+    "pooling", ["mean", "cls", "max", "last", "mean_sqrt_len", "weighted_mean"]
+)
+def test_tokens_of_a_prompt_are_not_pooled_there_either(
+    pooling, without_prompts, texts, tmp_path
+):
+    encoder = BertEncoder(without_prompts, pooling=pooling, prompt="a red dog ").fit(texts)
+    save_sentence_transformer(encoder, tmp_path / "model")
+    model, expected = load(tmp_path / "model"), encoder.transform([*texts, *ODD])
+    assert_equal_vectors(model.encode([*texts, *ODD]), expected)
+    assert_equal_vectors(model.encode_query([*texts, *ODD]), expected)
+    again = BertEncoder(tmp_path / "model").fit(texts)
+    assert (again.prompt_, again.pooling_) == ("a red dog ", pooling)
+    assert_equal_vectors(again.transform([*texts, *ODD]), expected)
+
+
+def test_weights_of_tokens_without_those_of_a_prompt_are_refused(
+    without_prompts, texts, tmp_path
+):
+    encoder = BertEncoder(without_prompts, pooling="zipf", prompt="a dog ").fit(texts)
+    with pytest.raises(ValueError, match=r"'zipf' with weights .* of the prompt.*save_onnx"):
+        save_sentence_transformer(encoder, tmp_path / "model")
+
+
+@pytest.mark.parametrize("export", [save_sentence_transformer, save_static])
+def test_a_folder_names_what_all_versions_know(export, tiny_bert, texts, tmp_path):
+    encoder = BertEncoder(tiny_bert, layers=0, pooling="zipf")
+    whitening = Whitening(6, noise="auto")
+    pipeline = make_pipeline(encoder, whitening, Normalizer()).fit(texts)
+    umask = os.umask(0o027)
+    try:
+        export(pipeline, tmp_path / "model")
+    finally:
+        os.umask(umask)
+    modules = json.loads((tmp_path / "model" / "modules.json").read_text())
+    assert {module["type"].rpartition(".")[0] for module in modules} == {
+        "sentence_transformers.models"
+    }
+    files = [path for path in (tmp_path / "model").rglob("*") if path.is_file()]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o640}
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: sentence-transformers\n")
+    assert "vectors of 6 dimensions" in card
+    assert "Whitening(n_components=6, noise='auto')`, fitted on 12 texts" in card
+    assert tiny_bert not in card
 
 
 FOREIGN = """
@@ -152,7 +220,7 @@ def test_frozen_and_inner_pipelines_are_followed(tiny_bert, texts, tmp_path):
         ({"pooling": "mean_sqrt_len", "special_tokens": False}, None, "'mean_sqrt.*'mean'"),
         ({}, NormalizingFlow(), r"a normalizing flow.*Whitening\(noise='auto'\)"),
         ({}, Normalizer("max"), r"takes Normalizer\(norm='l2'\), not norm='max'"),
-        ({}, StandardScaler(), "knows no StandardScaler.*takes Whitening, Normal"),
+        ({}, StandardScaler(), "knows no StandardScaler.*Erasure, Whitening, Normal"),
     ],
 )
 def test_what_has_no_module_is_refused(params, calibrator, message, tiny_bert, texts, tmp_path):

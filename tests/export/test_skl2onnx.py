@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from skcalib import Whitening
+from skcalib import GroupErasure, Whitening
 from skcalib.export import register_skl2onnx
 
 runtime = pytest.importorskip("onnxruntime")
@@ -33,13 +33,22 @@ def _run(package, model, X):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("method", ["pca", "zca"])
+@pytest.mark.parametrize("method", ["pca", "zca", "rotated"])
 def test_the_graph_whitens_as_the_estimator_does(skl2onnx, X, dtype, method):
     X = X.astype(dtype)
     whitening = Whitening(3, method=method, noise="auto").fit(X)
     [vectors] = _run(skl2onnx, whitening, X)
     assert vectors.dtype == dtype
     np.testing.assert_allclose(vectors, whitening.transform(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_graph_erases_groups(skl2onnx, X, dtype):
+    X = X.astype(dtype)
+    model = make_pipeline(GroupErasure(), Whitening(3, noise="auto"))
+    model.fit(X, grouperasure__groups=np.arange(300) % 3)
+    [vectors] = _run(skl2onnx, model, X)
+    np.testing.assert_allclose(vectors, model.transform(X), atol=1e-5)
 
 
 def test_a_classifier_behind_it(skl2onnx, X):

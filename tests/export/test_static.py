@@ -69,6 +69,7 @@ def test_positions_are_averaged(tiny_bert, texts, tmp_path):
         (ZIPF | {"layers": (0, 1)}, [], r"hold layers=\(0, 1\). Set layers=0"),
         (MEAN | {"pooling": "max"}, [], r"pooling='max'. Set pooling='zipf'"),
         ({"layers": 0}, [], r"special tokens in the mean. Set special_tokens=False"),
+        (ZIPF | {"prompt": "the "}, [], r"the prompt 'the '. Set prompt=''"),
         (ZIPF, [NormalizingFlow()], r"a flow, which is not linear"),
         (ZIPF, [Normalizer(), Whitening(noise="auto")], r"before the last step"),
     ],

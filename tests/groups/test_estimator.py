@@ -150,12 +150,50 @@ def test_groups_are_routed_through_a_pipeline(X, groups):
     assert_array_equal(routed.transform(X), expected)
 
 
-@pytest.mark.filterwarnings("error")
-def test_whitening_behind_it_meets_directions_without_variance(X, groups):
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("noise", [0.0, "auto"])
+def test_whitening_behind_it_is_silent_about_directions_without_variance(
+    X, groups, dtype, noise
+):
+    erased = GroupErasure().fit_transform(X.astype(dtype), groups=groups)
+    whitening = Whitening(noise=noise).fit(erased)
+    assert_allclose(spread(whitening.transform(erased), groups), 0, atol=1e-4)
+    assert whitening.rank_ == (9 if noise == 0.0 else 12)  # shrinkage fills the rank
+
+
+@pytest.mark.filterwarnings("ignore:n_samples=600 of n_features=384 are fewer than 5")
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_rounding_in_erased_directions_of_real_vectors_is_no_variance(minilm, pooling):
+    toy = load_toy_sts()
+    X = BertEncoder(minilm, layers=3, pooling=pooling).fit_transform(toy.data.ravel())
+    groups = toy.subset.repeat(2)
+    rank = Whitening().fit(X).rank_
     for dtype in (np.float32, np.float64):
         erased = GroupErasure().fit_transform(X.astype(dtype), groups=groups)
-        whitening = Whitening(noise="auto").fit(erased)
-        assert_allclose(spread(whitening.transform(erased), groups), 0, atol=1e-4)
+        assert Whitening().fit(erased).rank_ == rank - len(np.unique(groups)) + 1
+
+
+@pytest.mark.filterwarnings("ignore:n_samples=300 of n_features=384")
+@pytest.mark.parametrize("target", ["torch", "faiss"])
+@pytest.mark.parametrize(
+    "whitening", [None, Whitening(5), Whitening(noise="auto"), Whitening(9, method="zca")]
+)
+def test_alone_and_joined_it_is_a_linear_map(minilm, target, whitening):
+    toy = load_toy_sts()
+    X = BertEncoder(minilm).fit_transform(toy.data[:, 0])
+    erasure = GroupErasure().fit(X, groups=toy.subset)
+    erased, model = erasure.transform(X), erasure
+    if whitening is not None:
+        whitening.fit(X)  # not on erased vectors: the means differ
+        model = erasure.joined(whitening)
+        erased = whitening.transform(erased)
+    assert_array_equal(model.transform(X), erased)
+    if target == "torch":
+        found = model.to_torch()(pytest.importorskip("torch").from_numpy(X)).numpy()
+    else:
+        pytest.importorskip("faiss")
+        found = model.to_faiss().apply(X)
+    assert_allclose(found, erased, atol=1e-5 * np.sqrt(np.mean(erased**2)))
 
 
 @pytest.mark.parametrize("labels", [list, np.asarray, "Series", "Categorical"])

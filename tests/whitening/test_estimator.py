@@ -54,7 +54,7 @@ def test_scikit_learn_contract(estimator, check):
 # The theorem -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["pca", "zca"])
+@pytest.mark.parametrize("method", ["pca", "zca", "rotated"])
 def test_whitened_sample_has_zero_mean_and_identity_covariance(X, method):
     Z = Whitening(method=method).fit_transform(X)
     assert_allclose(Z.mean(axis=0), 0, atol=1e-11)
@@ -133,6 +133,25 @@ def test_zca_rotates_the_axes_kept_back(X, n_components, noise):
     assert_allclose(back, pca.inverse_transform(pca.transform(X)), rtol=1e-9)
 
 
+@pytest.mark.parametrize("n_components", [3, None])
+def test_a_rotation_keeps_inner_products(X, n_components):
+    pca = Whitening(n_components, power=0.0).fit(X)
+    rotated = Whitening(n_components, power=0.0, method="rotated").fit(X)
+    Y, Z = pca.transform(X), rotated.transform(X)
+    assert Y.shape == Z.shape
+    assert_allclose(Z @ Z.T, Y @ Y.T, atol=1e-9 * np.abs(Y @ Y.T).max())
+    assert_allclose(rotated.inverse_transform(Z), pca.inverse_transform(Y), rtol=1e-9)
+    again = Whitening(n_components, power=0.0, method="rotated").fit_transform(X)
+    assert_array_equal(again, Z)
+
+
+@pytest.mark.parametrize("n", [500, 30])  # above and below the number of columns
+def test_a_rotation_gives_every_column_its_share_of_the_variance(n):
+    X = np.random.default_rng(0).normal(size=(n, 64)) * np.logspace(0, -3, 64)
+    variance = Whitening(64, noise=1.0, method="rotated").fit_transform(X).var(axis=0)
+    assert 0.2 < (variance / variance.mean()).min() < (variance / variance.mean()).max() < 4
+
+
 def expected_noise(X, spectrum):
     """The rule of ``noise="auto"``, from the sample itself."""
     unit = np.mean(np.sum((X - X.mean(axis=0)) ** 2, axis=1)) * len(X) / (len(X) - 1)
@@ -172,7 +191,7 @@ def test_mahalanobis_is_the_distance_of_the_empirical_covariance(X):
     # It divides by n, where ours divides by n - 1.
     reference = EmpiricalCovariance().fit(X).mahalanobis(X) * 599 / 600
     assert_allclose(Whitening().fit(X).mahalanobis(X), reference, rtol=1e-8)
-    for params in ({"power": 0.3}, {"noise": 1.0}, {"method": "zca"}):
+    for params in ({"power": 0.3}, {"noise": 1.0}, {"method": "zca"}, {"method": "rotated"}):
         assert_allclose(Whitening(**params).fit(X).mahalanobis(X), reference, rtol=1e-8)
 
 

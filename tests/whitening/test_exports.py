@@ -28,7 +28,8 @@ def steep():
 
 
 @pytest.mark.parametrize(
-    "params", [{}, {"n_components": 3}, {"method": "zca"}, {"noise": "auto"}]
+    "params",
+    [{}, {"n_components": 3, "method": "rotated"}, {"method": "zca"}, {"noise": "auto"}],
 )
 @pytest.mark.parametrize("data", ["X", "steep"])
 def test_torch_module_equals_transform(params, data, request):
