@@ -24,6 +24,9 @@ from skcalib._texts import as_texts
 
 __all__ = ["Backbone", "load", "quiet_transformers", "read"]
 
+# Kinds of encoder-decoders, as model_type in config.json, whose encoder is a model of its own.
+ENCODER_OF = ("t5", "mt5", "umt5")
+
 _lock = threading.Lock()
 
 if hasattr(os, "register_at_fork"):
@@ -46,6 +49,10 @@ class Backbone:
         Transformer blocks; hidden size d; most tokens of a text, special ones included.
     special_ids, added_ids : ndarray of int
         Special tokens, and those of them that are not a text's own words.
+    unknown_id : int or None
+        The token of what is not in the vocabulary.
+    is_causal : bool
+        Tokens see only those before them, as in decoders.
     """
 
     def __init__(
@@ -54,35 +61,42 @@ class Backbone:
         self.folder, self.fingerprint = folder, fingerprint
         self.device, self.dtype = device, dtype
         self.tokenizer, self.module = read(folder)
+        self._check_kind()
         _check_vocabulary(folder, self.tokenizer, self.module)
         self.n_layers = self.module.config.num_hidden_layers
         self.width = self.module.config.hidden_size
         self.max_length = _max_length(self.module, self.tokenizer)
         self.special_ids = np.array(sorted(self.tokenizer.all_special_ids))
+        self.unknown_id = _unknown_id(self.tokenizer)
         # The unknown token is special to the tokenizer, but stands for a word of the text.
-        self.added_ids = self.special_ids[self.special_ids != self.tokenizer.unk_token_id]
+        self.added_ids = self.special_ids[self.special_ids != self.unknown_id]
         words = np.setdiff1d(np.arange(len(self.tokenizer)), self.special_ids)
         if len(words) < 2:
             raise ValueError(f"The tokenizer in {folder} has no vocabulary. Save it again.")
-        self._check_encoder(*words[:2])
+        self.is_causal = self._is_causal(*words[:2])
         drawn = np.random.default_rng(0).choice(words, (3, min(16, self.max_length)))
         # Models may treat tokens of padding or masks, and those behind them, in their own way.
         special = np.append(self.tokenizer.all_special_ids[:7], drawn[2])
         texts = [drawn[0], drawn[1, :10], special[: len(drawn[1, :10])]]
         states = [self._plain_states(text) for text in texts]
         with quiet_transformers():
-            self.forward = ForwardPass(self.module, texts, states)
+            self.forward = ForwardPass(self.module, texts, states, packs=not self.is_causal)
         self.forward.prepare(device, dtype)
         with _explained(folder, f"run in {self.precision} on {device.type}"):
             self.forward.check(texts, states, tolerance=0.2)
 
-    def _check_encoder(self, one: int, two: int) -> None:
-        """Refuse a model without a hidden state of each token that depends on all tokens."""
-        if self.module.config.is_encoder_decoder:
+    def _check_kind(self) -> None:
+        """Refuse a model that is not one stack of blocks over the tokens of a text."""
+        config = self.module.config
+        if config.is_encoder_decoder and hasattr(self.module, "decoder"):
             self._refuse("an encoder-decoder")
+        if not hasattr(config, "num_hidden_layers"):
+            self._refuse("one of several parts, as for images and texts")
+
+    def _is_causal(self, one: int, two: int) -> bool:
+        """Whether the first token does not see the last."""
         first = [self._plain_states(np.array([one, one, last]))[-1, 0] for last in (one, two)]
-        if torch.equal(*first):
-            self._refuse("a decoder, whose tokens see only those before them")
+        return torch.equal(*first)
 
     def _plain_states(self, ids: np.ndarray) -> torch.Tensor:
         """All hidden states of one text, of shape (n_layers + 1, length, d)."""
@@ -97,8 +111,8 @@ class Backbone:
     def _refuse(self, kind: str) -> NoReturn:
         raise ValueError(
             f"The model is {kind} (model_type={self.module.config.model_type!r}). "
-            "BertEncoder pools the hidden states of encoders, such as BERT, RoBERTa, "
-            "DistilBERT, MPNet or ELECTRA; choose one."
+            "BertEncoder pools the hidden states of encoders, such as BERT or RoBERTa, of "
+            "decoders, such as GPT-2 or Llama, and of the encoders of T5; choose one."
         )
 
     @property
@@ -184,16 +198,27 @@ def _load(folder: Path, key: str, device: torch.device, dtype: torch.dtype) -> B
 
 
 def read(folder: Path) -> tuple[Any, Any]:
-    """Tokenizer and module of a folder, in float32; no code of its own is run."""
-    from transformers import AutoModel, AutoTokenizer
+    """Tokenizer and module of a folder, in float32; no code of its own is run.
+
+    Of an encoder-decoder for texts, such as T5, the module is the encoder.
+    """
+    from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer
 
     # Threads of the tokenizers library save little and disturb forks. The user's choice stands.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     options = {"local_files_only": True, "trust_remote_code": False}
     with _explained(folder, "loaded"), quiet_transformers():
         tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-        module, report = AutoModel.from_pretrained(
-            folder, use_safetensors=True, output_loading_info=True, **options
+        config = AutoConfig.from_pretrained(folder, **options)
+        config.use_cache = False  # keys and values of tokens, which only generation needs
+        auto = AutoModelForTextEncoding if config.model_type in ENCODER_OF else AutoModel
+        module, report = auto.from_pretrained(
+            folder,
+            config=config,
+            torch_dtype=torch.float32,  # now, so that no constant is rounded to less
+            use_safetensors=True,
+            output_loading_info=True,
+            **options,
         )
     # A pooler without weights is common (it is not used here); any other weight made
     # up at random would make every vector silently wrong.
@@ -204,7 +229,7 @@ def read(folder: Path) -> tuple[Any, Any]:
             f"{type(module).__name__}, such as {missing[0]!r}. Save the model again "
             "with save_pretrained."
         )
-    return tokenizer, module.eval().requires_grad_(False).float()
+    return tokenizer, module.eval().requires_grad_(False)
 
 
 @contextlib.contextmanager
@@ -241,6 +266,15 @@ def _check_vocabulary(folder: Path, tokenizer: Any, module: Any) -> None:
             f"{rows}: they do not belong together, or a vocabulary was cut short. Save both "
             "again into one folder, where need be after resize_token_embeddings."
         )
+
+
+def _unknown_id(tokenizer: Any) -> int | None:
+    """Token of what is not in the vocabulary, unless it only marks where a text begins or ends.
+
+    Vocabularies of bytes have no unknown words, and decoders name one token for every role.
+    """
+    marks = tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id
+    return None if tokenizer.unk_token_id in marks else tokenizer.unk_token_id
 
 
 def _max_length(module: Any, tokenizer: Any) -> int:

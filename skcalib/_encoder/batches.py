@@ -135,6 +135,6 @@ def _run_at_once(
             pooler(hidden, out=vectors[:, i])
 
     backbone.forward(tokens, lengths, layers, receive)
-    is_unknown = tokens == backbone.tokenizer.unk_token_id
+    is_unknown = tokens == backbone.unknown_id
     n_unknown = np.add.reduceat(is_unknown, np.cumsum(lengths) - lengths, dtype=np.int64)
     return vectors.cpu().numpy(), np.column_stack([pooler.lengths, pooler.n_own, n_unknown])

@@ -45,9 +45,10 @@ def tokenise(
             while head < len(text) and n_tokens[i] <= max_length + MARGIN:
                 head *= 4  # spaces, or a word without end
                 (ids[i],), (n_tokens[i],) = _ids(tokenizer, [text[:head]], max_length)
-    # A text without tokens, where none are added either, stands as one of padding.
-    padding = [tokenizer.pad_token_id or 0]
-    return [some or padding for some in ids], np.array(n_tokens) > max_length
+    # A text without tokens, where none are added either, stands as one that is no word.
+    marks = tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id, 0
+    nothing = [next(mark for mark in marks if mark is not None)]
+    return [some or nothing for some in ids], np.array(n_tokens) > max_length
 
 
 def _ids(
