@@ -1,15 +1,28 @@
-"""What all estimators share: versioned pickles and progress bars."""
+"""What all estimators share: versioned pickles, progress bars and warnings."""
 
 from __future__ import annotations
 
+import inspect
+import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import joblib
+import numpy as np
+import sklearn
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-__all__ = ["VersionedState", "check_mergeable", "is_fitted", "progress"]
+__all__ = ["VersionedState", "check_mergeable", "is_fitted", "progress", "warn"]
+
+# Folders of files whose lines are not the user's.
+INNER = tuple(
+    str(Path(file).parent) + os.sep
+    for file in (__file__, sklearn.__file__, joblib.__file__, np.__file__)
+)
 
 
 class VersionedState:
@@ -86,3 +99,11 @@ def progress(
             bar.update(n)
 
         yield advance
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the user that led here."""
+    frame, level = inspect.currentframe(), 1
+    while frame and frame.f_code.co_filename.startswith(INNER):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

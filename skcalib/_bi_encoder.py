@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from numbers import Real
 from os import PathLike
 from typing import Any, Literal, Self
@@ -12,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 
-from skcalib._base import VersionedState
+from skcalib._base import VersionedState, warn
 from skcalib._encoder.text_encoder import as_encoder
 from skcalib._scale.estimator import SimilarityScale
 from skcalib._sklearn_compat import HasMethods, StrOptions, _fit_context
@@ -281,12 +280,10 @@ class BiEncoder(VersionedState, BaseEstimator):
             )
         passed = int(rate * len(random))  # pairs that may pass
         if not passed:
-            warnings.warn(
+            warn(
                 f"threshold got false_positive_rate={rate:g}, and there are {len(random):,} "
                 "random pairs: they tell no such rate, and the largest similarity among them "
-                "is returned. Fit on more texts; SimilarityScale counts more pairs.",
-                UserWarning,
-                stacklevel=2,
+                "is returned. Fit on more texts; SimilarityScale counts more pairs."
             )
         # Just above the most similar pair that must not pass.
         return float(np.nextafter(random[len(random) - passed - 1], np.inf))

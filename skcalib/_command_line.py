@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import re
-import sys
 from pathlib import Path
 
-__all__ = ["integers", "is_watched", "lines_of", "names"]
-
-
-def is_watched(options: argparse.Namespace) -> bool:
-    """Whether to show progress: on a terminal, unless asked to be quiet."""
-    return not options.quiet and sys.stderr.isatty()
+__all__ = ["integers", "lines_of", "names"]
 
 
 def names(value: str) -> list[str]:

@@ -7,7 +7,6 @@ them over the subsets of a benchmark. `isoscore`, `mean_cosine`, `partition_isot
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -19,6 +18,8 @@ from scipy.stats import entropy, rankdata
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import make_scorer
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
+
+from skcalib._base import warn
 
 __all__ = [
     "aggregate",
@@ -335,10 +336,9 @@ def _finite_pair(name: str, y_true: ArrayLike, y_pred: ArrayLike) -> list[np.nda
 
 def _correlation(name: str, a: np.ndarray, b: np.ndarray) -> float:
     if np.ptp(a) == 0 or np.ptp(b) == 0:
-        warnings.warn(
+        warn(
             f"{name} is not defined where one side is constant; NaN is returned.",
             UndefinedMetricWarning,
-            stacklevel=3,
         )
         return float("nan")
     # Scaled by the largest, so that no square overflows or underflows.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from skcalib._base import warn
 from skcalib._encoder.backbone import Backbone
 from skcalib._encoder.pooling import Pooler
 from skcalib._encoder.tokens import tokenise
@@ -106,11 +106,7 @@ def _run(
     message += f"{max(map(len, ids))} tokens"
     if len(ids) == 1:
         raise MemoryError(f"{message}. Set a lower max_length, or device='cpu'.")
-    warnings.warn(
-        f"{message}; going on with half as many at a time. A smaller batch_size avoids this.",
-        UserWarning,
-        stacklevel=2,
-    )
+    warn(f"{message}; going on with half as many at a time. A smaller batch_size avoids this.")
     torch.cuda.empty_cache()
     half = len(ids) // 2
     halves = ids[:half], ids[half:]

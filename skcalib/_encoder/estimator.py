@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from numbers import Integral
@@ -13,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib._base import VersionedState, progress
+from skcalib._base import VersionedState, progress, warn
 from skcalib._dask import is_dask, lazily
 from skcalib._encoder.declared import Declared, declared
 from skcalib._machine.devices import resolve_device
@@ -51,8 +50,8 @@ class BertEncoder(
     Parameters
     ----------
     model : str, default="bert-base-uncased"
-        Hub id, or folder written by ``save_pretrained``. Weights must be safetensors; code
-        that comes with a model is never run.
+        Hub id, folder written by ``save_pretrained``, or "minilm", the model of the ``demo``
+        extra. Weights must be safetensors; code that comes with a model is never run.
     pooling : {"auto", "cls", "mean", "max", "last", "mean_sqrt_len", "weighted_mean", \
             "zipf"}, default="auto"
         How the hidden states of a text's tokens become one vector: that of the first token
@@ -231,9 +230,7 @@ class BertEncoder(
             If an entry of `X` is not a text, or a parameter does not fit the model.
         """
         self._checked(X)
-        _, doubts = self._fit()
-        for doubt in doubts:
-            warnings.warn(doubt, UserWarning, stacklevel=3)  # past scikit-learn's wrapper
+        self._fit()
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -253,11 +250,7 @@ class BertEncoder(
             One row per text.
         """
         X = self._checked(X)
-        backbone, doubts = self._fit()
-        vectors, more = self._encode(X, backbone)
-        for doubt in [*doubts, *more]:
-            warnings.warn(doubt, UserWarning, stacklevel=4)  # past scikit-learn's wrappers
-        return vectors
+        return self._encode(X, self._fit())
 
     def transform(self, X: Any) -> Any:
         """Encode texts.
@@ -280,18 +273,15 @@ class BertEncoder(
             If the model is not the one the encoder was fitted with.
         """
         check_is_fitted(self)
-        vectors, doubts = self._encode(self._checked(X))
-        for doubt in doubts:
-            warnings.warn(doubt, UserWarning, stacklevel=3)  # past scikit-learn's wrapper
-        return vectors
+        return self._encode(self._checked(X))
 
     def _checked(self, X: Any) -> Any:
         """Texts as a list; dask collections and iterators as they are."""
         is_lazy = is_dask(X) or isinstance(X, Iterator)
         return X if is_lazy else as_texts(X, caller=type(self).__name__, missing=self.missing)
 
-    def _fit(self) -> tuple[Backbone, list[str]]:
-        """Fit; return the model, and what to warn about."""
+    def _fit(self) -> Backbone:
+        """Fit; return the model."""
         if hasattr(self, "_settings"):
             del self._settings  # an error below leaves nothing half-fitted
         self._token_weights: np.ndarray | None = None
@@ -306,9 +296,8 @@ class BertEncoder(
         max_length = _resolve_max_length(self.max_length, backbone, told)
         if pooling == "zipf":
             _ = backbone.zipf  # refuses a vocabulary that is not sorted by frequency
-        doubts = []
         if pooling == "cls" and set(layers) == {0} and backbone.begins_alike:
-            doubts.append(
+            warn(
                 "pooling='cls' with layers=0 gives every text the same vector, the embedding "
                 "of the first special token. Set layers=1 or more, or pooling='mean'."
             )
@@ -326,15 +315,15 @@ class BertEncoder(
             "dtype": self.dtype,
             "skip": 0 if told.include_prompt else backbone.prompt_length(prompt),
         }
-        return backbone, doubts
+        return backbone
 
-    def _encode(self, X: Any, backbone: Backbone | None = None) -> tuple[Any, list[str]]:
-        """Encode texts, of dask later; return vectors, and what to warn about."""
+    def _encode(self, X: Any, backbone: Backbone | None = None) -> Any:
+        """Encode texts, of dask later."""
         from skcalib._encoder.vectors import Recipe, vectors_of
 
         if is_dask(X):
             fitted = copy(self)  # a fit between now and the computation changes nothing
-            return lazily(fitted.transform, X, self._n_features_out), []
+            return lazily(fitted.transform, X, self._n_features_out)
         backbone = backbone or self._backbone(self._settings["dtype"])
         if backbone.fingerprint != self.fingerprint_:
             raise ValueError(
@@ -359,7 +348,8 @@ class BertEncoder(
                 batch_size=self.batch_size,
                 advance=advance,
             )
-        return vectors, _doubts(totals, len(vectors), self.max_length_)
+        _warn_of_losses(totals, len(vectors), self.max_length_)
+        return vectors
 
     def _backbone(self, dtype: str | None = None) -> Backbone:
         import torch
@@ -411,21 +401,18 @@ def _resolve_store(memory: Any) -> VectorStore | None:
     return None if folder is None else VectorStore(folder)
 
 
-def _doubts(totals: Totals, n_texts: int, max_length: int) -> list[str]:
-    """Return what to warn about after texts were encoded."""
-    doubts = []
+def _warn_of_losses(totals: Totals, n_texts: int, max_length: int) -> None:
     if totals.n_unknown > 0.1 * totals.n_tokens:
-        doubts.append(
+        warn(
             f"{totals.n_unknown / totals.n_tokens:.0%} of the tokens are unknown to this "
             "model's vocabulary; texts that differ in them alone get nearly the same vector. "
             "Choose a model for the language of these texts."
         )
     if totals.n_truncated:
-        doubts.append(
+        warn(
             f"{totals.n_truncated} of {n_texts} texts were cut off at max_length={max_length} "
             "tokens."
         )
-    return doubts
 
 
 def _resolve_pooling(pooling: str, told: Declared) -> str:

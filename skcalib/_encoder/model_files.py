@@ -32,13 +32,17 @@ _fingerprints: dict[tuple, str] = {}
 
 
 def locate(model: str, revision: str | None = None) -> Path:
-    """Folder of a model: a local one as it is, a hub id from the cache or the hub.
+    """Folder of a model: a local one as it is, a hub id from the cache or the hub, or "minilm".
 
     A model in the cache is used without asking the hub, so that results do not change
     under a running study; pass another `revision` to move on. An OSError says that there is no
     such model.
     """
     folder = Path(model).expanduser()
+    if model == "minilm" and not folder.exists():
+        from skcalib.datasets import minilm_path
+
+        folder = Path(minilm_path())
     if not folder.is_dir():
         is_hub_id = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", model)  # name, or owner/name
         if not is_hub_id or folder.exists():
@@ -140,12 +144,14 @@ def _snapshot(model: str, revision: str | None) -> str:
         return snapshot_download(model, **options)
     except Exception as error:  # the hub's many: offline, no such id, no access, a bad id
         at = f" at revision {revision!r}" if revision else ""
+        name = "" if "/" in model else f": in full it may be 'sentence-transformers/{model}'"
         raise OSError(
             f"The model {model!r}{at} is neither a local folder nor in the cache "
             f"({constants.HF_HUB_CACHE}), or there in part only, and could not be fetched "
-            f"from the hub: {type(error).__name__}. Check the name; to work offline, fetch it "
-            f"once with `hf download {model}` on a machine with access and copy the cache or "
-            f"the folder, or pass the path of a folder written by save_pretrained. {MOVED}"
+            f"from the hub: {type(error).__name__}. Check the name{name}; to work offline, "
+            f"fetch it once with `hf download {model}` on a machine with access and copy the "
+            f"cache or the folder, or pass the path of a folder written by save_pretrained. "
+            f"{MOVED}"
         ) from error
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from copy import copy, deepcopy
@@ -17,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skcalib._base import VersionedState, progress
+from skcalib._base import VersionedState, progress, warn
 from skcalib._dask import check_dask, dask_apply, is_dask, on_disk
 from skcalib._machine.devices import check_precision, resolve_device
 from skcalib._machine.limits import check_size
@@ -270,7 +269,7 @@ class NormalizingFlow(
         resume = self.warm_start and self.__sklearn_is_fitted__()
         trained = copy(self)  # an error or an interrupt leaves this one as it was
         for doubt in trained._train(X, self.max_epochs, self.validation_fraction, resume):
-            warnings.warn(doubt, ConvergenceWarning, stacklevel=3)
+            warn(doubt, ConvergenceWarning)
         self.__dict__ = trained.__dict__
         return self
 
@@ -294,7 +293,7 @@ class NormalizingFlow(
         """
         trained = copy(self)
         for doubt in trained._train(X, 1, None, resume=self.__sklearn_is_fitted__()):
-            warnings.warn(doubt, ConvergenceWarning, stacklevel=3)
+            warn(doubt, ConvergenceWarning)
         self.__dict__ = trained.__dict__
         return self
 

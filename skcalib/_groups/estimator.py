@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import partial, reduce
 from typing import Any, Self
 
@@ -16,7 +15,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from skcalib._base import VersionedState, check_mergeable
+from skcalib._base import VersionedState, check_mergeable, warn
 from skcalib._covariance.moments import chunk_rows
 from skcalib._dask import as_floats, check_dask, dask_apply, dask_reduce, is_dask
 from skcalib._groups.means import GroupMeans
@@ -110,12 +109,10 @@ class GroupErasure(
         _check(means)
         if (few := means.n < FEW_SAMPLES).any():
             name, n = means.names.tolist()[few.argmax()], means.n[few.argmax()]
-            warnings.warn(
+            warn(
                 f"{few.sum()} of {len(few)} groups have fewer than {FEW_SAMPLES} samples, such "
                 f"as {name!r} with {n:g}: their means are mostly chance. Fit on more samples, "
-                "or leave them out.",
-                UserWarning,
-                stacklevel=2,
+                "or leave them out."
             )
         return self._learn(means)
 

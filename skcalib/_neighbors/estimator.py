@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -11,7 +10,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skcalib._base import VersionedState
+from skcalib._base import VersionedState, warn
 from skcalib._machine.limits import rows_within
 from skcalib._neighbors.search import nearest
 from skcalib._neighbors.smoothing import LEAST_SIBLINGS, siblings, smoothed
@@ -125,13 +124,11 @@ class NeighborSmoothing(OneToOneFeatureMixin, TransformerMixin, VersionedState, 
         self.__dict__.pop("vectors_", None)  # an error below leaves nothing half-fitted
         self.partial_fit(X)
         if (level := siblings(self.vectors_)) < LEAST_SIBLINGS:
-            warnings.warn(
+            warn(
                 f"These {len(self.vectors_)} texts have few siblings: the mean cosine of a "
                 f"text with the nearest 0.5 % of the others is {level:.2f}, below "
                 f"{LEAST_SIBLINGS}. Smoothing blurs what tells such texts apart, as it does "
-                "those of STS. Compare with weight=0.5, and with the vectors as they were.",
-                UserWarning,
-                stacklevel=3,
+                "those of STS. Compare with weight=0.5, and with the vectors as they were."
             )
         return self
 

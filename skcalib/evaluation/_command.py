@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import re
+import sys
 from contextlib import nullcontext
 from functools import partial
 from itertools import product
@@ -15,8 +16,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from skcalib import BertEncoder, NormalizingFlow, Whitening
-from skcalib._command_line import is_watched, lines_of, names
-from skcalib.datasets import minilm_path
+from skcalib._command_line import lines_of, names
 from skcalib.evaluation._sts import TASKS, ScoreTable, evaluate_sts
 
 SETTINGS = ("model", "pooling", "layers", "calibrator", "fit_on", "aggregate")
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "folder of CSV files, or else from the hub."
     )
     add = parser.add_argument
-    add("--model", help="hub id or folder; default: the MiniLM of the demo extra")
+    add("--model", default="minilm", help="hub id, folder, or minilm (of the demo extra)")
     add("--tasks", type=names, default=list(TASKS), help="default: all seven; also toy")
     add(
         "--calibrators",
@@ -100,7 +100,6 @@ def run(options: argparse.Namespace) -> None:
     # Names are checked before anything is encoded.
     calibrators = {name: calibrator(name) for name in options.calibrators}
     texts = fit_on if fit_on in ("target", "train") else lines_of(fit_on)
-    model = options.model or minilm_path()
     output = options.output and Path(options.output).expanduser()
     if output:
         output.open("a").close()  # refused before hours of work
@@ -109,7 +108,7 @@ def run(options: argparse.Namespace) -> None:
     with nullcontext(options.memory) if options.memory else temporary() as memory:
         for pooling, layer, name in product(options.pooling, options.layers, calibrators):
             encoder = BertEncoder(
-                model,
+                options.model,
                 pooling=pooling,
                 layers=layers(layer),
                 layer_merge=options.layer_merge,
@@ -122,11 +121,10 @@ def run(options: argparse.Namespace) -> None:
                 fit_on=texts,
                 aggregate=options.aggregate,
                 data_home=options.data_home,
-                verbose=is_watched(options),
+                verbose=not options.quiet and sys.stderr.isatty(),
             )
             if output:
-                shown = options.model or "all-MiniLM-L6-v2"
-                settings = (shown, pooling, layer, name, fit_on, options.aggregate)
+                settings = (options.model, pooling, layer, name, fit_on, options.aggregate)
                 with output.open("a" if tables else "w", encoding="utf-8", newline="") as file:
                     writer = csv.writer(file)
                     if not tables:

@@ -40,6 +40,11 @@ def _set_modes(written: Path) -> None:
 
 
 def _check_free(target: Path) -> None:
+    above = next(path for path in target.parents if path.exists())
+    if not above.is_dir():
+        raise NotADirectoryError(
+            f"{target}: {above} is a file; nothing can lie below it. Give a path in a folder."
+        )
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise FileExistsError(
             f"{target}: there is something of that name already. Give a new one, or remove "

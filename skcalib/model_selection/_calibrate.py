@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -54,7 +55,7 @@ def calibrate(
     n_texts: int = 2000,
     random_state: int = 0,
     memory: Any = None,
-    verbose: bool = False,
+    verbose: bool | None = None,
 ) -> Pipeline:
     """Choose hidden states and calibration of a model by texts without labels.
 
@@ -90,8 +91,8 @@ def calibrate(
     memory : None, path-like, joblib.Memory or VectorStore, default=None
         Where `BertEncoder` keeps vectors. None takes the ``memory`` of an encoder that was
         given, or else a temporary folder for the search.
-    verbose : bool, default=False
-        Show progress bars.
+    verbose : bool or None, default=None
+        Show progress bars, which tell the time that is left. None shows them on a terminal.
 
     Returns
     -------
@@ -115,9 +116,9 @@ def calibrate(
     Examples
     --------
     >>> from skcalib import calibrate
-    >>> from skcalib.datasets import load_toy_sts, minilm_path
+    >>> from skcalib.datasets import load_toy_sts
     >>> sentences = load_toy_sts().data.ravel()[:300]
-    >>> pipeline = calibrate(minilm_path(), sentences, layers=[0, 6], pooling="mean")
+    >>> pipeline = calibrate("minilm", sentences, layers=[0, 6], pooling="mean")
     >>> pipeline.calibration_.chosen.layers
     6
     >>> len(pipeline.transform(["A new sentence."]))
@@ -173,12 +174,13 @@ def calibrate(
 
 
 @contextmanager
-def _searching(encoder: Any, memory: Any, verbose: bool) -> Iterator[Any]:
+def _searching(encoder: Any, memory: Any, verbose: bool | None) -> Iterator[Any]:
     """Give an encoder for the search, which goes through the model once for each text."""
     if not isinstance(encoder, BertEncoder):
         yield encoder
         return
     memory = encoder.memory if memory is None else memory
+    verbose = sys.stderr.isatty() if verbose is None else verbose
     temporary = partial(TemporaryDirectory, prefix="skcalib-", ignore_cleanup_errors=True)
     with temporary() if memory is None else nullcontext(memory) as store:
         yield clone(encoder).set_params(memory=store, verbose=verbose or encoder.verbose)

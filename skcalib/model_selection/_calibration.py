@@ -134,11 +134,11 @@ class Calibration:
         return (
             f"{prompt if self.prompt else ''}{choice}\n\n"
             "Cosines, as shipped and calibrated:\n"
-            f"  {before.mean:.2f}  {after.mean:.2f}  two random texts, on average\n"
-            f"  {before.threshold:.2f}  {after.threshold:.2f}  reached by one random pair in a "
-            "hundred\n"
-            f"  {before.nearest:.2f}  {after.nearest:.2f}  {one} and {two}\n"
-            f"  {before.typical:.2f}  {after.typical:.2f}  {three} and {four}"
+            f"  {before.mean:z.2f}  {after.mean:z.2f}  two random texts, on average\n"
+            f"  {before.threshold:z.2f}  {after.threshold:z.2f}  reached by one random "
+            "pair in a hundred\n"
+            f"  {before.nearest:z.2f}  {after.nearest:z.2f}  {one} and {two}\n"
+            f"  {before.typical:z.2f}  {after.typical:z.2f}  {three} and {four}"
         )
 
     def table(self, n_candidates: int | None = None) -> str:

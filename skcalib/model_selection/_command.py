@@ -13,9 +13,9 @@ from typing import Any
 import joblib
 from sklearn.pipeline import Pipeline
 
-from skcalib._command_line import integers, is_watched, lines_of, names
+from skcalib._command_line import integers, lines_of, names
 from skcalib._encoder.estimator import BertEncoder
-from skcalib.datasets import load_toy_sts, minilm_path
+from skcalib.datasets import load_toy_sts
 from skcalib.export import save_sentence_transformer
 from skcalib.export._sentence_transformer import sentence_transformers
 from skcalib.export._writing import written_whole
@@ -56,14 +56,11 @@ def run(options: argparse.Namespace) -> None:
     """Search, write the pipeline and a report, and print the table."""
     if options.format != "joblib":
         sentence_transformers("--format sentence-transformers")
-    model = options.model
-    if model == "minilm" and not Path(model).exists():
-        model = minilm_path()
     if options.texts == "toy" and not Path("toy").exists():
         texts = load_toy_sts().data.ravel().tolist()
     else:
         texts = lines_of(options.texts)
-    encoder = BertEncoder(model, prompt=options.prompt, max_length=options.max_length)
+    encoder = BertEncoder(options.model, prompt=options.prompt, max_length=options.max_length)
     versions = {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}}
     with written_whole(options.output) as folder:  # refused before hours of work
         pipeline = calibrate(
@@ -74,7 +71,7 @@ def run(options: argparse.Namespace) -> None:
             n_texts=options.n_texts,
             random_state=options.random_state,
             memory=options.memory,
-            verbose=is_watched(options),
+            verbose=False if options.quiet else None,
         )
         encoder = pipeline["encode"].set_params(memory=None)  # that is this machine's
         if options.format == "joblib":
@@ -87,11 +84,10 @@ def run(options: argparse.Namespace) -> None:
     if not options.quiet:
         calibration = pipeline.calibration_
         print(f"{calibration.table(SHOWN)}\n\n{calibration.summary()}\n")
-        loads = "SentenceTransformer({!r})"
+        loads = f"SentenceTransformer({options.output!r})"
         if options.format == "joblib":
-            loads = "joblib.load({!r})"
-            options.output = str(Path(options.output) / "pipeline.joblib")
-        print(f"Wrote it with a report.json. Load it by {loads.format(options.output)}")
+            loads = f"joblib.load({str(Path(options.output) / 'pipeline.joblib')!r})"
+        print(f"Wrote {options.output}, with a report.json. Load it by {loads}")
 
 
 def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -11,6 +10,7 @@ from typing import Any
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib._base import warn
 from skcalib._bi_encoder import vectors_of
 from skcalib._encoder.text_encoder import as_encoder
 from skcalib._texts import texts_of
@@ -146,9 +146,5 @@ def views_of(texts: Sequence[str], n_texts: int, random_state: int, caller: str)
             "candidates apart. Give more texts, or longer ones."
         )
     if views.n_texts < min(FEW_TEXTS, n_texts):
-        warnings.warn(
-            f"{found}; with fewer than {FEW_TEXTS}, close candidates cannot be told apart.",
-            UserWarning,
-            stacklevel=3,
-        )
+        warn(f"{found}; with fewer than {FEW_TEXTS}, close candidates cannot be told apart.")
     return views

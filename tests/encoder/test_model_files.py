@@ -31,8 +31,19 @@ def test_a_file_is_no_folder(tmp_path):
 @pytest.mark.parametrize("model", ["bert-base-nowhere", "nobody/no-such-model"])
 def test_a_hub_id_that_is_not_there_says_how_to_work_offline(model):
     message = rf"(?s){model}.*neither a local folder nor in the cache.*hf download {model}"
-    with pytest.raises(OSError, match=message):
+    with pytest.raises(OSError, match=message) as caught:
         locate(model)
+    in_full = f"in full it may be 'sentence-transformers/{model}'"
+    assert (in_full in str(caught.value)) == ("/" not in model)
+
+
+def test_minilm_is_the_embedded_model_unless_a_folder_has_that_name(
+    minilm, tiny_bert, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert locate("minilm") == Path(minilm)
+    shutil.copytree(tiny_bert, "minilm")
+    assert locate("minilm") == Path("minilm")
 
 
 def test_the_home_folder_may_be_written_as_a_tilde(tiny_bert, monkeypatch):

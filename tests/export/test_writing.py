@@ -38,6 +38,8 @@ def test_what_is_there_is_refused_at_once(tmp_path):
     for path in (tmp_path, tmp_path / "file"):
         with pytest.raises(FileExistsError, match="there is something of that name already"):
             write(path)
+    with pytest.raises(NotADirectoryError, match="file is a file; nothing can lie below it"):
+        write(tmp_path / "file" / "x" / "y")
     assert (tmp_path / "file").read_text() == "mine"
 
 

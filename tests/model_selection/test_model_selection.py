@@ -504,6 +504,13 @@ def test_progress_of_the_search_is_none_of_the_pipelines(
     assert pipeline.named_steps["encode"].verbose is own
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress_is_shown_on_a_terminal(tiny_bert, sentences, terminal, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    calibrate(tiny_bert, sentences, layers=[0], pooling="mean", n_texts=100)
+    assert ("search" in capsys.readouterr().err) == terminal
+
+
 @pytest.mark.parametrize("n_texts", [50, 100], ids=["a sample", "all texts"])
 def test_without_memory_no_folder_is_left(tiny_bert, sentences, n_texts, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
