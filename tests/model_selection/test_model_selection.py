@@ -755,6 +755,7 @@ def test_what_is_chosen_without_labels_is_as_good_as_the_model_as_shipped(sts_ho
     pipeline = calibrate(minilm, texts, layers=[0, 3, 6], pooling=["mean", "zipf"])
     assert pipeline.calibration_.chosen.layers == 6
     pairs, grades = fetch_sts("stsb", "dev", data_home=sts_home, return_X_y=True)
+    pairs, grades = pairs[::2], grades[::2]
     chosen, shipped = (
         100 * BiEncoder(FrozenEstimator(encoder)).fit(pairs).score(pairs, grades)
         for encoder in (pipeline, BertEncoder(minilm).fit([""]))
