@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from skcalib import __version__
 from skcalib.export._parts import Parts
 
 __all__ = ["save"]
@@ -50,7 +50,7 @@ def save(model: Any, parts: Parts, folder: Path, as_what: str = "") -> None:
     path.write_text(json.dumps(modules, indent=2), "utf-8")
     card = CARD.format(
         width=model.get_embedding_dimension(),
-        version=__version__,
+        version=version("skcalib"),
         as_what=as_what,
         steps="\n".join(f"{i}. {step}" for i, step in enumerate(_steps(parts), 1)),
         similarity=model.similarity_fn_name,
