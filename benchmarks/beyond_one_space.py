@@ -1,6 +1,6 @@
 """What neighbours, languages, and one scale of similarity bring, with a tuned encoder.
 
-    SKCALIB_DATA=folder python benchmarks/beyond_one_space.py MODEL --memory vectors
+    SKCALIB_DATA=folder python benchmarks/beyond_one_space.py MODEL [PARTS] --memory vectors
 
 The folders ``tasks`` (Banking77: banking77-train.csv, banking77-test.csv) and ``languages``
 (stsb-{de,es,fr}-{dev,test}.csv) lie beside that of ``SKCALIB_DATA``. MODEL is a folder, or
@@ -11,13 +11,13 @@ or on the dev sentences of four languages.
 import argparse
 import os
 import warnings
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
-from sklearn.cluster import KMeans
-from sklearn.metrics import average_precision_score, normalized_mutual_info_score
+from sklearn.metrics import average_precision_score
 from sklearn.pipeline import make_pipeline
 
 from skcalib import (
@@ -29,28 +29,12 @@ from skcalib import (
     Whitening,
 )
 from skcalib.datasets import fetch_sts, minilm_path
+from skcalib.evaluation import evaluate_labelled
+from skcalib.evaluation._sts import TASKS
 from skcalib.metrics import unit_rows
 
 DATA = Path(os.environ["SKCALIB_DATA"])
 LANGUAGES = ("en", "de", "es", "fr")
-
-
-def r_precision(Z, y):
-    unit = unit_rows(Z)[0]
-    cosines = unit @ unit.T
-    np.fill_diagonal(cosines, -np.inf)
-    order, same = np.argsort(-cosines, axis=1), y == y[:, None]
-    scores = []
-    for row, found in enumerate(order):
-        relevant = np.count_nonzero(same[row]) - 1
-        scores.append(same[row, found[:relevant]].mean())
-    return 100 * np.mean(scores)
-
-
-def duplicates(similarities, y):
-    """Average precision over all pairs, at one threshold for all."""
-    i, j = np.triu_indices(len(y), k=1)
-    return 100 * average_precision_score(y[i] == y[j], similarities[i, j])
 
 
 def cosines(Z):
@@ -58,22 +42,29 @@ def cosines(Z):
     return unit @ unit.T
 
 
-def intents(encode, fit, test, y):
-    X, T = encode(fit), encode(test)
-    whitening = Whitening(noise="auto").fit(X)
-    X, Z = whitening.transform(X), whitening.transform(T)
-    smoothing, scale = NeighborSmoothing().fit(X), SimilarityScale().fit(X)
-    density = scale.density(Z)
-    print("Banking77: R-precision, k-means NMI, average precision of duplicates")
-    for name, vectors in (("raw", T), ("auto", Z), ("auto, smoothed", smoothing.transform(Z))):
-        clusters = KMeans(77, n_init=3, random_state=0).fit_predict(unit_rows(vectors)[0])
-        nmi = 100 * normalized_mutual_info_score(y, clusters)
-        ap = duplicates(cosines(vectors), y)
-        print(f"  {name:16}{r_precision(vectors, y):6.1f}{nmi:6.1f}{ap:6.1f}")
-    corrected = cosines(Z) - (density[:, None] + density) / 2
-    print(f"  auto, corrected {duplicates(corrected, y):18.1f}")
-    rates(SimilarityScale().fit(T[::2]), T[1::2], "raw")
-    rates(SimilarityScale().fit(Z[::2]), Z[1::2], "auto")
+def intents(encoder):
+    fit, test = (
+        pd.read_csv(DATA.parent / "tasks" / f"banking77-{split}.csv")
+        for split in ("train", "test")
+    )
+    fit = np.random.default_rng(0).permutation(fit["text"].to_numpy())[:4000]
+    texts, y = test["text"].to_numpy(), test["category"].to_numpy()
+    auto = make_pipeline(encoder, Whitening(noise="auto"))
+    rows = {"raw": encoder, "auto": auto, "auto, smoothed": [auto, NeighborSmoothing()]}
+    rows["auto, smoothed"] = make_pipeline(*rows["auto, smoothed"])
+    print(evaluate_labelled(rows, texts, y, fit_on=fit))
+    i, j = np.triu_indices(len(y), k=1)
+    for name, pipeline in list(rows.items())[1:]:
+        X, Z = pipeline.fit_transform(fit), pipeline.transform(texts)
+        density = SimilarityScale().fit(X).density(Z)
+        similarity = cosines(Z)[i, j] - (density[i] + density[j]) / 2
+        found = average_precision_score(y[i] == y[j], similarity)
+        print(f"duplicates by corrected similarity, {name}: {100 * found:.1f}")
+    for name, Z in (
+        ("raw", encoder.transform(texts)),
+        ("auto", auto.fit(fit).transform(texts)),
+    ):
+        rates(SimilarityScale().fit(Z[::2]), Z[1::2], name)
 
 
 def rates(scale, Z, name):
@@ -86,32 +77,41 @@ def rates(scale, Z, name):
         print(f"  {name}: {rate:g} promised at {threshold:.2f}, found {share:.1e}")
 
 
-def sts(encode):
-    train = encode(fetch_sts("stsb", "train").data.ravel())
-    pairs, grades = fetch_sts("stsb", "test", return_X_y=True)
-    A, B = encode(pairs[:, 0]), encode(pairs[:, 1])
+def correlation(A, B, grades):
+    a, b = unit_rows(A)[0], unit_rows(B)[0]
+    return 100 * spearmanr((a * b).sum(axis=1), grades)[0]
+
+
+def sts(encoder):
+    train = encoder.transform(fetch_sts("stsb", "train").data.ravel())
     whitening = Whitening(noise="auto").fit(train)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         smoothing = NeighborSmoothing().fit(whitening.transform(train))
-    print(f"STS-B test: Spearman's rho; smoothing warns: {bool(caught)}")
-    calibrated = [whitening.transform(X) for X in (A, B)]
-    smoothed = [smoothing.transform(Z) for Z in calibrated]
-    for name, (a, b) in (("raw", (A, B)), ("auto", calibrated), ("auto, smoothed", smoothed)):
-        a, b = unit_rows(a)[0], unit_rows(b)[0]
-        print(f"  {name:16}{100 * spearmanr((a * b).sum(axis=1), grades)[0]:6.1f}")
+    print(f"Spearman's rho, raw, auto, and smoothed (warns: {bool(caught)})")
+    for task in TASKS:
+        pairs, grades = fetch_sts(task, "test", return_X_y=True)
+        raw = [encoder.transform(pairs[:, i]) for i in (0, 1)]
+        auto = [whitening.transform(X) for X in raw]
+        smoothed = [smoothing.transform(Z) for Z in auto]
+        scores = [correlation(*vectors, grades) for vectors in (raw, auto, smoothed)]
+        print(f"  {task:8}" + "".join(f"{score:6.1f}" for score in scores))
 
 
-def pool(encode):
-    texts = {}
-    for split in ("dev", "test"):
-        pairs = {"en": fetch_sts("stsb", split).data}
-        for language in LANGUAGES[1:]:
-            file = DATA.parent / "languages" / f"stsb-{language}-{split}.csv"
-            pairs[language] = pd.read_csv(file)[["sentence1", "sentence2"]].to_numpy()
-        for language in LANGUAGES:  # both sentences to fit, the first to search
-            both = pairs[language].ravel()
-            texts[split, language] = both if split == "dev" else both[::2]
+def pairs_of(language, split):
+    """Pairs of STS-B in a language, and their grades."""
+    if language == "en":
+        return fetch_sts("stsb", split, return_X_y=True)
+    frame = pd.read_csv(DATA.parent / "languages" / f"stsb-{language}-{split}.csv")
+    return frame[["sentence1", "sentence2"]].to_numpy(), frame.iloc[:, -1].to_numpy()
+
+
+def pool(encoder):
+    encode, texts = encoder.transform, {}
+    for split, language in product(("dev", "test"), LANGUAGES):
+        # Both sentences of a pair to fit, the first to search.
+        both = pairs_of(language, split)[0].ravel()
+        texts[split, language] = both if split == "dev" else both[::2]
     first = np.unique(texts["test", "en"], return_index=True)[1]
     fit = np.concatenate([texts["dev", language] for language in LANGUAGES])
     groups = np.repeat(LANGUAGES, len(fit) // 4)
@@ -133,32 +133,41 @@ def pool(encode):
         print(f"  {name:16}{100 * np.mean(text[nearest] == text[:, None]):6.1f}")
 
 
-def genres(encode):
-    pairs = fetch_sts("stsb", "test").data
-    half = len(pairs) // 2
-    shuffled = np.random.default_rng(0).permutation(pairs)
-    print("STS-B test by halves: distance of means, ratio of Mahalanobis distances, verdict")
-    for name, p in (("in file order", pairs), ("at random", shuffled)):
-        whitening = Whitening(noise="auto").fit(encode(p[:half].ravel()))
-        shift = whitening.shift(encode(p[half:].ravel()))
-        ratio = shift.mahalanobis_ratio
-        print(f"  {name:16}{shift.mean_distance:6.2f}{ratio:6.2f}  {shift.is_shifted}")
+def genres(encoder):
+    """Halves of STS-B's test pairs: by genre, since the file is sorted by it, or at random."""
+    print("Fitted on one half, scored on the other: raw, auto, recentered, fitted on the new;")
+    print("distance of means, ratio of Mahalanobis distances, verdict")
+    for language in LANGUAGES:
+        pairs, grades = pairs_of(language, "test")
+        order = np.arange(len(pairs)), np.random.default_rng(0).permutation(len(pairs))
+        for name, rows in zip(("by genre", "at random"), order, strict=True):
+            halves = np.array_split(rows, 2)
+            for k, (old, new) in enumerate((halves, halves[::-1])):
+                fitted = Whitening(noise="auto").fit(encoder.transform(pairs[old].ravel()))
+                X = encoder.transform(pairs[new].ravel())
+                own = Whitening(noise="auto").fit(X)
+                maps = (fitted, fitted.recentered(X), own)
+                vectors = [X, *(whitening.transform(X) for whitening in maps)]
+                scores = [correlation(Z[::2], Z[1::2], grades[new]) for Z in vectors]
+                shift = fitted.shift(X)
+                print(
+                    f"  {language} {name:10}{k + 1} to {2 - k}"
+                    + "".join(f"{score:6.1f}" for score in scores)
+                    + f"{shift.mean_distance:8.2f}{shift.mahalanobis_ratio:6.2f}"
+                    + f"  {shift.is_shifted}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":
+    parts = {f.__name__: f for f in (intents, sts, pool, genres)}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("parts", nargs="*", choices=parts, help="default: all")
     parser.add_argument("--memory", required=True, help="folder for vectors")
     options = parser.parse_args()
     model = minilm_path() if options.model == "minilm" else options.model
     store = VectorStore(options.memory, layers=(-1,), pooling="mean")
-    encode = BertEncoder(model, pooling="mean", memory=store).fit(["one text"]).transform
-    fit, test = (
-        pd.read_csv(DATA.parent / "tasks" / f"banking77-{split}.csv")
-        for split in ("train", "test")
-    )
-    fit = np.random.default_rng(0).permutation(fit["text"].to_numpy())[:4000]
-    intents(encode, fit, test["text"].to_numpy(), test["category"].to_numpy())
-    sts(encode)
-    pool(encode)
-    genres(encode)
+    encoder = BertEncoder(model, pooling="mean", memory=store).fit(["one text"])
+    for part in options.parts or parts:
+        parts[part](encoder)

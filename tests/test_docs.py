@@ -8,15 +8,32 @@ import pytest
 DOCS = Path(__file__).parents[1] / "docs"
 
 
+PAGES = "deployment.md index.md languages.md similarity.md tasks/search.md vectors.md"
+
+
+def blocks(page):
+    """Python blocks of a page, which keep its lines."""
+    text = (DOCS / page).read_text("utf-8")
+    found = list(re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    assert found
+    return ["\n" * text[: block.start(1)].count("\n") + block[1] for block in found]
+
+
 @pytest.mark.filterwarnings("ignore:n_samples=")  # the toy set is small
-@pytest.mark.parametrize(
-    "page", ["deployment.md", "index.md", "languages.md", "similarity.md", "vectors.md"]
-)
+@pytest.mark.parametrize("page", PAGES.split())
 def test_each_block_of_a_page_runs_by_itself(page, minilm, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # files of one block are there for the next, names are not
-    text = (DOCS / page).read_text("utf-8")
-    blocks = list(re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
-    assert blocks
-    for block in blocks:
-        code = "\n" * text[: block.start(1)].count("\n") + block[1]  # keeps the page's lines
+    for code in blocks(page):
         exec(compile(code, DOCS / page, "exec"), {})
+
+
+def test_recipes_run_that_need_no_more_than_the_extra_for_tests(minilm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names, ran = {}, set()
+    for code in blocks("clients.md"):
+        packages = set(re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE))
+        if packages <= {"skcalib", "sklearn", "sentence_transformers", "skl2onnx"}:
+            exec(compile(code, DOCS / "clients.md", "exec"), names)
+            ran |= packages
+    assert {"sentence_transformers", "skl2onnx"} <= ran
+    assert not any(weights.requires_grad for weights in names["model"][2].parameters())

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from skcalib._base import VersionedState, warn
 from skcalib._machine.limits import rows_within
 from skcalib._neighbors.search import nearest
-from skcalib._neighbors.smoothing import LEAST_SIBLINGS, siblings, smoothed
+from skcalib._neighbors.smoothing import siblings, smoothed
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib.metrics import unit_rows
 
@@ -119,16 +119,19 @@ class NeighborSmoothing(OneToOneFeatureMixin, TransformerMixin, VersionedState, 
         -----
         UserWarning
             If the texts have few siblings, as those of STS: the mean cosine of a text with the
-            nearest 0.5 % of the others is below 0.46.
+            nearest 0.5 % of the others is below 0.46, or its nearest stands above the second
+            by more than 0.51 of what parts the second from the tenth. It takes 1,000 texts to
+            be sure.
         """
         self.__dict__.pop("vectors_", None)  # an error below leaves nothing half-fitted
         self.partial_fit(X)
-        if (level := siblings(self.vectors_)) < LEAST_SIBLINGS:
+        if (found := siblings(self.vectors_)).are_few:
             warn(
-                f"These {len(self.vectors_)} texts have few siblings: the mean cosine of a "
-                f"text with the nearest 0.5 % of the others is {level:.2f}, below "
-                f"{LEAST_SIBLINGS}. Smoothing blurs what tells such texts apart, as it does "
-                "those of STS. Compare with weight=0.5, and with the vectors as they were."
+                f"These {len(self.vectors_)} texts have few siblings: the nearest 0.5 % of the "
+                f"others have a mean cosine of {found.level:.2f}, the nearest stands out by "
+                f"{found.isolation:.2f}, where 0.46 or more and 0.51 or less are wanted. "
+                "Smoothing blurs what tells such texts apart, as it does those of STS. Compare "
+                "with weight=0.5, and with the vectors as they were."
             )
         return self
 

@@ -9,7 +9,7 @@ from sklearn.utils import gen_batches
 
 from skcalib._machine.threads import map_row_ranges
 
-__all__ = ["EQUAL", "density", "nearest"]
+__all__ = ["EQUAL", "cosines_of_others", "density", "nearest"]
 
 # Cosine from which two vectors count as those of one text: rounding alone stays above.
 EQUAL = 1 - 1e-6
@@ -74,14 +74,19 @@ def _largest(product: np.ndarray, k: int) -> np.ndarray:
     return np.take_along_axis(columns, np.argpartition(entries, -k, axis=1)[:, -k:], axis=1)
 
 
-def density(queries: np.ndarray, fitted: np.ndarray, k: int) -> np.ndarray:
-    """Mean cosine of each query with the ``k`` nearest of more than ``k`` fitted vectors.
+def cosines_of_others(queries: np.ndarray, fitted: np.ndarray, k: int) -> np.ndarray:
+    """Rising cosines of each query with the ``k`` nearest of more than ``k`` fitted vectors.
 
     A fitted vector that is equal to a query, itself for one, is none of them.
     """
+    cosines = np.sort(nearest(queries, fitted, k + 1)[0], axis=1)
+    return np.where(cosines[:, -1:] >= EQUAL, cosines[:, :-1], cosines[:, 1:])
+
+
+def density(queries: np.ndarray, fitted: np.ndarray, k: int) -> np.ndarray:
+    """Mean of `cosines_of_others`, of shape (n_queries,)."""
     means = np.empty(len(queries))
     for chunk in gen_batches(len(queries), 16 * QUERIES):
-        cosines = np.sort(nearest(queries[chunk], fitted, k + 1)[0], axis=1)
-        others = np.where(cosines[:, -1:] >= EQUAL, cosines[:, :-1], cosines[:, 1:])
+        others = cosines_of_others(queries[chunk], fitted, k)
         means[chunk] = others.mean(axis=1, dtype=np.float64)
     return means

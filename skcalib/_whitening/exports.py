@@ -76,7 +76,7 @@ class LinearExports:
             "to_sentence_transformers",
             "sentence-transformers",
             "sentence_transformers.sentence_transformer.modules",
-            "sentence_transformers.models",  # its place before sentence-transformers 6
+            "sentence_transformers.models",  # its place before version 5.4
         )
         return dense(modules, W, b)
 

@@ -11,21 +11,25 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 
-from skcalib import BertEncoder, NormalizingFlow, Whitening
+from skcalib import BertEncoder, NeighborSmoothing, NormalizingFlow, Whitening
 from skcalib._command_line import lines_of, names
 from skcalib.evaluation._sts import TASKS, ScoreTable, evaluate_sts
 
 SETTINGS = ("model", "pooling", "layers", "calibrator", "fit_on", "aggregate")
+SMOOTHED = "+smoothing"
 LEVEL = r"(auto|\d*\.?\d+)"
 WHITENING = re.compile(rf"whitening(?:-(\d+))?(?:-n{LEVEL})?(?:-s{LEVEL})?")
 
 
-def calibrator(name: str) -> Whitening | NormalizingFlow | str:
+def calibrator(name: str) -> Any:
     """Return the calibrator of a name; "passthrough" for "raw"."""
+    if name.endswith(SMOOTHED):
+        return make_pipeline(calibrator(name.removesuffix(SMOOTHED)), NeighborSmoothing())
     if name == "raw":
         return "passthrough"
     if name == "flow":
@@ -37,7 +41,7 @@ def calibrator(name: str) -> Whitening | NormalizingFlow | str:
     raise ValueError(
         f"There is no calibrator {name!r}; it takes raw, flow, or whitening with, if any, -K "
         "for K dimensions, -nN for a noise and -sS for a shrinkage: whitening-nauto, "
-        "whitening-256, whitening-128-n1-s0.5."
+        "whitening-256, whitening-128-n1-s0.5; each with +smoothing behind it, if any."
     )
 
 
@@ -69,7 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=names,
         default="raw,whitening-nauto",
         help="raw, flow, whitening, whitening-256, whitening-nauto (noise), whitening-s0.5 "
-        "(shrinkage), whitening-256-n1-sauto; default: raw,whitening-nauto",
+        "(shrinkage), whitening-256-n1-sauto; with +smoothing, the mean with the nearest "
+        "texts is behind it; default: raw,whitening-nauto",
     )
     add("--pooling", type=names, default="mean", help="default: mean")
     several = "ints, names, or ints joined by + such as 0+3; default: -1"

@@ -1,4 +1,4 @@
-"""Folders that sentence-transformers 5 and 6 load, with a model card."""
+"""Folders that sentence-transformers loads, with a model card."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def save(model: Any, parts: Parts, folder: Path, as_what: str = "") -> None:
     path = folder / "modules.json"
     modules = json.loads(path.read_text("utf-8"))
     for module in modules:
-        # All versions know the classes by this place; version 6 writes places that 5 lacks.
+        # All versions know the classes by this place; 6 writes places that 5 does not know.
         module["type"] = f"sentence_transformers.models.{module['type'].rpartition('.')[2]}"
     path.write_text(json.dumps(modules, indent=2), "utf-8")
     card = CARD.format(
@@ -64,6 +64,6 @@ def _steps(parts: Parts) -> Iterator[str]:
     settings |= {"prompt": parts.prompt, "max_length": parts.encoder.max_length_}
     written = ", ".join(f"{name}={value!r}" for name, value in settings.items())
     yield f"`BertEncoder({written})` of a `{type(parts.backbone().module).__name__}`"
-    for step in parts.steps:
+    for step in parts.fitted:
         n = getattr(step, "n_samples_seen_", None)
         yield f"`{step!r}`" + (f", fitted on {n:,} texts" if n else "")

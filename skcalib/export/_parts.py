@@ -35,6 +35,8 @@ class Parts(NamedTuple):
     steps : tuple
         Each a `GroupErasure`, a `Whitening`, both joined, a `NormalizingFlow` or a
         ``Normalizer`` to unit length.
+    fitted : tuple
+        The same steps as they were fitted, where a `GroupErasure` stands alone.
     similarity : str
         That of the `BiEncoder`; "cosine" where there is none.
     pooling, special_tokens, layers
@@ -49,6 +51,7 @@ class Parts(NamedTuple):
 
     encoder: BertEncoder
     steps: tuple[Any, ...]
+    fitted: tuple[Any, ...]
     similarity: str
 
     pooling: str
@@ -107,6 +110,7 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
     steps = [copy.copy(step) for step in steps]
     for step in steps:
         vars(step).pop("feature_names_in_", None)  # of the frames that `set_output` asked for
+    fitted = tuple(steps)
     for i in reversed(range(len(steps) - 1)):
         erasure, whitening = steps[i : i + 2]
         if isinstance(erasure, GroupErasure) and isinstance(whitening, Whitening):
@@ -116,6 +120,7 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
     return Parts(
         encoder,
         tuple(steps),
+        fitted,
         similarity,
         pooling=settings["pooling"],
         special_tokens=settings["special_tokens"],

@@ -31,9 +31,10 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
     """Save a fitted pipeline as a folder that ``SentenceTransformer(folder)`` loads.
 
     The folder holds the model, as many of its blocks as are needed, and the calibration as
-    modules of sentence-transformers, and a model card. Versions 5 and 6 load it without skcalib
-    and without ``trust_remote_code``, and it gives the vectors of the pipeline, to 1e-5 of a
-    typical entry. The encoder's prompt is its default prompt, for queries and documents alike.
+    modules of sentence-transformers, and a model card. That library loads it from version 5.4
+    on, without skcalib and without ``trust_remote_code``, and gives the vectors of the
+    pipeline, to 1e-5 of a typical entry. The encoder's prompt becomes the default prompt, for
+    queries and documents alike.
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
     FileExistsError
         If there is something in the folder.
     ImportError
-        If sentence-transformers is missing, or older than version 6.
+        If sentence-transformers is missing, or older than version 5.4.
     NotFittedError
         If a part of the pipeline is not fitted.
     TypeError, ValueError
@@ -114,9 +115,9 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
 
 
 def sentence_transformers(caller: str) -> tuple[Any, Any]:
-    """Import the package, and the package of its modules, which is there from version 6 on."""
+    """Import the package, and the package of its modules, which has its place from 5.4 on."""
     names = "sentence_transformers", "sentence_transformers.sentence_transformer.modules"
-    package, modules = (import_package(caller, "sentence-transformers>=6", n) for n in names)
+    package, modules = (import_package(caller, "sentence-transformers>=5.4", n) for n in names)
     return package, modules
 
 

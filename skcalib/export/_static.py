@@ -26,7 +26,7 @@ CALLER = "save_static"
 def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     """Save a fitted pipeline on the embedding layer as a table of calibrated word vectors.
 
-    ``SentenceTransformer(folder)``, of version 5 or 6, loads it as a ``StaticEmbedding``: the
+    ``SentenceTransformer(folder)``, from version 5 on, loads it as a ``StaticEmbedding``: the
     vector of a text is the mean of those of its tokens, and no transformer runs. Positions are
     lost: the vector of a token is its mean over the first 16 positions. The documentation's
     page on deployment measures what that costs and gains.
@@ -46,7 +46,7 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     FileExistsError
         If there is something in the folder.
     ImportError
-        If sentence-transformers is missing, or older than version 6.
+        If sentence-transformers is missing, or older than version 5.4.
     NotFittedError
         If a part of the pipeline is not fitted.
     TypeError, ValueError

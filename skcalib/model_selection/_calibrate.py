@@ -169,6 +169,7 @@ def calibrate(
         before=Cosines.of(raw, examples),
         after=Cosines.of(calibrated, examples),
         examples=((some[near[0]], some[near[1]]), (some[typical[0]], some[typical[1]])),
+        prompt=getattr(pipeline["encode"], "prompt_", ""),
     )
     return pipeline
 

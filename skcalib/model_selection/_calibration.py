@@ -92,6 +92,8 @@ class Calibration:
         Cosines of the model as shipped, and of the chosen pipeline.
     examples : tuple of pairs of str
         Two texts near each other, and two that are typical, whose cosines those are.
+    prompt : str
+        Prompt of the encoder, in front of each text; "" where there is none.
     """
 
     shipped: Candidate
@@ -103,6 +105,7 @@ class Calibration:
     before: Cosines
     after: Cosines
     examples: tuple[tuple[str, str], tuple[str, str]]
+    prompt: str
 
     def __str__(self) -> str:
         return f"{self.table()}\n\n{self.summary()}"
@@ -127,8 +130,9 @@ class Calibration:
                 f"two standard errors, {100 * self.margin:.1f} here. The best is better by "
                 f"{100 * self.lead:.1f}, {verdict}."
             )
+        prompt = f"The prompt {self.prompt!r} is in front of each text.\n\n"
         return (
-            f"{choice}\n\n"
+            f"{prompt if self.prompt else ''}{choice}\n\n"
             "Cosines, as shipped and calibrated:\n"
             f"  {before.mean:z.2f}  {after.mean:z.2f}  two random texts, on average\n"
             f"  {before.threshold:z.2f}  {after.threshold:z.2f}  reached by one random "

@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--pooling", type=names, default="mean,cls,max,zipf", help="default: mean,cls,max,zipf")
     add("--layers", type=integers, help="hidden states to try, such as 0,3,6; default: all")
+    add("--prompt", help="in front of each text; default: what the model's folder declares")
     add("--max-length", type=int, help="tokens kept of a text; default: what the model takes")
     add("--n-texts", type=int, default=2000, help="texts in the search; default: 2000")
     add("--random-state", type=int, default=0, help="seed of the sample; default: 0")
@@ -59,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
         texts = load_toy_sts().data.ravel().tolist()
     else:
         texts = lines_of(options.texts)
-    encoder = BertEncoder(options.model, max_length=options.max_length)
+    encoder = BertEncoder(options.model, prompt=options.prompt, max_length=options.max_length)
     versions = {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}}
     with written_whole(options.output) as folder:  # refused before hours of work
         pipeline = calibrate(
@@ -101,6 +102,7 @@ def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
         "score compares calibrations of a hidden state, halves compares hidden states",
         "n_texts": calibration.n_texts,
         "random_state": options.random_state,
+        "prompt": calibration.prompt,
         "shipped": asdict(calibration.shipped),
         "chosen": asdict(calibration.chosen),
         "noise": getattr(calibrator, "noise_", None),

@@ -220,7 +220,18 @@ def test_names_of_whitenings(name, n_components, noise, shrinkage):
     assert (whitening.noise, whitening.shrinkage) == (noise, shrinkage)
 
 
-@pytest.mark.parametrize("name", ["", "pca", "whitening-", "whitening-n1.2.3", "whitening-n"])
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [("raw", "passthrough"), ("whitening-nauto", "Whitening(noise='auto')")],
+)
+def test_names_with_smoothing_behind(name, first):
+    pipeline = calibrator(f"{name}+smoothing")
+    assert [str(step) for _, step in pipeline.steps] == [first, "NeighborSmoothing()"]
+
+
+@pytest.mark.parametrize(
+    "name", ["", "pca", "whitening-", "whitening-n1.2.3", "whitening-n", "+smoothing"]
+)
 def test_names_that_are_no_calibrator(name):
     with pytest.raises(ValueError, match="whitening-256"):
         calibrator(name)

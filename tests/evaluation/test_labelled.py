@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import normalized_mutual_info_score
+from sklearn.metrics import average_precision_score, normalized_mutual_info_score
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 
 from skcalib.evaluation import _labelled, evaluate_labelled
@@ -57,12 +57,46 @@ def test_scores_are_those_of_the_definitions(sample, monkeypatch, at_a_time):
         precision.append(np.mean(labels[order[:n_others]] == labels[i]))
     clusters = KMeans(4, n_init=3, random_state=3).fit_predict(unit)
     folds = StratifiedKFold(5, shuffle=True, random_state=3)
-    classifier = LogisticRegression(C=10, tol=1e-3, max_iter=1000)
+    i, j = np.triu_indices(60, k=1)
+    cosines = np.einsum("ij,ij->i", unit[i], unit[j])
+    duplicates = average_precision_score(labels[i] == labels[j], cosines)
+    classifier = LogisticRegression(C=10, tol=1e-6, max_iter=1000)
     nmi = normalized_mutual_info_score(labels, clusters)
     accuracy = cross_val_score(classifier, unit, labels, cv=folds).mean()
-    expected = [np.mean(nearest), np.mean(precision), nmi, accuracy]
+    expected = [np.mean(nearest), np.mean(precision), duplicates, nmi, accuracy]
     assert table.rows == ("lookup",)
-    assert_allclose(table.scores[0], 100 * np.array(expected))
+    assert_allclose(table.scores[0, :5], 100 * np.array(expected), rtol=1e-5)
+
+
+def test_few_labels_are_drawn_from_each_class(sample, monkeypatch):
+    encoder, _, labels = sample
+    seen, fit = [], LogisticRegression.fit
+
+    def remember(self, X, y):
+        seen.append((self.C, np.bincount(y).tolist(), X.tobytes()))
+        return fit(self, X, y)
+
+    monkeypatch.setattr(LogisticRegression, "fit", remember)
+    codes = np.unique(labels, return_inverse=True)[1]
+    assert _labelled.few_labels(encoder.vectors, codes, 0).shape == (3,)
+    assert [C for C, *_ in seen] == 5 * [1, 10, 100]
+    assert all(counts == [3, 3, 3, 3] for _, counts, _ in seen)
+    assert len({X for *_, X in seen}) == 5
+
+
+def test_few_labels_are_scored_on_the_other_texts():
+    codes, X = np.repeat([0, 1], 5), np.repeat([[1.0, 0.0], [0.0, 1.0]], 5, axis=0)
+    assert_allclose(_labelled.few_labels(X, codes, 0), 1)
+    # Two texts of each class are as those of the other: a draw takes three of five.
+    X[[0, 1, 5, 6]] = X[[5, 6, 0, 1]].copy()
+    assert (_labelled.few_labels(X, codes, 0) < 0.7).all()
+
+
+def test_a_narrow_cone_does_not_leave_the_classifier_at_chance():
+    codes = np.arange(100) % 20
+    narrow = np.column_stack([np.full(100, 100), np.eye(20)[codes]])
+    table = evaluate_labelled(Lookup(narrow), list(map(str, range(100))), codes)
+    assert_allclose(table.scores, 100, rtol=1e-5)  # a gradient below 1e-3 from the start
 
 
 @pytest.mark.parametrize("magnitude", [1e-200, 1e-17, 1.0, 1e200])

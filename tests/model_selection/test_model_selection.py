@@ -655,15 +655,21 @@ sys.exit(__main__.main())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_command_writes_a_model_of_sentence_transformers(tiny_bert, file, sentences, tmp_path):
+def test_command_writes_a_model_of_sentence_transformers(
+    tiny_bert, file, sentences, tmp_path, capsys
+):
     package = pytest.importorskip("sentence_transformers", minversion="6")
     output = tmp_path / "calibrated"
-    assert command(tiny_bert, file, output, "-q", "--format", "sentence-transformers") == 0
+    options = ["--prompt", "the dog ", "--format", "sentence-transformers"]
+    assert command(tiny_bert, file, output, *options) == 0
+    assert "The prompt 'the dog ' is in front of each text." in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {"calibrated", Path(file).name}
-    report = json.loads((output / "report.json").read_text(encoding="utf-8"))["chosen"]
-    encoder = BertEncoder(tiny_bert, pooling=report["pooling"], layers=report["layers"])
-    calibrator = eval(report["calibrator"]) if report["calibrator"] != "raw" else "passthrough"
-    expected = make_pipeline(encoder, calibrator).fit_transform(sentences)
+    report = json.loads((output / "report.json").read_text(encoding="utf-8"))
+    chosen, prompt = report["chosen"], report["prompt"]
+    params = {"pooling": chosen["pooling"], "layers": chosen["layers"], "prompt": prompt}
+    calibrator = eval(chosen["calibrator"]) if chosen["calibrator"] != "raw" else "passthrough"
+    expected = make_pipeline(BertEncoder(tiny_bert, **params), calibrator)
+    expected = expected.fit_transform(sentences)
     model = package.SentenceTransformer(str(output), device="cpu")
     assert_allclose(model.encode(sentences), expected, atol=1e-4 * np.abs(expected).max())
 

@@ -14,6 +14,7 @@ from sklearn.neighbors import KNeighborsTransformer, NearestNeighbors
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import NeighborSmoothing, Whitening
+from skcalib._neighbors.smoothing import siblings
 from skcalib.metrics import unit_rows
 
 few_siblings = pytest.mark.filterwarnings("ignore:.*few siblings:UserWarning")
@@ -155,13 +156,27 @@ def test_precision_pickles_frames_and_errors(X):
     assert not hasattr(smoothing, "vectors_")  # nothing half-fitted
 
 
+def test_signs_of_siblings_are_those_of_a_sort(X):
+    unit = unit_rows(X)[0].astype(np.float32)
+    cosines = unit.astype(np.float64) @ unit.T
+    np.fill_diagonal(cosines, -1)
+    first, second, third, *_, tenth = -np.sort(-cosines, axis=1)[:, :10].mean(axis=0)
+    expected = (first + second + third) / 3, (first - second) / (second - tenth)
+    assert_allclose(siblings(unit), expected, rtol=1e-4)
+
+
 def test_fit_warns_of_texts_with_few_siblings(X):
-    with pytest.warns(UserWarning, match=r"600 texts have few .* is 0\.\d\d, below"):
-        NeighborSmoothing().fit(np.random.default_rng(0).normal(size=(600, 100)))
-    siblings = np.repeat(np.random.default_rng(0).normal(size=(30, 100)), 20, axis=0)
-    with pytest.warns(UserWarning, match="few siblings"):
-        NeighborSmoothing().fit(siblings)  # copies are no siblings
     NeighborSmoothing().fit(X)
+    rng = np.random.default_rng(0)
+    apart, pairs = rng.normal(size=(600, 100)), rng.normal(size=(300, 8)).repeat(2, axis=0)
+    pairs += rng.normal(size=pairs.shape) / 8  # level 0.9, but each text has one partner
+    alike = np.repeat(apart[:30], 20, axis=0)  # copies are no siblings
+    for given in (apart, pairs, alike, X[:10]):
+        match = rf"{len(given)} texts have few siblings: .* cosine of \d.\d\d, .* 0.46 or more"
+        with pytest.warns(UserWarning, match=match):
+            NeighborSmoothing().fit(given)
+    assert siblings(unit_rows(pairs)[0].astype(np.float32)).level > 0.8
+    assert siblings(unit_rows(apart)[0].astype(np.float32)).isolation < 0.51
 
 
 @pytest.mark.parametrize("texts", ["../tasks/banking77-train.csv", "stsb-dev.csv"])
