@@ -27,6 +27,8 @@ __all__ = ["Backbone", "load", "quiet_transformers", "read"]
 # Kinds of encoder-decoders, as model_type in config.json, whose encoder is a model of its own.
 ENCODER_OF = ("t5", "mt5", "umt5")
 
+LONGEST = 2**20  # tokens of a text
+
 _lock = threading.Lock()
 
 if hasattr(os, "register_at_fork"):
@@ -61,13 +63,16 @@ class Backbone:
         self.folder, self.fingerprint = folder, fingerprint
         self.device, self.dtype = device, dtype
         self.tokenizer, self.module = read(folder)
-        self._check_kind()
         _check_vocabulary(folder, self.tokenizer, self.module)
+        self._check_kind()
         self.n_layers = self.module.config.num_hidden_layers
         self.width = self.module.config.hidden_size
         self.max_length = _max_length(self.module, self.tokenizer)
         self.special_ids = np.array(sorted(self.tokenizer.all_special_ids))
-        self.unknown_id = _unknown_id(self.tokenizer)
+        [empty], _ = tokenise(self.tokenizer, [""], self.max_length)
+        # Decoders whose vocabulary misses no word may name the token that ends a text here.
+        unknown = self.tokenizer.unk_token_id
+        self.unknown_id = None if unknown in empty else unknown
         # The unknown token is special to the tokenizer, but stands for a word of the text.
         self.added_ids = self.special_ids[self.special_ids != self.unknown_id]
         words = np.setdiff1d(np.arange(len(self.tokenizer)), self.special_ids)
@@ -115,11 +120,10 @@ class Backbone:
             "decoders, such as GPT-2 or Llama, and of the encoders of T5; choose one."
         )
 
-    @property
-    def begins_alike(self) -> bool:
-        """Whether every text begins with the same special token."""
-        ids, _ = tokenise(self.tokenizer, ["a"], self.max_length)
-        return ids[0][0] in self.added_ids
+    def takes_mark(self, pooling: str) -> bool:
+        """Whether a pooling takes one token, which is the same special one in every text."""
+        [ids], _ = tokenise(self.tokenizer, ["a"], self.max_length)
+        return {"cls": ids[0], "last": ids[-1]}.get(pooling) in self.added_ids
 
     def prompt_length(self, prompt: str) -> int:
         """Tokens that a prompt puts in front of a text, special ones at the beginning too."""
@@ -268,17 +272,8 @@ def _check_vocabulary(folder: Path, tokenizer: Any, module: Any) -> None:
         )
 
 
-def _unknown_id(tokenizer: Any) -> int | None:
-    """Token of what is not in the vocabulary, unless it only marks where a text begins or ends.
-
-    Vocabularies of bytes have no unknown words, and decoders name one token for every role.
-    """
-    marks = tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id
-    return None if tokenizer.unk_token_id in marks else tokenizer.unk_token_id
-
-
 def _max_length(module: Any, tokenizer: Any) -> int:
-    """Most tokens a model has positions for, and its tokenizer allows."""
+    """Most tokens a model has positions for, and its tokenizer allows; a million of any."""
     config = module.config
     positions = getattr(config, "max_position_embeddings", None) or -1  # XLNet has -1
     if getattr(config, "attention_type", None) == "block_sparse":
@@ -290,7 +285,8 @@ def _max_length(module: Any, tokenizer: Any) -> int:
             f"The tokenizer's model_max_length is {longest!r}; it takes a number above "
             f"{least}, that of its special tokens. Correct it in tokenizer_config.json."
         )
-    return int(min(positions - first_position(module) if positions > 0 else longest, longest))
+    most = min(longest, LONGEST)  # a tokenizer without a limit says 1e30
+    return int(min(positions - first_position(module) if positions > 0 else most, most))
 
 
 @contextlib.contextmanager

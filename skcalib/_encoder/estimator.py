@@ -296,10 +296,15 @@ class BertEncoder(
         max_length = _resolve_max_length(self.max_length, backbone, told)
         if pooling == "zipf":
             _ = backbone.zipf  # refuses a vocabulary that is not sorted by frequency
-        if pooling == "cls" and set(layers) == {0} and backbone.begins_alike:
+        if pooling == "cls" and backbone.is_causal:
             warn(
-                "pooling='cls' with layers=0 gives every text the same vector, the embedding "
-                "of the first special token. Set layers=1 or more, or pooling='mean'."
+                "pooling='cls' takes the first token of each text, which sees no other one in "
+                "this model, a decoder. Set pooling='last' or 'mean'."
+            )
+        elif set(layers) == {0} and backbone.takes_mark(pooling):
+            warn(
+                f"pooling={pooling!r} with layers=0 gives every text the same vector, the "
+                "embedding of a special token. Set layers=1 or more, or pooling='mean'."
             )
         self.layers_ = layers
         self.pooling_ = pooling

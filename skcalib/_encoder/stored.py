@@ -52,8 +52,9 @@ class StoredModel:
             )
         if not backbone.has_zipf:
             kept -= {"zipf"}
-        if store.pooling is None and primitive not in ("last", "weighted_mean"):
-            kept -= {"last", "weighted_mean"}
+        later = {"last", "weighted_mean"}
+        if store.pooling is None and primitive not in later and not backbone.is_causal:
+            kept -= later
         primitives = [p for p in PRIMITIVES if p in kept]
         self._backbone, self._dtype = backbone, store.dtype
         self._options: dict[str, Any] = {"layers": states, "primitives": primitives}

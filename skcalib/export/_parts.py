@@ -152,6 +152,13 @@ def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
             "With rope_type='longrope' the longest text of a padded batch would change the "
             "vectors of the others. Encode with the pipeline itself."
         )
+    pads = backbone.tokenizer.pad_token_id is not None
+    if not (pads and backbone.tokenizer.num_special_tokens_to_add()):
+        lacks = "special token in each text, even an empty one" if pads else "pad_token"
+        raise ValueError(
+            f"The tokenizer of this {type(backbone.module).__name__} has no {lacks}: padded "
+            "batches could not hold all texts. Encode with the pipeline itself."
+        )
     words = np.setdiff1d(np.arange(len(backbone.tokenizer)), backbone.special_ids)
     drawn = np.random.default_rng(0).choice(words, (4, min(8, parts.encoder.max_length_)))
     some = [ids[:n] for ids, n in zip(drawn, (1, 3, 5, 8), strict=True)]

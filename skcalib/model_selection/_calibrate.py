@@ -76,7 +76,8 @@ def calibrate(
         Of the kind that will be compared. The search sees a sample; the calibrator that it
         chooses is fitted on all of them.
     pooling : str or sequence of str, default=("mean", "cls", "max", "zipf")
-        Poolings to try. "zipf" is left out where the vocabulary tells no frequencies.
+        Poolings to try. "zipf" is left out where the vocabulary tells no frequencies, and
+        "last" stands in for "cls" where a decoder's first token sees no other.
     layers : int, str, sequence of them, or None, default=None
         Hidden states to try, each as `BertEncoder` takes it; None tries all. A tuple inside the
         sequence, or a name such as "first_last", is a merge of several.
@@ -317,8 +318,9 @@ def _hidden_states(template: BertEncoder, poolings: Sequence[str], layers: Any) 
         check_params(_at(state, template))
     resolved = [resolve_layers(layer, n_layers) for layer in asked]
     indices = [several if len(several) > 1 else several[0] for several in resolved]
-    named = (shipped.pooling_ if name == "auto" else name for name in poolings)
+    roles = {"auto": shipped.pooling_} | ({"cls": "last"} if backbone.is_causal else {})
+    named = (roles.get(name, name) for name in poolings)
     poolings = [name for name in named if name != "zipf" or backbone.has_zipf]
-    # The first token's embedding is the same in every text.
-    states = [s for s in product(poolings, indices) if s != ("cls", 0)]
+    # The embedding of a special token is the same in every text.
+    states = [s for s in product(poolings, indices) if s not in (("cls", 0), ("last", 0))]
     return list(dict.fromkeys([(shipped.pooling_, n_layers), *states]))

@@ -46,6 +46,8 @@ UNPACKED = {
     "MPNet": SMALL,  # a bias by relative position
     "MobileBert": SMALL
     | {"embedding_size": 8, "intra_bottleneck_size": 16},  # joins neighbours
+    "Bert decoder": SMALL | {"is_decoder": True},
+    "CLIPText": SMALL | {"projection_dim": 16},
     "FNet": {k: v for k, v in SMALL.items() if k != "num_attention_heads"},
     "Nystromformer": SMALL,
     "Yoso": SMALL,
@@ -193,17 +195,24 @@ def test_positions_that_start_later_shorten_the_longest_text(save, family):
         assert np.isfinite(encoder.transform(["dog " * 60])).all()
 
 
-GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 40}
-T5 = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
+BART = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
+VIT = SMALL | {"image_size": 8, "patch_size": 4}
 
 
 @pytest.mark.parametrize(
     ("family", "params", "match"),
     [
-        ("GPT2", GPT2, r"a decoder, whose tokens see only.*'gpt2'.*BERT, RoB"),
-        ("Bert", SMALL | {"is_decoder": True}, r"a decoder, whose tokens.*'bert'"),
-        ("CLIPText", SMALL | {"projection_dim": 16}, r"a decoder, .*'clip_text_model'"),
-        ("T5", T5, r"an encoder-decoder.*'t5'"),
+        (
+            "Bart",
+            BART,
+            r"an encoder-decoder \(model_type='bart'\).*such as BERT.*of T5; choose",
+        ),
+        (
+            "CLIP",
+            {"text_config": VIT, "vision_config": VIT},
+            r"of several parts, as for images and texts \(model_type='clip'\)",
+        ),
+        ("ViT", VIT, "could not be given tokens"),
         ("Bros", SMALL, "could not be run on token ids: ValueError"),
         ("Canine", SMALL | {"num_hash_buckets": 64}, "could not be given tokens"),
         ("Perceiver", {"d_model": 16, "d_latents": 16, "num_latents": 4}, "given tokens"),
