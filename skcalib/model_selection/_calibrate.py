@@ -20,14 +20,15 @@ from skcalib._base import is_fitted, progress
 from skcalib._bi_encoder import vectors_of
 from skcalib._encoder.estimator import BertEncoder, resolve_layers
 from skcalib._encoder.text_encoder import TextEncoder, as_encoder
+from skcalib._neighbors.smoothing import siblings
 from skcalib._sklearn_compat import check_params
 from skcalib._texts import distinct, texts_of
 from skcalib._whitening.estimator import Whitening
+from skcalib.metrics import unit_rows
 from skcalib.model_selection._calibration import (
     Calibration,
     Candidate,
-    Cosines,
-    examples_of,
+    compared,
 )
 from skcalib.model_selection._self_retrieval import views_of
 from skcalib.model_selection._views import Views, combined
@@ -159,16 +160,17 @@ def calibrate(
     if isinstance(encoder, BertEncoder):
         kept = encoder.memory if memory is None else memory
         pipeline["encode"].set_params(memory=kept, verbose=encoder.verbose)
-    near, typical = examples = examples_of(calibrated)
+    before, after, (near, typical) = compared(raw, calibrated)
     pipeline.calibration_ = Calibration(
         shipped=scored[0].candidate,
         chosen=chosen.candidate,
         candidates=tuple(c.candidate for c in ordered),
         n_texts=views.n_texts,
         **lead,
-        before=Cosines.of(raw, examples),
-        after=Cosines.of(calibrated, examples),
+        before=before,
+        after=after,
         examples=((some[near[0]], some[near[1]]), (some[typical[0]], some[typical[1]])),
+        has_siblings=not siblings(unit_rows(calibrated)[0].astype(np.float32)).are_few,
         prompt=getattr(pipeline["encode"], "prompt_", ""),
     )
     return pipeline

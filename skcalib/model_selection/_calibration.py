@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import shorten
 
@@ -11,7 +10,7 @@ import numpy as np
 from skcalib._tables import markdown
 from skcalib.metrics import unit_rows
 
-__all__ = ["Calibration", "Candidate", "Cosines", "examples_of"]
+__all__ = ["Calibration", "Candidate", "Cosines", "compared"]
 
 
 @dataclass(frozen=True)
@@ -61,14 +60,6 @@ class Cosines:
     nearest: float
     typical: float
 
-    @classmethod
-    def of(cls, vectors: np.ndarray, examples: Sequence[tuple[int, int]]) -> Cosines:
-        """Look at all pairs of vectors; examples are rows of two pairs."""
-        cosines = pairwise(vectors)
-        nearest, typical = (float(cosines[pair]) for pair in examples)
-        above = cosines[np.triu_indices(len(cosines), k=1)]
-        return cls(float(above.mean()), float(np.quantile(above, 0.99)), nearest, typical)
-
 
 @dataclass(frozen=True)
 class Calibration:
@@ -92,6 +83,9 @@ class Calibration:
         Cosines of the model as shipped, and of the chosen pipeline.
     examples : tuple of pairs of str
         Two texts near each other, and two that are typical, whose cosines those are.
+    has_siblings : bool
+        Whether many texts say the same in other words, by calibrated vectors, so that
+        `NeighborSmoothing` may help.
     prompt : str
         Prompt of the encoder, in front of each text; "" where there is none.
     """
@@ -105,6 +99,7 @@ class Calibration:
     before: Cosines
     after: Cosines
     examples: tuple[tuple[str, str], tuple[str, str]]
+    has_siblings: bool
     prompt: str
 
     def __str__(self) -> str:
@@ -130,6 +125,9 @@ class Calibration:
                 f"two standard errors, {100 * self.margin:.1f} here. The best is better by "
                 f"{100 * self.lead:.1f}, {verdict}."
             )
+        siblings = "few siblings: smoothing over neighbours would blur them"
+        if self.has_siblings:
+            siblings = "siblings: NeighborSmoothing behind it may help search and clusters"
         prompt = f"The prompt {self.prompt!r} is in front of each text.\n\n"
         return (
             f"{prompt if self.prompt else ''}{choice}\n\n"
@@ -138,7 +136,8 @@ class Calibration:
             f"  {before.threshold:z.2f}  {after.threshold:z.2f}  reached by one random "
             "pair in a hundred\n"
             f"  {before.nearest:z.2f}  {after.nearest:z.2f}  {one} and {two}\n"
-            f"  {before.typical:z.2f}  {after.typical:z.2f}  {three} and {four}"
+            f"  {before.typical:z.2f}  {after.typical:z.2f}  {three} and {four}\n\n"
+            f"The texts have {siblings}."
         )
 
     def table(self, n_candidates: int | None = None) -> str:
@@ -169,14 +168,18 @@ class Calibration:
         )
 
 
-def pairwise(vectors: np.ndarray) -> np.ndarray:
-    """Cosine of each vector with each other."""
-    unit = unit_rows(vectors)[0]
-    return unit @ unit.T
-
-
-def examples_of(vectors: np.ndarray) -> list[tuple[int, int]]:
-    """Rows of the nearest two vectors, and of two with median cosine."""
-    i, j = np.triu_indices(len(vectors), k=1)
-    order = np.argsort(pairwise(vectors)[i, j])
-    return [(int(i[k]), int(j[k])) for k in (order[-1], order[len(order) // 2])]
+def compared(
+    raw: np.ndarray, calibrated: np.ndarray
+) -> tuple[Cosines, Cosines, list[tuple[int, int]]]:
+    """Cosines of all pairs of texts by both vectors, and the rows of the two examples."""
+    i, j = np.triu_indices(len(raw), k=1)
+    units = (unit_rows(vectors)[0] for vectors in (raw, calibrated))
+    before, after = ((unit @ unit.T)[i, j] for unit in units)
+    order = np.argsort(after)
+    examples = order[[-1, len(order) // 2]]
+    first, second = (
+        Cosines(float(c.mean()), float(np.quantile(c, 0.99)), *c[examples].tolist())
+        for c in (before, after)
+    )
+    rows = zip(i[examples].tolist(), j[examples].tolist(), strict=True)
+    return first, second, list(rows)
