@@ -8,7 +8,8 @@ import pytest
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-PAGES = "deployment.md index.md languages.md similarity.md tasks/search.md vectors.md"
+PAGES = "deployment.md index.md languages.md similarity.md vectors.md"
+PAGES += " tasks/duplicates.md tasks/search.md"
 
 
 def blocks(page):
