@@ -63,8 +63,8 @@ class Backbone:
         self.folder, self.fingerprint = folder, fingerprint
         self.device, self.dtype = device, dtype
         self.tokenizer, self.module = read(folder)
-        _check_vocabulary(folder, self.tokenizer, self.module)
         self._check_kind()
+        _check_vocabulary(folder, self.tokenizer, self.module)
         self.n_layers = self.module.config.num_hidden_layers
         self.width = self.module.config.hidden_size
         self.max_length = _max_length(self.module, self.tokenizer)
@@ -96,7 +96,7 @@ class Backbone:
         if config.is_encoder_decoder and hasattr(self.module, "decoder"):
             self._refuse("an encoder-decoder")
         if not hasattr(config, "num_hidden_layers"):
-            self._refuse("one of several parts, as for images and texts")
+            self._refuse("no single stack of layers over the tokens of a text")
 
     def _is_causal(self, one: int, two: int) -> bool:
         """Whether the first token does not see the last."""

@@ -210,7 +210,7 @@ VIT = SMALL | {"image_size": 8, "patch_size": 4}
         (
             "CLIP",
             {"text_config": VIT, "vision_config": VIT},
-            r"of several parts, as for images and texts \(model_type='clip'\)",
+            r"no single stack of layers over the tokens of a text \(model_type='clip'\)",
         ),
         ("ViT", VIT, "could not be given tokens"),
         ("Bros", SMALL, "could not be run on token ids: ValueError"),
