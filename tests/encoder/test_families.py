@@ -215,7 +215,7 @@ VIT = SMALL | {"image_size": 8, "patch_size": 4}
         ("ViT", VIT, "could not be given tokens"),
         ("Bros", SMALL, "could not be run on token ids: ValueError"),
         ("Canine", SMALL | {"num_hash_buckets": 64}, "could not be given tokens"),
-        ("Perceiver", {"d_model": 16, "d_latents": 16, "num_latents": 4}, "given tokens"),
+        ("Perceiver", {"d_model": 16, "d_latents": 16, "num_latents": 4}, "no single stack"),
     ],
     ids=lambda value: value if str(value).isalnum() else "",
 )
