@@ -9,9 +9,7 @@ from skcalib._texts import distinct
 from skcalib.datasets import fetch_sts
 from skcalib.metrics import spearman
 
-TASKS = ["stsb", "sickr", "sts13", "sts16"]  # of the seven, for the sake of time
-# STS16 has fewer than five sentences for each feature.
-FEWER_THAN_FIVE_A_FEATURE = pytest.mark.filterwarnings("ignore:n_samples=:UserWarning")
+TASKS = ["stsb", "sickr", "sts13"]  # of the seven, for the sake of time
 LAYERS = (0, 1, 3, 6)
 POOLINGS = ("mean", "cls", "max", "zipf")
 FEATURES = {
@@ -53,9 +51,9 @@ def embedded(sts_home, embed):
 
 @pytest.fixture(scope="module")
 def train(sts_home, embed):
-    """Vectors of 5,000 sentences of STS-B's training pairs, in random order."""
+    """Vectors of 2,000 sentences of STS-B's training pairs, in random order."""
     texts = np.unique(fetch_sts("stsb", "train", data_home=sts_home).data.astype(str))
-    return embed(np.random.default_rng(0).permutation(texts)[:5000].tolist())
+    return embed(np.random.default_rng(0).permutation(texts)[:2000].tolist())
 
 
 def pairs_of(sts, embed):
@@ -85,7 +83,6 @@ def float64_reference(X):
     return u[:, s**2 > s[0] ** 2 * X.shape[1] * np.finfo(np.float64).eps]
 
 
-@FEWER_THAN_FIVE_A_FEATURE
 @pytest.mark.parametrize("name", FEATURES)
 @pytest.mark.parametrize("task", TASKS)
 def test_whitening_of_float32_scores_as_in_float64(embedded, task, name):
@@ -100,7 +97,6 @@ def test_whitening_of_float32_scores_as_in_float64(embedded, task, name):
         assert abs(ours - score(reference[:, :k], *pairs)) < 0.05  # points; 0.3 is the promise
 
 
-@FEWER_THAN_FIVE_A_FEATURE
 def test_whitening_lifts_raw_layers_on_average(embedded):
     def average(transform, name):
         scores = [
@@ -109,12 +105,12 @@ def test_whitening_lifts_raw_layers_on_average(embedded):
         return np.mean(scores)
 
     for name, raw, whitened in (
-        ("mean(0)", 59.5, 69.4),
-        ("mean(1)", 60.4, 69.1),
-        ("mean(3)", 62.2, 68.1),
+        ("mean(0)", 58.9, 68.3),
+        ("mean(1)", 59.6, 68.3),
+        ("mean(3)", 59.8, 67.9),
     ):
-        assert average(lambda X: X, name) == pytest.approx(raw, abs=1.0)
-        assert average(Whitening().fit_transform, name) == pytest.approx(whitened, abs=0.5)
+        assert average(lambda X: X, name) == pytest.approx(raw, abs=0.2)
+        assert average(Whitening().fit_transform, name) == pytest.approx(whitened, abs=0.2)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +121,8 @@ def test_whitening_lifts_raw_layers_on_average(embedded):
         ({"layers": 3, "pooling": "cls"}, 39.0, 69.6),
     ],
 )
-def test_pipeline_on_stsb(sts_home, minilm, params, raw, calibrated):
+def test_pipeline_on_stsb(sts_home, minilm, recent, params, raw, calibrated):
+    recent.bound = 2**28  # each sentence goes through the model once
     pairs, grades = fetch_sts("stsb", data_home=sts_home, return_X_y=True)
     encoder = BertEncoder(minilm, **params)
     assert 100 * BiEncoder(encoder).fit(pairs).score(pairs, grades) == pytest.approx(
@@ -146,7 +143,7 @@ def test_automatic_noise_never_hurts(embedded, train, name):
     assert whitened > raw
 
 
-@pytest.mark.parametrize("n", [50, 200, 1000, 5000])
+@pytest.mark.parametrize("n", [50, 200, 1000, 2000])
 def test_automatic_noise_takes_few_samples(embedded, train, n):
     vectors, *pairs = embedded["stsb"]
     raw = score(features(vectors, "mean(6)"), *pairs)

@@ -54,8 +54,6 @@ def assert_equal_vectors(found, expected):
     [
         {"pooling": "max", "special_tokens": False, "layers": (0, 2), "layer_merge": "concat"},
         {"pooling": "zipf", "layers": "first_last", "max_length": 7},
-        {"pooling": "mean_sqrt_len", "special_tokens": False, "layers": 2},
-        {"pooling": "cls", "layers": 1},
         {"pooling": "last", "prompt": "the dog "},
     ],
     ids=str,
@@ -80,6 +78,7 @@ def test_graph_gives_the_vectors_of_the_pipeline(
         {"pooling": "cls"},
         {"pooling": "last"},
         {"pooling": "weighted_mean"},
+        {"pooling": "mean_sqrt_len", "special_tokens": False, "layers": 2},
         {"pooling": "zipf"},
         {"pooling": "max", "special_tokens": False},
     ],
@@ -97,10 +96,8 @@ def test_tokens_of_a_prompt_are_not_pooled(params, without_prompts, texts):
     assert_equal_vectors(found.numpy(), encoder.transform([*texts, *ODD]))
 
 
-@pytest.mark.parametrize("permutation", ["lu", "shuffle"])
-def test_graph_holds_a_flow(permutation, runtime, tiny_bert, texts, tmp_path):
-    coupling = "affine" if permutation == "lu" else "additive"
-    params = {"coupling": coupling, "permutation": permutation, "noise": "auto"}
+def test_graph_holds_a_flow(runtime, tiny_bert, texts, tmp_path):
+    params = {"coupling": "affine", "permutation": "lu", "noise": "auto"}
     flow = NormalizingFlow(max_epochs=3, random_state=0, **params)
     model = BiEncoder(make_pipeline(BertEncoder(tiny_bert), flow)).fit(texts)
     pipeline = model.encoder_
@@ -110,9 +107,8 @@ def test_graph_holds_a_flow(permutation, runtime, tiny_bert, texts, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*groups have fewer than 20")
-@pytest.mark.parametrize("behind", [Whitening(6, noise="auto"), Normalizer()])
-def test_graph_erases_groups(behind, runtime, tiny_bert, texts, tmp_path):
-    pipeline = make_pipeline(BertEncoder(tiny_bert), GroupErasure(), behind)
+def test_graph_erases_groups(runtime, tiny_bert, texts, tmp_path):
+    pipeline = make_pipeline(BertEncoder(tiny_bert, layers=1), GroupErasure(), Normalizer())
     pipeline.fit(texts, grouperasure__groups=["short", "long", "odd"] * 4)
     save_onnx(pipeline, tmp_path / "model.onnx")
     found = encode(runtime, tmp_path / "model.onnx", pipeline[0], [*texts, *ODD])

@@ -34,9 +34,17 @@ def _flow(device, **changes):
     return NormalizingFlow(**settings | changes, device=device)
 
 
-@pytest.mark.parametrize("coupling", ["additive", "affine"])
-@pytest.mark.parametrize("permutation", ["reverse", "shuffle", "lu"])
-@pytest.mark.parametrize("noise", [0.0, "auto"])
+@pytest.mark.parametrize(
+    ("coupling", "permutation", "noise"),
+    [
+        ("additive", "reverse", 0.0),
+        ("affine", "reverse", "auto"),
+        ("additive", "shuffle", "auto"),
+        ("affine", "shuffle", 0.0),
+        ("additive", "lu", 0.0),
+        ("affine", "lu", "auto"),
+    ],
+)
 def test_results_are_the_cpus(cuda, X, coupling, permutation, noise):
     settings = {"coupling": coupling, "permutation": permutation, "noise": noise}
     settings["validation_fraction"] = 0.1

@@ -200,7 +200,7 @@ def test_degenerate_data_train_to_finite_vectors(coupling, permutation, dtype):
     assert np.isfinite(flow.score_samples(X)).all()
     assert abs(Z).max() < 100
     np.testing.assert_allclose(flow.inverse_transform(Z), X, atol=1e-4)
-    for few in (X[:3], np.ones_like(X), np.zeros_like(X)):
+    for few in (X[:3], np.ones_like(X[:60]), np.zeros_like(X[:60])):
         assert np.isfinite(flow.fit(few).score_samples(few)).all()
 
 

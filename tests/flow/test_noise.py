@@ -21,7 +21,7 @@ def rows():
 
 def _flow(**changes):
     return NormalizingFlow(
-        **{"device": "cpu", "max_epochs": 5, "noise": 0.5, "random_state": 0} | changes
+        **{"device": "cpu", "max_epochs": 3, "noise": 0.5, "random_state": 0} | changes
     )
 
 

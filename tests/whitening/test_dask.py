@@ -125,7 +125,7 @@ import dask, distributed, numpy as np
 import dask.array as da
 from skcalib import Whitening
 
-folder, deadly = pathlib.Path(sys.argv[1]), sys.argv[2] == "True"
+folder = pathlib.Path(sys.argv[1])
 X = np.random.default_rng(0).normal(size=(1000, 8)) @ np.diag(np.arange(1, 9)) + 50
 
 
@@ -148,20 +148,19 @@ with (
     distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as c,
     distributed.Client(c),
 ):
-    whitening = Whitening(4).fit(source(deadly))
+    whitening = Whitening(4).fit(source(True))
     Z = whitening.transform(source(False)).compute()
 reference = Whitening(4).fit(X)
-assert (folder / "died").exists() == deadly
+assert (folder / "died").exists()
 assert whitening.n_samples_seen_ == 1000
 assert np.allclose(whitening.get_covariance(), reference.get_covariance(), rtol=1e-10, atol=0)
 assert np.allclose(Z, reference.transform(X), atol=1e-5)
 """
 
 
-@pytest.mark.parametrize("deadly", [False, True])
-def test_cluster_gives_the_same_result_even_if_a_worker_dies(tmp_path, deadly):
+def test_cluster_gives_the_same_result_even_if_a_worker_dies(tmp_path):
     pytest.importorskip("distributed")
     # In a process of its own: a cluster shares nothing with other tests' clients.
-    command = [sys.executable, "-c", CLUSTER, str(tmp_path), str(deadly)]
+    command = [sys.executable, "-c", CLUSTER, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
