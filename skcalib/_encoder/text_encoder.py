@@ -185,22 +185,17 @@ class TextEncoder(
         unique, inverse = distinct(texts)
         known = self._known().vectors
         answers = {text: known[text] for text in unique if text in known}
-        follow: dict[str, Any] = {
-            "unit": "text",
-            "desc": "encode",
-            "verbose": bool(self.verbose),
-        }
-        with progress(len(unique) - len(answers), **follow) as advance:
-            if self.memory is None:
-                self._answer(unique, answers, advance)
-            else:
-                if not answers:
-                    self._answer(unique[:1], answers, advance)  # tells the width
-                self._answer_from_disk(unique, answers, advance)
-        vectors = np.stack([answers[text] for text in unique])
-        if (len(known) + len(unique)) * vectors[0].nbytes < KEPT_BYTES:
-            known.update(zip(unique, vectors, strict=True))
-        return vectors[inverse]
+        left, verbose = len(unique) - len(answers), bool(self.verbose)
+        try:
+            with progress(left, unit="text", desc="encode", verbose=verbose) as advance:
+                if self.memory is None:
+                    self._answer(unique, answers, advance)
+                else:
+                    self._answer_from_disk(unique, answers, advance)
+        finally:  # an API that fails on the way is not asked again for what it has answered
+            if sum(vector.nbytes for vector in (known | answers).values()) < KEPT_BYTES:
+                known.update(answers)
+        return np.stack([answers[text] for text in unique])[inverse]
 
     def _answer_from_disk(
         self, texts: list[str], answers: dict[str, np.ndarray], advance: Callable[..., None]
@@ -211,6 +206,8 @@ class TextEncoder(
                 "TextEncoder got memory and no name; the vectors on disk are found by the name "
                 "of the model. Set name, such as name='text-embedding-3-small'."
             )
+        if not answers:
+            self._answer(texts[:1], answers, advance)  # tells the width
         memory: Any = self.memory
         store = memory if isinstance(memory, VectorStore) else VectorStore(memory)
         width = len(next(iter(answers.values())))
@@ -218,7 +215,7 @@ class TextEncoder(
             new = [text for text in texts if text not in answers]
             found, vectors, _ = stored.read(new, ["vector"])
             rows = np.flatnonzero(found)
-            answers.update((new[row], vectors[row, 0]) for row in rows)
+            answers.update((new[row], vectors[row, 0].copy()) for row in rows)
             advance(len(rows))
 
             def keep(batch: list[str], vectors: np.ndarray) -> None:
@@ -248,7 +245,11 @@ class TextEncoder(
     def _ask(self, texts: list[str], width: int | None) -> np.ndarray:
         """Vectors that the model gives some texts, checked."""
         encode = getattr(self.model, "encode", self.model)
-        answer = np.asarray(encode(list(texts)))
+        answer = encode(list(texts))
+        try:
+            answer = np.asarray(answer)
+        except ValueError:  # rows of different lengths
+            answer = np.asarray(answer, dtype=object)
         if (
             answer.ndim != 2
             or len(answer) != len(texts)
