@@ -214,7 +214,6 @@ def read(folder: Path) -> tuple[Any, Any]:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     options = {"local_files_only": True, "trust_remote_code": False}
     with _explained(folder, "loaded"), quiet_transformers():
-        tokenizer = AutoTokenizer.from_pretrained(folder, **options)
         config = AutoConfig.from_pretrained(folder, **options)
         config.use_cache = False  # keys and values of tokens, which only generation needs
         auto = AutoModelForTextEncoding if config.model_type in ENCODER_OF else AutoModel
@@ -226,6 +225,9 @@ def read(folder: Path) -> tuple[Any, Any]:
             output_loading_info=True,
             **options,
         )
+        if (name := module.main_input_name) != "input_ids":
+            raise ValueError(f"it takes {name}, such as of images or sound, and no texts")
+        tokenizer = AutoTokenizer.from_pretrained(folder, **options)
     # A pooler without weights is common (it is not used here); any other weight made
     # up at random would make every vector silently wrong.
     missing = sorted(k for k in report["missing_keys"] if not k.startswith("pooler."))
