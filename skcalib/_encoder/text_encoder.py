@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from contextlib import closing
 from numbers import Integral
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -22,11 +22,6 @@ from skcalib._texts import as_texts, distinct
 __all__ = ["TextEncoder", "as_encoder"]
 
 KEPT_BYTES = 2**28  # vectors that an encoder and its clones keep in memory
-
-
-class _Known(NamedTuple):
-    model: Any
-    vectors: dict[str, np.ndarray]  # by text
 
 
 class TextEncoder(
@@ -173,17 +168,16 @@ class TextEncoder(
             )
         return vectors
 
-    def _known(self) -> _Known:
-        """Vectors by text, of this model."""
-        kept = self.__dict__.get("_kept")
-        if kept is None or kept.model is not self.model:
-            kept = self._kept = _Known(self.model, {})
-        return kept
+    def _known(self) -> tuple[Any, dict[str, np.ndarray]]:
+        """Return the model, and its vectors by text."""
+        if self.__dict__.get("_kept", (None,))[0] is not self.model:
+            self._kept: tuple[Any, dict[str, np.ndarray]] = self.model, {}
+        return self._kept
 
     def _encode(self, texts: list[str]) -> np.ndarray:
         """Vectors of the texts, each of which the model sees once."""
         unique, inverse = distinct(texts)
-        known = self._known().vectors
+        _, known = self._known()
         answers = {text: known[text] for text in unique if text in known}
         left, verbose = len(unique) - len(answers), bool(self.verbose)
         try:
@@ -217,28 +211,25 @@ class TextEncoder(
             rows = np.flatnonzero(found)
             answers.update((new[row], vectors[row, 0].copy()) for row in rows)
             advance(len(rows))
-
-            def keep(batch: list[str], vectors: np.ndarray) -> None:
-                counts = np.zeros((len(batch), 4), dtype=np.int32)
-                stored.write(batch, ["vector"], vectors[:, None], counts)
-
-            self._answer(texts, answers, advance, keep)
+            self._answer(texts, answers, advance, stored)
 
     def _answer(
         self,
         texts: list[str],
         answers: dict[str, np.ndarray],
         advance: Callable[..., None],
-        keep: Callable[[list[str], np.ndarray], None] = lambda *_: None,
+        stored: Vectors | None = None,
     ) -> None:
-        """Add the model's vectors of texts that have none yet; ``keep`` sees each batch."""
+        """Add the model's vectors of texts that have none yet, batch by batch."""
         width = len(next(iter(answers.values()))) if answers else None
         new = [text for text in texts if text not in answers]
         for start in range(0, len(new), self.batch_size):
             batch = new[start : start + self.batch_size]
             vectors = self._ask(batch, width)
             width = vectors.shape[1]
-            keep(batch, vectors)
+            if stored is not None:
+                counts = np.zeros((len(batch), 4), dtype=np.int32)
+                stored.write(batch, ["vector"], vectors[:, None], counts)
             answers.update(zip(batch, vectors, strict=True))
             advance(len(batch))
 
