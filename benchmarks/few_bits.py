@@ -65,13 +65,13 @@ def classifiers(fit, train, test, labels, expected):
     whitening = Whitening(noise="auto").fit(fit)
     for name, transform in (("raw", np.asarray), ("auto", whitening.transform)):
         X, T = transform(train), transform(test)
-        for rows, C in product((few, slice(None)), (1.0, 10.0)):
+        for rows, C in product((few, slice(None)), (1.0, 10.0, 100.0)):
             scores = []
             for x, t in ((unit_rows(X)[0], unit_rows(T)[0]), (X, T)):
                 model = LogisticRegression(C=C, max_iter=1000).fit(x[rows], labels[rows])
                 scores.append(100 * model.score(t, expected))
             unit, free = scores
-            print(f"  {name:6}{len(labels[rows]):6} labels, C={C:<4g}{unit:6.1f}{free:6.1f}")
+            print(f"  {name:6}{len(labels[rows]):6} labels, C={C:<5g}{unit:6.1f}{free:6.1f}")
 
 
 if __name__ == "__main__":

@@ -47,8 +47,9 @@ class Backbone:
     ----------
     forward : ForwardPass
         With matrix products in ``dtype`` on ``device``.
-    n_layers, width, max_length : int
-        Transformer blocks; hidden size d; most tokens of a text, special ones included.
+    n_layers, width, n_positions, max_length : int
+        Transformer blocks; hidden size d; most tokens of a text, special ones included, that
+        the model has positions for, and that its tokenizer allows as well.
     special_ids, added_ids : ndarray of int
         Special tokens, and those of them that are not a text's own words.
     unknown_id : int or None
@@ -67,7 +68,8 @@ class Backbone:
         _check_vocabulary(folder, self.tokenizer, self.module)
         self.n_layers = self.module.config.num_hidden_layers
         self.width = self.module.config.hidden_size
-        self.max_length = _max_length(self.module, self.tokenizer)
+        self.n_positions = _n_positions(self.module)
+        self.max_length = min(_longest(self.tokenizer), self.n_positions)
         self.special_ids = np.array(sorted(self.tokenizer.all_special_ids))
         [empty], _ = tokenise(self.tokenizer, [""], self.max_length)
         # Decoders whose vocabulary misses no word may name the token that ends a text here.
@@ -212,7 +214,6 @@ def read(folder: Path) -> tuple[Any, Any]:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     options = {"local_files_only": True, "trust_remote_code": False}
     with _explained(folder, "loaded"), quiet_transformers():
-        tokenizer = AutoTokenizer.from_pretrained(folder, **options)
         config = AutoConfig.from_pretrained(folder, **options)
         config.use_cache = False  # keys and values of tokens, which only generation needs
         auto = AutoModelForTextEncoding if config.model_type in ENCODER_OF else AutoModel
@@ -224,6 +225,9 @@ def read(folder: Path) -> tuple[Any, Any]:
             output_loading_info=True,
             **options,
         )
+        if (name := module.main_input_name) != "input_ids":
+            raise ValueError(f"it takes {name}, such as of images or sound, and no texts")
+        tokenizer = AutoTokenizer.from_pretrained(folder, **options)
     # A pooler without weights is common (it is not used here); any other weight made
     # up at random would make every vector silently wrong.
     missing = sorted(k for k in report["missing_keys"] if not k.startswith("pooler."))
@@ -272,21 +276,25 @@ def _check_vocabulary(folder: Path, tokenizer: Any, module: Any) -> None:
         )
 
 
-def _max_length(module: Any, tokenizer: Any) -> int:
-    """Most tokens a model has positions for, and its tokenizer allows; a million of any."""
+def _n_positions(module: Any) -> int:
+    """Most tokens a model has positions for; a million of any."""
     config = module.config
     positions = getattr(config, "max_position_embeddings", None) or -1  # XLNet has -1
     if getattr(config, "attention_type", None) == "block_sparse":
         # BigBird attends to all tokens of a text up to this length, and of all texts after one.
         positions = min(positions, (5 + 2 * config.num_random_blocks) * config.block_size)
+    return min(positions - first_position(module), LONGEST) if positions > 0 else LONGEST
+
+
+def _longest(tokenizer: Any) -> int:
+    """Most tokens that a tokenizer allows; a million of any."""
     longest, least = tokenizer.model_max_length, tokenizer.num_special_tokens_to_add()
     if not isinstance(longest, int | float) or not longest > least:
         raise ValueError(
             f"The tokenizer's model_max_length is {longest!r}; it takes a number above "
             f"{least}, that of its special tokens. Correct it in tokenizer_config.json."
         )
-    most = min(longest, LONGEST)  # a tokenizer without a limit says 1e30
-    return int(min(positions - first_position(module) if positions > 0 else most, most))
+    return int(min(longest, LONGEST))  # a tokenizer without a limit says 1e30
 
 
 @contextlib.contextmanager

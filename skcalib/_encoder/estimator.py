@@ -129,7 +129,8 @@ class BertEncoder(
     What a name such as "first-last-avg" means differs between reference codes; the user guide
     has a table of which hidden states each of them takes.
 
-    Decoders and encoder-decoders are refused.
+    Decoders, such as GPT-2, Llama or Qwen, are taken without their heads, and of T5 and its
+    like the encoder. Other encoder-decoders, and models of images or sound, are refused.
 
     The vector of a text depends on the text alone, not on its neighbours or their order
     (to 1e-5). Each distinct text of a call is encoded once; of an iterator, each distinct text
@@ -430,13 +431,15 @@ def _resolve_pooling(pooling: str, told: Declared) -> str:
 
 
 def _resolve_max_length(max_length: int | None, backbone: Backbone, told: Declared) -> int:
+    # What a folder declares goes before the tokenizer's limit.
+    shipped = min(told.max_length or backbone.max_length, backbone.n_positions)
     if max_length is None:
-        return min(backbone.max_length, told.max_length or backbone.max_length)
+        return shipped
     added = backbone.tokenizer.num_special_tokens_to_add()
-    if not added < max_length <= backbone.max_length:
+    most = max(shipped, backbone.max_length)
+    if not added < max_length <= most:
         raise ValueError(
-            f"max_length={max_length}; this model takes {added + 1} to "
-            f"{backbone.max_length} tokens, its {added} special ones included. None takes "
-            "what its folder declares."
+            f"max_length={max_length}; this model takes {added + 1} to {most} tokens, its "
+            f"{added} special ones included. None takes what its folder declares."
         )
     return int(max_length)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from contextlib import closing
 from numbers import Integral
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -22,11 +22,6 @@ from skcalib._texts import as_texts, distinct
 __all__ = ["TextEncoder", "as_encoder"]
 
 KEPT_BYTES = 2**28  # vectors that an encoder and its clones keep in memory
-
-
-class _Known(NamedTuple):
-    model: Any
-    vectors: dict[str, np.ndarray]  # by text
 
 
 class TextEncoder(
@@ -173,34 +168,28 @@ class TextEncoder(
             )
         return vectors
 
-    def _known(self) -> _Known:
-        """Vectors by text, of this model."""
-        kept = self.__dict__.get("_kept")
-        if kept is None or kept.model is not self.model:
-            kept = self._kept = _Known(self.model, {})
-        return kept
+    def _known(self) -> tuple[Any, dict[str, np.ndarray]]:
+        """Return the model, and its vectors by text."""
+        if self.__dict__.get("_kept", (None,))[0] is not self.model:
+            self._kept: tuple[Any, dict[str, np.ndarray]] = self.model, {}
+        return self._kept
 
     def _encode(self, texts: list[str]) -> np.ndarray:
         """Vectors of the texts, each of which the model sees once."""
         unique, inverse = distinct(texts)
-        known = self._known().vectors
+        _, known = self._known()
         answers = {text: known[text] for text in unique if text in known}
-        follow: dict[str, Any] = {
-            "unit": "text",
-            "desc": "encode",
-            "verbose": bool(self.verbose),
-        }
-        with progress(len(unique) - len(answers), **follow) as advance:
-            if self.memory is None:
-                self._answer(unique, answers, advance)
-            else:
-                if not answers:
-                    self._answer(unique[:1], answers, advance)  # tells the width
-                self._answer_from_disk(unique, answers, advance)
-        vectors = np.stack([answers[text] for text in unique])
-        if (len(known) + len(unique)) * vectors[0].nbytes < KEPT_BYTES:
-            known.update(zip(unique, vectors, strict=True))
-        return vectors[inverse]
+        left, verbose = len(unique) - len(answers), bool(self.verbose)
+        try:
+            with progress(left, unit="text", desc="encode", verbose=verbose) as advance:
+                if self.memory is None:
+                    self._answer(unique, answers, advance)
+                else:
+                    self._answer_from_disk(unique, answers, advance)
+        finally:  # an API that fails on the way is not asked again for what it has answered
+            if sum(vector.nbytes for vector in (known | answers).values()) < KEPT_BYTES:
+                known.update(answers)
+        return np.stack([answers[text] for text in unique])[inverse]
 
     def _answer_from_disk(
         self, texts: list[str], answers: dict[str, np.ndarray], advance: Callable[..., None]
@@ -211,6 +200,8 @@ class TextEncoder(
                 "TextEncoder got memory and no name; the vectors on disk are found by the name "
                 "of the model. Set name, such as name='text-embedding-3-small'."
             )
+        if not answers:
+            self._answer(texts[:1], answers, advance)  # tells the width
         memory: Any = self.memory
         store = memory if isinstance(memory, VectorStore) else VectorStore(memory)
         width = len(next(iter(answers.values())))
@@ -218,37 +209,38 @@ class TextEncoder(
             new = [text for text in texts if text not in answers]
             found, vectors, _ = stored.read(new, ["vector"])
             rows = np.flatnonzero(found)
-            answers.update((new[row], vectors[row, 0]) for row in rows)
+            answers.update((new[row], vectors[row, 0].copy()) for row in rows)
             advance(len(rows))
-
-            def keep(batch: list[str], vectors: np.ndarray) -> None:
-                counts = np.zeros((len(batch), 4), dtype=np.int32)
-                stored.write(batch, ["vector"], vectors[:, None], counts)
-
-            self._answer(texts, answers, advance, keep)
+            self._answer(texts, answers, advance, stored)
 
     def _answer(
         self,
         texts: list[str],
         answers: dict[str, np.ndarray],
         advance: Callable[..., None],
-        keep: Callable[[list[str], np.ndarray], None] = lambda *_: None,
+        stored: Vectors | None = None,
     ) -> None:
-        """Add the model's vectors of texts that have none yet; ``keep`` sees each batch."""
+        """Add the model's vectors of texts that have none yet, batch by batch."""
         width = len(next(iter(answers.values()))) if answers else None
         new = [text for text in texts if text not in answers]
         for start in range(0, len(new), self.batch_size):
             batch = new[start : start + self.batch_size]
             vectors = self._ask(batch, width)
             width = vectors.shape[1]
-            keep(batch, vectors)
+            if stored is not None:
+                counts = np.zeros((len(batch), 4), dtype=np.int32)
+                stored.write(batch, ["vector"], vectors[:, None], counts)
             answers.update(zip(batch, vectors, strict=True))
             advance(len(batch))
 
     def _ask(self, texts: list[str], width: int | None) -> np.ndarray:
         """Vectors that the model gives some texts, checked."""
         encode = getattr(self.model, "encode", self.model)
-        answer = np.asarray(encode(list(texts)))
+        answer = encode(list(texts))
+        try:
+            answer = np.asarray(answer)
+        except ValueError:  # rows of different lengths
+            answer = np.asarray(answer, dtype=object)
         if (
             answer.ndim != 2
             or len(answer) != len(texts)

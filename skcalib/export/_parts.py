@@ -92,7 +92,8 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
     if not isinstance(encoder, BertEncoder):
         raise TypeError(
             f"{caller} takes a fitted pipeline that begins with a BertEncoder, not with a "
-            f"{type(encoder).__name__}. Of a search, pass best_estimator_."
+            f"{type(encoder).__name__}. Of a search, pass best_estimator_. Behind another "
+            "model, export the whitening: to_sentence_transformers(), to_torch(), to_faiss()."
         )
     for step in steps:
         if not isinstance(step, GroupErasure | Whitening | NormalizingFlow | Normalizer):

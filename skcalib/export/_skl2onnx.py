@@ -52,9 +52,6 @@ def register_skl2onnx() -> None:
 
 def _shape(operator: Any) -> None:
     """Give the output the type of the input, and the width of the map."""
-    from skl2onnx.common.utils import check_input_and_output_numbers
-
-    check_input_and_output_numbers(operator, input_count_range=1, output_count_range=1)
     [given] = operator.inputs
     width = operator.raw_operator._linear_map.projection.shape[1]
     operator.outputs[0].type = type(given.type)([given.get_first_dimension(), width])

@@ -89,6 +89,17 @@ def test_max_length_is_the_declared_one(declare):
     np.testing.assert_allclose(vectors, _theirs(folder), **equal)
 
 
+def test_a_declared_length_goes_before_that_of_the_tokenizer(declare, edit_json):
+    folder = declare(max_length=12)
+    edit_json(folder / "tokenizer_config.json", model_max_length=6)
+    encoder = BertEncoder(folder)
+    with pytest.warns(UserWarning, match="1 of 4 texts were cut off at max_length=12"):
+        vectors = encoder.fit_transform(TEXTS)
+    np.testing.assert_allclose(vectors, _theirs(folder), **equal)
+    with pytest.raises(ValueError, match="takes 3 to 12 tokens"):
+        BertEncoder(folder, max_length=13).fit(TEXTS)
+
+
 @pytest.mark.parametrize(
     ("config", "pooling"),
     [

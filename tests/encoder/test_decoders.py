@@ -1,5 +1,7 @@
 """Decoders, and the encoders of encoder-decoders: vectors are those of the plain model."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -188,6 +190,8 @@ def test_models_whose_texts_can_be_padded_are_exported(
     save_sentence_transformer(pipeline, tmp_path / "model")
     model = package.SentenceTransformer(str(tmp_path / "model"), device="cpu")
     assert_allclose(model.encode(texts), pipeline.transform(texts), atol=1e-4)
+    tokenizer = json.loads((tmp_path / "model" / "tokenizer_config.json").read_text())
+    assert tokenizer["tokenizer_class"] == "PreTrainedTokenizerFast"  # 4 and 5 know it
 
 
 @pytest.mark.parametrize("save", [save_sentence_transformer, save_onnx])

@@ -212,10 +212,11 @@ VIT = SMALL | {"image_size": 8, "patch_size": 4}
             {"text_config": VIT, "vision_config": VIT},
             r"no single stack of layers over the tokens of a text \(model_type='clip'\)",
         ),
-        ("ViT", VIT, "could not be given tokens"),
+        ("ViT", VIT, "it takes pixel_values, such as of images or sound, and no texts"),
+        ("AST", SMALL, "it takes input_values"),
         ("Bros", SMALL, "could not be run on token ids: ValueError"),
         ("Canine", SMALL | {"num_hash_buckets": 64}, "could not be given tokens"),
-        ("Perceiver", {"d_model": 16, "d_latents": 16, "num_latents": 4}, "no single stack"),
+        ("Perceiver", {"d_model": 16, "d_latents": 16, "num_latents": 4}, "takes inputs"),
     ],
     ids=lambda value: value if str(value).isalnum() else "",
 )

@@ -56,6 +56,23 @@ def test_each_text_is_asked_for_once_also_by_clones():
     assert model.asked == [*TEXTS[:3], "a new one"]
 
 
+def test_what_was_answered_before_an_error_is_not_asked_for_again():
+    asked = []
+
+    def limited(texts):
+        if len(asked) == 2:
+            asked.append("failed")
+            raise TimeoutError
+        asked.extend(texts)
+        return letters(texts)
+
+    encoder = TextEncoder(limited, batch_size=1)
+    with pytest.raises(TimeoutError):
+        encoder.fit_transform(TEXTS)
+    np.testing.assert_array_equal(encoder.fit_transform(TEXTS), letters(TEXTS))
+    assert asked == [*TEXTS[:2], "failed", TEXTS[2]]
+
+
 def test_another_model_is_asked_anew():
     encoder = TextEncoder(letters).fit(TEXTS)
     encoder.set_params(model=lambda texts: -letters(texts))
@@ -104,6 +121,7 @@ def test_is_the_sentence_transformer_as_shipped():
     [
         (lambda texts: np.zeros((1, 3)), "shape (1, 3) for 3 texts; it is to give one row"),
         (lambda texts: np.zeros(3), "shape (3,) for 3 texts"),
+        (lambda texts: [[1.0, 2.0], [3.0], [4.0]], "shape (3,) for 3 texts"),
         (lambda texts: CountVectorizer().fit_transform(texts), "shape () for 3 texts"),
         (lambda texts: np.array([["x"]] * 3), "dtype <U1; it is to give numbers"),
         (
