@@ -238,6 +238,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
         unit = self._unit(X)
         return np.column_stack([unit, np.ones(len(unit), unit.dtype)])
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "vectors_")
+
     def _unit(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)

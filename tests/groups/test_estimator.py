@@ -225,6 +225,9 @@ def test_errors_say_what_groups_are(X, groups):
         (groups[:10], "inconsistent numbers of samples"),
         ([*groups[:-1], None], "groups has entries that are neither str nor numbers"),
         ([*np.zeros(899), np.nan], "or are missing. Give every sample a group"),
+        ([*groups[:-1], np.nan], "or are missing"),  # which NumPy would turn into "nan"
+        (np.array([*groups[:-1], np.nan], object), "or are missing"),  # a column of pandas
+        ([*groups[:-1], 1], "are of both kinds"),
         (np.arange(900) % 50, "50 groups differ in every direction of n_features=12"),
     ]:
         with pytest.raises(ValueError, match=match):
