@@ -218,8 +218,6 @@ class GroupErasure(
                 raise ValueError("X contains NaN or infinity. Drop such rows.")
             return means
         check_consistent_length(X, groups)
-        if sample_weight is not None:
-            sample_weight = check_sample_weight(sample_weight, X)
         return _means_of_block(X, groups, sample_weight)
 
 
@@ -245,7 +243,7 @@ def _means_of_block(block: Any, groups: Any, weight: Any) -> GroupMeans:
             "groups has entries that are neither str nor numbers, are of both kinds, or are "
             "missing. Give every sample a group, such as 'unknown'."
         )
-    return GroupMeans.from_array(as_floats(block), labels, weight)
+    return GroupMeans.from_array(as_floats(block), labels, check_sample_weight(weight, block))
 
 
 def _check(means: GroupMeans) -> None:

@@ -123,8 +123,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         self.n_neighbors_ = min(int(k), len(vectors) - 1)
         unit = unit[: int(np.sqrt(2 * self.n_pairs)) + 1]
         self.n_pairs_ = len(unit) * (len(unit) - 1) // 2
-        counts = count_pairs(unit, density(unit, vectors, self.n_neighbors_))
-        self._counts = dict(zip(("cosine", "corrected"), counts, strict=True))
+        # Of cosines, and of corrected ones.
+        self._counts = count_pairs(unit, density(unit, vectors, self.n_neighbors_))
         self._in_narrow_cone = float(np.sum(unit.mean(axis=0) ** 2)) > NARROW_CONE
         self.vectors_ = vectors
         return self
@@ -153,7 +153,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
                 f"rates from {least:.2g} to 1. For smaller ones raise n_pairs, and fit on more "
                 f"texts: 1e-5 takes {FEWEST_PAIRS / 1e-5:,.0f} pairs, of 1,415 texts."
             )
-        return self._counts["corrected" if corrected else "cosine"].threshold(rate)
+        return self._counts[bool(corrected)].threshold(rate)
 
     def p_value(self, similarity: ArrayLike, *, corrected: bool = False) -> np.ndarray:
         """Chance that a pair of unrelated texts is at least as similar.
@@ -174,7 +174,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         check_is_fitted(self)
         similarity = np.asarray(similarity, dtype=np.float64)
         assert_all_finite(similarity, input_name="similarity")
-        return self._counts["corrected" if corrected else "cosine"].p_value(similarity)
+        return self._counts[bool(corrected)].p_value(similarity)
 
     def density(self, X: Any) -> np.ndarray:
         """Mean cosine of each text with the nearest fitted ones.

@@ -62,7 +62,7 @@ class _RowsInMemory:
 
     def moments(self, sample_weight: Any = None) -> Moments:
         """Moments of the rows, or a ValueError where they are not finite."""
-        weight = None if sample_weight is None else check_sample_weight(sample_weight, self.X)
+        weight = check_sample_weight(sample_weight, self.X)
         with np.errstate(over="ignore", invalid="ignore"):
             moments = self._summed(weight)
         if not np.isfinite(moments.quartic):
@@ -221,6 +221,7 @@ def _moments_of_block(block: Any, weight: np.ndarray | None) -> Moments:
     if not len(block):
         d = block.shape[1]
         return Moments(0, np.zeros(d), np.zeros((d, d)), np.zeros(d), 0.0)
+    weight = check_sample_weight(weight, block)
     with np.errstate(over="ignore", invalid="ignore"):  # checked after the merge
         return NumPyRows(block)._summed(weight)
 

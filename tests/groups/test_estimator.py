@@ -132,10 +132,14 @@ def test_dask_equals_numpy(X, groups):
     assert_allclose(erased.compute(), whole.transform(X), rtol=1e-12)
     known = da.from_array(np.arange(900) < 300, chunks=130)  # blocks unknown, and empty
     labels = da.from_array(groups, chunks=130)
-    some = GroupErasure().fit(da.from_array(X, chunks=(130, 12))[known], groups=labels[known])
+    rows = da.from_array(X, chunks=(130, 12))[known]
+    weight = da.ones(900, chunks=130)[known]
+    some = GroupErasure().fit(rows, groups=labels[known], sample_weight=weight)
     assert_allclose(some.means_, GroupErasure().fit(X[:300], groups=groups[:300]).means_)
     with pytest.raises(ValueError, match="X contains NaN or infinity"):
         GroupErasure().fit(lazy * np.nan, groups=groups)
+    with pytest.raises(ValueError, match="Negative values in data passed to `sample_weight`"):
+        GroupErasure().fit(lazy, groups=groups, sample_weight=np.arange(900) - 1)
 
 
 def test_groups_are_routed_through_a_pipeline(X, groups):
