@@ -91,11 +91,11 @@ class GroupErasure(
     """
 
     _moments: GroupMeans
-    groups_ = property(attrgetter("_moments.names"))
-    group_count_ = property(attrgetter("_moments.n"))
-    means_ = property(attrgetter("_moments.mean"))
-    mean_ = property(attrgetter("_moments.overall"))
-    components_ = property(attrgetter("_moments.differences"))
+    groups_ = property(attrgetter("_moments.names"), doc="Names of the groups, sorted.")
+    group_count_ = property(attrgetter("_moments.n"), doc="Samples of each, or their weight.")
+    means_ = property(attrgetter("_moments.mean"), doc="Mean of each group.")
+    mean_ = property(attrgetter("_moments.overall"), doc="Mean of all samples.")
+    components_ = property(attrgetter("_moments.differences"), doc="Q, orthonormal rows.")
 
     def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
         """Learn the mean of each group, with a warning of groups of fewer than 20 samples.
