@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -146,8 +146,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
             The smallest that keeps the rate: related are pairs at least as similar.
         """
         check_is_fitted(self)
-        rate, least = false_positive_rate, FEWEST_PAIRS / self.n_pairs_
-        if not least <= rate < 1:
+        rate: Any = false_positive_rate  # perhaps no number
+        least = FEWEST_PAIRS / self.n_pairs_
+        if not (isinstance(rate, Real) and least <= rate < 1):
             raise ValueError(
                 f"threshold got false_positive_rate={rate!r}; {self.n_pairs_:,} pairs tell "
                 f"rates from {least:.2g} to 1. For smaller ones raise n_pairs, and fit on more "

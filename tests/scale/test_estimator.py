@@ -115,7 +115,7 @@ def test_rates_hold_on_real_texts_that_were_not_fitted(minilm, sts_home):
 
 def test_what_a_sample_cannot_tell_is_refused(X):
     scale = SimilarityScale().fit(X[:100])
-    for rate in (1e-5, 0, 1, -0.1, np.nan):
+    for rate in (1e-5, 0, 1, -0.1, np.nan, None, "x"):
         match = rf"rate={rate!r}; 4,950 pairs tell rates from 0\.002 to 1.* of 1,415 texts"
         with pytest.raises(ValueError, match=match):
             scale.threshold(rate)
