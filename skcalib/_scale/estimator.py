@@ -146,11 +146,12 @@ class SimilarityScale(VersionedState, BaseEstimator):
             The smallest that keeps the rate: related are pairs at least as similar.
         """
         check_is_fitted(self)
-        rate: Any = false_positive_rate  # perhaps no number
+        given: Any = false_positive_rate  # perhaps no number
+        rate = float(given) if isinstance(given, Real) else np.nan
         least = FEWEST_PAIRS / self.n_pairs_
-        if not (isinstance(rate, Real) and least <= rate < 1):
+        if not least <= rate < 1:
             raise ValueError(
-                f"threshold got false_positive_rate={rate!r}; {self.n_pairs_:,} pairs tell "
+                f"threshold got false_positive_rate={given!r}; {self.n_pairs_:,} pairs tell "
                 f"rates from {least:.2g} to 1. For smaller ones raise n_pairs, and fit on more "
                 f"texts: 1e-5 takes {FEWEST_PAIRS / 1e-5:,.0f} pairs, of 1,415 texts."
             )
