@@ -35,7 +35,6 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 from sklearn.cluster import KMeans
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import normalize
@@ -44,6 +43,7 @@ from skcalib import BertEncoder, NormalizingFlow, Whitening
 from skcalib._texts import distinct
 from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.evaluation import evaluate_labelled
+from skcalib.evaluation._labelled import classifier
 from skcalib.model_selection._views import Views, combined
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
@@ -303,7 +303,7 @@ def classes(data):
         cells = []
         for rows_of_draw in draws.values():
             scores = [
-                LogisticRegression(C=10.0, tol=1e-3, max_iter=1000)
+                classifier(C=10.0)
                 .fit(fit.loc[rows].to_numpy(), train["category"][rows])
                 .score(Z, labels)
                 for rows in rows_of_draw

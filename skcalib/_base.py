@@ -1,22 +1,23 @@
-"""What all estimators share: versioned pickles, progress bars and warnings."""
+"""What estimators share: versioned pickles, fits that merge, progress bars and warnings."""
 
 from __future__ import annotations
 
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import joblib
 import numpy as np
 import sklearn
+from sklearn.base import TransformerMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-__all__ = ["VersionedState", "check_mergeable", "is_fitted", "progress", "warn"]
+__all__ = ["FloatTransformer", "MergingFit", "VersionedState", "is_fitted", "progress", "warn"]
 
 # Folders of files whose lines are not the user's.
 INNER = tuple(
@@ -51,21 +52,76 @@ class VersionedState:
         self.__dict__.update(state)
 
 
-def check_mergeable(estimator: Any, kind: type[Any], others: Iterable[Any]) -> None:
-    """Refuse to merge with what is of another class, not fitted, or of another width."""
-    name = kind.__name__
-    check_is_fitted(estimator)
-    for other in others:
-        if not isinstance(other, kind):
-            raise TypeError(
-                f"merge got a {type(other).__name__}; it takes fitted {name} objects."
-            )
-        check_is_fitted(other)
-        if other.n_features_in_ != estimator.n_features_in_:
-            raise ValueError(
-                f"merge got a {name} fitted on {other.n_features_in_} features; this one has "
-                f"{estimator.n_features_in_}. Fit both on vectors of one width."
-            )
+class FloatTransformer(TransformerMixin):
+    """Mixin of a transformer that returns float32 for float32."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class MergingFit:
+    """Mixin of an estimator whose fit rests on moments that merge exactly."""
+
+    _moments: Any  # fitted where there are some; their method `merge` adds others
+    n_features_in_: int
+
+    def merge(self, *others: Self) -> Self:
+        """Add the samples that others were fitted on.
+
+        The result is that of one `fit` on all samples together, so parts of a corpus can
+        be fitted on different machines.
+
+        Parameters
+        ----------
+        *others : estimators of the same class
+            Fitted on vectors of the same width. They stay as they are.
+
+        Returns
+        -------
+        self
+            The estimator with the samples added.
+
+        Raises
+        ------
+        TypeError
+            If one of them is of another class.
+        ValueError
+            If one of them was fitted on another number of features.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib import Whitening
+        >>> X = np.random.default_rng(0).normal(size=(100, 4))
+        >>> parts = Whitening().fit(X[:30]).merge(Whitening().fit(X[30:]))
+        >>> np.allclose(parts.transform(X), Whitening().fit_transform(X))
+        True
+        """
+        check_is_fitted(self)
+        moments, name = self._moments, type(self).__name__
+        for other in others:
+            if not isinstance(other, type(self)):
+                raise TypeError(
+                    f"merge got a {type(other).__name__}; it takes fitted {name} objects."
+                )
+            check_is_fitted(other)
+            if other.n_features_in_ != self.n_features_in_:
+                raise ValueError(
+                    f"merge got a {name} fitted on {other.n_features_in_} features; this one "
+                    f"has {self.n_features_in_}. Fit both on vectors of one width."
+                )
+            moments = moments.merge(other._moments)
+        return self._learn(moments)
+
+    def _learn(self, moments: Any) -> Self:
+        """Take these moments in place of any before."""
+        self._moments = moments
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_moments")
 
 
 def is_fitted(estimator: Any) -> bool:

@@ -29,7 +29,9 @@ if not ALL_ZERO.keys() <= inspect.signature(_check_sample_weight).parameters.key
 
 
 def check_sample_weight(sample_weight: Any, X: Any) -> Any:
-    """Weights of the rows of ``X``, float64 and of its namespace, none of them negative."""
+    """Weights of the rows of ``X``, float64 and of its namespace, none negative; or None."""
+    if sample_weight is None or not X.shape[0]:
+        return sample_weight
     return _check_sample_weight(
         sample_weight, X, dtype=np.float64, ensure_non_negative=True, **ALL_ZERO
     )

@@ -11,12 +11,12 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skcalib._base import VersionedState, progress, warn
+from skcalib._base import FloatTransformer, VersionedState, progress, warn
 from skcalib._dask import check_dask, dask_apply, is_dask, on_disk
 from skcalib._machine.devices import check_precision, resolve_device
 from skcalib._machine.limits import check_size
@@ -33,7 +33,7 @@ FLOATS = [np.float64, np.float32]
 
 
 class NormalizingFlow(
-    VersionedState, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+    VersionedState, ClassNamePrefixFeaturesOutMixin, FloatTransformer, BaseEstimator
 ):
     r"""Calibrate vectors by an invertible map to a standard normal distribution.
 
@@ -562,8 +562,3 @@ class NormalizingFlow(
         # Modules are built again on demand: a pickle holds arrays only, none of a device.
         state = super().__getstate__()
         return state | {"_modules": {}} if "_modules" in state else state
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags

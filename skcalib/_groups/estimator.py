@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial, reduce
+from functools import partial
+from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import (
     check_consistent_length,
@@ -15,7 +16,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from skcalib._base import VersionedState, check_mergeable, warn
+from skcalib._base import FloatTransformer, MergingFit, VersionedState, warn
 from skcalib._covariance.moments import chunk_rows
 from skcalib._dask import as_floats, check_dask, dask_apply, dask_reduce, is_dask
 from skcalib._groups.means import GroupMeans
@@ -31,7 +32,12 @@ FEW_SAMPLES = 20
 
 
 class GroupErasure(
-    LinearExports, OneToOneFeatureMixin, TransformerMixin, VersionedState, BaseEstimator
+    LinearExports,
+    MergingFit,
+    OneToOneFeatureMixin,
+    FloatTransformer,
+    VersionedState,
+    BaseEstimator,
 ):
     """Project out the directions in which the means of groups differ, such as of languages.
 
@@ -84,7 +90,12 @@ class GroupErasure(
     True
     """
 
-    _means: GroupMeans
+    _moments: GroupMeans
+    groups_ = property(attrgetter("_moments.names"), doc="Names of the groups, sorted.")
+    group_count_ = property(attrgetter("_moments.n"), doc="Samples of each, or their weight.")
+    means_ = property(attrgetter("_moments.mean"), doc="Mean of each group.")
+    mean_ = property(attrgetter("_moments.overall"), doc="Mean of all samples.")
+    components_ = property(attrgetter("_moments.differences"), doc="Q, orthonormal rows.")
 
     def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
         """Learn the mean of each group, with a warning of groups of fewer than 20 samples.
@@ -104,7 +115,7 @@ class GroupErasure(
         -------
         self : GroupErasure
         """
-        self.__dict__.pop("_means", None)  # an error below leaves nothing half-fitted
+        self.__dict__.pop("_moments", None)  # an error below leaves nothing half-fitted
         means = self._means_of(X, groups, sample_weight, reset=True)
         _check(means)
         if (few := means.n < FEW_SAMPLES).any():
@@ -130,26 +141,9 @@ class GroupErasure(
         -------
         self : GroupErasure
         """
-        first = not hasattr(self, "_means")
+        first = not self.__sklearn_is_fitted__()
         means = self._means_of(X, groups, sample_weight, reset=first)
-        return self._learn(means if first else self._means.merge(means))
-
-    def merge(self, *others: GroupErasure) -> Self:
-        """Add the samples that others were fitted on; the result is that of one `fit`.
-
-        Parameters
-        ----------
-        *others : GroupErasure
-            Fitted on vectors of the same width. They stay as they are.
-
-        Returns
-        -------
-        self : GroupErasure
-        """
-        check_mergeable(self, GroupErasure, others)
-        return self._learn(
-            reduce(GroupMeans.merge, (other._means for other in others), self._means)
-        )
+        return self._learn(means if first else self._moments.merge(means))
 
     def transform(self, X: Any) -> Any:
         """Project out what tells the groups apart.
@@ -165,7 +159,7 @@ class GroupErasure(
             float32 for float32 input and float64 otherwise.
         """
         check_is_fitted(self)
-        _check(self._means)
+        _check(self._moments)
         X = self._checked(X, reset=False)
         erase = partial(_erased, self.mean_, self.components_)
         return dask_apply(erase, X, X.shape[1]) if is_dask(X) else erase(X)
@@ -198,7 +192,7 @@ class GroupErasure(
     @property
     def _linear_map(self) -> AffineMap:
         check_is_fitted(self)
-        _check(self._means)
+        _check(self._moments)
         Q = self.components_
         return AffineMap(self.mean_, np.eye(Q.shape[1]) - Q.T @ Q, self.mean_)
 
@@ -224,23 +218,7 @@ class GroupErasure(
                 raise ValueError("X contains NaN or infinity. Drop such rows.")
             return means
         check_consistent_length(X, groups)
-        if sample_weight is not None:
-            sample_weight = check_sample_weight(sample_weight, X)
         return _means_of_block(X, groups, sample_weight)
-
-    def _learn(self, means: GroupMeans) -> Self:
-        self.groups_, self.group_count_, self.means_ = means.names, means.n, means.mean
-        self.mean_, self.components_ = means.overall(), means.differences()
-        self._means = means
-        return self
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_means")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
 
 
 class ErasedWhitening(LinearExports):
@@ -256,15 +234,16 @@ class ErasedWhitening(LinearExports):
 
 
 def _means_of_block(block: Any, groups: Any, weight: Any) -> GroupMeans:
-    labels = column_or_1d(groups)
-    if labels.dtype.kind == "O":
+    # NumPy would make a str of what is missing among str.
+    labels = column_or_1d(groups if hasattr(groups, "dtype") else np.array(groups, object))
+    if labels.dtype.kind == "O" and len({isinstance(label, str) for label in labels}) < 2:
         labels = np.asarray(labels.tolist())
     if labels.dtype.kind not in "USbiuf" or (labels != labels).any():
         raise ValueError(
-            "groups has entries that are neither str nor numbers, or are missing. Give every "
-            "sample a group, such as 'unknown'."
+            "groups has entries that are neither str nor numbers, are of both kinds, or are "
+            "missing. Give every sample a group, such as 'unknown'."
         )
-    return GroupMeans.from_array(as_floats(block), labels, weight)
+    return GroupMeans.from_array(as_floats(block), labels, check_sample_weight(weight, block))
 
 
 def _check(means: GroupMeans) -> None:
@@ -278,7 +257,7 @@ def _check(means: GroupMeans) -> None:
             f"{means.n[0]:g}; groups say where each sample comes from, such as its language, "
             "and it takes two or more. Leave the step out where there is one."
         )
-    if len(means.differences()) == n_features:
+    if len(means.differences) == n_features:
         raise ValueError(
             f"The means of {n_groups} groups differ in every direction of n_features="
             f"{n_features}: nothing would be left. Give fewer groups."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -40,20 +41,17 @@ class GroupMeans:
 
     def merge(self, other: GroupMeans) -> GroupMeans:
         """Means of both samples together."""
-        names = np.union1d(self.names, other.names)
-        ours, theirs = (np.searchsorted(names, part.names) for part in (self, other))
-        n = np.zeros(len(names), np.result_type(self.n, other.n))
-        mean = np.zeros((len(names), self.mean.shape[1]))
-        n[ours], mean[ours] = self.n, self.mean
-        n[theirs] += other.n
-        mean[theirs] += (other.mean - mean[theirs]) * (other.n / n[theirs])[:, None]
-        return GroupMeans(names, n, mean)
+        pairs = ((self.names, other.names), (self.n, other.n), (self.mean, other.mean))
+        names, n, mean = map(np.concatenate, pairs)
+        merged = GroupMeans.from_array(mean, names, n)  # a mean counts as often as its samples
+        return replace(merged, n=merged.n.astype(n.dtype))
 
+    @cached_property
     def overall(self) -> np.ndarray:
         """Mean of all samples, of shape (d,)."""
-        first = self.mean[:1].sum(axis=0)
-        return first + (self.n / (self.n.sum() or 1)) @ (self.mean - first)
+        return self.n @ self.mean / self.n.sum()
 
+    @cached_property
     def differences(self) -> np.ndarray:
         """Orthonormal rows that span the differences of the means, of shape (rank, d)."""
         # Differences from one of the means span the same as those from the overall mean.

@@ -15,7 +15,6 @@ def smoothed(
     unit: np.ndarray,
     candidates: np.ndarray,
     missing: np.ndarray,
-    *,
     n_neighbors: int,
     weight: float,
     power: float,

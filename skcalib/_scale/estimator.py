@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -123,8 +123,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         self.n_neighbors_ = min(int(k), len(vectors) - 1)
         unit = unit[: int(np.sqrt(2 * self.n_pairs)) + 1]
         self.n_pairs_ = len(unit) * (len(unit) - 1) // 2
-        counts = count_pairs(unit, density(unit, vectors, self.n_neighbors_))
-        self._counts = dict(zip(("cosine", "corrected"), counts, strict=True))
+        # Of cosines, and of corrected ones.
+        self._counts = count_pairs(unit, density(unit, vectors, self.n_neighbors_))
         self._in_narrow_cone = float(np.sum(unit.mean(axis=0) ** 2)) > NARROW_CONE
         self.vectors_ = vectors
         return self
@@ -146,14 +146,16 @@ class SimilarityScale(VersionedState, BaseEstimator):
             The smallest that keeps the rate: related are pairs at least as similar.
         """
         check_is_fitted(self)
-        rate, least = false_positive_rate, FEWEST_PAIRS / self.n_pairs_
+        given: Any = false_positive_rate  # perhaps no number
+        rate = float(given) if isinstance(given, Real) else np.nan
+        least = FEWEST_PAIRS / self.n_pairs_
         if not least <= rate < 1:
             raise ValueError(
-                f"threshold got false_positive_rate={rate!r}; {self.n_pairs_:,} pairs tell "
+                f"threshold got false_positive_rate={given!r}; {self.n_pairs_:,} pairs tell "
                 f"rates from {least:.2g} to 1. For smaller ones raise n_pairs, and fit on more "
                 f"texts: 1e-5 takes {FEWEST_PAIRS / 1e-5:,.0f} pairs, of 1,415 texts."
             )
-        return self._counts["corrected" if corrected else "cosine"].threshold(rate)
+        return self._counts[bool(corrected)].threshold(rate)
 
     def p_value(self, similarity: ArrayLike, *, corrected: bool = False) -> np.ndarray:
         """Chance that a pair of unrelated texts is at least as similar.
@@ -174,7 +176,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         check_is_fitted(self)
         similarity = np.asarray(similarity, dtype=np.float64)
         assert_all_finite(similarity, input_name="similarity")
-        return self._counts["corrected" if corrected else "cosine"].p_value(similarity)
+        return self._counts[bool(corrected)].p_value(similarity)
 
     def density(self, X: Any) -> np.ndarray:
         """Mean cosine of each text with the nearest fitted ones.
@@ -237,6 +239,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
         """
         unit = self._unit(X)
         return np.column_stack([unit, np.ones(len(unit), unit.dtype)])
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "vectors_")
 
     def _unit(self, X: Any) -> np.ndarray:
         check_is_fitted(self)

@@ -41,14 +41,15 @@ def count_pairs(unit: np.ndarray, density: np.ndarray) -> list[PairCounts]:
     ``unit`` are float32 rows of unit length. For the corrected cosine of a pair, half the
     ``density``, of shape (n_rows,), of each row is subtracted.
     """
-    counts = np.zeros((2, 4 * BINS + 2), np.int64)  # both lie within [-2, 2]
+    counts = np.zeros((2, 4 * BINS + 2), np.int64)  # both lie within [-2, 2], but for rounding
     half = density.astype(np.float32) / 2
     for start in range(0, len(unit), BLOCK):
         rows = slice(start, start + BLOCK)
         cosine = unit[rows] @ unit[start:].T
         later = np.arange(cosine.shape[1]) > np.arange(len(cosine))[:, None]
         for kind, subtracted in zip(counts, (0, half[rows, None] + half[start:]), strict=True):
-            bins = np.floor((cosine - subtracted)[later] * BINS).astype(np.int32) + 2 * BINS
+            similarity = np.clip((cosine - subtracted)[later], -2, 2)
+            bins = np.floor(similarity * BINS).astype(np.int32) + 2 * BINS
             kind += np.bincount(bins, minlength=len(kind))
     return [_trimmed(kind) for kind in counts]
 

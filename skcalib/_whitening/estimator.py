@@ -9,10 +9,10 @@ from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skcalib._base import VersionedState, check_mergeable, warn
+from skcalib._base import FloatTransformer, MergingFit, VersionedState, warn
 from skcalib._covariance.moments import Moments
 from skcalib._machine.limits import check_size
 from skcalib._sklearn_compat import Interval, RealNotInt, StrOptions, _fit_context
@@ -28,8 +28,9 @@ __all__ = ["Whitening"]
 
 class Whitening(
     LinearExports,
+    MergingFit,
     ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
+    FloatTransformer,
     VersionedState,
     BaseEstimator,
 ):
@@ -248,47 +249,7 @@ class Whitening(
         """
         first = not self.__sklearn_is_fitted__()
         moments = self._sample(X, reset=first).moments(sample_weight)
-        self._solution, self._moments = None, moments if first else self._moments.merge(moments)
-        return self
-
-    def merge(self, *others: Whitening) -> Self:
-        """Add the samples that other whitenings were fitted on.
-
-        The result is that of one `fit` on all samples together, so parts of a corpus can
-        be fitted on different machines.
-
-        Parameters
-        ----------
-        *others : Whitening
-            Fitted on vectors of the same width. They stay as they are.
-
-        Returns
-        -------
-        self : Whitening
-            The estimator with the samples added.
-
-        Raises
-        ------
-        TypeError
-            If one of them is not a Whitening.
-        ValueError
-            If one of them was fitted on another number of features.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skcalib import Whitening
-        >>> X = np.random.default_rng(0).normal(size=(100, 4))
-        >>> parts = Whitening().fit(X[:30]).merge(Whitening().fit(X[30:]))
-        >>> np.allclose(parts.transform(X), Whitening().fit_transform(X))
-        True
-        """
-        check_mergeable(self, Whitening, others)
-        merged = self._moments
-        for other in others:
-            merged = merged.merge(other._moments)
-        self._solution, self._moments = None, merged
-        return self
+        return self._learn(moments if first else self._moments.merge(moments))
 
     def transform(self, X: Any) -> Any:
         """Whiten ``X``: ``(x - mean_) W``.
@@ -466,6 +427,10 @@ class Whitening(
         validate_data(self, X, reset=reset, skip_check_array=True)
         return rows
 
+    def _learn(self, moments: Moments) -> Self:
+        self._solution, self._moments = None, moments
+        return self
+
     @property
     def _linear_map(self) -> WhiteningMap:
         check_is_fitted(self)  # raises an AttributeError too, so that `hasattr` works
@@ -506,11 +471,7 @@ class Whitening(
     shrinkage_ = property(attrgetter("_linear_map.shrinkage"), doc="Shrinkage in use.")
     noise_ = property(attrgetter("_linear_map.noise"), doc="Noise in use.")
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_moments")
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.array_api_support = True
         return tags

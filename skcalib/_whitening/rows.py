@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.utils import assert_all_finite, check_array, gen_batches
 
 from skcalib._covariance.moments import Moments, chunk_rows
-from skcalib._dask import as_floats, check_dask, dask_apply, is_dask
+from skcalib._dask import as_floats, check_dask, dask_apply, dask_reduce, is_dask
 from skcalib._machine.limits import rows_within
 from skcalib._machine.threads import map_row_ranges
 from skcalib._sklearn_compat import check_sample_weight, get_namespace_and_device
@@ -62,7 +62,7 @@ class _RowsInMemory:
 
     def moments(self, sample_weight: Any = None) -> Moments:
         """Moments of the rows, or a ValueError where they are not finite."""
-        weight = None if sample_weight is None else check_sample_weight(sample_weight, self.X)
+        weight = check_sample_weight(sample_weight, self.X)
         with np.errstate(over="ignore", invalid="ignore"):
             moments = self._summed(weight)
         if not np.isfinite(moments.quartic):
@@ -197,29 +197,8 @@ class DaskRows:
     X: Any
 
     def moments(self, sample_weight: Any = None) -> Moments:
-        """Moments of the rows: a tree of merges on the active scheduler.
-
-        No task holds more than a block of rows, and only moments travel between workers. If
-        a worker dies, its blocks are computed again. Chunk sizes may be unknown, blocks may be
-        empty, and weights may be a dask array.
-        """
-        import dask
-        import dask.array as da
-
-        X, weight = self.X.rechunk({1: -1}), sample_weight
-        blocks = X.to_delayed().ravel()
-        weights = [None] * len(blocks)
-        if weight is not None:
-            weight = da.asarray(weight)
-            if not np.array_equal(weight.chunks, X.chunks[:1], equal_nan=True):
-                weight = weight.rechunk(X.chunks[:1])
-            weights = weight.to_delayed().ravel()
-        moments_of = dask.delayed(_moments_of_block, pure=True)
-        merge = dask.delayed(partial(reduce, Moments.merge), pure=True)
-        parts = [moments_of(block, w) for block, w in zip(blocks, weights, strict=True)]
-        while len(parts) > 1:
-            parts = [merge(parts[i : i + 8]) for i in range(0, len(parts), 8)]
-        moments = parts[0].compute()
+        """Moments of the rows: a tree of merges on the active scheduler."""
+        moments = dask_reduce(_moments_of_block, Moments.merge, self.X, sample_weight)
         if not np.isfinite(moments.quartic):
             raise ValueError(
                 "X contains NaN or infinity, or its moments overflow float64. Drop such "
@@ -242,6 +221,7 @@ def _moments_of_block(block: Any, weight: np.ndarray | None) -> Moments:
     if not len(block):
         d = block.shape[1]
         return Moments(0, np.zeros(d), np.zeros((d, d)), np.zeros(d), 0.0)
+    weight = check_sample_weight(weight, block)
     with np.errstate(over="ignore", invalid="ignore"):  # checked after the merge
         return NumPyRows(block)._summed(weight)
 

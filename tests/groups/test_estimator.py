@@ -132,10 +132,14 @@ def test_dask_equals_numpy(X, groups):
     assert_allclose(erased.compute(), whole.transform(X), rtol=1e-12)
     known = da.from_array(np.arange(900) < 300, chunks=130)  # blocks unknown, and empty
     labels = da.from_array(groups, chunks=130)
-    some = GroupErasure().fit(da.from_array(X, chunks=(130, 12))[known], groups=labels[known])
+    rows = da.from_array(X, chunks=(130, 12))[known]
+    weight = da.ones(900, chunks=130)[known]
+    some = GroupErasure().fit(rows, groups=labels[known], sample_weight=weight)
     assert_allclose(some.means_, GroupErasure().fit(X[:300], groups=groups[:300]).means_)
     with pytest.raises(ValueError, match="X contains NaN or infinity"):
         GroupErasure().fit(lazy * np.nan, groups=groups)
+    with pytest.raises(ValueError, match="Negative values in data passed to `sample_weight`"):
+        GroupErasure().fit(lazy, groups=groups, sample_weight=np.arange(900) - 1)
 
 
 def test_groups_are_routed_through_a_pipeline(X, groups):
@@ -225,6 +229,9 @@ def test_errors_say_what_groups_are(X, groups):
         (groups[:10], "inconsistent numbers of samples"),
         ([*groups[:-1], None], "groups has entries that are neither str nor numbers"),
         ([*np.zeros(899), np.nan], "or are missing. Give every sample a group"),
+        ([*groups[:-1], np.nan], "or are missing"),  # which NumPy would turn into "nan"
+        (np.array([*groups[:-1], np.nan], object), "or are missing"),  # a column of pandas
+        ([*groups[:-1], 1], "are of both kinds"),
         (np.arange(900) % 50, "50 groups differ in every direction of n_features=12"),
     ]:
         with pytest.raises(ValueError, match=match):

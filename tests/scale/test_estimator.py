@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import SimilarityScale, Whitening
@@ -114,7 +115,7 @@ def test_rates_hold_on_real_texts_that_were_not_fitted(minilm, sts_home):
 
 def test_what_a_sample_cannot_tell_is_refused(X):
     scale = SimilarityScale().fit(X[:100])
-    for rate in (1e-5, 0, 1, -0.1, np.nan):
+    for rate in (1e-5, 0, 1, -0.1, np.nan, None, "x"):
         match = rf"rate={rate!r}; 4,950 pairs tell rates from 0\.002 to 1.* of 1,415 texts"
         with pytest.raises(ValueError, match=match):
             scale.threshold(rate)
@@ -124,7 +125,17 @@ def test_what_a_sample_cannot_tell_is_refused(X):
         scale.corrected(X[:3], X[:4])
     with pytest.raises(ValueError, match="X contains NaN"):
         scale.fit(X * np.nan)
-    assert not hasattr(scale, "vectors_")  # nothing half-fitted
+    for ask in (scale.threshold, lambda: scale.p_value([0.1]), lambda: scale.density(X)):
+        with pytest.raises(NotFittedError):  # nothing half-fitted
+            ask()
+
+
+def test_rounding_leads_no_similarity_out_of_its_range():
+    """Opposite vectors of density 1: corrected cosines of -2, below it by rounding."""
+    for d in range(8, 40):
+        v = np.random.default_rng(d).normal(size=(1, d)).repeat(30, axis=0)
+        scale = SimilarityScale(n_neighbors=3).fit(np.vstack([v, -v]))
+        assert_allclose(scale.threshold(0.9, corrected=True), -2, atol=2e-6)
 
 
 def test_correction_of_raw_vectors_warns(X):
