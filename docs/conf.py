@@ -72,13 +72,20 @@ html_sidebars = {
     page: []
     for page in (
         "changelog",
+        "clients",
+        "comparison",
         "developers",
+        "faq",
+        "gpu",
+        "languages",
         "mathematics",
         "reliability",
         "results",
         "scaling",
+        "similarity",
         "stability",
         "user_guide",
+        "vectors",
     )
 }
 toc_object_entries_show_parents = "hide"

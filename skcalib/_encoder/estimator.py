@@ -129,7 +129,7 @@ class BertEncoder(
     What a name such as "first-last-avg" means differs between reference codes; the user guide
     has a table of which hidden states each of them takes.
 
-    Decoders and encoder-decoders are refused.
+    Of encoder-decoders only T5 is taken, by its encoder; others are refused.
 
     The vector of a text depends on the text alone, not on its neighbours or their order
     (to 1e-5). Each distinct text of a call is encoded once; of an iterator, each distinct text
