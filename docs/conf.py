@@ -55,20 +55,37 @@ html_show_sourcelink = False
 html_logo = html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_theme_options = {"logo": {"text": f"skcalib {version}"}}
+html_theme_options: dict = {"logo": {"text": f"skcalib {version}"}}
+if published := os.environ.get("SKCALIB_DOCS_VERSION"):
+    # `versions.py` writes the list beside the folders of the versions, so that pages of an old
+    # version know of newer ones.
+    html_theme_options |= {
+        "logo": {"text": "skcalib"},
+        "navbar_start": ["navbar-logo", "version-switcher"],
+        "switcher": {"json_url": "../versions.json", "version_match": published},
+        "check_switcher": False,
+        "show_version_warning_banner": True,
+    }
 html_math_renderer = "mathml"
 copybutton_exclude = ".linenos, .gp, .go"  # neither prompts nor output
 html_sidebars = {
     page: []
     for page in (
         "changelog",
+        "clients",
+        "comparison",
         "developers",
+        "faq",
+        "gpu",
+        "languages",
         "mathematics",
         "reliability",
         "results",
         "scaling",
+        "similarity",
         "stability",
         "user_guide",
+        "vectors",
     )
 }
 toc_object_entries_show_parents = "hide"

@@ -36,8 +36,7 @@ tuning, known, new = quarter == 0, np.isin(quarter, (1, 2)), quarter == 3
 i, j = np.triu_indices(2 * np.sum(new), k=1)
 i, j = i[i // 2 != j // 2], j[i // 2 != j // 2]  # sentences of unlike pairs are unrelated
 rates = np.geomspace(0.5, 1e-3, 20)
-unit, scales = {}, {}
-figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
+unit, scales, curves = {}, {}, {}
 for name, pipeline in (("raw", encoder), ("calibrated", calibrated)):
     pipeline.fit(pairs[tuning].ravel())
     scales[name] = SimilarityScale().fit(pipeline.transform(pairs[known, 0]))
@@ -46,8 +45,7 @@ for name, pipeline in (("raw", encoder), ("calibrated", calibrated)):
     cosines = (unit[name] @ unit[name].T)[i, j]
     thresholds = [scales[name].threshold(rate) for rate in rates]
     found = [np.mean(cosines >= threshold) for threshold in thresholds]
-    axes[0].plot(thresholds, rates, label=name)
-    axes[1].plot(rates, found, "o-", markersize=3, label=name)
+    curves[name] = thresholds, found
 
 # %%
 # One unrelated pair in 200 reaches 0.8 as the hidden state comes; calibrated, none of 11,175
@@ -55,6 +53,10 @@ for name, pipeline in (("raw", encoder), ("calibrated", calibrated)):
 # in a hundred, in both spaces. Below that 150 texts tell little; thousands
 # `do better <../similarity.html#how-well-the-promise-holds>`_.
 
+figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
+for name, (thresholds, found) in curves.items():
+    axes[0].plot(thresholds, rates, label=name)
+    axes[1].plot(rates, found, "o-", markersize=3, label=name)
 axes[0].set(xlabel="cosine", ylabel="share of unrelated pairs", yscale="log", title="The scale")
 axes[0].legend()
 axes[1].plot(rates, rates, "k--", linewidth=0.8)
