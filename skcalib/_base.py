@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,10 +19,11 @@ from sklearn.utils.validation import check_is_fitted
 
 __all__ = ["FloatTransformer", "MergingFit", "VersionedState", "is_fitted", "progress", "warn"]
 
-# Folders of files whose lines are not the user's.
-INNER = tuple(
-    str(Path(file).parent) + os.sep
-    for file in (__file__, sklearn.__file__, joblib.__file__, np.__file__)
+# Folders of files whose lines are not the user's, and the file of decorators of NumPy 1.
+INNER = (
+    *(f"{Path(file).parent}{os.sep}" for file in (sklearn.__file__, joblib.__file__)),
+    *(f"{Path(file).parent}{os.sep}" for file in (np.__file__, __file__)),
+    contextlib.__file__,
 )
 
 
@@ -133,7 +134,7 @@ def is_fitted(estimator: Any) -> bool:
     return True
 
 
-@contextmanager
+@contextlib.contextmanager
 def progress(
     total: int | None, *, unit: str, desc: str, verbose: bool
 ) -> Iterator[Callable[..., None]]:

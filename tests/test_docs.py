@@ -25,10 +25,17 @@ def blocks(page):
 def test_each_block_of_a_page_runs_by_itself(page, minilm, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # files of one block are there for the next, names are not
     for code in blocks(page):
-        exec(compile(code, DOCS / page, "exec"), {})
+        try:
+            exec(compile(code, DOCS / page, "exec"), {})
+        except ImportError as error:  # of a package that old dependencies leave no room for
+            if (error.name or "").startswith("skcalib"):
+                raise
+            pytest.skip(str(error))
 
 
 def test_recipes_run_that_need_no_more_than_the_extra_for_tests(minilm, tmp_path, monkeypatch):
+    pytest.importorskip("sentence_transformers", minversion="6")
+    pytest.importorskip("skl2onnx")
     monkeypatch.chdir(tmp_path)
     names, ran = {}, set()
     for code in blocks("clients.md"):

@@ -285,7 +285,7 @@ def test_similarities_do_not_depend_on_the_scale(function):
     def problems():
         for name, X in magnitudes():
             if X.any(axis=1).all():  # no row that underflowed
-                Y = X / np.abs(X).max().astype(np.longdouble)
+                Y = X.astype(np.longdouble) / np.abs(X).max()
                 value, expected = outcome(function, X), function(Y.astype(np.float64))
                 right = np.allclose(value, expected, atol=1e-9)
                 yield "" if right else f"{name}: {value} and not {expected}"
