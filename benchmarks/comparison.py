@@ -1,6 +1,6 @@
 """What people put behind an encoder, side by side, with intervals; a picture of its cosines.
 
-    SKCALIB_DATA=folder python benchmarks/comparison.py MODEL --memory vectors [--figure FILE]
+    SKCALIB_DATA=folder python benchmarks/comparison.py MODEL --memory vectors [--unseen]
 
 The folder ``tasks`` (Banking77: banking77-train.csv, banking77-test.csv) lies beside that of
 ``SKCALIB_DATA``. MODEL is a folder, or minilm. All fits are without labels: on STS-B's training
@@ -11,6 +11,7 @@ paired bootstrap over pairs (STS) or questions (Banking77).
 
 import argparse
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -61,13 +62,22 @@ def resampled(n, seed=0):
     return (rng.integers(n, size=n) for _ in range(RESAMPLES))
 
 
-def sts(encode):
+def plain(text):
+    return re.sub(r"\W+", " ", text.lower()).strip()
+
+
+def sts(encode, unseen=False):
     """Mean of Spearman's rho over the seven sets, and that of each resample, for each row."""
-    train = encode(np.unique(fetch_sts("stsb", "train").data))
+    train = np.unique(fetch_sts("stsb", "train").data)
+    tests = {task: fetch_sts(task, "test", return_X_y=True) for task in TASKS}
+    if unseen:
+        seen = {plain(text) for pairs, _ in tests.values() for text in pairs.ravel()}
+        train = train[[plain(text) not in seen for text in train]]
+        print(f"STS: fitted on {len(train)} sentences that are in no test set")
+    train = encode(train)
     fitted = [step.fit(train) for step in ROWS.values()]
     scores, samples = [], []
-    for seed, task in enumerate(TASKS):
-        pairs, grades = fetch_sts(task, "test", return_X_y=True)
+    for seed, (pairs, grades) in enumerate(tests.values()):
         A, B = encode(pairs[:, 0]), encode(pairs[:, 1])
         sides = [[unit_rows(step.transform(X))[0] for X in (A, B)] for step in fitted]
         cosines = [(a * b).sum(axis=1) for a, b in sides]
@@ -199,6 +209,8 @@ if __name__ == "__main__":
     parser.add_argument("model", metavar="MODEL")
     parser.add_argument("--memory", required=True, help="folder for vectors")
     parser.add_argument("--figure", metavar="FILE", help="draw the cosines into a file")
+    text = "fit STS on sentences that are in no test set, but for case and punctuation"
+    parser.add_argument("--unseen", action="store_true", help=text)
     options = parser.parse_args()
     model = minilm_path() if options.model == "minilm" else options.model
     store = VectorStore(options.memory, layers=(-1,), pooling="mean")
@@ -207,4 +219,4 @@ if __name__ == "__main__":
     found = thresholds(cosines)
     if options.figure:
         figure(cosines, found, options.figure)
-    table({"STS": sts(encode), "search": search, "duplicates": duplicates})
+    table({"STS": sts(encode, options.unseen), "search": search, "duplicates": duplicates})
