@@ -246,11 +246,10 @@ class TextEncoder(
             or len(answer) != len(texts)
             or width not in (None, answer.shape[1])
         ):
-            expected = f"({len(texts)}, {width or 'n_features'})"
             raise ValueError(
                 f"The model {self.model!r:.80} gave an array of shape {answer.shape} for "
-                f"{len(texts)} texts; it is to give one row a text, {expected}. Wrap it in a "
-                "function that returns such an array."
+                f"{len(texts)} texts; it is to give one row a text, ({len(texts)}, "
+                f"{width or 'n_features'}). Wrap it in a function that returns such an array."
             )
         if answer.dtype.kind not in "fiub":
             raise ValueError(

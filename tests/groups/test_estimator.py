@@ -201,6 +201,15 @@ def test_alone_and_joined_it_is_a_linear_map(minilm, target, whitening):
     assert_allclose(found, erased, atol=1e-5 * np.sqrt(np.mean(erased**2)))
 
 
+def test_a_whitening_of_another_width_is_not_joined(X, groups):
+    erasure = GroupErasure().fit(X, groups=groups)
+    match = "joined got a Whitening fitted on 3 features; this .* on what the erasure returns"
+    with pytest.raises(ValueError, match=match):
+        erasure.joined(Whitening().fit(X[:, :3]))
+    with pytest.raises(NotFittedError):
+        erasure.joined(Whitening())
+
+
 @pytest.mark.parametrize("labels", [list, np.asarray, "Series", "Categorical"])
 def test_labels_of_any_kind(X, groups, labels):
     pandas = pytest.importorskip("pandas")
