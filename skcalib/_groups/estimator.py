@@ -190,7 +190,7 @@ class GroupErasure(
         check_is_fitted(whitening)
         if (n := whitening.n_features_in_) != self.n_features_in_:
             raise ValueError(
-                f"joined got a Whitening fitted on {n} features; this GroupErasure was fitted on "
+                f"joined got a Whitening fitted on {n} features; this GroupErasure saw "
                 f"{self.n_features_in_}. Fit the whitening on what the erasure returns."
             )
         return ErasedWhitening(self, whitening)
