@@ -19,6 +19,7 @@ import pandas as pd
 from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import (
     BertEncoder,
@@ -65,6 +66,13 @@ def intents(encoder):
         ("auto", auto.fit(fit).transform(texts)),
     ):
         rates(SimilarityScale().fit(Z[::2]), Z[1::2], name)
+    for n in (250, 1000, 4000):
+        Z = auto.fit(fit[:n]).transform(texts)
+        scale = SimilarityScale().fit(auto.transform(fit[:n]))
+        rates(scale, Z, f"auto, the scale of the {n} texts of the whitening")
+    train = fetch_sts("stsb", "train").data.ravel()
+    scale = SimilarityScale().fit(auto.fit(train[::2]).transform(train[1::2]))
+    rates(scale, auto.transform(texts), "auto, both of STS-B")
 
 
 def rates(scale, Z, name):
@@ -120,14 +128,16 @@ def pool(encoder):
     print(
         f"One pool of four languages, {len(first)} texts each: translations among the 3 nearest"
     )
-    auto = Whitening(noise="auto")
-    erased = make_pipeline(GroupErasure(), Whitening(noise="auto"))
-    for name, Z in (
-        ("raw", T),
-        ("auto", auto.fit(X).transform(T)),
-        ("erased, auto", erased.fit(X, grouperasure__groups=groups).transform(T)),
-    ):
-        found = cosines(Z)
+    maps = {"raw": FunctionTransformer(), "auto": Whitening(noise="auto").fit(X)}
+    place = np.arange(len(X)) % (len(X) // 4)  # within its language
+    rows = {"erased, auto": place >= 0, "no es erased": groups != "es"}
+    rows |= {f"{n} erased": place < n for n in (20, 50)}
+    for name, erased in rows.items():
+        erasure = GroupErasure().fit(X[erased], groups=groups[erased])
+        whitening = Whitening(noise="auto").fit(erasure.transform(X))
+        maps[name] = make_pipeline(erasure, whitening)
+    for name, fitted in maps.items():
+        found = cosines(fitted.transform(T))
         np.fill_diagonal(found, -np.inf)
         nearest = np.argpartition(-found, 3, axis=1)[:, :3]
         print(f"  {name:16}{100 * np.mean(text[nearest] == text[:, None]):6.1f}")
