@@ -47,8 +47,8 @@ class GroupErasure(
     linear classifier tells them apart better than by their sizes ([1]_, theorem 3.1). A vector
     is mapped without its group. Put the step in front of ``Whitening(noise="auto")``.
 
-    20 samples of a group bring most of the gain, and groups may differ in size. A group that was
-    not fitted gains less.
+    20 samples of a group bring most of the gain, and groups may differ in size. A group that
+    was not fitted gains less.
 
     Attributes
     ----------
