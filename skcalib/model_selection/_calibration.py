@@ -117,14 +117,16 @@ class Calibration:
             [repr(shorten(text, 50, placeholder="...")) for text in pair]
             for pair in self.examples
         )
-        choice = "The shipped hidden state is the best of those tried."
+        choice = "The score chooses a calibrator for each hidden state, the halves one of these.\n"
         if self.lead:
             verdict = "so it replaces it" if self.lead > self.margin else "so it does not"
-            choice = (
-                "Another hidden state replaces the shipped one if its halves are better by\n"
-                f"two standard errors, {100 * self.margin:.1f} here. The best is better by "
+            choice += (
+                "Another hidden state replaces the shipped one if its halves are better by two\n"
+                f"standard errors, {100 * self.margin:.1f} here. The best is better by "
                 f"{100 * self.lead:.1f}, {verdict}."
             )
+        else:
+            choice += "By its halves the shipped hidden state is the best of those tried."
         siblings = "few siblings: smoothing over neighbours would blur them"
         if self.has_siblings:
             siblings = "siblings: NeighborSmoothing behind it may help search and clusters"
