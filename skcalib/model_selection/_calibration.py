@@ -117,12 +117,14 @@ class Calibration:
             [repr(shorten(text, 50, placeholder="...")) for text in pair]
             for pair in self.examples
         )
-        choice = "The score chooses a calibrator for each hidden state, the halves one of these.\n"
+        choice = (
+            "The score chooses the calibrator of a hidden state, halves the hidden state.\n"
+        )
         if self.lead:
             verdict = "so it replaces it" if self.lead > self.margin else "so it does not"
             choice += (
-                "Another hidden state replaces the shipped one if its halves are better by two\n"
-                f"standard errors, {100 * self.margin:.1f} here. The best is better by "
+                "Another one replaces that as shipped if its halves are better by two standard\n"
+                f"errors, {100 * self.margin:.1f} here. The best is better by "
                 f"{100 * self.lead:.1f}, {verdict}."
             )
         else:
