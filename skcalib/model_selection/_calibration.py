@@ -117,18 +117,16 @@ class Calibration:
             [repr(shorten(text, 50, placeholder="...")) for text in pair]
             for pair in self.examples
         )
-        choice = (
-            "The score chooses the calibrator of a hidden state, halves the hidden state.\n"
-        )
+        choice = "The score chooses the calibrator of a hidden state, halves the hidden state."
         if self.lead:
             verdict = "so it replaces it" if self.lead > self.margin else "so it does not"
             choice += (
-                "Another one replaces that as shipped if its halves are better by two standard\n"
-                f"errors, {100 * self.margin:.1f} here. The best is better by "
+                "\nAnother one replaces that as shipped if its halves are better by two\n"
+                f"standard errors, {100 * self.margin:.1f} here. The best is better by "
                 f"{100 * self.lead:.1f}, {verdict}."
             )
         else:
-            choice += "By its halves the shipped hidden state is the best of those tried."
+            choice += "\nBy its halves the shipped hidden state is the best of those tried."
         siblings = "few siblings: smoothing over neighbours would blur them"
         if self.has_siblings:
             siblings = "siblings: NeighborSmoothing behind it may help search and clusters"
