@@ -32,7 +32,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
 
     Nearly all pairs of fitted texts are unrelated, so the similarity that one pair in a
     thousand reaches is a threshold that one in a thousand unrelated pairs passes. The rate
-    holds for texts of the same domain; related pairs among the fitted make it conservative.
+    holds for texts of the same domain and of no other; related pairs among the fitted make it
+    conservative.
 
     Texts of a dense region are similar to many. The corrected similarity ``cos(a, b) -
     (density(a) + density(b)) / 2``, with the mean cosine of a text with the nearest fitted ones
