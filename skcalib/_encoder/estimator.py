@@ -369,6 +369,13 @@ class BertEncoder(
         weights = self._token_weights
         return backbone if weights is None else backbone.with_zipf(weights)
 
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        shown = super().__repr__(N_CHAR_MAX)
+        if not self.__sklearn_is_fitted__():
+            return shown
+        taken = ("pooling_", "prompt_", "max_length_")  # where the folder decides
+        return f"{shown}  # {', '.join(f'{name}={getattr(self, name)!r}' for name in taken)}"
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_settings")
 

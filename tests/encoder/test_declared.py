@@ -5,8 +5,10 @@ import re
 
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
 
-from skcalib import BertEncoder, calibrate
+from skcalib import BertEncoder, Whitening, calibrate
 from skcalib._encoder.declared import POOLING_MODES
 
 package = pytest.importorskip("sentence_transformers")
@@ -79,6 +81,15 @@ def test_a_store_keeps_prompts_apart(declare, tmp_path, include):
             for _ in range(2):
                 kept = BertEncoder(folder, prompt=prompt, pooling=pooling, memory=tmp_path)
                 np.testing.assert_array_equal(kept.fit_transform(TEXTS), expected)
+
+
+def test_a_fitted_encoder_says_what_the_folder_decided(declare):
+    encoder = BertEncoder(str(declare("cls", "query", max_length=20)))
+    assert "#" not in repr(encoder)
+    taken = "  # pooling_='cls', prompt_='dog cat ', max_length_=20"
+    assert repr(encoder.fit(TEXTS)) == repr(clone(encoder)) + taken
+    assert eval(repr(encoder), {"BertEncoder": BertEncoder}).prompt is None
+    assert "BertEncoder(model=" in repr(make_pipeline(encoder, Whitening()))
 
 
 def test_max_length_is_the_declared_one(declare):
