@@ -187,7 +187,8 @@ class TextEncoder(
                 else:
                     self._answer_from_disk(unique, answers, advance)
         finally:  # an API that fails on the way is not asked again for what it has answered
-            if sum(vector.nbytes for vector in (known | answers).values()) < KEPT_BYTES:
+            new = answers.keys() - known.keys()
+            if new and (len(known) + len(new)) * answers[next(iter(new))].nbytes < KEPT_BYTES:
                 known.update(answers)
         return np.stack([answers[text] for text in unique])[inverse]
 
