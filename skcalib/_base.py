@@ -21,8 +21,10 @@ __all__ = ["FloatTransformer", "MergingFit", "VersionedState", "is_fitted", "pro
 
 # Folders of files whose lines are not the user's, and the file of decorators of NumPy 1.
 INNER = (
-    *(f"{Path(file).parent}{os.sep}" for file in (sklearn.__file__, joblib.__file__)),
-    *(f"{Path(file).parent}{os.sep}" for file in (np.__file__, __file__)),
+    *(
+        str(Path(file).parent) + os.sep
+        for file in (__file__, sklearn.__file__, joblib.__file__, np.__file__)
+    ),
     contextlib.__file__,
 )
 

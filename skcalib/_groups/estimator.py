@@ -90,6 +90,7 @@ class GroupErasure(
     True
     """
 
+    _state_version = 2
     _moments: GroupMeans
     groups_ = property(attrgetter("_moments.names"), doc="Names of the groups, sorted.")
     group_count_ = property(attrgetter("_moments.n"), doc="Samples of each, or their weight.")

@@ -49,7 +49,7 @@ class GroupMeans:
     @cached_property
     def overall(self) -> np.ndarray:
         """Mean of all samples, of shape (d,)."""
-        return self.n @ self.mean / self.n.sum()
+        return self.n @ self.mean / (self.n.sum() or 1)
 
     @cached_property
     def differences(self) -> np.ndarray:

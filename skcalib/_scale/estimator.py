@@ -95,6 +95,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         ],
     }
 
+    _state_version = 2
+
     def __init__(self, n_pairs: int = 10_000_000, n_neighbors: int | float = 0.05) -> None:
         self.n_pairs = n_pairs
         self.n_neighbors = n_neighbors
