@@ -8,6 +8,10 @@ from skcalib._covariance.moments import Moments, ledoit_wolf_shrinkage
 
 __all__ = ["noise_level", "regularise", "whitening_gain"]
 
+# Chosen on three encoders, 384 and 768 wide, and five tasks; docs/results.md tells how.
+LARGEST_SHARE = 1 / 80
+SPREAD_RANK = 150
+
 
 def regularise(
     moments: Moments, variance: np.ndarray, shrinkage: float | str, noise: float | str
@@ -24,29 +28,26 @@ def regularise(
         shrinkage = max(asked, ledoit_wolf_shrinkage(moments))
     shrinkage = float(shrinkage)
     eigenvalues = (1 - shrinkage) * variance + shrinkage * variance.sum() / len(variance)
-    noise = noise_level(moments.mean, eigenvalues) if noise == "auto" else float(noise)
+    noise = noise_level(eigenvalues) if noise == "auto" else float(noise)
     return eigenvalues, shrinkage, noise
 
 
-def noise_level(mean: np.ndarray, eigenvalues: np.ndarray) -> float:
-    """Noise for ``noise="auto"``, in units of the mean eigenvalue.
+def noise_level(eigenvalues: np.ndarray) -> float:
+    """Noise for ``noise="auto"``, as a share of the total variance.
 
-    ``2.4 (1 - c)^(1/3) min(1, 8 r / d)³``, where ``c = |mean|² / (|mean|² + tr Σ)`` is the mean
-    cosine of two samples and r the entropy rank of the eigenvalues, the exponential of the
-    entropy of their shares. (`skcalib.metrics.effective_rank` takes shares of the singular
-    values instead, and is larger.) Training for similarity makes a wide cone (c near 0), whose
-    weak directions are noise. In a narrow cone (c near 1), such as that of [CLS] in inner
-    layers, the weak directions distinguish texts. Where a few directions hold nearly all the
-    variance (r far below d / 8), they determine the mean eigenvalue, which says nothing of the
-    others.
+    ``min(1, r / 150) / 80``, where r is the entropy rank of the eigenvalues, the exponential of
+    the entropy of their shares: over how many directions the variance spreads.
+    (`skcalib.metrics.effective_rank` takes shares of the singular values instead, and is
+    larger.) Training for similarity spreads it over many directions, most of which are noise.
+    Where a few directions hold nearly all of it, as in inner layers, their share of the total
+    says little of the noise in the others.
+
+    A share of the total, as opposed to the mean eigenvalue, does not depend on the width: zeros
+    appended to every vector add neither variance nor entropy.
     """
-    total = eigenvalues.sum()
-    share = eigenvalues[eigenvalues > 0] / total
+    share = eigenvalues[eigenvalues > 0] / eigenvalues.sum()
     entropy_rank = np.exp(-(share @ np.log(share)))
-    spread = total / (float(mean @ mean) + total)  # 1 - c
-    # The constants were chosen on 54 hidden states of two encoders, 384 and 768 wide, and two
-    # tasks; docs/results.md tells how.
-    return float(2.4 * spread ** (1 / 3) * min(1.0, 8 * entropy_rank / len(mean)) ** 3)
+    return float(min(1.0, entropy_rank / SPREAD_RANK) * LARGEST_SHARE)
 
 
 def whitening_gain(

@@ -68,10 +68,10 @@ class NormalizingFlow(
         learned matrix in LU form, which starts as the reversal and costs O(d^2) parameters
         a step.
     noise : float in [0, 1e9] or "auto", default=0.0
-        Variance of the noise that every direction is taken to hold, in units of the mean
-        eigenvalue of the covariance, as in :class:`Whitening`. Above 0 the flow is trained
+        Variance of the noise that every direction is taken to hold, as a share of
+        the total variance tr(Σ), as in :class:`Whitening`. Above 0 the flow is trained
         on the principal axes instead of the columns, and :meth:`transform` first multiplies
-        each axis, of variance λ, by ``λ / (λ + noise λ̄)``. Density and samples are those of
+        each axis, of variance λ, by ``λ / (λ + noise tr(Σ))``. Density and samples are those of
         unfiltered vectors. "auto" chooses as `Whitening` does, from vectors as an encoder
         returns them.
     learning_rate : float, default=1e-3

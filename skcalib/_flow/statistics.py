@@ -52,7 +52,7 @@ def principal_axes(
 
     Returns the mean (d,), the deviation along the axes (d,), 0 beyond the numerical rank, the
     axes in columns (d, d), the gain of ``Whitening(noise=noise)`` along them (d,), positive,
-    and the noise in units of the mean eigenvalue, chosen if "auto".
+    and the noise as a share of the total variance, chosen if "auto".
     """
     parts = (Moments.from_array(X[rows[part]]) for part in gen_batches(len(rows), 8192))
     moments = reduce(Moments.merge, parts)
@@ -69,5 +69,5 @@ def principal_axes(
     least = rounding_error(variance)
     deviation = np.sqrt(np.where(variance > least, variance, 0.0))
     # The gain of a direction without variance is a limit.
-    whitening = whitening_gain(np.maximum(eigenvalues, least), noise * variance.mean())
+    whitening = whitening_gain(np.maximum(eigenvalues, least), noise * variance.sum())
     return moments.mean, deviation, axes, whitening, noise

@@ -63,9 +63,10 @@ class Whitening(
     power : float in [0, 1], default=1.0
         1 whitens, 0 only centres and rotates (PCA); values between temper the whitening.
     noise : float in [0, 1e9] or "auto", default=0.0
-        Variance of the noise that every direction is taken to hold, in units of the mean
-        eigenvalue λ̄. The gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise λ̄)``: whitening
-        times a Wiener filter, which fades the weak directions instead of amplifying them.
+        Variance of the noise that every direction is taken to hold, as a share of the total
+        variance tr(Σ). The gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``:
+        whitening times a Wiener filter, which fades the weak directions instead of amplifying
+        them.
         "auto" chooses by the mean cosine and the entropy rank of the sample (see Notes),
         and shrinks by at least the estimate of Ledoit and Wolf, so that few samples do no
         harm either. It is made for vectors as an encoder returns them: centred or

@@ -61,15 +61,15 @@ class Product(NamedTuple):
 class WhiteningMap:
     """``x -> (x - mean) W`` with ``W = U g(Λ)``, ready to apply.
 
-    ``g(λ) = λ^(-power/2) λ / (λ + noise λ̄)``, where λ̄ is the mean eigenvalue: whitening,
-    times a Wiener filter for noise of that variance in every direction.
+    ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``: whitening, times a Wiener filter for noise of
+    that variance in every direction.
     """
 
     mean: np.ndarray  # (d,)
     basis: np.ndarray  # (d, rank), eigenvectors U of the covariance, by falling eigenvalue
     variance: np.ndarray  # (rank,), eigenvalues of the sample's covariance
     regularised: np.ndarray  # (rank,), the same after shrinkage, Λ
-    total_variance: float  # trace of the sample's covariance, d λ̄
+    total_variance: float  # trace of the sample's covariance Σ
     shrinkage: float
     power: float
     noise: float
@@ -100,8 +100,7 @@ class WhiteningMap:
     def gain(self) -> np.ndarray:
         """g(Λ) of the axes kept."""
         eigenvalues = self.regularised[: self.kept]
-        floor = self.noise * self.total_variance / len(self.basis)
-        return whitening_gain(eigenvalues, floor, self.power)
+        return whitening_gain(eigenvalues, self.noise * self.total_variance, self.power)
 
     @cached_property
     def projection(self) -> np.ndarray:

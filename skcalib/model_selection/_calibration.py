@@ -1,16 +1,28 @@
-"""What `calibrate` tried and chose."""
+"""What `calibrate` tried and chose, as a table and in sentences."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import shorten
+from typing import Self
 
 import numpy as np
 
 from skcalib._tables import markdown
 from skcalib.metrics import unit_rows
+from skcalib.model_selection._search import Choice, Difference, Scored
+from skcalib.model_selection._tasks import TASKS
 
-__all__ = ["Calibration", "Candidate", "Cosines", "compared"]
+__all__ = ["Calibration", "Candidate", "Cosines"]
+
+CANNOT_TELL = """\
+The score cannot tell whether texts of one topic come together, nor how many dimensions
+to keep: it prefers all of them where labels prefer fewer. If you have labels, grades or
+judged queries, decide by them:
+  evaluate_labelled({"as shipped": encoder, "calibrated": pipeline}, texts, labels)
+  BiEncoder(pipeline).score(pairs, grades) > BiEncoder(encoder).score(pairs, grades)
+  evaluate_retrieval({"as shipped": encoder, "calibrated": pipeline}, folder)"""
 
 
 @dataclass(frozen=True)
@@ -24,7 +36,7 @@ class Candidate:
     layers : int, tuple of int or None
         Hidden state, counted from 0; several are merged as by the encoder's `layer_merge`.
     calibrator : str
-        "raw", or a `Whitening` as it is written in code.
+        "raw", "mean subtracted", "PCA(128)", or a `Whitening` as it is written in code.
     score : float
         Mean reciprocal rank, as `SelfRetrieval` gives it: compares calibrations of one hidden
         state.
@@ -39,26 +51,62 @@ class Candidate:
     score: float
     halves: float
 
+    @classmethod
+    def of(cls, scored: Scored) -> Self:
+        """Return the row of what was scored."""
+        return cls(*scored.state, scored.name, scored.score, scored.halves)
+
 
 @dataclass(frozen=True)
 class Cosines:
     """How similar texts are, most of which have nothing to do with each other.
 
+    Each figure is a pair: as shipped, and by the chosen pipeline.
+
     Parameters
     ----------
-    mean : float
+    mean : tuple of float
         Mean cosine of two texts.
-    threshold : float
+    threshold : tuple of float
         Cosine that one pair of texts in a hundred reaches.
-    nearest, typical : float
+    nearest, typical : tuple of float
         Cosines of two examples: the nearest two texts and two of median cosine, by calibrated
         vectors.
+    examples : tuple of pairs of str
+        The texts of these.
     """
 
-    mean: float
-    threshold: float
-    nearest: float
-    typical: float
+    mean: tuple[float, float]
+    threshold: tuple[float, float]
+    nearest: tuple[float, float]
+    typical: tuple[float, float]
+    examples: tuple[tuple[str, str], tuple[str, str]]
+
+    @classmethod
+    def of(cls, texts: Sequence[str], raw: np.ndarray, calibrated: np.ndarray) -> Self:
+        """Compare the cosines of all pairs of texts by both vectors."""
+        i, j = np.triu_indices(len(texts), k=1)
+        units = (unit_rows(vectors)[0] for vectors in (raw, calibrated))
+        both = np.stack([(unit @ unit.T)[i, j] for unit in units])
+        order = np.argsort(both[1])
+        pairs = order[-1], order[len(order) // 2]
+        figures = both.mean(axis=1), np.quantile(both, 0.99, axis=1), *both[:, pairs].T
+        one, other = ((texts[i[pair]], texts[j[pair]]) for pair in pairs)
+        return cls(*(tuple(figure.tolist()) for figure in figures), (one, other))
+
+    def __str__(self) -> str:
+        quoted = [
+            " and ".join(repr(shorten(text, 50, placeholder="...")) for text in pair)
+            for pair in self.examples
+        ]
+        rows = [
+            (self.mean, "two random texts, on average"),
+            (self.threshold, "reached by one random pair in a hundred"),
+            (self.nearest, quoted[0]),
+            (self.typical, quoted[1]),
+        ]
+        lines = [f"  {a:z.2f}  {b:z.2f}  {text}" for (a, b), text in rows]
+        return "\n".join(["Cosines, as shipped and calibrated:", *lines])
 
 
 @dataclass(frozen=True)
@@ -67,40 +115,57 @@ class Calibration:
 
     Parameters
     ----------
+    task : str or None
+        The task that was asked for.
     shipped : Candidate
         The model as shipped.
     chosen : Candidate
         The candidate that was chosen; it may be the same.
     candidates : tuple of Candidate
-        All candidates, also those two: hidden states by the `halves` of their best
-        calibration, and the calibrations of each by `score`.
+        All candidates, also those two: hidden states by the best `halves` of each, and the
+        calibrations of each by `score`.
     n_texts : int
         Number of texts in the sample that gave the scores.
-    lead, margin : float
+    gain : Difference
+        By how much the `score` of the shipped hidden state is better whitened than raw: a
+        tuple ``(mean, low, high)`` with the 95 % interval of a bootstrap of the texts.
+    lead : Difference
         By how much the `halves` of the best hidden state are better than those of the shipped
-        one, and by how much they must be: two standard errors.
-    before, after : Cosines
-        Cosines of the model as shipped, and of the chosen pipeline.
-    examples : tuple of pairs of str
-        Two texts near each other, and two that are typical, whose cosines those are.
-    has_siblings : bool
-        Whether many texts say the same in other words, by calibrated vectors, so that
-        `NeighborSmoothing` may help.
+        one, each calibrated.
     prompt : str
         Prompt of the encoder, in front of each text; "" where there is none.
+    cosines : Cosines
+        Cosines of the model as shipped, and of the chosen pipeline.
     """
 
+    task: str | None
     shipped: Candidate
     chosen: Candidate
     candidates: tuple[Candidate, ...]
     n_texts: int
-    lead: float
-    margin: float
-    before: Cosines
-    after: Cosines
-    examples: tuple[tuple[str, str], tuple[str, str]]
-    has_siblings: bool
+    gain: Difference
+    lead: Difference
     prompt: str
+    cosines: Cosines
+
+    @classmethod
+    def of(
+        cls, choice: Choice, task: str | None, n_texts: int, prompt: str, cosines: Cosines
+    ) -> Self:
+        """Report a choice."""
+        states = sorted(choice.scored, key=lambda state: -max(c.halves for c in state))
+        ordered = [c for state in states for c in sorted(state, key=lambda c: -c.score)]
+        return cls(
+            task=task,
+            shipped=Candidate.of(choice.shipped),
+            chosen=Candidate.of(choice.chosen),
+            candidates=tuple(map(Candidate.of, ordered)),
+            n_texts=n_texts,
+            gain=choice.gain,
+            lead=choice.lead,
+            prompt=prompt,
+            cosines=cosines,
+        )
 
     def __str__(self) -> str:
         return f"{self.table()}\n\n{self.summary()}"
@@ -112,38 +177,35 @@ class Calibration:
         -------
         summary : str
         """
-        before, after = self.before, self.after
-        (one, two), (three, four) = (
-            [repr(shorten(text, 50, placeholder="...")) for text in pair]
-            for pair in self.examples
-        )
-        choice = "The score chooses the calibrator of a hidden state, halves the hidden state."
-        if self.lead:
-            verdict = "so it replaces it" if self.lead > self.margin else "so it does not"
-            choice += (
-                "\nAnother one replaces that as shipped if its halves are better by two\n"
-                f"standard errors, {100 * self.margin:.1f} here. The best is better by "
-                f"{100 * self.lead:.1f}, {verdict}."
+        prompt = f"The prompt {self.prompt!r} is in front of each text." if self.prompt else ""
+        advice = TASKS[self.task].advice
+        parts = [prompt, self._verdict(), advice, str(self.cosines), CANNOT_TELL]
+        return "\n\n".join(part for part in parts if part)
+
+    def _verdict(self) -> str:
+        """Say what was chosen, and how clearly."""
+        if (self.chosen.pooling, self.chosen.layers) != (
+            self.shipped.pooling,
+            self.shipped.layers,
+        ):
+            return (
+                f"Another hidden state than the shipped one is chosen: its halves are better "
+                f"by\n{self.lead}, where the interval of 95 % is above zero."
             )
-        else:
-            choice += "\nBy its halves the shipped hidden state is the best of those tried."
-        siblings = "few siblings: smoothing over neighbours would blur them"
-        if self.has_siblings:
-            siblings = "siblings: NeighborSmoothing behind it may help search and clusters"
-        prompt = f"The prompt {self.prompt!r} is in front of each text.\n\n"
+        if self.chosen == self.shipped:
+            return (
+                "Keep the model as it is. Whitening changes its score by "
+                f"{self.gain},\nwhich is no gain beyond chance."
+            )
+        if self.gain.is_gain:
+            return f"Whitening gains {self.gain} in score, beyond chance."
         return (
-            f"{prompt if self.prompt else ''}{choice}\n\n"
-            "Cosines, as shipped and calibrated:\n"
-            f"  {before.mean:z.2f}  {after.mean:z.2f}  two random texts, on average\n"
-            f"  {before.threshold:z.2f}  {after.threshold:z.2f}  reached by one random "
-            "pair in a hundred\n"
-            f"  {before.nearest:z.2f}  {after.nearest:z.2f}  {one} and {two}\n"
-            f"  {before.typical:z.2f}  {after.typical:z.2f}  {three} and {four}\n\n"
-            f"The texts have {siblings}."
+            f"Whitening changes the score by {self.gain}; it is there because of the task\n"
+            "or the groups, which the score cannot tell."
         )
 
     def table(self, n_candidates: int | None = None) -> str:
-        """Return a Markdown table: as shipped, chosen, and the others in order.
+        """Return a Markdown table: as shipped, chosen, the peers, and the others in order.
 
         `score` compares calibrations of one hidden state, `halves` compares hidden states; both
         are times 100.
@@ -157,9 +219,12 @@ class Calibration:
         -------
         table : str
         """
-        others = [c for c in self.candidates if c not in (self.shipped, self.chosen)]
-        rows = [("as shipped", self.shipped), ("chosen", self.chosen)]
-        rows += [("", candidate) for candidate in others[:n_candidates]]
+        state = self.shipped.pooling, self.shipped.layers
+        at_home = [c for c in self.candidates if (c.pooling, c.layers) == state]
+        others = [c for c in self.candidates if (c.pooling, c.layers) != state]
+        first = [("as shipped", self.shipped), ("chosen", self.chosen)]
+        rows = [*at_home, *others[:n_candidates]]
+        rows = [*first, *(("", c) for c in rows if c not in (self.shipped, self.chosen))]
         return markdown(
             ["", "pooling", "layer", "calibrator", "score", "halves"],
             [
@@ -168,20 +233,3 @@ class Calibration:
                 for note, c in rows
             ],
         )
-
-
-def compared(
-    raw: np.ndarray, calibrated: np.ndarray
-) -> tuple[Cosines, Cosines, list[tuple[int, int]]]:
-    """Cosines of all pairs of texts by both vectors, and the rows of the two examples."""
-    i, j = np.triu_indices(len(raw), k=1)
-    units = (unit_rows(vectors)[0] for vectors in (raw, calibrated))
-    before, after = ((unit @ unit.T)[i, j] for unit in units)
-    order = np.argsort(after)
-    examples = order[[-1, len(order) // 2]]
-    first, second = (
-        Cosines(float(c.mean()), float(np.quantile(c, 0.99)), *c[examples].tolist())
-        for c in (before, after)
-    )
-    rows = zip(i[examples].tolist(), j[examples].tolist(), strict=True)
-    return first, second, list(rows)

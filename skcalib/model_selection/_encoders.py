@@ -1,0 +1,123 @@
+"""What `calibrate` searches: the hidden states of a `BertEncoder`, or an encoder as it is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from itertools import product
+from numbers import Number
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+
+from skcalib._base import is_fitted
+from skcalib._bi_encoder import vectors_of
+from skcalib._encoder.estimator import BertEncoder, resolve_layers
+from skcalib._encoder.text_encoder import TextEncoder
+from skcalib._sklearn_compat import check_params
+
+__all__ = ["AsGiven", "HiddenStates", "State"]
+
+State = tuple[str, int | tuple[int, ...] | None]  # pooling and layers
+
+
+class AsGiven:
+    """Any encoder of texts: the vectors that it gives are its one hidden state."""
+
+    states: Sequence[State] = [("as given", None)]
+    verbose = False
+
+    def __init__(self, encoder: Any) -> None:
+        keeps_its_fit = not isinstance(encoder, TextEncoder) and is_fitted(encoder)
+        self._encoder = FrozenEstimator(encoder) if keeps_its_fit else encoder
+
+    @contextmanager
+    def searching(self, texts: Sequence[str]) -> Iterator[None]:
+        """Prepare for a search by these texts."""
+        yield
+
+    def fitted(self, state: State, texts: Sequence[str]) -> tuple[Any, np.ndarray]:
+        """Return an encoder fitted on texts, and their vectors."""
+        encoder = clone(self._encoder).fit(texts, None)
+        return encoder, vectors_of(encoder, list(texts))
+
+    def finish(self, encoder: Any) -> Any:
+        """Give an encoder of the search the parameters that it keeps."""
+        return encoder
+
+
+class HiddenStates:
+    """The hidden states of a `BertEncoder`, each under every pooling.
+
+    During a search all of them come out of one pass of each text through the model, and are
+    kept in the encoder's ``memory``, or in a temporary folder where it has none.
+    """
+
+    def __init__(
+        self, encoder: BertEncoder, pooling: Any, layers: Any, memory: Any, verbose: bool | None
+    ) -> None:
+        self._encoder = clone(encoder)
+        if memory is not None:
+            self._encoder.set_params(memory=memory)
+        shows = sys.stderr.isatty() if verbose is None else verbose
+        self.verbose = bool(shows or encoder.verbose)
+        self.states = _states(self._encoder, _listed(pooling), layers)
+
+    @contextmanager
+    def searching(self, texts: Sequence[str]) -> Iterator[None]:
+        """Keep all hidden states of these texts."""
+        temporary = partial(TemporaryDirectory, prefix="skcalib-", ignore_cleanup_errors=True)
+        kept = self._encoder.memory
+        with temporary() if kept is None else nullcontext(kept) as store:
+            self._search = clone(self._encoder).set_params(memory=store, verbose=self.verbose)
+            self._kept = set(texts)
+            _at(self.states[0], self._search).fit_transform(list(texts))
+            yield
+
+    def fitted(self, state: State, texts: Sequence[str]) -> tuple[BertEncoder, np.ndarray]:
+        """Return an encoder of a hidden state, and vectors of texts."""
+        # All hidden states of many more texts would fill the temporary folder.
+        of_search = self._kept.issuperset(texts)
+        encoder = _at(state, self._search if of_search else self._encoder)
+        encoder.set_params(verbose=self.verbose and not of_search)
+        encoder.fit(list(texts))
+        return encoder, vectors_of(encoder, list(texts))
+
+    def finish(self, encoder: BertEncoder) -> BertEncoder:
+        """Give an encoder of the search the parameters that it keeps."""
+        kept = self._encoder
+        return encoder.set_params(memory=kept.memory, verbose=kept.verbose)
+
+
+def _at(state: State, encoder: BertEncoder) -> BertEncoder:
+    """Return an unfitted copy of the encoder for a hidden state."""
+    pooling, layers = state
+    return clone(encoder).set_params(pooling=pooling, layers=layers)
+
+
+def _listed(values: Any) -> list[Any]:
+    """Values to try: those of a sequence, or a single one."""
+    return [values] if isinstance(values, str | Number) else list(values)
+
+
+def _states(template: BertEncoder, poolings: Sequence[str], layers: Any) -> list[State]:
+    """Pairs of pooling and layer to try, the pair that the model was shipped with first."""
+    shipped = _at(("auto", -1), template).fit([""])
+    backbone = shipped._backbone()
+    n_layers = backbone.n_layers
+    asked = [*range(n_layers + 1)] if layers is None else _listed(layers)
+    for state in product(poolings, asked):
+        check_params(_at(state, template))
+    resolved = [resolve_layers(layer, n_layers) for layer in asked]
+    indices = [several if len(several) > 1 else several[0] for several in resolved]
+    roles = {"auto": shipped.pooling_} | ({"cls": "last"} if backbone.is_causal else {})
+    named = (roles.get(name, name) for name in poolings)
+    poolings = [name for name in named if name != "zipf" or backbone.has_zipf]
+    # The embedding of a special token is the same in every text.
+    states = [s for s in product(poolings, indices) if s not in (("cls", 0), ("last", 0))]
+    return list(dict.fromkeys([(shipped.pooling_, n_layers), *states]))

@@ -1,0 +1,183 @@
+"""Self-retrieval of hidden states and their calibrations, with error bars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+
+from skcalib._base import progress
+from skcalib._whitening.estimator import Whitening
+from skcalib.model_selection._encoders import State
+from skcalib.model_selection._views import Views, combined
+
+__all__ = ["Bootstrap", "Choice", "Difference", "Sample", "Scored", "choose", "search"]
+
+RESAMPLED = 1000  # bootstrap samples of the texts
+
+# The simplest things to put behind an encoder, which stand beside its calibration.
+PEERS = [
+    ("mean subtracted", Whitening(power=0)),
+    ("PCA(128)", Whitening(128, power=0)),
+]
+
+
+class Sample(NamedTuple):
+    """Texts of a search, each once, and two folds: views of a half, fits on the other."""
+
+    texts: list[str]
+    folds: list[tuple[Views, list[int], list[int]]]  # views, their rows, and rows to fit on
+
+    @classmethod
+    def of(cls, views: Views, seed: int) -> Sample:
+        """Split the texts of these views."""
+        one, two = (
+            Views(views.sample[i::2], n_texts=views.n_texts, seed=seed) for i in (0, 1)
+        )
+        texts = list(dict.fromkeys([*views.sample, *one.texts, *two.texts]))
+        row = {text: i for i, text in enumerate(texts)}
+        folds = [
+            (half, [row[text] for text in half.texts], [row[text] for text in other.sample])
+            for half, other in ((one, two), (two, one))
+        ]
+        return cls(texts, folds)
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """A calibration of a hidden state, and each text's ranks by a fit that did not see it."""
+
+    state: State
+    name: str
+    calibrator: Whitening | None
+    ranks: np.ndarray  # (2, n_texts), see `Views.reciprocal_ranks`
+
+    @property
+    def halves(self) -> float:
+        """Mean reciprocal rank of halves, which compares hidden states."""
+        return float(halves(self.ranks.mean(axis=1)))
+
+    @property
+    def score(self) -> float:
+        """Mean reciprocal rank of both kinds, which compares calibrations of a hidden state."""
+        return float(score(self.ranks.mean(axis=1)))
+
+
+def halves(means: np.ndarray) -> Any:
+    """What compares hidden states, of mean reciprocal ranks of shape (2, ...)."""
+    return means[0]
+
+
+def score(means: np.ndarray) -> Any:
+    """What compares calibrations of one hidden state, of mean reciprocal ranks."""
+    return combined(*means)
+
+
+def search(encoders: Any, sample: Sample, whitening: Whitening) -> list[list[Scored]]:
+    """Score every hidden state, raw and whitened.
+
+    The first hidden state is the one that the model was shipped with; the peers stand between
+    its two.
+    """
+    found = []
+    n_states = len(encoders.states)
+    with progress(n_states, unit="state", desc="search", verbose=encoders.verbose) as advance:
+        for state in encoders.states:
+            vectors = encoders.fitted(state, sample.texts)[1]
+            _check_distinct(vectors, sample, state)
+            calibrators = [("raw", None), (repr(whitening), whitening)]
+            if state == encoders.states[0]:
+                calibrators[1:1] = PEERS
+            found.append(
+                [
+                    Scored(state, name, calibrator, _ranks(vectors, sample, calibrator))
+                    for name, calibrator in calibrators
+                    if getattr(calibrator, "n_components", None) is None
+                    or calibrator.n_components <= vectors.shape[1]
+                ]
+            )
+            advance(1)
+    return found
+
+
+class Choice(NamedTuple):
+    """What was chosen among the hidden states, and how clearly."""
+
+    shipped: Scored
+    chosen: Scored
+    scored: list[list[Scored]]
+    gain: Difference  # of the shipped hidden state, whitened, over raw
+    lead: Difference  # of the best hidden state over the shipped one, each calibrated
+
+
+def choose(scored: list[list[Scored]], calibrates: bool, bootstrap: Bootstrap) -> Choice:
+    """Choose among hidden states, whitened where that gains, or always if ``calibrates``."""
+    shipped, whitened = scored[0][0], scored[0][-1]
+    gain = bootstrap.difference(whitened, shipped, score)
+    at_home = whitened if calibrates or gain.is_gain else shipped
+    elsewhere = [
+        whitened if calibrates or whitened.score > raw.score else raw
+        for raw, whitened in scored[1:]
+    ]
+    best = max([at_home, *elsewhere], key=lambda one: one.halves)
+    lead = bootstrap.difference(best, at_home, halves)
+    return Choice(shipped, best if lead.is_gain else at_home, scored, gain, lead)
+
+
+class Difference(NamedTuple):
+    """A difference of two scores, and its 95 % interval by a bootstrap of the texts."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether the interval is above zero."""
+        return self.low > 0
+
+    def __str__(self) -> str:
+        return f"{100 * self.mean:+.1f} ({100 * self.low:+.1f} to {100 * self.high:+.1f})"
+
+
+class Bootstrap:
+    """Samples of the texts with replacement, the same for all that is compared."""
+
+    def __init__(self, n_texts: int, seed: int) -> None:
+        draw = np.random.default_rng(seed).multinomial
+        share = np.full(n_texts, 1 / n_texts)
+        self._weights = draw(n_texts, share, size=RESAMPLED).T / n_texts
+
+    def difference(
+        self, one: Scored, other: Scored, of: Callable[[np.ndarray], Any]
+    ) -> Difference:
+        """Paired difference of a score, `halves` or `score`."""
+        low, high = np.quantile(
+            of(one.ranks @ self._weights) - of(other.ranks @ self._weights), (0.025, 0.975)
+        )
+        mean = of(one.ranks.mean(axis=1)) - of(other.ranks.mean(axis=1))
+        return Difference(float(mean), float(low), float(high))
+
+
+def _ranks(vectors: np.ndarray, sample: Sample, calibrator: Whitening | None) -> np.ndarray:
+    """Ranks of the texts of each fold, by a fit on the other."""
+    ranks = []
+    for views, rows, fit_on in sample.folds:
+        mapped = vectors[rows]
+        if calibrator is not None:
+            mapped = np.asarray(clone(calibrator).fit(vectors[fit_on]).transform(mapped))
+        ranks.append(views.reciprocal_ranks(mapped))
+    return np.hstack(ranks)
+
+
+def _check_distinct(vectors: np.ndarray, sample: Sample, state: State) -> None:
+    for _, _, fit_on in sample.folds:
+        if np.allclose(vectors[fit_on], vectors[fit_on[0]]):
+            raise ValueError(
+                "calibrate got texts that have one and the same vector under "
+                f"pooling={state[0]!r}, layers={state[1]}: the model knows none of their "
+                "words. Choose a model for the language of these texts."
+            )
