@@ -15,6 +15,7 @@ import numpy as np
 import sklearn
 from sklearn.base import TransformerMixin
 from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 __all__ = ["FloatTransformer", "MergingFit", "VersionedState", "is_fitted", "progress", "warn"]
@@ -128,7 +129,10 @@ class MergingFit:
 
 
 def is_fitted(estimator: Any) -> bool:
-    """Whether an estimator is fitted, as scikit-learn sees it."""
+    """Whether an estimator is fitted; a pipeline in every step, not in the last alone."""
+    if isinstance(estimator, Pipeline):
+        steps = [step for _, step in estimator.steps if not isinstance(step, str | None)]
+        return all(map(is_fitted, steps))
     try:
         check_is_fitted(estimator)
     except NotFittedError:

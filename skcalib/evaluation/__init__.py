@@ -1,10 +1,18 @@
-"""Encoders scored against human judgement, and on texts with labels.
+"""Encoders scored against human judgement: of similarity, of relevance, and by labels.
 
-`evaluate_sts` makes the papers' tables, on the command line too: ``skcalib evaluate``;
-`evaluate_labelled` scores search, clustering and classification.
+`evaluate_sts` makes the papers' tables; `evaluate_retrieval` scores search with queries, in
+BEIR's layout. Both are on the command line too: ``skcalib evaluate``. `evaluate_labelled`
+scores search, clustering and classification of texts with labels.
 """
 
 from skcalib.evaluation._labelled import evaluate_labelled
+from skcalib.evaluation._retrieval import RetrievalTable, evaluate_retrieval
 from skcalib.evaluation._sts import ScoreTable, evaluate_sts
 
-__all__ = ["ScoreTable", "evaluate_labelled", "evaluate_sts"]
+__all__ = [
+    "RetrievalTable",
+    "ScoreTable",
+    "evaluate_labelled",
+    "evaluate_retrieval",
+    "evaluate_sts",
+]

@@ -6,6 +6,7 @@ import argparse
 import csv
 import re
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
 from itertools import product
@@ -14,11 +15,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from skcalib import BertEncoder, NeighborSmoothing, NormalizingFlow, Whitening
 from skcalib._command_line import lines_of, names
-from skcalib.evaluation._sts import TASKS, ScoreTable, evaluate_sts
+from skcalib.evaluation._retrieval import evaluate_retrieval
+from skcalib.evaluation._sts import TASKS, ScoreTable, checked_texts, evaluate_sts
 
 SETTINGS = ("model", "pooling", "layers", "calibrator", "fit_on", "aggregate")
 SMOOTHED = "+smoothing"
@@ -57,8 +60,9 @@ def layers(name: str) -> int | str | tuple[int, ...]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command and its arguments."""
     parser.description = (
-        "Spearman's rho x 100 on the benchmarks of semantic textual similarity: a row for each "
-        "combination of pooling, layers and calibrator."
+        "Spearman's rho x 100 on the benchmarks of semantic textual similarity, or with "
+        "--retrieval the measures of a search, and the 95 % intervals of their differences to "
+        "the first row: a row for each combination of pooling, layers and calibrator."
     )
     parser.epilog = (
         "Lists are separated by commas. A list that starts with a minus needs an equals sign: "
@@ -67,7 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add = parser.add_argument
     add("--model", default="minilm", help="hub id, folder, or minilm (of the demo extra)")
-    add("--tasks", type=names, default=list(TASKS), help="default: all seven; also toy")
+    on = parser.add_mutually_exclusive_group()
+    seven = "default: all seven; also toy"
+    on.add_argument("--tasks", type=names, default=list(TASKS), help=seven)
+    on.add_argument("--retrieval", metavar="FOLDER", help="search a folder in BEIR's layout")
+    add("--split", default="test", help="with --retrieval, file in qrels; default: test")
     add(
         "--calibrators",
         type=names,
@@ -81,11 +89,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--layers", type=names, default="-1", help=several)
     merges = ["mean", "concat"]
     add("--layer-merge", default="mean", choices=merges, help="of 0+3; default: mean")
+    add("--prompt", help="in front of each text; default: what the model's folder declares")
+    add("--query-prompt", help="with --retrieval, in front of queries; default: as --prompt")
     add(
         "--fit-on",
         default="target",
-        help="target (each set's own sentences, transductive), train (STS-B's training "
-        "split), or a file with one sentence per line; default: target",
+        help="target (each set's own sentences, transductive, or the documents that are "
+        "searched), train (STS-B's training split), or a file with one sentence per line; "
+        "default: target",
     )
     add(
         "--aggregate",
@@ -101,40 +112,80 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Evaluate, print a table, and write it to a file if asked."""
-    fit_on = options.fit_on
     # Names are checked before anything is encoded.
     calibrators = {name: calibrator(name) for name in options.calibrators}
+    fit_on = options.fit_on
     texts = fit_on if fit_on in ("target", "train") else lines_of(fit_on)
     output = options.output and Path(options.output).expanduser()
     if output:
         output.open("a").close()  # refused before hours of work
+    rows = list(product(options.pooling, options.layers, calibrators))
+    aggregate = "" if options.retrieval else options.aggregate
     tables: list[ScoreTable] = []
     temporary = partial(TemporaryDirectory, prefix="skcalib-", ignore_cleanup_errors=True)
     with nullcontext(options.memory) if options.memory else temporary() as memory:
-        for pooling, layer, name in product(options.pooling, options.layers, calibrators):
+        pipelines = {}
+        for pooling, layer, name in rows:
             encoder = BertEncoder(
                 options.model,
                 pooling=pooling,
                 layers=layers(layer),
                 layer_merge=options.layer_merge,
+                prompt=options.prompt,
                 memory=memory,
             )
-            pipeline = Pipeline([("encode", encoder), ("calibrate", calibrators[name])])
-            table = evaluate_sts(
-                {f"{pooling} {layer} {name}": pipeline},
-                options.tasks,
-                fit_on=texts,
-                aggregate=options.aggregate,
-                data_home=options.data_home,
-                verbose=not options.quiet and sys.stderr.isatty(),
-            )
+            steps = [("encode", encoder), ("calibrate", calibrators[name])]
+            pipelines[f"{pooling} {layer} {name}"] = Pipeline(steps)
+        for table in (_search if options.retrieval else _similarity)(pipelines, texts, options):
             if output:
-                settings = (options.model, pooling, layer, name, fit_on, options.aggregate)
                 with output.open("a" if tables else "w", encoding="utf-8", newline="") as file:
                     writer = csv.writer(file)
                     if not tables:
                         writer.writerow([*SETTINGS, *table.columns])
-                    writer.writerow([*settings, *(f"{score:.2f}" for score in table.scores[0])])
+                    for row, scores in zip(rows[len(tables) :], table.scores, strict=False):
+                        settings = (options.model, *row, fit_on, aggregate)
+                        writer.writerow([*settings, *(f"{score:.2f}" for score in scores)])
             tables.append(table)
-    rows = tuple(row for table in tables for row in table.rows)
-    print(ScoreTable(rows, table.columns, np.vstack([t.scores for t in tables])))
+    if len(tables) > 1:
+        scores = np.vstack([table.scores for table in tables])
+        table = ScoreTable(tuple(pipelines), table.columns, scores)
+    print(table)
+
+
+def _similarity(
+    pipelines: dict[str, Pipeline], texts: Any, options: argparse.Namespace
+) -> Iterator[ScoreTable]:
+    """Yield a table of each row, as soon as it is known."""
+    for row, pipeline in pipelines.items():
+        yield evaluate_sts(
+            {row: pipeline},
+            options.tasks,
+            fit_on=texts,
+            aggregate=options.aggregate,
+            data_home=options.data_home,
+            verbose=_is_watched(options),
+        )
+
+
+def _search(
+    pipelines: dict[str, Pipeline], texts: Any, options: argparse.Namespace
+) -> Iterator[ScoreTable]:
+    """Yield the table of all rows, which are compared with the first."""
+    of_queries = None
+    if options.query_prompt is not None:
+        of_queries = {
+            row: clone(pipeline["encode"]).set_params(prompt=options.query_prompt)
+            for row, pipeline in pipelines.items()
+        }
+    yield evaluate_retrieval(
+        pipelines,
+        options.retrieval,
+        queries_encoder=of_queries,
+        split=options.split,
+        fit_on=checked_texts(texts, options.data_home),
+        verbose=_is_watched(options),
+    )
+
+
+def _is_watched(options: argparse.Namespace) -> bool:
+    return not options.quiet and sys.stderr.isatty()

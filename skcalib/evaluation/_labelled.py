@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import normalized_mutual_info_score
@@ -38,7 +37,7 @@ BINS = 2**18  # in one unit of cosine, in which pairs are counted
 
 
 def evaluate_labelled(
-    encoder: BaseEstimator | Mapping[str, BaseEstimator],
+    encoder: Any,
     texts: Any,
     labels: ArrayLike,
     *,
@@ -54,8 +53,8 @@ def evaluate_labelled(
 
     Parameters
     ----------
-    encoder : estimator, or mapping of str to estimator
-        Transformer from texts to vectors, or several by the name of their row. Each is cloned
+    encoder : estimator, any encoder of texts, or mapping of str to them
+        As `BiEncoder` takes it, or several by the name of their row. Each is cloned
         and fitted without labels. A ``FrozenEstimator`` stays as it is, such as of a pipeline
         whose `GroupErasure` saw the groups of its texts.
     texts : texts of shape (n_texts,)

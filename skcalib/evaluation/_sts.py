@@ -15,6 +15,7 @@ from sklearn.utils import Bunch
 
 from skcalib._base import progress
 from skcalib._bi_encoder import BiEncoder
+from skcalib._encoder.text_encoder import as_encoder
 from skcalib._tables import html, markdown
 from skcalib._texts import as_texts
 from skcalib.datasets import fetch_sts, load_toy_sts
@@ -23,7 +24,7 @@ from skcalib.metrics import aggregate as aggregate_subsets
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TASKS", "ScoreTable", "checked_encoders", "evaluate_sts"]
+__all__ = ["TASKS", "ScoreTable", "checked_encoders", "checked_texts", "evaluate_sts"]
 
 #: The seven benchmarks, in the order of the papers' tables.
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
@@ -114,7 +115,7 @@ class ScoreTable:
 
 
 def evaluate_sts(
-    encoder: BaseEstimator | Mapping[str, BaseEstimator],
+    encoder: Any,
     tasks: str | Sequence[str] = TASKS,
     *,
     fit_on: Any = "target",
@@ -130,11 +131,11 @@ def evaluate_sts(
 
     Parameters
     ----------
-    encoder : estimator, or mapping of str to estimator
+    encoder : estimator, any encoder of texts, or mapping of str to them
         Transformer from texts to vectors, such as a pipeline of `BertEncoder` and
-        `Whitening`, or several by the name of their row. With ``memory`` given to the
-        encoders, each text goes through the model once, and an interrupted evaluation
-        continues where it stopped.
+        `Whitening`, or another encoder as `BiEncoder` takes it; or several by the name of their
+        row. With ``memory`` given to the encoders, each text goes through the model once, and
+        an interrupted evaluation continues where it stopped.
     tasks : str or sequence of str, default=all seven
         "sts12" to "sts16", "stsb", "sickr", as in `fetch_sts`, and "toy" for
         `load_toy_sts`.
@@ -195,7 +196,7 @@ def evaluate_sts(
     """
     encoders = checked_encoders(encoder, "evaluate_sts")
     tasks = _checked_tasks(tasks)
-    texts = _checked_texts(fit_on, data_home)
+    texts = checked_texts(fit_on, data_home)
     if aggregate not in ("all", "mean", "wmean"):
         raise ValueError(f"aggregate={aggregate!r}; it takes 'all', 'mean' or 'wmean'.")
     # Read all benchmarks first, so that a missing file shows before hours of work.
@@ -221,24 +222,21 @@ def evaluate_sts(
     )
 
 
-def checked_encoders(
-    encoder: BaseEstimator | Mapping[str, BaseEstimator], caller: str
-) -> dict[str, BaseEstimator]:
-    """Return encoders by name, of one or of a mapping of them."""
-    named = encoder if isinstance(encoder, Mapping) else {type(encoder).__name__: encoder}
-    for name, given in named.items():
-        is_class = isinstance(given, type)
-        if is_class or not (hasattr(given, "fit") and hasattr(given, "transform")):
-            got = f"the class {given.__name__}" if is_class else type(given).__name__
-            raise TypeError(
-                f"{caller} got {got} as encoder {name!r}; it takes a transformer from "
-                "texts to vectors, or a dict of names and transformers. Give an instance with "
-                "fit and transform, such as make_pipeline(BertEncoder(...), Whitening()); "
-                "of a BiEncoder, its `encoder`."
-            )
+def checked_encoders(encoder: Any, caller: str) -> dict[str, BaseEstimator]:
+    """Return transformers of texts by name, of one encoder of texts or of a mapping of them."""
+    several = isinstance(encoder, Mapping)
+    named = dict(encoder) if several else {"": encoder}
     if not named:
         raise ValueError(f"{caller} got no encoder; give at least one by its name.")
-    return {str(name): given for name, given in named.items()}
+    for name, given in named.items():
+        if isinstance(given, type | BiEncoder):
+            got = f"the class {given.__name__}" if isinstance(given, type) else "a BiEncoder"
+            raise TypeError(
+                f"{caller} got {got}; it takes encoders of texts. Give an instance, such as "
+                "make_pipeline(BertEncoder(...), Whitening()); of a BiEncoder, its `encoder`."
+            )
+        named[name] = as_encoder(given, caller)
+    return {str(name) if several else type(e).__name__: e for name, e in named.items()}
 
 
 def _checked_tasks(tasks: str | Sequence[str]) -> tuple[str, ...]:
@@ -253,7 +251,7 @@ def _checked_tasks(tasks: str | Sequence[str]) -> tuple[str, ...]:
     return tasks
 
 
-def _checked_texts(
+def checked_texts(
     fit_on: Any, data_home: str | PathLike[str] | None
 ) -> Sequence[str] | np.ndarray | None:
     """Texts to fit on; None for each benchmark's own."""

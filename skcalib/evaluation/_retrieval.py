@@ -1,0 +1,330 @@
+"""Encoders scored on search with queries, by judgements of relevance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.utils import gen_batches
+
+from skcalib._base import is_fitted, progress
+from skcalib._bi_encoder import vectors_of
+from skcalib._texts import as_texts
+from skcalib.evaluation._beir import read_beir
+from skcalib.evaluation._sts import ScoreTable, checked_encoders
+from skcalib.metrics import unit_rows
+
+__all__ = ["RetrievalTable", "evaluate_retrieval"]
+
+CALLER = "evaluate_retrieval"
+COLUMNS = ("nDCG@10", "recall@10", "recall@100", "MRR@10")
+FIRST, DEPTH = 10, 100  # documents that the measures look at
+RESAMPLES, LEVEL = 1000, 0.95
+ENTRIES = 2**24  # of the matrix of cosines in memory
+
+
+@dataclass(frozen=True, eq=False)
+class RetrievalTable(ScoreTable):
+    """Scores of a search, and how sure their differences to the first row are.
+
+    A `ScoreTable`, whose parameters and methods it has, and beside them:
+
+    Parameters
+    ----------
+    differences : ndarray of shape (n_rows, n_columns)
+        Scores less those of the first row.
+    intervals : ndarray of shape (n_rows, n_columns, 2)
+        Ends of the 95 % intervals of the differences, by a paired bootstrap over queries.
+    n_queries : int
+        Queries that were searched for: those with a relevant document.
+    n_left_out : int
+        Other queries of the folder.
+    n_documents : int
+        Documents that were searched: those with text.
+    n_empty : int
+        Documents without text, which no search finds.
+
+    Notes
+    -----
+    In ``str(table)`` the difference and the ends of its interval stand behind each score.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcalib.evaluation import RetrievalTable
+    >>> scores, differences = np.array([[38.1], [39.5]]), np.array([[0.0], [1.4]])
+    >>> intervals = np.array([[[0.0, 0.0]], [[0.2, 2.5]]])
+    >>> rows, columns = ("raw", "calibrated"), ("nDCG@10",)
+    >>> print(RetrievalTable(rows, columns, scores, differences, intervals, 225, 0, 1398, 2))
+    |            |                   nDCG@10 |
+    |------------|--------------------------:|
+    | raw        |                      38.1 |
+    | calibrated | 39.5 (+1.4, +0.2 to +2.5) |
+    <BLANKLINE>
+    225 queries and 1398 documents; 0 queries without a relevant one and 2 empty documents are
+    left out. In brackets: the difference to the first row, and its 95 % interval.
+    """
+
+    differences: np.ndarray
+    intervals: np.ndarray
+    n_queries: int
+    n_left_out: int
+    n_documents: int
+    n_empty: int
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}\n\n{self._note()}"
+
+    def _repr_html_(self) -> str:
+        return f"{super()._repr_html_()}<p>{escape(self._note())}</p>"
+
+    def _note(self) -> str:
+        note = (
+            f"{self.n_queries} queries and {self.n_documents} documents; {self.n_left_out} "
+            f"queries without a relevant one and {self.n_empty} empty documents are\nleft out."
+        )
+        if len(self.rows) > 1:
+            note += " In brackets: the difference to the first row, and its 95 % interval."
+        return note
+
+    def _cells(self) -> list[list[str]]:
+        cells = super()._cells()
+        for i, row in enumerate(cells[1:], 1):
+            for j, difference in enumerate(self.differences[i]):
+                low, high = self.intervals[i, j]
+                row[1 + j] += f" ({difference:+.1f}, {low:+.1f} to {high:+.1f})"
+        return cells
+
+
+def evaluate_retrieval(
+    encoder: Any,
+    folder: str | PathLike[str],
+    *,
+    queries_encoder: Any = None,
+    split: str = "test",
+    fit_on: Any = None,
+    random_state: int = 0,
+    verbose: bool = False,
+) -> RetrievalTable:
+    r"""Score encoders on a search for documents with queries.
+
+    Documents are ranked by the cosine of their vector and the query's. Judgements of relevance
+    are used for scoring only.
+
+    Parameters
+    ----------
+    encoder : estimator, any encoder of texts, or mapping of str to them
+        As `BiEncoder` takes it, or several by the name of their row; the first is what the
+        others are compared with. One that is fitted, such as `calibrate` returns, stays as it
+        is. Others are cloned and fitted.
+    folder : path-like
+        In BEIR's layout [1]_: ``corpus.jsonl`` and ``queries.jsonl`` have a JSON object with
+        "_id" and "text" in each line, and ``qrels`` has a file of each split, with the columns
+        query-id, corpus-id and score, a whole number that is above 0 for relevant documents.
+        The "title" of a document, if any, is put in front of its text.
+    queries_encoder : None, encoder, or mapping of str to them, default=None
+        Encoder of queries, for all rows or by the name of some; None takes `encoder`. One that
+        is no pipeline, such as a `BertEncoder` with the prompt of queries, takes the place of
+        the first step of a pipeline, and both share what is fitted behind it. A pipeline is
+        taken as a whole and must be fitted.
+    split : str, default="test"
+        Name of the file in ``qrels``, without ".tsv".
+    fit_on : texts or None, default=None
+        Texts to fit on; None takes the documents that are searched.
+    random_state : int, default=0
+        Seed of the bootstrap.
+    verbose : bool, default=False
+        Show a progress bar over the encoders.
+
+    Returns
+    -------
+    table : RetrievalTable
+        A row per encoder, times 100, means over the queries with a relevant document:
+
+        - "nDCG@10": the sum of the grades of the first ten documents, each over ``log2(1 +
+          rank)``, as a share of the sum in the best order;
+        - "recall@10", "recall@100": share of the relevant documents among the first;
+        - "MRR@10": one over the rank of the first relevant document, 0 if it is not among the
+          first ten.
+
+    Raises
+    ------
+    TypeError
+        If an encoder is none.
+    ValueError
+        If a line of a file is not as above, an id is given twice or unknown, a query is empty,
+        no document is relevant, or vectors are not finite or of different widths.
+    FileNotFoundError
+        If the folder lacks a file.
+
+    Notes
+    -----
+    The measures are those of trec_eval [2]_: "ndcg_cut_10", "recall_10", "recall_100", and
+    "recip_rank" of the first ten. As there, cosines are compared in float32, and of equal ones
+    the document with the greater id comes first, so that the order of lines in the files
+    changes nothing.
+
+    Empty documents are neither fitted nor found; where they are relevant they count as missed.
+    Vectors of all documents are held in float64.
+
+    References
+    ----------
+    .. [1] Thakur et al. (2021), "BEIR: A Heterogeneous Benchmark for Zero-shot Evaluation of
+           Information Retrieval Models", NeurIPS Datasets and Benchmarks, arXiv:2104.08663.
+    .. [2] https://github.com/usnistgov/trec_eval
+
+    Examples
+    --------
+    >>> import json
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
+    >>> from skcalib import BertEncoder
+    >>> from skcalib.datasets import minilm_path
+    >>> from skcalib.evaluation import evaluate_retrieval
+    >>> def lines(texts):
+    ...     return "\n".join(json.dumps({"_id": i, "text": t}) for i, t in texts.items())
+    >>> folder = Path(mkdtemp())
+    >>> documents = {"d1": "Bake the dough for an hour.", "d2": "Planes fly above clouds."}
+    >>> _ = (folder / "corpus.jsonl").write_text(lines(documents))
+    >>> _ = (folder / "queries.jsonl").write_text(lines({"q1": "How long is bread baked?"}))
+    >>> (folder / "qrels").mkdir()
+    >>> qrels = "query-id\tcorpus-id\tscore\nq1\td1\t2\n"
+    >>> _ = (folder / "qrels" / "test.tsv").write_text(qrels)
+    >>> table = evaluate_retrieval({"raw": BertEncoder(minilm_path())}, folder)
+    >>> table.columns, table.scores.tolist()
+    (('nDCG@10', 'recall@10', 'recall@100', 'MRR@10'), [[100.0, 100.0, 100.0, 100.0]])
+    """
+    encoders = checked_encoders(encoder, CALLER)
+    of_queries = _checked_queries_encoders(queries_encoder, encoders)
+    documents, queries, grades, n_empty, n_left_out = read_beir(folder, split)
+    texts = list(documents.values())
+    fit_on = texts if fit_on is None else as_texts(fit_on, caller=f"fit_on of {CALLER}")
+    scores = np.empty((len(encoders), len(queries), len(COLUMNS)))
+    with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
+        for row, (name, given) in enumerate(encoders.items()):
+            fitted = _fitted(given, fit_on)
+            beside = _beside(fitted, of_queries.get(name), fit_on)
+            sides = (queries, beside, "query"), (documents, fitted, "document")
+            ranked = _ranked(*(_unit_vectors(*side) for side in sides))
+            scores[row] = 100 * _measures(ranked, list(documents), grades)
+            advance(1, name)
+    differences = scores - scores[0]
+    return RetrievalTable(
+        tuple(encoders),
+        COLUMNS,
+        scores.mean(axis=1),
+        differences.mean(axis=1),
+        _intervals(differences, random_state),
+        n_queries=len(queries),
+        n_left_out=n_left_out,
+        n_documents=len(documents),
+        n_empty=n_empty,
+    )
+
+
+def _checked_queries_encoders(given: Any, encoders: dict[str, Any]) -> dict[str, Any]:
+    """Return the encoders of queries by row, where they are not those of the documents."""
+    if given is None:
+        return {}
+    caller = f"queries_encoder of {CALLER}"
+    if not isinstance(given, Mapping):
+        given = dict.fromkeys(encoders, given)
+    named = checked_encoders(given, caller)
+    if unknown := [name for name in named if name not in encoders]:
+        raise ValueError(
+            f"{caller} names {unknown[0]!r}; it takes names of `encoder`, {list(encoders)}."
+        )
+    for name, encoder in named.items():
+        if isinstance(encoder, Pipeline) and not is_fitted(encoder):
+            raise ValueError(
+                f"{caller} got a pipeline for {name!r} that is not fitted. What it fits would "
+                "not compare with what is fitted on the documents. Give its first step alone, "
+                "behind which the steps of `encoder` go, or fit it."
+            )
+    return named
+
+
+def _fitted(encoder: Any, fit_on: Sequence[str]) -> Any:
+    """Return an encoder that is fitted as it is, and others as fitted clones."""
+    if isinstance(encoder, FrozenEstimator):
+        encoder = encoder.estimator  # whose steps are shared
+    return encoder if is_fitted(encoder) else clone(encoder).fit(fit_on)
+
+
+def _beside(fitted: Any, given: Any, fit_on: Sequence[str]) -> Any:
+    """Return the encoder of queries beside the fitted one of documents."""
+    if given is None:
+        return fitted
+    given = _fitted(given, fit_on)
+    if isinstance(given, Pipeline) or not isinstance(fitted, Pipeline):
+        return given
+    return Pipeline([("encode queries", given), *fitted.steps[1:]])
+
+
+def _unit_vectors(texts: dict[str, str], encoder: Any, kind: str) -> np.ndarray:
+    unit, _ = unit_rows(vectors_of(encoder, list(texts.values())))
+    if not (finite := np.isfinite(unit).all(axis=1)).all():
+        name = list(texts)[np.flatnonzero(~finite)[0]]
+        raise ValueError(
+            f"{CALLER} got a vector that is not finite for the {kind} {name!r}; vectors have a "
+            "cosine where they are finite. Look at what the encoder does with its text."
+        )
+    return unit
+
+
+def _ranked(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+    """Rows of the documents nearest each query, the first one first where cosines are equal."""
+    if queries.shape[1] != documents.shape[1]:
+        raise ValueError(
+            f"{CALLER} got vectors of {queries.shape[1]} dimensions for queries and of "
+            f"{documents.shape[1]} for documents. Give encoders of one space."
+        )
+    k = min(DEPTH, len(documents))
+    ranked = np.empty((len(queries), k), np.intp)
+    for block in gen_batches(len(queries), max(1, ENTRIES // len(documents))):
+        # Computed in float64, compared in float32: the order does not hang on the last bits.
+        cosines = (queries[block] @ documents.T).astype(np.float32)
+        for i, row in enumerate(cosines, block.start):
+            near = np.flatnonzero(row >= np.partition(row, -k)[-k])
+            ranked[i] = near[np.argsort(-row[near], kind="stable")[:k]]
+    return ranked
+
+
+def _measures(
+    ranked: np.ndarray, documents: list[str], grades: list[dict[str, int]]
+) -> np.ndarray:
+    """Measures of each query, of shape (n_queries, 4)."""
+    gains = np.zeros((len(ranked), DEPTH))
+    best = np.zeros((len(ranked), FIRST))
+    for i, (rows, grade) in enumerate(zip(ranked, grades, strict=True)):
+        gains[i, : len(rows)] = [grade.get(documents[row], 0) for row in rows]
+        top = sorted(grade.values(), reverse=True)[:FIRST]
+        best[i, : len(top)] = top
+    discounts = 1 / np.log2(np.arange(2, FIRST + 2))
+    found, n_relevant = gains > 0, np.array([len(grade) for grade in grades])
+    first = found[:, :FIRST]
+    return np.column_stack(
+        [
+            (gains[:, :FIRST] @ discounts) / (best @ discounts),
+            first.sum(axis=1) / n_relevant,
+            found.sum(axis=1) / n_relevant,
+            first.any(axis=1) / (1 + first.argmax(axis=1)),
+        ]
+    )
+
+
+def _intervals(differences: np.ndarray, random_state: int) -> np.ndarray:
+    """Intervals of mean differences, by one set of resampled queries for all rows."""
+    n = differences.shape[1]
+    rng = np.random.default_rng(random_state)
+    drawn = (rng.integers(n, size=n) for _ in range(RESAMPLES))
+    means = [differences[:, queries].mean(axis=1) for queries in drawn]
+    ends = np.quantile(means, ((1 - LEVEL) / 2, (1 + LEVEL) / 2), axis=0)
+    return np.moveaxis(ends, 0, -1)

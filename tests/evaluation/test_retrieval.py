@@ -1,0 +1,588 @@
+"""evaluate_retrieval: the measures of trec_eval, on collections in BEIR's layout."""
+
+import csv
+import json
+import os
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+from skcalib import BertEncoder, Whitening, calibrate
+from skcalib.__main__ import main
+from skcalib.datasets import load_toy_sts
+from skcalib.evaluation import _retrieval, evaluate_retrieval
+
+# The tiny BERT knows fifty words.
+pytestmark = pytest.mark.filterwarnings("ignore:.*unknown to this model")
+
+HEADER = "query-id\tcorpus-id\tscore"
+
+
+class Lookup(TransformerMixin, BaseEstimator):
+    """Vectors of texts by a dict; remembers what it was fitted on."""
+
+    def __init__(self, vectors, seen):
+        self.vectors = vectors
+        self.seen = seen
+
+    def __sklearn_clone__(self):
+        return type(self)(self.vectors, self.seen)
+
+    def fit(self, X, y=None):
+        self.seen.append(list(X))
+        self.fitted_ = True
+        return self
+
+    def transform(self, X):
+        return np.array([self.vectors[text] for text in X], dtype=float)
+
+
+def write(folder, documents, queries, qrels, split="test"):
+    """Write a collection; its qrels are triples."""
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    for name, texts in (("corpus", documents), ("queries", queries)):
+        lines = [json.dumps({"_id": key, "text": text}) for key, text in texts.items()]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    lines = [HEADER, *("\t".join(map(str, triple)) for triple in qrels)]
+    (folder / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def by_angle(degrees):
+    """Vectors of texts in a plane."""
+    radians = {text: np.deg2rad(angle) for text, angle in degrees.items()}
+    return {text: (np.cos(a), np.sin(a)) for text, a in radians.items()}
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Four documents at rising angles from the one query, and a query without judgement."""
+    documents = {"a": "first", "b": "second", "c": "third", "d": "fourth"}
+    queries = {"q": "question", "r": "unjudged"}
+    angles = {"question": 0, "first": 10, "second": 20, "third": 30, "fourth": 40}
+    qrels = [("q", "b", 2), ("q", "d", 1), ("q", "a", 0), ("q", "c", -1), ("r", "a", 0)]
+    return write(tmp_path / "small", documents, queries, qrels), by_angle(angles)
+
+
+def test_graded_example_by_hand(small):
+    folder, vectors = small
+    table = evaluate_retrieval({"lookup": Lookup(vectors, [])}, folder)
+    # Grades in the order found are 0, 2, 0, 1; the best order is 2, 1.
+    found = 2 / np.log2(3) + 1 / np.log2(5)
+    expected = [found / (2 + 1 / np.log2(3)), 1, 1, 1 / 2]
+    assert table.rows == ("lookup",)
+    assert table.columns == ("nDCG@10", "recall@10", "recall@100", "MRR@10")
+    assert_allclose(table.scores, [100 * np.array(expected)], rtol=1e-12)
+    assert (table.n_queries, table.n_left_out) == (1, 1)
+    assert "1 queries without a relevant one" in str(table)
+
+
+def collection(folder, n_documents, relevant):
+    """Write documents at rising angles from one query, of which some are relevant."""
+    documents = {f"d{i}": f"text {i}" for i in range(n_documents)}
+    qrels = [("q", f"d{i}", 1) for i in relevant]
+    write(folder, documents, {"q": "query"}, qrels)
+    angles = {f"text {i}": 80 * i / n_documents for i in range(n_documents)}
+    return Lookup(by_angle({"query": 0, **angles}), [])
+
+
+@pytest.mark.parametrize(
+    ("relevant", "expected"),
+    [
+        (range(3), [1, 1, 1, 1]),  # the best order
+        (range(10), [1, 1, 1, 1]),
+        (range(20), [1, 0.5, 1, 1]),  # more relevant ones than places
+        ([9], [1 / np.log2(11), 1, 1, 1 / 10]),
+        ([10], [0, 0, 1, 0]),  # behind the tenth
+        ([99, 100], [0, 0, 0.5, 0]),
+        (range(147, 150), [0, 0, 0, 0]),  # the worst order
+    ],
+    ids=str,
+)
+def test_measures_by_the_place_of_relevant_documents(tmp_path, relevant, expected):
+    encoder = collection(tmp_path, 150, relevant)
+    table = evaluate_retrieval(encoder, tmp_path)
+    assert_allclose(table.scores, [100 * np.array(expected)], atol=1e-12)
+
+
+def by_trec_eval(cosines, documents, queries, qrels):
+    """Means of trec_eval's measures, of queries with a relevant document, times 100."""
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    judged = {}
+    for query, document, grade in qrels:
+        judged.setdefault(query, {})[document] = grade
+    judged = {query: grades for query, grades in judged.items() if max(grades.values()) > 0}
+    runs = {
+        query: dict(zip(documents, row.tolist(), strict=True))
+        for query, row in zip(queries, cosines, strict=True)
+    }
+    evaluate = pytrec_eval.RelevanceEvaluator(judged, {"ndcg_cut.10", "recall.10,100"}).evaluate
+    found = evaluate(runs)
+    ranks = pytrec_eval.RelevanceEvaluator(judged, {"recip_rank"}).evaluate(runs)
+    rows = [
+        [one["ndcg_cut_10"], one["recall_10"], one["recall_100"], ranks[query]["recip_rank"]]
+        for query, one in found.items()
+    ]
+    rows = np.array(rows)
+    rows[:, 3] *= rows[:, 3] > 0.0999  # of the first ten
+    return 100 * rows.mean(axis=0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_scores_are_those_of_trec_eval_with_its_ties(tmp_path, monkeypatch, seed):
+    rng = np.random.default_rng(seed)
+    if seed % 2:  # several blocks of queries
+        monkeypatch.setattr(_retrieval, "ENTRIES", 1000)
+    n_documents, n_queries = (40, 9) if seed == 2 else (300, 25)
+    names = rng.permutation(1000)[:n_documents]
+    documents = {f"D{i}" if i % 3 else f"é{i}": f"document {i}" for i in names}
+    queries = {str(i): f"query {i}" for i in range(n_queries)}
+    qrels = [
+        (query, document, int(rng.choice([-1, 0, 1, 1, 2, 3])))
+        for query in list(queries)[:-1]
+        for document in rng.choice(list(documents), size=rng.integers(1, 30), replace=False)
+    ]
+    write(tmp_path, documents, queries, qrels)
+    # Whole numbers in the plane: hundreds of documents share a few directions.
+    texts = [*documents.values(), *queries.values()]
+    vectors = rng.integers(-2, 3, size=(len(texts), 2 if seed < 4 else 6)).astype(float)
+    table = evaluate_retrieval(Lookup(dict(zip(texts, vectors, strict=True)), []), tmp_path)
+    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+    cosines = unit[n_documents:] @ unit[:n_documents].T
+    expected = by_trec_eval(cosines, documents, queries, qrels)
+    assert_allclose(table.scores[0], expected, rtol=0, atol=1e-9)
+    assert table.n_queries + table.n_left_out == n_queries
+
+
+def test_order_of_lines_changes_nothing(tmp_path):
+    rng = np.random.default_rng(0)
+    documents = {str(i): f"document {i}" for i in range(120)}
+    queries = {str(i): f"query {i}" for i in range(20)}
+    qrels = [(str(q), str(d), 1) for q in range(20) for d in rng.choice(120, 4, replace=False)]
+    texts = [*documents.values(), *queries.values()]
+    encoders = {
+        str(k): Lookup(dict(zip(texts, rng.integers(0, 3, size=(140, 3)), strict=True)), [])
+        for k in range(2)
+    }
+    tables = []
+    for folder in (tmp_path / "one", tmp_path / "two"):
+        write(folder, documents, queries, qrels)
+        tables.append(evaluate_retrieval(encoders, folder))
+        documents, queries = (dict(reversed(d.items())) for d in (documents, queries))
+        qrels = [qrels[i] for i in rng.permutation(len(qrels))]
+    for name in ("scores", "differences", "intervals"):
+        assert_array_equal(getattr(tables[0], name), getattr(tables[1], name))
+
+
+def test_titles_stand_in_front_and_empty_documents_are_missed(tmp_path):
+    write(tmp_path, {"x": ""}, {"q": "query"}, [("q", "1", 1), ("q", "x", 1)])
+    lines = [
+        {"_id": 1, "title": "A title", "text": "and text "},
+        {"_id": "2", "title": None, "text": "no title"},
+        {"_id": "x", "title": " ", "text": "\n"},
+    ]
+    content = "\n\n".join(map(json.dumps, lines))
+    (tmp_path / "corpus.jsonl").write_text(f"\ufeff{content}", encoding="utf-8")
+    encoder = Lookup({"A title and text": [1, 0], "no title": [0, 1], "query": [1, 0]}, [])
+    table = evaluate_retrieval(encoder, tmp_path)
+    assert encoder.seen == [["no title", "A title and text"]]
+    assert_allclose(table.scores, [[100 / (1 + 1 / np.log2(3)), 50, 50, 100]])
+    assert (table.n_documents, table.n_empty) == (2, 1)
+    assert "2 documents; 0 queries without a relevant one and 1 empty" in str(table)
+
+
+def test_a_zero_vector_is_ranked_by_a_cosine_of_zero(small):
+    folder, vectors = small
+    vectors = {**vectors, "second": (0, 0), "first": (-1, 0)}
+    table = evaluate_retrieval(Lookup(vectors, []), folder)
+    assert_allclose(table.scores[0, 3], 50)  # behind the third and fourth, of which d counts
+    assert np.isfinite(table.scores).all()
+
+
+@pytest.fixture
+def noisy(tmp_path):
+    """Folder of 200 queries with an answer each, and encoders with more and less noise."""
+    rng = np.random.default_rng(0)
+    answers = rng.normal(size=(200, 12))
+    documents = {str(i): f"answer {i}" for i in range(200)}
+    queries = {str(i): f"question {i}" for i in range(200)}
+    folder = write(tmp_path / "noisy", documents, queries, [(i, i, 1) for i in documents])
+
+    def encoder(noise):
+        asked = answers + noise * rng.normal(size=answers.shape)
+        texts = [*documents.values(), *queries.values()]
+        return Lookup(dict(zip(texts, np.vstack([answers, asked]), strict=True)), [])
+
+    return folder, {"worse": encoder(0.9), "better": encoder(0.7), "like": encoder(0.9)}
+
+
+def test_interval_is_that_of_the_mean_difference_of_queries(noisy):
+    folder, encoders = noisy
+    table = evaluate_retrieval(encoders, folder)
+    assert_allclose(table.differences, table.scores - table.scores[0], atol=1e-12)
+    assert_array_equal(table.differences[0], 0)
+    assert_array_equal(table.intervals[0], 0)
+    low, high = np.moveaxis(table.intervals[1:], -1, 0)
+    assert (low <= table.differences[1:]).all()
+    assert (table.differences[1:] <= high).all()
+    assert low[0, 0] > 0  # the better one, beyond doubt
+    assert low[1, 0] < 0 < high[1, 0]
+    # MRR@10 of single answers: the normal interval of a paired mean.
+    each = [np.array([*reciprocal_ranks(encoders[name])]) for name in ("worse", "better")]
+    error = 100 * np.std(each[1] - each[0]) / np.sqrt(200)
+    assert_allclose(table.differences[1, 3], 100 * np.mean(each[1] - each[0]))
+    assert_allclose(high[0, 3] - low[0, 3], 2 * 1.96 * error, rtol=0.1)
+    again = evaluate_retrieval(encoders, folder)
+    assert_array_equal(again.intervals, table.intervals)
+    other = evaluate_retrieval(encoders, folder, random_state=1)
+    assert (other.intervals[1] != table.intervals[1]).any()
+
+
+def reciprocal_ranks(encoder):
+    """Of the answer with the question's number, among the first ten."""
+    for i in range(200):
+        question = encoder.vectors[f"question {i}"]
+        answers = [encoder.vectors[f"answer {j}"] for j in range(200)]
+        cosines = [a @ question / np.linalg.norm(a) for a in answers]
+        rank = 1 + sum(c > cosines[i] for c in cosines)
+        yield 1 / rank if rank <= 10 else 0
+
+
+def test_equal_encoders_differ_by_nothing(noisy):
+    folder, encoders = noisy
+    table = evaluate_retrieval({"a": encoders["like"], "b": encoders["like"]}, folder)
+    assert_array_equal(table.differences, 0)
+    assert_array_equal(table.intervals, 0)
+
+
+def test_table_has_the_interval_behind_each_score(noisy):
+    folder, encoders = noisy
+    table = evaluate_retrieval(encoders, folder)
+    first, second = str(table).splitlines()[2:4]
+    cell = r"\| +\d+\.\d "
+    assert re.fullmatch(rf"\| worse +({cell}){{4}}\|", first)
+    cell += r"\([+-]\d+\.\d, [+-]\d+\.\d to [+-]\d+\.\d\) "
+    assert re.fullmatch(rf"\| better +({cell}){{4}}\|", second)
+    assert "200 queries and 200 documents" in str(table)
+    assert "95 % interval" in table._repr_html_()
+    alone = evaluate_retrieval(encoders["worse"], folder)
+    assert "(" not in str(alone)
+
+
+def test_an_encoder_is_fitted_on_the_documents_or_other_texts(small):
+    folder, vectors = small
+    encoder = Lookup(vectors, [])
+    evaluate_retrieval(encoder, folder)
+    evaluate_retrieval({"one": encoder}, folder, fit_on=["first", "second"])
+    assert encoder.seen == [["fourth", "third", "second", "first"], ["first", "second"]]
+    assert not hasattr(encoder, "fitted_")
+
+
+@pytest.mark.parametrize("wrap", [lambda e: e, FrozenEstimator])
+def test_a_fitted_encoder_stays_as_it_is(small, wrap):
+    folder, vectors = small
+    encoder = make_pipeline(Lookup(vectors, []), StandardScaler()).fit(["first", "fourth"])
+    encoder[0].seen.clear()
+    mean = encoder[1].mean_.copy()
+    evaluate_retrieval(wrap(encoder), folder)
+    assert encoder[0].seen == []
+    assert_array_equal(encoder[1].mean_, mean)
+
+
+def test_a_pipeline_is_fitted_if_one_of_its_steps_is_not(small):
+    folder, vectors = small
+    encoder = Lookup(vectors, [])
+    ends = FunctionTransformer(np.negative)  # which counts as fitted from the start
+    evaluate_retrieval(make_pipeline(encoder, StandardScaler(), ends), folder)
+    assert encoder.seen == [["fourth", "third", "second", "first"]]
+
+
+def test_what_calibrate_returns_is_taken_as_it_is(tiny_bert, texts, tmp_path):
+    sentences = load_toy_sts().data.ravel()
+    pipeline = calibrate(tiny_bert, sentences, layers=[1], pooling="mean")
+    documents = {str(i): text for i, text in enumerate(texts[:8])}
+    write(tmp_path, documents, {"q": texts[8]}, [("q", "3", 1)])
+    before = pipeline.transform(texts)
+    table = evaluate_retrieval(
+        {"raw": BertEncoder(tiny_bert), "calibrated": pipeline}, tmp_path
+    )
+    assert table.rows == ("raw", "calibrated")
+    assert_array_equal(pipeline.transform(texts), before)
+
+
+def test_an_encoder_of_queries_stands_before_what_is_fitted_on_documents(small):
+    folder, vectors = small
+    encoder, queries = Lookup(vectors, []), Lookup({"question": (np.cos(2), np.sin(2))}, [])
+    scaled = make_pipeline(encoder, Whitening(noise=0.1))
+    given = {"raw": encoder, "scaled": scaled}
+    table = evaluate_retrieval(given, folder, queries_encoder=queries)
+    whitening = scaled.fit(["fourth", "third", "second", "first"])[1]
+    whole = Pipeline([("encode", queries.fit([])), ("calibrate", whitening)])
+    expected = evaluate_retrieval(scaled, folder, queries_encoder=whole)
+    assert_array_equal(table.scores[1], expected.scores[0])
+    assert_allclose(table.scores[0, 3], 100)  # from beyond the last document
+    frozen = evaluate_retrieval(FrozenEstimator(scaled), folder, queries_encoder=queries)
+    assert_array_equal(frozen.scores, expected.scores)
+
+
+def test_encoders_of_queries_by_the_name_of_their_row(small):
+    folder, vectors = small
+    encoder, queries = Lookup(vectors, []), Lookup({"question": (np.cos(2), np.sin(2))}, [])
+    table = evaluate_retrieval(
+        {"same": encoder, "other": encoder}, folder, queries_encoder={"other": queries}
+    )
+    assert_allclose(table.scores[:, 3], [50, 100])
+
+
+def test_functions_encode(small):
+    folder, vectors = small
+
+    def encode(texts):
+        return np.array([vectors[text] for text in texts])
+
+    table = evaluate_retrieval(encode, folder, queries_encoder=encode)
+    assert_allclose(table.scores[0, 3], 50)
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "message"),
+    [
+        ("corpus.jsonl", "{", r"corpus\.jsonl, line 5 is no JSON: .*with _id and text"),
+        ("corpus.jsonl", "[1]", r"line 5 has \[1\]; it takes an object with _id and text"),
+        ("corpus.jsonl", '{"_id": "e"}', r"line 5 has the keys \['_id'\]; it takes"),
+        ("queries.jsonl", '{"text": "e"}', r"queries\.jsonl, line 3 has the keys \['text'\]"),
+        (
+            "corpus.jsonl",
+            '{"_id": null, "text": ""}',
+            "line 5 has the _id None; it takes a str",
+        ),
+        ("corpus.jsonl", '{"_id": "e", "text": 3}', "line 5 has 3 for a title or text"),
+        ("corpus.jsonl", '{"_id": "e", "text": "", "title": 3}', "line 5 has 3 for a title"),
+        ("corpus.jsonl", '{"_id": "a", "text": "x"}', "line 5 has the _id 'a' again"),
+        ("corpus.jsonl", b"\xff", r"corpus\.jsonl, line 5 is not UTF-8.*Convert"),
+        ("qrels/test.tsv", "q\tz\t1", r"test\.tsv, line 7 names 'z', which corpus\.jsonl does"),
+        ("qrels/test.tsv", "z\ta\t1", r"line 7 names 'z', which queries\.jsonl does not have"),
+        ("qrels/test.tsv", "q\ta\t0.5", "line 7 is .*the score a whole number"),
+        ("qrels/test.tsv", "q\ta\tnan", "line 7 is .*the score a whole number"),
+        ("qrels/test.tsv", "q a 1", "line 7 is 'q a 1'; it takes query-id, corpus-id, score"),
+        ("qrels/test.tsv", "q\t0\ta\t1", "line 7 is .*separated by tabs"),
+        (
+            "qrels/test.tsv",
+            "q\tb\t1",
+            "line 7 gives 'b' the score 1 for the query 'q'.*gives 2",
+        ),
+    ],
+)
+def test_a_bad_line_is_named(small, file, line, message):
+    folder, vectors = small
+    with (folder / file).open("ab") as stream:
+        stream.write(line if isinstance(line, bytes) else line.encode())
+    with pytest.raises(ValueError, match=message):
+        evaluate_retrieval(Lookup(vectors, []), folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("corpus.jsonl", "\n", r"corpus\.jsonl is empty; it takes an object"),
+        ("queries.jsonl", "", r"queries\.jsonl is empty; it takes an object"),
+        ("corpus.jsonl", "{id} a {end}\n{id} b {end}\n{id} c {end}\n{id} d {end}", "with text"),
+        ("queries.jsonl", "{id} q {end}\n{id} r {end}", "the query 'q' is empty; it takes"),
+        ("qrels/test.tsv", "", "begins with ''; it takes a header, query-id, corpus-id, score"),
+        ("qrels/test.tsv", "q\ta\t1\n", "begins with 'q.*it takes a header"),
+        ("qrels/test.tsv", HEADER, "has 0 scores and none above 0.*another split"),
+        ("qrels/test.tsv", f"{HEADER}\nq\ta\t0\n", "has 1 scores and none above 0"),
+    ],
+)
+def test_a_bad_file_is_named(small, file, content, message):
+    folder, vectors = small
+    content = content.replace("{id} ", '{"_id": "').replace(" {end}", '", "text": " "}')
+    (folder / file).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        evaluate_retrieval(Lookup(vectors, []), folder)
+
+
+def test_a_missing_file_or_split_is_named(small, tmp_path):
+    folder, vectors = small
+    encoder = Lookup(vectors, [])
+    match = r"no qrels/dev\.tsv in '.*small'.*Its splits are test; choose one with split="
+    with pytest.raises(FileNotFoundError, match=match):
+        evaluate_retrieval(encoder, folder, split="dev")
+    with pytest.raises(FileNotFoundError, match=r"no corpus\.jsonl in '.*nowhere'.*layout"):
+        evaluate_retrieval(encoder, tmp_path / "nowhere")
+    (folder / "queries.jsonl").unlink()
+    with pytest.raises(FileNotFoundError, match=r"no queries\.jsonl in"):
+        evaluate_retrieval(encoder, folder)
+    assert encoder.seen == []
+
+
+def test_splits_are_chosen_by_name(small):
+    folder, vectors = small
+    (folder / "qrels" / "dev.tsv").write_text(f"{HEADER}\r\nr\td\t1\r\n")
+    vectors["unjudged"] = vectors["fourth"]
+    table = evaluate_retrieval(Lookup(vectors, []), folder, split="dev")
+    assert_allclose(table.scores, 100)
+
+
+def test_a_query_that_is_not_judged_may_be_empty(small):
+    folder, vectors = small
+    lines = ['{"_id": "q", "text": "question"}', '{"_id": "r", "text": ""}']
+    (folder / "queries.jsonl").write_text("\n".join(lines))
+    assert evaluate_retrieval(Lookup(vectors, []), folder).n_left_out == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"encoder": {}}, ValueError, "evaluate_retrieval got no encoder"),
+        ({"encoder": 3}, TypeError, "evaluate_retrieval got a int"),
+        ({"queries_encoder": 3}, TypeError, "queries_encoder of evaluate_retrieval got a int"),
+        (
+            {"queries_encoder": {"other": lambda texts: np.eye(len(texts))}},
+            ValueError,
+            r"names 'other'; it takes names of `encoder`, \['Lookup'\]",
+        ),
+        (
+            {"queries_encoder": make_pipeline(Lookup({}, []), Whitening())},
+            ValueError,
+            "a pipeline for 'Lookup' that is not fitted.*Give its first step alone",
+        ),
+        (
+            {"queries_encoder": lambda texts: np.ones((len(texts), 3))},
+            ValueError,
+            "vectors of 3 dimensions for queries and of 2 for documents.*one space",
+        ),
+        (
+            {"queries_encoder": lambda texts: np.full((len(texts), 2), np.inf)},
+            ValueError,
+            "not finite",
+        ),
+        ({"fit_on": [1]}, TypeError, "fit_on of evaluate_retrieval"),
+    ],
+)
+def test_errors_say_what_is_expected(small, arguments, error, message):
+    folder, vectors = small
+    defaults = {"encoder": Lookup(vectors, []), "folder": folder}
+    with pytest.raises(error, match=message):
+        evaluate_retrieval(**(defaults | arguments))
+
+
+def test_a_document_whose_vector_is_not_finite_is_named(small):
+    folder, vectors = small
+    vectors["third"] = (np.nan, 1)
+    match = "a vector that is not finite for the document 'c'"
+    with pytest.raises(ValueError, match=match):
+        evaluate_retrieval(Lookup(vectors, []), folder)
+
+
+@pytest.fixture
+def sentences(tmp_path, texts):
+    """Folder of texts that the tiny BERT knows, each with a question."""
+    distinct = list(dict.fromkeys(texts))
+    documents = {str(i): text for i, text in enumerate(distinct)}
+    queries = {str(i): " ".join(text.split()[:3]) for i, text in enumerate(distinct)}
+    qrels = [(i, (int(i) + k) % len(distinct), 2 - k) for i in documents for k in range(2)]
+    return write(tmp_path / "sentences", documents, queries, qrels, split="dev")
+
+
+def test_command_line_makes_the_table_and_the_file(tiny_bert, sentences, tmp_path, capsys):
+    output = tmp_path / "results.csv"
+    command = f"evaluate --retrieval {sentences} --split dev --model {tiny_bert} --layers 1"
+    options = f"--calibrators raw,whitening-4-n1 --memory {tmp_path} --output {output}"
+    prompts = ["--prompt", "the man ", "--query-prompt", "a dog "]
+    assert main([*command.split(), *options.split(), *prompts]) == 0
+    encoders = [
+        BertEncoder(tiny_bert, layers=1, pooling="mean", prompt=prompt, memory=tmp_path)
+        for prompt in prompts[1::2]
+    ]
+    raw = encoders[0]
+    given = {
+        "mean 1 raw": raw,
+        "mean 1 whitening-4-n1": make_pipeline(raw, Whitening(4, noise=1)),
+    }
+    table = evaluate_retrieval(given, sentences, split="dev", queries_encoder=encoders[1])
+    assert capsys.readouterr().out == f"{table}\n"
+    with output.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["calibrator"] for row in rows] == ["raw", "whitening-4-n1"]
+    found = [[float(row[column]) for column in table.columns] for row in rows]
+    assert_allclose(found, table.scores, atol=0.0051)
+    same = evaluate_retrieval(given, sentences, split="dev")
+    assert (same.scores != table.scores).any()  # the prompt matters
+
+
+def test_command_line_fits_on_a_file_and_ends_with_a_message(tiny_bert, sentences, capsys):
+    command = ["evaluate", "--model", tiny_bert, "--retrieval", str(sentences)]
+    assert main(command) == 2
+    assert "error: There is no qrels/test.tsv" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*command, "--tasks", "toy"])
+    assert "not allowed with argument" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def cranfield():
+    """Folder of the Cranfield collection."""
+    folder = Path(os.environ.get("SKCALIB_DATA", "")).parent / "retrieval" / "cranfield"
+    if not os.environ.get("SKCALIB_DATA") or not folder.is_dir():
+        pytest.skip("SKCALIB_DATA is not set, or ../retrieval/cranfield is not beside it")
+    return folder
+
+
+def read(folder):
+    """Texts of documents and queries, and judgements."""
+    parts = [
+        [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+        for name in ("corpus", "queries")
+    ]
+    texts = [{e["_id"]: f"{e.get('title', '')} {e['text']}".strip() for e in p} for p in parts]
+    lines = [line.split("\t") for line in (folder / "qrels/test.tsv").read_text().splitlines()]
+    return *texts, [(query, document, int(grade)) for query, document, grade in lines[1:]]
+
+
+def test_cranfield_scores_are_those_of_trec_eval(cranfield):
+    documents, queries, qrels = read(cranfield)
+    words = Counter(word for text in documents.values() for word in set(text.split()))
+    kept = {word: i for i, (word, n) in enumerate(words.items()) if 3 <= n <= 300}
+
+    def encode(texts):
+        vectors = np.zeros((len(texts), len(words)))
+        for row, text in enumerate(texts):
+            for word in set(text.split()) & kept.keys():
+                vectors[row, kept[word]] = np.log(1400 / words[word])
+        return vectors
+
+    table = evaluate_retrieval(encode, cranfield)
+    counts = (table.n_queries, table.n_left_out, table.n_documents, table.n_empty)
+    assert counts == (225, 0, 1398, 2)
+    full = {name: text for name, text in documents.items() if text}
+    unit = [encode(list(texts.values())) for texts in (queries, full)]
+    unit = [side / np.maximum(np.linalg.norm(side, axis=1), 1e-12)[:, None] for side in unit]
+    expected = by_trec_eval(unit[0] @ unit[1].T, full, queries, qrels)
+    assert_allclose(table.scores[0], expected, rtol=0, atol=1e-9)
+    assert table.scores[0, 0] > 20
+
+
+def test_minilm_finds_the_abstracts_of_cranfield(cranfield, minilm, tmp_path):
+    documents, queries, qrels = read(cranfield)
+    queries = dict(list(queries.items())[:12])
+    qrels = [triple for triple in qrels if triple[0] in queries]
+    kept = {document for _, document, _ in qrels} | set(list(documents)[:40])
+    documents = {name: text[:400] for name, text in documents.items() if name in kept}
+    write(tmp_path, documents, queries, qrels)
+    encoder = BertEncoder(minilm, memory=tmp_path)
+    table = evaluate_retrieval(encoder, tmp_path)
+    fitted = encoder.fit(["a text"])
+    a, b = (fitted.transform(list(texts.values())) for texts in (queries, documents))
+    a, b = (side / np.linalg.norm(side.astype(float), axis=1)[:, None] for side in (a, b))
+    expected = by_trec_eval(a @ b.T, documents, queries, qrels)
+    assert_allclose(table.scores[0], expected, rtol=0, atol=1e-9)
+    assert table.scores[0, 0] > 40
