@@ -8,9 +8,10 @@ from skcalib._covariance.moments import Moments, ledoit_wolf_shrinkage
 
 __all__ = ["noise_level", "regularise", "whitening_gain"]
 
-# Chosen on three encoders, 384 and 768 wide, and five tasks; docs/results.md tells how.
+# Chosen on hidden states of three encoders, 384 and 768 wide; docs/results.md tells how.
 LARGEST_SHARE = 1 / 80
 SPREAD_RANK = 150
+CONE_POWER = 1 / 6
 
 
 def regularise(
@@ -28,26 +29,29 @@ def regularise(
         shrinkage = max(asked, ledoit_wolf_shrinkage(moments))
     shrinkage = float(shrinkage)
     eigenvalues = (1 - shrinkage) * variance + shrinkage * variance.sum() / len(variance)
-    noise = noise_level(eigenvalues) if noise == "auto" else float(noise)
+    noise = noise_level(moments.mean, eigenvalues) if noise == "auto" else float(noise)
     return eigenvalues, shrinkage, noise
 
 
-def noise_level(eigenvalues: np.ndarray) -> float:
+def noise_level(mean: np.ndarray, eigenvalues: np.ndarray) -> float:
     """Noise for ``noise="auto"``, as a share of the total variance.
 
-    ``min(1, r / 150) / 80``, where r is the entropy rank of the eigenvalues, the exponential of
-    the entropy of their shares: over how many directions the variance spreads.
+    ``(1 - c)^(1/6) min(1, r / 150) / 80``, where ``c = |mean|² / (|mean|² + tr Σ)`` is the mean
+    cosine of two samples, and r the entropy rank of the eigenvalues, the exponential of the
+    entropy of their shares: over how many directions the variance spreads.
     (`skcalib.metrics.effective_rank` takes shares of the singular values instead, and is
-    larger.) Training for similarity spreads it over many directions, most of which are noise.
-    Where a few directions hold nearly all of it, as in inner layers, their share of the total
-    says little of the noise in the others.
+    larger.) Training for similarity spreads it over many directions, of which the weak are
+    noise. Where a few directions hold nearly all of it, or the cone is narrow (c near 1), as in
+    inner layers, weak directions distinguish texts.
 
-    A share of the total, as opposed to the mean eigenvalue, does not depend on the width: zeros
-    appended to every vector add neither variance nor entropy.
+    A share of the total variance, as opposed to one of the mean eigenvalue, does not depend on
+    the width: zeros appended to every vector add neither variance nor entropy.
     """
-    share = eigenvalues[eigenvalues > 0] / eigenvalues.sum()
+    total = eigenvalues.sum()
+    share = eigenvalues[eigenvalues > 0] / total
     entropy_rank = np.exp(-(share @ np.log(share)))
-    return float(min(1.0, entropy_rank / SPREAD_RANK) * LARGEST_SHARE)
+    spread = total / (float(mean @ mean) + total)  # 1 - c
+    return float(spread**CONE_POWER * min(1.0, entropy_rank / SPREAD_RANK) * LARGEST_SHARE)
 
 
 def whitening_gain(

@@ -123,10 +123,10 @@ class Whitening(
     about 1e-6 of the typical output, which is known after the fit from ``diag(Σ)`` and W, and
     in float64 otherwise. So an ill-conditioned sample costs time, never digits.
 
-    With ``noise="auto"``, ``noise_ = 2.4 (1 - c)^(1/3) min(1, 8 r / d)³``: c is the mean
+    With ``noise="auto"``, ``noise_ = (1 - c)^(1/6) min(1, r / 150) / 80``: c is the mean
     cosine of two samples, ``|mean|² / (|mean|² + tr Σ)``, and r the entropy rank of the
     eigenvalues, the exponential of the entropy of their shares. The documentation's
-    page for developers tells how this was found.
+    page of results tells how this was found.
 
     A dask array is fitted on block by block, on the scheduler that is active, and never
     gathered; `transform` of one is a lazy dask array. With

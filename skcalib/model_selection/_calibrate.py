@@ -178,7 +178,11 @@ def calibrate(
         pipeline.queries_ = Pipeline([("encode", second), *steps])
     mapped = Pipeline(steps).transform(chosen)
     pipeline.calibration_ = Calibration.of(
-        choice, task, views.n_texts, getattr(first, "prompt_", ""), Cosines.of(some, raw, mapped)
+        choice,
+        task,
+        views.n_texts,
+        getattr(first, "prompt_", ""),
+        Cosines.of(some, raw, mapped),
     )
     return pipeline
 

@@ -34,9 +34,7 @@ class Sample(NamedTuple):
     @classmethod
     def of(cls, views: Views, seed: int) -> Sample:
         """Split the texts of these views."""
-        one, two = (
-            Views(views.sample[i::2], n_texts=views.n_texts, seed=seed) for i in (0, 1)
-        )
+        one, two = (Views(views.sample[i::2], n_texts=views.n_texts, seed=seed) for i in (0, 1))
         texts = list(dict.fromkeys([*views.sample, *one.texts, *two.texts]))
         row = {text: i for i, text in enumerate(texts)}
         folds = [

@@ -158,14 +158,14 @@ def expected_noise(X, spectrum):
     cosine = np.sum(X.mean(axis=0) ** 2) / (np.sum(X.mean(axis=0) ** 2) + unit)
     share = spectrum / spectrum.sum()
     rank = np.exp(-np.sum(share * np.log(share)))
-    return 2.4 * (1 - cosine) ** (1 / 3) * min(1, 8 * rank / len(spectrum)) ** 3
+    return (1 - cosine) ** (1 / 6) * min(1, rank / 150) / 80
 
 
 @pytest.mark.parametrize("offset", [0, 1, 50])
 @pytest.mark.parametrize("first", [1, 1000])
 def test_automatic_noise_follows_cone_and_concentration(offset, first):
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(4000, 40)) * np.r_[first, np.ones(39)] + offset
+    X = rng.normal(size=(4000, 200)) * np.r_[first, np.ones(199)] + offset
     whitening = Whitening(noise="auto").fit(X)
     variance = Whitening().fit(X).explained_variance_
     shrunk = (1 - whitening.shrinkage_) * variance + whitening.shrinkage_ * variance.mean()
@@ -175,10 +175,23 @@ def test_automatic_noise_follows_cone_and_concentration(offset, first):
     assert_array_equal(by_hand.fit_transform(X), whitening.transform(X))
 
 
-def test_automatic_noise_depends_on_neither_scale_nor_rotation(X):
-    rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(12, 12)))[0]
-    noises = [Whitening(noise="auto").fit(Y).noise_ for Y in (X, 1e-5 * X, X @ rotation)]
-    assert_allclose(noises, noises[0], rtol=1e-8)
+def cosines(Z):
+    Z = Z / np.linalg.norm(Z, axis=1, keepdims=True)
+    return Z @ Z.T
+
+
+def test_automatic_noise_depends_on_neither_scale_rotation_nor_width():
+    X = np.random.default_rng(0).normal(size=(9000, 60)) * np.logspace(0, -2, 60) + 0.3
+    rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(60, 60)))[0]
+    expected = cosines(Whitening(noise="auto").fit(X).transform(X[:300]))
+    # The shrinkage is toward the identity, which gives zeros some variance.
+    for Y, atol in (
+        (1e-5 * X, 1e-9),
+        (X @ rotation, 1e-9),
+        (np.pad(X, ((0, 0), (0, 60))), 0.01),
+    ):
+        found = cosines(Whitening(noise="auto").fit(Y).transform(Y[:300]))
+        assert_allclose(found, expected, atol=atol)
 
 
 def test_a_shrinkage_of_ones_own_is_the_least_that_automatic_noise_takes(X):
