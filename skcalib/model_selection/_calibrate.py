@@ -20,11 +20,9 @@ from skcalib._base import is_fitted, progress
 from skcalib._bi_encoder import vectors_of
 from skcalib._encoder.estimator import BertEncoder, resolve_layers
 from skcalib._encoder.text_encoder import TextEncoder, as_encoder
-from skcalib._neighbors.smoothing import siblings
 from skcalib._sklearn_compat import check_params
 from skcalib._texts import distinct, texts_of
 from skcalib._whitening.estimator import Whitening
-from skcalib.metrics import unit_rows
 from skcalib.model_selection._calibration import (
     Calibration,
     Candidate,
@@ -170,7 +168,6 @@ def calibrate(
         before=before,
         after=after,
         examples=((some[near[0]], some[near[1]]), (some[typical[0]], some[typical[1]])),
-        has_siblings=not siblings(unit_rows(calibrated)[0].astype(np.float32)).are_few,
         prompt=getattr(pipeline["encode"], "prompt_", ""),
     )
     return pipeline

@@ -83,9 +83,6 @@ class Calibration:
         Cosines of the model as shipped, and of the chosen pipeline.
     examples : tuple of pairs of str
         Two texts near each other, and two that are typical, whose cosines those are.
-    has_siblings : bool
-        Whether many texts say the same in other words, by calibrated vectors, so that
-        `NeighborSmoothing` may help.
     prompt : str
         Prompt of the encoder, in front of each text; "" where there is none.
     """
@@ -99,7 +96,6 @@ class Calibration:
     before: Cosines
     after: Cosines
     examples: tuple[tuple[str, str], tuple[str, str]]
-    has_siblings: bool
     prompt: str
 
     def __str__(self) -> str:
@@ -127,9 +123,6 @@ class Calibration:
             )
         else:
             choice += "\nBy its halves the shipped hidden state is the best of those tried."
-        siblings = "few siblings: smoothing over neighbours would blur them"
-        if self.has_siblings:
-            siblings = "siblings: NeighborSmoothing behind it may help search and clusters"
         prompt = f"The prompt {self.prompt!r} is in front of each text.\n\n"
         return (
             f"{prompt if self.prompt else ''}{choice}\n\n"
@@ -138,8 +131,7 @@ class Calibration:
             f"  {before.threshold:z.2f}  {after.threshold:z.2f}  reached by one random "
             "pair in a hundred\n"
             f"  {before.nearest:z.2f}  {after.nearest:z.2f}  {one} and {two}\n"
-            f"  {before.typical:z.2f}  {after.typical:z.2f}  {three} and {four}\n\n"
-            f"The texts have {siblings}."
+            f"  {before.typical:z.2f}  {after.typical:z.2f}  {three} and {four}"
         )
 
     def table(self, n_candidates: int | None = None) -> str:
