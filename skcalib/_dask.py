@@ -9,6 +9,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_consistent_length
 
 __all__ = [
     "as_floats",
@@ -122,6 +123,7 @@ def dask_reduce(
             continue
         if not isinstance(column, da.Array):
             column = da.from_array(np.asarray(column), chunks=-1)
+        check_consistent_length(*(a for a in (X, column) if not np.isnan(a.shape[0])))
         if not np.array_equal(column.chunks, X.chunks[:1], equal_nan=True):
             column = column.rechunk(X.chunks[:1])
         aligned.append(column.to_delayed().ravel())

@@ -220,6 +220,7 @@ class GroupErasure(
             )
         X = self._checked(X, reset=reset)
         if is_dask(X):
+            groups = groups if is_dask(groups) else _labels(groups)
             means = dask_reduce(_means_of_block, GroupMeans.merge, X, groups, sample_weight)
             if not np.isfinite(means.mean).all():
                 raise ValueError("X contains NaN or infinity. Drop such rows.")
@@ -241,16 +242,23 @@ class ErasedWhitening(LinearExports):
 
 
 def _means_of_block(block: Any, groups: Any, weight: Any) -> GroupMeans:
+    weight = check_sample_weight(weight, block)
+    return GroupMeans.from_array(as_floats(block), _labels(groups), weight)
+
+
+def _labels(groups: Any) -> np.ndarray:
+    """Return the groups as an array of str or of numbers, none of them missing."""
     # NumPy would make a str of what is missing among str.
     labels = column_or_1d(groups if hasattr(groups, "dtype") else np.array(groups, object))
     if labels.dtype.kind == "O" and len({isinstance(label, str) for label in labels}) < 2:
         labels = np.asarray(labels.tolist())
-    if labels.dtype.kind not in "USbiuf" or (labels != labels).any():
+    named = labels.dtype.kind in "Ubiuf" and not np.ma.is_masked(groups)
+    if not named or (labels != labels).any():
         raise ValueError(
             "groups has entries that are neither str nor numbers, are of both kinds, or are "
             "missing. Give every sample a group, such as 'unknown'."
         )
-    return GroupMeans.from_array(as_floats(block), labels, check_sample_weight(weight, block))
+    return labels
 
 
 def _check(means: GroupMeans) -> None:

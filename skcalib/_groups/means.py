@@ -40,7 +40,21 @@ class GroupMeans:
         return cls(names[seen], n[seen], origin + sums[seen] / n[seen, None])
 
     def merge(self, other: GroupMeans) -> GroupMeans:
-        """Means of both samples together."""
+        """Means of both samples together.
+
+        Raises
+        ------
+        ValueError
+            If the groups of one are str and those of the other are numbers.
+        """
+        if not (len(self.names) and len(other.names)):
+            return self if len(self.names) else other
+        if (self.names.dtype.kind == "U") != (other.names.dtype.kind == "U"):
+            first, second = self.names[:1].tolist() + other.names[:1].tolist()
+            raise ValueError(
+                f"groups are str in one part and numbers in another, such as {first!r} and "
+                f"{second!r}. Give the groups of all parts in one type."
+            )
         pairs = ((self.names, other.names), (self.n, other.n), (self.mean, other.mean))
         names, n, mean = map(np.concatenate, pairs)
         merged = GroupMeans.from_array(mean, names, n)  # a mean counts as often as its samples

@@ -112,6 +112,5 @@ def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
         "cosines_before": asdict(calibration.before),
         "cosines_after": asdict(calibration.after),
         "examples": calibration.examples,
-        "has_siblings": calibration.has_siblings,
         "candidates": [asdict(candidate) for candidate in calibration.candidates],
     }

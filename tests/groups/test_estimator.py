@@ -22,10 +22,16 @@ few_texts = pytest.mark.filterwarnings("ignore:.*groups have fewer than 20:UserW
 class ErasureOfOwnGroups(GroupErasure):
     """Groups samples by their own values, since the checks give no groups."""
 
-    def _means_of(self, X, groups, sample_weight, *, reset):
-        rows = np.zeros(1) if issparse(X) else np.atleast_1d(np.asarray(X))
-        groups = [crc32(repr(row).encode()) % 2 for row in rows]
-        return super()._means_of(X, groups, sample_weight, reset=reset)
+    def fit(self, X, y=None, groups=None, sample_weight=None):
+        return super().fit(X, y, two_groups(X), sample_weight)
+
+    def partial_fit(self, X, y=None, groups=None, sample_weight=None):
+        return super().partial_fit(X, y, two_groups(X), sample_weight)
+
+
+def two_groups(X):
+    rows = np.zeros(1) if issparse(X) else np.atleast_1d(np.asarray(X))
+    return [crc32(repr(row).encode()) % 2 for row in rows]
 
 
 @few_texts
@@ -143,6 +149,56 @@ def test_dask_equals_numpy(X, groups):
         GroupErasure().fit(lazy, groups=groups, sample_weight=np.arange(900) - 1)
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_groups_that_are_missing_or_of_both_kinds_are_refused(X, groups, lazy):
+    if lazy:
+        X = pytest.importorskip("dask.array").from_array(X, chunks=130)
+    masked = np.ma.masked_array(groups, mask=groups == "de")
+    for given, match in [
+        ([*groups[:-1], None], "groups has entries that are neither str nor numbers"),
+        ([*np.zeros(899), np.nan], "or are missing. Give every sample a group"),
+        ([*groups[:-1], np.nan], "or are missing"),  # which NumPy would turn into "nan"
+        (np.array([*groups[:-1], np.nan], object), "or are missing"),  # a column of pandas
+        ([*groups[:-1], 1], "are of both kinds"),
+        ([1, *groups[1:]], "are of both kinds"),
+        (masked, "or are missing"),
+        (np.ma.masked_array(np.arange(900) % 3, mask=groups == "de"), "or are missing"),
+        (groups[:10], r"inconsistent numbers of samples: \[900, 10\]"),
+        (groups[:10].tolist(), r"inconsistent numbers of samples: \[900, 10\]"),
+    ]:
+        with pytest.raises(ValueError, match=match):
+            GroupErasure().fit(X, groups=given)
+
+
+def test_groups_of_both_kinds_in_different_blocks_are_refused(X, groups):
+    da = pytest.importorskip("dask.array")
+    lazy = da.from_array(X, chunks=130)
+    mixed = np.array([*groups[:260], *np.zeros(640, dtype=int)], object)
+    with pytest.raises(ValueError, match="groups are str in one part and numbers in another"):
+        GroupErasure().fit(lazy, groups=da.from_array(mixed, chunks=130))
+    masked = da.from_array(np.ma.masked_array(groups, mask=groups == "de"), chunks=130)
+    with pytest.raises(ValueError, match="or are missing"):
+        GroupErasure().fit(lazy, groups=masked)
+    with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[900, 5\]"):
+        GroupErasure().fit(lazy, groups=groups, sample_weight=np.ones(5))
+
+
+@few_texts
+def test_numbers_do_not_join_their_names(X):
+    erasure = GroupErasure().partial_fit(X[:20], groups=np.arange(20) % 2)
+    erased, names = erasure.transform(X), np.array(["0", "1"] * 10)
+    match = "str in one part and numbers in another, such as 0 and '0'. Give the groups of all"
+    with pytest.raises(ValueError, match=match):
+        erasure.partial_fit(X[20:40], groups=names)
+    with pytest.raises(ValueError, match=match):
+        erasure.merge(GroupErasure().fit(X[20:40], groups=names))
+    assert_array_equal(erasure.transform(X), erased)  # as before the error
+    nothing = GroupErasure().partial_fit(X[:1], groups=[0], sample_weight=[0])
+    whole = nothing.partial_fit(X[20:40], groups=names)  # samples of no weight have no kind
+    expected = GroupErasure().fit(X[20:40], groups=names).transform(X)
+    assert_array_equal(whole.transform(X), expected)
+
+
 def test_groups_are_routed_through_a_pipeline(X, groups):
     expected = Whitening(noise="auto").fit_transform(
         GroupErasure().fit_transform(X, groups=groups)
@@ -236,12 +292,7 @@ def test_errors_say_what_groups_are(X, groups):
     for given, match in [
         (None, r"got no groups; it takes .* language.*set_fit_request\(groups=True\)"),
         (["en"] * 900, single),
-        (groups[:10], "inconsistent numbers of samples"),
-        ([*groups[:-1], None], "groups has entries that are neither str nor numbers"),
-        ([*np.zeros(899), np.nan], "or are missing. Give every sample a group"),
-        ([*groups[:-1], np.nan], "or are missing"),  # which NumPy would turn into "nan"
-        (np.array([*groups[:-1], np.nan], object), "or are missing"),  # a column of pandas
-        ([*groups[:-1], 1], "are of both kinds"),
+        ([*groups[:-1], None], "neither str nor numbers"),
         (np.arange(900) % 50, "50 groups differ in every direction of n_features=12"),
     ]:
         with pytest.raises(ValueError, match=match):

@@ -107,15 +107,3 @@ def test_what_is_no_encoder_is_refused(texts):
         calibrate(bigrams, texts, memory="folder")
     with pytest.raises(TypeError, match="Sparse data"):
         calibrate(TfidfVectorizer(), texts)
-
-
-def test_the_summary_says_whether_smoothing_may_help(texts):
-    rng = np.random.default_rng(0)
-    words = np.array([f"{a}{b}" for a in CHARACTERS[:26] for b in CHARACTERS[:26]])
-    topics = [rng.choice(words, 9, replace=False) for _ in range(30)]
-    alike = [" ".join([*rng.permutation(topic)[:7], word])
-             for topic in topics for word in rng.choice(words, 20)]  # fmt: skip
-    for given, line in ((texts, "few siblings: smoothing over"), (alike, "siblings: Neighbor")):
-        calibration = calibrate(bigrams, given, n_components=None).calibration_
-        assert f"The texts have {line}" in calibration.summary()
-        assert calibration.has_siblings == (given is alike)

@@ -1,9 +1,6 @@
 """NeighborSmoothing: the formula, who counts as a neighbour, and scikit-learn's contract."""
 
-import csv
 import pickle
-import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,11 +11,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KNeighborsTransformer, NearestNeighbors
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skcalib import NeighborSmoothing, Whitening
-from skcalib._neighbors.smoothing import siblings
+from skcalib import NeighborSmoothing
 from skcalib.metrics import unit_rows
-
-few_siblings = pytest.mark.filterwarnings("ignore:.*few siblings:UserWarning")
 
 
 @pytest.fixture
@@ -47,7 +41,6 @@ def formula(X, fitted, own, k=10, weight=1.0, power=3):
     return np.array(out)
 
 
-@few_siblings
 @parametrize_with_checks(
     [
         NeighborSmoothing(),
@@ -59,7 +52,6 @@ def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
 
-@few_siblings
 @pytest.mark.parametrize("params", [{}, {"k": 3}, {"weight": 0.5}, {"power": 0}, {"k": 700}])
 def test_vectors_are_those_of_the_formula(X, new, params):
     k, others = params.get("k", 10), {n: v for n, v in params.items() if n != "k"}
@@ -105,7 +97,7 @@ def test_any_search_for_neighbours_gives_the_vectors_of_the_exact_one(X, new, se
 
 
 class Forgetful(BaseEstimator):
-    """A search of approximate neighbours, which misses every second text's nearest two."""
+    """A search of approximate neighbours, which misses the nearest two of every other text."""
 
     def __init__(self, n_neighbors=5):
         self.n_neighbors = n_neighbors
@@ -116,7 +108,7 @@ class Forgetful(BaseEstimator):
 
     def transform(self, X):
         rows = self.search_.kneighbors(X, return_distance=False)
-        kept = [row[2 * (i % 2) :] for i, row in enumerate(rows)]
+        kept = [row[2 * (1 - i % 2) :] for i, row in enumerate(rows)]
         ends = np.cumsum([0, *map(len, kept)])
         shape = len(X), self.search_.n_samples_fit_
         return csr_array((np.ones(ends[-1]), np.concatenate(kept), ends), shape=shape)
@@ -124,21 +116,52 @@ class Forgetful(BaseEstimator):
 
 def test_neighbours_that_a_search_misses_are_missing(X):
     Z = NeighborSmoothing(neighbors=Forgetful()).fit_transform(X)
-    assert_allclose(Z[::2], formula(X, X, True)[::2], atol=1e-6)
+    assert_allclose(Z[1::2], formula(X, X, True)[1::2], atol=1e-6)
     assert 1e-3 < np.abs(Z - formula(X, X, True)).max() < 0.3
+    one = NeighborSmoothing(1, neighbors=Forgetful()).fit(X).transform(X[:1])  # finds none
+    assert_allclose(one, unit_rows(X[:1])[0])
 
 
-@few_siblings
+@pytest.mark.parametrize("mode", ["connectivity", "distance"])
+@pytest.mark.parametrize("n_fitted", [1, 2, 6, 10, 11, 12, 13])
+def test_a_search_among_few_texts_finds_all(X, new, mode, n_fitted):
+    few = X[::20][:n_fitted]
+    smoothing = NeighborSmoothing(neighbors=KNeighborsTransformer(mode=mode)).fit(few)
+    assert_allclose(smoothing.transform(few), formula(few, few, True), atol=1e-6)
+    assert_allclose(smoothing.transform(new), formula(new, few, False), atol=1e-6)
+
+
+@pytest.mark.parametrize("d", [384, 12_000])
+def test_rounding_does_not_make_a_text_its_own_neighbour(d):
+    """In float32 the squares of equal entries, as of words that occur, all round alike."""
+    X = (np.random.default_rng(0).random((60, d)) < 0.3).astype(np.float32)
+    Z = NeighborSmoothing(60).fit_transform(X)
+    assert_allclose(Z, formula(X, X, True, k=60), atol=1e-6)
+
+
+@pytest.mark.parametrize("k", [1, 7, 40, 600])
+def test_exact_search_among_many_texts(k):
+    rng = np.random.default_rng(0)
+    fitted, new = rng.normal(size=(6001, 8)), rng.normal(size=(300, 8))
+    Z = NeighborSmoothing(k).fit(fitted).transform(new)
+    assert_allclose(Z, formula(new, fitted, False, k), atol=1e-6)
+
+
 def test_vectors_of_zeros_stay_and_are_nobodys_neighbours(X):
-    zeros = np.zeros((3, 12))
+    zeros = np.zeros((30, 12))
     Z = NeighborSmoothing().fit_transform(np.vstack([X, zeros]))
-    assert_allclose(Z[:-3], NeighborSmoothing().fit_transform(X), atol=1e-6)
-    assert_array_equal(Z[-3:], zeros)
+    assert_allclose(Z[:600], NeighborSmoothing().fit_transform(X), atol=1e-6)
+    assert_array_equal(Z[600:], zeros)
+    assert_array_equal(NeighborSmoothing().fit_transform(zeros), zeros)
+    assert_allclose(NeighborSmoothing().fit(zeros).transform(X), unit_rows(X)[0])
 
 
-@few_siblings
-def test_one_fitted_text_has_no_neighbour(X):
-    assert_allclose(NeighborSmoothing().fit_transform(X[:1]), unit_rows(X[:1])[0])
+def test_zeros_take_no_places_in_a_search_by_distance():
+    rng = np.random.default_rng(0)
+    new, fitted = rng.normal(size=(50, 100)), rng.normal(size=(200, 100))  # far from each other
+    smoothing = NeighborSmoothing(neighbors=KNeighborsTransformer())
+    smoothing.fit(np.vstack([np.zeros((30, 100)), fitted]))
+    assert_allclose(smoothing.transform(new), formula(new, fitted, False), atol=1e-6)
 
 
 def test_precision_pickles_frames_and_errors(X):
@@ -156,42 +179,3 @@ def test_precision_pickles_frames_and_errors(X):
         smoothing.fit([[np.nan, 1.0]])
     with pytest.raises(NotFittedError):  # nothing half-fitted
         smoothing.transform(X)
-
-
-def test_signs_of_siblings_are_those_of_a_sort(X):
-    unit = unit_rows(X)[0].astype(np.float32)
-    cosines = unit.astype(np.float64) @ unit.T
-    np.fill_diagonal(cosines, -1)
-    first, second, third, *_, tenth = -np.sort(-cosines, axis=1)[:, :10].mean(axis=0)
-    expected = (first + second + third) / 3, (first - second) / (second - tenth)
-    assert_allclose(siblings(unit), expected, rtol=1e-4)
-
-
-def test_fit_warns_of_texts_with_few_siblings(X):
-    NeighborSmoothing().fit(X)
-    rng = np.random.default_rng(0)
-    apart, pairs = rng.normal(size=(600, 100)), rng.normal(size=(300, 8)).repeat(2, axis=0)
-    pairs += rng.normal(size=pairs.shape) / 8  # level 0.9, but each text has one partner
-    alike = np.repeat(apart[:30], 20, axis=0)  # copies are no siblings
-    for given in (apart, pairs, alike, X[:10]):
-        match = rf"{len(given)} texts have few siblings: .* cosine of \d.\d\d, .* 0.46 or more"
-        with pytest.warns(UserWarning, match=match):
-            NeighborSmoothing().fit(given)
-    assert siblings(unit_rows(pairs)[0].astype(np.float32)).level > 0.8
-    assert siblings(unit_rows(apart)[0].astype(np.float32)).isolation < 0.51
-
-
-@pytest.mark.parametrize("texts", ["../tasks/banking77-train.csv", "stsb-dev.csv"])
-def test_the_warning_is_right_about_real_texts(texts, sts_home, minilm):
-    from skcalib import BertEncoder
-
-    path = Path(sts_home) / texts
-    if not path.exists():
-        pytest.skip(f"there is no {path}")
-    with path.open(encoding="utf-8", newline="") as file:
-        sample = [row[0] for row in csv.reader(file)][1::3][:500]
-    X = Whitening(noise="auto").fit_transform(BertEncoder(minilm).fit_transform(sample))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        NeighborSmoothing().fit(X)
-    assert ["few siblings" in str(w.message) for w in caught] == [True] * ("sts" in texts)
