@@ -23,8 +23,8 @@ from skcalib._encoder.text_encoder import TextEncoder, as_encoder
 from skcalib._neighbors.smoothing import siblings
 from skcalib._sklearn_compat import check_params
 from skcalib._texts import distinct, texts_of
+from skcalib._vectors import unit_rows
 from skcalib._whitening.estimator import Whitening
-from skcalib.metrics import unit_rows
 from skcalib.model_selection._calibration import (
     Calibration,
     Candidate,

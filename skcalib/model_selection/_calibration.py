@@ -8,7 +8,7 @@ from textwrap import shorten
 import numpy as np
 
 from skcalib._tables import markdown
-from skcalib.metrics import unit_rows
+from skcalib._vectors import unit_rows
 
 __all__ = ["Calibration", "Candidate", "Cosines", "compared"]
 

@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import NeighborSmoothing, Whitening
 from skcalib._neighbors.smoothing import siblings
-from skcalib.metrics import unit_rows
+from skcalib._vectors import unit_rows
 
 few_siblings = pytest.mark.filterwarnings("ignore:.*few siblings:UserWarning")
 

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from skcalib._neighbors import search
 from skcalib._neighbors.search import density, nearest
-from skcalib.metrics import unit_rows
+from skcalib._vectors import unit_rows
 
 
 @pytest.fixture
