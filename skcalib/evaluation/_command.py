@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import re
 import sys
 from contextlib import nullcontext
 from functools import partial
@@ -21,28 +20,40 @@ from skcalib._command_line import lines_of, names
 from skcalib.evaluation._sts import TASKS, ScoreTable, evaluate_sts
 
 SETTINGS = ("model", "pooling", "layers", "calibrator", "fit_on", "aggregate")
-SMOOTHED = "+smoothing"
-LEVEL = r"(auto|\d*\.?\d+)"
-WHITENING = re.compile(rf"whitening(?:-(\d+))?(?:-n{LEVEL})?(?:-s{LEVEL})?")
 
 
-def calibrator(name: str) -> Any:
-    """Return the calibrator of a name; "passthrough" for "raw"."""
-    if name.endswith(SMOOTHED):
-        return make_pipeline(calibrator(name.removesuffix(SMOOTHED)), NeighborSmoothing())
-    if name == "raw":
-        return "passthrough"
-    if name == "flow":
-        return NormalizingFlow(random_state=0)
-    if match := WHITENING.fullmatch(name):
-        k, *levels = match.groups(default="")
-        noise, shrinkage = (x if x == "auto" else float(x or 0) for x in levels)
-        return Whitening(int(k) if k else None, noise=noise, shrinkage=shrinkage)
-    raise ValueError(
-        f"There is no calibrator {name!r}; it takes raw, flow, or whitening with, if any, -K "
-        "for K dimensions, -nN for a noise and -sS for a shrinkage: whitening-nauto, "
-        "whitening-256, whitening-128-n1-s0.5; each with +smoothing behind it, if any."
-    )
+def calibrators(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the calibrators of the rows, by name; "passthrough" is that of "raw"."""
+    named: dict[str, Any] = {}
+    for kind in options.calibrators:
+        if kind == "raw":
+            named[kind] = "passthrough"
+        elif kind == "flow":
+            named[kind] = NormalizingFlow(random_state=0)
+        elif kind == "whitening":
+            levels = options.n_components, options.noise, options.shrinkage
+            for k, noise, shrinkage in product(*levels):
+                whitening = Whitening(k, noise=noise, shrinkage=shrinkage)
+                named[str(whitening)] = whitening
+        else:
+            raise ValueError(
+                f"There is no calibrator {kind!r}; it takes raw, whitening and flow. Options "
+                "such as --n-components 128,64 and --noise 0,auto give several whitenings."
+            )
+    if options.smoothing:
+        smoothed = {k: make_pipeline(step, NeighborSmoothing()) for k, step in named.items()}
+        named |= {f"{name}, smoothed": pipeline for name, pipeline in smoothed.items()}
+    return named
+
+
+def dimensions(value: str) -> list[int | None]:
+    """Return numbers of dimensions, None for "all"."""
+    return [None if name == "all" else int(name) for name in names(value)]
+
+
+def levels(value: str) -> list[float | str]:
+    """Return numbers, or "auto"."""
+    return [name if name == "auto" else float(name) for name in names(value)]
 
 
 def layers(name: str) -> int | str | tuple[int, ...]:
@@ -71,10 +82,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--calibrators",
         type=names,
-        default="raw,whitening-nauto",
-        help="raw, flow, whitening, whitening-256, whitening-nauto (noise), whitening-s0.5 "
-        "(shrinkage), whitening-256-n1-sauto; with +smoothing, the mean with the nearest "
-        "texts is behind it; default: raw,whitening-nauto",
+        default="raw,whitening",
+        help="raw, whitening, flow; default: raw,whitening",
+    )
+    several = "several give a row each"
+    add(
+        "--n-components",
+        type=dimensions,
+        default="all",
+        help=f"dimensions that a whitening keeps, or all; {several}; default: all",
+    )
+    add("--noise", type=levels, default="auto", help="of a whitening, or auto; default: auto")
+    add("--shrinkage", type=levels, default="0", help="of a whitening, or auto; default: 0")
+    add(
+        "--smoothing",
+        action="store_true",
+        help="add each calibrator with the mean with the nearest texts behind it",
     )
     add("--pooling", type=names, default="mean", help="default: mean")
     several = "ints, names, or ints joined by + such as 0+3; default: -1"
@@ -103,7 +126,7 @@ def run(options: argparse.Namespace) -> None:
     """Evaluate, print a table, and write it to a file if asked."""
     fit_on = options.fit_on
     # Names are checked before anything is encoded.
-    calibrators = {name: calibrator(name) for name in options.calibrators}
+    steps = calibrators(options)
     texts = fit_on if fit_on in ("target", "train") else lines_of(fit_on)
     output = options.output and Path(options.output).expanduser()
     if output:
@@ -111,7 +134,7 @@ def run(options: argparse.Namespace) -> None:
     tables: list[ScoreTable] = []
     temporary = partial(TemporaryDirectory, prefix="skcalib-", ignore_cleanup_errors=True)
     with nullcontext(options.memory) if options.memory else temporary() as memory:
-        for pooling, layer, name in product(options.pooling, options.layers, calibrators):
+        for pooling, layer, name in product(options.pooling, options.layers, steps):
             encoder = BertEncoder(
                 options.model,
                 pooling=pooling,
@@ -119,7 +142,7 @@ def run(options: argparse.Namespace) -> None:
                 layer_merge=options.layer_merge,
                 memory=memory,
             )
-            pipeline = Pipeline([("encode", encoder), ("calibrate", calibrators[name])])
+            pipeline = Pipeline([("encode", encoder), ("calibrate", steps[name])])
             table = evaluate_sts(
                 {f"{pooling} {layer} {name}": pipeline},
                 options.tasks,
