@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from itertools import product
@@ -79,26 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", default="minilm", help="hub id, folder, or minilm (of the demo extra)")
     add("--tasks", type=names, default=list(TASKS), help="default: all seven; also toy")
-    add(
-        "--calibrators",
-        type=names,
-        default="raw,whitening",
-        help="raw, whitening, flow; default: raw,whitening",
-    )
-    several = "several give a row each"
-    add(
-        "--n-components",
-        type=dimensions,
-        default="all",
-        help=f"dimensions that a whitening keeps, or all; {several}; default: all",
-    )
-    add("--noise", type=levels, default="auto", help="of a whitening, or auto; default: auto")
-    add("--shrinkage", type=levels, default="0", help="of a whitening, or auto; default: 0")
-    add(
-        "--smoothing",
-        action="store_true",
-        help="add each calibrator with the mean with the nearest texts behind it",
-    )
+    _add_calibrators(add)
     add("--pooling", type=names, default="mean", help="default: mean")
     several = "ints, names, or ints joined by + such as 0+3; default: -1"
     add("--layers", type=names, default="-1", help=several)
@@ -120,6 +102,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--memory", help="folder for vectors, so that each text is encoded once, ever")
     add("--output", help="CSV file, a line as soon as a row is known")
     add("-q", "--quiet", action="store_true", help="no progress bar")
+
+
+def _add_calibrators(add: Callable) -> None:
+    add(
+        "--calibrators",
+        type=names,
+        default="raw,whitening",
+        help="raw, whitening, flow; default: raw,whitening",
+    )
+    several = "several give a row each"
+    add(
+        "--n-components",
+        type=dimensions,
+        default="all",
+        help=f"dimensions that a whitening keeps, or all; {several}; default: all",
+    )
+    add("--noise", type=levels, default="auto", help="of a whitening, or auto; default: auto")
+    add("--shrinkage", type=levels, default="0", help="of a whitening, or auto; default: 0")
+    add(
+        "--smoothing",
+        action="store_true",
+        help="add each calibrator with the mean with the nearest texts behind it",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
