@@ -38,8 +38,9 @@ class FittedFlow:
 
     def network(self) -> Glow:
         """Build the network, on the CPU, in the data type of the fit."""
-        flow = _glow(self.n_features, self.architecture, self.dtype)
-        flow.load_state_dict({k: torch.tensor(v) for k, v in self.weights.items()})
+        flow = Glow(self.n_features, **self.architecture)
+        weights = {name: torch.tensor(array) for name, array in self.weights.items()}
+        flow.load_state_dict(weights, assign=True)
         return flow
 
     def map(self, function: Callable, X: np.ndarray, device: torch.device) -> Any:
@@ -79,10 +80,6 @@ def untrained(
         check_size(d, f"noise={noise!r}")
         mean, deviation, axes, whitening, chosen = principal_axes(X, rows, noise)
     architecture = {name: getattr(settings, name) for name in ARCHITECTURE}
-    flow = _glow(d, architecture, dtype)
+    flow = Glow(d, **architecture).to(getattr(torch, dtype))
     flow.initialize(mean, deviation, rng, axes, whitening)
     return FittedFlow(d, architecture, dtype, chosen, rng, flow.arrays())
-
-
-def _glow(n_features: int, architecture: dict[str, Any], dtype: str) -> Glow:
-    return Glow(n_features, **architecture).to(getattr(torch, dtype))
