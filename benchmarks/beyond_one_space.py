@@ -28,10 +28,10 @@ from skcalib import (
     VectorStore,
     Whitening,
 )
+from skcalib._vectors import unit_rows
 from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.evaluation import evaluate_labelled
 from skcalib.evaluation._sts import TASKS
-from skcalib.metrics import unit_rows
 
 DATA = Path(os.environ["SKCALIB_DATA"])
 LANGUAGES = ("en", "de", "es", "fr")

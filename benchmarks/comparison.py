@@ -22,9 +22,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from skcalib import BertEncoder, NeighborSmoothing, VectorStore, Whitening
+from skcalib._vectors import unit_rows
 from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.evaluation._sts import TASKS
-from skcalib.metrics import spearman, unit_rows
+from skcalib.metrics import spearman
 
 DATA = Path(os.environ["SKCALIB_DATA"])
 RESAMPLES = 1000

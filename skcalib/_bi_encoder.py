@@ -16,7 +16,8 @@ from skcalib._encoder.text_encoder import as_encoder
 from skcalib._scale.estimator import SimilarityScale
 from skcalib._sklearn_compat import HasMethods, StrOptions, _fit_context
 from skcalib._texts import as_pairs, distinct, texts_of
-from skcalib.metrics import spearman, unit_rows, unmasked
+from skcalib._vectors import unit_rows, unmasked
+from skcalib.metrics import spearman
 
 __all__ = ["BiEncoder", "vectors_of"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from pathlib import Path
 
 __all__ = ["integers", "lines_of", "names"]
@@ -26,6 +27,12 @@ def lines_of(file: str) -> list[str]:
             f"There is no file {file!r}; give one with a text per line, in UTF-8."
         )
     content = path.read_bytes()
+    if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or b"\0" in content:
+        line = content.count(b"\n", 0, max(content.find(b"\0"), 0)) + 1
+        raise ValueError(
+            f"{file} is not UTF-8: line {line} holds a NUL byte or the mark of UTF-16. Convert "
+            "a text by: iconv -f utf-16 -t utf-8"
+        )
     try:
         # `splitlines` would also break a text at U+2028, U+0085 and form feeds.
         lines = re.split(r"[\r\n]", content.decode("utf-8-sig"))

@@ -8,7 +8,7 @@ them over the subsets of a benchmark. `isoscore`, `mean_cosine`, `partition_isot
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +20,7 @@ from sklearn.metrics import make_scorer
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
 from skcalib._base import warn
+from skcalib._vectors import unit_rows, unmasked
 
 __all__ = [
     "aggregate",
@@ -281,27 +282,6 @@ def effective_rank(X: ArrayLike) -> float:
         raise ValueError("effective_rank is not defined for vectors that are all zero.")
     singular = linalg.svdvals(vectors / largest)  # the rank ignores scale; squares may overflow
     return float(np.exp(entropy(singular)))
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def unit_rows(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Scale rows of any magnitude to unit length; return them and their lengths, in float64.
-
-    A zero row stays zero. A row that is not finite becomes NaN.
-    """
-    largest = np.maximum(vectors.max(axis=1), -vectors.min(axis=1)).astype(np.float64)
-    # Where the largest entry is 1, no square overflows, and their sum does not underflow.
-    unit = vectors / np.where(largest > 0, largest, 1.0)[:, None]
-    lengths = np.sqrt(np.maximum(np.einsum("ij,ij->i", unit, unit), 1.0))
-    unit /= lengths[:, None]
-    return unit, largest * lengths
-
-
-def unmasked(values: Any) -> Any:
-    """Return values with NaN where a masked array is masked, so that checks find it."""
-    if isinstance(values, np.ma.MaskedArray):
-        return np.ma.filled(values.astype(np.float64), np.nan)
-    return values
 
 
 def _vectors(X: ArrayLike, min_features: int = 1) -> np.ndarray:

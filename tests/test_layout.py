@@ -27,8 +27,8 @@ ALLOWED = {
     },
     "_whitening": {"_machine", "_covariance", "_base", "_dask", "_sklearn_compat"},
     "_groups": {"_covariance", "_whitening", "_base", "_dask", "_sklearn_compat"},
-    "_neighbors": {"_machine", "_base", "_sklearn_compat", "metrics"},
-    "_scale": {"_neighbors", "_base", "_sklearn_compat", "metrics"},
+    "_neighbors": {"_machine", "_base", "_sklearn_compat", "_vectors"},
+    "_scale": {"_neighbors", "_base", "_sklearn_compat", "_vectors"},
     "_flow": {"_machine", "_covariance", "_base", "_dask", "_sklearn_compat"},
 }
 

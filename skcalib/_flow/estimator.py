@@ -6,8 +6,11 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from copy import copy, deepcopy
+from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
+from operator import attrgetter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,16 +19,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skcalib._base import FloatTransformer, VersionedState, progress, warn
+from skcalib._base import FloatTransformer, VersionedState, warn
 from skcalib._dask import check_dask, dask_apply, is_dask, on_disk
 from skcalib._machine.devices import check_precision, resolve_device
-from skcalib._machine.limits import check_size
 from skcalib._sklearn_compat import Interval, StrOptions, _fit_context
 
 if TYPE_CHECKING:
     import torch
 
-    from skcalib._flow.glow import Glow
+    from skcalib._flow.fitted import FittedFlow
 
 __all__ = ["NormalizingFlow"]
 
@@ -111,8 +113,6 @@ class NormalizingFlow(
         Completed epochs.
     noise_ : float
         Noise in use.
-    flow_ : torch.nn.Module
-        The fitted network, a copy as `to_torch` gives it.
     n_features_in_ : int
         Dimension of the vectors.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -141,8 +141,9 @@ class NormalizingFlow(
     ``coupling`` and ``permutation`` have a gradient written by hand. All others use autograd,
     which takes several times as long.
 
-    After an error or Ctrl-C in :meth:`fit` or :meth:`partial_fit` the estimator is as it was.
-    To end a training early and keep its result, call :meth:`partial_fit` once per epoch.
+    After an error in :meth:`fit` or :meth:`partial_fit` the estimator is as it was. Ctrl-C
+    ends the training and keeps what is trained, but for the last 64 batches or fewer of an
+    epoch; the `KeyboardInterrupt` goes on. Before that many the estimator is as it was.
 
     References
     ----------
@@ -186,12 +187,15 @@ class NormalizingFlow(
         "warm_start": ["boolean"],
         "verbose": ["boolean"],
     }
-    _state_version = 3
-
-    loss_curve_: list[float]
-    validation_curve_: list[float] | None
-    _adam_state: list[np.ndarray] | None
-    _rng: np.random.RandomState
+    _state_version = 4
+    _fitted: FittedFlow
+    _n_features_out = property(attrgetter("n_features_in_"))
+    n_iter_ = property(lambda self: len(self._fitted.curve))
+    loss_curve_ = property(lambda self: [loss for loss, _ in self._fitted.curve])
+    validation_curve_ = property(
+        lambda self: [loss for _, loss in self._fitted.curve if loss is not None] or None
+    )
+    noise_ = property(attrgetter("_fitted.noise"))
 
     def __init__(
         self,
@@ -266,12 +270,7 @@ class NormalizingFlow(
             If the loss turned NaN or infinite: the flow is the last good one. If a round trip
             does not recover a batch or a sample: the flow is of no use.
         """
-        resume = self.warm_start and self.__sklearn_is_fitted__()
-        trained = copy(self)  # an error or an interrupt leaves this one as it was
-        for doubt in trained._train(X, self.max_epochs, self.validation_fraction, resume):
-            warn(doubt, ConvergenceWarning)
-        self.__dict__ = trained.__dict__
-        return self
+        return self._fit(X, resume=self.warm_start)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None) -> NormalizingFlow:
@@ -291,11 +290,7 @@ class NormalizingFlow(
         -------
         self : NormalizingFlow
         """
-        trained = copy(self)
-        for doubt in trained._train(X, 1, None, resume=self.__sklearn_is_fitted__()):
-            warn(doubt, ConvergenceWarning)
-        self.__dict__ = trained.__dict__
-        return self
+        return self._fit(X, resume=True, max_epochs=1, validation_fraction=None)
 
     def transform(self, X: Any) -> Any:
         """Map vectors u to latent vectors z.
@@ -388,8 +383,9 @@ class NormalizingFlow(
         """
         check_is_fitted(self)
         rng = check_random_state(self.random_state)
-        z = rng.standard_normal((n_samples, self.n_features_in_))
-        return self._in_blocks(z.astype(self._dtype), lambda flow, z: flow.decode(z))
+        z = rng.standard_normal((n_samples, self.n_features_in_)).astype(self._fitted.dtype)
+        device = resolve_device(self.device)
+        return self._fitted.map(lambda flow, z: flow.decode(z), z, device)
 
     def to_torch(self) -> torch.nn.Module:
         """Copy the fitted flow into a torch module.
@@ -403,21 +399,12 @@ class NormalizingFlow(
             with this estimator: move it, train it on, or differentiate through it.
         """
         check_is_fitted(self)
-        return self._earlier_flow().eval()
-
-    @property
-    def flow_(self) -> torch.nn.Module:
-        """The fitted network, a copy as of `to_torch`."""
-        return self.to_torch()
+        return self._fitted.network().eval()
 
     def _apply(
-        self,
-        X: Any,
-        function: Callable[[Glow, torch.Tensor], torch.Tensor],
-        is_latent: bool = False,
-        width: int | None = None,
+        self, X: Any, function: Callable, is_latent: bool = False, width: int | None = None
     ) -> Any:
-        """Return ``function(flow, X)``, lazily for a dask array.
+        """Return ``function(network, X)``, lazily for a dask array.
 
         ``width`` is the number of columns that the function returns, by default that of X.
         """
@@ -426,139 +413,74 @@ class NormalizingFlow(
             check_dask(X, type(self).__name__)
             validate_data(self, X, reset=False, skip_check_array=True)
             fitted = copy(self)  # a fit before the computation changes nothing
-            return dask_apply(
-                lambda block: fitted._apply(block, function, is_latent, width),
-                X,
-                width or self.n_features_in_,
-            )
+            apply = partial(fitted._apply, function=function, is_latent=is_latent)
+            return dask_apply(apply, X, width or self.n_features_in_)
         if not is_latent:
             X = validate_data(self, X, reset=False, dtype=FLOATS)
-            return self._in_blocks(X, function)
-        Z = check_array(X, dtype=FLOATS, input_name="X", estimator=self)
-        if Z.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {Z.shape[1]} features, but NormalizingFlow was fitted on "
-                f"{self.n_features_in_}: pass vectors as its transform returns them."
-            )
-        return self._in_blocks(Z, function)
+        else:
+            X = check_array(X, dtype=FLOATS, input_name="X", estimator=self)
+            if X.shape[1] != self.n_features_in_:
+                raise ValueError(
+                    f"X has {X.shape[1]} features, but NormalizingFlow was fitted on "
+                    f"{self.n_features_in_}: pass vectors as its transform returns them."
+                )
+        return self._fitted.map(function, X, resolve_device(self.device))
 
-    def _in_blocks(self, X: np.ndarray, function: Callable[[Glow, torch.Tensor], Any]) -> Any:
-        """Return ``function(flow, X)``, computed block by block in the data type of X."""
-        from skcalib._flow.rows import map_rows, within_memory
-
-        device = resolve_device(self.device)
-        return within_memory(
-            lambda: map_rows(partial(function, self._module(device, X.dtype)), X, device),
-            f"A block of rows does not fit into the memory of {device}: free some, or use "
-            "device='cpu'.",
-        )
-
-    def _module(self, device: torch.device, dtype: np.dtype) -> Glow:
-        """Build the flow once per device and data type."""
-        import torch
-
-        check_precision(device, dtype)
-        key = (str(device), dtype.name)
-        if key not in self._modules:
-            flow = self._earlier_flow().to(device, getattr(torch, dtype.name))
-            self._modules[key] = flow.requires_grad_(False).eval()
-        return self._modules[key]
-
-    def _train(
-        self, X: Any, max_epochs: int, validation_fraction: float | None, resume: bool
-    ) -> list[str]:
-        """Train on X and set the fitted attributes; return reasons to doubt the flow."""
+    def _fit(self, X: Any, resume: bool, **changes: Any) -> NormalizingFlow:
+        """Train a new flow, or the fitted one further; ``changes`` are of the parameters."""
+        from skcalib._flow.fitted import untrained
         from skcalib._flow.rows import split, within_memory
         from skcalib._flow.training import train
 
+        resume = resume and self.__sklearn_is_fitted__()
+        settings = SimpleNamespace(**self.get_params() | changes)
         device = resolve_device(self.device)
         if is_dask(X):
             check_dask(X, type(self).__name__)
         with on_disk(X) if is_dask(X) else nullcontext(X) as array:
-            X = self._training_data(array, resume)
-            check_precision(device, X.dtype)
-            rows, held_out = split(len(X), validation_fraction, self._rng)
-            flow = self._earlier_flow() if resume else self._new_flow(X, rows)
-            n_batches, n_earlier = -(-len(rows) // self.batch_size), len(self.loss_curve_)
-            names = ("learning_rate", "weight_decay", "batch_size", "n_iter_no_change", "tol")
-            settings = {"max_epochs": max_epochs} | {n: getattr(self, n) for n in names}
-            run = partial(train, flow, device, self._adam_state, X, rows, held_out, self._rng)
-            name, total = type(self).__name__, max_epochs * n_batches
-            with progress(total, unit="batch", desc=name, verbose=self.verbose) as advance:
-                result = within_memory(
-                    lambda: run(lambda i: advance(1, f"epoch {n_earlier + i}"), **settings),
-                    f"A batch of batch_size={self.batch_size} rows does not fit into the "
-                    f"memory of {device}: lower batch_size, free some, or use device='cpu'.",
-                )
-        self._weights, self._adam_state = result.weights, result.adam_state
-        self._modules: dict[tuple[str, str], Glow] = {}
-        self.loss_curve_ = self.loss_curve_ + result.losses
-        validation_losses = (self.validation_curve_ or []) + result.validation_losses
-        self.validation_curve_ = validation_losses or None
-        self.n_iter_ = len(self.loss_curve_)
-        return result.doubts
+            array = self._checked(array, resume)
+            check_precision(device, array.dtype)
+            rng = self._training_rng(resume)
+            rows, held_out = split(len(array), settings.validation_fraction, rng)
+            if resume:
+                start = replace(self._fitted, rng=rng)
+            else:
+                start = untrained(array, rows, rng, settings)
+            fitted, doubts, interrupted = within_memory(
+                f"A batch of batch_size={self.batch_size} rows does not fit into the memory of "
+                f"{device}: lower batch_size, free some, or use device='cpu'.",
+                *(train, start, array, rows, held_out, device, settings),
+            )
+        for doubt in doubts:
+            warn(doubt, ConvergenceWarning)
+        self.__dict__.pop("_fitted", None)  # names of features never stand beside another flow
+        validate_data(self, X, reset=not resume, skip_check_array=True)
+        self._fitted = fitted
+        if interrupted:
+            raise KeyboardInterrupt
+        return self
 
-    def _training_data(self, X: Any, resume: bool) -> np.ndarray:
-        """Return X as an array, after checks; set the generator that training draws from."""
+    def _checked(self, X: Any, resume: bool) -> np.ndarray:
+        """Return X as an array; refuse to go on with another architecture."""
         n = 1 if resume else 2
-        X = validate_data(
-            self, X, reset=not resume, dtype=FLOATS, ensure_min_samples=n, ensure_min_features=n
-        )
-        if not resume:
-            # A stream of its own, so that no other draw can interleave with a later call's.
-            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-            self._rng = np.random.RandomState(seed)
-            return X
-        for name, fitted in self._architecture.items():
-            if getattr(self, name) != fitted:
+        least = {"ensure_min_samples": n, "ensure_min_features": n}
+        # A copy takes the names of features; this one does once its flow is trained.
+        X = validate_data(copy(self), X, reset=not resume, dtype=FLOATS, **least)
+        for name, fitted in self._fitted.architecture.items() if resume else ():
+            if (given := getattr(self, name)) != fitted:
                 raise ValueError(
-                    f"Training cannot go on with {name}={getattr(self, name)!r}: this flow was "
-                    f"fitted with {name}={fitted!r}. Set it back, or call fit with "
-                    "warm_start=False to start anew."
+                    f"Training cannot go on with {name}={given!r}: this flow was fitted with "
+                    f"{name}={fitted!r}. Set it back, or call fit with warm_start=False to "
+                    "start anew."
                 )
-        self._rng = deepcopy(self._rng)
         return X
 
-    def _new_flow(self, X: np.ndarray, rows: np.ndarray) -> Glow:
-        """Build a flow that standardises the given rows of X, and set all else anew."""
-        from skcalib._flow.statistics import column_moments, principal_axes
-
-        names = ("n_levels", "depth", "coupling_width", "coupling", "permutation", "noise")
-        self._architecture = {name: getattr(self, name) for name in names}
-        self._n_features_out, self._dtype = X.shape[1], X.dtype.name
-        self.loss_curve_, self.validation_curve_ = [], None
-        self._adam_state, self.noise_, axes, whitening = None, 0.0, None, None
-        if self.permutation == "lu":
-            check_size(X.shape[1], "permutation='lu'")
-        if self.noise == 0:
-            mean, deviation = column_moments(X, rows)
-        else:
-            check_size(X.shape[1], f"noise={self.noise!r}")
-            mean, deviation, axes, whitening, self.noise_ = principal_axes(X, rows, self.noise)
-        flow = self._glow()
-        flow.initialize(mean, deviation, self._rng, axes, whitening)
-        return flow
-
-    def _earlier_flow(self) -> Glow:
-        """Build the fitted flow anew from its arrays, on the CPU, in its data type."""
-        import torch
-
-        flow = self._glow()
-        flow.load_state_dict({k: torch.tensor(v) for k, v in self._weights.items()})
-        return flow
-
-    def _glow(self) -> Glow:
-        """Build a Glow of the fitted architecture."""
-        import torch
-
-        from skcalib._flow.glow import Glow
-
-        return Glow(self.n_features_in_, **self._architecture).to(getattr(torch, self._dtype))
+    def _training_rng(self, resume: bool) -> np.random.RandomState:
+        """Return a generator of the training's own, so that no other draw interleaves."""
+        if resume:
+            return deepcopy(self._fitted.rng)
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        return np.random.RandomState(seed)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_weights")
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Modules are built again on demand: a pickle holds arrays only, none of a device.
-        state = super().__getstate__()
-        return state | {"_modules": {}} if "_modules" in state else state
+        return hasattr(self, "_fitted")

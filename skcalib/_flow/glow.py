@@ -146,6 +146,10 @@ class Glow(nn.Module):
                 level.extend((ActNorm(width), mixing(width), halves))
             self.levels.append(level)
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Copy parameters and buffers into NumPy arrays."""
+        return {name: t.cpu().numpy().copy() for name, t in self.state_dict().items()}
+
     def steps(self) -> Iterator[tuple[Any, Any, Any, bool]]:
         """Yield ActNorm, permutation and coupling of each step, and whether a level ends."""
         for level in self.levels:

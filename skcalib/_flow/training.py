@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,11 +20,13 @@ from sklearn.utils import gen_batches
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from skcalib._base import progress
+from skcalib._flow.fitted import FittedFlow
 from skcalib._flow.glow import Glow
 from skcalib._flow.gradient import AdditiveGradient, has_written_gradient
 from skcalib._flow.rows import shuffled_batches
 
-__all__ = ["AutogradGradient", "Trainer", "Training", "train"]
+__all__ = ["AutogradGradient", "Trainer", "train"]
 
 
 @contextmanager
@@ -76,15 +77,11 @@ class Trainer:
     single epoch over some thousand sentences suffices.
 
     The flow is on its device; :meth:`write_back` brings its parameters up to date.
-    ``adam_state`` are m and v as :meth:`adam_state` returned them, by default zeros.
+    ``adam_state`` is what :meth:`adam_state` returned, m and v; by default zeros.
     """
 
     def __init__(
-        self,
-        flow: Glow,
-        learning_rate: float,
-        weight_decay: float,
-        adam_state: list[np.ndarray] | None = None,
+        self, flow: Glow, learning_rate: float, weight_decay: float, adam_state: Any = None
     ):
         self.flow, self.learning_rate = flow, learning_rate
         self._objective: AdditiveGradient | AutogradGradient = (
@@ -103,6 +100,7 @@ class Trainer:
         )
         self._decay = 1.0 - learning_rate * weight_decay * self._tensor(is_matrix)[order]
         self._jitter = flow.standardize.jitter.cpu().numpy()
+        self.n_kept = 0  # states that an epoch found good
 
     def state(self) -> tuple[Tensor, ...]:
         """Copy the parameters and Adam's moments."""
@@ -120,11 +118,6 @@ class Trainer:
         parts = self._in_the_flows_order(self.vector).split([p.numel() for p in parameters])
         for parameter, part in zip(parameters, parts, strict=True):
             parameter.copy_(part.view_as(parameter))
-
-    def weights(self) -> dict[str, np.ndarray]:
-        """Return the state of the flow, as it is now, as numpy arrays."""
-        self.write_back()
-        return {k: v.cpu().numpy().copy() for k, v in self.flow.state_dict().items()}
 
     def adam_state(self) -> list[np.ndarray]:
         """Return Adam's two moments as numpy arrays, in the order of the flow's parameters."""
@@ -167,22 +160,27 @@ class Trainer:
         """Train on the given rows of X in random order; return the batches' mean loss, nats.
 
         ``advance`` is called after each batch. Where the loss or a parameter turns NaN or
-        infinite, the loss is NaN and the state the last good one, at most 64 steps before.
+        infinite, the loss is NaN and the state the last good one, at most 64 steps before;
+        after Ctrl-C it is that, too.
         """
         n_steps = -(-len(rows) // batch_size)
         good, total = self.state(), 0.0
         recent = torch.zeros_like(self.vector[0])
-        for step, drawn in enumerate(shuffled_batches(X, rows, batch_size, rng), start=1):
-            recent += self.step(self._with_jitter(self._tensor(drawn), rng))
-            if step % 64 == 0 or step == n_steps:  # to look at the loss waits for the device
-                # A loss is from before its update, so the parameters count too.
-                if not torch.isfinite(recent + self.vector.sum()):
-                    self.restore(good)
-                    return math.nan
-                good = self.state()
-                total += float(recent)
-                recent.zero_()
-            advance()
+        try:
+            for step, drawn in enumerate(shuffled_batches(X, rows, batch_size, rng), start=1):
+                recent += self.step(self._with_jitter(self._tensor(drawn), rng))
+                if step % 64 == 0 or step == n_steps:  # to look at it waits for the device
+                    # A loss is from before its update, so the parameters count too.
+                    if not torch.isfinite(recent + self.vector.sum()):
+                        self.restore(good)
+                        return math.nan
+                    good, self.n_kept = self.state(), self.n_kept + 1
+                    total += float(recent)
+                    recent.zero_()
+                advance()
+        except KeyboardInterrupt:
+            self.restore(good)
+            raise
         return total / n_steps
 
     def _with_jitter(self, batch: Tensor, rng: np.random.RandomState) -> Tensor:
@@ -206,11 +204,11 @@ class Trainer:
             losses = [-self.flow.log_prob(block).cpu() for block in blocks]
             return float(torch.cat(losses).double().mean())
 
-    def round_trip(self, rows: np.ndarray) -> tuple[float, float]:
-        """Send rows to the latent space and back, and as many samples the other way.
+    def doubts(self, rows: np.ndarray) -> Iterator[str]:
+        """Yield why the flow is of no use, where its round trips do not return.
 
-        Return the largest error relative to the largest entry, or to 1 if that is more, and
-        the largest entry of a sample, both of standardised columns.
+        Rows go to the latent space and back, and as many samples the other way. Errors are
+        relative to the largest entry, or to 1 if that is more, all of standardised columns.
         """
         self.write_back()
         encode, decode = self.flow.through_levels, self.flow.back_through_levels
@@ -220,78 +218,66 @@ class Trainer:
             sample, _ = decode(z)
             pairs = (x, decode(encode(x)[0])[0]), (z, encode(sample)[0])
             errors = [(b - a).abs().max() / a.abs().max().clamp(min=1.0) for a, b in pairs]
-            return float(torch.stack(errors).max()), float(sample.abs().max())
+            error, reach = float(torch.stack(errors).max()), float(sample.abs().max())
+        # A sound flow stays far below: the worst seen in float32 were 1e-5 and 50 deviations.
+        if not (error < 1e-3 and reach < 1e3):
+            yield (
+                f"The flow diverged though its loss is finite: round trips are off by "
+                f"{error:.1g} of the largest entry, samples lie up to {reach:.1g} standard "
+                "deviations from the mean. Its vectors and densities mean nothing: fit again "
+                "with a lower learning_rate."
+            )
 
     def _tensor(self, rows: Any) -> Tensor:
         return torch.as_tensor(rows, dtype=self.vector.dtype, device=self.vector.device)
 
 
-@dataclass(frozen=True)
-class Training:
-    """What a training gave: a flow and Adam's moments, of the best epoch if rows are held out.
-
-    Losses are those of each epoch, in nats per sample; ``doubts`` say why it may be of no use.
-    """
-
-    weights: dict[str, np.ndarray]
-    adam_state: list[np.ndarray]
-    losses: list[float]
-    validation_losses: list[float]
-    doubts: list[str]
-
-
 def train(
-    flow: Glow,
-    device: torch.device,
-    adam_state: list[np.ndarray] | None,
+    start: FittedFlow,
     X: np.ndarray,
     rows: np.ndarray,
     held_out: np.ndarray,
-    rng: np.random.RandomState,
-    advance: Callable[[int], Any],
-    *,
-    learning_rate: float,
-    weight_decay: float,
-    batch_size: int,
-    max_epochs: int,
-    n_iter_no_change: int | None,
-    tol: float,
-) -> Training:
-    """Train a copy of the flow on the given rows of X, on the device.
+    device: torch.device,
+    settings: Any,
+) -> tuple[FittedFlow, list[str], bool]:
+    """Train on the given rows of X, on the device; draw from the generator of ``start``.
 
-    Settings are the parameters of :class:`NormalizingFlow`. ``advance`` is called with the
-    epoch, from 1 on, after each of its batches.
+    ``settings`` has the parameters of :class:`NormalizingFlow`. Returns the flow, that of the
+    best epoch if rows are held out, reasons why it may be of no use, and whether Ctrl-C ended
+    the training.
     """
-    # A copy, for the flow on the device would outlive an error in the caller's traceback.
-    trainer = Trainer(deepcopy(flow).to(device), learning_rate, weight_decay, adam_state)
-    losses, validation_losses, doubts = [], [], []
+    network, batch_size = start.network().to(device), settings.batch_size
+    trainer = Trainer(network, settings.learning_rate, settings.weight_decay, start.adam_state)
+    n_batches, desc = settings.max_epochs * -(-len(rows) // batch_size), "NormalizingFlow"
+    curve: list[tuple[float, float | None]] = []
+    doubts, interrupted = [], False
     best_loss, best_state, stale = math.inf, None, 0
-    for epoch in range(1, max_epochs + 1):
-        loss = trainer.epoch(X, rows, batch_size, rng, partial(advance, epoch))
-        if math.isnan(loss):
-            doubts.append(
-                "The loss turned NaN or infinite: the flow is back at its last good state. A "
-                "lower learning_rate may help."
-            )
-            break
-        losses.append(loss)
-        if len(held_out):
-            loss = trainer.evaluate(X, held_out)
-            validation_losses.append(loss)
-        stale = 0 if loss < best_loss - tol else stale + 1
-        if loss < best_loss:
-            best_loss, best_state = loss, trainer.state() if len(held_out) else None
-        if n_iter_no_change is not None and stale >= n_iter_no_change:
-            break
+    try:
+        bar = progress(n_batches, unit="batch", desc=desc, verbose=settings.verbose)
+        with bar as advance:
+            while len(curve) < settings.max_epochs and stale != settings.n_iter_no_change:
+                note = f"epoch {len(start.curve) + len(curve) + 1}"
+                count = partial(advance, 1, note)
+                loss = trainer.epoch(X, rows, batch_size, start.rng, count)
+                if math.isnan(loss):
+                    doubts.append(
+                        "The loss turned NaN or infinite: the flow is back at its last good "
+                        "state. A lower learning_rate may help."
+                    )
+                    break
+                held_out_loss = trainer.evaluate(X, held_out) if len(held_out) else None
+                curve.append((loss, held_out_loss))
+                watched = loss if held_out_loss is None else held_out_loss
+                stale = 0 if watched < best_loss - settings.tol else stale + 1
+                if watched < best_loss:
+                    best_loss, best_state = watched, trainer.state() if len(held_out) else None
+    except KeyboardInterrupt:
+        if not trainer.n_kept:
+            raise
+        interrupted = True
     if best_state is not None:
         trainer.restore(best_state)
-    error, reach = trainer.round_trip(X[rows[:batch_size]])
-    # A sound flow stays far below: the worst seen in float32 were 1e-5 and 50 deviations.
-    if not (error < 1e-3 and reach < 1e3):
-        doubts.append(
-            f"The flow diverged though its loss is finite: round trips are off by {error:.1g} "
-            f"of the largest entry, samples lie up to {reach:.1g} standard deviations from the "
-            "mean. Its vectors and densities mean nothing: fit again with a lower "
-            "learning_rate."
-        )
-    return Training(trainer.weights(), trainer.adam_state(), losses, validation_losses, doubts)
+    doubts += trainer.doubts(X[rows[:batch_size]])
+    weights, adam_state = network.arrays(), trainer.adam_state()
+    fitted = replace(start, weights=weights, adam_state=adam_state, curve=start.curve + curve)
+    return fitted, doubts, interrupted

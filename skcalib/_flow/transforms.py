@@ -78,6 +78,11 @@ class LULinear(nn.Module):
         return x.T, -self.log_diagonal.sum()
 
 
+class _Linear(nn.Linear):
+    def reset_parameters(self) -> None:
+        """Leave them: `Linear` would draw from torch's global generator."""
+
+
 class Coupling(nn.Module):
     """The first half of x conditions a shift (and a scale) of the second half.
 
@@ -91,13 +96,12 @@ class Coupling(nn.Module):
         self.affine = affine
         self.n_conditioning = n_features // 2
         self.n_transformed = n_features - self.n_conditioning
-        # skip_init: nn.Linear would otherwise draw from torch's global generator.
         self.network: Any = nn.Sequential(
-            nn.utils.skip_init(nn.Linear, self.n_conditioning, width),
+            _Linear(self.n_conditioning, width),
             nn.ReLU(),
-            nn.utils.skip_init(nn.Linear, width, width),
+            _Linear(width, width),
             nn.ReLU(),
-            nn.utils.skip_init(nn.Linear, width, self.n_transformed * (1 + affine)),
+            _Linear(width, self.n_transformed * (1 + affine)),
         )
 
     def initialize(self, rng: np.random.RandomState) -> None:

@@ -90,7 +90,7 @@ class GroupErasure(
     True
     """
 
-    _state_version = 2
+    _state_version = 3
     _moments: GroupMeans
     groups_ = property(attrgetter("_moments.names"), doc="Names of the groups, sorted.")
     group_count_ = property(attrgetter("_moments.n"), doc="Samples of each, or their weight.")
@@ -200,8 +200,13 @@ class GroupErasure(
     def _linear_map(self) -> AffineMap:
         check_is_fitted(self)
         _check(self._moments)
-        Q = self.components_
-        return AffineMap(self.mean_, np.eye(Q.shape[1]) - Q.T @ Q, self.mean_)
+        means, mean = self._moments, self.mean_
+        P = np.eye(len(mean)) - self.components_.T @ self.components_
+        between = means.n @ (means.mean - mean) ** 2 / means.n.sum()
+        within = means.scatter / means.n.sum()
+        # What is left of a sample, were its columns uncorrelated.
+        mean_square = np.mean(within @ P**2 + mean**2)
+        return AffineMap(mean, P, mean, between + within, float(mean_square))
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
         if not is_dask(X):

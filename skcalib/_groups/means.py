@@ -15,11 +15,12 @@ __all__ = ["GroupMeans"]
 
 @dataclass(frozen=True)
 class GroupMeans:
-    """Numbers and means of the samples of each group, in float64."""
+    """Numbers and means of the samples of each group, and their spread, in float64."""
 
     names: np.ndarray  # (G,), distinct and sorted
     n: np.ndarray  # (G,), numbers of samples, or the sums of their weights
     mean: np.ndarray  # (G, d)
+    scatter: np.ndarray  # (d,), sum of squares about the mean of the sample's group
 
     @classmethod
     def from_array(
@@ -31,13 +32,16 @@ class GroupMeans:
         weight = np.ones(len(X)) if weight is None else weight
         # Sums of differences from a row keep the digits below a large common mean.
         origin = X[:1].sum(axis=0, dtype=np.float64)
-        sums = np.zeros((len(names), X.shape[1]))
+        sums, squares = np.zeros((len(names), X.shape[1])), 0.0
         step = chunk_rows(X.shape[1])
         for rows in (slice(start, start + step) for start in range(0, len(X), step)):
             members = weight[rows], (codes[rows], np.arange(len(codes[rows])))
-            sums += csr_array(members, (len(names), len(codes[rows]))) @ (X[rows] - origin)
-        seen = n > 0
-        return cls(names[seen], n[seen], origin + sums[seen] / n[seen, None])
+            differences = X[rows] - origin
+            sums += csr_array(members, (len(names), len(codes[rows]))) @ differences
+            squares += weight[rows] @ differences**2
+        names, n, sums = names[n > 0], n[n > 0], sums[n > 0]
+        scatter = np.maximum(squares - (sums**2 / n[:, None]).sum(axis=0), 0.0)
+        return cls(names, n, origin + sums / n[:, None], scatter)
 
     def merge(self, other: GroupMeans) -> GroupMeans:
         """Means of both samples together.
@@ -58,7 +62,8 @@ class GroupMeans:
         pairs = ((self.names, other.names), (self.n, other.n), (self.mean, other.mean))
         names, n, mean = map(np.concatenate, pairs)
         merged = GroupMeans.from_array(mean, names, n)  # a mean counts as often as its samples
-        return replace(merged, n=merged.n.astype(n.dtype))
+        scatter = self.scatter + other.scatter + merged.scatter
+        return replace(merged, n=merged.n.astype(n.dtype), scatter=scatter)
 
     @cached_property
     def overall(self) -> np.ndarray:

@@ -15,7 +15,7 @@ from skcalib._machine.limits import rows_within
 from skcalib._neighbors.search import nearest
 from skcalib._neighbors.smoothing import smoothed
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
-from skcalib.metrics import unit_rows
+from skcalib._vectors import unit_rows
 
 __all__ = ["NeighborSmoothing"]
 

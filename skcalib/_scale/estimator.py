@@ -15,7 +15,7 @@ from skcalib._base import VersionedState, warn
 from skcalib._neighbors.search import density
 from skcalib._scale.pairs import count_pairs
 from skcalib._sklearn_compat import Interval, RealNotInt, _fit_context
-from skcalib.metrics import unit_rows
+from skcalib._vectors import unit_rows
 
 __all__ = ["SimilarityScale"]
 

@@ -160,9 +160,10 @@ def _refuse_lost_digits(growth: float, what: str) -> None:
     if error > accepted:
         raise ValueError(
             f"{what} in float32, and this one would lose its digits there: an estimated "
-            f"error of {error:.1g} of a typical entry, where {accepted:g} is accepted. Its "
-            "weakest directions are amplified too much: keep fewer components, or set noise or "
-            "shrinkage above 0."
+            f"error of {error:.1g} of a typical entry, where {accepted:g} is accepted. It "
+            "amplifies weak directions too much, or erases too much: keep fewer components, "
+            "set noise or shrinkage above 0, or subtract the means of groups that are so far "
+            "apart before it."
         )
 
 

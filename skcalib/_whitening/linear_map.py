@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,26 +18,51 @@ __all__ = ["AffineMap", "Product", "WhiteningMap"]
 MAX_GROWTH = 4.0
 
 
-class AffineMap(NamedTuple):
+class Growth:
+    """Mixin of a map ``x -> (x - mean) W + bias``: how rounding errors of ``x`` grow in it."""
+
+    @cached_property
+    def growth(self: Any) -> float:
+        """Growth of a rounding error in ``(x - mean) W``.
+
+        An entry c_j of a centred vector carries an error of eps |c_j|, which W turns into
+        eps sqrt(sum_j var(c_j) W_ji^2) in column i of the output. The growth is that of the
+        worst column, relative to the typical size of an output entry.
+        """
+        return self._relative_to_output(self.column_variance @ self.projection**2)
+
+    @cached_property
+    def uncentred_growth(self: Any) -> float:
+        """Growth of a rounding error in ``x W + (bias - mean W)``, as for `growth`."""
+        shift = self.bias - self.mean @ self.projection
+        second_moment = self.column_variance + self.mean**2
+        return self._relative_to_output(second_moment @ self.projection**2 + shift**2)
+
+    def _relative_to_output(self: Any, error2: np.ndarray) -> float:
+        return float(np.sqrt(error2.max() / self.mean_square))
+
+    @property
+    def float32_is_safe(self) -> bool:
+        """Whether a product with W in float32 keeps the digits of centred float32 rows."""
+        return self.growth <= MAX_GROWTH
+
+
+@dataclass(frozen=True, eq=False)
+class AffineMap(Growth):
     """``x -> (x - mean) W + bias``, with what exports ask of a `WhiteningMap`."""
 
     mean: np.ndarray  # (d,)
     projection: np.ndarray  # (d, width), W
     bias: np.ndarray  # (width,)
-    growth: float = 1.0
-    uncentred_growth: float = 1.0
-
-    @property
-    def float32_is_safe(self) -> bool:
-        """As that of a `WhiteningMap`."""
-        return self.growth <= MAX_GROWTH
+    column_variance: np.ndarray  # (d,), of the input
+    mean_square: float  # of an entry of the output
 
     def then(self, after: WhiteningMap) -> AffineMap:
-        """Both maps in one; this one loses no digits."""
+        """Both maps in one."""
         W = after.projection
         bias = (self.bias - after.mean) @ W
-        return AffineMap(
-            self.mean, self.projection @ W, bias, after.growth, after.uncentred_growth
+        return replace(
+            self, projection=self.projection @ W, bias=bias, mean_square=after.mean_square
         )
 
 
@@ -58,7 +83,7 @@ class Product(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class WhiteningMap:
+class WhiteningMap(Growth):
     """``x -> (x - mean) W`` with ``W = U g(Λ)``, ready to apply.
 
     ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``: whitening, times a Wiener filter for noise of
@@ -129,34 +154,15 @@ class WhiteningMap:
         return np.pad(scaled, ((0, 0), (0, self.surplus)))
 
     @cached_property
-    def growth(self) -> float:
-        """Growth of a rounding error in ``(x - mean) W``.
-
-        An entry c_j of a centred vector carries an error of eps |c_j|, which W turns into
-        eps sqrt(sum_j var(c_j) W_ji^2) in column i of the output. The growth is that of the
-        worst column, relative to the typical size of an output entry.
-        """
-        return self._relative_to_output(self._column_variance @ self.projection**2)
-
-    @cached_property
-    def uncentred_growth(self) -> float:
-        """Growth of a rounding error in ``x W - mean W``, as for `growth`."""
-        shift = self.mean @ self.projection
-        second_moment = self._column_variance + self.mean**2
-        return self._relative_to_output(second_moment @ self.projection**2 + shift**2)
-
-    @cached_property
-    def _column_variance(self) -> np.ndarray:
+    def column_variance(self) -> np.ndarray:
+        """Variance of the columns of the input, of shape (d,)."""
         return self.basis**2 @ self.variance
 
-    def _relative_to_output(self, error2: np.ndarray) -> float:
+    @cached_property
+    def mean_square(self) -> float:
+        """Mean square of the entries of the output, but for surplus columns."""
         output2 = self.variance[: self.kept] * self.gain**2
-        return float(np.sqrt(error2.max() * (self.width - self.surplus) / output2.sum()))
-
-    @property
-    def float32_is_safe(self) -> bool:
-        """Whether a product with W in float32 keeps the digits of centred float32 rows."""
-        return self.growth <= MAX_GROWTH
+        return output2.sum() / (self.width - self.surplus)
 
     def product(self, dtype: np.dtype) -> Product:
         """How to map rows of this dtype, float32 or float64, without losing digits."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import csv
-import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from itertools import product
@@ -24,28 +23,40 @@ from skcalib.evaluation._retrieval import evaluate_retrieval
 from skcalib.evaluation._sts import TASKS, ScoreTable, checked_texts, evaluate_sts
 
 SETTINGS = ("model", "pooling", "layers", "calibrator", "fit_on", "aggregate")
-SMOOTHED = "+smoothing"
-LEVEL = r"(auto|\d*\.?\d+)"
-WHITENING = re.compile(rf"whitening(?:-(\d+))?(?:-n{LEVEL})?(?:-s{LEVEL})?")
 
 
-def calibrator(name: str) -> Any:
-    """Return the calibrator of a name; "passthrough" for "raw"."""
-    if name.endswith(SMOOTHED):
-        return make_pipeline(calibrator(name.removesuffix(SMOOTHED)), NeighborSmoothing())
-    if name == "raw":
-        return "passthrough"
-    if name == "flow":
-        return NormalizingFlow(random_state=0)
-    if match := WHITENING.fullmatch(name):
-        k, *levels = match.groups(default="")
-        noise, shrinkage = (x if x == "auto" else float(x or 0) for x in levels)
-        return Whitening(int(k) if k else None, noise=noise, shrinkage=shrinkage)
-    raise ValueError(
-        f"There is no calibrator {name!r}; it takes raw, flow, or whitening with, if any, -K "
-        "for K dimensions, -nN for a noise and -sS for a shrinkage: whitening-nauto, "
-        "whitening-256, whitening-128-n1-s0.5; each with +smoothing behind it, if any."
-    )
+def named_calibrators(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the calibrators of the rows, by name; "passthrough" is that of "raw"."""
+    named: dict[str, Any] = {}
+    for kind in options.calibrators:
+        if kind == "raw":
+            named[kind] = "passthrough"
+        elif kind == "flow":
+            named[kind] = NormalizingFlow(random_state=0)
+        elif kind == "whitening":
+            levels = options.n_components, options.noise, options.shrinkage
+            for k, noise, shrinkage in product(*levels):
+                whitening = Whitening(k, noise=noise, shrinkage=shrinkage)
+                named[str(whitening)] = whitening
+        else:
+            raise ValueError(
+                f"There is no calibrator {kind!r}; it takes raw, whitening and flow. Options "
+                "such as --n-components 128,64 and --noise 0,auto give several whitenings."
+            )
+    if options.smoothing:
+        smoothed = {k: make_pipeline(step, NeighborSmoothing()) for k, step in named.items()}
+        named |= {f"{name}, smoothed": pipeline for name, pipeline in smoothed.items()}
+    return named
+
+
+def dimensions(value: str) -> list[int | None]:
+    """Return numbers of dimensions, None for "all"."""
+    return [None if name == "all" else int(name) for name in names(value)]
+
+
+def levels(value: str) -> list[float | str]:
+    """Return numbers, or "auto"."""
+    return [name if name == "auto" else float(name) for name in names(value)]
 
 
 def layers(name: str) -> int | str | tuple[int, ...]:
@@ -76,14 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     on.add_argument("--tasks", type=names, default=list(TASKS), help=seven)
     on.add_argument("--retrieval", metavar="FOLDER", help="search a folder in BEIR's layout")
     add("--split", default="test", help="with --retrieval, file in qrels; default: test")
-    add(
-        "--calibrators",
-        type=names,
-        default="raw,whitening-nauto",
-        help="raw, flow, whitening, whitening-256, whitening-nauto (noise), whitening-s0.5 "
-        "(shrinkage), whitening-256-n1-sauto; with +smoothing, the mean with the nearest "
-        "texts is behind it; default: raw,whitening-nauto",
-    )
+    _add_calibrators(add)
     add("--pooling", type=names, default="mean", help="default: mean")
     several = "ints, names, or ints joined by + such as 0+3; default: -1"
     add("--layers", type=names, default="-1", help=several)
@@ -110,10 +114,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-q", "--quiet", action="store_true", help="no progress bar")
 
 
+def _add_calibrators(add: Callable) -> None:
+    add(
+        "--calibrators",
+        type=names,
+        default="raw,whitening",
+        help="raw, whitening, flow; default: raw,whitening",
+    )
+    several = "several give a row each"
+    add(
+        "--n-components",
+        type=dimensions,
+        default="all",
+        help=f"dimensions that a whitening keeps, or all; {several}; default: all",
+    )
+    add("--noise", type=levels, default="auto", help="of a whitening, or auto; default: auto")
+    add("--shrinkage", type=levels, default="0", help="of a whitening, or auto; default: 0")
+    add(
+        "--smoothing",
+        action="store_true",
+        help="add each calibrator with the mean with the nearest texts behind it",
+    )
+
+
 def run(options: argparse.Namespace) -> None:
     """Evaluate, print a table, and write it to a file if asked."""
     # Names are checked before anything is encoded.
-    calibrators = {name: calibrator(name) for name in options.calibrators}
+    calibrators = named_calibrators(options)
     fit_on = options.fit_on
     texts = fit_on if fit_on in ("target", "train") else lines_of(fit_on)
     output = options.output and Path(options.output).expanduser()

@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from skcalib._base import progress
 from skcalib._bi_encoder import vectors_of
 from skcalib._texts import as_texts
+from skcalib._vectors import unit_rows
 from skcalib.evaluation._sts import ScoreTable, checked_encoders
-from skcalib.metrics import unit_rows
 
 __all__ = ["evaluate_labelled"]
 

@@ -19,7 +19,7 @@ from skcalib._bi_encoder import vectors_of
 from skcalib._texts import as_texts
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._sts import ScoreTable, checked_encoders
-from skcalib.metrics import unit_rows
+from skcalib._vectors import unit_rows
 
 __all__ = ["RetrievalTable", "evaluate_retrieval"]
 

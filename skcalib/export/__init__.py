@@ -18,6 +18,7 @@ TRUSTED_TYPES = [
     "skcalib._encoder.estimator.BertEncoder",
     "skcalib._encoder.text_encoder.TextEncoder",
     "skcalib._flow.estimator.NormalizingFlow",
+    "skcalib._flow.fitted.FittedFlow",
     "skcalib._groups.estimator.GroupErasure",
     "skcalib._groups.means.GroupMeans",
     "skcalib._neighbors.estimator.NeighborSmoothing",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +23,7 @@ from skcalib._whitening.estimator import Whitening
 if TYPE_CHECKING:
     from skcalib._encoder.backbone import Backbone  # imports torch
 
-__all__ = ["Parts", "apply", "differs", "probes", "take_apart"]
+__all__ = ["Parts", "apply", "differs", "probes", "take_apart", "take_apart_for_folder"]
 
 
 class Parts(NamedTuple):
@@ -130,6 +131,30 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
         prompt=encoder.prompt_,
         skip=settings["skip"],
     )
+
+
+def take_apart_for_folder(pipeline: Any, caller: str) -> Parts:
+    """Take a pipeline apart for a folder of sentence-transformers.
+
+    Cosines are often computed as inner products there: where the model's own folder ends with
+    unit length, so does this pipeline.
+    """
+    parts = take_apart(pipeline, caller)
+    if parts.similarity == "corrected":
+        raise ValueError(
+            f"{caller} writes the vectors of a BiEncoder and the name of their similarity; "
+            "sentence-transformers knows none like 'corrected'. Pass the model's encoder_: its "
+            "vectors are compared by cosine there."
+        )
+    path = parts.backbone().folder / "modules.json"
+    modules = json.loads(path.read_text("utf-8")) if path.is_file() else []
+    declares = bool(modules) and modules[-1]["type"].rpartition(".")[2] == "Normalize"
+    if not declares or parts.similarity != "cosine":
+        return parts
+    if parts.steps and isinstance(parts.steps[-1], Normalizer):
+        return parts
+    last = (Normalizer(),)
+    return parts._replace(steps=parts.steps + last, fitted=parts.fitted + last)
 
 
 def _flat(estimator: Any) -> Iterator[Any]:

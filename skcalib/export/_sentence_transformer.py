@@ -12,17 +12,16 @@ from skcalib._encoder.declared import POOLING_MODES
 from skcalib._flow.estimator import NormalizingFlow
 from skcalib._whitening.exports import centred_float32, dense, import_package
 from skcalib.export._folder import save
-from skcalib.export._parts import Parts, differs, probes, take_apart
+from skcalib.export._parts import Parts, differs, probes, take_apart_for_folder
 from skcalib.export._writing import written_whole
 
 __all__ = ["save_sentence_transformer", "sentence_transformers"]
 
 CALLER = "save_sentence_transformer"
 
-# Scales of token weights, so far apart that each vanishes beside the next: special tokens
-# count only in a text that has no others, and tokens without a Zipf weight only in a text
-# without weighted ones. `Pooling` divides by the sum of a text's weights, 1e-9 at least.
-SPECIAL, OWN, ZIPF = 2.0**-29, 2.0**-5, 2.0**20
+# Weight of a token that counts only in a text of such alone: beside 1 it is lost to rounding.
+# `Pooling` divides by the sum of a text's weights, 1e-9 at least.
+NEGLIGIBLE = 1e-8
 # The library's own methods for queries and documents look for prompts of these names.
 PROMPTS = "default", "query", "document"
 
@@ -33,8 +32,9 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
     The folder holds the model, as many of its blocks as are needed, and the calibration as
     modules of sentence-transformers, and a model card. That library loads it from version 5.4
     on, without skcalib and without ``trust_remote_code``, and gives the vectors of the
-    pipeline, to 1e-5 of a typical entry. The encoder's prompt becomes the default prompt, for
-    queries and documents alike.
+    pipeline, to 1e-5 of a typical entry; of unit length where the model's own folder ends with
+    ``Normalize``, unless the similarity is "dot" or "euclidean". The encoder's prompt becomes
+    the default prompt, for queries and documents alike.
 
     Parameters
     ----------
@@ -55,8 +55,9 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
         If a part of the pipeline is not fitted.
     TypeError, ValueError
         If the pipeline has a part that no module can hold: layers side by side, "max" or
-        "mean_sqrt_len" without special tokens, a flow, or a whitening that needs more digits
-        than float32 has. The message names the nearest pipeline that can be saved.
+        "mean_sqrt_len" without special tokens, a flow, a whitening that needs more digits
+        than float32 has, or the similarity "corrected". The message names the nearest pipeline
+        that can be saved.
 
     Notes
     -----
@@ -78,7 +79,7 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
     >>> from sentence_transformers import SentenceTransformer  # doctest: +SKIP
     >>> SentenceTransformer("calibrated").encode(["A new text."])  # doctest: +SKIP
     """
-    parts = take_apart(pipeline, CALLER)
+    parts = take_apart_for_folder(pipeline, CALLER)
     _check_expressible(parts)
     package, modules = sentence_transformers(CALLER)
     from skcalib._encoder.backbone import quiet_transformers
@@ -181,12 +182,13 @@ def _token_weights(parts: Parts) -> np.ndarray | None:
     """Weight of every token id in the mean over a text; None where all weigh the same."""
     backbone = parts.backbone()
     if parts.pooling == "zipf":
-        weights = np.where(backbone.zipf > 0, ZIPF * backbone.zipf.astype(np.float64), OWN)
+        # A token without a Zipf weight counts only in a text without weighted ones.
+        weights = np.where(backbone.zipf > 0, backbone.zipf / NEGLIGIBLE, 1.0)
     elif parts.pooling == "mean" and not parts.special_tokens:
-        weights = np.full(len(backbone.tokenizer), OWN)
+        weights = np.ones(len(backbone.tokenizer))
     else:
         return None
-    weights[backbone.added_ids] = SPECIAL
+    weights[backbone.added_ids] = NEGLIGIBLE
     return weights
 
 

@@ -11,8 +11,8 @@ from sklearn.utils import gen_batches
 
 from skcalib._flow.estimator import NormalizingFlow
 from skcalib.export._folder import save
-from skcalib.export._parts import Parts, apply, take_apart
-from skcalib.export._sentence_transformer import sentence_transformers
+from skcalib.export._parts import Parts, apply, take_apart_for_folder
+from skcalib.export._sentence_transformer import NEGLIGIBLE, sentence_transformers
 from skcalib.export._writing import written_whole
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     >>> pipeline = pipeline.fit(load_toy_sts().data.ravel())
     >>> save_static(pipeline, "static")  # doctest: +SKIP
     """
-    parts = take_apart(pipeline, CALLER)
+    parts = take_apart_for_folder(pipeline, CALLER)
     _check_expressible(parts)
     package, modules = sentence_transformers(CALLER)
     table, is_unit = word_vectors(parts)
@@ -98,7 +98,7 @@ def word_vectors(parts: Parts, positions: int = 16) -> tuple[np.ndarray, bool]:
     if parts.pooling == "zipf":
         weights = backbone.zipf
         # Tokens without a weight count only in a text that has no others.
-        left_out = 2.0**-25 * weights[weights > 0].min()
+        left_out = NEGLIGIBLE * weights[weights > 0].min()
         table = table * np.where(weights > 0, weights, left_out)[:, None].astype(np.float32)
     return table, is_unit
 

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.extmath import svd_flip
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
-from skcalib.metrics import unit_rows
+from skcalib._vectors import unit_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

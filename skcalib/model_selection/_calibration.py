@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from skcalib._tables import markdown
-from skcalib.metrics import unit_rows
+from skcalib._vectors import unit_rows
 from skcalib.model_selection._search import Choice, Difference, Scored
 from skcalib.model_selection._tasks import TASKS
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from skcalib._texts import distinct
-from skcalib.metrics import unit_rows
+from skcalib._vectors import unit_rows
 
 __all__ = ["FEWEST_UNITS", "Views", "combined"]
 

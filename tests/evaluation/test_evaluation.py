@@ -17,7 +17,7 @@ from skcalib.__main__ import main
 from skcalib._command_line import lines_of
 from skcalib.datasets import fetch_sts, load_toy_sts
 from skcalib.evaluation import ScoreTable, evaluate_sts
-from skcalib.evaluation._command import calibrator, layers
+from skcalib.evaluation._command import layers
 from skcalib.metrics import aggregate
 
 # The tiny BERT knows fifty words.
@@ -204,40 +204,6 @@ def test_frame_without_pandas_says_what_to_do(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "n_components", "noise", "shrinkage"),
-    [
-        ("whitening", None, 0.0, 0.0),
-        ("whitening-256", 256, 0.0, 0.0),
-        ("whitening-nauto", None, "auto", 0.0),
-        ("whitening-s0.5", None, 0.0, 0.5),
-        ("whitening-128-sauto", 128, 0.0, "auto"),
-        ("whitening-128-n1-s0.5", 128, 1.0, 0.5),
-    ],
-)
-def test_names_of_whitenings(name, n_components, noise, shrinkage):
-    whitening = calibrator(name)
-    assert whitening.n_components == n_components
-    assert (whitening.noise, whitening.shrinkage) == (noise, shrinkage)
-
-
-@pytest.mark.parametrize(
-    ("name", "first"),
-    [("raw", "passthrough"), ("whitening-nauto", "Whitening(noise='auto')")],
-)
-def test_names_with_smoothing_behind(name, first):
-    pipeline = calibrator(f"{name}+smoothing")
-    assert [str(step) for _, step in pipeline.steps] == [first, "NeighborSmoothing()"]
-
-
-@pytest.mark.parametrize(
-    "name", ["", "pca", "whitening-", "whitening-n1.2.3", "whitening-n", "+smoothing"]
-)
-def test_names_that_are_no_calibrator(name):
-    with pytest.raises(ValueError, match="whitening-256"):
-        calibrator(name)
-
-
-@pytest.mark.parametrize(
     ("name", "expected"),
     [("0", 0), ("-1", -1), ("0+3", (0, 3)), ("-2+-1", (-2, -1)), ("first_last", "first_last")],
 )
@@ -251,14 +217,18 @@ def test_command_line_makes_the_table_and_the_file(data_home, tiny_bert, tmp_pat
     output = tmp_path / "results.csv"
     command = f"--model {tiny_bert} --tasks stsb,sts12 --pooling mean,cls --layers=-1,1+2"
     options = f"--data-home {data_home} --memory {tmp_path} --output {output}"
-    calibrators = "--calibrators raw,whitening-2-s0.5"
+    calibrators = "--calibrators raw,whitening --n-components 2 --noise 0 --shrinkage 0.5"
     arguments = f"evaluate {command} {options} {calibrators} --fit-on {sentences}"
     assert main(arguments.split()) == 0
     with output.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert len(rows) == 8
     assert len(capsys.readouterr().out.splitlines()) == 10
-    settings = {"pooling": "mean", "layers": "1+2", "calibrator": "whitening-2-s0.5"}
+    settings = {
+        "pooling": "mean",
+        "layers": "1+2",
+        "calibrator": str(Whitening(2, shrinkage=0.5)),
+    }
     assert rows[3].items() >= {**settings, "fit_on": str(sentences)}.items()
     # The same store: cosines in two dimensions are so close that a last bit reorders them.
     encoder = BertEncoder(tiny_bert, layers=(1, 2), memory=tmp_path)
@@ -274,10 +244,29 @@ def test_command_line_keeps_no_vectors_unless_asked(tiny_bert, tmp_path, monkeyp
     command = f"evaluate --model {tiny_bert} --tasks toy --layers 0,1"
     assert main(command.split()) == 0
     printed = capsys.readouterr()
-    assert len(printed.out.splitlines()) == 2 + 2 * 2  # raw and whitening-nauto are the default
-    assert "whitening-nauto" in printed.out
+    assert len(printed.out.splitlines()) == 2 + 2 * 2  # raw and whitening are the default
+    assert "mean 0 Whitening(noise='auto')" in printed.out
     assert printed.err == ""  # no bar where nobody watches
     assert list(tmp_path.iterdir()) == []
+
+
+def test_options_of_whitenings_give_a_row_each(tiny_bert, tmp_path, capsys):
+    command = f"evaluate --model {tiny_bert} --tasks toy --output {tmp_path / 'rows.csv'}"
+    options = "--calibrators raw,whitening --n-components all,4 --noise 1,auto --smoothing"
+    assert main([*command.split(), *options.split()]) == 0
+    with (tmp_path / "rows.csv").open(newline="") as stream:
+        found = [row["calibrator"] for row in csv.DictReader(stream)]
+    whitenings = [Whitening(k, noise=noise) for k in (None, 4) for noise in (1.0, "auto")]
+    names = ["raw", *map(str, whitenings)]
+    assert found == [*names, *(f"{name}, smoothed" for name in names)]
+    assert len(capsys.readouterr().out.splitlines()) == 2 + len(found)
+
+
+@pytest.mark.parametrize("option", ["--noise high", "--shrinkage 1.2.3", "--n-components few"])
+def test_options_of_whitenings_are_checked(option, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["evaluate", *option.split()])
+    assert f"argument {option.split()[0]}: invalid" in capsys.readouterr().err
 
 
 def test_output_that_cannot_be_written_is_found_out_before_anything_is_encoded(
@@ -311,10 +300,14 @@ def test_command_line_ends_with_the_message(tiny_bert, options, message, capsys)
     ("content", "message"),
     [
         ("ein Satz\nnoch einer, größer\n".encode("latin-1"), "is not UTF-8: line 2 holds"),
+        ("ein Satz\n".encode("utf-16"), "is not UTF-8: line 1 .* UTF-16.*iconv -f utf-16"),
+        ("größer".encode("utf-16-le"), "is not UTF-8: line 1 holds a NUL"),
+        ("見出し".encode("utf-16"), "is not UTF-8: line 1 .* the mark of UTF-16"),
+        (b"one\ntw\0o\n", "is not UTF-8: line 2 holds a NUL byte"),
         (b"", "holds no text"),
         (b"\n  \n", "holds no text"),
     ],
-    ids=["latin-1", "empty", "blank"],
+    ids=["latin-1", "utf-16", "without mark", "without NUL", "NUL", "empty", "blank"],
 )
 def test_a_file_without_texts_is_named(content, message, tmp_path):
     file = tmp_path / "sentences.txt"

@@ -157,6 +157,59 @@ def test_model_is_loaded_saved_and_run_where_there_is_no_skcalib(minilm, tmp_pat
     assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
 
 
+@pytest.fixture
+def normalized(tiny_bert_copy):
+    """Folder of a model that ends with unit length."""
+    folder = tiny_bert_copy()
+    kinds = "Transformer", "Pooling", "Normalize"
+    modules = [
+        {"idx": i, "name": str(i), "path": "", "type": f"sentence_transformers.models.{kind}"}
+        for i, kind in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    return str(folder)
+
+
+@pytest.mark.parametrize("last", [None, Normalizer()])
+def test_a_model_of_unit_length_stays_one(last, normalized, texts, tmp_path):
+    whitening = Whitening(6, noise="auto")
+    pipeline = make_pipeline(BertEncoder(normalized), whitening, last).fit(texts)
+    save_sentence_transformer(pipeline, tmp_path / "model")
+    model, raw = load(tmp_path / "model"), pipeline.transform(texts)
+    found = model.encode(texts)
+    assert_equal_vectors(found, Normalizer().transform(raw))
+    assert_allclose(found @ found.T, model.similarity(found, found), atol=1e-6)
+    assert [type(module).__name__ for module in model].count("Normalize") == 1
+    assert "`Normalizer()`" in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_inner_products_of_a_pipeline_are_kept(normalized, texts, tmp_path):
+    pipeline = make_pipeline(BertEncoder(normalized), Whitening(6, noise="auto"))
+    model = BiEncoder(pipeline, similarity="dot").fit(texts)
+    save_sentence_transformer(model, tmp_path / "model")
+    found = load(tmp_path / "model").encode(texts)
+    assert_equal_vectors(found, model.encoder_.transform(texts))
+
+
+def test_a_table_of_a_model_of_unit_length_gives_unit_length(normalized, texts, tmp_path):
+    encoder = BertEncoder(normalized, layers=0, special_tokens=False)
+    save_static(encoder.fit(texts), tmp_path / "model")
+    found = load(tmp_path / "model").encode(texts)
+    assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("export", [save_sentence_transformer, save_static])
+def test_a_corrected_similarity_is_refused_and_its_vectors_are_not(
+    export, tiny_bert, texts, tmp_path
+):
+    encoder = BertEncoder(tiny_bert, layers=0, pooling="zipf")
+    model = BiEncoder(encoder, similarity="corrected").fit(texts * 3)
+    with pytest.raises(ValueError, match=r"knows none like 'corrected'. Pass .*encoder_"):
+        export(model, tmp_path / "model")
+    export(model.encoder_, tmp_path / "model")
+    assert load(tmp_path / "model").similarity_fn_name == "cosine"
+
+
 def test_no_more_blocks_are_saved_than_are_needed(tiny_bert, texts, tmp_path):
     save_sentence_transformer(BertEncoder(tiny_bert, layers=1).fit(texts), tmp_path / "model")
     config = json.loads((tmp_path / "model" / "config.json").read_text())

@@ -1,6 +1,7 @@
 """GroupErasure: the theorem, merges, dask, routing, and scikit-learn's contract."""
 
 import pickle
+from contextlib import nullcontext
 from zlib import crc32
 
 import numpy as np
@@ -255,6 +256,27 @@ def test_alone_and_joined_it_is_a_linear_map(minilm, target, whitening):
         pytest.importorskip("faiss")
         found = model.to_faiss().apply(X)
     assert_allclose(found, erased, atol=1e-5 * np.sqrt(np.mean(erased**2)))
+
+
+@pytest.mark.parametrize("whitening", [None, Whitening(noise="auto")])
+def test_an_export_that_loses_digits_of_groups_far_apart_is_refused(whitening):
+    X, groups = np.random.default_rng(0).normal(size=(400, 12)), np.repeat(["a", "b"], 200)
+    for far, refused in ((10.0, False), (1e4, True)):
+        apart = X + far * np.where(groups == "a", 1.0, -1.0)[:, None] * X[0]
+        model = erasure = GroupErasure().fit(apart, groups=groups)
+        expected = erasure.transform(apart)
+        if whitening is not None:
+            model, expected = (
+                erasure.joined(whitening.fit(expected)),
+                whitening.transform(expected),
+            )
+        # torch takes float64 where float32 would lose the digits.
+        module = model.to_torch()(pytest.importorskip("torch").from_numpy(apart)).numpy()
+        assert_allclose(module, expected, atol=1e-8)
+        with pytest.raises(ValueError, match="lose its digits") if refused else nullcontext():
+            pytest.importorskip("faiss")
+            found = model.to_faiss().apply(apart.astype(np.float32))
+            assert_allclose(found, expected, atol=1e-4)
 
 
 def test_a_whitening_of_another_width_is_not_joined(X, groups):

@@ -12,7 +12,7 @@ from sklearn.neighbors import KNeighborsTransformer, NearestNeighbors
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import NeighborSmoothing
-from skcalib.metrics import unit_rows
+from skcalib._vectors import unit_rows
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skcalib import SimilarityScale
-from skcalib.metrics import unit_rows
+from skcalib._vectors import unit_rows
 
 
 @pytest.mark.parametrize("k", [1, 5, 50, 599])

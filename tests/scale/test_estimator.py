@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import SimilarityScale, Whitening
 from skcalib._scale import pairs
-from skcalib.metrics import unit_rows
+from skcalib._vectors import unit_rows
 
 
 @parametrize_with_checks([SimilarityScale(), SimilarityScale(n_pairs=50, n_neighbors=3)])
