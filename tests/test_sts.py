@@ -6,8 +6,8 @@ from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib._texts import distinct
-from skcalib.datasets import fetch_sts
 from skcalib._vectors import unit_rows
+from skcalib.datasets import fetch_sts
 from skcalib.metrics import spearman
 
 TASKS = ["stsb", "sickr", "sts13"]  # of the seven, for the sake of time

@@ -10,8 +10,8 @@ __all__ = ["noise_level", "regularise", "whitening_gain"]
 
 # Chosen on hidden states of three encoders, 384 and 768 wide; docs/results.md tells how.
 LARGEST_SHARE = 1 / 80
-SPREAD_RANK = 150
-CONE_POWER = 1 / 6
+SPREAD_RANK = 120
+CONE_POWER = 1 / 4
 
 
 def regularise(
@@ -36,7 +36,7 @@ def regularise(
 def noise_level(mean: np.ndarray, eigenvalues: np.ndarray) -> float:
     """Noise for ``noise="auto"``, as a share of the total variance.
 
-    ``(1 - c)^(1/6) min(1, r / 150) / 80``, where ``c = |mean|² / (|mean|² + tr Σ)`` is the mean
+    ``(1 - c)^(1/4) min(1, r / 120) / 80``, where ``c = |mean|² / (|mean|² + tr Σ)`` is the mean
     cosine of two samples, and r the entropy rank of the eigenvalues, the exponential of the
     entropy of their shares: over how many directions the variance spreads.
     (`skcalib.metrics.effective_rank` takes shares of the singular values instead, and is

@@ -17,9 +17,9 @@ from sklearn.utils import gen_batches
 from skcalib._base import is_fitted, progress
 from skcalib._bi_encoder import vectors_of
 from skcalib._texts import as_texts
+from skcalib._vectors import unit_rows
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._sts import ScoreTable, checked_encoders
-from skcalib._vectors import unit_rows
 
 __all__ = ["RetrievalTable", "evaluate_retrieval"]
 

@@ -28,6 +28,7 @@ from skcalib.model_selection._tasks import TASKS, Task
 
 __all__ = ["calibrate"]
 
+ROLES = "document", "query"  # groups of a search
 MOST_COMPARED = 1000  # texts of which all pairs are looked at, for the summary
 
 
@@ -139,7 +140,6 @@ def calibrate(
     how = _task_of(task, queries, groups)
     if queries is not None:
         queries = texts_of(queries, caller="queries of calibrate")
-        groups = np.repeat(["document", "query"], [len(texts), len(queries)])
     elif groups is not None:
         check_consistent_length(texts, groups)
     whitening = Whitening(n_components, noise=noise)
@@ -164,39 +164,36 @@ def calibrate(
     with encoders.searching(sample.texts):
         scored = search(encoders, sample, whitening)
         choice = choose(scored, how.calibrates, Bootstrap(views.n_texts, random_state))
-        first, X = encoders.fitted(choice.chosen.state, texts)
+        encode = encoders.fitted(choice.chosen.state, texts)
+        parts = [encode.transform(texts)]
+        if queries is not None:
+            encode_queries = _encoder_of_queries(queries_encoder, encode, queries)
+            parts.append(encode_queries.transform(queries))
+        erases = groups is not None or queries is not None
+        steps = _steps(choice.chosen.calibrator, erases, how.smooths)
+        _fit(steps, parts, groups)
+        pipeline = Pipeline([("encode", encode), *steps])
         some = views.sample[:MOST_COMPARED]
-        raw = encoders.fitted(encoders.states[0], some)[1]
-        chosen = vectors_of(first, some)
-    second = first if queries is None else _of_queries(queries_encoder, first, queries)
+        shipped = encoders.fitted(encoders.states[0], some)
+        cosines = Cosines.of(some, vectors_of(shipped, some), vectors_of(pipeline, some))
+    encoders.finish(encode)
     if queries is not None:
-        X = np.vstack([X, vectors_of(second, queries)])
-    steps = _steps(choice.chosen.calibrator, how, groups)
-    _fit(steps, X, groups, len(texts))
-    pipeline = Pipeline([("encode", encoders.finish(first)), *steps])
-    if queries is not None:
-        pipeline.queries_ = Pipeline([("encode", second), *steps])
-    mapped = Pipeline(steps).transform(chosen)
-    pipeline.calibration_ = Calibration.of(
-        choice,
-        task,
-        views.n_texts,
-        getattr(first, "prompt_", ""),
-        Cosines.of(some, raw, mapped),
-    )
+        pipeline.queries_ = Pipeline([("encode", encode_queries), *steps])
+    prompt = getattr(encode, "prompt_", "")
+    pipeline.calibration_ = Calibration.of(choice, task, views.n_texts, prompt, cosines)
     return pipeline
 
 
 def _task_of(task: str | None, queries: Any, groups: Any) -> Task:
-    """What to do for a task, which queries or groups belong to or not."""
+    """Return what to do for a task, where queries and groups fit it."""
     if task not in TASKS:
         names = ", ".join(repr(name) for name in TASKS if name)
         raise ValueError(f"calibrate got task={task!r}; it takes {names}, or None.")
     if (task == "search") != (queries is not None) and task is not None:
         raise ValueError(
-            f"calibrate got task={task!r} and {'no' if queries is None else 'also'} queries; the "
-            'task "search" takes a sample of queries, and no other task does. To find texts by '
-            "others of their kind, give neither."
+            f"calibrate got task={task!r} and {'no' if queries is None else 'also'} queries; "
+            'the task "search" takes a sample of queries, and no other task does. To find '
+            "texts by others of their kind, give neither."
         )
     if queries is not None and groups is not None:
         raise ValueError(
@@ -207,7 +204,7 @@ def _task_of(task: str | None, queries: Any, groups: Any) -> Task:
     return how._replace(calibrates=True) if groups is not None else how
 
 
-def _of_queries(encoder: Any, of_texts: Any, queries: Sequence[str]) -> Any:
+def _encoder_of_queries(encoder: Any, of_texts: Any, queries: Sequence[str]) -> Any:
     """Return the fitted encoder of the queries."""
     if encoder is None:
         return of_texts
@@ -218,19 +215,32 @@ def _of_queries(encoder: Any, of_texts: Any, queries: Sequence[str]) -> Any:
     return encoder if is_fitted(encoder) else clone(encoder).fit(queries, None)
 
 
-def _steps(calibrator: Whitening | None, how: Task, groups: Any) -> list[tuple[str, Any]]:
-    """Unfitted steps behind the encoder."""
-    steps: list[tuple[str, Any]] = [] if groups is None else [("erase", GroupErasure())]
-    steps.append(("calibrate", "passthrough" if calibrator is None else clone(calibrator)))
-    return [*steps, ("smooth", NeighborSmoothing())] if how.smooths else steps
+def _steps(calibrator: Whitening | None, erases: bool, smooths: bool) -> list[tuple[str, Any]]:
+    """Return the unfitted steps behind the encoder."""
+    calibrate = "passthrough" if calibrator is None else clone(calibrator)
+    return [
+        *([("erase", GroupErasure())] if erases else []),
+        ("calibrate", calibrate),
+        *([("smooth", NeighborSmoothing())] if smooths else []),
+    ]
 
 
-def _fit(steps: Sequence[tuple[str, Any]], X: np.ndarray, groups: Any, n_texts: int) -> None:
-    """Fit the steps by hand: a pipeline passes no groups on unless metadata are routed."""
+def _fit(steps: Sequence[tuple[str, Any]], parts: list[Any], groups: Any) -> None:
+    """Fit the steps on the vectors of texts, and of queries if there are any.
+
+    By hand: a pipeline passes groups on only where the routing of metadata is switched on.
+    """
+    if len(parts) == 2:
+        groups = [np.full(len(part), name) for part, name in zip(parts, ROLES, strict=True)]
+    else:
+        groups = [groups]
     for name, step in steps:
-        if name == "erase":
-            X = np.asarray(step.fit(X, groups=groups).transform(X))
-        elif name == "smooth":
-            step.fit(X[:n_texts])  # queries are no neighbours to find
-        elif step != "passthrough":
-            X = np.asarray(step.fit(X).transform(X))
+        if step == "passthrough":
+            continue
+        if name == "smooth":
+            step.fit(parts[0])
+            continue
+        fit = step.fit if len(parts) == 1 else step.partial_fit
+        for part, of_part in zip(parts, groups, strict=True):
+            fit(part, **({"groups": of_part} if name == "erase" else {}))
+        parts = [step.transform(part) for part in parts]

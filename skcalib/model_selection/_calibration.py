@@ -220,11 +220,11 @@ class Calibration:
         table : str
         """
         state = self.shipped.pooling, self.shipped.layers
-        at_home = [c for c in self.candidates if (c.pooling, c.layers) == state]
-        others = [c for c in self.candidates if (c.pooling, c.layers) != state]
-        first = [("as shipped", self.shipped), ("chosen", self.chosen)]
-        rows = [*at_home, *others[:n_candidates]]
-        rows = [*first, *(("", c) for c in rows if c not in (self.shipped, self.chosen))]
+        rest = [c for c in self.candidates if c not in (self.shipped, self.chosen)]
+        at_home = [c for c in rest if (c.pooling, c.layers) == state]
+        others = [c for c in rest if (c.pooling, c.layers) != state][:n_candidates]
+        rows = [("as shipped", self.shipped), ("chosen", self.chosen)]
+        rows += [("", candidate) for candidate in [*at_home, *others]]
         return markdown(
             ["", "pooling", "layer", "calibrator", "score", "halves"],
             [

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import joblib
+from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from skcalib._command_line import integers, lines_of, names
@@ -20,6 +21,7 @@ from skcalib.export import save_sentence_transformer
 from skcalib.export._sentence_transformer import sentence_transformers
 from skcalib.export._writing import written_whole
 from skcalib.model_selection._calibrate import calibrate
+from skcalib.model_selection._tasks import TASKS
 
 PACKAGES = ("skcalib", "scikit-learn", "numpy", "scipy", "torch", "transformers", "joblib")
 SHOWN = 8  # other candidates in the printed table; the report has all
@@ -44,6 +46,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--pooling", type=names, default="mean,cls,max,zipf", help="default: mean,cls,max,zipf")
     add("--layers", type=integers, help="hidden states to try, such as 0,3,6; default: all")
+    tasks = [task for task in TASKS if task]
+    add("--task", choices=tasks, help="what the vectors are for; default: none of these")
+    add("--queries", metavar="FILE", help="sample of queries; TEXTS are then documents")
+    add("--query-prompt", help="in front of each query; default: that of --prompt")
+    add(
+        "--groups",
+        metavar="FILE",
+        help="group of each text, one per line, such as its language",
+    )
     add("--prompt", help="in front of each text; default: what the model's folder declares")
     add("--max-length", type=int, help="tokens kept of a text; default: what the model takes")
     add("--n-texts", type=int, default=2000, help="texts in the search; default: 2000")
@@ -61,11 +72,20 @@ def run(options: argparse.Namespace) -> None:
     else:
         texts = lines_of(options.texts)
     encoder = BertEncoder(options.model, prompt=options.prompt, max_length=options.max_length)
+    queries = lines_of(options.queries) if options.queries else None
+    groups = lines_of(options.groups) if options.groups else None
+    queries_encoder = None
+    if options.query_prompt is not None:
+        queries_encoder = clone(encoder).set_params(prompt=options.query_prompt)
     versions = {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}}
     with written_whole(options.output) as folder:  # refused before hours of work
         pipeline = calibrate(
             encoder,
             texts,
+            task=options.task,
+            queries=queries,
+            queries_encoder=queries_encoder,
+            groups=groups,
             pooling=options.pooling,
             layers=options.layers,
             n_texts=options.n_texts,
@@ -93,7 +113,7 @@ def run(options: argparse.Namespace) -> None:
 def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
     """Return the report: settings, scores of all candidates."""
     calibration = pipeline.calibration_
-    encoder, calibrator = pipeline.named_steps.values()
+    encoder, calibrator = pipeline["encode"], pipeline["calibrate"]
     return {
         "model": options.model,
         "fingerprint": encoder.fingerprint_,
@@ -104,13 +124,12 @@ def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
         "random_state": options.random_state,
         "prompt": calibration.prompt,
         "shipped": asdict(calibration.shipped),
+        "task": calibration.task,
         "chosen": asdict(calibration.chosen),
         "noise": getattr(calibrator, "noise_", None),
         "shrinkage": getattr(calibrator, "shrinkage_", None),
-        "lead": calibration.lead,
-        "margin": calibration.margin,
-        "cosines_before": asdict(calibration.before),
-        "cosines_after": asdict(calibration.after),
-        "examples": calibration.examples,
+        "gain": calibration.gain._asdict(),
+        "lead": calibration.lead._asdict(),
+        "cosines": asdict(calibration.cosines),
         "candidates": [asdict(candidate) for candidate in calibration.candidates],
     }

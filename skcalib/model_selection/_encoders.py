@@ -11,12 +11,10 @@ from numbers import Number
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
 from skcalib._base import is_fitted
-from skcalib._bi_encoder import vectors_of
 from skcalib._encoder.estimator import BertEncoder, resolve_layers
 from skcalib._encoder.text_encoder import TextEncoder
 from skcalib._sklearn_compat import check_params
@@ -41,10 +39,9 @@ class AsGiven:
         """Prepare for a search by these texts."""
         yield
 
-    def fitted(self, state: State, texts: Sequence[str]) -> tuple[Any, np.ndarray]:
-        """Return an encoder fitted on texts, and their vectors."""
-        encoder = clone(self._encoder).fit(texts, None)
-        return encoder, vectors_of(encoder, list(texts))
+    def fitted(self, state: State, texts: Sequence[str]) -> Any:
+        """Return an encoder fitted on texts."""
+        return clone(self._encoder).fit(texts, None)
 
     def finish(self, encoder: Any) -> Any:
         """Give an encoder of the search the parameters that it keeps."""
@@ -79,14 +76,12 @@ class HiddenStates:
             _at(self.states[0], self._search).fit_transform(list(texts))
             yield
 
-    def fitted(self, state: State, texts: Sequence[str]) -> tuple[BertEncoder, np.ndarray]:
-        """Return an encoder of a hidden state, and vectors of texts."""
+    def fitted(self, state: State, texts: Sequence[str]) -> BertEncoder:
+        """Return an encoder of a hidden state, for these texts."""
         # All hidden states of many more texts would fill the temporary folder.
         of_search = self._kept.issuperset(texts)
         encoder = _at(state, self._search if of_search else self._encoder)
-        encoder.set_params(verbose=self.verbose and not of_search)
-        encoder.fit(list(texts))
-        return encoder, vectors_of(encoder, list(texts))
+        return encoder.set_params(verbose=self.verbose and not of_search).fit(list(texts))
 
     def finish(self, encoder: BertEncoder) -> BertEncoder:
         """Give an encoder of the search the parameters that it keeps."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import clone
 
 from skcalib._base import progress
+from skcalib._bi_encoder import vectors_of
 from skcalib._whitening.estimator import Whitening
 from skcalib.model_selection._encoders import State
 from skcalib.model_selection._views import Views, combined
@@ -65,12 +66,12 @@ class Scored:
 
 
 def halves(means: np.ndarray) -> Any:
-    """What compares hidden states, of mean reciprocal ranks of shape (2, ...)."""
+    """Compare hidden states, by mean reciprocal ranks of shape (2, ...)."""
     return means[0]
 
 
 def score(means: np.ndarray) -> Any:
-    """What compares calibrations of one hidden state, of mean reciprocal ranks."""
+    """Compare calibrations of one hidden state, by mean reciprocal ranks."""
     return combined(*means)
 
 
@@ -84,17 +85,18 @@ def search(encoders: Any, sample: Sample, whitening: Whitening) -> list[list[Sco
     n_states = len(encoders.states)
     with progress(n_states, unit="state", desc="search", verbose=encoders.verbose) as advance:
         for state in encoders.states:
-            vectors = encoders.fitted(state, sample.texts)[1]
+            vectors = vectors_of(encoders.fitted(state, sample.texts), sample.texts)
             _check_distinct(vectors, sample, state)
             calibrators = [("raw", None), (repr(whitening), whitening)]
             if state == encoders.states[0]:
-                calibrators[1:1] = PEERS
+                most = min(vectors.shape[1], *(len(fit_on) for *_, fit_on in sample.folds))
+                calibrators[1:1] = [
+                    peer for peer in PEERS if (peer[1].n_components or 0) < most
+                ]
             found.append(
                 [
                     Scored(state, name, calibrator, _ranks(vectors, sample, calibrator))
                     for name, calibrator in calibrators
-                    if getattr(calibrator, "n_components", None) is None
-                    or calibrator.n_components <= vectors.shape[1]
                 ]
             )
             advance(1)
@@ -147,17 +149,20 @@ class Bootstrap:
     def __init__(self, n_texts: int, seed: int) -> None:
         draw = np.random.default_rng(seed).multinomial
         share = np.full(n_texts, 1 / n_texts)
-        self._weights = draw(n_texts, share, size=RESAMPLED).T / n_texts
+        self._counts = draw(n_texts, share, size=RESAMPLED).T
 
     def difference(
         self, one: Scored, other: Scored, of: Callable[[np.ndarray], Any]
     ) -> Difference:
         """Paired difference of a score, `halves` or `score`."""
-        low, high = np.quantile(
-            of(one.ranks @ self._weights) - of(other.ranks @ self._weights), (0.025, 0.975)
-        )
+        low, high = np.quantile(of(self._means(one)) - of(self._means(other)), (0.025, 0.975))
         mean = of(one.ranks.mean(axis=1)) - of(other.ranks.mean(axis=1))
         return Difference(float(mean), float(low), float(high))
+
+    def _means(self, scored: Scored) -> np.ndarray:
+        """Mean ranks of each sample, of shape (2, RESAMPLED)."""
+        # No mean of ranks up to 1 is larger, but for rounding.
+        return np.minimum(scored.ranks @ self._counts / len(self._counts), 1.0)
 
 
 def _ranks(vectors: np.ndarray, sample: Sample, calibrator: Whitening | None) -> np.ndarray:

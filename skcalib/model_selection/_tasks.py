@@ -25,19 +25,19 @@ TASKS: dict[str | None, Task] = {
     "duplicates": Task(
         False,
         False,
-        "Choose the threshold by the number of false pairs, with SimilarityScale; its corrected\n"
-        "similarity lets one threshold serve dense and sparse regions.",
+        "Choose the threshold by the number of false pairs, with SimilarityScale. By its\n"
+        "corrected similarity one threshold serves dense and sparse regions.",
     ),
     "topics": Task(
         True,
         True,
-        "NeighborSmoothing moves each text toward its nearest ones: topics, intents, classes and\n"
-        "clusters gain by it; graded similarity and questions with a single answer lose.",
+        "NeighborSmoothing moves each text toward its nearest ones. Topics, intents, classes\n"
+        "and clusters gain by it; graded similarity and single answers lose.",
     ),
     "search": Task(
         True,
         False,
-        "Queries and documents lie apart. GroupErasure takes the difference of their means out:\n"
-        "map documents by this pipeline, and queries by its attribute queries_.",
+        "Queries and documents lie apart; GroupErasure takes out what their means differ by.\n"
+        "Map documents by this pipeline, and queries by its attribute queries_.",
     ),
 }

@@ -496,7 +496,7 @@ def sentences(tmp_path, texts):
 def test_command_line_makes_the_table_and_the_file(tiny_bert, sentences, tmp_path, capsys):
     output = tmp_path / "results.csv"
     command = f"evaluate --retrieval {sentences} --split dev --model {tiny_bert} --layers 1"
-    options = f"--calibrators raw,whitening-4-n1 --memory {tmp_path} --output {output}"
+    options = f"--n-components 4 --noise 0.1 --memory {tmp_path} --output {output}"
     prompts = ["--prompt", "the man ", "--query-prompt", "a dog "]
     assert main([*command.split(), *options.split(), *prompts]) == 0
     encoders = [
@@ -504,15 +504,16 @@ def test_command_line_makes_the_table_and_the_file(tiny_bert, sentences, tmp_pat
         for prompt in prompts[1::2]
     ]
     raw = encoders[0]
+    whitening = Whitening(4, noise=0.1)
     given = {
         "mean 1 raw": raw,
-        "mean 1 whitening-4-n1": make_pipeline(raw, Whitening(4, noise=1)),
+        f"mean 1 {whitening}": make_pipeline(raw, whitening),
     }
     table = evaluate_retrieval(given, sentences, split="dev", queries_encoder=encoders[1])
     assert capsys.readouterr().out == f"{table}\n"
     with output.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
-    assert [row["calibrator"] for row in rows] == ["raw", "whitening-4-n1"]
+    assert [row["calibrator"] for row in rows] == ["raw", str(whitening)]
     found = [[float(row[column]) for column in table.columns] for row in rows]
     assert_allclose(found, table.scores, atol=0.0051)
     same = evaluate_retrieval(given, sentences, split="dev")

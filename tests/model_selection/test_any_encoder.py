@@ -60,10 +60,9 @@ def test_calibrate(kind, texts):
         "unfitted": latent(),
         "fitted": latent().fit(texts),
     }[kind]
-    pipeline = calibrate(model, texts, n_components=[None, 16])
+    pipeline = calibrate(model, texts, n_components=16)
     shipped, chosen = pipeline.calibration_.shipped, pipeline.calibration_.chosen
     assert (shipped.pooling, shipped.layers, shipped.calibrator) == ("as given", None, "raw")
-    assert chosen.score >= shipped.score
     assert (chosen.calibrator == "raw") == (pipeline["calibrate"] == "passthrough")
     given = pipeline["encode"].transform(texts)
     expected = {"fitted": latent().fit_transform, "unfitted": latent().fit_transform}

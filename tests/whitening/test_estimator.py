@@ -158,7 +158,7 @@ def expected_noise(X, spectrum):
     cosine = np.sum(X.mean(axis=0) ** 2) / (np.sum(X.mean(axis=0) ** 2) + unit)
     share = spectrum / spectrum.sum()
     rank = np.exp(-np.sum(share * np.log(share)))
-    return (1 - cosine) ** (1 / 6) * min(1, rank / 150) / 80
+    return (1 - cosine) ** (1 / 4) * min(1, rank / 120) / 80
 
 
 @pytest.mark.parametrize("offset", [0, 1, 50])
