@@ -11,7 +11,7 @@ __all__ = ["noise_level", "regularise", "whitening_gain"]
 # Chosen on hidden states of three encoders, 384 and 768 wide; docs/results.md tells how.
 LARGEST_SHARE = 1 / 80
 SPREAD_RANK = 120
-CONE_POWER = 1 / 4
+CONE_POWER = 1 / 3
 
 
 def regularise(
@@ -29,14 +29,16 @@ def regularise(
         shrinkage = max(asked, ledoit_wolf_shrinkage(moments))
     shrinkage = float(shrinkage)
     eigenvalues = (1 - shrinkage) * variance + shrinkage * variance.sum() / len(variance)
-    noise = noise_level(moments.mean, eigenvalues) if noise == "auto" else float(noise)
-    return eigenvalues, shrinkage, noise
+    if noise == "auto":
+        # Shrinkage has added what sampling explains; of a small sample the noise would be too.
+        noise = (1 - shrinkage) * noise_level(moments.mean, eigenvalues)
+    return eigenvalues, shrinkage, float(noise)
 
 
 def noise_level(mean: np.ndarray, eigenvalues: np.ndarray) -> float:
-    """Noise for ``noise="auto"``, as a share of the total variance.
+    """Noise of a population, as a share of its total variance.
 
-    ``(1 - c)^(1/4) min(1, r / 120) / 80``, where ``c = |mean|² / (|mean|² + tr Σ)`` is the mean
+    ``(1 - c)^(1/3) min(1, r / 120) / 80``, where ``c = |mean|² / (|mean|² + tr Σ)`` is the mean
     cosine of two samples, and r the entropy rank of the eigenvalues, the exponential of the
     entropy of their shares: over how many directions the variance spreads.
     (`skcalib.metrics.effective_rank` takes shares of the singular values instead, and is

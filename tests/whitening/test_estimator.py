@@ -152,13 +152,13 @@ def test_a_rotation_gives_every_column_its_share_of_the_variance(n):
     assert 0.2 < (variance / variance.mean()).min() < (variance / variance.mean()).max() < 4
 
 
-def expected_noise(X, spectrum):
+def expected_noise(X, spectrum, shrinkage):
     """The rule of ``noise="auto"``, from the sample itself."""
     unit = np.mean(np.sum((X - X.mean(axis=0)) ** 2, axis=1)) * len(X) / (len(X) - 1)
     cosine = np.sum(X.mean(axis=0) ** 2) / (np.sum(X.mean(axis=0) ** 2) + unit)
     share = spectrum / spectrum.sum()
     rank = np.exp(-np.sum(share * np.log(share)))
-    return (1 - cosine) ** (1 / 4) * min(1, rank / 120) / 80
+    return (1 - shrinkage) * (1 - cosine) ** (1 / 3) * min(1, rank / 120) / 80
 
 
 @pytest.mark.parametrize("offset", [0, 1, 50])
@@ -169,7 +169,9 @@ def test_automatic_noise_follows_cone_and_concentration(offset, first):
     whitening = Whitening(noise="auto").fit(X)
     variance = Whitening().fit(X).explained_variance_
     shrunk = (1 - whitening.shrinkage_) * variance + whitening.shrinkage_ * variance.mean()
-    assert_allclose(whitening.noise_, expected_noise(X, shrunk), rtol=1e-10)
+    assert_allclose(
+        whitening.noise_, expected_noise(X, shrunk, whitening.shrinkage_), rtol=1e-10
+    )
     assert whitening.shrinkage_ == Whitening(shrinkage="auto").fit(X).shrinkage_
     by_hand = Whitening(noise=whitening.noise_, shrinkage=whitening.shrinkage_)
     assert_array_equal(by_hand.fit_transform(X), whitening.transform(X))
