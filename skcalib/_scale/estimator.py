@@ -15,7 +15,7 @@ from skcalib._base import VersionedState, warn
 from skcalib._neighbors.search import density
 from skcalib._scale.pairs import count_pairs
 from skcalib._sklearn_compat import Interval, RealNotInt, _fit_context
-from skcalib.metrics import unit_rows
+from skcalib.metrics import unit_rows, unmasked
 
 __all__ = ["SimilarityScale"]
 
@@ -95,7 +95,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         ],
     }
 
-    _state_version = 2
+    _state_version = 3
 
     def __init__(self, n_pairs: int = 10_000_000, n_neighbors: int | float = 0.05) -> None:
         self.n_pairs = n_pairs
@@ -118,16 +118,18 @@ class SimilarityScale(VersionedState, BaseEstimator):
         """
         self.__dict__.pop("vectors_", None)  # an error below leaves nothing half-fitted
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
-        unit = np.random.default_rng(0).permutation(unit_rows(X)[0].astype(np.float32))
-        k, vectors = self.n_neighbors, unit
+        unit = np.random.default_rng(0).permutation(unit_rows(X)[0])
+        k, vectors = self.n_neighbors, unit.astype(np.float32)
         if k < 1:
-            vectors = unit[:REFERENCE_TEXTS].copy()
+            vectors = vectors[:REFERENCE_TEXTS].copy()
             k = max(1, round(k * len(vectors)))
         self.n_neighbors_ = min(int(k), len(vectors) - 1)
         unit = unit[: int(np.sqrt(2 * self.n_pairs)) + 1]
         self.n_pairs_ = len(unit) * (len(unit) - 1) // 2
         # Of cosines, and of corrected ones.
-        self._counts = count_pairs(unit, density(unit, vectors, self.n_neighbors_))
+        self._counts = count_pairs(
+            unit, density(unit.astype(np.float32), vectors, self.n_neighbors_)
+        )
         self._in_narrow_cone = float(np.sum(unit.mean(axis=0) ** 2)) > NARROW_CONE
         self.vectors_ = vectors
         return self
@@ -153,10 +155,11 @@ class SimilarityScale(VersionedState, BaseEstimator):
         rate = float(given) if isinstance(given, Real) else np.nan
         least = FEWEST_PAIRS / self.n_pairs_
         if not least <= rate < 1:
+            told = f"rates from {least:.2g} to 1" if least < 1 else "no rate"
             raise ValueError(
                 f"threshold got false_positive_rate={given!r}; {self.n_pairs_:,} pairs tell "
-                f"rates from {least:.2g} to 1. For smaller ones raise n_pairs, and fit on more "
-                f"texts: 1e-5 takes {FEWEST_PAIRS / 1e-5:,.0f} pairs, of 1,415 texts."
+                f"{told}. For smaller ones raise n_pairs, and fit on more texts: 1e-5 takes "
+                f"{FEWEST_PAIRS / 1e-5:,.0f} pairs, of 1,415 texts."
             )
         return self._counts[bool(corrected)].threshold(rate)
 
@@ -177,7 +180,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
             rate from its `threshold` on.
         """
         check_is_fitted(self)
-        similarity = np.asarray(similarity, dtype=np.float64)
+        similarity = np.asarray(unmasked(similarity), dtype=np.float64)
         assert_all_finite(similarity, input_name="similarity")
         return self._counts[bool(corrected)].p_value(similarity)
 

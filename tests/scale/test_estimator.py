@@ -52,6 +52,39 @@ def test_thresholds_are_quantiles_of_all_pairs_to_1e_6(X, shift, rate, monkeypat
     assert (cosines >= scale.threshold(rate)).mean() <= rate
 
 
+def with_equal_rows(seed, d=37):
+    """The last 60 of 260 are one vector, as those of texts of unknown words alone."""
+    X = np.random.default_rng(seed).normal(size=(260, d))
+    X[200:] = X[200]
+    return X
+
+
+def signs(seed):
+    """Cosines are multiples of 1/10, each of which many pairs share."""
+    return np.random.default_rng(seed).choice([-1.0, 1.0], size=(260, 20))
+
+
+@pytest.mark.parametrize("make", [with_equal_rows, signs])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_no_rate_is_passed_where_many_pairs_are_equally_similar(make, dtype):
+    for seed in range(8):
+        X = make(seed)
+        scale = SimilarityScale().fit(X)
+        unit = unit_rows(X)[0].astype(dtype)
+        cosines = (unit @ unit.T)[np.triu_indices(len(X), k=1)]
+        for rate in (0.5, 0.1, 0.03, 5e-3):
+            assert (cosines >= scale.threshold(rate)).mean() <= rate
+        # The largest p-value that is right; a rounding of 1e-7 must not lose the ties.
+        values, counts = np.unique(np.round(cosines, 5), return_counts=True)
+        at_least = (1 + counts[::-1].cumsum()[::-1]) / (1 + len(cosines))
+        for shift in (0, -1e-7, 1e-7):
+            told = scale.p_value(values[-3:] + shift)
+            if make is signs:
+                assert_allclose(told, at_least[-3:])
+            else:
+                assert_allclose(told[-1], at_least[-1])
+
+
 @pytest.mark.parametrize("corrected", [False, True])
 def test_p_value_and_threshold_are_each_others_inverse(X, corrected):
     scale = SimilarityScale().fit(X)
@@ -121,6 +154,10 @@ def test_what_a_sample_cannot_tell_is_refused(X):
             scale.threshold(rate)
     with pytest.raises(ValueError, match="similarity contains NaN"):
         scale.p_value([np.nan])
+    with pytest.raises(ValueError, match="similarity contains NaN"):
+        scale.p_value(np.ma.masked_array([0.5, 0.9], [False, True]))
+    with pytest.raises(ValueError, match=r"1 pairs tell no rate\. For smaller"):
+        SimilarityScale().fit(X[:2]).threshold(0.5)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         scale.corrected(X[:3], X[:4])
     with pytest.raises(ValueError, match="X contains NaN"):
