@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from os import PathLike
 from typing import Any, Literal, Self
 
@@ -279,17 +278,22 @@ def _fit(encoder: Any, texts: list[str]) -> tuple[Any, Any]:
     They are those that the last step of a pipeline is fitted on, which are computed anyway. A
     search fits that step many times, and asks for none of what it makes of them.
     """
-    n_samples = min(len(texts), SAMPLED_TEXTS)
-    sample = partial(resample, replace=False, n_samples=n_samples, random_state=0)
     if type(encoder) is not Pipeline or len(encoder) == 1:
         encoder.fit(texts, None)  # FrozenEstimator wants a y
-        return vectors_of(encoder, sample(texts)), None
+        return vectors_of(encoder, _some(texts)), None
     steps = [*encoder.steps[:-1], ("vectors", "passthrough")]
     before = Pipeline(steps, memory=encoder.memory, verbose=encoder.verbose)
     vectors = before.fit_transform(texts)
     last = encoder[-1:].fit(vectors)
     encoder.steps = [*before.steps[:-1], *last.steps]
-    return sample(vectors), last
+    return _some(vectors), last
+
+
+def _some(rows: Any) -> Any:
+    """Return `SAMPLED_TEXTS` rows at random; of fewer all, as they are, which costs no copy."""
+    if np.shape(rows)[0] <= SAMPLED_TEXTS:
+        return rows
+    return resample(rows, replace=False, n_samples=SAMPLED_TEXTS, random_state=0)
 
 
 def vectors_of(encoder: Any, texts: list[str]) -> np.ndarray:

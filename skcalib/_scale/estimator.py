@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from skcalib._base import VersionedState, warn
 from skcalib._neighbors.search import density
-from skcalib._scale.pairs import PairCounts, count_pairs
+from skcalib._scale.pairs import FITTED_P_VALUES, PairCounts, count_pairs
 from skcalib._sklearn_compat import Interval, RealNotInt, StrOptions, _fit_context
 from skcalib.metrics import unit_rows, unmasked
 
@@ -23,6 +23,9 @@ __all__ = ["SimilarityScale"]
 REFERENCE_TEXTS = 10_000
 # Pairs that a threshold must let pass for their number to be more than chance.
 FEWEST_PAIRS = 10
+# What `threshold` with ``extrapolate=True`` takes: rates down to which promised and found were
+# compared on real texts, pairs of which 30 are at the lower end of the line, and its error.
+LEAST_EXTRAPOLATED, EXTRAPOLATED_PAIRS, LARGEST_ERROR = 1e-6, 100_000, 0.1
 # Squared length of the mean of unit vectors from which they are not centred.
 NARROW_CONE = 0.2
 
@@ -69,10 +72,17 @@ class SimilarityScale(VersionedState, BaseEstimator):
     fitted one does not count it in its density. The correction is that of CSLS [1]_ with a
     share of all texts in place of ten.
 
+    Duplicates among the fitted texts count like all pairs, so about as many pairs as promised
+    pass a threshold from them, whatever these are. With ``extrapolate=True`` Fisher's z [2]_ of
+    the cosine is a straight line in the logarithm of the rate, fitted where duplicates hardly
+    count. A line that is off by 0.1 decades is refused.
+
     References
     ----------
     .. [1] Conneau et al. (2018), "Word Translation Without Parallel Data", ICLR,
            arXiv:1710.04087, section 2.3.
+    .. [2] Fisher (1915), "Frequency Distribution of the Values of the Correlation Coefficient
+           in Samples from an Indefinitely Large Population", Biometrika 10 (4).
 
     Examples
     --------
@@ -144,7 +154,13 @@ class SimilarityScale(VersionedState, BaseEstimator):
         self.vectors_ = vectors
         return self
 
-    def threshold(self, false_positive_rate: float = 0.01, *, corrected: bool = False) -> float:
+    def threshold(
+        self,
+        false_positive_rate: float = 0.01,
+        *,
+        corrected: bool = False,
+        extrapolate: bool = False,
+    ) -> float:
         """Similarity that a given share of pairs of unrelated texts reaches.
 
         Parameters
@@ -154,6 +170,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
             10 of the pairs counted would pass raises a ValueError.
         corrected : bool, default=False
             Whether of the corrected similarity or of the cosine.
+        extrapolate : bool, default=False
+            Whether to tell rates from 3e-4 to 1e-6 by those from 3e-3 to 3e-4, so that
+            duplicates among the fitted texts hardly raise the threshold: see Notes.
 
         Returns
         -------
@@ -163,6 +182,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         counts = self._counted(corrected)
         given: Any = false_positive_rate  # perhaps no number
         rate = float(given) if isinstance(given, Real) else np.nan
+        if extrapolate and rate < FITTED_P_VALUES[1]:
+            return self._extrapolated(counts, rate, corrected)
         least = FEWEST_PAIRS / self.n_pairs_
         if not least <= rate < 1:
             told = f"rates from {least:.2g} to 1" if least < 1 else "no rate"
@@ -171,7 +192,29 @@ class SimilarityScale(VersionedState, BaseEstimator):
                 f"{told}. For smaller ones fit a SimilarityScale on more texts, with more "
                 f"n_pairs: 1e-5 takes {FEWEST_PAIRS / 1e-5:,.0f} pairs, of 1,415 texts."
             )
-        return counts.threshold(rate)
+        return float(counts.threshold(rate))
+
+    def _extrapolated(self, counts: PairCounts, rate: float, corrected: bool) -> float:
+        if corrected or self.similarity != "cosine":
+            raise ValueError(
+                "extrapolate=True goes with cosines. Set corrected=False, and fit a "
+                "SimilarityScale with similarity='cosine'."
+            )
+        if rate < LEAST_EXTRAPOLATED or self.n_pairs_ < EXTRAPOLATED_PAIRS:
+            raise ValueError(
+                f"threshold got false_positive_rate={rate:g} and extrapolate=True with "
+                f"{self.n_pairs_:,} pairs; it takes {EXTRAPOLATED_PAIRS:,}, of 448 texts, and "
+                f"tells rates down to {LEAST_EXTRAPOLATED:g}. Fit on more texts, or ask for a "
+                "larger rate."
+            )
+        similarity, error = counts.extrapolated(rate)
+        if error > LARGEST_ERROR:
+            raise ValueError(
+                f"The fitted pairs tell no threshold of {rate:g}: the line through their rates "
+                f"from 3e-3 to 3e-4 is off by {error:.2g} decades, as where one text in ten "
+                "has many copies. Fit on texts of the same kind without duplicates."
+            )
+        return similarity
 
     def p_value(self, similarity: ArrayLike, *, corrected: bool = False) -> np.ndarray:
         """Chance that a pair of unrelated texts is at least as similar.

@@ -10,13 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-__all__ = ["PairCounts", "count_pairs"]
+__all__ = ["FITTED_P_VALUES", "PairCounts", "count_pairs"]
 
 # Bins in one unit of similarity; a power of two, so that the edges are exact in binary.
 BINS = 2**20
 # How far below the middle of a bin, in bins, the similarities begin that reach it.
 MARGIN = 0.25
+# The largest and the smallest p-value that a line is fitted to.
+FITTED_P_VALUES = 3e-3, 3e-4
 # Rows whose products with all others are in memory at a time.
 BLOCK = 1024
 
@@ -34,10 +37,23 @@ class PairCounts:
         bins = np.floor(similarity / self.unit * BINS + MARGIN) - self.first
         return self._p_values()[np.clip(bins, 0, len(self.counts) - 1).astype(np.intp)]
 
-    def threshold(self, p_value: float) -> float:
+    def threshold(self, p_value: ArrayLike) -> np.ndarray:
         """Least similarity whose p-value is at most this."""
-        least = self.first + (self._p_values() <= p_value).argmax()
-        return float((least - MARGIN) / BINS * self.unit)
+        least = self.first + np.searchsorted(-self._p_values(), -np.asarray(p_value))
+        return (least - MARGIN) / BINS * self.unit
+
+    def extrapolated(self, p_value: float) -> tuple[float, float]:
+        """Threshold of cosines below the p-values counted, and the largest error of the fit.
+
+        Fisher's z of a cosine, ``artanh``, is nearly a straight line in the logarithm of the
+        p-value. It is fitted where related pairs hardly count. The error is in decades.
+        """
+        decades = np.linspace(*np.log10(FITTED_P_VALUES), 15)
+        z = np.arctanh(np.clip(self.threshold(10**decades), -1 + 1e-6, 1 - 1e-6))
+        line = np.polyfit(decades, z, 1)
+        falls = line[0] < -1e-3  # else a line through ties fits, and tells nothing
+        error = np.abs(np.polyval(line, decades) - z).max() / -line[0] if falls else np.inf
+        return float(np.tanh(np.polyval(line, np.log10(p_value)))), float(error)
 
     def _p_values(self) -> np.ndarray:
         at_least = 1.0 + self.counts[::-1].cumsum(dtype=np.int64)[::-1]
