@@ -48,8 +48,10 @@ class PairCounts:
         Fisher's z of a cosine, ``artanh``, is nearly a straight line in the logarithm of the
         p-value. It is fitted where related pairs hardly count. The error is in decades.
         """
-        decades = np.linspace(*np.log10(FITTED_P_VALUES), 15)
-        z = np.arctanh(np.clip(self.threshold(10**decades), -1 + 1e-6, 1 - 1e-6))
+        largest, least = FITTED_P_VALUES
+        p_values = np.geomspace(largest, least, 15)
+        decades = np.log10(p_values)
+        z = np.arctanh(np.clip(self.threshold(p_values), -1 + 1e-6, 1 - 1e-6))
         line = np.polyfit(decades, z, 1)
         falls = line[0] < -1e-3  # else a line through ties fits, and tells nothing
         error = np.abs(np.polyval(line, decades) - z).max() / -line[0] if falls else np.inf
