@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from os import PathLike
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils import gen_batches, resample
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 
-from skcalib._base import VersionedState, warn
+from skcalib._base import VersionedState
 from skcalib._encoder.text_encoder import as_encoder
 from skcalib._scale.estimator import SimilarityScale
 from skcalib._sklearn_compat import HasMethods, StrOptions, _fit_context
 from skcalib._texts import as_pairs, distinct, texts_of
-from skcalib._vectors import unit_rows, unmasked
+from skcalib._vectors import unit_rows
 from skcalib.metrics import spearman
 
 __all__ = ["BiEncoder", "vectors_of"]
 
-# Texts whose pairs, two millions, tell which similarities chance produces.
+# Texts whose pairs, two millions, tell how similar unrelated texts are.
 SAMPLED_TEXTS = 2000
-
 PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
 
 
@@ -40,9 +40,10 @@ class BiEncoder(VersionedState, BaseEstimator):
     encoder : estimator, or any encoder of texts
         Transformer from texts to vectors, such as a pipeline of `BertEncoder` and
         `Whitening`; or a model's folder, an object with a method ``encode``, or a function from
-        a list of texts to an array, see `TextEncoder`. It is cloned, never changed;
+        a list of texts to an array, see `TextEncoder`. Transformers are cloned, never changed;
         ``FrozenEstimator(pipeline)`` keeps the fit of one that is fitted, such as `calibrate`
-        returns.
+        returns. Other objects and functions are shared by all clones, which ask them once for
+        each text.
     similarity : {"cosine", "corrected", "dot", "euclidean"}, default="cosine"
         Similarity of two vectors; "euclidean" is the negated distance, and "corrected" the
         cosine less the mean density of both texts among the fitted ones (`SimilarityScale`),
@@ -54,18 +55,14 @@ class BiEncoder(VersionedState, BaseEstimator):
     ----------
     encoder_ : estimator
         The fitted clone.
-    random_similarities_ : ndarray of shape (n,), float64
-        Similarities of all pairs of up to 2,000 fitted texts, drawn at random, in rising order.
-        Nearly all pairs are unrelated: they show how similar unrelated texts are. They follow
-        `similarity` where `set_params` changes it.
     scale_ : SimilarityScale
-        Fitted on the vectors of these texts.
+        Scale of `similarity` among the fitted texts: thresholds, p-values and densities, of the
+        pairs of up to 2,000 texts drawn at random. It is made when first asked for, of vectors
+        that `fit` kept, and follows `similarity` where ``set_params`` changes it.
 
     Notes
     -----
-    The sampled texts are encoded when `threshold`, a rate or a corrected similarity is first
-    asked for. From then on the estimator holds their vectors, until then the texts, and so does
-    a pickle of it.
+    The estimator, and so a pickle of it, holds vectors of these texts, and no text.
 
     References
     ----------
@@ -91,7 +88,7 @@ class BiEncoder(VersionedState, BaseEstimator):
     How similar two texts must be, for one pair in a hundred to be as similar by chance:
 
     >>> threshold = model.threshold(0.01)
-    >>> bool(model.false_positive_rate([threshold])[0] <= 0.01)
+    >>> bool(model.p_value([threshold])[0] <= 0.01)
     True
     """
 
@@ -102,7 +99,7 @@ class BiEncoder(VersionedState, BaseEstimator):
     }
 
     encoder_: BaseEstimator
-    _state_version = 3
+    _state_version = 4
 
     def __init__(
         self,
@@ -133,12 +130,9 @@ class BiEncoder(VersionedState, BaseEstimator):
         unique = distinct(texts_of(X, caller=type(self).__name__))[0]
         if hasattr(self, "encoder_"):
             del self.encoder_  # an error below leaves nothing half-fitted
-        encoder = as_encoder(self.encoder, type(self).__name__)
-        encoder = clone(encoder).fit(unique, None)  # FrozenEstimator wants a y
-        sample = np.random.default_rng(0).permutation(len(unique))[:SAMPLED_TEXTS]
-        self._sample: list[str] | np.ndarray = [unique[row] for row in sample]
+        encoder = clone(self._transformer())
         self._scale: SimilarityScale | None = None
-        self._random: dict[str, np.ndarray] = {}
+        self._kept, self._left = _fit(encoder, unique)
         self.encoder_ = encoder
         return self
 
@@ -171,68 +165,35 @@ class BiEncoder(VersionedState, BaseEstimator):
     @property
     def scale_(self) -> SimilarityScale:
         """The scale of similarity, fitted when first asked for."""
-        if self._scale is None:
-            self._scale = SimilarityScale().fit(self._sampled_vectors())
+        check_is_fitted(self)
+        similarity = "cosine" if self.similarity == "corrected" else self.similarity
+        if self._scale is None or self._scale.similarity != similarity:
+            vectors = self._kept if self._left is None else vectors_of(self._left, self._kept)
+            self._scale = SimilarityScale(similarity=similarity).fit(vectors)
         return self._scale
 
-    @property
-    @np.errstate(over="ignore", invalid="ignore")
-    def random_similarities_(self) -> np.ndarray:
-        """Similarities of all pairs of some fitted texts, computed when first asked for."""
-        vectors = self._sampled_vectors()
-        if self.similarity not in self._random:
-            scaled, density = self._scaled(vectors)
-            of_rows = [
-                self._similarity(scaled[i], scaled[i + 1 :], density[i], density[i + 1 :])
-                for i in range(len(scaled))
-            ]
-            found = np.concatenate(of_rows)
-            # Those that are not finite are left out; `predict` raises an error for them.
-            self._random = {self.similarity: np.sort(found[np.isfinite(found)])}
-        return self._random[self.similarity]
+    def threshold(self, false_positive_rate: float = 0.01) -> float:
+        """Similarity that a given share of pairs of unrelated texts reaches.
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        return state | {"_random": {}} if "_random" in state else state  # 16 MB, soon made anew
+        The rate holds for texts of the domain that was fitted.
 
-    def _sampled_vectors(self) -> np.ndarray:
-        """Vectors of some fitted texts, encoded when first asked for."""
-        check_is_fitted(self)
-        if isinstance(self._sample, list):
-            self._sample = vectors_of(self.encoder_, self._sample)
-        return self._sample
+        Parameters
+        ----------
+        false_positive_rate : float, default=0.01
+            Largest share of such pairs that may pass, below 1. A rate that the pairs counted do
+            not tell, 5e-6 with 2,000 texts or more, raises a ValueError.
 
-    @np.errstate(over="ignore", invalid="ignore")
-    def _similarities(self, vectors: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """Similarities of the rows ``i`` to the rows ``j``, pair by pair."""
-        scaled, density = self._scaled(vectors)
-        similarity = np.empty(len(i))
-        for start in range(0, len(i), PAIRS_AT_A_TIME):
-            pairs = slice(start, start + PAIRS_AT_A_TIME)
-            a, b = i[pairs], j[pairs]
-            similarity[pairs] = self._similarity(scaled[a], scaled[b], density[a], density[b])
-        return similarity
+        Returns
+        -------
+        similarity : float
+            The smallest that keeps the rate: related are pairs at least as similar.
+        """
+        return self.scale_.threshold(
+            false_positive_rate, corrected=self.similarity == "corrected"
+        )
 
-    def _scaled(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows as they are compared, in float64, and what their density takes off a cosine."""
-        corrected = self.similarity == "corrected"
-        density = self.scale_.density(vectors) if corrected else np.zeros(len(vectors))
-        cosine = self.similarity in ("cosine", "corrected")
-        return unit_rows(vectors)[0] if cosine else vectors.astype(np.float64), density
-
-    def _similarity(
-        self, a: np.ndarray, b: np.ndarray, density_a: np.ndarray, density_b: np.ndarray
-    ) -> np.ndarray:
-        """Similarities of the rows of ``a``, or of one vector, to those of ``b``."""
-        if self.similarity == "euclidean":
-            return -unit_rows(a - b)[1]
-        return np.einsum("...j,...j->...", a, b) - (density_a + density_b) / 2
-
-    def false_positive_rate(self, similarity: ArrayLike) -> np.ndarray:
-        """Share of random pairs that are at least as similar.
-
-        It is the rate at which pairs of unrelated texts would pass if this similarity were
-        the threshold: an estimate from fitted texts, so fit on texts of the domain.
+    def p_value(self, similarity: ArrayLike) -> np.ndarray:
+        """Chance that a pair of unrelated texts is at least as similar.
 
         Parameters
         ----------
@@ -241,64 +202,50 @@ class BiEncoder(VersionedState, BaseEstimator):
 
         Returns
         -------
-        rate : ndarray of shape (n,)
-            In [0, 1]. With n sampled texts rates below 10 / n tell little: pairs that happen
-            to be related are among the random ones.
+        p : ndarray of shape (n,)
+            As of `SimilarityScale`: at most the rate from its `threshold` on.
         """
-        similarity = np.asarray(unmasked(similarity), dtype=np.float64)
-        if np.isnan(similarity).any():
-            raise ValueError("false_positive_rate got a similarity that is no number; drop it.")
-        random = self._random_pairs()
-        below = np.searchsorted(random, similarity, side="left")
-        return (len(random) - below) / len(random)
+        return self.scale_.p_value(similarity, corrected=self.similarity == "corrected")
 
-    def threshold(self, false_positive_rate: float = 0.01) -> float:
-        """Similarity that a given share of random pairs reaches.
+    def __sklearn_clone__(self) -> Self:
+        known = self.__dict__.setdefault("_known", {})
+        if hasattr(self.encoder, "get_params"):
+            twin = super().__sklearn_clone__()
+        else:  # a deep copy of a model would take its memory, or fail
+            twin = type(self)(**self.get_params(deep=False))
+        twin._known = known
+        return twin
 
-        Parameters
-        ----------
-        false_positive_rate : float, default=0.01
-            Largest share of pairs of unrelated texts that may be as similar, in (0, 1).
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in super().__getstate__().items() if key != "_known"}
 
-        Returns
-        -------
-        similarity : float
-            The smallest that keeps the rate; take pairs for related where `predict` is at
-            least this.
-
-        Raises
-        ------
-        ValueError
-            If the rate is out of its range, or there are no similarities of random pairs.
-        """
-        random = self._random_pairs()
-        given: Any = false_positive_rate  # perhaps no number
-        rate = float(given) if isinstance(given, Real) else np.nan
-        if not 0 < rate < 1:
-            raise ValueError(
-                f"threshold got false_positive_rate={given!r}; it takes a number "
-                "between 0 and 1, such as 0.01."
+    def _transformer(self) -> Any:
+        """Return the encoder; a model is wrapped once, so that clones share its answers."""
+        if hasattr(self.encoder, "get_params"):
+            return self.encoder
+        known = self.__dict__.setdefault("_known", {})
+        if id(self.encoder) not in known:
+            known[id(self.encoder)] = (
+                self.encoder,
+                as_encoder(self.encoder, type(self).__name__),
             )
-        passed = int(rate * len(random))  # pairs that may pass
-        if not passed:
-            warn(
-                f"threshold got false_positive_rate={rate:g}, and there are {len(random):,} "
-                "random pairs: they tell no such rate, and the largest similarity among them "
-                "is returned. Fit on more texts; SimilarityScale counts more pairs."
-            )
-        # Just above the most similar pair that must not pass.
-        return float(np.nextafter(random[len(random) - passed - 1], np.inf))
+        return known[id(self.encoder)][1]
 
-    def _random_pairs(self) -> np.ndarray:
-        """`random_similarities_`, refused where there are none."""
-        random = self.random_similarities_
-        if not len(random):
-            raise ValueError(
-                f"This {type(self).__name__} knows no similarities of unrelated texts: of "
-                f"{len(self._sample)} fitted ones that it sampled, no two have vectors with a "
-                "finite similarity. Fit on several texts of the domain."
-            )
-        return random
+    @np.errstate(over="ignore", invalid="ignore")
+    def _similarities(self, vectors: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Similarities of the rows ``i`` to the rows ``j``, pair by pair, in float64."""
+        corrected = self.similarity == "corrected"
+        density = self.scale_.density(vectors) if corrected else np.zeros(len(vectors))
+        cosine = corrected or self.similarity == "cosine"
+        rows = unit_rows(vectors)[0] if cosine else vectors.astype(np.float64)
+        similarity = np.empty(len(i))
+        for pairs in gen_batches(len(i), PAIRS_AT_A_TIME):
+            a, b = rows[i[pairs]], rows[j[pairs]]
+            if self.similarity == "euclidean":
+                similarity[pairs] = -unit_rows(a - b)[1]
+            else:
+                similarity[pairs] = np.einsum("ij,ij->i", a, b)
+        return similarity - (density[i] + density[j]) / 2
 
     def score(self, X: Any, y: ArrayLike) -> float:
         """Spearman's rank correlation between similarity and human judgement.
@@ -324,6 +271,30 @@ class BiEncoder(VersionedState, BaseEstimator):
         tags.input_tags.two_d_array = False  # the tag means two columns of numbers
         tags.target_tags.required = False
         return tags
+
+
+def _fit(encoder: Any, texts: list[str]) -> tuple[Any, Any]:
+    """Fit an encoder; return vectors of some of the texts, and the step that is to map them.
+
+    They are those that the last step of a pipeline is fitted on, which are computed anyway. A
+    search fits that step many times, and asks for none of what it makes of them.
+    """
+    if type(encoder) is not Pipeline or len(encoder) == 1:
+        encoder.fit(texts, None)  # FrozenEstimator wants a y
+        return vectors_of(encoder, _some(texts)), None
+    steps = [*encoder.steps[:-1], ("vectors", "passthrough")]
+    before = Pipeline(steps, memory=encoder.memory, verbose=encoder.verbose)
+    vectors = before.fit_transform(texts)
+    last = encoder[-1:].fit(vectors)
+    encoder.steps = [*before.steps[:-1], *last.steps]
+    return _some(vectors), last
+
+
+def _some(rows: Any) -> Any:
+    """Return `SAMPLED_TEXTS` rows at random; of fewer all, as they are, which costs no copy."""
+    if np.shape(rows)[0] <= SAMPLED_TEXTS:
+        return rows
+    return resample(rows, replace=False, n_samples=SAMPLED_TEXTS, random_state=0)
 
 
 def vectors_of(encoder: Any, texts: list[str]) -> np.ndarray:

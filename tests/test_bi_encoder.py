@@ -2,6 +2,7 @@
 
 import pickle
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -13,9 +14,9 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, Normalizer
 
-from skcalib import BertEncoder, BiEncoder, Whitening
+from skcalib import BertEncoder, BiEncoder, SimilarityScale, Whitening
 from skcalib.datasets import fetch_sts
 
 VECTORS = {
@@ -209,35 +210,52 @@ def test_frozen_encoder_keeps_its_fit(tiny_bert, pairs, texts):
     assert not np.allclose(BiEncoder(encoder).fit(pairs).predict(pairs), expected)
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
-def test_random_pairs_are_those_of_the_fitted_texts(similarity):
-    table = {"a": [1.0, 0.0], "b": [0.0, 2.0], "c": [3.0, 3.0], "d": [0.0, 0.0]}
-    encoder = FunctionTransformer(lambda texts: np.array([table[t] for t in texts]))
-    model = BiEncoder(encoder, similarity=similarity).fit([*"abcd", "a"])
-    every = model.predict([(s, t) for s in "abcd" for t in "abcd" if s < t])
-    assert_allclose(model.random_similarities_, np.sort(every), atol=1e-15)
+@pytest.fixture
+def crowd():
+    """Thirty texts of lengths and directions of their own, and all their pairs."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(30, 6)) * rng.uniform(1, 3, size=(30, 1))
+    table = {f"text {i}": vector for i, vector in enumerate(vectors)}
+    texts = list(table)
+    return table, [(s, t) for i, s in enumerate(texts) for t in texts[:i]]
+
+
+def encoder_of(table, factor=1.0):
+    return FunctionTransformer(lambda texts: factor * np.array([table[t] for t in texts]))
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "corrected", "dot", "euclidean"])
+def test_rates_and_thresholds_are_those_of_all_pairs_of_fitted_texts(crowd, similarity):
+    table, pairs = crowd
+    model = BiEncoder(encoder_of(table), similarity=similarity).fit([*table, "text 3"])
+    every = model.predict(pairs)
+    for rate in (0.5, 0.1, 0.03):
+        threshold = model.threshold(rate)
+        allowed = int(rate * (1 + len(every))) - 1
+        assert_allclose(threshold, np.sort(every)[-1 - allowed], atol=5e-4)
+        assert (every >= threshold).mean() <= rate
+        assert model.p_value([threshold])[0] <= rate
+    p_values = (1 + (every[:, None] <= every).sum(axis=1)) / (1 + len(every))
+    excess = model.p_value(every) - p_values  # of pairs that share a bin
+    assert (excess > -1e-12).all()
+    assert (excess < 2.5 / len(every)).all()
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
-@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e200, 1e307])
-def test_random_pairs_of_any_magnitude_are_those_of_predict(similarity, scale):
-    table = {"a": [1.0, 0.0], "b": [1.0, 1.0], "c": [0.5, 1.0]}
-    encoder = FunctionTransformer(lambda texts: scale * np.array([table[t] for t in texts]))
-    model = BiEncoder(encoder, similarity=similarity).fit(list("abc"))
-    every = np.sort(model.predict([("a", "b"), ("a", "c"), ("b", "c")]))
-    assert_array_equal(model.random_similarities_, every)
-    cosines, distances = [0.2**0.5, 0.5**0.5, 0.9**0.5], [-(1.25**0.5), -1.0, -0.5]
-    expected = cosines if similarity == "cosine" else scale * np.array(distances)
-    assert_allclose(every, expected, rtol=1e-14)
+@pytest.mark.parametrize("factor", [1e-300, 1e-160, 1e200, 1e299])
+def test_thresholds_follow_any_magnitude(crowd, similarity, factor):
+    table, pairs = crowd
+    unscaled = BiEncoder(encoder_of(table), similarity=similarity).fit(list(table))
+    model = BiEncoder(encoder_of(table, factor), similarity=similarity).fit(list(table))
+    expected = unscaled.threshold(0.1) * (factor if similarity == "euclidean" else 1)
+    assert_allclose(model.threshold(0.1), expected, rtol=1e-5)
+    assert np.mean(model.predict(pairs) >= model.threshold(0.1)) <= 0.1
 
 
-def test_threshold_is_the_smallest_that_keeps_the_rate(tiny_bert, texts):
-    model = BiEncoder(BertEncoder(tiny_bert)).fit(texts)
-    for rate in (0.05, 0.1, 0.5):
-        threshold = model.threshold(rate)
-        below = np.nextafter(threshold, -np.inf)
-        reached, passed = model.false_positive_rate([threshold, below])
-        assert reached <= rate < passed
+def test_inner_products_beyond_float64_have_no_threshold(crowd):
+    model = BiEncoder(encoder_of(crowd[0], 1e200), similarity="dot").fit(list(crowd[0]))
+    with pytest.raises(ValueError, match=r"holds no similarity='dot'.*Scale X first"):
+        model.threshold(0.1)
 
 
 def test_the_rate_holds_on_texts_that_were_not_fitted(minilm, sts_home, recent):
@@ -257,46 +275,102 @@ def test_the_rate_holds_on_texts_that_were_not_fitted(minilm, sts_home, recent):
         assert rate / 2 < np.mean(similarity >= model.threshold(rate)) < 2 * rate
 
 
-@pytest.mark.parametrize("rate", [0, 1, -0.1, np.nan, "1%", None])
-def test_a_rate_out_of_range_is_named(bi_encoder, rate):
-    model = BiEncoder(FunctionTransformer(look_up)).fit(["x", "y"])
-    with pytest.raises(ValueError, match="between 0 and 1"):
+@pytest.mark.parametrize("rate", [0, 1, -0.1, np.nan, "1%", None, 0.01])
+def test_a_rate_that_the_pairs_cannot_tell_is_named(crowd, bi_encoder, rate):
+    model = BiEncoder(encoder_of(crowd[0])).fit(list(crowd[0]))
+    with pytest.raises(ValueError, match=r"435 pairs tell rates from 0\.023 to 1"):
         model.threshold(rate)
-    with pytest.raises(ValueError, match="of 1 fitted ones that it sampled, no two have vec"):
+    with pytest.raises(ValueError, match=r"1 sample\(s\).*minimum of 2"):
         bi_encoder.threshold(0.1)
 
 
-def test_random_pairs_follow_the_similarity(tiny_bert, texts):
+def test_thresholds_follow_the_similarity(tiny_bert, texts):
     model = BiEncoder(BertEncoder(tiny_bert)).fit(texts)
-    cosine = model.threshold(0.1)
-    changed = model.set_params(similarity="euclidean").threshold(0.1)
+    cosine = model.threshold(0.3)
+    changed = model.set_params(similarity="euclidean").threshold(0.3)
     refitted = BiEncoder(BertEncoder(tiny_bert), similarity="euclidean").fit(texts)
-    assert changed == pytest.approx(refitted.threshold(0.1), rel=1e-4)
+    assert changed == pytest.approx(refitted.threshold(0.3), rel=1e-4)
     assert changed < 0 < cosine
 
 
-def test_pickling_runs_no_model(tiny_bert_copy, texts):
+@pytest.mark.parametrize("whitened", [False, True])
+@pytest.mark.parametrize("similarity", ["cosine", "corrected"])
+def test_a_threshold_encodes_nothing_in_this_process_or_another(
+    tiny_bert_copy, texts, whitened, similarity
+):
     folder = tiny_bert_copy()
-    model = BiEncoder(make_pipeline(BertEncoder(folder), Whitening(noise=1.0))).fit(texts)
-    asked_later = pickle.loads(pickle.dumps(model))
-    expected = model.threshold(0.1)
-    assert asked_later.threshold(0.1) == expected
-    shutil.rmtree(folder)
+    encoder = BertEncoder(folder)
+    encoder = make_pipeline(encoder, Whitening(noise=1.0)) if whitened else encoder
+    model = BiEncoder(encoder, similarity=similarity).fit(texts)
     content = pickle.dumps(model)
+    shutil.rmtree(folder)
     assert not any(text.encode() in content for text in texts if len(text) > 20)
-    assert pickle.loads(content).threshold(0.1) == expected
+    assert pickle.loads(content).threshold(0.3) == model.threshold(0.3)
 
 
-def test_a_rate_that_the_pairs_cannot_tell_warns(tiny_bert, texts):
-    model = BiEncoder(BertEncoder(tiny_bert)).fit(texts)
-    with pytest.warns(UserWarning, match="tell no such rate"):
-        threshold = model.threshold(1e-6)
-    assert threshold > model.random_similarities_[-1]
+class Counting:
+    """A client of a model, which no deep copy can be made of."""
+
+    def __init__(self):
+        self.asked, self.lock = [], threading.Lock()
+
+    def encode(self, texts):
+        with self.lock:
+            self.asked.extend(texts)
+        return np.array([[float(ord(letter)) for letter in f"{t:>8}"] for t in texts])
+
+    def __call__(self, texts):
+        return self.encode(texts)
+
+
+def test_fitting_asks_for_each_text_once():
+    asked = Counting()
+    texts = [f"text {i}" for i in range(40)]
+    encoder = make_pipeline(FunctionTransformer(lambda t: asked(t)), Whitening(2, noise=1.0))
+    model = BiEncoder(encoder).fit(texts)
+    assert asked.asked == texts
+    model.threshold(0.1)
+    assert asked.asked == texts
+
+
+@pytest.mark.parametrize("wrap", [lambda client: client, lambda client: client.encode])
+def test_clones_share_a_client_and_ask_it_once_for_each_text(wrap):
+    client = Counting()
+    texts = [f"text {i}" for i in range(40)]
+    model = BiEncoder(wrap(client))
+    pairs = list(zip(texts[:20], texts[:-21:-1], strict=True))
+    grid = {"similarity": ["cosine", "euclidean", "dot"]}
+    search = GridSearchCV(model, grid, cv=4, error_score="raise")
+    search.fit(pairs, np.arange(20) % 7)
+    assert sorted(client.asked) == sorted(texts)
+    assert clone(search.best_estimator_).fit(pairs).predict(pairs).shape == (20,)
+    assert len(client.asked) == 40
+
+
+def test_a_pipeline_is_fitted_as_it_fits_itself(tiny_bert, texts, tmp_path):
+    """Also with a cache of its own, a frame between the steps, and a step left out."""
+    pytest.importorskip("pandas")
+    plain = make_pipeline(BertEncoder(tiny_bert), Whitening(4, noise=1.0), Normalizer())
+    cached = clone(plain).set_params(memory=str(tmp_path))
+    framed = clone(plain).set_output(transform="pandas")
+    none = clone(plain).set_params(normalizer="passthrough")
+    texts = list(dict.fromkeys(texts))
+    pairs = list(zip(texts[1:], texts[:-1], strict=True))
+    for encoder in (plain, cached, framed, none):
+        model = BiEncoder(encoder).fit(texts)
+        expected = clone(encoder).fit(texts).transform(texts)
+        assert_array_equal(model.encoder_.transform(texts), expected)
+        assert_allclose(
+            model.predict(pairs), BiEncoder(plain).fit(texts).predict(pairs), atol=1e-6
+        )
+        assert model.threshold(0.3) == pytest.approx(
+            SimilarityScale().fit(np.asarray(expected)).threshold(0.3), abs=3e-6
+        )
 
 
 def test_vectors_that_are_not_finite_are_named(bi_encoder):
     model = BiEncoder(FunctionTransformer(lambda texts: np.full((len(texts), 2), np.nan)))
-    with pytest.raises(ValueError, match="of 3 fitted ones that it sampled, no two have vec"):
+    with pytest.raises(ValueError, match="X contains NaN"):
         model.fit(["x", "y", "z"]).threshold(0.1)
 
 
@@ -306,10 +380,10 @@ def test_sparse_vectors_are_refused(pairs):
 
 
 @pytest.mark.parametrize("bad", [[np.nan], np.ma.masked_array([0.5, 0.9], [False, True])])
-def test_a_similarity_that_is_no_number_has_no_rate(bad):
+def test_a_similarity_that_is_no_number_has_no_p_value(bad):
     model = BiEncoder(FunctionTransformer(look_up)).fit(["x", "y"])
-    with pytest.raises(ValueError, match="got a similarity that is no number"):
-        model.false_positive_rate(bad)
+    with pytest.raises(ValueError, match="similarity contains NaN"):
+        model.p_value(bad)
 
 
 def test_corrected_similarity_is_that_of_the_scale(tiny_bert, pairs):
@@ -321,7 +395,7 @@ def test_corrected_similarity_is_that_of_the_scale(tiny_bert, pairs):
     np.testing.assert_allclose(
         model.predict(pairs), model.scale_.corrected(left, right), atol=1e-6
     )
-    threshold = model.threshold(0.1)
-    assert model.false_positive_rate([threshold])[0] <= 0.1
+    threshold = model.threshold(0.3)
+    assert model.p_value([threshold])[0] <= 0.3
     model.set_params(similarity="cosine")
-    assert model.threshold(0.1) != threshold
+    assert model.threshold(0.3) != threshold

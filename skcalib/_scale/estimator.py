@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,9 +13,9 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from skcalib._base import VersionedState, warn
 from skcalib._neighbors.search import density
-from skcalib._scale.pairs import count_pairs
-from skcalib._sklearn_compat import Interval, RealNotInt, _fit_context
-from skcalib._vectors import unit_rows
+from skcalib._scale.pairs import FITTED_P_VALUES, PairCounts, count_pairs
+from skcalib._sklearn_compat import Interval, RealNotInt, StrOptions, _fit_context
+from skcalib._vectors import unit_rows, unmasked
 
 __all__ = ["SimilarityScale"]
 
@@ -23,6 +23,9 @@ __all__ = ["SimilarityScale"]
 REFERENCE_TEXTS = 10_000
 # Pairs that a threshold must let pass for their number to be more than chance.
 FEWEST_PAIRS = 10
+# What `threshold` with ``extrapolate=True`` takes: rates down to which promised and found were
+# compared on real texts, pairs of which 30 are at the lower end of the line, and its error.
+LEAST_EXTRAPOLATED, EXTRAPOLATED_PAIRS, LARGEST_ERROR = 1e-6, 100_000, 0.1
 # Squared length of the mean of unit vectors from which they are not centred.
 NARROW_CONE = 0.2
 
@@ -47,6 +50,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
     n_neighbors : int or float, default=0.05
         Fitted texts that make a density: so many nearest ones, or as a float in (0, 1) a share
         of them, of at most 10,000 texts. Take 10 for matching one to one, such as translations.
+    similarity : {"cosine", "dot", "euclidean"}, default="cosine"
+        Similarity whose thresholds and p-values to tell: the cosine, and the corrected one;
+        the inner product; or the negated distance.
 
     Attributes
     ----------
@@ -61,14 +67,22 @@ class SimilarityScale(VersionedState, BaseEstimator):
 
     Notes
     -----
-    Thresholds and p-values are exact to 1e-6 in cosine for the pairs counted. A text that is
-    equal to a fitted one does not count it in its density. The correction is that of CSLS [1]_
-    with a share of all texts in place of ten.
+    Thresholds and p-values are exact to 1e-6 in cosine for the pairs counted, or to 2e-6 of the
+    largest length in distance, 4e-6 of its square in inner product. A text that is equal to a
+    fitted one does not count it in its density. The correction is that of CSLS [1]_ with a
+    share of all texts in place of ten.
+
+    Duplicates among the fitted texts count like all pairs, so about as many pairs as promised
+    pass a threshold from them, whatever these are. With ``extrapolate=True`` Fisher's z [2]_ of
+    the cosine is a straight line in the logarithm of the rate, fitted where duplicates hardly
+    count. A line that is off by 0.1 decades is refused.
 
     References
     ----------
     .. [1] Conneau et al. (2018), "Word Translation Without Parallel Data", ICLR,
            arXiv:1710.04087, section 2.3.
+    .. [2] Fisher (1915), "Frequency Distribution of the Values of the Correlation Coefficient
+           in Samples from an Indefinitely Large Population", Biometrika 10 (4).
 
     Examples
     --------
@@ -93,13 +107,21 @@ class SimilarityScale(VersionedState, BaseEstimator):
             Interval(Integral, 1, None, closed="left"),
             Interval(RealNotInt, 0, 1, closed="neither"),
         ],
+        "similarity": [StrOptions({"cosine", "dot", "euclidean"})],
     }
 
-    _state_version = 2
+    _state_version = 3
 
-    def __init__(self, n_pairs: int = 10_000_000, n_neighbors: int | float = 0.05) -> None:
+    def __init__(
+        self,
+        n_pairs: int = 10_000_000,
+        n_neighbors: int | float = 0.05,
+        *,
+        similarity: Literal["cosine", "dot", "euclidean"] = "cosine",
+    ) -> None:
         self.n_pairs = n_pairs
         self.n_neighbors = n_neighbors
+        self.similarity = similarity
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -118,21 +140,27 @@ class SimilarityScale(VersionedState, BaseEstimator):
         """
         self.__dict__.pop("vectors_", None)  # an error below leaves nothing half-fitted
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
-        unit = np.random.default_rng(0).permutation(unit_rows(X)[0].astype(np.float32))
-        k, vectors = self.n_neighbors, unit
+        X = np.random.default_rng(0).permutation(X)
+        unit = unit_rows(X)[0]
+        k, vectors = self.n_neighbors, unit.astype(np.float32)
         if k < 1:
-            vectors = unit[:REFERENCE_TEXTS].copy()
+            vectors = vectors[:REFERENCE_TEXTS].copy()
             k = max(1, round(k * len(vectors)))
         self.n_neighbors_ = min(int(k), len(vectors) - 1)
         unit = unit[: int(np.sqrt(2 * self.n_pairs)) + 1]
         self.n_pairs_ = len(unit) * (len(unit) - 1) // 2
-        # Of cosines, and of corrected ones.
-        self._counts = count_pairs(unit, density(unit, vectors, self.n_neighbors_))
+        self._counts = self._count(X[: len(unit)], unit, vectors)
         self._in_narrow_cone = float(np.sum(unit.mean(axis=0) ** 2)) > NARROW_CONE
         self.vectors_ = vectors
         return self
 
-    def threshold(self, false_positive_rate: float = 0.01, *, corrected: bool = False) -> float:
+    def threshold(
+        self,
+        false_positive_rate: float = 0.01,
+        *,
+        corrected: bool = False,
+        extrapolate: bool = False,
+    ) -> float:
         """Similarity that a given share of pairs of unrelated texts reaches.
 
         Parameters
@@ -142,23 +170,51 @@ class SimilarityScale(VersionedState, BaseEstimator):
             10 of the pairs counted would pass raises a ValueError.
         corrected : bool, default=False
             Whether of the corrected similarity or of the cosine.
+        extrapolate : bool, default=False
+            Whether to tell rates from 3e-4 to 1e-6 by those from 3e-3 to 3e-4, so that
+            duplicates among the fitted texts hardly raise the threshold: see Notes.
 
         Returns
         -------
         similarity : float
             The smallest that keeps the rate: related are pairs at least as similar.
         """
-        check_is_fitted(self)
+        counts = self._counted(corrected)
         given: Any = false_positive_rate  # perhaps no number
         rate = float(given) if isinstance(given, Real) else np.nan
+        if extrapolate and rate < FITTED_P_VALUES[1]:
+            return self._extrapolated(counts, rate, corrected)
         least = FEWEST_PAIRS / self.n_pairs_
         if not least <= rate < 1:
+            told = f"rates from {least:.2g} to 1" if least < 1 else "no rate"
             raise ValueError(
                 f"threshold got false_positive_rate={given!r}; {self.n_pairs_:,} pairs tell "
-                f"rates from {least:.2g} to 1. For smaller ones raise n_pairs, and fit on more "
-                f"texts: 1e-5 takes {FEWEST_PAIRS / 1e-5:,.0f} pairs, of 1,415 texts."
+                f"{told}. For smaller ones fit a SimilarityScale on more texts, with more "
+                f"n_pairs: 1e-5 takes {FEWEST_PAIRS / 1e-5:,.0f} pairs, of 1,415 texts."
             )
-        return self._counts[bool(corrected)].threshold(rate)
+        return float(counts.threshold(rate))
+
+    def _extrapolated(self, counts: PairCounts, rate: float, corrected: bool) -> float:
+        if corrected or self.similarity != "cosine":
+            raise ValueError(
+                "extrapolate=True goes with cosines. Set corrected=False, and fit a "
+                "SimilarityScale with similarity='cosine'."
+            )
+        if rate < LEAST_EXTRAPOLATED or self.n_pairs_ < EXTRAPOLATED_PAIRS:
+            raise ValueError(
+                f"threshold got false_positive_rate={rate:g} and extrapolate=True with "
+                f"{self.n_pairs_:,} pairs; it takes {EXTRAPOLATED_PAIRS:,}, of 448 texts, and "
+                f"tells rates down to {LEAST_EXTRAPOLATED:g}. Fit on more texts, or ask for a "
+                "larger rate."
+            )
+        similarity, error = counts.extrapolated(rate)
+        if error > LARGEST_ERROR:
+            raise ValueError(
+                f"The fitted pairs tell no threshold of {rate:g}: the line through their rates "
+                f"from 3e-3 to 3e-4 is off by {error:.2g} decades, as where one text in ten "
+                "has many copies. Fit on texts of the same kind without duplicates."
+            )
+        return similarity
 
     def p_value(self, similarity: ArrayLike, *, corrected: bool = False) -> np.ndarray:
         """Chance that a pair of unrelated texts is at least as similar.
@@ -176,10 +232,10 @@ class SimilarityScale(VersionedState, BaseEstimator):
             ``(1 + pairs counted that are at least as similar) / (1 + n_pairs_)``: at most the
             rate from its `threshold` on.
         """
-        check_is_fitted(self)
-        similarity = np.asarray(similarity, dtype=np.float64)
+        counts = self._counted(corrected)
+        similarity = np.asarray(unmasked(similarity), dtype=np.float64)
         assert_all_finite(similarity, input_name="similarity")
-        return self._counts[bool(corrected)].p_value(similarity)
+        return counts.p_value(similarity)
 
     def density(self, X: Any) -> np.ndarray:
         """Mean cosine of each text with the nearest fitted ones.
@@ -242,6 +298,32 @@ class SimilarityScale(VersionedState, BaseEstimator):
         """
         unit = self._unit(X)
         return np.column_stack([unit, np.ones(len(unit), unit.dtype)])
+
+    def _count(self, X: np.ndarray, unit: np.ndarray, vectors: np.ndarray) -> list[PairCounts]:
+        """Return counts of similarities, and where they are cosines, of corrected ones."""
+        none = np.zeros(len(X))
+        if self.similarity == "cosine":
+            crowd = density(unit.astype(np.float32), vectors, self.n_neighbors_)
+            return count_pairs(unit, [none, crowd])
+        distances = self.similarity == "euclidean"
+        # A power of two, so that divided by it no row is longer than 1, and none is rounded.
+        exponent = int(np.frexp(unit_rows(X)[1].max())[1]) * (1 if distances else 2)
+        if not -1000 < exponent < 1000:
+            raise ValueError(
+                f"X has rows of length up to {unit_rows(X)[1].max():.1g}, of which float64 "
+                f"holds no similarity={self.similarity!r} with all digits. Scale X first."
+            )
+        scaled = X / np.ldexp(1.0, exponent if distances else exponent // 2)
+        return count_pairs(scaled, [none], unit=float(2.0**exponent), distances=distances)
+
+    def _counted(self, corrected: bool) -> PairCounts:
+        check_is_fitted(self)
+        if corrected and len(self._counts) == 1:
+            raise ValueError(
+                f"corrected=True goes with cosines; this {type(self).__name__} was fitted with "
+                f"similarity={self.similarity!r}. Fit one with similarity='cosine'."
+            )
+        return self._counts[bool(corrected)]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "vectors_")

@@ -1,60 +1,99 @@
-"""Similarities of millions of pairs, counted in bins as fine as float32 tells cosines apart."""
+"""Similarities of millions of pairs, counted in bins as fine as float32 tells cosines apart.
+
+A bin holds what rounds to its middle, a multiple of its width: 0, 1/2 and 1, which many pairs
+may share exactly, lie on no edge. A threshold lies a quarter of a bin above the lower edge, so
+that no pair that was counted below passes by the rounding of a product in float32.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-__all__ = ["PairCounts", "count_pairs"]
+__all__ = ["FITTED_P_VALUES", "PairCounts", "count_pairs"]
 
 # Bins in one unit of similarity; a power of two, so that the edges are exact in binary.
 BINS = 2**20
+# How far below the middle of a bin, in bins, the similarities begin that reach it.
+MARGIN = 0.25
+# The largest and the smallest p-value that a line is fitted to.
+FITTED_P_VALUES = 3e-3, 3e-4
 # Rows whose products with all others are in memory at a time.
 BLOCK = 1024
 
 
 @dataclass(frozen=True)
 class PairCounts:
-    """Numbers of pairs by their similarity, in bins of width 2⁻²⁰."""
+    """Numbers of pairs by their similarity, in bins of width 2⁻²⁰ units."""
 
-    first: int  # bin i begins at similarity i / BINS; this is the lowest counted
+    first: int  # bin i has its middle at similarity i / BINS; this is the lowest counted
     counts: np.ndarray  # (n_bins,), of the smallest type that holds them; the last is 0
+    unit: float  # of similarity
 
     def p_value(self, similarity: np.ndarray) -> np.ndarray:
         """``(1 + pairs at least as similar) / (1 + pairs)``."""
-        bins = np.clip(np.floor(similarity * BINS) - self.first, 0, len(self.counts) - 1)
-        return self._p_values()[bins.astype(np.intp)]
+        bins = np.floor(similarity / self.unit * BINS + MARGIN) - self.first
+        return self._p_values()[np.clip(bins, 0, len(self.counts) - 1).astype(np.intp)]
 
-    def threshold(self, p_value: float) -> float:
+    def threshold(self, p_value: ArrayLike) -> np.ndarray:
         """Least similarity whose p-value is at most this."""
-        return float((self.first + (self._p_values() <= p_value).argmax()) / BINS)
+        least = self.first + np.searchsorted(-self._p_values(), -np.asarray(p_value))
+        return (least - MARGIN) / BINS * self.unit
+
+    def extrapolated(self, p_value: float) -> tuple[float, float]:
+        """Threshold of cosines below the p-values counted, and the largest error of the fit.
+
+        Fisher's z of a cosine, ``artanh``, is nearly a straight line in the logarithm of the
+        p-value. It is fitted where related pairs hardly count. The error is in decades.
+        """
+        largest, least = FITTED_P_VALUES
+        p_values = np.geomspace(largest, least, 15)
+        decades = np.log10(p_values)
+        z = np.arctanh(np.clip(self.threshold(p_values), -1 + 1e-6, 1 - 1e-6))
+        line = np.polyfit(decades, z, 1)
+        falls = line[0] < -1e-3  # else a line through ties fits, and tells nothing
+        error = np.abs(np.polyval(line, decades) - z).max() / -line[0] if falls else np.inf
+        return float(np.tanh(np.polyval(line, np.log10(p_value)))), float(error)
 
     def _p_values(self) -> np.ndarray:
         at_least = 1.0 + self.counts[::-1].cumsum(dtype=np.int64)[::-1]
         return at_least / at_least[0]
 
 
-def count_pairs(unit: np.ndarray, density: np.ndarray) -> list[PairCounts]:
-    """Count the cosines of all pairs of rows, and the corrected cosines.
+def count_pairs(
+    rows: np.ndarray,
+    corrections: list[np.ndarray],
+    *,
+    unit: float = 1.0,
+    distances: bool = False,
+) -> list[PairCounts]:
+    """Count the inner products of all pairs of rows, or their negated distances.
 
-    ``unit`` are float32 rows of unit length. For the corrected cosine of a pair, half the
-    ``density``, of shape (n_rows,), of each row is subtracted.
+    ``rows`` are float64, of length 1 at most, and similarities multiples of ``unit``. There is
+    a result for each of ``corrections``, of shape (n_rows,), of which half is subtracted for
+    either row of a pair.
     """
-    counts = np.zeros((2, 4 * BINS + 2), np.int64)  # both lie within [-2, 2], but for rounding
-    half = density.astype(np.float32) / 2
-    for start in range(0, len(unit), BLOCK):
-        rows = slice(start, start + BLOCK)
-        cosine = unit[rows] @ unit[start:].T
-        later = np.arange(cosine.shape[1]) > np.arange(len(cosine))[:, None]
-        for kind, subtracted in zip(counts, (0, half[rows, None] + half[start:]), strict=True):
-            similarity = np.clip((cosine - subtracted)[later], -2, 2)
-            bins = np.floor(similarity * BINS).astype(np.int32) + 2 * BINS
-            kind += np.bincount(bins, minlength=len(kind))
-    return [_trimmed(kind) for kind in counts]
+    counts = np.zeros((len(corrections), 4 * BINS + 2), np.int64)  # all lie within [-2, 2]
+    squares = np.einsum("ij,ij->i", rows, rows)
+    for start in range(0, len(rows), BLOCK):
+        block = slice(start, start + BLOCK)
+        similarity = rows[block] @ rows[start:].T
+        later = np.arange(similarity.shape[1]) > np.arange(len(similarity))[:, None]
+        if distances:
+            squared = squares[block, None] + squares[start:] - 2 * similarity
+            similarity = -np.sqrt(np.maximum(squared, 0))
+        similarity = similarity[later]
+        for kind, correction in zip(counts, corrections, strict=True):
+            less = (correction[block, None] / 2 + correction[start:] / 2)[later]
+            bins = np.rint(np.clip(similarity - less, -2, 2) * BINS).astype(np.int32)
+            kind += np.bincount(bins + 2 * BINS, minlength=len(kind))
+    return [_trimmed(kind, unit) for kind in counts]
 
 
-def _trimmed(counts: np.ndarray) -> PairCounts:
+def _trimmed(counts: np.ndarray, unit: float) -> PairCounts:
     filled = np.flatnonzero(counts)
     kept = counts[filled[0] : filled[-1] + 2]
-    return PairCounts(int(filled[0]) - 2 * BINS, kept.astype(np.min_scalar_type(kept.max())))
+    first = int(filled[0]) - 2 * BINS
+    return PairCounts(first, kept.astype(np.min_scalar_type(kept.max())), unit)

@@ -52,6 +52,111 @@ def test_thresholds_are_quantiles_of_all_pairs_to_1e_6(X, shift, rate, monkeypat
     assert (cosines >= scale.threshold(rate)).mean() <= rate
 
 
+def with_equal_rows(seed, d=37):
+    """The last 60 of 260 are one vector, as those of texts of unknown words alone."""
+    X = np.random.default_rng(seed).normal(size=(260, d))
+    X[200:] = X[200]
+    return X
+
+
+def signs(seed):
+    """Cosines are multiples of 1/10, each of which many pairs share."""
+    return np.random.default_rng(seed).choice([-1.0, 1.0], size=(260, 20))
+
+
+@pytest.mark.parametrize("make", [with_equal_rows, signs])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_no_rate_is_passed_where_many_pairs_are_equally_similar(make, dtype):
+    for seed in range(8):
+        X = make(seed)
+        scale = SimilarityScale().fit(X)
+        unit = unit_rows(X)[0].astype(dtype)
+        cosines = (unit @ unit.T)[np.triu_indices(len(X), k=1)]
+        for rate in (0.5, 0.1, 0.03, 5e-3):
+            assert (cosines >= scale.threshold(rate)).mean() <= rate
+        # The largest p-value that is right; a rounding of 1e-7 must not lose the ties.
+        values, counts = np.unique(np.round(cosines, 5), return_counts=True)
+        at_least = (1 + counts[::-1].cumsum()[::-1]) / (1 + len(cosines))
+        for shift in (0, -1e-7, 1e-7):
+            told = scale.p_value(values[-3:] + shift)
+            if make is signs:
+                assert_allclose(told, at_least[-3:])
+            else:
+                assert_allclose(told[-1], at_least[-1])
+
+
+def with_copies(X, n, rng):
+    """The last n rows are near copies of the first."""
+    return np.vstack([X, X[:n] + 0.15 * rng.normal(size=(n, X.shape[1]))])
+
+
+@pytest.mark.parametrize("factor", [1, 3])
+def test_planted_copies_pass_a_threshold_from_the_texts_that_hold_them(factor):
+    """Unrelated vectors of two kinds of tails; 300 of 2,000 have a copy."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 24)) * np.geomspace(1, factor, 24)
+    both = with_copies(X, 300, rng)
+    scale, rate = SimilarityScale().fit(both), 1e-5  # 26 pairs
+    unit = unit_rows(both)[0]
+    copies = np.einsum("ij,ij->i", unit[:300], unit[2000:])
+    assert (copies >= scale.threshold(rate)).sum() < 30  # circular: as many as are promised
+    threshold = scale.threshold(rate, extrapolate=True)
+    assert (copies >= threshold).sum() > 285
+    assert (all_cosines(X) >= threshold).mean() <= 3 * rate
+
+
+def test_extrapolation_is_near_the_rate_on_vectors_without_copies():
+    X = np.random.default_rng(0).normal(size=(4000, 24))
+    scale, new = SimilarityScale().fit(X[:2000]), all_cosines(X[2000:])
+    for rate in (1e-4, 2e-5):
+        found = (new >= scale.threshold(rate, extrapolate=True)).mean()
+        assert rate / 3 < found < 3 * rate
+    for rate in (0.01, 3e-4):  # what the pairs tell is not extrapolated
+        assert scale.threshold(rate, extrapolate=True) == scale.threshold(rate)
+
+
+def test_what_no_line_tells_is_refused(X):
+    rng = np.random.default_rng(0)
+    ask = {"false_positive_rate": 1e-5, "extrapolate": True}
+    many = np.vstack([X, np.repeat(X[:1], 60, axis=0)])
+    for poor in (many, np.repeat(X[:200], 5, axis=0)):
+        with pytest.raises(ValueError, match=r"off by .* decades.*without duplicates"):
+            SimilarityScale().fit(poor).threshold(**ask)
+    scale = SimilarityScale().fit(rng.normal(size=(500, 24)))
+    with pytest.raises(ValueError, match=r"rate=1e-07 .*rates down to 1e-06"):
+        scale.threshold(1e-7, extrapolate=True)
+    with pytest.raises(ValueError, match="4,950 pairs; it takes 100,000, of 448 texts"):
+        SimilarityScale().fit(X[:100]).threshold(**ask)
+    with pytest.raises(ValueError, match="goes with cosines"):
+        scale.threshold(**ask, corrected=True)
+    euclidean = SimilarityScale(similarity="euclidean").fit(X)
+    with pytest.raises(ValueError, match="goes with cosines"):
+        euclidean.threshold(**ask)
+    with pytest.raises(ValueError, match="corrected=True goes with cosines"):
+        euclidean.threshold(0.1, corrected=True)
+    for rate in (0, -1, np.nan):
+        with pytest.raises(ValueError, match="rate="):
+            scale.threshold(rate, extrapolate=True)
+
+
+@pytest.mark.parametrize("similarity", ["dot", "euclidean"])
+def test_inner_products_and_distances_have_a_scale(X, similarity):
+    X = X * np.random.default_rng(0).uniform(0.1, 30, size=(len(X), 1))
+    scale = SimilarityScale(similarity=similarity).fit(X)
+    i, j = np.triu_indices(len(X), k=1)
+    every = {"dot": lambda: np.einsum("ij,ij->i", X[i], X[j])}
+    every["euclidean"] = lambda: -np.linalg.norm(X[i] - X[j], axis=1)
+    every = every[similarity]()
+    largest = np.linalg.norm(X, axis=1).max()
+    unit = largest**2 if similarity == "dot" else largest
+    for rate in (0.5, 1e-2, 1e-4):
+        allowed = int(rate * (1 + len(every))) - 1
+        threshold = scale.threshold(rate)
+        assert_allclose(threshold, np.sort(every)[-1 - allowed], atol=5e-6 * unit)
+        assert (every >= threshold).mean() <= rate
+        assert scale.p_value([threshold])[0] <= rate
+
+
 @pytest.mark.parametrize("corrected", [False, True])
 def test_p_value_and_threshold_are_each_others_inverse(X, corrected):
     scale = SimilarityScale().fit(X)
@@ -121,6 +226,10 @@ def test_what_a_sample_cannot_tell_is_refused(X):
             scale.threshold(rate)
     with pytest.raises(ValueError, match="similarity contains NaN"):
         scale.p_value([np.nan])
+    with pytest.raises(ValueError, match="similarity contains NaN"):
+        scale.p_value(np.ma.masked_array([0.5, 0.9], [False, True]))
+    with pytest.raises(ValueError, match=r"1 pairs tell no rate\. For smaller"):
+        SimilarityScale().fit(X[:2]).threshold(0.5)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         scale.corrected(X[:3], X[:4])
     with pytest.raises(ValueError, match="X contains NaN"):
