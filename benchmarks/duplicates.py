@@ -24,7 +24,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import BertEncoder, SimilarityScale, VectorStore, Whitening
 from skcalib.datasets import fetch_sts, minilm_path
-from skcalib.metrics import unit_rows
+from skcalib._vectors import unit_rows
 
 DATA = Path(os.environ["SKCALIB_DATA"])
 N_TEXTS, N_PLANTED = 4000, 400

@@ -123,8 +123,8 @@ class Whitening(
     about 1e-6 of the typical output, which is known after the fit from ``diag(Σ)`` and W, and
     in float64 otherwise. So an ill-conditioned sample costs time, never digits.
 
-    With ``noise="auto"``, ``noise_ = (1 - s) (1 - c)^(1/3) min(1, r / 120) / 80``: s is
-    the shrinkage, c the mean cosine of two samples, ``|mean|² / (|mean|² + tr Σ)``, and r the
+    With ``noise="auto"``, ``noise_ = (1 - s) (1 - c)^(1/3) min(1, r / 120) / 80``: s is the
+    shrinkage, c the mean cosine of two samples, ``|mean|² / (|mean|² + tr Σ)``, and r the
     entropy rank of the eigenvalues, the exponential of the entropy of their shares. The documentation's
     page of results tells how this was found.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -144,7 +143,7 @@ def calibrate(
         check_consistent_length(texts, groups)
     whitening = Whitening(n_components, noise=noise)
     check_params(whitening)
-    if not (n_components is None or isinstance(n_components, Integral)):
+    if isinstance(n_components, float):
         raise ValueError(
             f"calibrate got n_components={n_components!r}; it takes an int or None."
         )

@@ -91,8 +91,9 @@ class Cosines:
         order = np.argsort(both[1])
         pairs = order[-1], order[len(order) // 2]
         figures = both.mean(axis=1), np.quantile(both, 0.99, axis=1), *both[:, pairs].T
+        mean, threshold, nearest, typical = ((float(a), float(b)) for a, b in figures)
         one, other = ((texts[i[pair]], texts[j[pair]]) for pair in pairs)
-        return cls(*(tuple(figure.tolist()) for figure in figures), (one, other))
+        return cls(mean, threshold, nearest, typical, (one, other))
 
     def __str__(self) -> str:
         quoted = [
