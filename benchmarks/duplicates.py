@@ -23,8 +23,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import BertEncoder, SimilarityScale, VectorStore, Whitening
-from skcalib.datasets import fetch_sts, minilm_path
 from skcalib._vectors import unit_rows
+from skcalib.datasets import fetch_sts, minilm_path
 
 DATA = Path(os.environ["SKCALIB_DATA"])
 N_TEXTS, N_PLANTED = 4000, 400

@@ -125,8 +125,8 @@ class Whitening(
 
     With ``noise="auto"``, ``noise_ = (1 - s) (1 - c)^(1/3) min(1, r / 120) / 80``: s is the
     shrinkage, c the mean cosine of two samples, ``|mean|² / (|mean|² + tr Σ)``, and r the
-    entropy rank of the eigenvalues, the exponential of the entropy of their shares. The documentation's
-    page of results tells how this was found.
+    entropy rank of the eigenvalues, the exponential of the entropy of their shares. The
+    documentation's page of results tells how this was found.
 
     A dask array is fitted on block by block, on the scheduler that is active, and never
     gathered; `transform` of one is a lazy dask array. With
