@@ -119,7 +119,7 @@ def evaluate_labelled(
     scores = np.empty((len(encoders), len(COLUMNS)))
     with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
         for row, (name, transformer) in enumerate(encoders.items()):
-            vectors = vectors_of(clone(transformer).fit(fit_on), texts)
+            vectors = vectors_of(clone(transformer).fit(fit_on, None), texts)
             scores[row] = _scores(unit_rows(vectors)[0], codes, random_state)
             advance(1, name)
     return ScoreTable(tuple(encoders), COLUMNS, 100 * scores)

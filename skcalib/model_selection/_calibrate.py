@@ -23,7 +23,7 @@ from skcalib.model_selection._calibration import Calibration, Cosines
 from skcalib.model_selection._encoders import AsGiven, HiddenStates
 from skcalib.model_selection._search import Bootstrap, Sample, choose, search
 from skcalib.model_selection._self_retrieval import views_of
-from skcalib.model_selection._tasks import TASKS, Task
+from skcalib.model_selection._tasks import TASKS, Task, fitted
 
 __all__ = ["calibrate"]
 
@@ -161,16 +161,17 @@ def calibrate(
         )
     sample = Sample.of(views, random_state)
     with encoders.searching(sample.texts):
-        scored = search(encoders, sample, whitening)
+        scored = search(encoders, sample, whitening, how.noise)
         choice = choose(scored, how.calibrates, Bootstrap(views.n_texts, random_state))
         encode = encoders.fitted(choice.chosen.state, texts)
         parts = [encode.transform(texts)]
         if queries is not None:
             encode_queries = _encoder_of_queries(queries_encoder, encode, queries)
             parts.append(encode_queries.transform(queries))
-        erases = groups is not None or queries is not None
-        steps = _steps(choice.chosen.calibrator, erases, how.smooths)
-        _fit(steps, parts, groups)
+            groups = [np.full(len(x), name) for x, name in zip(parts, ROLES, strict=True)]
+        elif groups is not None:
+            groups = [groups]
+        steps = _fitted_steps(choice.chosen.calibrator, how, parts, groups)
         pipeline = Pipeline([("encode", encode), *steps])
         some = views.sample[:MOST_COMPARED]
         shipped = encoders.fitted(encoders.states[0], some)
@@ -178,6 +179,7 @@ def calibrate(
     encoders.finish(encode)
     if queries is not None:
         pipeline.queries_ = Pipeline([("encode", encode_queries), *steps])
+    task = task if queries is None else "search"
     prompt = getattr(encode, "prompt_", "")
     pipeline.calibration_ = Calibration.of(choice, task, views.n_texts, prompt, cosines)
     return pipeline
@@ -214,32 +216,34 @@ def _encoder_of_queries(encoder: Any, of_texts: Any, queries: Sequence[str]) -> 
     return encoder if is_fitted(encoder) else clone(encoder).fit(queries, None)
 
 
-def _steps(calibrator: Whitening | None, erases: bool, smooths: bool) -> list[tuple[str, Any]]:
-    """Return the unfitted steps behind the encoder."""
-    calibrate = "passthrough" if calibrator is None else clone(calibrator)
-    return [
-        *([("erase", GroupErasure())] if erases else []),
-        ("calibrate", calibrate),
-        *([("smooth", NeighborSmoothing())] if smooths else []),
-    ]
+def _fitted_steps(
+    calibrator: Whitening | None, how: Task, parts: list[Any], groups: list[Any] | None
+) -> list[tuple[str, Any]]:
+    """Return the steps behind the encoder, fitted.
 
-
-def _fit(steps: Sequence[tuple[str, Any]], parts: list[Any], groups: Any) -> None:
-    """Fit the steps on the vectors of texts, and of queries if there are any.
-
-    By hand: a pipeline passes groups on only where the routing of metadata is switched on.
+    ``parts`` are the vectors of the texts, and of the queries if there are any; ``groups`` are
+    those of each part. A pipeline would pass groups on only where the routing of metadata is
+    switched on.
     """
-    if len(parts) == 2:
-        groups = [np.full(len(part), name) for part, name in zip(parts, ROLES, strict=True)]
+    steps: list[tuple[str, Any]] = []
+    if groups is not None:
+        steps.append(("erase", _learnt(GroupErasure(), parts, groups)))
+        parts = [steps[0][1].transform(part) for part in parts]
+    if calibrator is None:
+        steps.append(("calibrate", "passthrough"))
+    elif len(parts) == 1:
+        steps.append(("calibrate", fitted(calibrator, parts[0], how.noise)))
     else:
-        groups = [groups]
-    for name, step in steps:
-        if step == "passthrough":
-            continue
-        if name == "smooth":
-            step.fit(parts[0])
-            continue
-        fit = step.fit if len(parts) == 1 else step.partial_fit
-        for part, of_part in zip(parts, groups, strict=True):
-            fit(part, **({"groups": of_part} if name == "erase" else {}))
-        parts = [step.transform(part) for part in parts]
+        steps.append(("calibrate", _learnt(clone(calibrator), parts)))
+    if how.smooths:
+        mapped = Pipeline(steps[-1:]).transform(parts[0])
+        steps.append(("smooth", NeighborSmoothing().fit(mapped)))
+    return steps
+
+
+def _learnt(step: Any, parts: list[Any], groups: list[Any] | None = None) -> Any:
+    """Return a step fitted on all parts."""
+    fit = step.fit if len(parts) == 1 else step.partial_fit
+    for i, part in enumerate(parts):
+        fit(part, **({} if groups is None else {"groups": groups[i]}))
+    return step

@@ -18,11 +18,9 @@ __all__ = ["Calibration", "Candidate", "Cosines"]
 
 CANNOT_TELL = """\
 The score cannot tell whether texts of one topic come together, nor how many dimensions
-to keep: it prefers all of them where labels prefer fewer. If you have labels, grades or
-judged queries, decide by them:
-  evaluate_labelled({"as shipped": encoder, "calibrated": pipeline}, texts, labels)
-  BiEncoder(pipeline).score(pairs, grades) > BiEncoder(encoder).score(pairs, grades)
-  evaluate_retrieval({"as shipped": encoder, "calibrated": pipeline}, folder)"""
+to keep: it prefers all of them where labels prefer fewer. Where you have labels, grades
+or judged queries, decide by them:
+"""
 
 
 @dataclass(frozen=True)
@@ -179,8 +177,9 @@ class Calibration:
         summary : str
         """
         prompt = f"The prompt {self.prompt!r} is in front of each text." if self.prompt else ""
-        advice = TASKS[self.task].advice
-        parts = [prompt, self._verdict(), advice, str(self.cosines), CANNOT_TELL]
+        task = TASKS[self.task]
+        last = f"{CANNOT_TELL}\n{task.decision}"
+        parts = [prompt, self._verdict(), task.advice, str(self.cosines), last]
         return "\n\n".join(part for part in parts if part)
 
     def _verdict(self) -> str:

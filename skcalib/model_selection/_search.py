@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.base import clone
 
 from skcalib._base import progress
 from skcalib._bi_encoder import vectors_of
 from skcalib._whitening.estimator import Whitening
 from skcalib.model_selection._encoders import State
+from skcalib.model_selection._tasks import fitted
 from skcalib.model_selection._views import Views, combined
 
 __all__ = ["Bootstrap", "Choice", "Difference", "Sample", "Scored", "choose", "search"]
@@ -75,11 +75,13 @@ def score(means: np.ndarray) -> Any:
     return combined(*means)
 
 
-def search(encoders: Any, sample: Sample, whitening: Whitening) -> list[list[Scored]]:
+def search(
+    encoders: Any, sample: Sample, whitening: Whitening, noise: float
+) -> list[list[Scored]]:
     """Score every hidden state, raw and whitened.
 
-    The first hidden state is the one that the model was shipped with; the peers stand between
-    its two.
+    ``noise`` is that of a `Task`. The first hidden state is the one that the model was shipped
+    with; the peers stand between its two.
     """
     found = []
     n_states = len(encoders.states)
@@ -87,7 +89,8 @@ def search(encoders: Any, sample: Sample, whitening: Whitening) -> list[list[Sco
         for state in encoders.states:
             vectors = vectors_of(encoders.fitted(state, sample.texts), sample.texts)
             _check_distinct(vectors, sample, state)
-            calibrators = [("raw", None), (repr(whitening), whitening)]
+            name = repr(whitening) if noise == 1 else f"Whitening, {noise:g} times the noise"
+            calibrators = [("raw", None), (name, whitening)]
             if state == encoders.states[0]:
                 most = min(vectors.shape[1], *(len(fit_on) for *_, fit_on in sample.folds))
                 calibrators[1:1] = [
@@ -95,7 +98,7 @@ def search(encoders: Any, sample: Sample, whitening: Whitening) -> list[list[Sco
                 ]
             found.append(
                 [
-                    Scored(state, name, calibrator, _ranks(vectors, sample, calibrator))
+                    Scored(state, name, calibrator, _ranks(vectors, sample, calibrator, noise))
                     for name, calibrator in calibrators
                 ]
             )
@@ -165,13 +168,15 @@ class Bootstrap:
         return np.minimum(scored.ranks @ self._counts / len(self._counts), 1.0)
 
 
-def _ranks(vectors: np.ndarray, sample: Sample, calibrator: Whitening | None) -> np.ndarray:
+def _ranks(
+    vectors: np.ndarray, sample: Sample, calibrator: Whitening | None, noise: float
+) -> np.ndarray:
     """Ranks of the texts of each fold, by a fit on the other."""
     ranks = []
     for views, rows, fit_on in sample.folds:
         mapped = vectors[rows]
         if calibrator is not None:
-            mapped = np.asarray(clone(calibrator).fit(vectors[fit_on]).transform(mapped))
+            mapped = np.asarray(fitted(calibrator, vectors[fit_on], noise).transform(mapped))
         ranks.append(views.reciprocal_ranks(mapped))
     return np.hstack(ranks)
 

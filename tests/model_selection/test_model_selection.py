@@ -35,6 +35,7 @@ from skcalib import BertEncoder, BiEncoder, NeighborSmoothing, Whitening
 from skcalib.__main__ import main
 from skcalib._encoder.model_files import locate
 from skcalib.datasets import fetch_sts
+from skcalib.evaluation import evaluate_labelled, evaluate_retrieval
 from skcalib.model_selection import SelfRetrieval, calibrate
 from skcalib.model_selection._views import Views, units_of
 
@@ -633,6 +634,47 @@ def test_queries_share_the_encoder_of_the_documents(sentences):
 
     pipeline = calibrate(vectors, sentences, queries=[t[:20] for t in sentences], n_texts=100)
     assert pipeline.queries_["encode"] is pipeline["encode"]
+
+
+def test_similarity_wants_half_the_noise(tiny_bert, sentences):
+    params = {"layers": [0], "pooling": "zipf", "n_texts": 100}
+    encoder = BertEncoder(tiny_bert, layers=0, pooling="zipf")
+    whitening = Whitening(noise="auto").fit(encoder.fit_transform(sentences))
+    pipeline = calibrate(tiny_bert, sentences, task="similarity", groups=[0, 1] * 50, **params)
+    assert pipeline["calibrate"].noise_ == pytest.approx(whitening.noise_ / 2, rel=0.1)
+
+
+@pytest.mark.parametrize("task", [None, "similarity", "duplicates", "topics", "search"])
+def test_the_summary_ends_with_code_that_decides_by_labels(
+    tiny_bert, sentences, task, tmp_path
+):
+    queries = [" ".join(text.split()[:3]) for text in sentences] if task == "search" else None
+    params = {"layers": [3], "pooling": "mean", "n_texts": 100, "memory": tmp_path / "vectors"}
+    pipeline = calibrate(tiny_bert, sentences, task=task, queries=queries, **params)
+    code = pipeline.calibration_.summary().split("decide by them:\n\n")[1]
+    collection = tmp_path / "collection"
+    (collection / "qrels").mkdir(parents=True)
+    for name, texts in (("corpus", sentences), ("queries", queries or sentences)):
+        lines = [json.dumps({"_id": str(i), "text": text}) for i, text in enumerate(texts)]
+        (collection / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    qrels = [f"{i}\t{i}\t1" for i in range(100)]
+    (collection / "qrels" / "test.tsv").write_text(
+        "\n".join(["query-id\tcorpus-id\tscore", *qrels]), encoding="utf-8"
+    )
+    names = {
+        "BiEncoder": BiEncoder,
+        "FrozenEstimator": FrozenEstimator,
+        "evaluate_labelled": evaluate_labelled,
+        "evaluate_retrieval": evaluate_retrieval,
+        "pipeline": pipeline,
+        "folder": collection,
+        "texts": sentences,
+        "labels": [0, 1] * 50,
+        "pairs": list(zip(sentences[::2], sentences[1::2], strict=True)),
+        "grades": range(50),
+    }
+    found = eval(code, names)
+    assert len(found if isinstance(found, list) else found.scores) == 2
 
 
 @pytest.mark.parametrize("routed", [False, True])
