@@ -194,8 +194,8 @@ class Calibration:
             )
         if self.chosen == self.shipped:
             return (
-                "Keep the model as it is. Whitening changes its score by "
-                f"{self.gain},\nwhich is no gain beyond chance."
+                "Keep the model as it is: these texts show no gain by whitening, which changes "
+                f"the\nscore by {self.gain}."
             )
         if self.gain.is_gain:
             return f"Whitening gains {self.gain} in score, beyond chance."
