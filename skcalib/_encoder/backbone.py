@@ -175,16 +175,6 @@ class Backbone:
         alike = self.dtype == torch.float32 or self.device.type == "cpu"
         return name if alike else f"{name} on {self.device.type}"
 
-    def check_finite(self, vectors: np.ndarray, texts: Sequence[str], rows: np.ndarray) -> None:
-        """Refuse vectors, of the texts in these rows, that are not finite."""
-        finite = np.isfinite(vectors).reshape(len(rows), -1).all(axis=1)
-        for row in rows[~finite]:
-            raise ValueError(
-                f"The vector of the text {texts[row]!r:.60} is not finite: the model in "
-                f"{str(self.folder)!r} overflows dtype={str(self.dtype)[6:]!r}, or that of the "
-                "VectorStore, or has weights that are not finite. Try dtype='float32'."
-            )
-
 
 def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Backbone:
     """Return the model of a folder; this process loads it once for each state of its files."""

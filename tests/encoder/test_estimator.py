@@ -22,8 +22,7 @@ from sklearn.pipeline import make_pipeline, make_union
 from sklearn.utils.estimator_checks import check_estimator
 
 from skcalib import BertEncoder, BiEncoder, Whitening
-from skcalib._encoder.batches import _batches
-from skcalib._encoder.vectors import _of_block, _stacked
+from skcalib._encoder.batches import Batches, _batches
 
 POOLINGS = ["cls", "mean", "max", "mean_sqrt_len", "zipf"]
 
@@ -269,11 +268,9 @@ def test_an_iterator_gives_the_vectors_of_its_list(
 
 def test_an_iterator_is_read_as_the_work_goes_on(tiny_bert, texts, small_blocks, monkeypatch):
     encoder, done = BertEncoder(tiny_bert).fit(texts), []
+    encode = Batches.encode
     monkeypatch.setattr(
-        "skcalib._encoder.vectors._of_block",
-        lambda block, *args, _of_block=_of_block, **options: (
-            done.extend(block) or _of_block(block, *args, **options)
-        ),
+        Batches, "encode", lambda self, block: done.extend(block) or encode(self, block)
     )
 
     def read():
@@ -547,14 +544,18 @@ def test_chinese_sentences_differ_for_a_model_of_chinese(make_bert, tmp_path):
         BertEncoder(folder, pooling="zipf").fit(texts)
 
 
-def test_vectors_of_an_iterator_grow_by_little():
+def test_vectors_of_an_iterator_grow_by_little(tiny_bert, monkeypatch, recent):
     """So that a generator of a million texts needs little more than their vectors."""
-    blocks = ((np.zeros((1000, 16), dtype=np.float32), 0) for _ in range(82))
+    monkeypatch.setattr("skcalib._encoder.estimator.STREAMED", 1000)
+    recent.bound = 2**20
+    encoder = BertEncoder(tiny_bert, layers=(0,) * 16, layer_merge="concat").fit(["dog"])
+    texts = ["dog", "cat"] * 500
+    encoder.transform(texts)
     tracemalloc.start()
     try:
-        vectors, _ = _stacked(blocks)
+        vectors = encoder.transform(text for _ in range(82) for text in texts)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert vectors.shape == (82_000, 16)
+    assert vectors.shape == (82_000, 256)
     assert peak < 1.06 * vectors.nbytes

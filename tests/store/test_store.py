@@ -9,7 +9,6 @@ import sys
 from contextlib import closing
 from dataclasses import replace
 
-import joblib
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -110,13 +109,6 @@ def test_new_process_runs_nothing(tiny_bert, texts, tmp_path):
     command = [sys.executable, "-c", code, tiny_bert, str(tmp_path), *texts]
     subprocess.run(command, check=True, timeout=600)
     assert_array_equal(np.load(tmp_path / "out.npy"), vectors)
-
-
-def test_joblib_memory_lends_its_folder(tiny_bert, texts, tmp_path):
-    BertEncoder(tiny_bert, memory=joblib.Memory(tmp_path, verbose=0)).fit_transform(texts)
-    assert len(VectorStore(tmp_path)) == len(set(texts))
-    nowhere = BertEncoder(tiny_bert, memory=joblib.Memory(None, verbose=0))
-    assert nowhere.fit_transform(texts).shape == (len(texts), 16)
 
 
 def test_store_of_some_layers_serves_those_alone(tiny_bert, texts, tmp_path):
