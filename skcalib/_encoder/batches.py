@@ -50,6 +50,7 @@ class Batches:
         for start in range(0, len(texts), BLOCK):
             block = texts[start : start + BLOCK]
             ids, truncated = tokenise(self.backbone.tokenizer, block, self.max_length)
+            self.backbone.check_embedded(ids, block)
             for rows in _batches(np.array([len(i) for i in ids]), mixed=mixed, **limits):
                 vectors, n_tokens = self._run([ids[r] for r in rows.tolist()])
                 counts = np.column_stack([n_tokens, truncated[rows]]).astype(np.int32)

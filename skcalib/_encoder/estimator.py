@@ -433,9 +433,14 @@ def _resolve_pooling(pooling: str, told: Declared) -> str:
 def _resolve_max_length(max_length: int | None, backbone: Backbone, told: Declared) -> int:
     # What a folder declares goes before the tokenizer's limit.
     shipped = min(told.max_length or backbone.max_length, backbone.n_positions)
+    added = backbone.tokenizer.num_special_tokens_to_add()
+    if max_length is None and shipped <= added:
+        raise ValueError(
+            f"The folder declares max_seq_length={told.max_length}, but {added} special tokens "
+            "stand in each text. Pass max_length, or correct sentence_bert_config.json."
+        )
     if max_length is None:
         return shipped
-    added = backbone.tokenizer.num_special_tokens_to_add()
     most = max(shipped, backbone.max_length)
     if not added < max_length <= most:
         raise ValueError(

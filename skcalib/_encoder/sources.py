@@ -92,8 +92,8 @@ class Memory:
             self._parts: OrderedDict[_Part, None] = OrderedDict()  # by their last use
             self._n_bytes = 0
 
-    def read(self, key: Hashable, texts: Sequence[str]) -> list[Records]:
-        """Return the records that a source gave for some of the texts."""
+    def read(self, key: Hashable, texts: Sequence[str]) -> Iterator[Records]:
+        """Yield the records that a source gave for some of the texts."""
         found: dict[_Part, tuple[list[int], list[int]]] = {}
         with self._lock:
             places = self._places.get(key, {})
@@ -105,10 +105,8 @@ class Memory:
                     inside.append(row)
             for part in found.keys() & self._parts.keys():
                 self._parts.move_to_end(part)
-        return [
-            Records(np.array(rows), part.vectors[inside], part.counts[inside])
-            for part, (rows, inside) in found.items()
-        ]
+        for part, (rows, inside) in found.items():
+            yield Records(np.array(rows), part.vectors[inside], part.counts[inside])
 
     def write(self, key: Hashable, texts: Sequence[str], records: Records) -> None:
         """Keep the records that a source gave for these texts."""

@@ -139,8 +139,9 @@ def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
             f"The tokenizer of this {type(backbone.module).__name__} has no {lacks}: padded "
             "batches could not hold all texts. Encode with the pipeline itself."
         )
-    words = np.setdiff1d(np.arange(len(backbone.tokenizer)), backbone.special_ids)
-    drawn = np.random.default_rng(0).choice(words, (4, min(8, parts.recipe.max_length)))
+    drawn = np.random.default_rng(0).choice(
+        backbone.words, (4, min(8, parts.recipe.max_length))
+    )
     some = [ids[:n] for ids, n in zip(drawn, (1, 3, 5, 8), strict=True)]
     texts = ["", *map(backbone.tokenizer.decode, some)]
     with warnings.catch_warnings():

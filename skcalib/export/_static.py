@@ -150,6 +150,8 @@ def _check_expressible(parts: Parts) -> None:
         reason = "special tokens in the mean. Set special_tokens=False"
     elif recipe.prompt:
         reason = f"the prompt {recipe.prompt!r:.40}. Set prompt=''"
+    elif len(parts.backbone().tokenizer) > parts.backbone().n_embedded:
+        reason = "tokens that the model does not embed. Save it after resize_token_embeddings"
     elif any(isinstance(step, NormalizingFlow) for step in parts.steps):
         reason = "a flow, which is not linear. Calibrate by Whitening(noise='auto')"
     elif any(isinstance(step, Normalizer) for step in parts.steps[:-1]):

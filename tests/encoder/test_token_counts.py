@@ -112,3 +112,19 @@ def test_the_first_token_of_layer_0_is_no_vector_of_a_text(tiny_bert):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         encoder.set_params(layers=(0, 1)).fit(["dog"])
+
+
+def test_a_token_that_the_model_does_not_embed_is_refused_in_a_text(tiny_bert_copy):
+    from transformers import AutoTokenizer
+
+    folder = tiny_bert_copy()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["zebra"])
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<mark>"]})
+    tokenizer.save_pretrained(folder)
+    encoder = BertEncoder(folder, pooling="zipf").fit(["the zebra"])
+    texts = ["the dog", "a small cat"]
+    expected = BertEncoder(tiny_bert_copy(), pooling="zipf").fit_transform(texts)
+    assert_array_equal(encoder.transform(texts), expected)
+    with pytest.raises(ValueError, match=r"text 'the zebra' has the token 'zebra', number \d+"):
+        encoder.transform(["the dog", "the zebra"])
