@@ -97,11 +97,12 @@ class BertEncoder(
         Frequency of tokens for ``pooling="zipf"``, needed where the vocabulary is not sorted by
         frequency, as those of Chinese models: counts of tokens, or texts whose tokens are
         counted when the encoder is fitted.
-    memory : None, path-like, joblib.Memory or VectorStore, default=None
+    memory : None, path-like or VectorStore, default=None
         Where to keep vectors on disk, so that each text goes through the model once, ever:
         all layers under all poolings are kept per text, and any later choice of them, in
-        any process, is read back. A folder makes a `VectorStore` with its defaults. With or
-        without one, the vectors used last stay in this process's memory, 256 MiB at most.
+        any process, is read back. That takes 66 kB a text for MiniLM and 242 kB for BERT-base;
+        ``VectorStore(folder, layers=..., pooling=..., dtype=...)`` keeps less. With or without
+        one, the vectors used last stay in this process's memory, 256 MiB for all encoders.
     verbose : bool, default=False
         Show a progress bar.
 

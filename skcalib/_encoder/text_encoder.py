@@ -36,8 +36,8 @@ class TextEncoder(
 ):
     """Encode texts by a model of another library, or by a function such as a call of an API.
 
-    The model is taken as it is and as frozen: an encoder and its clones share it, ask it once
-    for each text, and keep the answers in memory, 256 MiB at most.
+    The model is taken as it is and as frozen: an encoder and its clones share it, and ask it
+    once for each text. The answers used last stay in memory, 256 MiB for all encoders.
 
     Parameters
     ----------
@@ -47,11 +47,13 @@ class TextEncoder(
     batch_size : int, default=1024
         Most texts that the model is given at once.
     memory : None, path-like or VectorStore, default=None
-        Where to keep vectors on disk as well, in float32, so that other processes do not ask
-        for them again (but for one text, which tells the width).
+        Where to keep vectors on disk as well, in float32 or the ``dtype`` of the store, so that
+        other processes do not ask for them again. Each of them asks for one text, which tells
+        the width, and refuses a store that keeps another vector for it.
     name : str or None, default=None
         Names the model in ``memory``, where it is needed: the model itself cannot be told from
-        another. Give another name whenever vectors change, as with a new version of an API.
+        another. Give another name whenever vectors change, as with a new version of an API:
+        the model is then asked anew.
     verbose : bool, default=False
         Show a progress bar.
 
