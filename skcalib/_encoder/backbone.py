@@ -50,8 +50,8 @@ class Backbone:
     n_embedded : int
         Tokens that the model embeds. A text with another one is refused.
     special_ids, added_ids, words : ndarray of int
-        Special tokens, those of them that are not a text's own words, and all other tokens
-        that the model embeds.
+        Special tokens, and those that the model does not embed; those of them that are not a
+        text's own words; and all others.
     unknown_id : int or None
         The token of what is not in the vocabulary.
     is_causal : bool
@@ -70,15 +70,15 @@ class Backbone:
         self.width = self.module.config.hidden_size
         self.n_positions = _n_positions(self.module)
         self.max_length = min(_longest(self.tokenizer), self.n_positions)
-        self.special_ids = np.array(sorted(self.tokenizer.all_special_ids))
+        beyond = range(self.n_embedded, len(self.tokenizer))
+        self.special_ids = np.array(sorted({*self.tokenizer.all_special_ids, *beyond}))
         [empty], _ = tokenise(self.tokenizer, [""], self.max_length)
         # Decoders whose vocabulary misses no word may name the token that ends a text here.
         unknown = self.tokenizer.unk_token_id
         self.unknown_id = None if unknown in empty else unknown
         # The unknown token is special to the tokenizer, but stands for a word of the text.
         self.added_ids = self.special_ids[self.special_ids != self.unknown_id]
-        n_tokens = min(len(self.tokenizer), self.n_embedded)
-        self.words = np.setdiff1d(np.arange(n_tokens), self.special_ids)
+        self.words = np.setdiff1d(np.arange(len(self.tokenizer)), self.special_ids)
         if len(self.words) < 2:
             raise ValueError(f"The tokenizer in {folder} has no vocabulary. Save it again.")
         self.is_causal = self._is_causal(*self.words[:2])
@@ -126,15 +126,12 @@ class Backbone:
 
     def check_embedded(self, ids: Sequence[list[int]], texts: Sequence[str]) -> None:
         """Refuse a text with a token that the model does not embed."""
-        if len(self.tokenizer) <= self.n_embedded:
-            return
-        for some, text in zip(ids, texts, strict=True):
-            if max(some) >= self.n_embedded:
-                token = self.tokenizer.convert_ids_to_tokens(max(some))
+        for number, text in zip(map(max, ids), texts, strict=True):
+            if number >= self.n_embedded:
                 raise ValueError(
-                    f"The text {text!r:.60} has the token {token!r}, number {max(some)}, but "
-                    f"the model in {str(self.folder)!r} embeds {self.n_embedded} tokens. Leave "
-                    "the text out, or save the model again after resize_token_embeddings."
+                    f"The text {text!r:.60} has the token {self._tokens()[number]!r}, which "
+                    f"the model in {str(self.folder)!r} does not embed. Leave the text out, or "
+                    "save the model again after resize_token_embeddings."
                 )
 
     def takes_mark(self, pooling: str) -> bool:
@@ -160,7 +157,7 @@ class Backbone:
     @cached_property
     def zipf(self) -> np.ndarray:
         """Zipf weight of every token id, of shape (vocabulary,)."""
-        return zipf_weights(self._tokens(), self._weightless)
+        return zipf_weights(self._tokens(), self.special_ids.tolist())
 
     def weights_by(self, counts: Mapping[str, float] | Sequence[str]) -> np.ndarray:
         """Zipf weights, (vocabulary,), by counts of tokens, or of the tokens of texts."""
@@ -170,7 +167,7 @@ class Backbone:
             texts = as_texts(counts, caller="token_counts")
             ids, _ = tokenise(self.tokenizer, texts, self.max_length)
             values = np.bincount(np.concatenate(ids), minlength=len(self.tokenizer))
-        return counted_weights(values, self._weightless)
+        return counted_weights(values, self.special_ids.tolist())
 
     def with_zipf(self, weights: np.ndarray) -> Backbone:
         """Return the same model with other Zipf weights, and a fingerprint that covers them."""
@@ -179,10 +176,6 @@ class Backbone:
         content = self.fingerprint.encode() + weights.tobytes()
         other.fingerprint = hashlib.sha256(content).hexdigest()
         return other
-
-    @property
-    def _weightless(self) -> list[int]:
-        return np.setdiff1d(np.arange(len(self.tokenizer)), self.words).tolist()
 
     def _tokens(self) -> list[str]:
         return self.tokenizer.convert_ids_to_tokens(list(range(len(self.tokenizer))))

@@ -14,7 +14,7 @@ from skcalib._base import warn
 from skcalib._encoder.backbone import Backbone
 from skcalib._encoder.pooling import PRIMITIVES, Pooler, primitive_of
 from skcalib._encoder.recipe import Recipe
-from skcalib._encoder.sources import Model, Records, check_finite
+from skcalib._encoder.sources import Model, Records
 from skcalib._encoder.tokens import tokenise
 from skcalib._store.store import VectorStore
 
@@ -106,11 +106,9 @@ class BertModel(Model):
     ):
         self._recipe = recipe
         primitive = primitive_of(recipe.pooling, recipe.special_tokens)
-        layers: Sequence[int] = recipe.layers
-        primitives = [primitive]
+        layers, primitives = list(recipe.layers), [primitive]
         if store is not None:
-            layers = _layers_of(store, backbone, recipe)
-            primitives = _primitives_of(store, backbone, primitive)
+            layers, primitives = _kept(store, backbone, recipe, primitive)
         options = recipe.max_length, recipe.skip, batch_size
         self._batches = Batches(backbone, layers, primitives, *options)
         self.slots = [f"{i} {p}" for i in layers for p in primitives]
@@ -128,9 +126,7 @@ class BertModel(Model):
         """Yield records with the vectors of the recipe."""
         for records in self.every(texts):
             layered = records.vectors.reshape(len(records.rows), len(self.slots), -1)
-            vectors = self.merged(layered, records.counts)
-            check_finite(vectors, [texts[row] for row in records.rows], self)
-            yield records._replace(vectors=vectors)
+            yield records._replace(vectors=self.merged(layered, records.counts))
 
     def every(self, texts: Sequence[str]) -> Iterator[Records]:
         """Yield records with the vectors of all slots, side by side."""
@@ -150,36 +146,28 @@ class BertModel(Model):
         return vectors.reshape(len(vectors), math.prod(vectors.shape[1:]))
 
 
-def _layers_of(store: VectorStore, backbone: Backbone, recipe: Recipe) -> Sequence[int]:
-    """Hidden states that a store keeps; refuse a store without those of the recipe."""
+def _kept(
+    store: VectorStore, backbone: Backbone, recipe: Recipe, primitive: str
+) -> tuple[list[int], list[str]]:
+    """Hidden states and primitive vectors that a store keeps; refuse one that lacks some."""
     n_states = backbone.n_layers + 1
     asked = range(n_states) if store.layers is None else store.layers
     states = sorted({i + n_states if i < 0 else i for i in asked})
-    if not set(recipe.layers) <= set(states) <= set(range(n_states)):
-        raise ValueError(
-            f"The store keeps the hidden states {states}; this model has 0 to "
-            f"{backbone.n_layers}, and this encoder uses {list(recipe.layers)}. Make a "
-            "VectorStore with layers that the model has and the encoder uses, or with "
-            "layers=None."
-        )
-    return states
-
-
-def _primitives_of(store: VectorStore, backbone: Backbone, primitive: str) -> list[str]:
-    """Primitive vectors that a store keeps; refuse a store without this one."""
     kept = {primitive_of(p, own) for p in store._poolings for own in (True, False)}
-    if primitive not in kept:
+    there = set(recipe.layers) <= set(states) <= set(range(n_states))
+    if not there or primitive not in kept:
         raise ValueError(
-            f"The store keeps pooling={store.pooling!r}; this encoder needs "
-            f"{primitive.removesuffix('_own')!r}. Make a VectorStore with a pooling that the "
-            "encoder uses, or with pooling=None."
+            f"The store keeps the hidden states {states} under pooling={store.pooling!r}; this "
+            f"model has 0 to {backbone.n_layers}, and this encoder uses {list(recipe.layers)} "
+            f"under {recipe.pooling!r}. Make a VectorStore with layers and pooling that the "
+            "encoder uses, or with neither."
         )
     if not backbone.has_zipf:
         kept -= {"zipf"}
     later = {"last", "weighted_mean"}
     if store.pooling is None and primitive not in later and not backbone.is_causal:
         kept -= later
-    return [p for p in PRIMITIVES if p in kept]
+    return states, [p for p in PRIMITIVES if p in kept]
 
 
 def _token_budget(backbone: Backbone) -> int:

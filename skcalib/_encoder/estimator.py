@@ -8,10 +8,9 @@ from copy import copy
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib._base import VersionedState, progress, warn
+from skcalib._base import progress, warn
 from skcalib._dask import is_dask, lazily
 from skcalib._encoder.declared import Declared, declared
 from skcalib._encoder.recipe import Recipe
@@ -19,7 +18,7 @@ from skcalib._encoder.sources import store_of, vectors_of
 from skcalib._machine.devices import resolve_device
 from skcalib._sklearn_compat import HasMethods, Interval, StrOptions, _fit_context
 from skcalib._store.store import POOLINGS, VectorStore
-from skcalib._texts import as_texts, in_blocks
+from skcalib._texts import TextTransformer, as_texts, in_blocks
 
 if TYPE_CHECKING:
     from skcalib._encoder.backbone import Backbone
@@ -38,9 +37,7 @@ LAYER_NAMES = {
 STREAMED = 16384
 
 
-class BertEncoder(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedState, BaseEstimator
-):
+class BertEncoder(TextTransformer):
     """Encode texts as vectors with a frozen BERT-like model.
 
     Hidden states of chosen layers are pooled over the tokens of each text. The model is not
@@ -382,14 +379,6 @@ class BertEncoder(
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_recipe")
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.one_d_array = True
-        tags.input_tags.two_d_array = False
-        tags.transformer_tags.preserves_dtype = []
-        return tags
-
 
 def resolve_layers(layers: Any, n_layers: int) -> tuple[int, ...]:
     """Resolve `layers` to indices of hidden states, counted from 0."""
@@ -435,17 +424,11 @@ def _resolve_max_length(max_length: int | None, backbone: Backbone, told: Declar
     # What a folder declares goes before the tokenizer's limit.
     shipped = min(told.max_length or backbone.max_length, backbone.n_positions)
     added = backbone.tokenizer.num_special_tokens_to_add()
-    if max_length is None and shipped <= added:
+    most, length = max(shipped, backbone.max_length), max_length or shipped
+    if not added < length <= most:
+        given = "" if max_length else " is declared by the folder (max_seq_length)"
         raise ValueError(
-            f"The folder declares max_seq_length={told.max_length}, but {added} special tokens "
-            "stand in each text. Pass max_length, or correct sentence_bert_config.json."
+            f"max_length={length}{given}; this model takes {added + 1} to {most} tokens, its "
+            f"{added} special ones included. Pass one of them as max_length."
         )
-    if max_length is None:
-        return shipped
-    most = max(shipped, backbone.max_length)
-    if not added < max_length <= most:
-        raise ValueError(
-            f"max_length={max_length}; this model takes {added + 1} to {most} tokens, its "
-            f"{added} special ones included. None takes what its folder declares."
-        )
-    return int(max_length)
+    return int(length)

@@ -169,7 +169,8 @@ class ForwardPass:
             for layer, block in enumerate(self._blocks if self.hooked else ()):
                 # The input of a block is the hidden state of its number.
                 hook = partial(show, layer)
-                hooks.enter_context(block.register_forward_pre_hook(hook, with_kwargs=True))
+                options = {"with_kwargs": True, "prepend": True}
+                hooks.enter_context(block.register_forward_pre_hook(hook, **options))
             inputs = self._inputs(ids, lengths)
             output = self.module(**inputs, output_hidden_states=not self.hooked)
             for layer, hidden in enumerate(() if self.hooked else output.hidden_states[:-1]):

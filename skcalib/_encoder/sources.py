@@ -21,10 +21,7 @@ from skcalib._store.store import VectorStore
 from skcalib._store.vectors import Vectors
 from skcalib._texts import distinct
 
-__all__ = [
-    *("MEMORY", "Disk", "Memory", "Model", "Records", "check_finite", "recall", "store_of"),
-    "vectors_of",
-]
+__all__ = ["MEMORY", "Disk", "Model", "Records", "recall", "store_of", "vectors_of"]
 
 BLOCK = 16384  # texts that are looked up on disk together
 TURN = 1024  # texts that a worker encodes before it lets others have their turn
@@ -51,15 +48,12 @@ class Model(Protocol):
 
     def answer(self, texts: Sequence[str]) -> Iterator[Records]:
         """Yield the records of distinct texts, batch by batch."""
-        ...
 
     def every(self, texts: Sequence[str]) -> Iterator[Records]:
         """Yield records with the vectors of all slots, side by side."""
-        ...
 
     def merged(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Vectors of an answer, (b, n), from those of the slots, (b, n_asked, width)."""
-        ...
 
 
 class _Part:
@@ -138,7 +132,7 @@ class Disk:
     def __init__(self, store: VectorStore, model: Model):
         self._model, self._dtype = model, store.dtype
         self._stored = Vectors(store, model.name, model.width)
-        self.close = self._stored.close
+        self.close, self.not_finite = self._stored.close, model.not_finite
 
     @property
     def key(self) -> Hashable:
@@ -183,21 +177,18 @@ class Disk:
             # What is returned now is what will be read later, to the bit.
             with np.errstate(over="ignore"):
                 vectors = records.vectors.astype(self._dtype).astype(np.float32, copy=False)
-            check_finite(vectors, some, self._model)
+            _check_finite(vectors, some, self.not_finite)
             vectors = vectors.reshape(len(some), len(self._model.slots), -1)
             kept = self._stored.write(some, self._model.slots, vectors, records.counts)
             vectors = self._model.merged(vectors[:, self._model.asked], records.counts)
             yield Records(rows[records.rows], vectors, records.counts, kept)
 
 
-def check_finite(vectors: np.ndarray, texts: Sequence[str], model: Model) -> None:
-    """Refuse vectors of texts, (b, n), that are not finite."""
+def _check_finite(vectors: np.ndarray, texts: Sequence[str], why: str) -> None:
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         text = texts[int(np.argmin(finite))]
-        raise ValueError(
-            f"The vector of the text {text!r:.60} is not finite: {model.not_finite}"
-        )
+        raise ValueError(f"The vector of the text {text!r:.60} is not finite: {why}")
 
 
 def store_of(memory: Any, caller: str) -> VectorStore | None:
@@ -220,8 +211,10 @@ def recall(texts: Sequence[str], source: Model | Disk) -> Generator[Records, Non
     rows = np.flatnonzero(~known)
     new = [texts[row] for row in rows.tolist()]
     for records in source.answer(new) if new else ():
+        some = [new[row] for row in records.rows.tolist()]
+        _check_finite(records.vectors, some, source.not_finite)
         if records.kept:
-            MEMORY.write(source.key, [new[row] for row in records.rows.tolist()], records)
+            MEMORY.write(source.key, some, records)
         yield records._replace(rows=rows[records.rows])
 
 

@@ -10,30 +10,19 @@ from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib._base import VersionedState, progress
+from skcalib._base import progress
 from skcalib._encoder.estimator import BertEncoder
-from skcalib._encoder.sources import (
-    Disk,
-    Model,
-    Records,
-    check_finite,
-    recall,
-    store_of,
-    vectors_of,
-)
+from skcalib._encoder.sources import Disk, Model, Records, recall, store_of, vectors_of
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib._store.store import VectorStore
-from skcalib._texts import as_texts
+from skcalib._texts import TextTransformer, as_texts
 
 __all__ = ["TextEncoder", "as_encoder"]
 
 
-class TextEncoder(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedState, BaseEstimator
-):
+class TextEncoder(TextTransformer):
     """Encode texts by a model of another library, or by a function such as a call of an API.
 
     The model is taken as it is and as frozen: an encoder and its clones share it, and ask it
@@ -219,13 +208,6 @@ class TextEncoder(
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_n_features_out")
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.one_d_array = True
-        tags.input_tags.two_d_array = False
-        return tags
-
 
 class TextModel(Model):
     """A model of another library, as a `Model` of `sources`; shared by an encoder's clones."""
@@ -283,26 +265,19 @@ class TextModel(Model):
             answer = np.asarray(answer)
         except ValueError:  # rows of different lengths
             answer = np.asarray(answer, dtype=object)
-        if (
-            answer.ndim != 2
-            or len(answer) != len(texts)
-            or self.width not in (0, answer.shape[1])
-        ):
-            expected = f"({len(texts)}, {self.width or 'n_features'})"
+        is_right = answer.ndim == 2 and answer.shape == (
+            len(texts),
+            self.width or answer.shape[1],
+        )
+        if not is_right or answer.dtype.kind not in "fiub":
             raise ValueError(
-                f"The model {model!r:.80} gave an array of shape {answer.shape} for "
-                f"{len(texts)} texts; it is to give one row a text, {expected}. Wrap it in a "
-                "function that returns such an array."
+                f"The model {model!r:.80} gave an array of shape {answer.shape} and dtype "
+                f"{answer.dtype} for {len(texts)} texts; it is to give numbers, one row a "
+                f"text, ({len(texts)}, {self.width or 'n_features'}). Wrap it in a function "
+                "that returns such an array."
             )
-        if answer.dtype.kind not in "fiub":
-            raise ValueError(
-                f"The model {model!r:.80} gave an array of dtype {answer.dtype}; it is to "
-                "give numbers. Wrap it in a function that returns a dense float array."
-            )
-        answer = answer.astype(np.float64 if answer.dtype == np.float64 else np.float32)
-        check_finite(answer, texts, self)
         self.width = answer.shape[1]
-        return answer
+        return answer.astype(np.float64 if answer.dtype == np.float64 else np.float32)
 
 
 def as_encoder(model: Any, caller: str) -> Any:

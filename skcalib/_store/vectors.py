@@ -52,7 +52,7 @@ class Vectors:
     @property
     def store_id(self) -> bytes | None:
         """What tells this store from others and from itself before it was cleared, if known."""
-        found = self._read(lambda db: db.execute("SELECT id FROM store").fetchone())
+        found = self._run("read", lambda db: db.execute("SELECT id FROM store").fetchone())
         return found and found[0]
 
     def read(
@@ -90,7 +90,7 @@ class Vectors:
                     n_damaged += 1
             return n_damaged
 
-        n_damaged = self._read(load)
+        n_damaged = self._run("read", load)
         if len(widths) > 1:
             other = max(widths - {self._width})
             raise ValueError(
@@ -128,17 +128,16 @@ class Vectors:
                 _make_room(db, self._max_bytes)
             return True
 
-        return self._writable and bool(self._run(insert, "written"))
+        return bool(self._run("written", insert))
 
     def _key(self, text: str) -> bytes:
         content = text.encode("utf-8", "surrogatepass")
         return hashlib.blake2b(content, digest_size=16, key=self._model).digest()
 
-    def _read(self, operation: Callable[[sqlite3.Connection], Any]) -> Any:
-        return self._run(operation, "read") if self._readable else None
-
-    def _run(self, operation: Callable[[sqlite3.Connection], Any], done: str) -> Any:
+    def _run(self, done: str, operation: Callable[[sqlite3.Connection], Any]) -> Any:
         """Return what a transaction gives, None if the file cannot be read or written."""
+        if not (self._readable if done == "read" else self._writable):
+            return None
         try:
             if self._db is None:
                 self._db = connect(self.path)

@@ -210,11 +210,14 @@ def test_is_the_sentence_transformer_as_shipped():
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda texts: np.zeros((1, 3)), "shape (1, 3) for 3 texts; it is to give one row"),
-        (lambda texts: np.zeros(3), "shape (3,) for 3 texts"),
-        (lambda texts: [[1.0, 2.0], [3.0], [4.0]], "shape (3,) for 3 texts"),
-        (lambda texts: CountVectorizer().fit_transform(texts), "shape () for 3 texts"),
-        (lambda texts: np.array([["x"]] * 3), "dtype <U1; it is to give numbers"),
+        (
+            lambda texts: np.zeros((1, 3)),
+            "shape (1, 3) and dtype float64 for 3 texts; it is to give numbers, one row",
+        ),
+        (lambda texts: np.zeros(3), "shape (3,) and dtype"),
+        (lambda texts: [[1.0, 2.0], [3.0], [4.0]], "shape (3,) and dtype"),
+        (lambda texts: CountVectorizer().fit_transform(texts), "shape () and dtype object"),
+        (lambda texts: np.array([["x"]] * 3), "dtype <U1 for 3 texts; it is to give numbers"),
         (
             lambda texts: np.array([[0.0], [np.nan], [0.0]]),
             "The vector of the text 'nine notes' is not finite",
