@@ -166,11 +166,11 @@ class ForwardPass:
             contextlib.suppress(_LastLayerReached),
             contextlib.ExitStack() as hooks,
         ):
-            for layer, block in enumerate(self._blocks if self.hooked else ()):
-                # The input of a block is the hidden state of its number.
-                hook = partial(show, layer)
-                options = {"with_kwargs": True, "prepend": True}
-                hooks.enter_context(block.register_forward_pre_hook(hook, **options))
+            # The input of a block is the hidden state of its number.
+            for layer in {*layers} - {self._n_layers} if self.hooked else ():
+                register = self._blocks[layer].register_forward_pre_hook
+                hook = register(partial(show, layer), with_kwargs=True, prepend=True)
+                hooks.enter_context(hook)
             inputs = self._inputs(ids, lengths)
             output = self.module(**inputs, output_hidden_states=not self.hooked)
             for layer, hidden in enumerate(() if self.hooked else output.hidden_states[:-1]):

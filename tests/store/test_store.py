@@ -3,9 +3,9 @@
 import json
 import pickle
 import shutil
-import sqlite3
 import subprocess
 import sys
+import warnings
 from contextlib import closing
 from dataclasses import replace
 
@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
+from transformers import BertModel
 
 from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening
 from skcalib._store.database import connect
@@ -34,19 +35,18 @@ def forget(recent):
 
 
 @pytest.fixture
-def count_runs(tiny_bert):
+def count_runs(tiny_bert, monkeypatch):
     """Count texts put through the model itself."""
-    module = BertEncoder(tiny_bert).fit(["dog"])._backbone().module
-    rows = []
+    BertEncoder(tiny_bert).fit(["dog"])  # which tries some texts
+    rows, run = [], BertModel.forward
 
-    def count(module, args, kwargs):
-        positions = kwargs.get("position_ids")  # of a packed row
-        n_texts = len(kwargs["input_ids"]) if positions is None else int((positions == 0).sum())
-        rows.append(n_texts)
+    def forward(self, input_ids, position_ids=None, **options):
+        packed = position_ids is not None  # into one row
+        rows.append(int((position_ids == 0).sum()) if packed else len(input_ids))
+        return run(self, input_ids, position_ids=position_ids, **options)
 
-    handle = module.register_forward_pre_hook(count, with_kwargs=True)
-    yield rows
-    handle.remove()
+    monkeypatch.setattr(BertModel, "forward", forward)
+    return rows
 
 
 @pytest.mark.parametrize("special_tokens", [True, False])
@@ -135,13 +135,23 @@ def test_store_of_some_poolings_serves_those_alone(
         stored = encoder.set_params(memory=store).fit_transform(texts)
         assert_allclose(stored, expected, rtol=1e-5, atol=1e-6)
         assert sum(count_runs) == (len(set(texts)) if special_tokens else 0)
-    with closing(sqlite3.connect(store._path)) as db:
-        (n_slots,) = db.execute("SELECT count(DISTINCT slot) FROM arrays").fetchone()
-    assert n_slots == 4 * (2 if pooling.startswith(("max", "mean")) else 1)
     other = "cls" if pooling == "max" else "max"
     encoder.set_params(pooling=other, memory=replace(store, pooling=[pooling]))
     with pytest.raises(ValueError, match=rf"under pooling=\['{pooling}'\]; .* under '{other}'"):
         encoder.fit_transform(texts)
+
+
+def test_a_text_takes_as_many_bytes_as_the_page_says(tiny_bert, tmp_path):
+    texts, sizes = [f"{'dog ' * (i % 30)}{i}" for i in range(3000)], []
+    for pooling in ("cls", "mean", None):  # one vector, two and six
+        store = VectorStore(tmp_path / str(pooling), layers=(0,), pooling=pooling)
+        encoder = BertEncoder(tiny_bert, layers=0, memory=store, pooling=pooling or "max")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            encoder.fit_transform(texts)
+        sizes.append(store.n_bytes / len(texts))
+    vector = 4 * 16 + 32
+    assert_allclose(np.diff(sizes), [vector, 4 * vector], rtol=0.2)
 
 
 @pytest.mark.parametrize(
