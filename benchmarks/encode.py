@@ -29,10 +29,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
 from skcalib import BertEncoder
-from skcalib._encoder.batches import encode
+from skcalib._encoder.batches import Batches
 from skcalib._encoder.packed_linear import PackedLinear
 from skcalib._encoder.pooling import PRIMITIVES
-from skcalib._encoder.recent import RECENT
+from skcalib._encoder.sources import MEMORY
 from skcalib.datasets import fetch_sts, minilm_path
 
 
@@ -75,9 +75,10 @@ def ours(dtype):
 
     def everything(texts):
         out = np.empty((len(texts), 384), dtype=np.float32)
-        options = {"layers": range(7), "primitives": PRIMITIVES, "max_length": 256}
-        for batch in encode(encoder._backbone(), texts, **options):
-            out[batch.rows] = batch.vectors[:, -1, PRIMITIVES.index("mean")]
+        batches = Batches(encoder._backbone(), range(7), PRIMITIVES, max_length=256)
+        for batch in batches.encode(texts):
+            slots = batch.vectors.reshape(len(batch.rows), 7, len(PRIMITIVES), 384)
+            out[batch.rows] = slots[:, -1, PRIMITIVES.index("mean")]
         return out
 
     ways["skcalib, all layers and poolings"] = everything
@@ -153,7 +154,7 @@ if __name__ == "__main__":
     parser.add_argument("--texts", type=int, default=2000)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
-    RECENT.bound = 0  # else later rounds read the vectors of the first
+    MEMORY.bound = 0  # else later rounds read the vectors of the first
     torch.set_num_threads(arguments.threads)
     clock = time.process_time if arguments.threads == 1 else time.perf_counter
     machine = platform.processor() or platform.machine()

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from skcalib import BertEncoder, Whitening
-from skcalib._encoder.batches import encode
+from skcalib._encoder.batches import Batches
 from skcalib.datasets import fetch_sts, minilm_path
 
 TASKS = ("stsb", "sickr", "sts12", "sts13", "sts14", "sts15", "sts16")
@@ -77,9 +77,9 @@ def weighted(backbone, texts, weights, layer=0):
     """Pool a hidden state by weights of token ids."""
     backbone.zipf = weights.astype(np.float32)
     out = np.empty((len(texts), backbone.width), dtype=np.float32)
-    options = {"layers": [layer], "primitives": ["zipf"], "max_length": backbone.max_length}
-    for batch in encode(backbone, list(texts), **options):
-        out[batch.rows] = batch.vectors[:, 0, 0]
+    batches = Batches(backbone, [layer], ["zipf"], backbone.max_length)
+    for batch in batches.encode(list(texts)):
+        out[batch.rows] = batch.vectors
     return out
 
 

@@ -40,7 +40,7 @@ from skrub import TextEncoder
 
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib._covariance.spectrum import decompose
-from skcalib._encoder.recent import RECENT
+from skcalib._encoder.sources import MEMORY
 from skcalib._whitening import recent
 from skcalib.datasets import fetch_sts, minilm_path
 
@@ -49,7 +49,7 @@ FOLDS = KFold(3, shuffle=True, random_state=0)
 
 
 def encode_anew(encoder, texts):
-    RECENT.clear()  # else the vectors of the first time are in memory
+    MEMORY.clear()  # else the vectors of the first time are in memory
     encoder.transform(texts)
 
 

@@ -7,8 +7,28 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-__all__ = ["as_pairs", "as_texts", "distinct", "in_blocks", "is_pairs", "texts_of"]
+from skcalib._base import VersionedState
+
+__all__ = [
+    *("TextTransformer", "as_pairs", "as_texts", "distinct", "in_blocks", "is_pairs"),
+    "texts_of",
+]
+
+
+class TextTransformer(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedState, BaseEstimator
+):
+    """Base of a transformer from texts to vectors."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
+        tags.transformer_tags.preserves_dtype = []
+        return tags
 
 
 def as_texts(X: Any, *, caller: str, missing: str = "error") -> list[str]:

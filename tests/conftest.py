@@ -191,11 +191,11 @@ def sts_home():
 @pytest.fixture(autouse=True)
 def recent(monkeypatch):
     """Keep no vectors in memory, so that tests run the model; raise ``bound`` to keep some."""
-    from skcalib._encoder.recent import RECENT
+    from skcalib._encoder.sources import MEMORY
 
-    RECENT.clear()
-    monkeypatch.setattr(RECENT, "bound", 0)
-    return RECENT
+    MEMORY.clear()
+    monkeypatch.setattr(MEMORY, "bound", 0)
+    return MEMORY
 
 
 @pytest.fixture

@@ -29,17 +29,15 @@ NOISY["cls(3)"] = FEATURES["cls(3)"]
 @pytest.fixture(scope="module")
 def embed(minilm):
     """Return a function from texts to vectors of every layer and pooling used here."""
-    from skcalib._encoder.batches import encode
+    from skcalib._encoder.batches import Batches
 
     backbone = BertEncoder(minilm).fit([""])._backbone()
 
     def vectors_of(texts):
-        vectors = np.empty((len(texts), len(LAYERS), len(POOLINGS), 384), dtype=np.float32)
-        for batch in encode(
-            backbone, texts, layers=LAYERS, primitives=POOLINGS, max_length=512
-        ):
+        vectors = np.empty((len(texts), len(LAYERS) * len(POOLINGS) * 384), dtype=np.float32)
+        for batch in Batches(backbone, LAYERS, POOLINGS, max_length=512).encode(texts):
             vectors[batch.rows] = batch.vectors
-        return vectors
+        return vectors.reshape(len(texts), len(LAYERS), len(POOLINGS), 384)
 
     return vectors_of
 

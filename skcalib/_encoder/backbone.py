@@ -31,10 +31,7 @@ LONGEST = 2**20  # tokens of a text
 
 _lock = threading.Lock()
 
-if hasattr(os, "register_at_fork"):
-    # Threads do not survive a fork, and OpenMP waits for its own forever. One thread per
-    # process is also what a pool of processes wants.
-    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
+_process = os.getpid()
 
 
 class Backbone:
@@ -50,8 +47,11 @@ class Backbone:
     n_layers, width, n_positions, max_length : int
         Transformer blocks; hidden size d; most tokens of a text, special ones included, that
         the model has positions for, and that its tokenizer allows as well.
-    special_ids, added_ids : ndarray of int
-        Special tokens, and those of them that are not a text's own words.
+    n_embedded : int
+        Tokens that the model embeds. A text with another one is refused.
+    special_ids, added_ids, words : ndarray of int
+        Special tokens, and those that the model does not embed; those of them that are not a
+        text's own words; and all others.
     unknown_id : int or None
         The token of what is not in the vocabulary.
     is_causal : bool
@@ -65,25 +65,27 @@ class Backbone:
         self.device, self.dtype = device, dtype
         self.tokenizer, self.module = read(folder)
         self._check_kind()
-        _check_vocabulary(folder, self.tokenizer, self.module)
+        self.n_embedded = _check_vocabulary(folder, self.tokenizer, self.module)
         self.n_layers = self.module.config.num_hidden_layers
         self.width = self.module.config.hidden_size
         self.n_positions = _n_positions(self.module)
         self.max_length = min(_longest(self.tokenizer), self.n_positions)
-        self.special_ids = np.array(sorted(self.tokenizer.all_special_ids))
+        beyond = range(self.n_embedded, len(self.tokenizer))
+        self.special_ids = np.array(sorted({*self.tokenizer.all_special_ids, *beyond}))
         [empty], _ = tokenise(self.tokenizer, [""], self.max_length)
         # Decoders whose vocabulary misses no word may name the token that ends a text here.
         unknown = self.tokenizer.unk_token_id
         self.unknown_id = None if unknown in empty else unknown
         # The unknown token is special to the tokenizer, but stands for a word of the text.
         self.added_ids = self.special_ids[self.special_ids != self.unknown_id]
-        words = np.setdiff1d(np.arange(len(self.tokenizer)), self.special_ids)
-        if len(words) < 2:
+        self.words = np.setdiff1d(np.arange(len(self.tokenizer)), self.special_ids)
+        if len(self.words) < 2:
             raise ValueError(f"The tokenizer in {folder} has no vocabulary. Save it again.")
-        self.is_causal = self._is_causal(*words[:2])
-        drawn = np.random.default_rng(0).choice(words, (3, min(16, self.max_length)))
+        self.is_causal = self._is_causal(*self.words[:2])
+        drawn = np.random.default_rng(0).choice(self.words, (3, min(16, self.max_length)))
         # Models may treat tokens of padding or masks, and those behind them, in their own way.
-        special = np.append(self.tokenizer.all_special_ids[:7], drawn[2])
+        marks = [i for i in self.tokenizer.all_special_ids if i < self.n_embedded]
+        special = np.append(marks[:7], drawn[2])
         texts = [drawn[0], drawn[1, :10], special[: len(drawn[1, :10])]]
         states = [self._plain_states(text) for text in texts]
         with quiet_transformers():
@@ -121,6 +123,16 @@ class Backbone:
             "BertEncoder pools the hidden states of encoders, such as BERT or RoBERTa, of "
             "decoders, such as GPT-2 or Llama, and of the encoders of T5; choose one."
         )
+
+    def check_embedded(self, ids: Sequence[list[int]], texts: Sequence[str]) -> None:
+        """Refuse a text with a token that the model does not embed."""
+        for number, text in zip(map(max, ids), texts, strict=True):
+            if number >= self.n_embedded:
+                raise ValueError(
+                    f"The text {text!r:.60} has the token {self._tokens()[number]!r}, which "
+                    f"the model in {str(self.folder)!r} does not embed. Leave the text out, or "
+                    "save the model again after resize_token_embeddings."
+                )
 
     def takes_mark(self, pooling: str) -> bool:
         """Whether a pooling takes one token, which is the same special one in every text."""
@@ -175,19 +187,15 @@ class Backbone:
         alike = self.dtype == torch.float32 or self.device.type == "cpu"
         return name if alike else f"{name} on {self.device.type}"
 
-    def check_finite(self, vectors: np.ndarray, texts: Sequence[str], rows: np.ndarray) -> None:
-        """Refuse vectors, of the texts in these rows, that are not finite."""
-        finite = np.isfinite(vectors).reshape(len(rows), -1).all(axis=1)
-        for row in rows[~finite]:
-            raise ValueError(
-                f"The vector of the text {texts[row]!r:.60} is not finite: the model in "
-                f"{str(self.folder)!r} overflows dtype={str(self.dtype)[6:]!r}, or that of the "
-                "VectorStore, or has weights that are not finite. Try dtype='float32'."
-            )
-
 
 def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Backbone:
     """Return the model of a folder; this process loads it once for each state of its files."""
+    global _process
+    if _process != os.getpid():
+        # Threads do not survive a fork, and OpenMP waits for its own forever. One thread per
+        # process is also what a pool of processes wants.
+        torch.set_num_threads(1)
+        _process = os.getpid()
     with _lock:
         return _load(folder, fingerprint(folder), device, dtype)
 
@@ -212,22 +220,20 @@ def read(folder: Path) -> tuple[Any, Any]:
 
     # Threads of the tokenizers library save little and disturb forks. The user's choice stands.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    options = {"local_files_only": True, "trust_remote_code": False}
+    local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     with _explained(folder, "loaded"), quiet_transformers():
-        config = AutoConfig.from_pretrained(folder, **options)
+        config = AutoConfig.from_pretrained(folder, **local)
         config.use_cache = False  # keys and values of tokens, which only generation needs
         auto = AutoModelForTextEncoding if config.model_type in ENCODER_OF else AutoModel
-        module, report = auto.from_pretrained(
-            folder,
-            config=config,
-            torch_dtype=torch.float32,  # now, so that no constant is rounded to less
-            use_safetensors=True,
-            output_loading_info=True,
-            **options,
-        )
+        # Now, so that no constant is rounded to less; by its name before transformers 4.56.
+        options = local | {
+            "dtype" if hasattr(config, "dtype") else "torch_dtype": torch.float32
+        }
+        options |= {"config": config, "use_safetensors": True, "output_loading_info": True}
+        module, report = auto.from_pretrained(folder, **options)
         if (name := module.main_input_name) != "input_ids":
             raise ValueError(f"it takes {name}, such as of images or sound, and no texts")
-        tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **local)
     # A pooler without weights is common (it is not used here); any other weight made
     # up at random would make every vector silently wrong.
     missing = sorted(k for k in report["missing_keys"] if not k.startswith("pooler."))
@@ -253,8 +259,8 @@ def _explained(folder: Path, done: str) -> Iterator[None]:
         ) from error
 
 
-def _check_vocabulary(folder: Path, tokenizer: Any, module: Any) -> None:
-    """Refuse a tokenizer that is not the model's, cut short, or made up without its files."""
+def _check_vocabulary(folder: Path, tokenizer: Any, module: Any) -> int:
+    """Refuse a tokenizer cut short, or made up; return how many tokens the model embeds."""
     names = set(tokenizer.vocab_files_names.values()) - {"tokenizer.json"}
     has = {name for name in (*names, "tokenizer.json") if (folder / name).is_file()}
     whole = tokenizer.is_fast and "tokenizer.json" in has
@@ -268,12 +274,14 @@ def _check_vocabulary(folder: Path, tokenizer: Any, module: Any) -> None:
         rows = module.get_input_embeddings().weight.shape[0]
     # Rows without a token pad the table to a multiple, of 128 as a rule, or are kept for later
     # ones: below a hundredth in the models that we know.
-    if not rows - max(128, rows // 16) <= len(tokenizer) <= rows:
+    # Tokens that were added later may be beyond them, where no text may use them.
+    if not rows - max(128, rows // 16) <= len(tokenizer) or tokenizer.vocab_size > rows:
         raise ValueError(
             f"The tokenizer in {folder} has {len(tokenizer)} tokens, but the model embeds "
             f"{rows}: they do not belong together, or a vocabulary was cut short. Save both "
             "again into one folder, where need be after resize_token_embeddings."
         )
+    return rows
 
 
 def _n_positions(module: Any) -> int:

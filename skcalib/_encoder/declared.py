@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from skcalib._encoder.model_files import DECLARED, entries
 
 __all__ = ["POOLING_MODES", "Declared", "declared"]
 
-SETTINGS, LENGTH, POOLING = DECLARED
+SETTINGS, LENGTH, MODULES, _ = DECLARED
 # Poolings as sentence-transformers calls them from version 6 on, and before.
 POOLING_MODES = {
     "mean": ("mean", "mean_tokens"),
@@ -45,16 +46,30 @@ class Declared(NamedTuple):
 
 def declared(folder: Path) -> Declared:
     """Read the settings of a folder."""
-    settings, pooling = entries(folder / SETTINGS), entries(folder / POOLING)
+    settings, (before, pooling) = entries(folder / SETTINGS), _pooling_module(folder)
     prompts, length = settings.get("prompts"), entries(folder / LENGTH).get("max_seq_length")
     prompts = prompts if isinstance(prompts, dict) else {}
     return Declared(
-        pooling=_pooling(pooling),
+        pooling=", then ".join([*before, _pooling(pooling)]),
         include_prompt=pooling.get("include_prompt") is not False,
         prompts={name: str(prompt or "") for name, prompt in prompts.items()},
         default_prompt_name=settings.get("default_prompt_name"),
         max_length=length if isinstance(length, int) and length > 0 else None,
     )
+
+
+def _pooling_module(folder: Path) -> tuple[list[str], dict]:
+    """Classes of the modules between the model and its pooling, and that one's settings."""
+    try:
+        content = json.loads((folder / MODULES).read_bytes())
+        modules = [(m["type"].rpartition(".")[2], Path(m["path"]).name) for m in content]
+    except (OSError, ValueError, RecursionError, TypeError, LookupError, AttributeError):
+        modules = [("Transformer", ""), ("Pooling", "1_Pooling")]  # as most folders
+    classes = [name for name, _ in modules]
+    if "Pooling" not in classes:
+        return [], {}
+    i = classes.index("Pooling")
+    return classes[1:i], entries(folder / modules[i][1] / "config.json")
 
 
 def _pooling(config: dict) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -14,28 +14,13 @@ import torch
 
 from skcalib._encoder.packed_attention import NAME, packed_attention
 from skcalib._encoder.packed_linear import pack_linears
+from skcalib._machine.private import attention_of
 
 __all__ = ["ForwardPass", "by_longest", "first_position", "in_short"]
 
 
 class _LastLayerReached(Exception):
     """Ends a forward pass early."""
-
-
-class _Hooks:
-    """Shows the input of each block, which is the hidden state of its number, to a visitor.
-
-    Blocks hold it, so it does not hold the model, which would keep its memory.
-    """
-
-    def __init__(self, blocks: Iterable[torch.nn.Module]):
-        self.visit: Callable[[int, torch.Tensor], None] | None = None
-        for layer, block in enumerate(blocks):
-            block.register_forward_pre_hook(partial(self._show, layer), with_kwargs=True)
-
-    def _show(self, layer: int, block: torch.nn.Module, args: tuple, kwargs: dict) -> None:
-        if self.visit is not None:
-            self.visit(layer, args[0] if args else kwargs["hidden_states"])
 
 
 class ForwardPass:
@@ -73,10 +58,10 @@ class ForwardPass:
         self._lock = threading.Lock()
         lists = (part for part in module.modules() if isinstance(part, torch.nn.ModuleList))
         # There is none where the blocks are one and the same, as in ALBERT.
-        self._hooks = _Hooks(next((part for part in lists if len(part) == self._n_layers), ()))
-        usual = module.config._attn_implementation
+        self._blocks = next((part for part in lists if len(part) == self._n_layers), ())
+        usual = attention_of(module)
         faults = []
-        packings = (True, False) if packs else (False,)  # fastest first
+        packings = (True, False) if packs and usual else (False,)  # fastest first
         for self.packed, self.hooked in product(packings, (True, False)):
             try:
                 self._attend_by(NAME if self.packed else usual)
@@ -92,8 +77,8 @@ class ForwardPass:
             f"{'; '.join(dict.fromkeys(faults))}."
         )
 
-    def _attend_by(self, attention: str) -> None:
-        if self.module.config._attn_implementation != attention:
+    def _attend_by(self, attention: str | None) -> None:
+        if attention_of(self.module) != attention:
             from transformers import AttentionInterface  # not in old releases
 
             AttentionInterface.register(NAME, packed_attention)
@@ -161,13 +146,16 @@ class ForwardPass:
         embedding layer. The token ids, of shape (N,), are those of B texts, one after the
         other. Texts of one length stand together; unless packed, all are of one.
         """
-        last, hooked = max(layers), self.hooked
+        last = max(layers)
 
         def visit(layer: int, hidden: torch.Tensor) -> None:
             if layer in layers:
                 receive(layer, hidden.reshape(len(ids), -1))
             if layer == last:
                 raise _LastLayerReached
+
+        def show(layer: int, block: Any, args: tuple, kwargs: dict) -> None:
+            visit(layer, args[0] if args else kwargs["hidden_states"])
 
         with (
             self._lock,
@@ -176,15 +164,16 @@ class ForwardPass:
                 self.device.type, self._autocast, enabled=self._autocast is not None
             ),
             contextlib.suppress(_LastLayerReached),
+            contextlib.ExitStack() as hooks,
         ):
-            self._hooks.visit = visit if hooked else None
-            try:
-                output = self.module(
-                    **self._inputs(ids, lengths), output_hidden_states=not hooked
-                )
-            finally:
-                self._hooks.visit = None
-            for layer, hidden in enumerate(() if hooked else output.hidden_states[:-1]):
+            # The input of a block is the hidden state of its number.
+            for layer in {*layers} - {self._n_layers} if self.hooked else ():
+                register = self._blocks[layer].register_forward_pre_hook
+                hook = register(partial(show, layer), with_kwargs=True, prepend=True)
+                hooks.enter_context(hook)
+            inputs = self._inputs(ids, lengths)
+            output = self.module(**inputs, output_hidden_states=not self.hooked)
+            for layer, hidden in enumerate(() if self.hooked else output.hidden_states[:-1]):
                 visit(layer, hidden)
             # The last one comes from the model itself, which may normalise it.
             visit(self._n_layers, output.last_hidden_state)

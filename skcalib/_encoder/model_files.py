@@ -20,7 +20,8 @@ VOCABULARIES = ("tokenizer.json", "*vocab.txt", "*vocab.json", "*.model")  # one
 DECLARED = (
     "config_sentence_transformers.json",
     "sentence_bert_config.json",
-    "1_Pooling/config.json",
+    "modules.json",
+    "*_Pooling/config.json",
 )
 
 MOVED = (
@@ -131,7 +132,7 @@ def _snapshot(model: str, revision: str | None) -> str:
     options: dict[str, Any] = {
         "revision": revision,
         "allow_patterns": [*WEIGHTS, *VOCABULARIES, *settings],
-        "ignore_patterns": "[!1]*/*",  # of folders, that one
+        "ignore_patterns": "[!0-9]*/*",  # of folders, those of modules
     }
     try:
         folder = snapshot_download(model, local_files_only=True, **options)

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib._base import VersionedState, progress
+from skcalib._base import progress
 from skcalib._encoder.estimator import BertEncoder
+from skcalib._encoder.sources import Disk, Model, Records, recall, store_of, vectors_of
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib._store.store import VectorStore
-from skcalib._store.vectors import Vectors
-from skcalib._texts import as_texts, distinct
+from skcalib._texts import TextTransformer, as_texts
 
 __all__ = ["TextEncoder", "as_encoder"]
 
-KEPT_BYTES = 2**28  # vectors that an encoder and its clones keep in memory
 
-
-class TextEncoder(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedState, BaseEstimator
-):
+class TextEncoder(TextTransformer):
     """Encode texts by a model of another library, or by a function such as a call of an API.
 
-    The model is taken as it is and as frozen: an encoder and its clones share it, ask it once
-    for each text, and keep the answers in memory, 256 MiB at most.
+    The model is taken as it is and as frozen: an encoder and its clones share it, and ask it
+    once for each text. The answers used last stay in memory, 256 MiB for all encoders.
 
     Parameters
     ----------
@@ -40,11 +36,13 @@ class TextEncoder(
     batch_size : int, default=1024
         Most texts that the model is given at once.
     memory : None, path-like or VectorStore, default=None
-        Where to keep vectors on disk as well, in float32, so that other processes do not ask
-        for them again (but for one text, which tells the width).
+        Where to keep vectors on disk as well, in float32 or the ``dtype`` of the store, so that
+        other processes do not ask for them again. Each of them asks for one text, which tells
+        the width, and refuses a store that keeps another vector for it.
     name : str or None, default=None
         Names the model in ``memory``, where it is needed: the model itself cannot be told from
-        another. Give another name whenever vectors change, as with a new version of an API.
+        another. Give another name whenever vectors change, as with a new version of an API:
+        the model is then asked anew.
     verbose : bool, default=False
         Show a progress bar.
 
@@ -77,10 +75,12 @@ class TextEncoder(
     _parameter_constraints: dict = {
         "model": [callable, HasMethods(["encode"])],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "memory": [str, os.PathLike, VectorStore, None],
+        "memory": [str, os.PathLike, VectorStore, HasMethods(["cache"]), None],
         "name": [str, None],
         "verbose": ["verbose"],
     }
+
+    _shared: TextModel
 
     def __init__(
         self,
@@ -98,13 +98,16 @@ class TextEncoder(
         self.verbose = verbose
 
     def __sklearn_clone__(self) -> Self:
-        # A deep copy of the model would take its memory, and ask again for every text.
+        # A deep copy of the model would be asked again for every text, if it can be made.
         twin = type(self)(**self.get_params(deep=False))
-        twin._kept = self._known()
+        twin._shared = self._text_model()
+        if hasattr(self, "_sklearn_output_config"):
+            twin._sklearn_output_config = copy.copy(self._sklearn_output_config)
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in super().__getstate__().items() if key != "_kept"}
+        state = super().__getstate__()
+        return {key: value for key, value in state.items() if key != "_shared"}
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: None = None) -> Self:
@@ -168,113 +171,113 @@ class TextEncoder(
             )
         return vectors
 
-    def _known(self) -> tuple[Any, dict[str, np.ndarray]]:
-        """Return the model, and its vectors by text."""
-        if self.__dict__.get("_kept", (None,))[0] is not self.model:
-            self._kept: tuple[Any, dict[str, np.ndarray]] = self.model, {}
-        return self._kept
+    def _text_model(self) -> TextModel:
+        """Return the model under this name, and what clones know of it."""
+        shared: TextModel | None = self.__dict__.get("_shared")
+        # A first name is that of a model which was asked without one; another one is new.
+        if (
+            not shared
+            or shared.model is not self.model
+            or shared.title not in (None, self.name)
+        ):
+            shared = self._shared = TextModel(self.model)
+        shared.title, shared.name = self.name, f"TextEncoder {self.name}"
+        shared.batch_size = self.batch_size
+        return shared
 
     def _encode(self, texts: list[str]) -> np.ndarray:
         """Vectors of the texts, each of which the model sees once."""
-        unique, inverse = distinct(texts)
-        _, known = self._known()
-        answers = {text: known[text] for text in unique if text in known}
-        left, verbose = len(unique) - len(answers), bool(self.verbose)
-        try:
-            with progress(left, unit="text", desc="encode", verbose=verbose) as advance:
-                if self.memory is None:
-                    self._answer(unique, answers, advance)
-                else:
-                    self._answer_from_disk(unique, answers, advance)
-        finally:  # an API that fails on the way is not asked again for what it has answered
-            new = answers.keys() - known.keys()
-            if new and (len(known) + len(new)) * answers[next(iter(new))].nbytes < KEPT_BYTES:
-                known.update(answers)
-        return np.stack([answers[text] for text in unique])[inverse]
-
-    def _answer_from_disk(
-        self, texts: list[str], answers: dict[str, np.ndarray], advance: Callable[..., None]
-    ) -> None:
-        """Add vectors that the store has, then the model's, which the store keeps."""
-        if not self.name:
+        store = store_of(self.memory, type(self).__name__)
+        if isinstance(self.model, str):
+            raise TypeError(
+                f"TextEncoder got the str {self.model!r:.80} as model; it takes a function, or "
+                "an object with a method encode. For a folder or hub id there is BertEncoder."
+            )
+        if store is not None and not self.name:
             raise ValueError(
                 "TextEncoder got memory and no name; the vectors on disk are found by the name "
                 "of the model. Set name, such as name='text-embedding-3-small'."
             )
-        if not answers:
-            self._answer(texts[:1], answers, advance)  # tells the width
-        memory: Any = self.memory
-        store = memory if isinstance(memory, VectorStore) else VectorStore(memory)
-        width = len(next(iter(answers.values())))
-        with closing(Vectors(store, f"TextEncoder {self.name}", width)) as stored:
-            new = [text for text in texts if text not in answers]
-            found, vectors, _ = stored.read(new, ["vector"])
-            rows = np.flatnonzero(found)
-            answers.update((new[row], vectors[row, 0].copy()) for row in rows)
-            advance(len(rows))
-            self._answer(texts, answers, advance, stored)
-
-    def _answer(
-        self,
-        texts: list[str],
-        answers: dict[str, np.ndarray],
-        advance: Callable[..., None],
-        stored: Vectors | None = None,
-    ) -> None:
-        """Add the model's vectors of texts that have none yet, batch by batch."""
-        width = len(next(iter(answers.values()))) if answers else None
-        new = [text for text in texts if text not in answers]
-        for start in range(0, len(new), self.batch_size):
-            batch = new[start : start + self.batch_size]
-            vectors = self._ask(batch, width)
-            width = vectors.shape[1]
-            if stored is not None:
-                counts = np.zeros((len(batch), 4), dtype=np.int32)
-                stored.write(batch, ["vector"], vectors[:, None], counts)
-            answers.update(zip(batch, vectors, strict=True))
-            advance(len(batch))
-
-    def _ask(self, texts: list[str], width: int | None) -> np.ndarray:
-        """Vectors that the model gives some texts, checked."""
-        encode = getattr(self.model, "encode", self.model)
-        answer = encode(list(texts))
-        try:
-            answer = np.asarray(answer)
-        except ValueError:  # rows of different lengths
-            answer = np.asarray(answer, dtype=object)
-        if (
-            answer.ndim != 2
-            or len(answer) != len(texts)
-            or width not in (None, answer.shape[1])
-        ):
-            raise ValueError(
-                f"The model {self.model!r:.80} gave an array of shape {answer.shape} for "
-                f"{len(texts)} texts; it is to give one row a text, ({len(texts)}, "
-                f"{width or 'n_features'}). Wrap it in a function that returns such an array."
-            )
-        if answer.dtype.kind not in "fiub":
-            raise ValueError(
-                f"The model {self.model!r:.80} gave an array of dtype {answer.dtype}; it is to "
-                "give numbers. Wrap it in a function that returns a dense float array."
-            )
-        double = answer.dtype == np.float64 and self.memory is None  # a disk keeps float32
-        answer = answer.astype(np.float64 if double else np.float32)
-        if not (finite := np.isfinite(answer).all(axis=1)).all():
-            raise ValueError(
-                f"The model {self.model!r:.80} gave a vector that is not finite for the text "
-                f"{texts[int(np.argmin(finite))]!r:.60}. Look at what it returns for that text."
-            )
-        return answer
+        model = self._text_model()
+        if store is not None and not model.compared:
+            model.compare(store, texts[0])
+        n, verbose = len(texts), bool(self.verbose)
+        with progress(n, unit="text", desc="encode", verbose=verbose) as advance:
+            return vectors_of([texts], model, store, advance)[0]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_n_features_out")
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.one_d_array = True
-        tags.input_tags.two_d_array = False
-        return tags
+
+class TextModel(Model):
+    """A model of another library, as a `Model` of `sources`; shared by an encoder's clones."""
+
+    slots, asked = ("vector",), (0,)
+    batch_size: int
+
+    def __init__(self, model: Any):
+        self.model = model
+        self.title: str | None = None  # which tells it from others
+        self.name = ""
+        self.width = 0  # until it was asked
+        self.compared = False  # with a store
+        self.key = object()  # the model itself would stay in memory with its vectors
+        self.not_finite = (
+            f"the model {model!r:.80} gives such a vector, or it overflows the dtype of the "
+            "VectorStore. Look at what the model returns for that text."
+        )
+
+    def compare(self, store: VectorStore, text: str) -> None:
+        """Ask for a text, which tells the width, and refuse a store of another model's."""
+        [asked] = recall([text], self)
+        with closing(Disk(store, self)) as disk:
+            kept = disk.read([text]).vectors
+        # A model on another machine rounds otherwise; a float16 store to 11 bits.
+        if len(kept) and np.linalg.norm(kept - asked.vectors) > 0.05 * np.linalg.norm(kept):
+            raise ValueError(
+                f"The store {str(store.location)!r} keeps another vector of the text "
+                f"{text!r:.60} under the name {self.title!r} than the model {self.model!r:.80} "
+                "gives. Give this model another name."
+            )
+        self.compared = True
+
+    def answer(self, texts: Sequence[str]) -> Iterator[Records]:
+        """Ask the model, batch by batch."""
+        for start in range(0, len(texts), self.batch_size):
+            batch = texts[start : start + self.batch_size]
+            vectors = self._ask(list(batch))
+            rows = np.arange(start, start + len(batch))
+            yield Records(rows, vectors, np.zeros((len(batch), 4), np.int32))
+
+    def every(self, texts: Sequence[str]) -> Iterator[Records]:
+        """Ask for what memory does not know: a new store lacks texts of before."""
+        return recall(texts, self)
+
+    def merged(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Vectors of an answer, (b, width), from (b, 1, width)."""
+        return vectors[:, 0]
+
+    def _ask(self, texts: list[str]) -> np.ndarray:
+        """Vectors that the model gives some texts, checked."""
+        model = self.model
+        answer = getattr(model, "encode", model)(list(texts))
+        try:
+            answer = np.asarray(answer)
+        except ValueError:  # rows of different lengths
+            answer = np.asarray(answer, dtype=object)
+        is_right = answer.ndim == 2 and answer.shape == (
+            len(texts),
+            self.width or answer.shape[1],
+        )
+        if not is_right or answer.dtype.kind not in "fiub":
+            raise ValueError(
+                f"The model {model!r:.80} gave an array of shape {answer.shape} and dtype "
+                f"{answer.dtype} for {len(texts)} texts; it is to give numbers, one row a "
+                f"text, ({len(texts)}, {self.width or 'n_features'}). Wrap it in a function "
+                "that returns such an array."
+            )
+        self.width = answer.shape[1]
+        return answer.astype(np.float64 if answer.dtype == np.float64 else np.float32)
 
 
 def as_encoder(model: Any, caller: str) -> Any:

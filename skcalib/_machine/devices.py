@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from skcalib._machine.private import forked_from_cuda
+
 if TYPE_CHECKING:
     import torch
 
@@ -20,7 +22,7 @@ def resolve_device(device: str) -> torch.device:
     """
     import torch
 
-    forked = torch.cuda._is_in_bad_fork()  # from a process that had used CUDA
+    forked = forked_from_cuda()
     # `device_count` also counts GPUs that the installed driver cannot run.
     n_gpus = torch.cuda.device_count() if torch.cuda.is_available() and not forked else 0
     if device == "auto":

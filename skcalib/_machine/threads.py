@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -57,20 +58,24 @@ def map_row_ranges(
     n_threads = max((library.num_threads for library in _blas().lib_controllers), default=1)
     # Where 56 MB of memory allow fewer threads than cores, BLAS uses several cores in each.
     workers = min(n_threads, n_rows // rows_per_thread, 56 * 2**20 // working_bytes)
-    size = -(-n_rows // max(1, workers))
+    if workers <= 1:
+        return [job(_chunks(0, n_rows, step))]
+    size = -(-n_rows // workers)
     over = threading.Event()
     errors = np.geterr()  # NumPy keeps them for each thread
 
     def run(begin: int) -> Any:
-        end = min(begin + size, n_rows)
-        starts = (start for start in range(begin, end, step) if not over.is_set())
+        chunks = _chunks(begin, min(begin + size, n_rows), step)
         with np.errstate(**errors):
-            return job(slice(start, min(start + step, end)) for start in starts)
+            return job(takewhile(lambda _: not over.is_set(), chunks))
 
-    if workers <= 1:
-        return [run(0)]
     with limit_blas(n_threads // workers), ThreadPoolExecutor(workers) as executor:
         try:
             return list(executor.map(run, range(0, n_rows, size)))
         finally:
             over.set()
+
+
+def _chunks(begin: int, end: int, step: int) -> Iterator[slice]:
+    """Slices of at most ``step`` rows from one row to another."""
+    return (slice(start, min(start + step, end)) for start in range(begin, end, step))

@@ -17,9 +17,9 @@ POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "zipf", "last", "weighted_mea
 
 @dataclass(eq=False)
 class VectorStore:
-    """Vectors of texts on disk, for `BertEncoder(memory=...)`.
+    """Vectors of texts on disk, for the parameter ``memory`` of `BertEncoder` or `TextEncoder`.
 
-    ``BertEncoder(memory=folder)`` makes one with the defaults.
+    A folder as ``memory`` makes one with the defaults.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ __all__ = ["Vectors"]
 
 # Errors where the file is at fault, not the machine.
 DAMAGE = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-ARRAY = "SELECT crc, data FROM arrays WHERE block = ? AND slot = ?"
+ARRAY = "SELECT width, crc, data FROM arrays WHERE block = ? AND slot = ?"
 
 
 class Vectors:
@@ -41,7 +41,7 @@ class Vectors:
         self._row = np.dtype(row)
         self._db: sqlite3.Connection | None = None
         self._inode: int | None = None
-        self._allowed = {"read", "written"}
+        self._readable = self._writable = True
 
     def close(self) -> None:
         """Close the file."""
@@ -61,11 +61,13 @@ class Vectors:
         """Return which of n distinct texts are known, (n,), vectors and counts.
 
         The latter are of shape (n, n_slots, d) and (n, 4); rows of unknown texts hold anything.
+        A ValueError tells of vectors of another width: then two models have one name.
         """
         keys = [self._key(text) for text in texts]
         known = np.zeros(len(texts), dtype=bool)
         counts = np.empty((len(texts), 4), dtype=np.int32)
         vectors = np.empty((len(texts), len(slots), self._width), dtype=np.float32)
+        widths = {self._width}
 
         def load(db: sqlite3.Connection) -> int:
             n_damaged = 0
@@ -74,11 +76,13 @@ class Vectors:
                 expected = b"".join([keys[i] for i in out])
                 try:
                     for j, slot in enumerate(slots):
-                        crc, data = db.execute(ARRAY, (block, slot)).fetchone()
-                        found = np.frombuffer(data, self._row)[rows]
-                        same = crc == zlib.crc32(data, zlib.crc32(slot.encode()))
-                        if not same or found["key"].tobytes() != expected:
+                        width, crc, data = db.execute(ARRAY, (block, slot)).fetchone()
+                        if crc != _checksum(slot, width, data):
                             raise ValueError("other bytes than were written")
+                        widths.add(width)
+                        found = np.frombuffer(data, self._row)[rows]
+                        if found["key"].tobytes() != expected:
+                            raise ValueError("rows of other texts")
                         vectors[out, j], counts[out] = found["vector"], found["counts"]
                     known[out] = True
                 # Damage leaves values that are gone, or of another type or size.
@@ -86,7 +90,14 @@ class Vectors:
                     n_damaged += 1
             return n_damaged
 
-        if n_damaged := self._run("read", load):
+        n_damaged = self._run("read", load)
+        if len(widths) > 1:
+            other = max(widths - {self._width})
+            raise ValueError(
+                f"The store {str(self.path)!r} keeps vectors of {other} features under the "
+                f"name of this model, which gives {self._width}. Give it another name."
+            )
+        if n_damaged:
             self._warn(f"has {n_damaged} damaged blocks; their texts are encoded anew.")
         return known, vectors, counts
 
@@ -108,8 +119,8 @@ class Vectors:
             for j, slot in enumerate(slots):
                 rows["vector"] = vectors[:, j]
                 data = rows.tobytes()
-                crc = zlib.crc32(data, zlib.crc32(slot.encode()))
-                db.execute("INSERT INTO arrays VALUES (?, ?, ?, ?)", (block, slot, crc, data))
+                array = self._width, _checksum(slot, self._width, data), data
+                db.execute("INSERT INTO arrays VALUES (?, ?, ?, ?, ?)", (block, slot, *array))
             # Some may be in an older block, a damaged one or another process's.
             places = [(key, block, row) for row, key in enumerate(keys)]
             db.executemany("INSERT OR REPLACE INTO texts VALUES (?, ?, ?)", places)
@@ -123,9 +134,9 @@ class Vectors:
         content = text.encode("utf-8", "surrogatepass")
         return hashlib.blake2b(content, digest_size=16, key=self._model).digest()
 
-    def _run(self, what: str, operation: Callable[[sqlite3.Connection], Any]) -> Any:
+    def _run(self, done: str, operation: Callable[[sqlite3.Connection], Any]) -> Any:
         """Return what a transaction gives, None if the file cannot be read or written."""
-        if what not in self._allowed:
+        if not (self._readable if done == "read" else self._writable):
             return None
         try:
             if self._db is None:
@@ -137,9 +148,10 @@ class Vectors:
             self.close()
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
             if code not in DAMAGE or not self._set_aside(error):
-                self._allowed = {"read"} - {what}
+                # What cannot be read is not written; what cannot be written may be read.
+                self._writable, self._readable = False, done == "written"
                 self._warn(
-                    f"could not be {what}: {error}. Vectors are computed all the same, and not "
+                    f"could not be {done}: {error}. Vectors are computed all the same, and not "
                     "kept. Free some space, end a process that holds the lock, or choose "
                     "another folder."
                 )
@@ -161,6 +173,10 @@ class Vectors:
 
     def _warn(self, what: str) -> None:
         warn(f"The store {str(self.path)!r} {what}")
+
+
+def _checksum(slot: str, width: int, data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32(f"{slot} {width}".encode()))
 
 
 def _places(db: sqlite3.Connection, keys: list[bytes]) -> dict[int, list[tuple[int, int]]]:

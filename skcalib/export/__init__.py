@@ -16,6 +16,7 @@ TRUSTED_TYPES = [
     "skcalib._bi_encoder.BiEncoder",
     "skcalib._covariance.moments.Moments",
     "skcalib._encoder.estimator.BertEncoder",
+    "skcalib._encoder.recipe.Recipe",
     "skcalib._encoder.text_encoder.TextEncoder",
     "skcalib._flow.estimator.NormalizingFlow",
     "skcalib._flow.fitted.FittedFlow",

@@ -64,8 +64,9 @@ def save(model: Any, parts: Parts, folder: Path, as_what: str = "") -> None:
 
 def _steps(parts: Parts) -> Iterator[str]:
     """Describe the steps, by what was fitted rather than by parameters that name a machine."""
-    settings = {name: getattr(parts, name) for name in ("pooling", "layers", "special_tokens")}
-    settings |= {"prompt": parts.prompt, "max_length": parts.encoder.max_length_}
+    recipe = parts.recipe
+    settings = {name: getattr(recipe, name) for name in ("pooling", "layers", "special_tokens")}
+    settings |= {"prompt": recipe.prompt, "max_length": recipe.max_length}
     written = ", ".join(f"{name}={value!r}" for name, value in settings.items())
     yield f"`BertEncoder({written})` of a `{type(parts.backbone().module).__name__}`"
     for step in parts.fitted:

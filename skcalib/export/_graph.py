@@ -28,16 +28,17 @@ class PaddedPipeline(nn.Module):
 
     def __init__(self, parts: Parts):
         super().__init__()
+        recipe = parts.recipe
         backbone = parts.backbone()
         self.model = read(backbone.folder)[1]
         self.n_layers = backbone.n_layers
-        self.pooling, self.special_tokens = parts.pooling, parts.special_tokens
-        self.skip = parts.skip
-        self.layers, self.concatenates = parts.layers, parts.concatenates
+        self.pooling, self.special_tokens = recipe.pooling, recipe.special_tokens
+        self.skip = recipe.skip
+        self.layers, self.concatenates = recipe.layers, recipe.concatenates
         added = torch.zeros(len(backbone.tokenizer), dtype=torch.bool)
         added[backbone.added_ids] = True
         self.register_buffer("added", added)
-        zipf = backbone.zipf if parts.pooling == "zipf" else np.zeros(0, dtype=np.float32)
+        zipf = backbone.zipf if recipe.pooling == "zipf" else np.zeros(0, dtype=np.float32)
         self.register_buffer("zipf", torch.tensor(zipf))
         self.steps: Any = nn.ModuleList(_module(step) for step in parts.steps)
         self.requires_grad_(False)

@@ -76,11 +76,11 @@ def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
     texts, expected = probes(parts)
     tokenizer = copy.deepcopy(parts.backbone().tokenizer)  # each call leaves settings behind
     inputs = tokenizer(
-        [parts.prompt + text for text in texts],
+        [parts.recipe.prompt + text for text in texts],
         padding=True,
         padding_side="right",
         truncation=True,
-        max_length=parts.encoder.max_length_,
+        max_length=parts.recipe.max_length,
         return_tensors="np",
     )
     inputs = {name: inputs[name].astype(np.int64) for name in ("input_ids", "attention_mask")}

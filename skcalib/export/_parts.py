@@ -6,6 +6,7 @@ import copy
 import json
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib._bi_encoder import BiEncoder
 from skcalib._encoder.estimator import BertEncoder
+from skcalib._encoder.recipe import Recipe
 from skcalib._flow.estimator import NormalizingFlow
 from skcalib._groups.estimator import GroupErasure
 from skcalib._whitening.estimator import Whitening
@@ -40,27 +42,15 @@ class Parts(NamedTuple):
         The same steps as they were fitted, where a `GroupErasure` stands alone.
     similarity : str
         That of the `BiEncoder`; "cosine" where there is none.
-    pooling, special_tokens, layers
-        Settings of the fitted encoder; its hidden states count from 0.
-    concatenates : bool
-        Whether several layers stand side by side.
-    prompt : str
-        Text that the encoder puts in front of each text.
-    skip : int
-        Number of tokens at the beginning, those of the prompt, that are not pooled.
+    recipe : Recipe
+        What the encoder does.
     """
 
     encoder: BertEncoder
     steps: tuple[Any, ...]
     fitted: tuple[Any, ...]
     similarity: str
-
-    pooling: str
-    special_tokens: bool
-    layers: tuple[int, ...]
-    concatenates: bool
-    prompt: str
-    skip: int
+    recipe: Recipe
 
     def transform(self, texts: list[str]) -> np.ndarray:
         """Vectors of the pipeline, of shape (n_texts, n_features)."""
@@ -68,7 +58,7 @@ class Parts(NamedTuple):
 
     def backbone(self) -> Backbone:
         """Return the loaded model."""
-        return self.encoder._backbone("float32")
+        return self.encoder._backbone()
 
 
 def apply(steps: Sequence[Any], vectors: Any) -> np.ndarray:
@@ -118,19 +108,8 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
         if isinstance(erasure, GroupErasure) and isinstance(whitening, Whitening):
             steps[i : i + 2] = [erasure.joined(whitening)]
     encoder = copy.copy(encoder).set_params(memory=None, verbose=False)
-    encoder._settings = settings = {**encoder._settings, "dtype": "float32"}
-    return Parts(
-        encoder,
-        tuple(steps),
-        fitted,
-        similarity,
-        pooling=settings["pooling"],
-        special_tokens=settings["special_tokens"],
-        layers=encoder.layers_,
-        concatenates=settings["layer_merge"] == "concat" and len(encoder.layers_) > 1,
-        prompt=encoder.prompt_,
-        skip=settings["skip"],
-    )
+    encoder._recipe = replace(encoder._recipe, dtype="float32")
+    return Parts(encoder, tuple(steps), fitted, similarity, encoder._recipe)
 
 
 def take_apart_for_folder(pipeline: Any, caller: str) -> Parts:
@@ -185,8 +164,9 @@ def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
             f"The tokenizer of this {type(backbone.module).__name__} has no {lacks}: padded "
             "batches could not hold all texts. Encode with the pipeline itself."
         )
-    words = np.setdiff1d(np.arange(len(backbone.tokenizer)), backbone.special_ids)
-    drawn = np.random.default_rng(0).choice(words, (4, min(8, parts.encoder.max_length_)))
+    drawn = np.random.default_rng(0).choice(
+        backbone.words, (4, min(8, parts.recipe.max_length))
+    )
     some = [ids[:n] for ids, n in zip(drawn, (1, 3, 5, 8), strict=True)]
     texts = ["", *map(backbone.tokenizer.decode, some)]
     with warnings.catch_warnings():

@@ -86,18 +86,18 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
     from skcalib._encoder.forward import in_short
 
     texts, expected = probes(parts)
-    calibrated, fault = _calibrated(parts, modules), ""
+    calibrated, fault, prompt = _calibrated(parts, modules), "", parts.recipe.prompt
     with written_whole(folder) as target, quiet_transformers():
         # As few blocks as are needed, then all: a model may normalise what leaves its last one,
         # or list them in its configuration.
-        for depth in dict.fromkeys([max(parts.layers), parts.backbone().n_layers]):
+        for depth in dict.fromkeys([max(parts.recipe.layers), parts.backbone().n_layers]):
             try:
                 chain = [*_pooled(parts, depth, modules), *calibrated]
                 model = package.SentenceTransformer(
                     modules=chain,
                     similarity_fn_name=parts.similarity,
-                    prompts=dict.fromkeys(PROMPTS, parts.prompt) if parts.prompt else None,
-                    default_prompt_name="default" if parts.prompt else None,
+                    prompts=dict.fromkeys(PROMPTS, prompt) if prompt else None,
+                    default_prompt_name="default" if prompt else None,
                     device="cpu",
                 )
                 save(model, parts, target)
@@ -123,17 +123,18 @@ def sentence_transformers(caller: str) -> tuple[Any, Any]:
 
 
 def _check_expressible(parts: Parts) -> None:
+    recipe = parts.recipe
     reason = ""
-    if parts.concatenates:
+    if recipe.concatenates:
         reason = "layers side by side. Set layer_merge='mean'"
-    elif parts.pooling in ("max", "mean_sqrt_len") and not parts.special_tokens:
+    elif recipe.pooling in ("max", "mean_sqrt_len") and not recipe.special_tokens:
         reason = (
-            f"pooling={parts.pooling!r} without special tokens. Set special_tokens=True, or "
+            f"pooling={recipe.pooling!r} without special tokens. Set special_tokens=True, or "
             "pooling='mean'"
         )
-    elif parts.skip and _token_weights(parts) is not None:
+    elif recipe.skip and _token_weights(parts) is not None:
         reason = (
-            f"pooling={parts.pooling!r} with weights of tokens, without those of the prompt. "
+            f"pooling={recipe.pooling!r} with weights of tokens, without those of the prompt. "
             "Set pooling='mean' and special_tokens=True"
         )
     elif any(isinstance(step, NormalizingFlow) for step in parts.steps):
@@ -147,10 +148,11 @@ def _check_expressible(parts: Parts) -> None:
 
 def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
     """Modules from texts to pooled vectors; the transformer with ``depth`` blocks."""
+    recipe = parts.recipe
     import torch
 
     backbone = parts.backbone()
-    layers, several = parts.layers, len(set(parts.layers)) > 1
+    layers, several = recipe.layers, len(set(recipe.layers)) > 1
     weights = _token_weights(parts)
     # Of all hidden states, counted as `layers` counts them, or what the model itself returns.
     output = ["hidden_states", layers[0]] if depth > max(layers) else "last_hidden_state"
@@ -158,7 +160,7 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
         str(backbone.folder),
         model_kwargs={"dtype": torch.float32, "use_safetensors": True},
         config_kwargs={"num_hidden_layers": depth, "output_hidden_states": several},
-        processor_kwargs={"model_max_length": parts.encoder.max_length_},
+        processor_kwargs={"model_max_length": recipe.max_length},
         modality_config={"text": {"method": "forward", "method_output_name": output}},
         module_output_name="token_embeddings",
         # Weights of layers and tokens are for padded batches.
@@ -174,17 +176,19 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
         by_id = {str(i): weight for i, weight in enumerate(weights.tolist())}
         chain.append(modules.WordWeights(list(by_id), by_id))
     # The weights of "zipf" are applied by now.
-    mode, _ = POOLING_MODES["mean" if parts.pooling == "zipf" else parts.pooling]
-    return [*chain, modules.Pooling(backbone.width, mode, include_prompt=not parts.skip)]
+    mode, _ = POOLING_MODES["mean" if recipe.pooling == "zipf" else recipe.pooling]
+    return [*chain, modules.Pooling(backbone.width, mode, include_prompt=not recipe.skip)]
 
 
 def _token_weights(parts: Parts) -> np.ndarray | None:
     """Weight of every token id in the mean over a text; None where all weigh the same."""
+    recipe = parts.recipe
     backbone = parts.backbone()
-    if parts.pooling == "zipf":
+    if recipe.pooling == "zipf":
         # A token without a Zipf weight counts only in a text without weighted ones.
-        weights = np.where(backbone.zipf > 0, backbone.zipf / NEGLIGIBLE, 1.0)
-    elif parts.pooling == "mean" and not parts.special_tokens:
+        zipf = backbone.zipf.astype(np.float64)
+        weights = np.where(zipf > 0, zipf / NEGLIGIBLE, 1.0)
+    elif recipe.pooling == "mean" and not recipe.special_tokens:
         weights = np.ones(len(backbone.tokenizer))
     else:
         return None

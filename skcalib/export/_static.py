@@ -89,13 +89,14 @@ def word_vectors(parts: Parts, positions: int = 16) -> tuple[np.ndarray, bool]:
     A token's hidden state is averaged over as many positions. Also return whether the averages
     are to be scaled to unit length.
     """
+    recipe = parts.recipe
     backbone = parts.backbone()
-    steps, is_unit = list(parts.steps), parts.pooling == "zipf"
+    steps, is_unit = list(parts.steps), recipe.pooling == "zipf"
     if steps and isinstance(steps[-1], Normalizer):
         steps, is_unit = steps[:-1], True
-    table = _embeddings(backbone, min(positions, parts.encoder.max_length_ - 1))
+    table = _embeddings(backbone, min(positions, recipe.max_length - 1))
     table = apply(steps, table)  # affine, as averages are
-    if parts.pooling == "zipf":
+    if recipe.pooling == "zipf":
         weights = backbone.zipf
         # Tokens without a weight count only in a text that has no others.
         left_out = NEGLIGIBLE * weights[weights > 0].min()
@@ -134,20 +135,23 @@ def _tokenizer(parts: Parts) -> Any:
         )
     copy = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     added = tokenizer.num_special_tokens_to_add()
-    copy.enable_truncation(parts.encoder.max_length_ - added)
+    copy.enable_truncation(parts.recipe.max_length - added)
     return copy
 
 
 def _check_expressible(parts: Parts) -> None:
+    recipe = parts.recipe
     reason = ""
-    if set(parts.layers) != {0} or parts.concatenates:
-        reason = f"layers={parts.layers}. Set layers=0"
-    elif parts.pooling not in ("mean", "zipf"):
-        reason = f"pooling={parts.pooling!r}. Set pooling='zipf', or 'mean'"
-    elif parts.pooling == "mean" and parts.special_tokens:
+    if set(recipe.layers) != {0} or recipe.concatenates:
+        reason = f"layers={recipe.layers}. Set layers=0"
+    elif recipe.pooling not in ("mean", "zipf"):
+        reason = f"pooling={recipe.pooling!r}. Set pooling='zipf', or 'mean'"
+    elif recipe.pooling == "mean" and recipe.special_tokens:
         reason = "special tokens in the mean. Set special_tokens=False"
-    elif parts.prompt:
-        reason = f"the prompt {parts.prompt!r:.40}. Set prompt=''"
+    elif recipe.prompt:
+        reason = f"the prompt {recipe.prompt!r:.40}. Set prompt=''"
+    elif len(parts.backbone().tokenizer) > parts.backbone().n_embedded:
+        reason = "tokens that the model does not embed. Save it after resize_token_embeddings"
     elif any(isinstance(step, NormalizingFlow) for step in parts.steps):
         reason = "a flow, which is not linear. Calibrate by Whitening(noise='auto')"
     elif any(isinstance(step, Normalizer) for step in parts.steps[:-1]):

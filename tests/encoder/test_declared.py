@@ -141,6 +141,44 @@ def test_declarations_that_cannot_be_followed_are_refused(declare):
     BertEncoder(folder, prompt="").fit(TEXTS)
 
 
+@pytest.mark.parametrize("name", ["1_Pooling", "2_Pooling", "pool"])
+def test_the_pooling_is_that_of_the_modules(declare, name):
+    folder = declare("cls")
+    (folder / "1_Pooling").rename(folder / name)
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[1]["path"] = name
+    (folder / "modules.json").write_text(json.dumps(modules))
+    encoder = BertEncoder(folder)
+    np.testing.assert_allclose(encoder.fit_transform(TEXTS), _theirs(folder), **equal)
+    assert encoder.pooling_ == "cls"
+
+
+@pytest.mark.parametrize("between", ["WordWeights", "WeightedLayerPooling"])
+def test_what_stands_before_the_pooling_is_not_left_out_in_silence(declare, between):
+    folder = declare("mean")
+    modules = json.loads((folder / "modules.json").read_text())
+    modules.insert(1, {"idx": 1, "name": "1", "path": "1_X", "type": f"{MODELS}.{between}"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ValueError, match=f"pooling '{between}, then mean'; BertEncoder has"):
+        BertEncoder(folder).fit(TEXTS)
+    assert BertEncoder(folder, pooling="mean").fit(TEXTS).pooling_ == "mean"
+
+
+@pytest.mark.parametrize("content", ["{}", "[1]", "[{}]", "no json", '[{"type": 1}]'])
+def test_modules_that_cannot_be_read_are_those_of_most_folders(declare, content):
+    folder = declare("cls")
+    (folder / "modules.json").write_text(content)
+    assert BertEncoder(folder).fit(TEXTS).pooling_ in ("cls", "mean")
+
+
+@pytest.mark.parametrize("max_length", [1, 2])
+def test_a_declared_length_leaves_a_token_to_the_text(declare, max_length):
+    folder = declare(max_length=max_length)
+    with pytest.raises(ValueError, match=f"max_length={max_length} is declared .* 3 to 40"):
+        BertEncoder(folder).fit(TEXTS)
+    assert BertEncoder(folder, max_length=8).fit(TEXTS[:1]).max_length_ == 8
+
+
 def test_calibrate_begins_as_shipped(declare):
     folder = declare("lasttoken", "query")
     texts = [

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from transformers import AutoTokenizer
 
 import skcalib._encoder.tokens as tokens
 from skcalib import BertEncoder
@@ -79,7 +80,7 @@ def test_any_text_is_read_back(tiny_bert, tmp_path, texts):
     ids=["words", "x", "spaces", "chinese", "marks", "late", "mixed"],
 )
 def test_head_of_a_long_text_gives_the_tokens_of_the_whole(minilm, text):
-    tokenizer = BertEncoder(minilm).fit(["dog"])._backbone().tokenizer
+    tokenizer = AutoTokenizer.from_pretrained(minilm)
     whole = tokenizer([text], truncation=False, verbose=False)["input_ids"][0]
     kept = tokenizer([text], truncation=True, max_length=256)["input_ids"]
     ids, truncated = tokens.tokenise(tokenizer, ["dog", text], 256)
@@ -88,7 +89,7 @@ def test_head_of_a_long_text_gives_the_tokens_of_the_whole(minilm, text):
 
 
 def test_long_texts_are_tokenised_a_few_at_a_time(minilm, monkeypatch):
-    tokenizer = BertEncoder(minilm).fit(["dog"])._backbone().tokenizer
+    tokenizer = AutoTokenizer.from_pretrained(minilm)
     texts = [f"{i} " + "dog cat " * 40 for i in range(60)]
     expected = tokens.tokenise(tokenizer, texts, 32)
     monkeypatch.setattr(tokens, "CHARACTERS_AT_ONCE", 1000)

@@ -2,18 +2,28 @@
 
 import pickle
 import re
+import threading
 
+import joblib
 import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib import BertEncoder, TextEncoder
+from skcalib import BertEncoder, TextEncoder, VectorStore, Whitening
 from skcalib._encoder.text_encoder import as_encoder
 from skcalib.datasets import minilm_path
 
 TEXTS = ["a tin star", "nine notes", "as it is", "a tin star"]
+
+
+@pytest.fixture(autouse=True)
+def forget(recent):
+    """Keep vectors in memory, as outside the tests; return the function that empties it."""
+    recent.bound = 2**20
+    return recent.clear
 
 
 def letters(texts):
@@ -24,11 +34,11 @@ class Model:
     """Stands for a model of another library; remembers what it was asked."""
 
     def __init__(self, dtype=np.float32):
-        self.asked, self.dtype = [], dtype
+        self.asked, self.dtype, self.sign = [], dtype, 1
 
     def encode(self, texts):
         self.asked += texts
-        return letters(texts).astype(self.dtype)
+        return self.sign * letters(texts).astype(self.dtype)
 
 
 @pytest.mark.parametrize("model", [letters, Model()], ids=["function", "object"])
@@ -79,13 +89,26 @@ def test_another_model_is_asked_anew():
     np.testing.assert_array_equal(encoder.transform(TEXTS), -letters(TEXTS))
 
 
-def test_what_exceeds_the_memory_is_asked_for_again(monkeypatch):
-    monkeypatch.setattr("skcalib._encoder.text_encoder.KEPT_BYTES", 1)
+def test_a_new_name_asks_anew():
     model = Model()
-    encoder = TextEncoder(model, batch_size=2)
-    for _ in range(2):
-        np.testing.assert_array_equal(encoder.fit_transform(TEXTS), letters(TEXTS))
-    assert model.asked == 2 * TEXTS[:3]
+    encoder = TextEncoder(model, name="1").fit(TEXTS)
+    X = encoder.transform(TEXTS)
+    model.sign = -1  # a new version, in the same object
+    twin = clone(encoder).set_params(name="2")
+    np.testing.assert_array_equal(twin.fit_transform(TEXTS), -X)
+    np.testing.assert_array_equal(encoder.transform(TEXTS), X)
+
+
+def test_a_clone_keeps_the_client_and_the_containers_of_its_output():
+    pytest.importorskip("pandas")
+    model = Model()
+    model.lock = threading.Lock()  # which no copy can be made of
+    encoder = TextEncoder(model).set_output(transform="pandas")
+    frame = clone(encoder).fit_transform(TEXTS)
+    assert list(frame.columns) == [f"textencoder{i}" for i in range(5)]
+    pipeline = clone(make_pipeline(encoder, Whitening(2, noise="auto")))
+    assert pipeline.fit_transform(TEXTS).shape == (4, 2)
+    assert model.asked == TEXTS[:3]
 
 
 def test_pickle_holds_the_model_and_no_texts():
@@ -108,6 +131,74 @@ def test_a_store_keeps_vectors_for_other_processes(tmp_path):
         TextEncoder(letters, memory=tmp_path).fit(TEXTS)
 
 
+@pytest.mark.parametrize("lose", [lambda store: None, VectorStore.clear], ids=["new", "clear"])
+def test_what_memory_knows_reaches_a_disk_that_lacks_it(tmp_path, forget, lose):
+    model, store = Model(), VectorStore(tmp_path)
+    encoder = TextEncoder(model).fit(TEXTS)
+    X = encoder.transform(TEXTS)
+    encoder.set_params(memory=store, name="letters")
+    for _ in range(2):
+        np.testing.assert_array_equal(encoder.transform(TEXTS), X)
+        assert len(store) == 3
+        lose(store)
+    assert model.asked == TEXTS[:3]
+
+
+def test_a_store_gives_first_what_it_gives_later(tmp_path, forget):
+    store = VectorStore(tmp_path, dtype="float16")
+    encoder = TextEncoder(lambda texts: letters(texts) / 3, memory=store, name="thirds")
+    first = encoder.fit_transform(TEXTS)
+    forget()
+    np.testing.assert_array_equal(encoder.transform(TEXTS), first)
+    np.testing.assert_array_equal(
+        encoder.set_params(memory=None).transform(TEXTS) * 3, letters(TEXTS)
+    )
+    large = TextEncoder(lambda texts: 1e5 * letters(texts), memory=store, name="large")
+    with pytest.raises(
+        ValueError, match=r"'a tin star' is not finite.*dtype of the VectorStore"
+    ):
+        large.fit_transform(TEXTS)
+    assert len(store) == 3
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (lambda texts: letters(texts)[:, :2], "keeps vectors of 5 features under .* gives 2"),
+        (lambda texts: np.eye(3, 12), "keeps vectors of 5 features under .* gives 12"),
+        (
+            lambda texts: -letters(texts),
+            "another vector of the text 'a tin star' under the name",
+        ),
+    ],
+    ids=["narrower", "wider", "as wide"],
+)
+def test_one_name_is_not_for_two_models(tmp_path, other, message):
+    TextEncoder(letters, memory=tmp_path, name="letters").fit_transform(TEXTS)
+    with pytest.raises(ValueError, match=f"{message}.*nother name"):
+        TextEncoder(
+            lambda texts: other(texts)[: len(texts)], memory=tmp_path, name="letters"
+        ).fit(TEXTS)
+    rounded = TextEncoder(lambda texts: letters(texts) * 1.001, memory=tmp_path, name="letters")
+    np.testing.assert_array_equal(rounded.fit_transform(TEXTS), letters(TEXTS))
+
+
+@pytest.mark.parametrize("encoder", [BertEncoder(), TextEncoder(letters, name="letters")])
+def test_joblib_memory_is_refused_with_the_folder_to_pass(encoder, tmp_path):
+    encoder = clone(encoder).set_params(memory=joblib.Memory(tmp_path, verbose=0))
+    with pytest.raises(
+        TypeError, match=re.escape(f"Pass its folder, memory={str(tmp_path)!r}")
+    ):
+        encoder.fit(TEXTS)
+
+
+def test_a_hub_id_is_for_another_encoder():
+    with pytest.raises(
+        TypeError, match=r"got the str 'all-MiniLM-L6-v2'.*there is BertEncoder"
+    ):
+        TextEncoder("all-MiniLM-L6-v2").fit(TEXTS)
+
+
 def test_is_the_sentence_transformer_as_shipped():
     package = pytest.importorskip("sentence_transformers")
     model = package.SentenceTransformer(str(minilm_path()), device="cpu")
@@ -119,14 +210,17 @@ def test_is_the_sentence_transformer_as_shipped():
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda texts: np.zeros((1, 3)), "shape (1, 3) for 3 texts; it is to give one row"),
-        (lambda texts: np.zeros(3), "shape (3,) for 3 texts"),
-        (lambda texts: [[1.0, 2.0], [3.0], [4.0]], "shape (3,) for 3 texts"),
-        (lambda texts: CountVectorizer().fit_transform(texts), "shape () for 3 texts"),
-        (lambda texts: np.array([["x"]] * 3), "dtype <U1; it is to give numbers"),
+        (
+            lambda texts: np.zeros((1, 3)),
+            "shape (1, 3) and dtype float64 for 3 texts; it is to give numbers, one row",
+        ),
+        (lambda texts: np.zeros(3), "shape (3,) and dtype"),
+        (lambda texts: [[1.0, 2.0], [3.0], [4.0]], "shape (3,) and dtype"),
+        (lambda texts: CountVectorizer().fit_transform(texts), "shape () and dtype object"),
+        (lambda texts: np.array([["x"]] * 3), "dtype <U1 for 3 texts; it is to give numbers"),
         (
             lambda texts: np.array([[0.0], [np.nan], [0.0]]),
-            "not finite for the text 'nine notes'",
+            "The vector of the text 'nine notes' is not finite",
         ),
     ],
 )

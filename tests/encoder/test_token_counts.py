@@ -7,8 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from transformers import AutoModel, AutoTokenizer
 
 from skcalib import BertEncoder
 from skcalib._encoder.zipf import counted_weights
@@ -44,10 +47,12 @@ def test_texts_tell_frequencies_that_the_vocabulary_does_not(alphabetical):
     X = by_texts.transform(texts)
     assert_array_equal(X, by_mapping.transform(texts))
     zipf = by_texts.set_params(layers=0).fit(texts).transform(["the dog sleeps"])
-    backbone = by_texts._backbone()
-    ids = backbone.tokenizer("the dog sleeps", return_tensors="pt")["input_ids"]
+    ids = AutoTokenizer.from_pretrained(alphabetical)("the dog sleeps", return_tensors="pt")
+    model = AutoModel.from_pretrained(alphabetical).eval()
     weights = np.log1p([1, 2, 3.5])  # of these ranks
-    expected = weights @ backbone.module.embeddings(ids)[0, 1:4].numpy() / weights.sum()
+    with torch.inference_mode():
+        states = model.embeddings(ids["input_ids"])[0, 1:4].numpy()
+    expected = weights @ states / weights.sum()
     assert_allclose(zipf[0], expected, rtol=1e-5, atol=1e-6)
 
 
@@ -82,7 +87,8 @@ def test_bad_counts_are_named(tiny_bert, counts, error, message):
     encoder = BertEncoder(tiny_bert, pooling="zipf", token_counts=counts)
     with pytest.raises(error, match=message):
         encoder.fit(["dog"])
-    assert not hasattr(encoder, "_settings")
+    with pytest.raises(NotFittedError):
+        encoder.transform(["dog"])
 
 
 @pytest.mark.parametrize("memory", [False, True])
@@ -110,3 +116,19 @@ def test_the_first_token_of_layer_0_is_no_vector_of_a_text(tiny_bert):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         encoder.set_params(layers=(0, 1)).fit(["dog"])
+
+
+def test_a_token_that_the_model_does_not_embed_is_refused_in_a_text(tiny_bert_copy):
+    folder = tiny_bert_copy()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["zebra"])
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<mark>"]})
+    tokenizer.save_pretrained(folder)
+    encoder = BertEncoder(folder, pooling="zipf").fit(["the zebra"])
+    texts = ["the dog", "a small cat"]
+    expected = BertEncoder(tiny_bert_copy(), pooling="zipf").fit_transform(texts)
+    assert_array_equal(encoder.transform(texts), expected)
+    with pytest.raises(
+        ValueError, match=r"text 'the zebra' has the token 'zebra', which the model"
+    ):
+        encoder.transform(["the dog", "the zebra"])

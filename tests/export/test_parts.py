@@ -48,7 +48,7 @@ def test_parts_leave_the_pipeline_as_it_is(tiny_bert, tmp_path):
     assert parts.similarity == "euclidean"
     assert len(VectorStore(tmp_path / "store")) == 1  # the fit wrote "dog", no part "cat"
     assert encoder.memory == tmp_path / "store"
-    assert encoder._settings["dtype"] == "bfloat16"
+    assert (encoder._recipe.dtype, parts.recipe.dtype) == ("bfloat16", "float32")
 
 
 @pytest.mark.parametrize("globally", [False, True])

@@ -21,7 +21,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 
 from skcalib import BertEncoder, VectorStore
-from skcalib._encoder.recent import RECENT
+from skcalib._encoder.sources import MEMORY
 from skcalib.datasets import load_toy_sts, minilm_path
 
 
@@ -42,7 +42,7 @@ def main():
     every = parser.parse_args().every
     folder = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
     texts = np.unique(load_toy_sts().data)[:30].tolist()
-    RECENT.bound = 0  # else vectors are read from memory
+    MEMORY.bound = 0  # else vectors are read from memory
     expected = BertEncoder(minilm_path(), layers=0).fit_transform(texts)
     store = VectorStore(folder, layers=(0,), pooling="mean")
     encoder = BertEncoder(minilm_path(), layers=0, memory=store).fit(texts)

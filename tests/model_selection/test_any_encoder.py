@@ -72,14 +72,16 @@ def test_calibrate(kind, texts):
         np.testing.assert_array_equal(back.transform(texts), pipeline.transform(texts))
 
 
-def test_each_text_is_asked_for_once(texts):
+def test_each_text_is_asked_for_once(texts, recent):
+    recent.bound = 2**28  # as outside the tests
     model = Model()
     pipeline = calibrate(model, texts)
     pipeline.transform(texts)
     assert len(model.asked) == len(set(model.asked))
 
 
-def test_a_search_over_calibrators_asks_once(texts):
+def test_a_search_over_calibrators_asks_once(texts, recent):
+    recent.bound = 2**28
     model = Model()
     encoder = make_pipeline(TextEncoder(model), Whitening(noise="auto"))
     scores = []

@@ -3,13 +3,12 @@
 import json
 import pickle
 import shutil
-import sqlite3
 import subprocess
 import sys
+import warnings
 from contextlib import closing
 from dataclasses import replace
 
-import joblib
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -17,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
+from transformers import BertModel
 
 from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening
 from skcalib._store.database import connect
@@ -35,19 +35,18 @@ def forget(recent):
 
 
 @pytest.fixture
-def count_runs(tiny_bert):
+def count_runs(tiny_bert, monkeypatch):
     """Count texts put through the model itself."""
-    module = BertEncoder(tiny_bert).fit(["dog"])._backbone().module
-    rows = []
+    BertEncoder(tiny_bert).fit(["dog"])  # which tries some texts
+    rows, run = [], BertModel.forward
 
-    def count(module, args, kwargs):
-        positions = kwargs.get("position_ids")  # of a packed row
-        n_texts = len(kwargs["input_ids"]) if positions is None else int((positions == 0).sum())
-        rows.append(n_texts)
+    def forward(self, input_ids, position_ids=None, **options):
+        packed = position_ids is not None  # into one row
+        rows.append(int((position_ids == 0).sum()) if packed else len(input_ids))
+        return run(self, input_ids, position_ids=position_ids, **options)
 
-    handle = module.register_forward_pre_hook(count, with_kwargs=True)
-    yield rows
-    handle.remove()
+    monkeypatch.setattr(BertModel, "forward", forward)
+    return rows
 
 
 @pytest.mark.parametrize("special_tokens", [True, False])
@@ -112,22 +111,15 @@ def test_new_process_runs_nothing(tiny_bert, texts, tmp_path):
     assert_array_equal(np.load(tmp_path / "out.npy"), vectors)
 
 
-def test_joblib_memory_lends_its_folder(tiny_bert, texts, tmp_path):
-    BertEncoder(tiny_bert, memory=joblib.Memory(tmp_path, verbose=0)).fit_transform(texts)
-    assert len(VectorStore(tmp_path)) == len(set(texts))
-    nowhere = BertEncoder(tiny_bert, memory=joblib.Memory(None, verbose=0))
-    assert nowhere.fit_transform(texts).shape == (len(texts), 16)
-
-
 def test_store_of_some_layers_serves_those_alone(tiny_bert, texts, tmp_path):
     store = VectorStore(tmp_path, layers=(0, -1))
     encoder = BertEncoder(tiny_bert, layers="embedding_last", memory=store)
     expected = clone(encoder).set_params(memory=None).fit_transform(texts)
     assert_allclose(encoder.fit_transform(texts), expected, rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError, match=r"hidden states \[0, 3\]; .*uses \[1\]"):
+    with pytest.raises(ValueError, match=r"hidden states \[0, 3\] .*uses \[1\]"):
         encoder.set_params(layers=1).fit_transform(texts)
     encoder.set_params(memory=replace(store, layers=(7,)))
-    with pytest.raises(ValueError, match=r"hidden states \[7\]; this model has 0 to 3"):
+    with pytest.raises(ValueError, match=r"hidden states \[7\] .*; this model has 0 to 3"):
         encoder.fit_transform(texts)
 
 
@@ -143,13 +135,23 @@ def test_store_of_some_poolings_serves_those_alone(
         stored = encoder.set_params(memory=store).fit_transform(texts)
         assert_allclose(stored, expected, rtol=1e-5, atol=1e-6)
         assert sum(count_runs) == (len(set(texts)) if special_tokens else 0)
-    with closing(sqlite3.connect(store._path)) as db:
-        (n_slots,) = db.execute("SELECT count(DISTINCT slot) FROM arrays").fetchone()
-    assert n_slots == 4 * (2 if pooling.startswith(("max", "mean")) else 1)
     other = "cls" if pooling == "max" else "max"
     encoder.set_params(pooling=other, memory=replace(store, pooling=[pooling]))
-    with pytest.raises(ValueError, match=rf"keeps pooling=\['{pooling}'\]; .*needs '{other}'"):
+    with pytest.raises(ValueError, match=rf"under pooling=\['{pooling}'\]; .* under '{other}'"):
         encoder.fit_transform(texts)
+
+
+def test_a_text_takes_as_many_bytes_as_the_page_says(tiny_bert, tmp_path):
+    texts, sizes = [f"{'dog ' * (i % 30)}{i}" for i in range(3000)], []
+    for pooling in ("cls", "mean", None):  # one vector, two and six
+        store = VectorStore(tmp_path / str(pooling), layers=(0,), pooling=pooling)
+        encoder = BertEncoder(tiny_bert, layers=0, memory=store, pooling=pooling or "max")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            encoder.fit_transform(texts)
+        sizes.append(store.n_bytes / len(texts))
+    vector = 4 * 16 + 32
+    assert_allclose(np.diff(sizes), [vector, 4 * vector], rtol=0.2)
 
 
 @pytest.mark.parametrize(

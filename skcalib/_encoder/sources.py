@@ -1,0 +1,262 @@
+"""Vectors of texts: from memory, else from disk, else from the model; what is new is kept.
+
+A source answers for texts. A model is one, and so is a disk in front of it. `recall` puts the
+memory of this process in front of either, and `vectors_of` asks for each text once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from contextlib import closing, nullcontext
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from skcalib._store.database import turn
+from skcalib._store.store import VectorStore
+from skcalib._store.vectors import Vectors
+from skcalib._texts import distinct
+
+__all__ = ["MEMORY", "Disk", "Model", "Records", "recall", "store_of", "vectors_of"]
+
+BLOCK = 16384  # texts that are looked up on disk together
+TURN = 1024  # texts that a worker encodes before it lets others have their turn
+
+
+class Records(NamedTuple):
+    """What a source answers for b of the texts that it was asked for."""
+
+    rows: np.ndarray  # (b,) positions among the texts
+    vectors: np.ndarray  # (b, n)
+    counts: np.ndarray  # (b, 4) int32: tokens pooled, the text's own, unknown ones; if cut off
+    kept: bool = True  # False if a disk was to keep them and could not
+
+
+class Model(Protocol):
+    """A source that needs no other, and what a disk has to know of it."""
+
+    key: Hashable
+    name: str  # on disk
+    width: int  # of a vector in a slot
+    slots: Sequence[str]  # ways to make a vector, all of which a disk keeps
+    asked: Sequence[int]  # those of them that make the vectors of an answer
+    not_finite: str  # why an entry may not be
+
+    def answer(self, texts: Sequence[str]) -> Iterator[Records]:
+        """Yield the records of distinct texts, batch by batch."""
+
+    def every(self, texts: Sequence[str]) -> Iterator[Records]:
+        """Yield records with the vectors of all slots, side by side."""
+
+    def merged(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Vectors of an answer, (b, n), from those of the slots, (b, n_asked, width)."""
+
+
+class _Part:
+    """Records that were kept together."""
+
+    def __init__(self, key: Hashable, texts: Sequence[str], records: Records):
+        self.key, self.texts = key, texts
+        self.vectors, self.counts = records.vectors, records.counts
+        # Python takes some 250 bytes for an entry of a dict, beside the text itself.
+        self.n_bytes = records.vectors.nbytes + records.counts.nbytes
+        self.n_bytes += sum(sys.getsizeof(text) + 250 for text in texts)
+
+
+class Memory:
+    """Records that sources gave lately in this process; ``bound`` is the most bytes to hold.
+
+    What was used longest ago makes room. A search fits and scores many pipelines on the same
+    texts: only the first of each hidden state runs the model or reads the disk.
+    """
+
+    def __init__(self, bound: int = 256 * 2**20):
+        self.bound = bound
+        self._lock = threading.RLock()  # an interrupt may leave it to the thread that held it
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all records."""
+        with self._lock:
+            self._places: dict[Hashable, dict[str, tuple[_Part, int]]] = {}
+            self._parts: OrderedDict[_Part, None] = OrderedDict()  # by their last use
+            self._n_bytes = 0
+
+    def read(self, key: Hashable, texts: Sequence[str]) -> Iterator[Records]:
+        """Yield the records that a source gave for some of the texts."""
+        found: dict[_Part, tuple[list[int], list[int]]] = {}
+        with self._lock:
+            places = self._places.get(key, {})
+            for i, text in enumerate(texts):
+                if text in places:
+                    part, row = places[text]
+                    rows, inside = found.setdefault(part, ([], []))
+                    rows.append(i)
+                    inside.append(row)
+            for part in found.keys() & self._parts.keys():
+                self._parts.move_to_end(part)
+        for part, (rows, inside) in found.items():
+            yield Records(np.array(rows), part.vectors[inside], part.counts[inside])
+
+    def write(self, key: Hashable, texts: Sequence[str], records: Records) -> None:
+        """Keep the records that a source gave for these texts."""
+        part = _Part(key, texts, records)
+        with self._lock:
+            self._parts[part] = None
+            self._n_bytes += part.n_bytes
+            places = self._places.setdefault(key, {})
+            places.update((text, (part, row)) for row, text in enumerate(texts))
+            while self._n_bytes > self.bound:
+                self._forget(self._parts.popitem(last=False)[0])
+
+    def _forget(self, part: _Part) -> None:
+        self._n_bytes -= part.n_bytes
+        places = self._places[part.key]
+        for text in part.texts:
+            if text in places and places[text][0] is part:
+                del places[text]
+        if not places:
+            del self._places[part.key]
+
+
+MEMORY = Memory()
+
+
+class Disk:
+    """A store in front of a model, during one call of the user; to be closed."""
+
+    def __init__(self, store: VectorStore, model: Model):
+        self._model, self._dtype = model, store.dtype
+        self._stored = Vectors(store, model.name, model.width)
+        self.close, self.not_finite = self._stored.close, model.not_finite
+
+    @property
+    def key(self) -> Hashable:
+        """Another one for a store that is new, was cleared or cannot be read.
+
+        Texts that it lacks are then not answered from memory, but reach it.
+        """
+        return self._model.key, self._dtype, self._stored.store_id or object()
+
+    def answer(self, texts: Sequence[str]) -> Generator[Records, None, None]:
+        """Yield what the store knows; ask the model for the others, and keep all its slots."""
+        for start in range(0, len(texts), BLOCK):
+            rows = np.arange(start, min(start + BLOCK, len(texts)))
+            rows = yield from self._known(texts, rows)
+            for i in range(0, len(rows), TURN):
+                with turn(self._stored.path.parent):
+                    # Another worker may have encoded some since.
+                    new = yield from self._known(texts, rows[i : i + TURN])
+                    yield from self._new(texts, new)
+
+    def read(self, texts: Sequence[str]) -> Records:
+        """Return what the store knows of some texts."""
+        slots = [self._model.slots[i] for i in self._model.asked]
+        known, vectors, counts = self._stored.read(texts, slots)
+        rows, counts = np.flatnonzero(known), counts[known]
+        return Records(rows, self._model.merged(vectors[known], counts), counts)
+
+    def _known(
+        self, texts: Sequence[str], rows: np.ndarray
+    ) -> Generator[Records, None, np.ndarray]:
+        """Yield what the store knows of some rows of the texts; return the other rows."""
+        records = self.read([texts[row] for row in rows])
+        if len(records.rows):
+            yield records._replace(rows=rows[records.rows])
+        return np.delete(rows, records.rows)
+
+    def _new(self, texts: Sequence[str], rows: np.ndarray) -> Iterator[Records]:
+        """Yield what the model answers for some rows of the texts, kept in every slot."""
+        new = [texts[row] for row in rows]
+        for records in self._model.every(new) if new else ():
+            some = [new[row] for row in records.rows]
+            # What is returned now is what will be read later, to the bit.
+            with np.errstate(over="ignore"):
+                vectors = records.vectors.astype(self._dtype).astype(np.float32, copy=False)
+            _check_finite(vectors, some, self.not_finite)
+            vectors = vectors.reshape(len(some), len(self._model.slots), -1)
+            kept = self._stored.write(some, self._model.slots, vectors, records.counts)
+            vectors = self._model.merged(vectors[:, self._model.asked], records.counts)
+            yield Records(rows[records.rows], vectors, records.counts, kept)
+
+
+def _check_finite(vectors: np.ndarray, texts: Sequence[str], why: str) -> None:
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        text = texts[int(np.argmin(finite))]
+        raise ValueError(f"The vector of the text {text!r:.60} is not finite: {why}")
+
+
+def store_of(memory: Any, caller: str) -> VectorStore | None:
+    """Store that the parameter ``memory`` of an encoder means."""
+    if hasattr(memory, "cache"):
+        folder = getattr(memory, "location", None)
+        raise TypeError(
+            f"{caller} got memory={memory!r}, which keeps results of calls; vectors are kept "
+            f"text by text. Pass its folder, memory={str(folder or 'vectors')!r}."
+        )
+    return memory if isinstance(memory, VectorStore | None) else VectorStore(os.fspath(memory))
+
+
+def recall(texts: Sequence[str], source: Model | Disk) -> Generator[Records, None, None]:
+    """Yield the records of distinct texts: from memory, else from the source."""
+    known = np.zeros(len(texts), dtype=bool)
+    for records in MEMORY.read(source.key, texts):
+        known[records.rows] = True
+        yield records
+    rows = np.flatnonzero(~known)
+    new = [texts[row] for row in rows.tolist()]
+    for records in source.answer(new) if new else ():
+        some = [new[row] for row in records.rows.tolist()]
+        _check_finite(records.vectors, some, source.not_finite)
+        if records.kept:
+            MEMORY.write(source.key, some, records)
+        yield records._replace(rows=rows[records.rows])
+
+
+def vectors_of(
+    blocks: Iterable[Sequence[str]],
+    model: Model,
+    store: VectorStore | None,
+    advance: Callable[[int], None],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return vectors of blocks of texts, (n_texts, n), and the sums of the last three counts.
+
+    ``advance`` is called with numbers of texts that are done. The array grows in place by a
+    32nd at a time, so that it is never there twice.
+    """
+    with nullcontext(model) if store is None else closing(Disk(store, model)) as source:
+        of_blocks = (_of_block(texts, source, advance) for texts in blocks)
+        vectors, counts = next(of_blocks)
+        n_rows = len(vectors)
+        for block, more in of_blocks:
+            stop = n_rows + len(block)
+            if stop > len(vectors):
+                shape = max(stop, stop * 33 // 32), vectors.shape[1]
+                vectors.resize(shape, refcheck=False)
+            vectors[n_rows:stop] = block
+            n_rows, counts = stop, counts + more
+    if n_rows < len(vectors):
+        vectors.resize((n_rows, vectors.shape[1]), refcheck=False)
+    return vectors, counts
+
+
+def _of_block(
+    texts: Sequence[str], source: Model | Disk, advance: Callable[[int], None]
+) -> tuple[np.ndarray, np.ndarray]:
+    unique, inverse = distinct(texts)
+    times = np.bincount(inverse)  # each distinct text occurs
+    vectors, counts = np.empty((0, 0), np.float32), np.empty((len(unique), 4), np.int32)
+    with closing(recall(unique, source)) as batches:
+        for rows, some, numbers, _ in batches:
+            if not len(vectors):
+                vectors = np.empty((len(unique), some.shape[1]), some.dtype)
+            elif some.dtype.itemsize > vectors.itemsize:  # a model that changed its mind
+                vectors = vectors.astype(some.dtype)
+            vectors[rows], counts[rows] = some, numbers
+            advance(int(times[rows].sum()))
+    return vectors if len(unique) == len(texts) else vectors[inverse], times @ counts[:, 1:]

@@ -1,0 +1,39 @@
+"""Private names of torch and transformers stand in one place, and may be missing."""
+
+import ast
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import skcalib
+from skcalib._machine.devices import resolve_device
+from skcalib._machine.private import attention_of
+
+ROOT = Path(skcalib.__file__).parent
+PLACES = {"_machine/private.py", "_encoder/packed_linear.py"}
+
+
+@pytest.mark.parametrize(
+    "path", sorted(ROOT.rglob("*.py")), ids=lambda path: path.relative_to(ROOT).as_posix()
+)
+def test_private_names_of_dependencies_stand_in_one_place(path):
+    private = [
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.endswith("__")
+        and {"torch", "transformers", "config"} & set(ast.unparse(node.value).split("."))
+    ]
+    assert not private or path.relative_to(ROOT).as_posix() in PLACES, private
+
+
+def test_a_torch_without_the_name_is_taken(monkeypatch):
+    monkeypatch.delattr(torch.cuda, "_is_in_bad_fork")
+    assert resolve_device("cpu") == torch.device("cpu")
+
+
+def test_a_transformers_without_the_name_tells_nothing():
+    assert attention_of(SimpleNamespace(config=SimpleNamespace())) is None

@@ -1,0 +1,115 @@
+"""Vectors used last stay in memory, with a store and without."""
+
+import numpy as np
+import pytest
+
+from skcalib import BertEncoder, TextEncoder
+
+
+@pytest.fixture(autouse=True)
+def recent(recent):
+    """Keep vectors, as outside the tests."""
+    recent.bound = 2**20
+    return recent
+
+
+class Model:
+    """Gives vectors of a thousand numbers, 4 kB, and remembers what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, texts):
+        self.asked += texts
+        return np.array([[sum(map(ord, text))] * 1000 for text in texts], dtype=np.float32)
+
+
+@pytest.mark.parametrize("memory", [None, "vectors"])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"layers": 0},
+        {"layers": (0, 1)},
+        {"layers": (0, 1), "layer_merge": "concat"},
+        {"pooling": "cls"},
+        {"pooling": "mean_sqrt_len"},
+        {"special_tokens": False},
+        {"max_length": 5},
+        {"dtype": "bfloat16"},
+        {"model": "other"},
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*cut off")
+def test_what_decides_on_a_vector_tells_encoders_apart(
+    tiny_bert, other_bert, tmp_path, monkeypatch, recent, changed, memory
+):
+    monkeypatch.chdir(tmp_path)
+    texts = ["the dog sleeps on a small red bridge", "a cat"]
+    first = BertEncoder(tiny_bert, memory=memory)
+    second = BertEncoder(tiny_bert, memory=memory)
+    second.set_params(**({"model": other_bert} if "model" in changed else changed))
+    vectors = first.fit_transform(texts), second.fit_transform(texts)
+    assert not np.array_equal(*vectors)
+    recent.bound = 0
+    recent.clear()
+    np.testing.assert_allclose(
+        vectors[1], second.set_params(memory=None).fit_transform(texts), atol=1e-6
+    )
+
+
+def test_known_and_new_texts_mix():
+    model = Model()
+    texts = ["the dog", "a cat", "the river", "a song"]
+    encoder = TextEncoder(model)
+    alone = np.vstack([encoder.fit_transform([text]) for text in texts[1:3]])
+    X = encoder.transform([*texts, texts[0]])
+    assert model.asked == ["a cat", "the river", "the dog", "a song"]
+    np.testing.assert_array_equal(X[1:3], alone)
+    np.testing.assert_array_equal(X[4], X[0])
+    X[:] = 0  # what is kept is safe from its reader
+    np.testing.assert_array_equal(encoder.transform(texts[1:3]), alone)
+
+
+@pytest.mark.parametrize("memory", [None, "vectors"])
+def test_warnings_come_every_time(tiny_bert, recent, memory, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    encoder = BertEncoder(tiny_bert, max_length=4, memory=memory).fit(["dog"])
+    for _ in range(3):
+        with pytest.warns(UserWarning, match="2 of 3 texts were cut off"):
+            encoder.transform(["the dog sleeps on it", "dog", "the dog sleeps on it"])
+        with pytest.warns(UserWarning, match="50% of the tokens are unknown"):
+            encoder.transform(["the oak"])
+        recent.bound = 0  # from the store, if any
+
+
+def test_what_was_used_longest_ago_makes_room_whoever_asked(recent):
+    """One bound for all encoders, and one order: that of the last use."""
+    recent.bound = 3 * 5000  # three texts
+    models = Model(), Model()
+    first, second = (TextEncoder(model) for model in models)
+    for encoder, texts in ((first, "ab"), (second, "c"), (first, "a"), (second, "d")):
+        for text in texts:
+            encoder.fit_transform([text])
+    first.fit_transform(["a", "b"])  # b went
+    assert models[0].asked == ["a", "b", "b"]
+    second.fit_transform(["d", "c"])  # c, in turn
+    assert models[1].asked == ["c", "d", "c"]
+
+
+def test_what_exceeds_the_bound_is_asked_for_again(recent):
+    recent.bound = 1000
+    model = Model()
+    encoder = TextEncoder(model, batch_size=2)
+    vectors = [encoder.fit_transform(["a", "b", "c"]) for _ in range(2)]
+    np.testing.assert_array_equal(*vectors)
+    assert model.asked == 2 * ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(("character", "known"), [("a", True), ("天", False)])
+def test_the_bound_counts_bytes_not_characters(recent, character, known):
+    recent.bound = 15_000
+    model = Model()
+    encoder = TextEncoder(model)
+    for _ in range(2):
+        encoder.fit_transform([character * 8000])
+    assert len(model.asked) == (1 if known else 2)
