@@ -9,7 +9,9 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 PAGES = "deployment.md index.md languages.md similarity.md vectors.md"
-PAGES += " tasks/duplicates.md tasks/search.md"
+PAGES += " tasks/duplicates.md tasks/search.md tasks/clustering.md"
+# Whose blocks use names of those before.
+CONTINUED = "../README.md user_guide.md"
 
 
 def blocks(page):
@@ -31,6 +33,16 @@ def test_each_block_of_a_page_runs_by_itself(page, minilm, tmp_path, monkeypatch
             if (error.name or "").startswith("skcalib"):
                 raise
             pytest.skip(str(error))
+
+
+@pytest.mark.filterwarnings("ignore:n_samples=")
+@pytest.mark.parametrize("page", CONTINUED.split())
+def test_the_blocks_of_a_page_run_one_after_another(page, minilm, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for code in blocks(page):
+        exec(compile(code, DOCS / page, "exec"), names)
 
 
 def test_recipes_run_that_need_no_more_than_the_extra_for_tests(minilm, tmp_path, monkeypatch):
