@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,6 @@ CALLER = "save_sentence_transformer"
 # Weight of a token that counts only in a text of such alone: beside 1 it is lost to rounding.
 # `Pooling` divides by the sum of a text's weights, 1e-9 at least.
 NEGLIGIBLE = 1e-8
-# The library's own methods for queries and documents look for prompts of these names.
-PROMPTS = "default", "query", "document"
 
 
 def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
@@ -34,7 +33,8 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
     on, without skcalib and without ``trust_remote_code``, and gives the vectors of the
     pipeline, to 1e-5 of a typical entry; of unit length where the model's own folder ends with
     ``Normalize``, unless the similarity is "dot" or "euclidean". The encoder's prompt becomes
-    the default prompt, for queries and documents alike.
+    the default prompt, for queries and documents alike; what `calibrate` fitted with queries
+    has the prompt of either, for ``encode_query`` and ``encode_document``.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
     from skcalib._encoder.forward import in_short
 
     texts, expected = probes(parts)
-    calibrated, fault, prompt = _calibrated(parts, modules), "", parts.recipe.prompt
+    calibrated, fault, prompts = _calibrated(parts, modules), "", _prompts(pipeline, parts)
     with written_whole(folder) as target, quiet_transformers():
         # As few blocks as are needed, then all: a model may normalise what leaves its last one,
         # or list them in its configuration.
@@ -96,8 +96,8 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
                 model = package.SentenceTransformer(
                     modules=chain,
                     similarity_fn_name=parts.similarity,
-                    prompts=dict.fromkeys(PROMPTS, prompt) if prompt else None,
-                    default_prompt_name="default" if prompt else None,
+                    prompts=prompts,
+                    default_prompt_name="default" if prompts else None,
                     device="cpu",
                 )
                 save(model, parts, target)
@@ -120,6 +120,22 @@ def sentence_transformers(caller: str) -> tuple[Any, Any]:
     names = "sentence_transformers", "sentence_transformers.sentence_transformer.modules"
     package, modules = (import_package(caller, "sentence-transformers>=5.4", n) for n in names)
     return package, modules
+
+
+def _prompts(pipeline: Any, parts: Parts) -> dict[str, str] | None:
+    """Return prompts by the names that the library's own methods look for, if there are any."""
+    prompt = of_queries = parts.recipe.prompt
+    if hasattr(pipeline, "queries_"):
+        recipe = take_apart_for_folder(pipeline.queries_, CALLER).recipe
+        if replace(recipe, prompt=prompt, skip=parts.recipe.skip) != parts.recipe:
+            raise ValueError(
+                f"{CALLER} got queries that are encoded in another way than the documents, "
+                f"{recipe} beside {parts.recipe}; a folder holds one encoder, with two "
+                "prompts. Save the pipeline of the queries in a folder of its own."
+            )
+        of_queries = recipe.prompt
+    prompts = {"default": prompt, "document": prompt, "query": of_queries}
+    return prompts if any(prompts.values()) else None
 
 
 def _check_expressible(parts: Parts) -> None:

@@ -67,6 +67,11 @@ def run(options: argparse.Namespace) -> None:
     """Search, write the pipeline and a report, and print the table."""
     if options.format != "joblib":
         sentence_transformers("--format sentence-transformers")
+        if TASKS[options.task].smooths:
+            raise ValueError(
+                f"--task {options.task} ends with NeighborSmoothing, which a folder of "
+                "sentence-transformers cannot hold. Take --format joblib."
+            )
     if options.texts == "toy" and not Path("toy").exists():
         texts = load_toy_sts().data.ravel().tolist()
     else:

@@ -131,7 +131,15 @@ def choose(scored: list[list[Scored]], calibrates: bool, bootstrap: Bootstrap) -
 
 
 class Difference(NamedTuple):
-    """A difference of two scores, and its 95 % interval by a bootstrap of the texts."""
+    """A difference of two scores, and its 95 % interval by a paired bootstrap of the texts.
+
+    Parameters
+    ----------
+    mean : float
+        The difference.
+    low, high : float
+        Ends of the interval.
+    """
 
     mean: float
     low: float

@@ -12,7 +12,14 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 
-from skcalib import BertEncoder, BiEncoder, GroupErasure, NormalizingFlow, Whitening
+from skcalib import (
+    BertEncoder,
+    BiEncoder,
+    GroupErasure,
+    NormalizingFlow,
+    Whitening,
+    calibrate,
+)
 from skcalib.export import save_sentence_transformer, save_static
 
 package = pytest.importorskip("sentence_transformers", minversion="6")
@@ -57,6 +64,21 @@ def test_loaded_model_gives_the_vectors_of_the_pipeline(params, tiny_bert, texts
     assert_equal_vectors(
         load(tmp_path / "model").encode([*texts, *ODD]), pipeline.transform([*texts, *ODD])
     )
+
+
+def test_queries_and_documents_keep_their_prompts(tiny_bert, texts, tmp_path):
+    texts = [text for text in texts if len(text.split()) < 9]
+    documents = [f"{a} {b}" for a in texts for b in texts]
+    passages, queries = (BertEncoder(tiny_bert, prompt=p) for p in ("the dog ", "a man "))
+    params = {"layers": 3, "pooling": "mean", "n_texts": 30}
+    pipeline = calibrate(passages, documents, queries=texts, queries_encoder=queries, **params)
+    save_sentence_transformer(pipeline, tmp_path / "model")
+    model = load(tmp_path / "model")
+    assert_equal_vectors(model.encode_document(texts), pipeline.transform(texts))
+    assert_equal_vectors(model.encode_query(texts), pipeline.queries_.transform(texts))
+    pipeline.queries_.steps[0] = "encode", BertEncoder(tiny_bert, layers=1).fit(texts)
+    with pytest.raises(ValueError, match="queries that are encoded in another way"):
+        save_sentence_transformer(pipeline, tmp_path / "other")
 
 
 @pytest.mark.filterwarnings("ignore:.*groups have fewer than 20")

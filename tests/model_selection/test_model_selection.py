@@ -788,6 +788,34 @@ def test_command_writes_a_model_of_sentence_transformers(
     assert_allclose(model.encode(sentences), expected, atol=1e-4 * np.abs(expected).max())
 
 
+def test_a_format_that_cannot_hold_a_task_is_refused_at_once(
+    tiny_bert, file, tmp_path, capsys, encoded
+):
+    pytest.importorskip("sentence_transformers", minversion="6")
+    options = ["--format", "sentence-transformers", "--task", "topics"]
+    assert command(tiny_bert, file, tmp_path / "model", *options) == 2
+    assert "cannot hold. Take --format joblib" in capsys.readouterr().err
+    assert encoded == []
+
+
+def test_command_takes_queries_and_their_prompt(tiny_bert, file, sentences, tmp_path, capsys):
+    (tmp_path / "queries.txt").write_text("\n".join(t[:20] for t in sentences), "utf-8")
+    options = ["--queries", str(tmp_path / "queries.txt"), "--query-prompt", "the "]
+    assert command(tiny_bert, file, tmp_path / "model", *options, "--task", "search") == 0
+    pipeline = joblib.load(tmp_path / "model" / "pipeline.joblib")
+    assert pipeline.queries_["encode"].prompt == "the "
+    assert "Queries and documents lie apart" in capsys.readouterr().out
+
+
+def test_command_takes_groups(tiny_bert, file, sentences, tmp_path, capsys):
+    (tmp_path / "groups.txt").write_text("de\nen\n" * 50, "utf-8")
+    assert (
+        command(tiny_bert, file, tmp_path / "m", "--groups", str(tmp_path / "groups.txt")) == 0
+    )
+    erasure = joblib.load(tmp_path / "m" / "pipeline.joblib")["erase"]
+    assert erasure.groups_.tolist() == ["de", "en"]
+
+
 def test_a_missing_package_is_found_out_before_anything_is_encoded(
     tiny_bert, file, tmp_path, capsys, encoded, monkeypatch
 ):
