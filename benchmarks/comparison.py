@@ -38,7 +38,7 @@ DATA = Path(os.environ["SKCALIB_DATA"])
 FITTED = 4000  # texts
 RESAMPLES = 1000
 RESAMPLES_OF_PAIRS = 400  # of millions of pairs each
-SETS = {"same intent": ("tasks", "banking77"), "topics": ("topics", "biomedical")}
+SETS = {"intent": ("tasks", "banking77"), "topic": ("topics", "biomedical")}
 
 
 class AllButTheTop(TransformerMixin, BaseEstimator):
@@ -274,16 +274,16 @@ def main(options):
     )
     encode = encoder.transform
     measures, clusters = {"STS": sts(encode, options.unseen)}, {}
-    for title, (folder, name) in SETS.items():
+    for kind, (folder, name) in SETS.items():
         fit, test = (
             pd.read_csv(DATA.parent / folder / f"{name}-{split}.csv")
             for split in ("train", "test")
         )
         texts, y = test["text"].to_numpy(), test["category"].to_numpy()
         found, pairs, nmi, cosines = labelled(encode, some(fit["text"].to_numpy()), texts, y)
-        measures |= {title: found, f"{title}: pairs": pairs}
-        clusters[f"{title}: k-means NMI"] = nmi, None
-        if title == "same intent":
+        measures |= {f"same {kind}": found, f"pairs of one {kind}": pairs}
+        clusters[f"clusters, {kind}s"] = nmi, None
+        if kind == "intent":
             passed = thresholds(cosines)
             if options.figure:
                 figure(cosines, passed, options.figure)
