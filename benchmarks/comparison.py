@@ -45,7 +45,7 @@ class AllButTheTop(TransformerMixin, BaseEstimator):
     """Mean and the d / 100 directions of largest variance removed (Mu & Viswanath, 2018)."""
 
     def fit(self, X, y=None):
-        self.pca_ = PCA(X.shape[1] // 100).fit(X)
+        self.pca_ = PCA(X.shape[1] // 100, random_state=0).fit(X)
         return self
 
     def transform(self, X):
@@ -57,8 +57,8 @@ ROWS = {
     "the first 128 dimensions": FunctionTransformer(lambda X: X[:, :128]),
     "subtract the mean": StandardScaler(with_std=False),
     "all but the top": AllButTheTop(),
-    "PCA(30)": PCA(30),
-    "PCA(128)": PCA(128),
+    "PCA(30)": PCA(30, random_state=0),
+    "PCA(128)": PCA(128, random_state=0),
     "PCA(whiten=True)": PCA(whiten=True),
     "Whitening()": Whitening(),
     'Whitening(noise="auto")': Whitening(noise="auto"),
