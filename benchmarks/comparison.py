@@ -1,12 +1,15 @@
 """What people put behind an encoder, side by side, with intervals; a picture of its cosines.
 
     SKCALIB_DATA=folder python benchmarks/comparison.py MODEL --memory vectors [--unseen]
+        [--prompt "query: " --document-prompt "passage: "]
 
-The folder ``tasks`` (Banking77: banking77-train.csv, banking77-test.csv) lies beside that of
-``SKCALIB_DATA``. MODEL is a folder, or minilm. All fits are without labels: on STS-B's training
-sentences for the seven STS sets, on 4,000 training questions for Banking77's test questions.
-Behind each score stands its difference to the encoder as shipped, with the 95 % interval of a
-paired bootstrap over pairs (STS) or questions (Banking77).
+The folders ``tasks`` (Banking77: banking77-train.csv, banking77-test.csv), ``topics``
+(biomedical-train.csv, biomedical-test.csv) and ``retrieval/cranfield`` (in BEIR's layout) lie
+beside that of ``SKCALIB_DATA``. MODEL is a folder, or minilm. All fits are without labels: on
+4,000 of STS-B's training sentences, on 4,000 texts of the training half of Banking77 and of the
+topics, and on what is searched, Cranfield's documents and queries. Behind each score stands its
+difference to the encoder as shipped, with the 95 % interval of a paired bootstrap over pairs
+(STS), texts (Banking77, topics) or queries (Cranfield).
 """
 
 import argparse
@@ -16,26 +19,33 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
-from sklearn.pipeline import make_pipeline
+from sklearn.metrics import normalized_mutual_info_score
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from skcalib import BertEncoder, NeighborSmoothing, VectorStore, Whitening
+from skcalib import BertEncoder, GroupErasure, NeighborSmoothing, VectorStore, Whitening
 from skcalib._vectors import unit_rows
 from skcalib.datasets import fetch_sts, minilm_path
+from skcalib.evaluation import evaluate_retrieval
+from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._sts import TASKS
 from skcalib.metrics import spearman
 
 DATA = Path(os.environ["SKCALIB_DATA"])
+FITTED = 4000  # texts
 RESAMPLES = 1000
+RESAMPLES_OF_PAIRS = 400  # of millions of pairs each
+SETS = {"intent": ("tasks", "banking77"), "topic": ("topics", "biomedical")}
 
 
 class AllButTheTop(TransformerMixin, BaseEstimator):
     """Mean and the d / 100 directions of largest variance removed (Mu & Viswanath, 2018)."""
 
     def fit(self, X, y=None):
-        self.pca_ = PCA(X.shape[1] // 100).fit(X)
+        self.pca_ = PCA(X.shape[1] // 100, random_state=0).fit(X)
         return self
 
     def transform(self, X):
@@ -47,8 +57,8 @@ ROWS = {
     "the first 128 dimensions": FunctionTransformer(lambda X: X[:, :128]),
     "subtract the mean": StandardScaler(with_std=False),
     "all but the top": AllButTheTop(),
-    "PCA(30)": PCA(30),
-    "PCA(128)": PCA(128),
+    "PCA(30)": PCA(30, random_state=0),
+    "PCA(128)": PCA(128, random_state=0),
     "PCA(whiten=True)": PCA(whiten=True),
     "Whitening()": Whitening(),
     'Whitening(noise="auto")': Whitening(noise="auto"),
@@ -57,10 +67,20 @@ ROWS = {
 }
 
 
-def resampled(n, seed=0):
+def resampled(n, times=RESAMPLES, seed=0):
     """Rows of each resample, the same ones for all that is compared."""
     rng = np.random.default_rng(seed)
-    return (rng.integers(n, size=n) for _ in range(RESAMPLES))
+    return (rng.integers(n, size=n) for _ in range(times))
+
+
+def some(texts):
+    return np.random.default_rng(0).permutation(texts)[:FITTED]
+
+
+def intervals(samples):
+    """Return the ends of the 95 % interval of each row's difference to the first row."""
+    samples = np.asarray(samples)
+    return np.quantile(samples - samples[0], (0.025, 0.975), axis=1).T
 
 
 def plain(text):
@@ -68,25 +88,24 @@ def plain(text):
 
 
 def sts(encode, unseen=False):
-    """Mean of Spearman's rho over the seven sets, and that of each resample, for each row."""
+    """Mean of Spearman's rho over the seven sets, and the intervals of its differences."""
     train = np.unique(fetch_sts("stsb", "train").data)
     tests = {task: fetch_sts(task, "test", return_X_y=True) for task in TASKS}
     if unseen:
         seen = {plain(text) for pairs, _ in tests.values() for text in pairs.ravel()}
         train = train[[plain(text) not in seen for text in train]]
         print(f"STS: fitted on {len(train)} sentences that are in no test set")
-    train = encode(train)
-    fitted = [step.fit(train) for step in ROWS.values()]
+    train = encode(some(train))
+    fitted = [clone(step).fit(train) for step in ROWS.values()]
     scores, samples = [], []
     for seed, (pairs, grades) in enumerate(tests.values()):
         A, B = encode(pairs[:, 0]), encode(pairs[:, 1])
         sides = [[unit_rows(step.transform(X))[0] for X in (A, B)] for step in fitted]
         cosines = [(a * b).sum(axis=1) for a, b in sides]
         scores.append([spearman(grades, c) for c in cosines])
-        samples.append(
-            [[spearman(grades[i], c[i]) for c in cosines] for i in resampled(len(grades), seed)]
-        )
-    return np.mean(scores, axis=0), np.mean(samples, axis=0).T
+        drawn = resampled(len(grades), seed=seed)
+        samples.append([[spearman(grades[i], c[i]) for c in cosines] for i in drawn])
+    return np.mean(scores, axis=0), intervals(np.mean(samples, axis=0).T)
 
 
 def precisions(similarity, same):
@@ -107,39 +126,78 @@ class Pairs:
         self.first, self.second = i[order], j[order]
         self.alike = np.flatnonzero(same[order])
 
+        # Where a run of pairs begins that ends with one of the pairs that are alike.
+        self.begins = np.r_[0, self.alike[:-1] + 1]
+
     def average_precision(self, counts):
         """Of the pairs that are alike. A text that is drawn twice makes no pair with itself."""
-        weights = counts[self.first] * counts[self.second]
-        above = weights.cumsum(dtype=np.int64)[self.alike]
+        # Products of two counts fit into a byte: nothing is drawn sixteen times.
+        counts = counts.astype(np.uint8)
+        weights = counts.take(self.first) * counts.take(self.second)
+        above = np.add.reduceat(weights, self.begins, dtype=np.int32).cumsum()
         weights = weights[self.alike].astype(float)
         found = weights.cumsum()
         return weights @ (found / np.maximum(above, 1)) / found[-1]
 
 
-def banking(encode):
-    """R-precision and average precision of duplicates, each as `sts` has its scores."""
-    fit, test = (
-        pd.read_csv(DATA.parent / "tasks" / f"banking77-{split}.csv")
-        for split in ("train", "test")
-    )
-    fit = encode(np.random.default_rng(0).permutation(fit["text"].to_numpy())[:4000])
-    vectors, y = encode(test["text"].to_numpy()), test["category"].to_numpy()
+def labelled(encode, fit, texts, y):
+    """R-precision, average precision of pairs, k-means NMI; cosines of pairs by row."""
+    X, vectors = encode(fit), encode(texts)
+    y = np.unique(y, return_inverse=True)[1]
     same = y[:, None] == y
     i, j = np.triu_indices(len(y), k=1)
-    search, duplicates, cosines = [], [], {}
+    found, pairs_found, clusters, cosines = [], [], [], {}
     for name, step in ROWS.items():
-        unit = unit_rows(step.fit(fit).transform(vectors))[0]
+        unit = unit_rows(clone(step).fit(X).transform(vectors))[0]
         similarity = unit @ unit.T
         each = precisions(similarity, same)
-        search.append((each.mean(), [each[rows].mean() for rows in resampled(len(y))]))
-        cosines[name] = similarity[i, j].astype(np.float32), same[i, j]
+        found.append([each.mean(), *(each[rows].mean() for rows in resampled(len(y)))])
         pairs = Pairs(similarity[i, j], i, j, same[i, j])
-        # Products of two counts fit into a byte: nothing is drawn sixteen times.
-        counts = (np.bincount(rows, minlength=len(y)) for rows in resampled(len(y)))
-        drawn = [pairs.average_precision(count.astype(np.uint8)) for count in counts]
-        duplicates.append((pairs.average_precision(np.ones(len(y), np.uint8)), drawn))
-    measures = [tuple(map(np.array, zip(*m, strict=True))) for m in (search, duplicates)]
-    return *measures, cosines
+        drawn = resampled(len(y), RESAMPLES_OF_PAIRS)
+        counts = [np.ones(len(y)), *(np.bincount(rows, minlength=len(y)) for rows in drawn)]
+        pairs_found.append([pairs.average_precision(count) for count in counts])
+        seeds = (KMeans(y.max() + 1, n_init=3, random_state=seed) for seed in range(5))
+        nmi = [normalized_mutual_info_score(y, seed.fit_predict(unit)) for seed in seeds]
+        clusters.append(np.mean(nmi))
+        cosines[name] = similarity[i, j].astype(np.float32), same[i, j]
+    measures = [np.array(measure) for measure in (found, pairs_found)]
+    return *((m[:, 0], intervals(m[:, 1:])) for m in measures), np.array(clusters), cosines
+
+
+def of_queries(step, D, Q):
+    """Fitted steps for documents and for queries, whose means differ."""
+    if isinstance(step, FunctionTransformer):
+        return step, step
+    whitening = step[0] if isinstance(step, Pipeline) else step
+    if not isinstance(whitening, Whitening):
+        # Each side has its own mean subtracted.
+        shift = Q.mean(axis=0) - D.mean(axis=0)
+        fitted = clone(step).fit(D)
+        return fitted, make_pipeline(FunctionTransformer(lambda X: X - shift), fitted)
+    # As `calibrate(model, documents, queries=queries)` does.
+    both = np.vstack([D, Q])
+    groups = np.repeat(["document", "query"], [len(D), len(Q)])
+    erasure = GroupErasure().fit(both, groups=groups)
+    steps = [erasure, clone(whitening).fit(erasure.transform(both))]
+    if isinstance(step, Pipeline):
+        steps.append(clone(step[1]).fit(make_pipeline(*steps).transform(D)))
+    fitted = make_pipeline(*steps)
+    return fitted, fitted
+
+
+def search(documents_encoder, queries_encoder):
+    """nDCG@10 on Cranfield, and the intervals of its differences."""
+    folder = DATA.parent / "retrieval" / "cranfield"
+    documents, queries, *_ = read_beir(folder, "test")
+    D = documents_encoder.transform(list(documents.values()))
+    Q = queries_encoder.transform(list(queries.values()))
+    rows, beside = {}, {}
+    for name, step in ROWS.items():
+        for_documents, for_queries = of_queries(step, D, Q)
+        rows[name] = make_pipeline(documents_encoder, for_documents)
+        beside[name] = make_pipeline(queries_encoder, for_queries)
+    found = evaluate_retrieval(rows, folder, queries_encoder=beside)
+    return found.scores[:, 0] / 100, found.intervals[:, 0] / 100
 
 
 def table(measures):
@@ -148,10 +206,10 @@ def table(measures):
     print("|---|" + "---:|" * len(measures))
     for k, name in enumerate(ROWS):
         cells = []
-        for scores, samples in measures.values():
+        for scores, ends in measures.values():
             cell = f"{100 * scores[k]:.1f}"
-            if k:
-                low, high = 100 * np.quantile(samples[k] - samples[0], (0.025, 0.975))
+            if k and ends is not None:
+                low, high = 100 * ends[k]
                 cell += f" ({100 * (scores[k] - scores[0]):+.1f}, {low:+.1f} to {high:+.1f})"
             cells.append(cell)
         print(f"| {name} | {' | '.join(cells)} |")
@@ -205,6 +263,36 @@ def figure(cosines, found, path):
     plt.savefig(path, facecolor="white", metadata={"Date": None, "Creator": None})
 
 
+def main(options):
+    model = minilm_path() if options.model == "minilm" else options.model
+    prompts = options.prompt, options.document_prompt
+    prompts = prompts[0], prompts[0] if prompts[1] is None else prompts[1]
+    store = VectorStore(options.memory, layers=(-1,), pooling="mean")
+    encoder, documents_encoder = (
+        BertEncoder(model, pooling="mean", prompt=prompt, memory=store).fit(["one text"])
+        for prompt in prompts
+    )
+    encode = encoder.transform
+    measures, clusters = {"STS": sts(encode, options.unseen)}, {}
+    for kind, (folder, name) in SETS.items():
+        fit, test = (
+            pd.read_csv(DATA.parent / folder / f"{name}-{split}.csv")
+            for split in ("train", "test")
+        )
+        texts, y = test["text"].to_numpy(), test["category"].to_numpy()
+        found, pairs, nmi, cosines = labelled(encode, some(fit["text"].to_numpy()), texts, y)
+        measures |= {f"same {kind}": found, f"pairs of one {kind}": pairs}
+        clusters[f"clusters, {kind}s"] = nmi, None
+        if kind == "intent":
+            passed = thresholds(cosines)
+            if options.figure:
+                figure(cosines, passed, options.figure)
+    measures["search"] = search(documents_encoder, encoder)
+    table(measures)
+    print()
+    table(clusters)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", metavar="MODEL")
@@ -212,12 +300,8 @@ if __name__ == "__main__":
     parser.add_argument("--figure", metavar="FILE", help="draw the cosines into a file")
     text = "fit STS on sentences that are in no test set, but for case and punctuation"
     parser.add_argument("--unseen", action="store_true", help=text)
+    parser.add_argument("--prompt", help='in front of each text, such as "query: "')
+    text = "in front of Cranfield's documents; default: as --prompt"
+    parser.add_argument("--document-prompt", help=text)
     options = parser.parse_args()
-    model = minilm_path() if options.model == "minilm" else options.model
-    store = VectorStore(options.memory, layers=(-1,), pooling="mean")
-    encode = BertEncoder(model, pooling="mean", memory=store).fit(["one text"]).transform
-    search, duplicates, cosines = banking(encode)
-    found = thresholds(cosines)
-    if options.figure:
-        figure(cosines, found, options.figure)
-    table({"STS": sts(encode, options.unseen), "search": search, "duplicates": duplicates})
+    main(options)
