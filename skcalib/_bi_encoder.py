@@ -7,9 +7,11 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn import config_context
 from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import gen_batches, resample
+from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 
 from skcalib._base import VersionedState
@@ -17,7 +19,7 @@ from skcalib._encoder.text_encoder import as_encoder
 from skcalib._scale.estimator import SimilarityScale
 from skcalib._sklearn_compat import HasMethods, StrOptions, _fit_context
 from skcalib._texts import as_pairs, distinct, texts_of
-from skcalib._vectors import unit_rows
+from skcalib._vectors import unit_rows, unmasked
 from skcalib.metrics import spearman
 
 __all__ = ["BiEncoder", "vectors_of"]
@@ -98,6 +100,8 @@ class BiEncoder(VersionedState, BaseEstimator):
         "similarity": [StrOptions({"cosine", "corrected", "dot", "euclidean"})],
     }
 
+    # In a search, groups are the splitter's unless set_fit_request says more.
+    __metadata_request__fit = {"groups": False}
     encoder_: BaseEstimator
     _state_version = 4
 
@@ -111,7 +115,7 @@ class BiEncoder(VersionedState, BaseEstimator):
         self.similarity = similarity
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: None = None) -> Self:
+    def fit(self, X: Any, y: None = None, groups: Any = None) -> Self:
         """Fit the encoder on the distinct texts of ``X``.
 
         Parameters
@@ -121,18 +125,22 @@ class BiEncoder(VersionedState, BaseEstimator):
             the domain will do.
         y : None
             Ignored.
+        groups : array-like of shape (n_texts,), (n_pairs,) or (n_pairs, 2), default=None
+            Group of each text, of both texts of a pair, or of either, such as its language. A
+            step of the encoder must take them, such as `GroupErasure`.
 
         Returns
         -------
         self : BiEncoder
             The fitted estimator.
         """
-        unique = distinct(texts_of(X, caller=type(self).__name__))[0]
+        texts = texts_of(X, caller=type(self).__name__)
+        labels = None if groups is None else _labels(groups, len(texts))
         if hasattr(self, "encoder_"):
             del self.encoder_  # an error below leaves nothing half-fitted
         encoder = clone(self._transformer())
         self._scale: SimilarityScale | None = None
-        self._kept, self._left = _fit(encoder, unique)
+        self._kept, self._left = _fit(encoder, texts, labels)
         self.encoder_ = encoder
         return self
 
@@ -273,12 +281,35 @@ class BiEncoder(VersionedState, BaseEstimator):
         return tags
 
 
-def _fit(encoder: Any, texts: list[str]) -> tuple[Any, Any]:
+def _labels(groups: Any, n_texts: int) -> list[Any]:
+    """Return the group of each text, where the first texts of all pairs come first."""
+    labels = np.asarray(unmasked(groups), dtype=object).T.ravel().tolist()
+    if len(labels) not in (n_texts, n_texts / 2):
+        raise ValueError(
+            f"BiEncoder got {len(labels)} groups for {n_texts} texts; it takes one for each "
+            "text, or for each pair."
+        )
+    return labels * (n_texts // len(labels))
+
+
+def _fit(encoder: Any, texts: list[str], labels: list[Any] | None) -> tuple[Any, Any]:
     """Fit an encoder; return vectors of some of the texts, and the step that is to map them.
 
     They are those that the last step of a pipeline is fitted on, which are computed anyway. A
     search fits that step many times, and asks for none of what it makes of them.
     """
+    if labels is not None:
+        pairs = dict.fromkeys(zip(texts, labels, strict=True))  # a text counts in each group
+        texts, labels = map(list, zip(*pairs, strict=True))
+        with config_context(enable_metadata_routing=True):
+            if not get_routing_for_object(encoder).consumes("fit", ["groups"]):
+                raise ValueError(
+                    "BiEncoder got groups, and no step of its encoder takes them. Put a "
+                    "GroupErasure into a pipeline, in front of the whitening."
+                )
+            encoder.fit(texts, None, groups=labels)
+        return vectors_of(encoder, _some(distinct(texts)[0])), None
+    texts = distinct(texts)[0]
     if type(encoder) is not Pipeline or len(encoder) == 1:
         encoder.fit(texts, None)  # FrozenEstimator wants a y
         return vectors_of(encoder, _some(texts)), None

@@ -3,11 +3,13 @@
 import pickle
 import shutil
 import threading
+import warnings
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import spearmanr
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -16,7 +18,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_s
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer
 
-from skcalib import BertEncoder, BiEncoder, SimilarityScale, Whitening
+from skcalib import BertEncoder, BiEncoder, GroupErasure, SimilarityScale, Whitening
 from skcalib.datasets import fetch_sts
 
 VECTORS = {
@@ -334,7 +336,8 @@ def test_fitting_asks_for_each_text_once():
 
 
 @pytest.mark.parametrize("wrap", [lambda client: client, lambda client: client.encode])
-def test_clones_share_a_client_and_ask_it_once_for_each_text(wrap):
+def test_clones_share_a_client_and_ask_it_once_for_each_text(wrap, recent):
+    recent.bound = 2**20
     client = Counting()
     texts = [f"text {i}" for i in range(40)]
     model = BiEncoder(wrap(client))
@@ -399,3 +402,62 @@ def test_corrected_similarity_is_that_of_the_scale(tiny_bert, pairs):
     assert model.p_value([threshold])[0] <= 0.3
     model.set_params(similarity="cosine")
     assert model.threshold(0.3) != threshold
+
+
+# Groups
+
+
+def with_erasure(encoder):
+    return make_pipeline(encoder, GroupErasure(), Whitening(noise="auto"))
+
+
+@pytest.mark.parametrize("routed", [False, True])
+@pytest.mark.parametrize("shape", ["texts", "pairs", "both"])
+def test_groups_reach_the_erasure_whatever_the_routing(tiny_bert, texts, shape, routed):
+    texts = list(dict.fromkeys(texts))
+    texts = texts[: len(texts) // 2 * 2]
+    groups = np.resize(["de", "en", "en"], len(texts))
+    half = len(texts) // 2
+    X, given = texts, groups
+    if shape != "texts":
+        X = np.array([texts[:half], texts[half:]], dtype=object).T
+        given = np.array([groups[:half], groups[half:]]).T
+    if shape == "pairs":
+        given, groups = groups[:half], np.tile(groups[:half], 2)
+    encoder = BertEncoder(tiny_bert)
+    with warnings.catch_warnings(), config_context(enable_metadata_routing=routed):
+        warnings.filterwarnings("ignore", "[12] of 2 groups have fewer")
+        model = BiEncoder(with_erasure(encoder)).fit(X, groups=given)
+        erasure = GroupErasure().fit(encoder.fit_transform(texts), groups=groups)
+    assert_allclose(model.encoder_["grouperasure"].means_, erasure.means_, atol=1e-5)
+    assert model.predict([(texts[0], texts[0])]) == pytest.approx(1)
+    assert model.threshold(0.5) < 1
+
+
+def test_a_text_of_two_groups_counts_in_each(tiny_bert):
+    encoder = with_erasure(BertEncoder(tiny_bert))
+    texts = ["the dog", "a man", "a river", "the dog"]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "2 of 2 groups have fewer")
+        model = BiEncoder(encoder).fit([*texts, "the dog"], groups=[1, 1, 2, 2, 2])
+    assert model.encoder_["grouperasure"].group_count_.tolist() == [2, 2]
+
+
+def test_groups_that_nothing_takes_are_refused(tiny_bert, texts):
+    with pytest.raises(ValueError, match="no step of its encoder takes them"):
+        BiEncoder(make_pipeline(BertEncoder(tiny_bert), Whitening())).fit(texts, groups=texts)
+    with pytest.raises(ValueError, match="BiEncoder got 1 groups for"):
+        BiEncoder(with_erasure(BertEncoder(tiny_bert))).fit(texts, groups=["de"])
+
+
+def test_a_search_routes_groups(tiny_bert, texts):
+    pairs = [(a, b) for a in texts[:12] for b in texts[:4]]
+    grades = np.arange(len(pairs)) % 5
+    groups = np.resize(["de", "en"], len(pairs))
+    with warnings.catch_warnings(), config_context(enable_metadata_routing=True):
+        warnings.simplefilter("ignore")
+        model = BiEncoder(with_erasure(BertEncoder(tiny_bert))).set_fit_request(groups=True)
+        grid = {"encoder__whitening__noise": [0.01, "auto"]}
+        search = GridSearchCV(model, grid, cv=2).fit(pairs, grades, groups=groups)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.best_estimator_.encoder_["grouperasure"].groups_.tolist() == ["de", "en"]

@@ -72,8 +72,9 @@ class GroupErasure(
 
     Examples
     --------
-    `fit` gets the groups in a pipeline by metadata routing, or without it as
-    ``pipeline.fit(X, grouperasure__groups=languages)``.
+    In a pipeline `fit` gets the groups by metadata routing, or without it as
+    ``pipeline.fit(X, grouperasure__groups=languages)``; `BiEncoder` and `calibrate` pass them
+    on.
 
     >>> import numpy as np
     >>> from sklearn import config_context
@@ -83,14 +84,15 @@ class GroupErasure(
     >>> X = np.random.default_rng(0).normal(size=(300, 8))
     >>> X[:100] += 3
     >>> with config_context(enable_metadata_routing=True):
-    ...     erasure = GroupErasure().set_fit_request(groups=True)
-    ...     pipeline = make_pipeline(erasure, Whitening(noise="auto"))
+    ...     pipeline = make_pipeline(GroupErasure(), Whitening(noise="auto"))
     ...     Z = pipeline.fit_transform(X, groups=languages)
     >>> np.allclose(Z[:100].mean(axis=0), Z[100:].mean(axis=0))
     True
     """
 
     _state_version = 3
+    __metadata_request__fit = {"groups": True}
+    __metadata_request__partial_fit = {"groups": True}
     _moments: GroupMeans
     groups_ = property(attrgetter("_moments.names"), doc="Names of the groups, sorted.")
     group_count_ = property(attrgetter("_moments.n"), doc="Samples of each, or their weight.")
@@ -220,8 +222,8 @@ class GroupErasure(
             raise ValueError(
                 "GroupErasure got no groups; it takes the group of each sample, such as its "
                 "language. Call fit(X, groups=languages); in a pipeline enable metadata "
-                "routing by sklearn.set_config(enable_metadata_routing=True), and give the "
-                "step as GroupErasure().set_fit_request(groups=True)."
+                "routing by sklearn.set_config(enable_metadata_routing=True) and call "
+                "pipeline.fit(X, groups=languages)."
             )
         X = self._checked(X, reset=reset)
         if is_dask(X):

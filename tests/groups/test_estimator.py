@@ -207,7 +207,7 @@ def test_groups_are_routed_through_a_pipeline(X, groups):
     by_name = make_pipeline(GroupErasure(), Whitening(noise="auto"))
     assert_array_equal(by_name.fit_transform(X, grouperasure__groups=groups), expected)
     with config_context(enable_metadata_routing=True):
-        erasure = GroupErasure().set_fit_request(groups=True)
+        erasure = GroupErasure()
         routed = make_pipeline(erasure, Whitening(noise="auto")).fit(X, groups=groups)
     assert_array_equal(routed.transform(X), expected)
 
@@ -312,7 +312,7 @@ def test_errors_say_what_groups_are(X, groups):
     erasure = GroupErasure().fit(X, groups=groups)
     single = r"single group, \['en'\], in n_samples=900; groups say where each sample comes"
     for given, match in [
-        (None, r"got no groups; it takes .* language.*set_fit_request\(groups=True\)"),
+        (None, r"got no groups; it takes .* language.*pipeline.fit\(X, groups=languages\)"),
         (["en"] * 900, single),
         ([*groups[:-1], None], "neither str nor numbers"),
         (np.arange(900) % 50, "50 groups differ in every direction of n_features=12"),
