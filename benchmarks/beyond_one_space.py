@@ -48,7 +48,9 @@ def cosines(Z):
 
 def labelled(name):
     """Training texts to fit on, test texts and their labels."""
-    fit, test = (pd.read_csv(DATA.parent / f"{name}-{split}.csv") for split in ("train", "test"))
+    fit, test = (
+        pd.read_csv(DATA.parent / f"{name}-{split}.csv") for split in ("train", "test")
+    )
     fit = np.random.default_rng(0).permutation(fit["text"].to_numpy())[:4000]
     return fit, test["text"].to_numpy(), test["category"].to_numpy()
 
@@ -122,6 +124,24 @@ def search(encoder, of_documents):
     rows, queries = {"raw": of_documents, **rows}, {"raw": encoder, **queries}
     print(evaluate_retrieval(rows, folder, queries_encoder=queries))
     print("shift of queries:", auto.shift(Q))
+
+
+def answers(encoder):
+    """Print how STS-B's test pairs of grade 4.5 or more find each other, one answer each."""
+    pairs, grades = fetch_sts("stsb", "test", return_X_y=True)
+    first = np.unique(pairs[:, 1], return_index=True)[1]
+    asked = first[(grades[first] >= 4.5) & (pairs[first, 0] != pairs[first, 1])]
+    Q, T = encoder.transform(pairs[asked, 0]), encoder.transform(pairs[first, 1])
+    place = np.searchsorted(pairs[first, 1], pairs[asked, 1])
+    auto = Whitening(noise="auto").fit(encoder.transform(sentences()))
+    smoothing = NeighborSmoothing().fit(auto.transform(T))
+    print(f"MRR@10 of {len(Q)} sentences, each with one answer among {len(T)}")
+    maps = {"raw": FunctionTransformer(), "auto": auto}
+    for name, fitted in (maps | {"smoothed": make_pipeline(auto, smoothing)}).items():
+        similarity = unit_rows(fitted.transform(Q))[0] @ unit_rows(fitted.transform(T))[0].T
+        own = similarity[np.arange(len(Q)), place]
+        rank = 1 + (similarity > own[:, None]).sum(axis=1)
+        print(f"  {name:10}{100 * np.mean((rank <= 10) / rank):6.1f}")
 
 
 def scales(encoder):
@@ -240,7 +260,9 @@ def genres(encoder):
 
 
 if __name__ == "__main__":
-    parts = {f.__name__: f for f in (intents, topics, search, scales, sts, pool, genres)}
+    parts = {
+        f.__name__: f for f in (intents, topics, search, answers, scales, sts, pool, genres)
+    }
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", metavar="MODEL")
     parser.add_argument("parts", nargs="*", choices=parts, help="default: all")
