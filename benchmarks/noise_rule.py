@@ -174,6 +174,7 @@ def few(tasks):
     columns = [column for task in tasks for column in task.columns]
     rng = np.random.default_rng(0)
     raw = [np.array(task.scores(None)) for task in tasks]
+    print("| n | | " + " | ".join(columns) + " |\n|---:|---|" + "---:|" * len(columns))
     for n in (50, 100, 200, 500, 1000, 2000):
         found = {}
         for _ in range(5):
@@ -191,7 +192,6 @@ def few(tasks):
             cells = zip(of_draws.mean(axis=0), of_draws.min(axis=0), strict=True)
             cells = " | ".join(f"{mean:+.1f} ({worst:+.1f})" for mean, worst in cells)
             print(f"| {n} | {name} | {cells} |", flush=True)
-    print(columns)
 
 
 if __name__ == "__main__":
@@ -202,9 +202,8 @@ if __name__ == "__main__":
     parser.add_argument("--memory", required=True, help="folder for vectors")
     parser.add_argument("--prompt", default=None)
     parser.add_argument("--document-prompt", default=None)
-    parser.add_argument(
-        "--tasks", nargs="+", default=["sts", *LABELLED, "cranfield"], help="default: all"
-    )
+    tasks = ["sts", *LABELLED, "cranfield"]
+    parser.add_argument("--tasks", nargs="+", default=tasks, choices=tasks)
     parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS, help="of sts")
     parser.add_argument("--n-fit", type=int, default=4000, help="most texts to fit on")
     parser.add_argument("--n-texts", type=int, default=None, help="most labelled texts")
