@@ -2,10 +2,13 @@
 
     SKCALIB_DATA=folder python benchmarks/beyond_one_space.py MODEL [PARTS] --memory vectors
 
-The folders ``tasks`` (Banking77: banking77-train.csv, banking77-test.csv) and ``languages``
+The folders ``tasks`` (Banking77: banking77-{train,test}.csv), ``topics``
+(biomedical-{train,test}.csv), ``retrieval/cranfield`` (in BEIR's layout) and ``languages``
 (stsb-{de,es,fr}-{dev,test}.csv) lie beside that of ``SKCALIB_DATA``. MODEL is a folder, or
-minilm. All fits are without labels: on 4,000 training questions, on STS-B's training sentences,
-or on the dev sentences of four languages.
+minilm; ``--prompt`` stands in front of its texts, ``--document-prompt`` in front of Cranfield's
+documents. All fits are without labels: on 4,000 training questions or titles, on 4,000 of
+STS-B's training sentences, on Cranfield's documents and queries, or on the dev sentences of
+four languages.
 """
 
 import argparse
@@ -30,7 +33,8 @@ from skcalib import (
 )
 from skcalib._vectors import unit_rows
 from skcalib.datasets import fetch_sts, minilm_path
-from skcalib.evaluation import evaluate_labelled
+from skcalib.evaluation import evaluate_labelled, evaluate_retrieval
+from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._sts import TASKS
 
 DATA = Path(os.environ["SKCALIB_DATA"])
@@ -42,29 +46,102 @@ def cosines(Z):
     return unit @ unit.T
 
 
-def banking():
-    """Training questions to fit on, test questions and their intents."""
+def labelled(name):
+    """Training texts to fit on, test texts and their labels."""
     fit, test = (
-        pd.read_csv(DATA.parent / "tasks" / f"banking77-{split}.csv")
-        for split in ("train", "test")
+        pd.read_csv(DATA.parent / f"{name}-{split}.csv") for split in ("train", "test")
     )
     fit = np.random.default_rng(0).permutation(fit["text"].to_numpy())[:4000]
     return fit, test["text"].to_numpy(), test["category"].to_numpy()
 
 
+def banking():
+    return labelled("tasks/banking77")
+
+
+def sentences():
+    """Of STS-B's training pairs."""
+    train = np.unique(fetch_sts("stsb", "train").data.ravel().astype(str))
+    return np.random.default_rng(0).permutation(train)[:4000]
+
+
 def intents(encoder):
-    fit, texts, y = banking()
-    auto = make_pipeline(encoder, Whitening(noise="auto"))
-    rows = {"raw": encoder, "auto": auto, "auto, smoothed": [auto, NeighborSmoothing()]}
-    rows["auto, smoothed"] = make_pipeline(*rows["auto, smoothed"])
-    print(evaluate_labelled(rows, texts, y, fit_on=fit))
+    groups_found(encoder, *banking())
+
+
+def topics(encoder):
+    groups_found(encoder, *labelled("topics/biomedical"))
+
+
+def groups_found(encoder, fit, texts, y):
+    """Print what `evaluate_labelled` says of raw and calibrated vectors, and of smoothed."""
+    steps = {
+        "mean subtracted": [Whitening(power=0.0)],
+        "PCA(128)": [Whitening(128, power=0.0)],
+        "auto": [Whitening(noise="auto")],
+        "auto, 128 kept": [Whitening(128, noise="auto")],
+        "exact": [Whitening()],
+        "raw, smoothed": [NeighborSmoothing()],
+        "auto, smoothed": [Whitening(noise="auto"), NeighborSmoothing()],
+    }
+    rows = {name: make_pipeline(encoder, *of_row) for name, of_row in steps.items()}
+    print(evaluate_labelled({"raw": encoder, **rows}, texts, y, fit_on=fit))
     i, j = np.triu_indices(len(y), k=1)
-    for name, pipeline in list(rows.items())[1:]:
-        X, Z = pipeline.fit_transform(fit), pipeline.transform(texts)
+    for name in ("auto", "auto, smoothed"):
+        X, Z = rows[name].fit_transform(fit), rows[name].transform(texts)
         density = SimilarityScale().fit(X).density(Z)
         similarity = cosines(Z)[i, j] - (density[i] + density[j]) / 2
         found = average_precision_score(y[i] == y[j], similarity)
         print(f"duplicates by corrected similarity, {name}: {100 * found:.1f}")
+
+
+def search(encoder, of_documents):
+    """Print what `evaluate_retrieval` says of Cranfield, beside raw vectors."""
+    folder = DATA.parent / "retrieval" / "cranfield"
+    collection = read_beir(folder, "test")
+    D = of_documents.transform(list(collection.documents.values()))
+    Q = encoder.transform(list(collection.queries.values()))
+    both, sides = np.vstack([D, Q]), np.repeat(["document", "query"], [len(D), len(Q)])
+    erasure = GroupErasure().fit(both, groups=sides)
+    erased, erased_documents = erasure.transform(both), erasure.transform(D)
+    centred = Whitening(power=0.0).fit(D)
+    auto, kept = Whitening(noise="auto").fit(D), Whitening(128, noise="auto").fit(D)
+    behind = Whitening(noise="auto").fit(erased)
+    kept_behind = Whitening(128, noise="auto").fit(erased)
+    smoothing = NeighborSmoothing().fit(behind.transform(erased_documents))
+    steps = {  # behind the encoder of documents, and of queries
+        "each side's mean subtracted": ([centred], [centred.recentered(Q)]),
+        "whitening of documents": ([auto], [auto]),
+        "the same, 128 kept": ([kept], [kept]),
+        "its map, recentred on queries": ([auto], [auto.recentered(Q)]),
+        "fitted on both": 2 * ([Whitening(noise="auto").fit(both)],),
+        "erased, whitened": 2 * ([erasure, behind],),
+        "erased, whitened, 128 kept": 2 * ([erasure, kept_behind],),
+        "erased, whitened, smoothed": 2 * ([erasure, behind, smoothing],),
+    }
+    rows = {name: make_pipeline(of_documents, *ours) for name, (ours, _) in steps.items()}
+    queries = {name: make_pipeline(encoder, *theirs) for name, (_, theirs) in steps.items()}
+    rows, queries = {"raw": of_documents, **rows}, {"raw": encoder, **queries}
+    print(evaluate_retrieval(rows, folder, queries_encoder=queries))
+    print("shift of queries:", auto.shift(Q))
+
+
+def answers(encoder):
+    """Print how STS-B's test pairs of grade 4.5 or more find each other, one answer each."""
+    pairs, grades = fetch_sts("stsb", "test", return_X_y=True)
+    first = np.unique(pairs[:, 1], return_index=True)[1]
+    asked = first[(grades[first] >= 4.5) & (pairs[first, 0] != pairs[first, 1])]
+    Q, T = encoder.transform(pairs[asked, 0]), encoder.transform(pairs[first, 1])
+    place = np.searchsorted(pairs[first, 1], pairs[asked, 1])
+    auto = Whitening(noise="auto").fit(encoder.transform(sentences()))
+    smoothing = NeighborSmoothing().fit(auto.transform(T))
+    print(f"MRR@10 of {len(Q)} sentences, each with one answer among {len(T)}")
+    maps = {"raw": FunctionTransformer(), "auto": auto}
+    for name, fitted in (maps | {"smoothed": make_pipeline(auto, smoothing)}).items():
+        similarity = unit_rows(fitted.transform(Q))[0] @ unit_rows(fitted.transform(T))[0].T
+        own = similarity[np.arange(len(Q)), place]
+        rank = 1 + (similarity > own[:, None]).sum(axis=1)
+        print(f"  {name:10}{100 * np.mean((rank <= 10) / rank):6.1f}")
 
 
 def scales(encoder):
@@ -80,7 +157,7 @@ def scales(encoder):
         Z = auto.fit(fit[:n]).transform(texts)
         scale = SimilarityScale().fit(auto.transform(fit[:n]))
         rates(scale, Z, f"auto, the scale of the {n} texts of the whitening")
-    train = fetch_sts("stsb", "train").data.ravel()
+    train = sentences()
     scale = SimilarityScale().fit(auto.fit(train[::2]).transform(train[1::2]))
     rates(scale, auto.transform(texts), "auto, both of STS-B, Banking77")
     for task in TASKS:
@@ -106,7 +183,7 @@ def correlation(A, B, grades):
 
 
 def sts(encoder):
-    train = encoder.transform(fetch_sts("stsb", "train").data.ravel())
+    train = encoder.transform(sentences())
     whitening = Whitening(noise="auto").fit(train)
     smoothing = NeighborSmoothing().fit(whitening.transform(train))
     print("Spearman's rho, raw, auto, and smoothed")
@@ -183,14 +260,21 @@ def genres(encoder):
 
 
 if __name__ == "__main__":
-    parts = {f.__name__: f for f in (intents, scales, sts, pool, genres)}
+    parts = {
+        f.__name__: f for f in (intents, topics, search, answers, scales, sts, pool, genres)
+    }
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", metavar="MODEL")
     parser.add_argument("parts", nargs="*", choices=parts, help="default: all")
     parser.add_argument("--memory", required=True, help="folder for vectors")
+    parser.add_argument("--prompt", default=None)
+    parser.add_argument("--document-prompt", default=None)
     options = parser.parse_args()
     model = minilm_path() if options.model == "minilm" else options.model
     store = VectorStore(options.memory, layers=(-1,), pooling="mean")
-    encoder = BertEncoder(model, pooling="mean", memory=store).fit(["one text"])
+    encoder, of_documents = (
+        BertEncoder(model, pooling="mean", memory=store, prompt=prompt).fit(["one text"])
+        for prompt in (options.prompt, options.document_prompt)
+    )
     for part in options.parts or parts:
-        parts[part](encoder)
+        parts[part](*([encoder, of_documents] if part == "search" else [encoder]))

@@ -129,5 +129,5 @@ for name, pipeline in rows.items():
 
 # %%
 # So choose by the task. Topics, intents, classes and clusters gain, and so does a search where
-# a query has several answers. Where each has a single one, a search loses 2 to 5 points of
-# nDCG@10, and graded similarity (STS) loses 5 to 7 (`search <../tasks/search.html>`_).
+# a query has several answers. Where each has a single one, there is less to gain, and graded
+# similarity (STS) loses 7 points (`search <../tasks/search.html>`_).
