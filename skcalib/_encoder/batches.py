@@ -141,8 +141,7 @@ class BertModel(Model):
             first, *others = vectors.swapaxes(0, 1)
             for other in others:  # in place; mean() would divide in float64, too
                 first += other
-            first /= np.float32(len(self._recipe.layers))
-            vectors = first
+            vectors = first / np.float32(len(self._recipe.layers))  # lets go of the others
         return vectors.reshape(len(vectors), math.prod(vectors.shape[1:]))
 
 
