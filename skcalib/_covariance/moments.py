@@ -144,13 +144,18 @@ def _mean(x: Any, w: Any, xp: Any) -> Any:
 
 
 def _power_sums(c: Any, w: Any, xp: Any) -> tuple[Any, ...]:
-    """``Σ 1``, ``Σ c``, ``Σ c cᵀ``, ``Σ q c`` and ``Σ q²`` of rows, each times its weight."""
+    """``Σ 1``, ``Σ c``, ``Σ c cᵀ``, ``Σ q c`` and ``Σ q²`` of rows, each times its weight.
+
+    Weights overwrite ``c``.
+    """
     q = xp.sum(c * c, axis=1)
     if w is None:
         return c.shape[0], xp.sum(c, axis=0), c.T @ c, q @ c, float(q @ q)
-    wq, root = w * q, c * xp.sqrt(w)[:, None]
+    wq = w * q
+    first, cubic = w @ c, wq @ c
+    c *= xp.sqrt(w)[:, None]
     # The product of one array with itself is a syrk in NumPy.
-    return float(xp.sum(w)), w @ c, root.T @ root, wq @ c, float(wq @ q)
+    return float(xp.sum(w)), first, c.T @ c, cubic, float(wq @ q)
 
 
 def _on_cpu(value: Any) -> Any:

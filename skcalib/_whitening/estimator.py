@@ -449,8 +449,9 @@ class Whitening(
     def _set_map(self, linear: WhiteningMap) -> None:
         """Set the attributes of `SOLVED`."""
         surplus, kept = linear.surplus, linear.kept
-        self.components_ = np.pad(linear.basis[:, :kept].T, ((0, surplus), (0, 0)))
-        self.explained_variance_ = np.pad(linear.variance[:kept], (0, surplus))
+        none = np.zeros((surplus, len(linear.mean)))
+        self.components_ = np.vstack([linear.basis[:, :kept].T, none])
+        self.explained_variance_ = np.append(linear.variance[:kept], none[:, 0])
         self.explained_variance_ratio_ = self.explained_variance_ / linear.total_variance
         self.n_components_ = linear.width
         self.rank_ = linear.rank
