@@ -9,16 +9,17 @@ rows (threads, ``partial_fit`` batches, workers) gives the same result to roundi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from itertools import chain, islice
+from operator import iadd
 from typing import Any
 
 import numpy as np
-from sklearn.utils import gen_batches
 
 from skcalib._machine.limits import rows_within
+from skcalib._machine.threads import map_row_ranges
 
 __all__ = ["Moments", "chunk_rows", "ledoit_wolf_shrinkage"]
 
@@ -54,54 +55,46 @@ class Moments:
     single: bool = False  # whether some samples came as float32
 
     @classmethod
-    def from_array(
-        cls,
-        X: np.ndarray,
-        weight: np.ndarray | None = None,
-        chunks: Iterable[slice] | None = None,
-    ) -> Moments:
-        """Moments of the rows of ``X``, of any float dtype, in one pass over chunks of it.
+    def from_array(cls, X: np.ndarray, weight: np.ndarray | None = None) -> Moments:
+        """Moments of the rows of ``X``, of any float dtype, in chunks and several threads.
 
-        ``weight`` says how many times each row counts. ``chunks`` are the rows to take, at
-        least one, in slices of at most `chunk_rows`; None takes all rows.
+        ``weight`` says how many times each row counts.
         """
-        slices = gen_batches(len(X), chunk_rows(X.shape[1])) if chunks is None else chunks
-        parts = ((X[rows], None if weight is None else weight[rows]) for rows in slices)
-        # The bound on GROUP needs equal weights: a first chunk of hardly any weight gives none.
-        n_chunks = GROUP if weight is None else 1
-        groups = (chain([part], islice(parts, n_chunks - 1)) for part in parts)
-        return reduce(cls.merge, map(cls.from_group, groups))
+
+        def moments_of(chunks: Iterator[slice]) -> Moments:
+            pairs = ((X[rows], None if weight is None else weight[rows]) for rows in chunks)
+            return cls.from_chunks(pairs)
+
+        n, d = X.shape
+        step = min(chunk_rows(d), n)
+        parts = map_row_ranges(moments_of, n, step, working_bytes=8 * d * (2 * step + 3 * d))
+        return reduce(cls.merge, parts)
 
     @classmethod
-    def from_group(cls, chunks: Iterable[tuple[Any, Any]], xp: Any = np) -> Moments:
-        """Moments of chunks that share an origin, the mean of the first.
+    def from_chunks(cls, chunks: Iterator[tuple[Any, Any]], xp: Any = np) -> Moments:
+        """Moments of chunks, pairs of rows and of their float64 weights or None.
 
-        Each is a pair of rows and of their float64 weights, or None, in arrays of NumPy or of
-        the array API namespace ``xp``.
+        Their arrays are NumPy's or those of the array API namespace ``xp``.
         """
-        origin: Any = None
-        n: Any = 0
-        single = False
-        first, scatter, cubic, quartic = 0.0, 0.0, 0.0, 0.0  # type: Any, Any, Any, float
-        for x, w in chunks:
-            if origin is None:
-                origin = _mean(x, w, xp)
-            c = x - origin
-            q = xp.sum(c * c, axis=1)
-            single |= x.dtype != xp.float64
-            n += x.shape[0] if w is None else float(xp.sum(w))
-            first += xp.sum(c, axis=0) if w is None else w @ c
-            wq = q if w is None else w * q
-            cubic += wq @ c
-            quartic += float(wq @ q)
-            if w is not None:
-                c *= xp.sqrt(w)[:, None]
-            scatter += c.T @ c  # a syrk in NumPy, which sees one array in both
-        origin, first, scatter, cubic = map(_as_numpy, (origin, first, scatter, cubic))
+        # The bound on GROUP needs equal weights: a first chunk of hardly any weight gives none.
+        groups = (
+            chain([(x, w)], islice(chunks, GROUP - 1 if w is None else 0)) for x, w in chunks
+        )
+        return reduce(cls.merge, (cls._from_group(group, xp) for group in groups))
+
+    @classmethod
+    def _from_group(cls, chunks: Iterator[tuple[Any, Any]], xp: Any) -> Moments:
+        """Moments of chunks that share an origin, the mean of the first."""
+        x, w = next(chunks)
+        origin = _mean(x, w, xp)
+        sums = _power_sums(x - origin, w, xp)
+        for other, w in chunks:
+            sums = tuple(map(iadd, sums, _power_sums(other - origin, w, xp)))
+        n, first, second, *_ = sums = tuple(map(_on_cpu, sums))
         shift = first / (n or 1)
-        cubic, quartic = _recentred(shift, n, first, scatter, cubic, quartic)
-        scatter -= np.outer(n * shift, shift)
-        return cls(n, origin + shift, scatter, cubic, quartic, single)
+        scatter = second - np.outer(n * shift, shift)
+        single = x.dtype != xp.float64
+        return cls(n, _on_cpu(origin) + shift, scatter, *_recentred(shift, sums), single)
 
     def merge(self, other: Moments) -> Moments:
         """Moments of both samples together."""
@@ -119,8 +112,9 @@ class Moments:
 
     def _about(self, mean: np.ndarray) -> tuple[np.ndarray, float]:
         """``cubic`` and ``quartic`` about another mean."""
-        shift = mean - self.mean
-        return _recentred(shift, self.n, 0 * shift, self.scatter, self.cubic, self.quartic)
+        first = np.zeros_like(mean)
+        sums = self.n, first, self.scatter, self.cubic, self.quartic
+        return _recentred(mean - self.mean, sums)
 
     def rounding(self, axes: np.ndarray) -> np.ndarray:
         """Variance along each column of ``axes``, unit vectors, that rounding may have made.
@@ -149,35 +143,36 @@ def _mean(x: Any, w: Any, xp: Any) -> Any:
     return row + w @ (x - row) / (float(xp.sum(w)) or 1.0)
 
 
-def _as_numpy(array: Any) -> np.ndarray:
-    """Copy an array to NumPy, from whatever device it is on."""
-    return np.asarray(array.cpu() if hasattr(array, "cpu") else array).copy()
+def _power_sums(c: Any, w: Any, xp: Any) -> tuple[Any, ...]:
+    """``Σ 1``, ``Σ c``, ``Σ c cᵀ``, ``Σ q c`` and ``Σ q²`` of rows, each times its weight.
 
-
-def _recentred(
-    shift: np.ndarray,
-    n: int | float,
-    first: np.ndarray,
-    second: np.ndarray,
-    cubic: np.ndarray,
-    quartic: float,
-) -> tuple[np.ndarray, float]:
-    """``Σ q c`` and ``Σ q²`` of ``c - shift``, expanded in the sums of ``c``.
-
-    ``first`` is ``Σ c`` and ``second`` is ``Σ c cᵀ``.
+    Weights overwrite ``c``.
     """
+    q = xp.sum(c * c, axis=1)
+    if w is None:
+        return c.shape[0], xp.sum(c, axis=0), c.T @ c, q @ c, float(q @ q)
+    wq = w * q
+    first, cubic = w @ c, wq @ c
+    c *= xp.sqrt(w)[:, None]
+    # The product of one array with itself is a syrk in NumPy.
+    return float(xp.sum(w)), first, c.T @ c, cubic, float(wq @ q)
+
+
+def _on_cpu(value: Any) -> Any:
+    """Return numbers as they are, and arrays as NumPy's, from whatever device they are on."""
+    if isinstance(value, int | float):
+        return value
+    return np.asarray(value.cpu() if hasattr(value, "cpu") else value)
+
+
+def _recentred(shift: np.ndarray, sums: tuple[Any, ...]) -> tuple[np.ndarray, float]:
+    """``Σ q c`` and ``Σ q²`` of ``c - shift``, expanded in the `_power_sums` of ``c``."""
+    n, first, second, cubic, quartic = sums
     s2, pulled, trace = shift @ shift, second @ shift, np.trace(second)
     along = first @ shift
     moved_cubic = cubic - 2 * pulled + s2 * first + (2 * along - trace - n * s2) * shift
-    moved_quartic = (
-        quartic
-        - 4 * (shift @ cubic)
-        + 4 * (shift @ pulled)
-        + 2 * s2 * trace
-        - 4 * s2 * along
-        + n * s2**2
-    )
-    return moved_cubic, float(moved_quartic)
+    moved_quartic = quartic - 4 * (shift @ (cubic - pulled))
+    return moved_cubic, float(moved_quartic + s2 * (2 * trace - 4 * along + n * s2))
 
 
 def ledoit_wolf_shrinkage(moments: Moments) -> float:

@@ -12,18 +12,22 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skcalib._base import FloatTransformer, MergingFit, VersionedState, warn
+from skcalib._base import FloatTransformer, MergingFit, VersionedState
 from skcalib._covariance.moments import Moments
 from skcalib._machine.limits import check_size
 from skcalib._sklearn_compat import Interval, RealNotInt, StrOptions, _fit_context
 from skcalib._whitening.exports import LinearExports
 from skcalib._whitening.linear_map import WhiteningMap
-from skcalib._whitening.recent import moments_and_spectrum
 from skcalib._whitening.rows import Rows, as_float64, rows_of
 from skcalib._whitening.shift import Shift, mahalanobis_map, shift_between
-from skcalib._whitening.solver import few_samples, solve, spectrum_of
+from skcalib._whitening.solver import decomposed, solve, spectrum_of, warn_of_few_samples
 
 __all__ = ["Whitening"]
+
+# Attributes of a fit: what the moments tell, and what takes a decomposition.
+SUMMED = ("_moments", "mean_", "n_samples_seen_")
+AXES = ("components_", "explained_variance_", "explained_variance_ratio_")
+SOLVED = (*AXES, "n_components_", "noise_", "rank_", "shrinkage_", "_linear_map")
 
 
 class Whitening(
@@ -45,15 +49,15 @@ class Whitening(
     makes search and clustering worse than raw vectors. Without labels use
     ``Whitening(noise="auto")``, which fades directions that hold little but noise.
 
-    Moments and decomposition are computed in float64 whatever the input, in one pass over
-    chunks of ``X`` that copies no more than a few megabytes of it.
+    Moments and decomposition are computed in float64 whatever the input, in chunks of ``X``:
+    it is never copied as a whole.
 
     Parameters
     ----------
     n_components : int, float or None, default=None
         Number of leading dimensions to keep. A float in (0, 1) keeps as many as explain
-        that share of the variance; None keeps all of numerical rank. An int above the
-        rank is filled up with columns of zeros, with a warning.
+        that share of the variance; None keeps all of numerical rank. With "pca" an int
+        above the rank is filled up with columns of zeros, with a warning.
     method : {"pca", "zca", "rotated"}, default="pca"
         "pca" returns coordinates along the principal axes, by decreasing variance. "zca"
         rotates the axes kept back, ``W = U g(Λ) Uᵀ``: as close to the input as a whitened
@@ -128,6 +132,11 @@ class Whitening(
     entropy rank of the eigenvalues, the exponential of the entropy of their shares. The
     documentation's page of results tells how this was found.
 
+    The attributes tell of the fit: writing to one changes no map. `recentered` gives a map with
+    another mean. `partial_fit` and `merge` leave the decomposition to whatever needs it first,
+    be it an attribute or `transform`. Of few samples `fit` warns, and after `partial_fit` or
+    `merge` the first `transform`.
+
     A dask array is fitted on block by block, on the scheduler that is active, and never
     gathered; `transform` of one is a lazy dask array. With
     ``sklearn.config_context(array_api_dispatch=True)``, arrays of other libraries, such as
@@ -168,12 +177,10 @@ class Whitening(
         "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "tol": [Interval(Real, 0, 1, closed="left"), None],
     }
-    _state_version = 6
+    _state_version = 7
 
-    # An estimator with `_moments` is fitted. An interrupt may come between two assignments, so
-    # `_solution` is set, or forgotten, before its moments are.
     _moments: Moments
-    _solution: WhiteningMap | None  # None until something needs it
+    _warned: bool  # of few samples, should there be few
 
     def __init__(
         self,
@@ -217,15 +224,14 @@ class Whitening(
             If `n_components` exceeds the number of features, all samples are equal, or the
             weights sum to 1 or less.
         """
-        if self.__sklearn_is_fitted__():
-            del self._moments, self._solution  # an error below leaves nothing half-fitted
+        for name in (*SUMMED, *SOLVED):
+            self.__dict__.pop(name, None)  # an error below leaves nothing half-fitted
         rows = self._sample(X, reset=True, ensure_min_samples=2)
-        moments, spectrum = moments_and_spectrum(rows, sample_weight)
-        solution = solve(moments, spectrum, **self.get_params(deep=False))
-        if message := few_samples(moments.n, solution):
-            warn(message)
-        self._solution, self._moments = solution, moments
-        return self
+        moments, spectrum = decomposed(rows, sample_weight)
+        linear = solve(moments, spectrum, **self.get_params(deep=False))
+        warn_of_few_samples(moments.n, linear)
+        self._warned = True
+        return self._learn(moments, linear)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -266,8 +272,11 @@ class Whitening(
             Whitened vectors, float32 for float32 input and float64 otherwise. A lazy dask
             array for a dask array, and a tensor for a tensor with array API dispatch.
         """
-        check_is_fitted(self)
-        return self._rows(X).map(self._linear_map)
+        linear = self._linear_map
+        if not self._warned:
+            self._warned = True
+            warn_of_few_samples(self.n_samples_seen_, linear)
+        return self._rows(X).map(linear)
 
     def inverse_transform(self, X: Any) -> Any:
         """Map whitened vectors back, as far as the kept dimensions determine them.
@@ -283,11 +292,11 @@ class Whitening(
             Vectors in the input space, float32 for float32 input and float64 otherwise.
         """
         check_is_fitted(self)
-        rows = rows_of(X, ensure_all_finite=True)
-        if rows.X.shape[1] != self.n_components_:
+        rows, width = rows_of(X, ensure_all_finite=True), self.n_components_
+        if rows.X.shape[1] != width:
             raise ValueError(
                 f"X has {rows.X.shape[1]} columns; inverse_transform takes whitened vectors of "
-                f"n_components_={self.n_components_} columns, as transform returns them."
+                f"n_components_={width} columns, as transform returns them."
             )
         return rows.invert(self._linear_map)
 
@@ -301,8 +310,8 @@ class Whitening(
         """
         from sklearn.covariance import shrunk_covariance
 
-        shrinkage = self._linear_map.shrinkage  # or a NotFittedError
-        return shrunk_covariance(self._moments.covariance(), shrinkage)
+        check_is_fitted(self)
+        return shrunk_covariance(self._moments.covariance(), self.shrinkage_)
 
     def get_precision(self) -> np.ndarray:
         """Inverse of the covariance in use; its pseudo-inverse below full rank.
@@ -403,12 +412,9 @@ class Whitening(
         >>> np.allclose(whitening.recentered(X + 5).transform(X + 5), whitening.transform(X))
         True
         """
-        check_is_fitted(self)
-        mean = self._rows(X).moments().mean
-        twin = copy(self)
-        twin._solution = replace(self._linear_map, mean=mean.copy())
-        twin._moments = replace(self._moments, mean=mean)
-        return twin
+        linear, mean = self._linear_map, self._rows(X).moments().mean
+        moments = replace(self._moments, mean=mean)
+        return copy(self)._learn(moments, replace(linear, mean=mean))
 
     def _sample(self, X: Any, *, reset: bool, ensure_min_samples: int = 1) -> Rows:
         """Check a sample to learn from."""
@@ -428,49 +434,41 @@ class Whitening(
         validate_data(self, X, reset=reset, skip_check_array=True)
         return rows
 
-    def _learn(self, moments: Moments) -> Self:
-        self._solution, self._moments = None, moments
+    def _learn(self, moments: Moments, linear: WhiteningMap | None = None) -> Self:
+        """Take the moments, and the map that follows from them where it is known."""
+        for name in SOLVED:
+            self.__dict__.pop(name, None)
+        summed = moments, moments.mean.copy(), moments.n
+        self.__dict__.update(zip(SUMMED, summed, strict=True))  # all or none, if interrupted
+        if linear is None:
+            self._warned = False
+        else:
+            self._set_map(linear)
         return self
 
-    @property
-    def _linear_map(self) -> WhiteningMap:
-        check_is_fitted(self)  # raises an AttributeError too, so that `hasattr` works
-        if self._solution is None:
-            moments, params = self._moments, self.get_params(deep=False)
-            self._solution = solve(moments, spectrum_of(moments), **params)
-            if message := few_samples(moments.n, self._solution):
-                warn(message)
-        return self._solution
+    def _set_map(self, linear: WhiteningMap) -> None:
+        """Set the attributes of `SOLVED`."""
+        surplus, kept = linear.surplus, linear.kept
+        none = np.zeros((surplus, len(linear.mean)))
+        self.components_ = np.vstack([linear.basis[:, :kept].T, none])
+        self.explained_variance_ = np.append(linear.variance[:kept], none[:, 0])
+        self.explained_variance_ratio_ = self.explained_variance_ / linear.total_variance
+        self.n_components_ = linear.width
+        self.rank_ = linear.rank
+        self.shrinkage_ = linear.shrinkage
+        self.noise_ = linear.noise
+        self._linear_map = linear
 
-    @property
-    def mean_(self) -> np.ndarray:
-        check_is_fitted(self)
-        return self._moments.mean
+    def __getattr__(self, name: str) -> Any:
+        # Python asks here for what is not set. After `partial_fit` and `merge` that is SOLVED:
+        # a decomposition for each batch would take longer than the batch.
+        if name in SOLVED:
+            check_is_fitted(self)  # a NotFittedError is an AttributeError, for `hasattr`
+            moments = self._moments
+            self._set_map(solve(moments, spectrum_of(moments), **self.get_params(deep=False)))
+        return super().__getattribute__(name)
 
-    @property
-    def n_samples_seen_(self) -> int | float:
-        check_is_fitted(self)
-        return self._moments.n
-
-    @property
-    def components_(self) -> np.ndarray:
-        linear = self._linear_map
-        return np.pad(linear.basis[:, : linear.kept].T, ((0, linear.surplus), (0, 0)))
-
-    @property
-    def explained_variance_(self) -> np.ndarray:
-        linear = self._linear_map
-        return np.pad(linear.variance[: linear.kept], (0, linear.surplus))
-
-    @property
-    def explained_variance_ratio_(self) -> np.ndarray:
-        return self.explained_variance_ / self._linear_map.total_variance
-
-    n_components_ = property(attrgetter("_linear_map.width"), doc="Number of columns.")
-    _n_features_out = n_components_
-    rank_ = property(attrgetter("_linear_map.rank"), doc="Number of axes with variance.")
-    shrinkage_ = property(attrgetter("_linear_map.shrinkage"), doc="Shrinkage in use.")
-    noise_ = property(attrgetter("_linear_map.noise"), doc="Noise in use.")
+    _n_features_out = property(attrgetter("n_components_"))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["LinearExports", "affine_float32", "centred_float32", "dense", "import_package"]
 
+LinearMap = WhiteningMap | AffineMap
+
 
 class LinearExports:
     """Mixin of an estimator that has a `_linear_map`."""
 
-    _linear_map: Any  # a property that gives a WhiteningMap or AffineMap
+    _linear_map: Any  # a LinearMap
 
     def to_torch(self) -> WhiteningModule:
         """Return the map as a ``torch.nn.Module``.
@@ -133,20 +135,15 @@ class LinearExports:
         return index
 
 
-def affine_float32(
-    linear: WhiteningMap | AffineMap, caller: str
-) -> tuple[np.ndarray, np.ndarray]:
+def affine_float32(linear: LinearMap, caller: str) -> tuple[np.ndarray, np.ndarray]:
     """``W`` of shape (d, k) and ``b = bias - mean W``, in float32, or a ValueError."""
-    _refuse_lost_digits(
-        linear.uncentred_growth, f"{caller} gives a map with the mean in its bias"
-    )
+    what = f"{caller} gives a map with the mean in its bias"
+    _refuse_lost_digits(linear.uncentred_growth, what)
     W = linear.projection
     return W.astype(np.float32), (linear.bias - linear.mean @ W).astype(np.float32)
 
 
-def centred_float32(
-    linear: WhiteningMap | AffineMap, caller: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def centred_float32(linear: LinearMap, caller: str) -> tuple[np.ndarray, ...]:
     """``m``, ``W`` and ``b`` of ``(x - m) W + b``, ``m`` near the mean, or a ValueError."""
     _refuse_lost_digits(linear.growth, f"{caller} gives a map")
     m, W = linear.mean.astype(np.float32), linear.projection

@@ -9,24 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
 from sklearn.utils import assert_all_finite, check_array, gen_batches
 
-from skcalib._covariance.moments import Moments, chunk_rows
+from skcalib._covariance.moments import Moments
 from skcalib._dask import as_floats, check_dask, dask_apply, dask_reduce, is_dask
 from skcalib._machine.limits import rows_within
-from skcalib._machine.threads import map_row_ranges
 from skcalib._sklearn_compat import check_sample_weight, get_namespace_and_device
 from skcalib._whitening.linear_map import WhiteningMap
 
 __all__ = ["DaskRows", "NumPyRows", "Rows", "TensorRows", "as_float64", "rows_of"]
 
 CALLER = "Whitening"
-# Centred rows of `NumPyRows.map` in each thread: what a core's own cache holds.
-MAP_BYTES = 2 * 2**20
 # Rows of a tensor in float64, on its device.
 TENSOR_BYTES = 64 * 2**20
 
@@ -54,17 +51,17 @@ def rows_of(X: Any, *, ensure_min_samples: int = 1, ensure_all_finite: bool = Fa
 
 
 class _RowsInMemory:
-    """Raises an error that explains a result that is not finite."""
+    """Mixin that looks at the rows again where a result is not finite, to say why."""
 
     X: Any
-    _summed: Callable[[Any], Moments]
-    _mapped: Callable[[WhiteningMap], Any]
+    _sum: Callable[[Any], Moments]
+    _map: Callable[[WhiteningMap], Any]
 
     def moments(self, sample_weight: Any = None) -> Moments:
         """Moments of the rows, or a ValueError where they are not finite."""
         weight = check_sample_weight(sample_weight, self.X)
         with np.errstate(over="ignore", invalid="ignore"):
-            moments = self._summed(weight)
+            moments = self._sum(weight)
         if not np.isfinite(moments.quartic):
             self._explain("The moments of X overflow float64")
         return moments
@@ -72,7 +69,7 @@ class _RowsInMemory:
     def map(self, linear: WhiteningMap) -> Any:
         """Whitened rows in the dtype of ``X``, or a ValueError where they are not finite."""
         with np.errstate(over="ignore", invalid="ignore"):
-            out = self._mapped(linear)
+            out = self._map(linear)
             # One sum is cheap; it may overflow where no entry does, so a closer look decides.
             if not np.isfinite(float(out.sum())) and not np.isfinite(float(abs(out).max())):
                 self._explain(f"The whitened vectors overflow {out.dtype}")
@@ -92,27 +89,11 @@ class NumPyRows(_RowsInMemory):
 
     X: np.ndarray
 
-    def _summed(self, weight: np.ndarray | None) -> Moments:
-        n, d = self.X.shape
-        step = min(chunk_rows(d), n)
-        job = partial(Moments.from_array, self.X, weight)
-        parts = map_row_ranges(job, n, step, working_bytes=8 * d * (2 * step + 3 * d))
-        return reduce(Moments.merge, parts)
+    def _sum(self, weight: np.ndarray | None) -> Moments:
+        return Moments.from_array(self.X, weight)
 
-    def _mapped(self, linear: WhiteningMap) -> np.ndarray:
-        X, product = self.X, linear.product(self.X.dtype)
-        out = np.empty((len(X), linear.width), dtype=X.dtype)
-        step = rows_within(MAP_BYTES, X.shape[1], product.W.itemsize)
-
-        def whiten(chunks: Iterator[slice]) -> None:
-            n_rows = 0 if product.offset is None else min(step, len(X))
-            buffer = np.empty((n_rows, X.shape[1]), dtype=product.W.dtype)
-            for chunk in chunks:
-                product.apply(X[chunk], out[chunk], buffer)
-
-        working_bytes = product.W.itemsize * step * X.shape[1]
-        map_row_ranges(whiten, len(X), step, working_bytes=working_bytes)
-        return out
+    def _map(self, linear: WhiteningMap) -> np.ndarray:
+        return linear.product(self.X.dtype).apply(self.X)
 
     def invert(self, linear: WhiteningMap) -> np.ndarray:
         """Whitened rows mapped back, as far as the kept axes determine them."""
@@ -122,7 +103,7 @@ class NumPyRows(_RowsInMemory):
 
 @dataclass(frozen=True)
 class TensorRows(_RowsInMemory):
-    """Rows of an array of another namespace (torch), summed and mapped on its device.
+    """Rows of an array of another namespace (torch), in chunks on its device.
 
     Where a device has no float64, as Apple's GPUs, chunks are brought to the CPU for whatever
     needs it: they share its memory, and compensated float32 sums would not be the same numbers.
@@ -132,34 +113,32 @@ class TensorRows(_RowsInMemory):
     xp: Any
     device: Any
 
-    def _summed(self, weight: Any) -> Moments:
-        xp, place = self.xp, _device_of_float64(self.device)
-        chunks, w = [*self._chunks()], None
+    def _sum(self, weight: Any) -> Moments:
+        place = _device_of_float64(self.device)
         if weight is not None:
-            w = xp.astype(_on_device(weight, place), xp.float64)
-            # All chunks share an origin, the mean of the first. If that is the heaviest, the
-            # loss is at most their number, in units in the last place (see `GROUP`).
-            chunks.sort(key=lambda rows: -float(xp.sum(w[rows])))
-        parts = ((_on_device(self.X[c, :], place), None if w is None else w[c]) for c in chunks)
-        return Moments.from_group(parts, xp)
+            weight = self.xp.astype(_on_device(weight, place), self.xp.float64)
+        chunks = (
+            (_on_device(self.X[rows, :], place), None if weight is None else weight[rows])
+            for rows in self._chunks()
+        )
+        return Moments.from_chunks(chunks, self.xp)
 
-    def _mapped(self, linear: WhiteningMap) -> Any:
+    def _map(self, linear: WhiteningMap) -> Any:
         X, xp = self.X, self.xp
-        single = X.dtype == xp.float32
-        product = linear.product(np.dtype(np.float32 if single else np.float64))
-        work = X.dtype if product.W.dtype == np.float32 else xp.float64
-        place = self.device if work == X.dtype else _device_of_float64(self.device)
+        product = linear.product(np.dtype("float32" if X.dtype == xp.float32 else "float64"))
+        work = getattr(xp, product.W.dtype.name)
+        place = self.device if work == xp.float32 else _device_of_float64(self.device)
         offset, W, rest = (
             None if array is None else xp.asarray(array, dtype=work, device=place)
             for array in product
         )
         parts = []
-        for chunk in self._chunks():
-            x = xp.astype(_on_device(X[chunk, :], place), work)
+        for rows in self._chunks():
+            x = xp.astype(_on_device(X[rows, :], place), work)
             z = (x if offset is None else x - offset) @ W
             z = z if rest is None else z - rest
             parts.append(_on_device(xp.astype(z, X.dtype), self.device))
-        return parts[0] if len(parts) == 1 else xp.concat(parts)
+        return xp.concat(parts)
 
     def invert(self, linear: WhiteningMap) -> Any:
         """Whitened rows mapped back, in their namespace and dtype and on their device."""
@@ -223,12 +202,10 @@ def _moments_of_block(block: Any, weight: np.ndarray | None) -> Moments:
         return Moments(0, np.zeros(d), np.zeros((d, d)), np.zeros(d), 0.0)
     weight = check_sample_weight(weight, block)
     with np.errstate(over="ignore", invalid="ignore"):  # checked after the merge
-        return NumPyRows(block)._summed(weight)
+        return Moments.from_array(block, weight)
 
 
-def _in_block(
-    method: Callable[[NumPyRows, WhiteningMap], Any], linear: WhiteningMap, block: np.ndarray
-) -> np.ndarray:
+def _in_block(method: Any, linear: WhiteningMap, block: np.ndarray) -> np.ndarray:
     # Not a lambda: dask gives equal calls equal names only if it can read their arguments.
     return method(NumPyRows(block), linear)
 

@@ -49,8 +49,8 @@ def mahalanobis_map(linear: WhiteningMap) -> WhiteningMap:
     eigenvalues = linear.regularised.copy()
     if (dropped := eigenvalues[linear.kept :]).size:
         dropped[:] = dropped.mean()
-    exact = replace(linear, power=1.0, noise=0.0, method="pca")
-    return replace(exact, regularised=eigenvalues, n_components=linear.rank)
+    whole = replace(linear, regularised=eigenvalues, n_components=linear.rank)
+    return replace(whole, power=1.0, noise=0.0, method="pca")
 
 
 def shift_between(linear: WhiteningMap, fitted: Moments, new: Moments) -> Shift:

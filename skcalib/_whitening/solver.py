@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from skcalib._base import warn
 from skcalib._covariance.moments import Moments
 from skcalib._covariance.noise import regularise
 from skcalib._covariance.spectrum import decompose, rounding_error
 from skcalib._whitening.linear_map import WhiteningMap
+from skcalib._whitening.recent import Fit, remembered
+from skcalib._whitening.rows import Rows
 
-__all__ = ["few_samples", "solve", "spectrum_of"]
+__all__ = ["decomposed", "solve", "spectrum_of", "warn_of_few_samples"]
 
 # Samples per feature below which whitening amplifies sampling error. With 5, the smallest
 # estimate of equal eigenvalues is (1 - sqrt(1/5))^2 = 0.3 of their value (Marchenko & Pastur).
 SAMPLES_PER_FEATURE = 5
+
+
+@remembered
+def decomposed(rows: Rows, sample_weight: Any) -> Fit:
+    """Moments of the rows and their spectrum."""
+    moments = rows.moments(sample_weight)
+    return moments, spectrum_of(moments)
 
 
 def spectrum_of(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
@@ -64,23 +76,22 @@ def solve(
             f"All {n} samples are equal: there is no direction to whiten. "
             "Fit on samples that differ."
         )
-    total_variance = float(variance.sum())
     return WhiteningMap(
         mean=moments.mean.copy(),  # torch warns of arrays that it may not write to
         basis=np.ascontiguousarray(basis[:, axes]),
         variance=variance[axes],
         regularised=regularised[axes],
-        total_variance=total_variance,
+        total_variance=float(variance.sum()),
         shrinkage=shrinkage,
         power=float(power),
         noise=noise,
-        n_components=_n_kept(n_components, rank, variance[axes] / total_variance),
+        n_components=_n_kept(n_components, rank, variance[axes] / variance.sum()),
         method=method,
     )
 
 
-def few_samples(n: int | float, linear: WhiteningMap) -> str | None:
-    """Say what a map suffers from the small number of its samples, if it does."""
+def warn_of_few_samples(n: int | float, linear: WhiteningMap) -> None:
+    """Warn of what a map suffers from the small number of its samples, if it does."""
     d = len(linear.mean)
     bare = linear.noise == 0 and linear.shrinkage == 0 and linear.power > 0
     if linear.surplus:
@@ -89,7 +100,7 @@ def few_samples(n: int | float, linear: WhiteningMap) -> str | None:
             "columns are zero"
         )
     elif not bare or n >= SAMPLES_PER_FEATURE * d:
-        return None
+        return
     elif linear.rank < d and n <= d:
         consequence = f"have rank {linear.rank}: directions outside the sample are dropped"
     else:
@@ -97,7 +108,7 @@ def few_samples(n: int | float, linear: WhiteningMap) -> str | None:
             f"are fewer than {SAMPLES_PER_FEATURE} for each feature: weak directions are "
             "sampling error for the most part, and whitening amplifies them"
         )
-    return (
+    warn(
         f"n_samples={n:.10g} of n_features={d} {consequence}. Set noise='auto', or fit on "
         f"{SAMPLES_PER_FEATURE * d} samples or more."
     )

@@ -9,7 +9,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import Whitening
-from skcalib._whitening.linear_map import MAX_GROWTH
+
+ATTRIBUTES = (
+    *("mean_", "components_", "explained_variance_", "explained_variance_ratio_"),
+    *("n_components_", "rank_", "shrinkage_", "noise_", "n_samples_seen_"),
+)
 
 
 @pytest.fixture
@@ -263,14 +267,12 @@ def test_float64_reference_is_reached_at_any_conditioning(mean, decades, dtype):
     assert error < (1e-5 if dtype == np.float32 else 1e-7)
 
 
-@pytest.mark.parametrize(("mean", "directly"), [(0.0, True), (0.3, True), (3.0, False)])
-def test_the_mean_goes_last_where_that_costs_no_digits(mean, directly):
+@pytest.mark.parametrize("mean", [0.0, 0.3, 3.0])
+def test_a_mean_that_goes_last_costs_no_digits(mean):
     rng = np.random.default_rng(0)
     spread = 10 ** np.linspace(0, -0.5, 64)
     X = (rng.normal(size=(5000, 64)) * spread + mean).astype(np.float32)
     whitening = Whitening().fit(X)
-    assert (whitening._linear_map.uncentred_growth <= MAX_GROWTH) is directly
-    assert whitening._linear_map.float32_is_safe
     reference = float64_whitening(X)(X)
     assert_allclose(whitening.transform(X), reference, atol=4e-6)
     assert_allclose(whitening.transform(X[:1]), reference[:1], atol=4e-6)
@@ -457,7 +459,7 @@ def test_bad_input_leaves_the_estimator_unfitted(X, spoil, message):
         whitening.fit(spoil(X))
     with pytest.raises(NotFittedError):
         whitening.transform(X)
-    assert not hasattr(whitening, "components_")
+    assert not any(hasattr(whitening, name) for name in ATTRIBUTES)
 
 
 def test_bad_batch_leaves_what_was_seen(X):
@@ -502,10 +504,43 @@ def test_feature_names_and_output_containers(X):
 
 
 def test_attributes_are_missing_before_fit():
-    for name in ("mean_", "components_", "explained_variance_ratio_", "rank_", "noise_"):
+    for name in ATTRIBUTES:
         assert not hasattr(Whitening(), name)
-        with pytest.raises(NotFittedError):
-            getattr(Whitening(), name)
+
+
+@pytest.mark.parametrize("params", [{"noise": "auto"}, {"n_components": 3, "method": "zca"}])
+def test_fit_sets_plain_attributes(X, params):
+    whitening = Whitening(**params).fit(X)
+    assert set(ATTRIBUTES) <= vars(whitening).keys()
+    assert set(ATTRIBUTES) <= vars(whitening.recentered(X[:50])).keys()
+
+
+@pytest.mark.parametrize("params", [{"noise": "auto"}, {"n_components": 3, "method": "zca"}])
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_attributes_in_parts_are_those_of_the_whole(X, params, name):
+    parts = Whitening(**params).fit(3 * X[:100]).merge(Whitening(**params).fit(X[100:200]))
+    getattr(parts, name)  # is of the past after
+    parts.partial_fit(X[200:])
+    whole = Whitening(**params).fit(np.vstack([3 * X[:100], X[100:]]))
+    assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-10, atol=1e-10)
+
+
+def test_in_parts_the_first_transform_warns_of_few_samples(few):
+    whitening = Whitening().partial_fit(few[:5]).partial_fit(few[5:])
+    assert (whitening.rank_, whitening.merge(Whitening().partial_fit(few)).rank_) == (9, 9)
+    with pytest.warns(UserWarning, match="n_samples=20 of n_features=30 have rank 9"):
+        expected = whitening.transform(few)
+    assert_array_equal(whitening.transform(few), expected)  # in silence
+    assert_allclose(whitening.inverse_transform(expected), few)
+
+
+@pytest.mark.parametrize("learn", [Whitening.fit, Whitening.partial_fit])
+@pytest.mark.parametrize("name", ["mean_", "components_", "explained_variance_"])
+def test_writing_to_an_attribute_changes_no_map(X, learn, name):
+    whitening, expected = learn(Whitening(), X), Whitening().fit_transform(X)
+    getattr(whitening, name)[:] = 7
+    assert_allclose(whitening.transform(X), expected, atol=1e-10)
+    assert_array_equal(Whitening().fit_transform(X), expected)
 
 
 @pytest.mark.parametrize("n", [30, 9000], ids=["one thread", "threads"])
