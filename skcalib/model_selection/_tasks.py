@@ -57,7 +57,8 @@ TASKS: dict[str | None, Task] = {
         calibrates=True,
         smooths=True,
         advice="NeighborSmoothing moves each text toward its nearest ones. Topics, intents,\n"
-        "classes and clusters gain by it; graded similarity and single answers lose.",
+        "classes and clusters gain by it; graded similarity loses, and\n"
+        "a search for single answers may.",
     ),
     "search": Task(
         calibrates=True,
