@@ -36,6 +36,7 @@ def test_each_block_of_a_page_runs_by_itself(page, minilm, tmp_path, monkeypatch
 
 
 @pytest.mark.filterwarnings("ignore:n_samples=")
+@pytest.mark.filterwarnings("ignore:.*unknown to this model")  # Chinese, as the guide says
 @pytest.mark.parametrize("page", CONTINUED.split())
 def test_the_blocks_of_a_page_run_one_after_another(page, minilm, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")

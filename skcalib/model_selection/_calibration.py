@@ -41,6 +41,8 @@ class Candidate:
     halves : float
         The same of odd and even words alone, as ``SelfRetrieval(thinned=0)`` gives it:
         compares hidden states.
+    gain : Difference or None
+        Of the `score` over that of the model as shipped; None for other hidden states.
     """
 
     pooling: str
@@ -48,11 +50,14 @@ class Candidate:
     calibrator: str
     score: float
     halves: float
+    gain: Difference | None
 
     @classmethod
-    def of(cls, scored: Scored) -> Self:
+    def of(cls, scored: Scored, choice: Choice) -> Self:
         """Return the row of what was scored."""
-        return cls(*scored.state, scored.name, scored.score, scored.halves)
+        at_home = choice.scored[0]
+        gain = choice.gains[at_home.index(scored)] if scored in at_home else None
+        return cls(*scored.state, scored.name, scored.score, scored.halves, gain)
 
 
 @dataclass(frozen=True)
@@ -126,8 +131,7 @@ class Calibration:
     n_texts : int
         Number of texts in the sample that gave the scores.
     gain : Difference
-        By how much the `score` of the shipped hidden state is better whitened than raw: a
-        tuple ``(mean, low, high)`` with the 95 % interval of a bootstrap of the texts.
+        By how much the `score` of the shipped hidden state is better whitened than raw.
     lead : Difference
         By how much the `halves` of the best hidden state are better than those of the shipped
         one, each calibrated.
@@ -156,11 +160,11 @@ class Calibration:
         ordered = [c for state in states for c in sorted(state, key=lambda c: -c.score)]
         return cls(
             task=task,
-            shipped=Candidate.of(choice.shipped),
-            chosen=Candidate.of(choice.chosen),
-            candidates=tuple(map(Candidate.of, ordered)),
+            shipped=Candidate.of(choice.shipped, choice),
+            chosen=Candidate.of(choice.chosen, choice),
+            candidates=tuple(Candidate.of(c, choice) for c in ordered),
             n_texts=n_texts,
-            gain=choice.gain,
+            gain=choice.gains[-1],
             lead=choice.lead,
             prompt=prompt,
             cosines=cosines,
@@ -208,7 +212,7 @@ class Calibration:
         """Return a Markdown table: as shipped, chosen, the peers, and the others in order.
 
         `score` compares calibrations of one hidden state, `halves` compares hidden states; both
-        are times 100.
+        are times 100, and so are the gain of the score and the ends of its 95 % interval.
 
         Parameters
         ----------
@@ -226,10 +230,11 @@ class Calibration:
         rows = [("as shipped", self.shipped), ("chosen", self.chosen)]
         rows += [("", candidate) for candidate in [*at_home, *others]]
         return markdown(
-            ["", "pooling", "layer", "calibrator", "score", "halves"],
+            ["", "pooling", "layer", "calibrator", "score", "halves", "gain"],
             [
                 [note, c.pooling, "" if c.layers is None else str(c.layers), c.calibrator]
                 + [f"{100 * value:.1f}" for value in (c.score, c.halves)]
+                + ["" if c.gain is None or c == self.shipped else str(c.gain)]
                 for note, c in rows
             ],
         )

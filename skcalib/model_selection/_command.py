@@ -133,8 +133,8 @@ def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
         "chosen": asdict(calibration.chosen),
         "noise": getattr(calibrator, "noise_", None),
         "shrinkage": getattr(calibrator, "shrinkage_", None),
-        "gain": calibration.gain._asdict(),
-        "lead": calibration.lead._asdict(),
+        "gain": asdict(calibration.gain),
+        "lead": asdict(calibration.lead),
         "cosines": asdict(calibration.cosines),
         "candidates": [asdict(candidate) for candidate in calibration.candidates],
     }

@@ -112,25 +112,26 @@ class Choice(NamedTuple):
     shipped: Scored
     chosen: Scored
     scored: list[list[Scored]]
-    gain: Difference  # of the shipped hidden state, whitened, over raw
+    gains: list[Difference]  # of the shipped hidden state's scores over its raw one
     lead: Difference  # of the best hidden state over the shipped one, each calibrated
 
 
 def choose(scored: list[list[Scored]], calibrates: bool, bootstrap: Bootstrap) -> Choice:
     """Choose among hidden states, whitened where that gains, or always if ``calibrates``."""
     shipped, whitened = scored[0][0], scored[0][-1]
-    gain = bootstrap.difference(whitened, shipped, score)
-    at_home = whitened if calibrates or gain.is_gain else shipped
+    gains = [bootstrap.difference(one, shipped, score) for one in scored[0]]
+    at_home = whitened if calibrates or gains[-1].is_gain else shipped
     elsewhere = [
         whitened if calibrates or whitened.score > raw.score else raw
         for raw, whitened in scored[1:]
     ]
     best = max([at_home, *elsewhere], key=lambda one: one.halves)
     lead = bootstrap.difference(best, at_home, halves)
-    return Choice(shipped, best if lead.is_gain else at_home, scored, gain, lead)
+    return Choice(shipped, best if lead.is_gain else at_home, scored, gains, lead)
 
 
-class Difference(NamedTuple):
+@dataclass(frozen=True)
+class Difference:
     """A difference of two scores, and its 95 % interval by a paired bootstrap of the texts.
 
     Parameters

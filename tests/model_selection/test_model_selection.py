@@ -334,8 +334,10 @@ def test_table_shows_the_model_as_shipped_first(calibrated):
     shipped, chosen = calibration.shipped, calibration.chosen
     assert (shipped.pooling, shipped.layers, shipped.calibrator) == ("mean", 3, "raw")
     head, _, *rows = (re.split(r" *\| *", line) for line in str(calibration).splitlines())
-    assert head[2:-1] == ["pooling", "layer", "calibrator", "score", "halves"]
+    assert head[2:-1] == ["pooling", "layer", "calibrator", "score", "halves", "gain"]
     assert rows[2][2:5] == ["mean", "3", "mean subtracted"]
+    assert re.fullmatch(r"[+-]\d+\.\d \([+-]\d+\.\d to [+-]\d+\.\d\)", rows[2][7])
+    assert rows[0][7] == ""
     for row, note, candidate in ((0, "as shipped", shipped), (1, "chosen", chosen)):
         expected = [note, candidate.pooling, str(candidate.layers), candidate.calibrator]
         assert rows[row][1:5] == expected
