@@ -15,8 +15,8 @@ variable ``SKCALIB_DATA`` names a folder of benchmarks, on STS-B.
 # A layer that was tuned, and one that was not
 # --------------------------------------------
 # MiniLM was trained on a billion pairs to make the mean of its last layer good at cosine
-# similarity. Its embedding layer was not. ``noise`` is the noise assumed in every direction, in
-# units of the mean eigenvalue; directions that hold little else fade, and 0 is exact whitening.
+# similarity. Its embedding layer was not. ``noise`` is the noise assumed in every direction, as
+# a share of the total variance; directions that hold little else fade, and 0 is exact whitening.
 # scikit-learn's validation curve shows Spearman's rho against ``noise`` on held-out folds. The
 # dashed lines are raw vectors.
 #
@@ -46,7 +46,7 @@ else:
 folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 memory = folder.name  # name a folder of your own, and it is kept
 folds = KFold(5, shuffle=True, random_state=0)
-noises = [0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0]
+noises = [0.0, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016]
 warnings.filterwarnings("ignore", message="n_samples=")
 
 
