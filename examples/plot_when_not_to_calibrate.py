@@ -16,7 +16,7 @@ variable ``SKCALIB_DATA`` names a folder of benchmarks, on STS-B.
 # --------------------------------------------
 # MiniLM was trained on a billion pairs to make the mean of its last layer good at cosine
 # similarity. Its embedding layer was not. ``noise`` is the noise assumed in every direction, as
-# a share of the total variance; directions that hold little else fade, and 0 is exact whitening.
+# a share of the total variance; directions that hold little else fade, and 0 whitens exactly.
 # scikit-learn's validation curve shows Spearman's rho against ``noise`` on held-out folds. The
 # dashed lines are raw vectors.
 #
