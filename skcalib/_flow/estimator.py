@@ -195,7 +195,7 @@ class NormalizingFlow(
     validation_curve_ = property(
         lambda self: [loss for _, loss in self._fitted.curve if loss is not None] or None
     )
-    noise_ = property(attrgetter("_fitted.noise"))
+    noise_ = property(attrgetter("_fitted.noise"), doc="Noise in use.")
 
     def __init__(
         self,

@@ -34,10 +34,16 @@ ENTRIES = 2**24  # of the matrix of cosines in memory
 class RetrievalTable(ScoreTable):
     """Scores of a search, and how sure their differences to the first row are.
 
-    A `ScoreTable`, whose parameters and methods it has, and beside them:
+    A `ScoreTable` that knows of differences, queries and documents.
 
     Parameters
     ----------
+    rows : tuple of str
+        Names of the encoders.
+    columns : tuple of str
+        Names of the measures.
+    scores : ndarray of shape (n_rows, n_columns)
+        Scores times 100.
     differences : ndarray of shape (n_rows, n_columns)
         Scores less those of the first row.
     intervals : ndarray of shape (n_rows, n_columns, 2)

@@ -19,7 +19,7 @@ from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._sklearn_compat import check_params
 from skcalib._texts import texts_of
 from skcalib._whitening.estimator import Whitening
-from skcalib.model_selection._calibration import Calibration, Cosines
+from skcalib.model_selection._calibration import calibration_of, cosines_of
 from skcalib.model_selection._encoders import AsGiven, HiddenStates
 from skcalib.model_selection._search import Bootstrap, Sample, choose, search
 from skcalib.model_selection._self_retrieval import views_of
@@ -175,13 +175,13 @@ def calibrate(
         pipeline = Pipeline([("encode", encode), *steps])
         some = views.sample[:MOST_COMPARED]
         shipped = encoders.fitted(encoders.states[0], some)
-        cosines = Cosines.of(some, vectors_of(shipped, some), vectors_of(pipeline, some))
+        cosines = cosines_of(some, vectors_of(shipped, some), vectors_of(pipeline, some))
     encoders.finish(encode)
     if queries is not None:
         pipeline.queries_ = Pipeline([("encode", encode_queries), *steps])
     task = task if queries is None else "search"
     prompt = getattr(encode, "prompt_", "")
-    pipeline.calibration_ = Calibration.of(choice, task, views.n_texts, prompt, cosines)
+    pipeline.calibration_ = calibration_of(choice, task, views.n_texts, prompt, cosines)
     return pipeline
 
 

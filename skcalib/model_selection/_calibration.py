@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import shorten
-from typing import Self
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from skcalib._vectors import unit_rows
 from skcalib.model_selection._search import Choice, Difference, Scored
 from skcalib.model_selection._tasks import TASKS
 
-__all__ = ["Calibration", "Candidate", "Cosines"]
+__all__ = ["Calibration", "Candidate", "Cosines", "calibration_of", "cosines_of"]
 
 CANNOT_TELL = """\
 The score cannot tell whether texts of one topic come together, nor how many dimensions
@@ -52,13 +51,6 @@ class Candidate:
     halves: float
     gain: Difference | None
 
-    @classmethod
-    def of(cls, scored: Scored, choice: Choice) -> Self:
-        """Return the row of what was scored."""
-        at_home = choice.scored[0]
-        gain = choice.gains[at_home.index(scored)] if scored in at_home else None
-        return cls(*scored.state, scored.name, scored.score, scored.halves, gain)
-
 
 @dataclass(frozen=True)
 class Cosines:
@@ -84,19 +76,6 @@ class Cosines:
     nearest: tuple[float, float]
     typical: tuple[float, float]
     examples: tuple[tuple[str, str], tuple[str, str]]
-
-    @classmethod
-    def of(cls, texts: Sequence[str], raw: np.ndarray, calibrated: np.ndarray) -> Self:
-        """Compare the cosines of all pairs of texts by both vectors."""
-        i, j = np.triu_indices(len(texts), k=1)
-        units = (unit_rows(vectors)[0] for vectors in (raw, calibrated))
-        both = np.stack([(unit @ unit.T)[i, j] for unit in units])
-        order = np.argsort(both[1])
-        pairs = order[-1], order[len(order) // 2]
-        figures = both.mean(axis=1), np.quantile(both, 0.99, axis=1), *both[:, pairs].T
-        mean, threshold, nearest, typical = ((float(a), float(b)) for a, b in figures)
-        one, other = ((texts[i[pair]], texts[j[pair]]) for pair in pairs)
-        return cls(mean, threshold, nearest, typical, (one, other))
 
     def __str__(self) -> str:
         quoted = [
@@ -150,25 +129,6 @@ class Calibration:
     lead: Difference
     prompt: str
     cosines: Cosines
-
-    @classmethod
-    def of(
-        cls, choice: Choice, task: str | None, n_texts: int, prompt: str, cosines: Cosines
-    ) -> Self:
-        """Report a choice."""
-        states = sorted(choice.scored, key=lambda state: -max(c.halves for c in state))
-        ordered = [c for state in states for c in sorted(state, key=lambda c: -c.score)]
-        return cls(
-            task=task,
-            shipped=Candidate.of(choice.shipped, choice),
-            chosen=Candidate.of(choice.chosen, choice),
-            candidates=tuple(Candidate.of(c, choice) for c in ordered),
-            n_texts=n_texts,
-            gain=choice.gains[-1],
-            lead=choice.lead,
-            prompt=prompt,
-            cosines=cosines,
-        )
 
     def __str__(self) -> str:
         return f"{self.table()}\n\n{self.summary()}"
@@ -238,3 +198,42 @@ class Calibration:
                 for note, c in rows
             ],
         )
+
+
+def calibration_of(
+    choice: Choice, task: str | None, n_texts: int, prompt: str, cosines: Cosines
+) -> Calibration:
+    """Report a choice."""
+    states = sorted(choice.scored, key=lambda state: -max(c.halves for c in state))
+    ordered = [c for state in states for c in sorted(state, key=lambda c: -c.score)]
+    return Calibration(
+        task=task,
+        shipped=_candidate(choice.shipped, choice),
+        chosen=_candidate(choice.chosen, choice),
+        candidates=tuple(_candidate(c, choice) for c in ordered),
+        n_texts=n_texts,
+        gain=choice.gains[-1],
+        lead=choice.lead,
+        prompt=prompt,
+        cosines=cosines,
+    )
+
+
+def cosines_of(texts: Sequence[str], raw: np.ndarray, calibrated: np.ndarray) -> Cosines:
+    """Compare the cosines of all pairs of texts by both vectors."""
+    i, j = np.triu_indices(len(texts), k=1)
+    units = (unit_rows(vectors)[0] for vectors in (raw, calibrated))
+    both = np.stack([(unit @ unit.T)[i, j] for unit in units])
+    order = np.argsort(both[1])
+    pairs = order[-1], order[len(order) // 2]
+    figures = both.mean(axis=1), np.quantile(both, 0.99, axis=1), *both[:, pairs].T
+    mean, threshold, nearest, typical = ((float(a), float(b)) for a, b in figures)
+    one, other = ((texts[i[pair]], texts[j[pair]]) for pair in pairs)
+    return Cosines(mean, threshold, nearest, typical, (one, other))
+
+
+def _candidate(scored: Scored, choice: Choice) -> Candidate:
+    """Return the row of what was scored."""
+    at_home = choice.scored[0]
+    gain = choice.gains[at_home.index(scored)] if scored in at_home else None
+    return Candidate(*scored.state, scored.name, scored.score, scored.halves, gain)
