@@ -174,7 +174,9 @@ def calibrate(
         steps = _fitted_steps(choice.chosen.calibrator, how, parts, groups)
         pipeline = Pipeline([("encode", encode), *steps])
         some = views.sample[:MOST_COMPARED]
-        shipped = encoders.fitted(encoders.states[0], some)
+        shipped = encode
+        if choice.chosen.state != encoders.states[0]:
+            shipped = encoders.fitted(encoders.states[0], some)
         cosines = cosines_of(some, vectors_of(shipped, some), vectors_of(pipeline, some))
     encoders.finish(encode)
     if queries is not None:
