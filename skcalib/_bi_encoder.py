@@ -19,7 +19,7 @@ from skcalib._encoder.text_encoder import as_encoder
 from skcalib._scale.estimator import SimilarityScale
 from skcalib._sklearn_compat import HasMethods, StrOptions, _fit_context
 from skcalib._texts import as_pairs, distinct, texts_of
-from skcalib._vectors import unit_rows, unmasked
+from skcalib._vectors import unit_rows
 from skcalib.metrics import spearman
 
 __all__ = ["BiEncoder", "vectors_of"]
@@ -283,7 +283,8 @@ class BiEncoder(VersionedState, BaseEstimator):
 
 def _labels(groups: Any, n_texts: int) -> list[Any]:
     """Return the group of each text, where the first texts of all pairs come first."""
-    labels = np.asarray(unmasked(groups), dtype=object).T.ravel().tolist()
+    # What is masked becomes None, which the step that takes groups refuses as missing.
+    labels: list[Any] = np.ma.MaskedArray(groups, dtype=object).T.ravel().tolist()
     if len(labels) not in (n_texts, n_texts / 2):
         raise ValueError(
             f"BiEncoder got {len(labels)} groups for {n_texts} texts; it takes one for each "

@@ -450,6 +450,18 @@ def test_groups_that_nothing_takes_are_refused(tiny_bert, texts):
         BiEncoder(with_erasure(BertEncoder(tiny_bert))).fit(texts, groups=["de"])
 
 
+@pytest.mark.parametrize("names", [["de", "en"], [0, 1]])
+def test_masked_groups_are_missing_and_others_are_taken(names):
+    texts = [f"the dog {i}" for i in range(40)]
+    encoder = with_erasure(FunctionTransformer(lambda t: np.eye(40)[: len(t)]))
+    groups = np.ma.array(names * 20)
+    fitted = BiEncoder(encoder).fit(texts, groups=groups).encoder_
+    assert fitted["grouperasure"].groups_.tolist() == names
+    groups[3] = np.ma.masked
+    with pytest.raises(ValueError, match="or are missing"):
+        BiEncoder(encoder).fit(texts, groups=groups)
+
+
 def test_a_search_routes_groups(tiny_bert, texts):
     pairs = [(a, b) for a in texts[:12] for b in texts[:4]]
     grades = np.arange(len(pairs)) % 5
