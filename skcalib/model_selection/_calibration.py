@@ -10,7 +10,8 @@ import numpy as np
 
 from skcalib._tables import markdown
 from skcalib._vectors import unit_rows
-from skcalib.model_selection._search import Choice, Difference, Scored
+from skcalib.model_selection._bootstrap import Difference
+from skcalib.model_selection._search import Choice, Scored
 from skcalib.model_selection._tasks import TASKS
 
 __all__ = ["Calibration", "Candidate", "Cosines", "calibration_of", "cosines_of"]
@@ -204,8 +205,8 @@ def calibration_of(
     choice: Choice, task: str | None, n_texts: int, prompt: str, cosines: Cosines
 ) -> Calibration:
     """Report a choice."""
-    states = sorted(choice.scored, key=lambda state: -max(c.halves for c in state))
-    ordered = [c for state in states for c in sorted(state, key=lambda c: -c.score)]
+    states = sorted(choice.scored, key=lambda state: -max(c.halves() for c in state))
+    ordered = [c for state in states for c in sorted(state, key=lambda c: -c.score())]
     return Calibration(
         task=task,
         shipped=_candidate(choice.shipped, choice),
@@ -236,4 +237,5 @@ def _candidate(scored: Scored, choice: Choice) -> Candidate:
     """Return the row of what was scored."""
     at_home = choice.scored[0]
     gain = choice.gains[at_home.index(scored)] if scored in at_home else None
-    return Candidate(*scored.state, scored.name, scored.score, scored.halves, gain)
+    scores = float(scored.score()), float(scored.halves())
+    return Candidate(*scored.state, scored.name, *scores, gain)
