@@ -36,8 +36,8 @@ def read_beir(folder: str | PathLike[str], split: str) -> Collection:
     FileNotFoundError
         If there is no such file.
     ValueError
-        If a line is not what the layout has there, an id is given twice or unknown, a query is
-        empty, no document has text, or none is relevant.
+        If a line is not what the layout has there, an id is given twice or unknown, or no
+        document is relevant.
     """
     folder = Path(folder).expanduser()
     files = folder / "corpus.jsonl", folder / "queries.jsonl", folder / "qrels" / f"{split}.tsv"
@@ -52,15 +52,7 @@ def read_beir(folder: str | PathLike[str], split: str) -> Collection:
     corpus, queries = _texts(files[0]), _texts(files[1])
     judged = _relevant(files[2], queries, corpus)
     documents = {name: corpus[name] for name in sorted(corpus, reverse=True) if corpus[name]}
-    if not documents:
-        raise ValueError(f"{files[0]} has no document with text; give at least one.")
     names = sorted(judged, reverse=True)
-    for name in names:
-        if not queries[name]:
-            raise ValueError(
-                f"{files[1]}: the query {name!r} is empty; it takes queries with text. Leave "
-                "it out there and in the qrels."
-            )
     return Collection(
         documents,
         {name: queries[name] for name in names},
@@ -103,7 +95,7 @@ def _relevant(
             f"{path} begins with {header!r:.60}; it takes a header, "
             f"{', '.join(HEADER)}, separated by tabs."
         )
-    judged: dict[tuple[str, str], int] = {}
+    relevant: dict[str, dict[str, int]] = {}
     for place, line in lines:
         try:
             query, document, score = line.split("\t")
@@ -118,18 +110,11 @@ def _relevant(
                 f"{place} is {line!r:.60}; it takes the _id of a query in queries.jsonl and of "
                 "a document in corpus.jsonl. Add it there, or leave the line out."
             )
-        if judged.setdefault((query, document), grade) != grade:
-            raise ValueError(
-                f"{place} gives {document!r} the score {grade} for the query {query!r}, and "
-                f"one before gives {judged[query, document]}. Give each pair one score."
-            )
-    relevant: dict[str, dict[str, int]] = {}
-    for (query, document), grade in judged.items():
         if grade > 0:
             relevant.setdefault(query, {})[document] = grade
     if not relevant:
         raise ValueError(
-            f"{path} has {len(judged)} scores and none above 0; a query needs a relevant "
-            "document. Choose another split with split=."
+            f"{path} has no score above 0; a query needs a relevant document. Choose another "
+            "split with split=."
         )
     return relevant

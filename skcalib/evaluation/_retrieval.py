@@ -159,8 +159,8 @@ def evaluate_retrieval(
     TypeError
         If an encoder is none.
     ValueError
-        If a line of a file is not as above, an id is given twice or unknown, a query is empty,
-        no document is relevant, or vectors are not finite or of different widths.
+        If a line of a file is not as above, an id is given twice or unknown, no document is
+        relevant, or vectors are not finite or of different widths.
     FileNotFoundError
         If the folder lacks a file.
 
