@@ -112,7 +112,8 @@ def run(options: argparse.Namespace) -> None:
     fit_on = options.fit_on
     texts = fit_on if fit_on in ("target", "train") else texts_in(fit_on)
     aggregate = "" if options.retrieval else options.aggregate
-    settings, pipelines, tables = [], {}, []
+    settings, pipelines = [], {}
+    tables: list[ScoreTable] = []
     with opened(options.output) as file, folder_for(options.memory) as memory:
         for row in product(options.pooling, options.layers, calibrators):
             pooling, layer, name = row
