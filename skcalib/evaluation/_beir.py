@@ -95,6 +95,7 @@ def _relevant(
             f"{path} begins with {header!r:.60}; it takes a header, "
             f"{', '.join(HEADER)}, separated by tabs."
         )
+    judged: dict[tuple[str, str], int] = {}
     relevant: dict[str, dict[str, int]] = {}
     for place, line in lines:
         try:
@@ -109,6 +110,11 @@ def _relevant(
             raise ValueError(
                 f"{place} is {line!r:.60}; it takes the _id of a query in queries.jsonl and of "
                 "a document in corpus.jsonl. Add it there, or leave the line out."
+            )
+        if judged.setdefault((query, document), grade) != grade:
+            raise ValueError(
+                f"{place} gives {document!r} the score {grade} for the query {query!r}, and an "
+                f"earlier one {judged[query, document]}. Give each pair one score."
             )
         if grade > 0:
             relevant.setdefault(query, {})[document] = grade

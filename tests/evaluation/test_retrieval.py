@@ -374,6 +374,7 @@ def test_functions_encode(small):
         ("qrels/test.tsv", "q\ta\tnan", "line 7 is .*the score a whole number"),
         ("qrels/test.tsv", "q a 1", "line 7 is 'q a 1'; it takes query-id, corpus-id, score"),
         ("qrels/test.tsv", "q\t0\ta\t1", "line 7 is .*separated by tabs"),
+        ("qrels/test.tsv", "q\tb\t1", "line 7 gives 'b' the score 1 for the query 'q'.* 2"),
     ],
 )
 def test_a_bad_line_is_named(small, file, line, message):
