@@ -9,7 +9,7 @@ from sklearn.utils import gen_batches
 
 from skcalib._machine.threads import map_row_ranges
 
-__all__ = ["EQUAL", "density", "nearest"]
+__all__ = ["EQUAL", "nearest", "neighbor_similarity"]
 
 # Cosine in float64 from which two vectors count as those of one text.
 EQUAL = 1 - 1e-6
@@ -58,7 +58,7 @@ def _largest(product: np.ndarray, k: int) -> np.ndarray:
     return np.take_along_axis(columns, np.argpartition(entries, -k, axis=1)[:, -k:], axis=1)
 
 
-def density(queries: np.ndarray, fitted: np.ndarray, k: int) -> np.ndarray:
+def neighbor_similarity(queries: np.ndarray, fitted: np.ndarray, k: int) -> np.ndarray:
     """Mean cosine of each query with the ``k`` nearest of more than ``k`` fitted vectors.
 
     A fitted vector that is equal to the query, itself for one, is none of them.

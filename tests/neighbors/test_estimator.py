@@ -27,7 +27,7 @@ def new():
     return np.random.default_rng(1).normal(size=(50, 12))
 
 
-def formula(X, fitted, own, k=10, weight=1.0, power=3):
+def formula(X, fitted, own, k=10, weight=1.0, alpha=3):
     """Smooth by the formula on paper, text by text; ``own`` tells the row to leave out."""
     X, fitted, out = unit_rows(X)[0], unit_rows(fitted)[0], []
     for i, x in enumerate(X):
@@ -35,7 +35,7 @@ def formula(X, fitted, own, k=10, weight=1.0, power=3):
         cosine = others @ x
         near = np.argsort(-cosine)[:k]
         near = near[cosine[near] > 0]
-        w = cosine[near] ** power
+        w = cosine[near] ** alpha
         moved = x + (weight * (w @ others[near]) / w.sum() if len(near) else 0)
         out.append(moved / np.linalg.norm(moved))
     return np.array(out)
@@ -44,7 +44,7 @@ def formula(X, fitted, own, k=10, weight=1.0, power=3):
 @parametrize_with_checks(
     [
         NeighborSmoothing(),
-        NeighborSmoothing(2, weight=0.5, power=0),
+        NeighborSmoothing(2, weight=0.5, alpha=0),
         NeighborSmoothing(3, neighbors=KNeighborsTransformer()),
     ]
 )
@@ -52,7 +52,7 @@ def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("params", [{}, {"k": 3}, {"weight": 0.5}, {"power": 0}, {"k": 700}])
+@pytest.mark.parametrize("params", [{}, {"k": 3}, {"weight": 0.5}, {"alpha": 0}, {"k": 700}])
 def test_vectors_are_those_of_the_formula(X, new, params):
     k, others = params.get("k", 10), {n: v for n, v in params.items() if n != "k"}
     smoothing = NeighborSmoothing(k, **others)
