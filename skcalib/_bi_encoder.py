@@ -232,12 +232,8 @@ class BiEncoder(VersionedState, BaseEstimator):
         if hasattr(self.encoder, "get_params"):
             return self.encoder
         known = self.__dict__.setdefault("_known", {})
-        if id(self.encoder) not in known:
-            known[id(self.encoder)] = (
-                self.encoder,
-                as_encoder(self.encoder, type(self).__name__),
-            )
-        return known[id(self.encoder)][1]
+        encoder = as_encoder(self.encoder, type(self).__name__)
+        return known.setdefault(id(self.encoder), encoder)  # which keeps the model, and its id
 
     @np.errstate(over="ignore", invalid="ignore")
     def _similarities(self, vectors: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:

@@ -307,15 +307,17 @@ class SimilarityScale(VersionedState, BaseEstimator):
             r = neighbor_similarity(unit.astype(np.float32), vectors, self.n_neighbors_)
             return count_pairs(unit, [none, r])
         distances = self.similarity == "euclidean"
-        # A power of two, so that divided by it no row is longer than 1, and none is rounded.
-        exponent = int(np.frexp(unit_rows(X)[1].max())[1]) * (1 if distances else 2)
-        if not -1000 < exponent < 1000:
+        # Divided by this power of two no row is longer than 1, and none is rounded.
+        longest = unit_rows(X)[1].max()
+        exponent = int(np.frexp(longest)[1])
+        exponent_of_unit = exponent if distances else 2 * exponent
+        if not -1000 < exponent_of_unit < 1000:
             raise ValueError(
-                f"X has rows of length up to {unit_rows(X)[1].max():.1g}, of which float64 "
+                f"X has rows of length up to {longest:.1g}, of which float64 "
                 f"holds no similarity={self.similarity!r} with all digits. Scale X first."
             )
-        scaled = X / np.ldexp(1.0, exponent if distances else exponent // 2)
-        return count_pairs(scaled, [none], unit=float(2.0**exponent), distances=distances)
+        scaled = np.ldexp(X.astype(np.float64), -exponent)
+        return count_pairs(scaled, [none], unit=2.0**exponent_of_unit, distances=distances)
 
     def _counted(self, corrected: bool) -> PairCounts:
         check_is_fitted(self)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
+from sklearn.preprocessing import normalize
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import SimilarityScale, Whitening
 from skcalib._scale import pairs
-from skcalib._vectors import unit_rows
 
 
 @parametrize_with_checks([SimilarityScale(), SimilarityScale(n_pairs=50, n_neighbors=3)])
@@ -28,13 +28,13 @@ def X():
 
 
 def all_cosines(X):
-    unit = unit_rows(X)[0]
+    unit = normalize(X)
     return (unit @ unit.T)[np.triu_indices(len(X), k=1)]
 
 
 def by_hand(X, fitted, k):
     """Mean cosine with the k nearest fitted vectors that are others."""
-    cosine = unit_rows(X)[0] @ unit_rows(fitted)[0].T
+    cosine = normalize(X) @ normalize(fitted).T
     cosine[cosine > 1 - 1e-9] = -np.inf
     return -np.sort(-cosine, axis=1)[:, :k].mean(axis=1)
 
@@ -70,7 +70,7 @@ def test_no_rate_is_passed_where_many_pairs_are_equally_similar(make, dtype):
     for seed in range(8):
         X = make(seed)
         scale = SimilarityScale().fit(X)
-        unit = unit_rows(X)[0].astype(dtype)
+        unit = normalize(X).astype(dtype)
         cosines = (unit @ unit.T)[np.triu_indices(len(X), k=1)]
         for rate in (0.5, 0.1, 0.03, 5e-3):
             assert (cosines >= scale.threshold(rate)).mean() <= rate
@@ -97,7 +97,7 @@ def test_planted_copies_pass_a_threshold_from_the_texts_that_hold_them(factor):
     X = rng.normal(size=(2000, 24)) * np.geomspace(1, factor, 24)
     both = with_copies(X, 300, rng)
     scale, rate = SimilarityScale().fit(both), 1e-5  # 26 pairs
-    unit = unit_rows(both)[0]
+    unit = normalize(both)
     copies = np.einsum("ij,ij->i", unit[:300], unit[2000:])
     assert (copies >= scale.threshold(rate)).sum() < 30  # circular: as many as are promised
     threshold = scale.threshold(rate, extrapolate=True)
@@ -176,7 +176,7 @@ def test_neighbor_similarity_and_correction_are_those_of_the_formula(X, n_neighb
     new = np.random.default_rng(1).normal(size=(40, 20))
     for rows in (X[:40], new):
         assert_allclose(scale.neighbor_similarity(rows), by_hand(rows, X, k), atol=1e-6)
-    expected = (unit_rows(X[:40])[0] * unit_rows(new)[0]).sum(axis=1)
+    expected = (normalize(X[:40]) * normalize(new)).sum(axis=1)
     expected -= (by_hand(X[:40], X, k) + by_hand(new, X, k)) / 2
     assert_allclose(scale.corrected(X[:40], new), expected, atol=1e-6)
     products = scale.query_vectors(new) @ scale.index_vectors(X[:40]).T
