@@ -111,9 +111,9 @@ class Moments:
 
     def on_cpu(self) -> Moments:
         """Return the same with NumPy's arrays."""
-        arrays = self.mean, self.scatter, self.cubic
+        arrays: Any = self.mean, self.scatter, self.cubic
         if hasattr(self.mean, "cpu"):
-            arrays = tuple(array.cpu() for array in arrays)
+            arrays = (array.cpu() for array in arrays)
         mean, scatter, cubic = map(np.asarray, arrays)
         return replace(self, mean=mean, scatter=scatter, cubic=cubic)
 
