@@ -7,7 +7,6 @@ from functools import cached_property
 
 import numpy as np
 from scipy.sparse import csr_array
-from sklearn.utils import gen_batches
 
 from skcalib._covariance.moments import chunk_rows
 
@@ -34,7 +33,8 @@ class GroupMeans:
         # Sums of differences from a row keep the digits below a large common mean.
         origin = X[:1].sum(axis=0, dtype=np.float64)
         sums, squares = np.zeros((len(names), X.shape[1])), 0.0
-        for rows in gen_batches(len(X), chunk_rows(X.shape[1])):
+        step = chunk_rows(X.shape[1])
+        for rows in (slice(start, start + step) for start in range(0, len(X), step)):
             members = weight[rows], (codes[rows], np.arange(len(codes[rows])))
             differences = X[rows] - origin
             sums += csr_array(members, (len(names), len(codes[rows]))) @ differences
