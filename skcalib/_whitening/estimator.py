@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
 from numbers import Integral, Real
 from operator import attrgetter
 from typing import Any, Self
@@ -25,6 +24,11 @@ from skcalib._whitening.shift import Shift, mahalanobis_map, shift_between
 from skcalib._whitening.solver import solve, spectrum_of, warn_of_few_samples
 
 __all__ = ["Whitening"]
+
+# Attributes of a fit: what the moments tell, and what takes a decomposition.
+SUMMED = ("_moments", "mean_", "n_samples_seen_")
+AXES = ("components_", "explained_variance_", "explained_variance_ratio_")
+SOLVED = (*AXES, "n_components_", "noise_", "rank_", "shrinkage_", "_linear_map")
 
 
 class Whitening(
@@ -177,13 +181,7 @@ class Whitening(
     _state_version = 8
 
     _moments: Moments
-    _warned = False  # of few samples, should there be few
-    n_samples_seen_ = property(attrgetter("_moments.n"), doc="Samples, or their weight.")
-    n_components_ = property(attrgetter("_linear_map.width"), doc="Width of the output.")
-    rank_ = property(attrgetter("_linear_map.rank"), doc="Rank of the covariance.")
-    shrinkage_ = property(attrgetter("_linear_map.shrinkage"), doc="Shrinkage in use.")
-    noise_ = property(attrgetter("_linear_map.noise"), doc="Noise in use.")
-    _n_features_out = n_components_
+    _warned: bool  # of few samples, should there be few
 
     def __init__(
         self,
@@ -227,7 +225,8 @@ class Whitening(
             If `n_components` exceeds the number of features, all samples are equal, or the
             weights sum to 1 or less.
         """
-        self._forget()
+        for name in (*SUMMED, *SOLVED):
+            self.__dict__.pop(name, None)  # an error below leaves nothing half-fitted
         X = self._sample(X, reset=True)
         moments, spectrum = moments_and_spectrum(X, sample_weight)
         linear = solve(moments, spectrum, **self.get_params(deep=False))
@@ -437,41 +436,37 @@ class Whitening(
 
     def _learn(self, moments: Moments, linear: WhiteningMap | None = None) -> Self:
         """Take the moments, and the map that follows from them where it is known."""
-        super()._learn(moments)
+        for name in SOLVED:
+            self.__dict__.pop(name, None)
+        fitted = moments, moments.mean.copy(), moments.n
+        self.__dict__.update(zip(SUMMED, fitted, strict=True))  # all or none, if interrupted
         self._warned = linear is not None
         if linear is not None:
-            self._linear_map = linear
+            self._set_map(linear)
         return self
 
-    @cached_property
-    def _linear_map(self) -> WhiteningMap:
-        # Not in `partial_fit` and `merge`: a decomposition for each batch would take longer
-        # than the batch.
-        check_is_fitted(self)
-        moments = self._moments
-        return solve(moments, spectrum_of(moments), **self.get_params(deep=False))
+    def _set_map(self, linear: WhiteningMap) -> None:
+        """Set the attributes of `SOLVED`."""
+        kept, surplus = linear.kept, linear.surplus
+        self.components_ = np.pad(linear.basis[:, :kept].T, ((0, surplus), (0, 0)))
+        self.explained_variance_ = np.pad(linear.variance[:kept], (0, surplus))
+        self.explained_variance_ratio_ = self.explained_variance_ / linear.total_variance
+        self.n_components_ = linear.width
+        self.rank_ = linear.rank
+        self.shrinkage_ = linear.shrinkage
+        self.noise_ = linear.noise
+        self._linear_map = linear
 
-    @property
-    def mean_(self) -> np.ndarray:
-        """Mean of the sample."""
-        return self._moments.mean.copy()
+    def __getattr__(self, name: str) -> Any:
+        # Python asks here for what is not set. After `partial_fit` and `merge` that is SOLVED:
+        # a decomposition for each batch would take longer than the batch.
+        if name in SOLVED:
+            check_is_fitted(self)  # a NotFittedError is an AttributeError, for `hasattr`
+            moments = self._moments
+            self._set_map(solve(moments, spectrum_of(moments), **self.get_params(deep=False)))
+        return super().__getattribute__(name)
 
-    @property
-    def components_(self) -> np.ndarray:
-        """Principal axes, unit rows in order of decreasing variance."""
-        linear = self._linear_map
-        return np.pad(linear.basis[:, : linear.kept].T, ((0, linear.surplus), (0, 0)))
-
-    @property
-    def explained_variance_(self) -> np.ndarray:
-        """Variance of the sample along each axis."""
-        linear = self._linear_map
-        return np.pad(linear.variance[: linear.kept], (0, linear.surplus))
-
-    @property
-    def explained_variance_ratio_(self) -> np.ndarray:
-        """The same as a share of the total variance."""
-        return self.explained_variance_ / self._linear_map.total_variance
+    _n_features_out = property(attrgetter("n_components_"))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -509,6 +509,13 @@ def test_attributes_are_missing_before_fit():
 
 
 @pytest.mark.parametrize("params", [{"noise": "auto"}, {"n_components": 3, "method": "zca"}])
+def test_fit_sets_plain_attributes(X, params):
+    whitening = Whitening(**params).fit(X)
+    assert set(ATTRIBUTES) <= vars(whitening).keys()
+    assert set(ATTRIBUTES) <= vars(whitening.recentered(X[:50])).keys()
+
+
+@pytest.mark.parametrize("params", [{"noise": "auto"}, {"n_components": 3, "method": "zca"}])
 @pytest.mark.parametrize("name", ATTRIBUTES)
 def test_attributes_in_parts_are_those_of_the_whole(X, params, name):
     parts = Whitening(**params).fit(3 * X[:100]).merge(Whitening(**params).fit(X[100:200]))
