@@ -158,9 +158,9 @@ class Glow(nn.Module):
 
     def initialize(
         self,
+        rng: np.random.RandomState,
         mean: np.ndarray,
         deviation: np.ndarray,
-        rng: np.random.RandomState,
         axes: np.ndarray | None = None,
         whitening: np.ndarray | None = None,
     ) -> None:
