@@ -382,9 +382,8 @@ class NormalizingFlow(
         check_is_fitted(self)
         rng, d = check_random_state(self.random_state), self.n_features_in_
         z = rng.standard_normal((n_samples, d)).astype(self._fitted.weights["gain"].dtype)
-        return self._fitted.map(
-            lambda flow, z: flow.decode(z), z, d, resolve_device(self.device)
-        )
+        device = resolve_device(self.device)
+        return self._fitted.map(lambda flow, z: flow.decode(z), z, d, device=device)
 
     def to_torch(self) -> torch.nn.Module:
         """Copy the fitted flow into a torch module.
@@ -420,11 +419,11 @@ class NormalizingFlow(
             check_n_features(self, X, reset=False)
         else:
             X = validate_data(self, X, reset=False, dtype=FLOATS)
-        return self._fitted.map(function, X, width, resolve_device(self.device))
+        return self._fitted.map(function, X, width, device=resolve_device(self.device))
 
     def _fit(self, X: Any, resume: bool, **changes: Any) -> NormalizingFlow:
         """Train a new flow, or the fitted one further; ``changes`` are of the parameters."""
-        from skcalib._flow.fitted import untrained, within_memory
+        from skcalib._flow.fitted import untrained
         from skcalib._flow.rows import split
         from skcalib._flow.training import train
 
@@ -447,11 +446,7 @@ class NormalizingFlow(
                 start = replace(self._fitted, rng=rng)
             else:
                 start = untrained(array, rows, rng, settings)
-            fitted, interrupted = within_memory(
-                f"A batch of batch_size={self.batch_size} rows does not fit into the memory of "
-                f"{device}: lower batch_size, free some, or use device='cpu'.",
-                *(train, start, array, rows, held_out, device, settings),
-            )
+            fitted, interrupted = train(start, array, rows, held_out, settings, device=device)
         self.__dict__.pop("_fitted", None)  # names of features never stand beside another flow
         validate_data(self, X, reset=not resume, skip_check_array=True)
         self._fitted = fitted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,27 @@ __all__ = ["FittedFlow", "untrained", "within_memory"]
 
 # Parameters of the estimator that no later training can change.
 ARCHITECTURE = ("n_levels", "depth", "coupling_width", "coupling", "permutation", "noise")
+
+
+def within_memory(function: Callable) -> Callable:
+    """Have a function raise MemoryError where the memory of its ``device`` ends.
+
+    The error is raised outside of the `except`: else it would refer to the one caught, whose
+    traceback holds the GPU's memory, in a notebook until the next error.
+    """
+
+    @wraps(function)
+    def guarded(*arguments: Any, device: torch.device) -> Any:
+        try:
+            return function(*arguments, device=device)
+        except torch.cuda.OutOfMemoryError:
+            pass
+        raise MemoryError(
+            f"A batch of rows does not fit into the memory of {device}: free some, use "
+            "device='cpu', or in training lower batch_size."
+        )
+
+    return guarded
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,21 +62,13 @@ class FittedFlow:
         flow.load_state_dict(weights, assign=True)
         return flow
 
+    @within_memory
+    @torch.inference_mode()
     def map(
-        self, function: Callable, X: np.ndarray, width: int, device: torch.device
+        self, function: Callable, X: np.ndarray, width: int, *, device: torch.device
     ) -> np.ndarray:
         """Return ``function(network, X)``, of so many columns, in the data type of X."""
         check_precision(device, X.dtype)
-        return within_memory(
-            f"A block of rows does not fit into the memory of {device}: free some, or use "
-            "device='cpu'.",
-            *(self._map, function, X, width, device),
-        )
-
-    @torch.inference_mode()
-    def _map(
-        self, function: Callable, X: np.ndarray, width: int, device: torch.device
-    ) -> np.ndarray:
         key = (str(device), X.dtype.name)
         if key not in self._networks:  # built once per device and data type
             self._networks[key] = self.network().to(device, getattr(torch, X.dtype.name)).eval()
@@ -92,16 +106,3 @@ def untrained(
     n_parameters = sum(parameter.numel() for parameter in flow.parameters())
     moments = np.zeros((2, n_parameters), dtype=X.dtype)
     return FittedFlow(architecture, float(noise), rng, weights, moments)
-
-
-def within_memory(message: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return ``function(*arguments)``; raise MemoryError where a GPU's memory ends.
-
-    The error is raised outside of the `except`: else it would refer to the one caught, whose
-    traceback holds the GPU's memory, in a notebook until the next error.
-    """
-    try:
-        return function(*arguments)
-    except torch.cuda.OutOfMemoryError:
-        pass
-    raise MemoryError(message)

@@ -85,14 +85,10 @@ class AdditiveGradient:
         self._constant = 0.5 * math.log(2.0 * math.pi) * flow.n_features - float(
             flow.standardize.scale.cpu().double().log().sum()  # not every GPU has float64
         )
-        # Column sums of g and of g * x, one above the other, are one matrix product.
-        ones = torch.eye(2, dtype=flat.dtype, device=flat.device)
-        ones = ones.repeat_interleave(n_rows, dim=1)
-        self._input = x = flat.new_empty(n_rows, flow.n_features)
+        x = x_gradient = flat.new_empty(n_rows, flow.n_features)  # of the batch, not read
         self._steps: list[_Step] = []
         self._leaving: list[tuple[Tensor, Tensor]] = []
-        x_gradient, stack = x, None  # the input is overwritten by its gradient, of no use
-        columns = slice(0, 0)
+        columns, stack = slice(0, 0), None
         for i, (*_, ends_level) in enumerate(flow.steps()):
             columns = slice(columns.stop, columns.stop + x.shape[1])
             if stack is None:  # the steps of a level hand g down in one stack
@@ -100,7 +96,7 @@ class AdditiveGradient:
             of_step = slice(3 * i, 3 * i + 3)
             parameters = (shift[columns], self._scale[columns], *weights[of_step])
             gradients = (self._norm_gradient[:, columns], *weight_gradients[of_step])
-            step = _Step(i % 2 == 0, parameters, gradients, x, x_gradient, stack, ones)
+            step = _Step(i % 2 == 0, parameters, gradients, x, x_gradient, stack)
             self._steps.append(step)
             x, x_gradient = step.y, step.g
             if ends_level:
@@ -112,7 +108,7 @@ class AdditiveGradient:
     def __call__(self, batch: Tensor) -> Tensor:
         """Write the gradient of the summed loss to ``gradient``; return that loss, in nats."""
         torch.exp(self._log_scale, out=self._scale)
-        self._input.copy_(self._standardize(batch)[0])
+        self._steps[0].x = self._standardize.columns(batch)
         for step in self._steps:
             step.forward()
         loss = self._n_rows * (self._constant - self._log_scale.sum())
@@ -173,9 +169,8 @@ class _Step:
         x: Tensor,
         x_gradient: Tensor,
         stack: Tensor,
-        ones: Tensor,
     ):
-        self.x, self.x_gradient, self.ones = x, x_gradient, ones
+        self.x, self.x_gradient = x, x_gradient
         self.shift, self.scale, self.w1, self.w2, self.w3 = parameters
         self.norm_gradient, *self.weight_gradients = gradients
         w1_without_bias = self.w1[:-1] if is_reversed else self.w1[1:]
@@ -193,6 +188,9 @@ class _Step:
         self.g, self.g1, self.g2, _ = parts(stack[:n_rows])
         self.stack = stack[:, PAD : PAD + width]
         self.g_times_x = self.stack[n_rows:]
+        # Column sums of g and of g * x, one above the other, are one matrix product.
+        self.ones = torch.eye(2, dtype=x.dtype, device=x.device)
+        self.ones = self.ones.repeat_interleave(n_rows, dim=1)
         self.h1_and_one, self.h2_and_one = (
             _buffer(x, n_rows, n_hidden)[:, PAD : PAD + n_hidden + 1] for _ in range(2)
         )
@@ -218,6 +216,7 @@ class _Step:
         torch.mul(self.g, self.scale, out=self.x_gradient)
 
 
+@torch.inference_mode()  # whose tensors take no notes of what is written to them
 def _buffer(like: Tensor, n_rows: int, width: int) -> Tensor:
     """Make room for columns, with a one at both ends of each row."""
     buffer = like.new_zeros(n_rows, PAD + -(-width // PAD) * PAD + PAD)

@@ -8,8 +8,7 @@ number of layers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,26 +21,12 @@ from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from skcalib._base import progress, warn
-from skcalib._flow.fitted import FittedFlow
+from skcalib._flow.fitted import FittedFlow, within_memory
 from skcalib._flow.glow import Glow
 from skcalib._flow.gradient import AdditiveGradient, views
 from skcalib._flow.rows import shuffled_batches
 
 __all__ = ["train"]
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Keep torch to one thread: operations of a few microseconds are too small to share.
-
-    Threads would mostly wait for each other, long where another process has the core.
-    """
-    n_threads = torch.get_num_threads()
-    try:  # Python raises an interrupt after a call, so that none comes between the two
-        torch.set_num_threads(1)
-        yield
-    finally:
-        torch.set_num_threads(n_threads)
 
 
 class AutogradGradient:
@@ -86,8 +71,8 @@ class Trainer:
         start: FittedFlow,
         X: np.ndarray,
         rows: np.ndarray,
-        device: torch.device,
         settings: Any,
+        device: torch.device,
     ):
         self.flow = flow = start.network().to(device)
         self._X, self._rows, self._rng, self._settings = X, rows, start.rng, settings
@@ -122,9 +107,8 @@ class Trainer:
         """Write the parameters, as they are now, into the flow."""
         flat = torch.empty_like(self.vector)
         flat[self._gradient_of.order] = self.vector
-        for parameter, part in zip(
-            self._parameters, views(flat, self._parameters), strict=True
-        ):
+        parts = views(flat, self._parameters)
+        for parameter, part in zip(self._parameters, parts, strict=True):
             parameter.copy_(part)
 
     def step(self, batch: Tensor) -> Tensor:
@@ -146,7 +130,6 @@ class Trainer:
             self.vector.addcdiv_(m, root, value=-self._settings.learning_rate)
             return loss / len(batch)
 
-    @_one_thread()
     def epoch(self, advance: Callable[[], Any]) -> float:
         """Train on all rows in random order; return the batches' mean loss, nats.
 
@@ -154,10 +137,13 @@ class Trainer:
         infinite, the loss is NaN and the state the last good one, at most 64 steps before;
         after Ctrl-C it is that, too.
         """
-        good, total = self.state(), 0.0
+        good, total, n_threads = self.state(), 0.0, torch.get_num_threads()
         recent = torch.zeros_like(self.vector[0])
         batches = shuffled_batches(self._X, self._rows, self._settings.batch_size, self._rng)
         try:
+            # Operations of a few microseconds are too small to share: threads would mostly
+            # wait for each other, long where another process has the core.
+            torch.set_num_threads(1)
             for step, drawn in enumerate(batches, start=1):
                 recent += self.step(self._with_jitter(self._tensor(drawn)))
                 if step % 64 == 0 or step == self.n_steps:  # to look at it waits for the device
@@ -169,6 +155,7 @@ class Trainer:
                     recent.zero_()
                 advance()
         finally:
+            torch.set_num_threads(n_threads)
             self.restore(good)
         return total / self.n_steps
 
@@ -223,20 +210,22 @@ class Trainer:
         return torch.as_tensor(rows, dtype=self.vector.dtype, device=self.vector.device)
 
 
+@within_memory
 def train(
     start: FittedFlow,
     X: np.ndarray,
     rows: np.ndarray,
     held_out: np.ndarray,
-    device: torch.device,
     settings: Any,
+    *,
+    device: torch.device,
 ) -> tuple[FittedFlow, bool]:
     """Train on the given rows of X, on the device; draw from the generator of ``start``.
 
     ``settings`` has the parameters of :class:`NormalizingFlow`. Returns the flow, that of the
     best epoch if rows are held out, and whether Ctrl-C ended the training.
     """
-    trainer = Trainer(start, X, rows, device, settings)
+    trainer = Trainer(start, X, rows, settings, device)
     curve, n_batches = list(start.curve), settings.max_epochs * trainer.n_steps
     best_loss, best_state, stale, interrupted = math.inf, None, 0, False
     bar = progress(n_batches, unit="batch", desc="NormalizingFlow", verbose=settings.verbose)

@@ -8,13 +8,11 @@ in nats: of shape (n,) or, where it is the same for all rows, a scalar.
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import skip_init
 
 __all__ = ["ActNorm", "Coupling", "LULinear", "Permutation"]
 
@@ -80,6 +78,13 @@ class LULinear(nn.Module):
         return x.T, -self.log_diagonal.sum()
 
 
+class _Linear(nn.Linear):
+    def reset_parameters(self) -> None:
+        """Be zero: `Linear` would draw from torch's global generator."""
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
+
+
 class Coupling(nn.Module):
     """The first half of x conditions a shift (and a scale) of the second half.
 
@@ -93,44 +98,41 @@ class Coupling(nn.Module):
         self.affine = affine
         self.n_conditioning = n_features // 2
         self.n_transformed = n_features - self.n_conditioning
-        # Left uninitialised: `Linear` would draw from torch's global generator.
-        linear = partial(skip_init, nn.Linear)
         self.network: Any = nn.Sequential(
-            linear(self.n_conditioning, width),
+            _Linear(self.n_conditioning, width),
             nn.ReLU(),
-            linear(width, width),
+            _Linear(width, width),
             nn.ReLU(),
-            linear(width, self.n_transformed * (1 + affine)),
+            _Linear(width, self.n_transformed * (1 + affine)),
         )
 
     def initialize(self, rng: np.random.RandomState) -> None:
-        """Draw the hidden layers' weights; the last layer, zero, makes this the identity."""
-        *hidden, last = self.network[::2]  # a ReLU follows each but the last
-        for layer in hidden:
+        """Draw the hidden layers' weights; the last stays zero, as in Glow, section 3.3."""
+        for layer in self.network[:-1:2]:  # a ReLU follows each
             # Half of what keeps the variance through a ReLU (He et al., 2015), which after one
             # epoch fits better.
             std = math.sqrt(0.5 / layer.in_features)
             layer.weight.copy_(torch.as_tensor(rng.normal(0.0, std, layer.weight.shape)))
-            layer.bias.zero_()
-        # Zero as in Glow, section 3.3.
-        last.weight.zero_()
-        last.bias.zero_()
 
-    def _condition(self, x1: Tensor) -> tuple[Tensor, Tensor]:
+    def _condition(self, x1: Tensor) -> tuple[Tensor, Tensor | None]:
         out = self.network(x1)
         if not self.affine:
-            return out, out.new_zeros(())
+            return out, None
         shift, raw = out.split(self.n_transformed, dim=1)
         return shift, 2.0 * torch.tanh(raw / 2.0)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         x1, x2 = x.split((self.n_conditioning, self.n_transformed), dim=1)
         shift, log_scale = self._condition(x1)
+        if log_scale is None:
+            return torch.cat((x1, x2 + shift), dim=1), x.new_zeros(())
         y2 = torch.addcmul(shift, x2, log_scale.exp())
-        return torch.cat((x1, y2), dim=1), log_scale.sum(dim=-1)
+        return torch.cat((x1, y2), dim=1), log_scale.sum(dim=1)
 
     def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
         y1, y2 = y.split((self.n_conditioning, self.n_transformed), dim=1)
         shift, log_scale = self._condition(y1)
+        if log_scale is None:
+            return torch.cat((y1, y2 - shift), dim=1), y.new_zeros(())
         x2 = (y2 - shift) * torch.exp(-log_scale)
-        return torch.cat((y1, x2), dim=1), -log_scale.sum(dim=-1)
+        return torch.cat((y1, x2), dim=1), -log_scale.sum(dim=1)
