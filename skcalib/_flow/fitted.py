@@ -63,7 +63,6 @@ class FittedFlow:
         return flow
 
     @within_memory
-    @torch.inference_mode()
     def map(
         self, function: Callable, X: np.ndarray, width: int, *, device: torch.device
     ) -> np.ndarray:
@@ -75,10 +74,13 @@ class FittedFlow:
         # The intermediate results stay in a CPU's cache; a GPU needs more rows to be busy.
         n_rows = 2**10 if device.type == "cpu" else 2**13
         result = np.empty((len(X), width), dtype=X.dtype)
-        for start in range(0, len(X), n_rows):
-            block = np.ascontiguousarray(X[start : start + n_rows])  # of no negative strides
-            values = function(self._networks[key], torch.tensor(block, device=device))
-            result[start : start + n_rows] = values.cpu().numpy()
+        with torch.inference_mode():
+            for start in range(0, len(X), n_rows):
+                block = np.ascontiguousarray(
+                    X[start : start + n_rows]
+                )  # of no negative strides
+                values = function(self._networks[key], torch.tensor(block, device=device))
+                result[start : start + n_rows] = values.cpu().numpy()
         return result
 
     def __getstate__(self) -> dict[str, Any]:

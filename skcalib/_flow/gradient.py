@@ -51,6 +51,7 @@ alone and the clipping on their norm, so neither sees the order.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -121,7 +122,7 @@ class AdditiveGradient:
         return loss
 
 
-def views(vector: Tensor, like: list[Tensor]) -> list[Tensor]:
+def views(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """Return consecutive parts of a vector, in the shapes of the tensors ``like``."""
     parts = vector.split([tensor.numel() for tensor in like])
     return [part.view_as(tensor) for part, tensor in zip(parts, like, strict=True)]
