@@ -76,9 +76,7 @@ class FittedFlow:
         result = np.empty((len(X), width), dtype=X.dtype)
         with torch.inference_mode():
             for start in range(0, len(X), n_rows):
-                block = np.ascontiguousarray(
-                    X[start : start + n_rows]
-                )  # of no negative strides
+                block = np.ascontiguousarray(X[start : start + n_rows])  # no negative strides
                 values = function(self._networks[key], torch.tensor(block, device=device))
                 result[start : start + n_rows] = values.cpu().numpy()
         return result
