@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import (
     StrOptions,
     validate_parameter_constraints,
 )
+from sklearn.utils.validation import _check_n_features as check_n_features
 from sklearn.utils.validation import _check_sample_weight
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "RealNotInt",
     "StrOptions",
     "_fit_context",
+    "check_n_features",
     "check_params",
     "check_sample_weight",
     "get_namespace_and_device",
