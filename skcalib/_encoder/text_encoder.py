@@ -253,12 +253,13 @@ class TextModel(Model):
         model = self.model
         answer = np.asarray(getattr(model, "encode", model)(list(texts)))
         is_right = answer.ndim == 2 and len(answer) == len(texts)
+        is_right = is_right and answer.shape[1] == (self.width or answer.shape[1])
         if not is_right or answer.dtype.kind not in "fiub":
             raise ValueError(
                 f"The model {model!r:.80} gave an array of shape {answer.shape} and dtype "
-                f"{answer.dtype} for {len(texts)} texts; it is to give numbers, one row a "
-                f"text, ({len(texts)}, n_features). Wrap it in a function that returns such an "
-                "array."
+                f"{answer.dtype} for {len(texts)} texts; it must return numbers, one row per "
+                f"text, ({len(texts)}, {self.width or 'n_features'}). Wrap it in a function "
+                "that returns such an array."
             )
         self.width = answer.shape[1]
         return answer.astype(np.float64 if answer.dtype == np.float64 else np.float32)
