@@ -10,10 +10,9 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 
 from skcalib._encoder.declared import POOLING_MODES
-from skcalib._flow.estimator import NormalizingFlow
 from skcalib._whitening.exports import centred_float32, dense, import_package
 from skcalib.export._folder import save
-from skcalib.export._parts import Parts, differs, probes, take_apart_for_folder
+from skcalib.export._parts import Parts, differs, not_linear, probes, take_apart_for_folder
 from skcalib.export._writing import written_whole
 
 __all__ = ["save_sentence_transformer", "sentence_transformers"]
@@ -55,9 +54,9 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
         If a part of the pipeline is not fitted.
     TypeError, ValueError
         If the pipeline has a part that no module can hold: layers side by side, "max" or
-        "mean_sqrt_len" without special tokens, a flow, a whitening that needs more digits
-        than float32 has, or the similarity "corrected". The message names the nearest pipeline
-        that can be saved.
+        "mean_sqrt_len" without special tokens, a flow, a `NeighborSmoothing`, a whitening that
+        needs more digits than float32 has, or the similarity "corrected". The message names the
+        nearest pipeline that can be saved, or the export that takes it.
 
     Notes
     -----
@@ -104,7 +103,8 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
                 loaded = package.SentenceTransformer(
                     str(target), device="cpu", local_files_only=True
                 )
-                if not differs(loaded.encode(texts, show_progress_bar=False), expected):
+                vectors = loaded.encode(texts, show_progress_bar=False)
+                if not differs(parts, vectors, expected):
                     return
                 fault = "padding changes them, or the calibration amplifies errors of rounding"
             except Exception as error:  # of many kinds, by a model that needs all its blocks
@@ -139,8 +139,7 @@ def _prompts(pipeline: Any, parts: Parts) -> dict[str, str] | None:
 
 
 def _check_expressible(parts: Parts) -> None:
-    recipe = parts.recipe
-    reason = ""
+    recipe, reason = parts.recipe, not_linear(parts)
     if recipe.concatenates:
         reason = "layers side by side. Set layer_merge='mean'"
     elif recipe.pooling in ("max", "mean_sqrt_len") and not recipe.special_tokens:
@@ -153,8 +152,6 @@ def _check_expressible(parts: Parts) -> None:
             f"pooling={recipe.pooling!r} with weights of tokens, without those of the prompt. "
             "Set pooling='mean' and special_tokens=True"
         )
-    elif any(isinstance(step, NormalizingFlow) for step in parts.steps):
-        reason = "a normalizing flow. Calibrate by Whitening(noise='auto')"
     if reason:
         raise ValueError(
             f"sentence-transformers has no module for {reason}, and fit again; or save_onnx, "
