@@ -114,7 +114,9 @@ def _module(step: Any, neighbors_dtype: str) -> nn.Module:
     return step.to_torch()
 
 
-def export(graph: PaddedPipeline, inputs: dict[str, np.ndarray], path: Path) -> None:
+def export(
+    graph: PaddedPipeline, inputs: dict[str, np.ndarray], metadata: dict[str, str], path: Path
+) -> None:
     """Write the graph, with batch and length of any size; ``inputs`` are an example."""
     axes = {0: torch.export.Dim("n_texts"), 1: torch.export.Dim("n_tokens")}
     logger = logging.getLogger("torch.onnx")
@@ -124,16 +126,16 @@ def export(graph: PaddedPipeline, inputs: dict[str, np.ndarray], path: Path) -> 
         warnings.simplefilter("ignore")
         logger.setLevel(logging.ERROR)
         try:
-            torch.onnx.export(
+            program: Any = torch.onnx.export(
                 graph.eval(),
                 tuple(map(torch.from_numpy, inputs.values())),
-                path,
                 input_names=list(inputs),
                 output_names=["sentence_embedding"],
                 dynamic_shapes=dict.fromkeys(inputs, axes),
                 dynamo=True,
-                external_data=False,
                 verbose=False,
             )
+            program.model.metadata_props.update(metadata)
+            program.save(path, external_data=False)
         finally:
             logger.setLevel(level)

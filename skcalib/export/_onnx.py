@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from skcalib._whitening.exports import import_package
-from skcalib.export._parts import differs, probes, take_apart
+from skcalib.export._parts import differs, probes, prompt_of_queries, take_apart
 from skcalib.export._writing import written_whole
 
-__all__ = ["save_onnx"]
+__all__ = ["import_runtime", "save_onnx"]
 
 CALLER = "save_onnx"
 
@@ -34,7 +34,9 @@ def save_onnx(
     of shape (n_texts, n_tokens), as the model's tokenizer gives them: the encoder's ``prompt_``
     in front of each text, special tokens added, padded on the right, cut off at the encoder's
     ``max_length_``. Its output ``sentence_embedding``, float32 of shape (n_texts, n_features),
-    has the vectors of the pipeline, to 1e-4 of a typical entry.
+    has the vectors of the pipeline, to 1e-4 of a typical entry. Its metadata are ``prompt``,
+    ``query_prompt`` and ``max_length``: one graph serves texts and queries, whose prompts may
+    differ in what `calibrate` fitted with queries.
 
     Parameters
     ----------
@@ -88,9 +90,8 @@ def save_onnx(
     if (folder := Path(path).expanduser()).is_dir():
         message = f"{folder} is a folder; {CALLER} writes a file. Give its name, such as"
         raise IsADirectoryError(f"{message} {folder / 'model.onnx'}.")
-    for package in ("onnx", "onnxscript"):
-        import_package(CALLER, "skcalib[onnx]", package)
-    runtime = import_package(CALLER, "skcalib[onnx]", "onnxruntime")
+    of_queries = prompt_of_queries(pipeline, parts, CALLER, counts_skipped=False)
+    runtime = import_runtime(CALLER)
     from skcalib._encoder.forward import in_short
     from skcalib.export._graph import PaddedPipeline, export
 
@@ -112,9 +113,11 @@ def save_onnx(
         return_tensors="np",
     )
     inputs = {name: inputs[name].astype(np.int64) for name in ("input_ids", "attention_mask")}
+    metadata = {"prompt": parts.recipe.prompt, "query_prompt": of_queries}
+    metadata["max_length"] = str(parts.recipe.max_length)
     with written_whole(path) as target:
         try:
-            export(graph, inputs, target)
+            export(graph, inputs, metadata, target)
             session = runtime.InferenceSession(target, providers=["CPUExecutionProvider"])
             (vectors,) = session.run(None, inputs)
             if differs(parts, vectors, expected):
@@ -124,3 +127,10 @@ def save_onnx(
                 f"{type(parts.backbone().module).__name__} could not be exported to ONNX: "
                 f"{in_short(error)}. Encode with the pipeline itself."
             ) from error
+
+
+def import_runtime(caller: str) -> Any:
+    """Import onnxruntime, and check that what writes graphs is there."""
+    for package in ("onnx", "onnxscript"):
+        import_package(caller, "skcalib[onnx]", package)
+    return import_package(caller, "skcalib[onnx]", "onnxruntime")

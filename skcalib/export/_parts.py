@@ -34,6 +34,7 @@ __all__ = [
     "differs",
     "not_linear",
     "probes",
+    "prompt_of_queries",
     "take_apart",
     "take_apart_for_folder",
 ]
@@ -148,6 +149,27 @@ def take_apart_for_folder(pipeline: Any, caller: str) -> Parts:
         return parts
     last = (Normalizer(),)
     return parts._replace(steps=parts.steps + last, fitted=parts.fitted + last)
+
+
+def prompt_of_queries(
+    pipeline: Any, parts: Parts, caller: str, *, counts_skipped: bool = True
+) -> str:
+    """Prompt of the queries that `calibrate` was given; that of the texts where there are none.
+
+    Queries that are encoded in another way are refused, also those that skip another number of
+    tokens unless the format counts them by the prompt.
+    """
+    if not hasattr(pipeline, "queries_"):
+        return parts.recipe.prompt
+    recipe = take_apart(pipeline.queries_, caller).recipe
+    skip = parts.recipe.skip if counts_skipped else recipe.skip
+    if replace(recipe, prompt=parts.recipe.prompt, skip=skip) != parts.recipe:
+        raise ValueError(
+            f"{caller} got queries that are encoded in another way than the documents, "
+            f"{recipe} beside {parts.recipe}; it writes one encoder, for two prompts. Save "
+            "Pipeline(pipeline.steps) and pipeline.queries_, each on its own."
+        )
+    return recipe.prompt
 
 
 def _flat(estimator: Any) -> Iterator[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,14 @@ from sklearn.preprocessing import Normalizer
 from skcalib._encoder.declared import POOLING_MODES
 from skcalib._whitening.exports import centred_float32, dense, import_package
 from skcalib.export._folder import save
-from skcalib.export._parts import Parts, differs, not_linear, probes, take_apart_for_folder
+from skcalib.export._parts import (
+    Parts,
+    differs,
+    not_linear,
+    probes,
+    prompt_of_queries,
+    take_apart_for_folder,
+)
 from skcalib.export._writing import written_whole
 
 __all__ = ["save_sentence_transformer", "sentence_transformers"]
@@ -79,13 +85,16 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
     >>> SentenceTransformer("calibrated").encode(["A new text."])  # doctest: +SKIP
     """
     parts = take_apart_for_folder(pipeline, CALLER)
+    of_queries = prompt_of_queries(pipeline, parts, CALLER)
     _check_expressible(parts)
     package, modules = sentence_transformers(CALLER)
     from skcalib._encoder.backbone import quiet_transformers
     from skcalib._encoder.forward import in_short
 
     texts, expected = probes(parts)
-    calibrated, fault, prompts = _calibrated(parts, modules), "", _prompts(pipeline, parts)
+    calibrated, fault, prompt = _calibrated(parts, modules), "", parts.recipe.prompt
+    # By the names that the library's own methods look for.
+    prompts = {"default": prompt, "document": prompt, "query": of_queries}
     with written_whole(folder) as target, quiet_transformers():
         # As few blocks as are needed, then all: a model may normalise what leaves its last one,
         # or list them in its configuration.
@@ -95,8 +104,8 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
                 model = package.SentenceTransformer(
                     modules=chain,
                     similarity_fn_name=parts.similarity,
-                    prompts=prompts,
-                    default_prompt_name="default" if prompts else None,
+                    prompts=prompts if prompt or of_queries else None,
+                    default_prompt_name="default" if prompt or of_queries else None,
                     device="cpu",
                 )
                 save(model, parts, target)
@@ -120,22 +129,6 @@ def sentence_transformers(caller: str) -> tuple[Any, Any]:
     names = "sentence_transformers", "sentence_transformers.sentence_transformer.modules"
     package, modules = (import_package(caller, "sentence-transformers>=5.4", n) for n in names)
     return package, modules
-
-
-def _prompts(pipeline: Any, parts: Parts) -> dict[str, str] | None:
-    """Return prompts by the names that the library's own methods look for, if there are any."""
-    prompt = of_queries = parts.recipe.prompt
-    if hasattr(pipeline, "queries_"):
-        recipe = take_apart_for_folder(pipeline.queries_, CALLER).recipe
-        if replace(recipe, prompt=prompt, skip=parts.recipe.skip) != parts.recipe:
-            raise ValueError(
-                f"{CALLER} got queries that are encoded in another way than the documents, "
-                f"{recipe} beside {parts.recipe}; a folder holds one encoder, with two "
-                "prompts. Save the pipeline of the queries in a folder of its own."
-            )
-        of_queries = recipe.prompt
-    prompts = {"default": prompt, "document": prompt, "query": of_queries}
-    return prompts if any(prompts.values()) else None
 
 
 def _check_expressible(parts: Parts) -> None:

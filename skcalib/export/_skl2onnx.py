@@ -50,11 +50,12 @@ def register_skl2onnx() -> None:
     for kind in (GroupErasure, Whitening):
         package.update_registered_converter(kind, f"Skcalib{kind.__name__}", _shape, _convert)
     package.update_registered_converter(
-        NeighborSmoothing, "SkcalibNeighborSmoothing", _refuse, _refuse
+        NeighborSmoothing, "SkcalibNeighborSmoothing", _refuse, _convert
     )
 
 
-def _refuse(operator: Any, *_: Any) -> None:
+def _refuse(operator: Any) -> None:
+    """Say which export takes it."""
     raise ValueError(
         "skl2onnx got a NeighborSmoothing, which it cannot convert. Export a pipeline that "
         "begins with texts by save_onnx, or to_torch() of the steps by torch.onnx.export."

@@ -17,7 +17,8 @@ from sklearn.pipeline import Pipeline
 from skcalib._command_line import integers, lines_of, names
 from skcalib._encoder.estimator import BertEncoder
 from skcalib.datasets import load_toy_sts
-from skcalib.export import save_sentence_transformer
+from skcalib.export import save_onnx, save_sentence_transformer
+from skcalib.export._onnx import import_runtime
 from skcalib.export._sentence_transformer import sentence_transformers
 from skcalib.export._writing import written_whole
 from skcalib.model_selection._calibrate import calibrate
@@ -40,10 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("model", metavar="MODEL", help="hub id, folder, or minilm (of the demo extra)")
     add("texts", metavar="TEXTS", help="UTF-8 file with a text per line, or toy")
     add("--output", required=True, metavar="FOLDER", help="new folder for what is written")
-    formats = ("joblib", "sentence-transformers")
-    add(
-        "--format", choices=formats, default="joblib", help="pipeline.joblib, or a model folder"
-    )
+    formats = ("joblib", "sentence-transformers", "onnx")
+    written = "pipeline.joblib, a model folder, or model.onnx"
+    add("--format", choices=formats, default="joblib", help=f"{written}; default: joblib")
     add("--pooling", type=names, default="mean,cls,max,zipf", help="default: mean,cls,max,zipf")
     add("--layers", type=integers, help="hidden states to try, such as 0,3,6; default: all")
     tasks = [task for task in TASKS if task]
@@ -65,12 +65,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Search, write the pipeline and a report, and print the table."""
-    if options.format != "joblib":
+    if options.format == "onnx":
+        import_runtime("--format onnx")
+    elif options.format == "sentence-transformers":
         sentence_transformers("--format sentence-transformers")
         if TASKS[options.task].smooths:
             raise ValueError(
                 f"--task {options.task} ends with NeighborSmoothing, which a folder of "
-                "sentence-transformers cannot hold. Take --format joblib."
+                "sentence-transformers cannot hold. Take --format onnx or joblib."
             )
     if options.texts == "toy" and not Path("toy").exists():
         texts = load_toy_sts().data.ravel().tolist()
@@ -102,6 +104,9 @@ def run(options: argparse.Namespace) -> None:
         if options.format == "joblib":
             folder.mkdir()
             joblib.dump(pipeline, folder / "pipeline.joblib")
+        elif options.format == "onnx":
+            folder.mkdir()
+            save_onnx(pipeline, folder / "model.onnx")
         else:
             save_sentence_transformer(pipeline, folder)
         content = json.dumps({**report(pipeline, options), "versions": versions}, indent=2)
@@ -112,6 +117,8 @@ def run(options: argparse.Namespace) -> None:
         loads = f"SentenceTransformer({options.output!r})"
         if options.format == "joblib":
             loads = f"joblib.load({str(Path(options.output) / 'pipeline.joblib')!r})"
+        elif options.format == "onnx":
+            loads = f"InferenceSession({str(Path(options.output) / 'model.onnx')!r})"
         print(f"Wrote {options.output}, with a report.json. Load it by {loads}")
 
 

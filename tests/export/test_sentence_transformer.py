@@ -300,7 +300,7 @@ def test_frozen_and_inner_pipelines_are_followed(tiny_bert, texts, tmp_path):
         (
             {},
             NeighborSmoothing(),
-            r"NeighborSmoothing, a search.*Leave .*; or save_onnx, which",
+            "NeighborSmoothing, a search.*Leave .*; or save_onnx",
         ),
         ({}, Normalizer("max"), r"takes Normalizer\(norm='l2'\), not norm='max'"),
         ({}, StandardScaler(), "knows no StandardScaler.*Erasure, Whitening, .*last of sc"),

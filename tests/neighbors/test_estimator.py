@@ -122,11 +122,10 @@ def test_torch_module_equals_transform(X, new, params, n_fitted):
     smoothing = NeighborSmoothing(**params).fit(X[:n_fitted] if n_fitted else X[3:4])
     module = smoothing.to_torch()
     assert not list(module.parameters())
-    queries = np.vstack([X, new, 1e-200 * X, 1e200 * X])
-    for dtype in (np.float32, np.float64):
-        given = queries.astype(dtype)[: 650 if dtype is np.float32 else None]
+    queries = np.vstack([X, new]).astype(np.float32)
+    for given in (queries, np.vstack([queries, 1e-200 * X, 1e200 * X])):
         found = module(torch.from_numpy(given.reshape(-1, 10, 12))).numpy()
-        assert found.dtype == dtype
+        assert found.dtype == given.dtype
         assert_allclose(found.reshape(given.shape), smoothing.transform(given), atol=1e-6)
     module.half()  # in which `vectors_` are not of unit length
     assert_allclose(module(torch.from_numpy(X)).norm(dim=1)[4], 1)
