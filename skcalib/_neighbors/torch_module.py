@@ -15,8 +15,8 @@ __all__ = ["SmoothingModule"]
 class SmoothingModule(nn.Module):
     """``unit(x + weight Σ w_j x_j / Σ w_j)`` over the nearest vectors, ``w = cos^power``.
 
-    They are searched in float32 and weighed in float64. In float16, as ``half()`` makes them,
-    they take half the memory and are searched at half the speed.
+    They are searched in float32 and weighed in float64, also where ``half()`` keeps them in
+    half the memory.
     """
 
     vectors: torch.Tensor

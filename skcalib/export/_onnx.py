@@ -16,8 +16,6 @@ from skcalib.export._writing import written_whole
 __all__ = ["import_runtime", "save_onnx"]
 
 CALLER = "save_onnx"
-
-
 MOST_BYTES = 2**31 - 2**24  # of weights: protobuf holds 2 GiB, the graph's nodes among them
 
 
