@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, clone
@@ -16,6 +16,9 @@ from skcalib._neighbors.search import nearest
 from skcalib._neighbors.smoothing import smoothed
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib._vectors import unit_rows
+
+if TYPE_CHECKING:
+    from skcalib._neighbors.torch_module import SmoothingModule
 
 __all__ = ["NeighborSmoothing"]
 
@@ -175,6 +178,30 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
             params = self.n_neighbors, self.weight, self.alpha
             out[chunk] = smoothed(unit, self.vectors_[rows], rows < 0, *params)
         return out
+
+    def to_torch(self) -> SmoothingModule:
+        """Return the map as a ``torch.nn.Module``.
+
+        Returns
+        -------
+        module : torch.nn.Module
+            Maps tensors of shape (..., n_features), on the device it is moved to, and keeps
+            their dtype. It compares with every fitted vector, whatever `neighbors` is; they are
+            a buffer, saved with a model and not trained.
+
+        Examples
+        --------
+        >>> import numpy as np, torch
+        >>> from skcalib import NeighborSmoothing
+        >>> X = np.random.default_rng(0).normal(size=(100, 4))
+        >>> smoothing = NeighborSmoothing().fit(X)
+        >>> np.allclose(smoothing.to_torch()(torch.from_numpy(X)), smoothing.transform(X))
+        True
+        """
+        from skcalib._neighbors.torch_module import SmoothingModule
+
+        check_is_fitted(self)
+        return SmoothingModule(self.vectors_, self.n_neighbors, self.weight, self.alpha)
 
     def _nearest(self, unit: np.ndarray) -> np.ndarray:
         """Rows of candidates among the fitted, of shape (n_samples, m); -1 for none."""

@@ -17,13 +17,19 @@ from sklearn.pipeline import Pipeline
 from skcalib._command_line import add_encoding, layers, names, texts_in
 from skcalib._encoder.estimator import BertEncoder
 from skcalib.datasets import load_toy_sts
-from skcalib.export import save_sentence_transformer
+from skcalib.export import save_onnx, save_sentence_transformer
+from skcalib.export._onnx import import_runtime
 from skcalib.export._sentence_transformer import sentence_transformers
 from skcalib.export._writing import written_whole
 from skcalib.model_selection._calibrate import calibrate
 from skcalib.model_selection._tasks import TASKS
 
 PACKAGES = ("skcalib", "scikit-learn", "numpy", "scipy", "torch", "transformers", "joblib")
+FORMATS = {  # what loads it, and the file in the folder
+    "joblib": ("joblib.load", "pipeline.joblib"),
+    "sentence-transformers": ("SentenceTransformer", ""),
+    "onnx": ("InferenceSession", "model.onnx"),
+}
 SHOWN = 8  # other candidates in the printed table; the report has all
 
 
@@ -40,9 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("model", metavar="MODEL", help="hub id, folder, or minilm (of the demo extra)")
     add("texts", metavar="TEXTS", help="UTF-8 file with a text per line, or toy")
     add("--output", required=True, metavar="FOLDER", help="new folder for what is written")
-    formats = ["joblib", "sentence-transformers"]
-    written = "pipeline.joblib (default), or a model folder"
-    add("--format", choices=formats, default="joblib", help=written)
+    written = "pipeline.joblib, a model folder, or model.onnx"
+    add("--format", choices=FORMATS, default="joblib", help=f"{written}; default: joblib")
     add("--pooling", type=names, default="mean,cls,max,zipf", help="default: mean,cls,max,zipf")
     several = "hidden states to try, such as 0,3,first_last,0+3; default: all"
     add("--layers", type=names, help=several)
@@ -60,13 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Search, write the pipeline and a report, and print the table."""
-    if options.format != "joblib":
-        sentence_transformers("--format sentence-transformers")
-        if TASKS[options.task].smooths:
-            raise ValueError(
-                f"--task {options.task} ends with NeighborSmoothing, which a folder of "
-                "sentence-transformers cannot hold. Take --format joblib."
-            )
+    _check_format(options)
     if options.texts == "toy" and not Path("toy").exists():
         texts = load_toy_sts().data.ravel().tolist()
     else:
@@ -91,20 +90,33 @@ def run(options: argparse.Namespace) -> None:
             verbose=False if options.quiet else None,
         )
         encoder = pipeline["encode"].set_params(memory=None)  # that is this machine's
-        if options.format == "joblib":
-            folder.mkdir()
-            joblib.dump(pipeline, folder / "pipeline.joblib")
-        else:
+        if options.format == "sentence-transformers":
             save_sentence_transformer(pipeline, folder)
+        else:
+            folder.mkdir()
+            save = save_onnx if options.format == "onnx" else joblib.dump
+            save(pipeline, folder / FORMATS[options.format][1])
         content = json.dumps(report(pipeline, options), indent=2)
         (folder / "report.json").write_text(content + "\n", "utf-8")
     if not options.quiet:
         calibration = pipeline.calibration_
         print(f"{calibration.table(SHOWN)}\n\n{calibration.summary()}\n")
-        loads = f"SentenceTransformer({options.output!r})"
-        if options.format == "joblib":
-            loads = f"joblib.load({str(Path(options.output) / 'pipeline.joblib')!r})"
+        loader, file = FORMATS[options.format]
+        loads = f"{loader}({str(Path(options.output) / file)!r})"
         print(f"Wrote {options.output}, with a report.json. Load it by {loads}")
+
+
+def _check_format(options: argparse.Namespace) -> None:
+    """Refuse what cannot be written, before hours of work."""
+    if options.format == "onnx":
+        import_runtime("--format onnx")
+    elif options.format == "sentence-transformers":
+        sentence_transformers("--format sentence-transformers")
+        if TASKS[options.task].smooths:
+            raise ValueError(
+                f"--task {options.task} ends with NeighborSmoothing, which a folder of "
+                "sentence-transformers cannot hold. Take --format onnx or joblib."
+            )
 
 
 def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:

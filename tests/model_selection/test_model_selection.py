@@ -783,7 +783,7 @@ def test_a_format_that_cannot_hold_a_task_is_refused_at_once(
     pytest.importorskip("sentence_transformers", minversion="6")
     options = ["--format", "sentence-transformers", "--task", "topics"]
     assert command(tiny_bert, file, tmp_path / "model", *options) == 2
-    assert "cannot hold. Take --format joblib" in capsys.readouterr().err
+    assert "cannot hold. Take --format onnx or joblib" in capsys.readouterr().err
     assert encoded == []
 
 
@@ -794,6 +794,15 @@ def test_command_takes_queries_and_their_prompt(tiny_bert, file, sentences, tmp_
     pipeline = joblib.load(tmp_path / "model" / "pipeline.joblib")
     assert pipeline.queries_["encode"].prompt == "the "
     assert "Queries and documents lie apart" in capsys.readouterr().out
+    runtime = pytest.importorskip("onnxruntime")
+    assert command(tiny_bert, file, tmp_path / "graph", *options, "--format", "onnx") == 0
+    session = runtime.InferenceSession(tmp_path / "graph" / "model.onnx")
+    found = session.get_modelmeta().custom_metadata_map
+    assert found == {"prompt": "", "query_prompt": "the ", "max_length": "40"}
+    inputs = pipeline["encode"]._backbone().tokenizer(["the a red dog"], return_tensors="np")
+    given = {name: inputs[name].astype(np.int64) for name in ("input_ids", "attention_mask")}
+    [vectors] = session.run(None, given)
+    assert_allclose(vectors, pipeline.queries_.transform(["a red dog"]), rtol=1e-4, atol=1e-5)
 
 
 def test_command_takes_groups(tiny_bert, file, sentences, tmp_path, capsys):
@@ -807,12 +816,13 @@ def test_command_takes_groups(tiny_bert, file, sentences, tmp_path, capsys):
     assert erasure.groups_.tolist() == ["a\u2028b", "c\x0cd\x85e", "last", "third"]
 
 
+@pytest.mark.parametrize("package", ["sentence-transformers", "onnx"])
 def test_a_missing_package_is_found_out_before_anything_is_encoded(
-    tiny_bert, file, tmp_path, capsys, encoded, monkeypatch
+    package, tiny_bert, file, tmp_path, capsys, encoded, monkeypatch
 ):
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    assert command(tiny_bert, file, tmp_path / "out", "--format", "sentence-transformers") == 2
-    assert "needs the package sentence-transformers" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, package.replace("-", "_"), None)
+    assert command(tiny_bert, file, tmp_path / "out", "--format", package) == 2
+    assert re.search(rf"needs the package (skcalib\[)?{package}", capsys.readouterr().err)
     assert encoded == []
 
 

@@ -114,6 +114,24 @@ class Forgetful(BaseEstimator):
         return csr_array((np.ones(ends[-1]), np.concatenate(kept), ends), shape=shape)
 
 
+@pytest.mark.parametrize("n_fitted", [0, 1, 11, 600])
+@pytest.mark.parametrize("params", [{}, {"weight": 0.5, "n_neighbors": 12}])
+def test_torch_module_equals_transform(X, new, params, n_fitted):
+    torch = pytest.importorskip("torch")
+    X[3], X[5], X[6], X[7] = 0, 7 * X[4], -X[4], X[4]
+    smoothing = NeighborSmoothing(**params).fit(X[:n_fitted] if n_fitted else X[3:4])
+    module = smoothing.to_torch()
+    assert not list(module.parameters())
+    queries = np.vstack([X, new]).astype(np.float32)
+    for given in (queries, np.vstack([queries, 1e-200 * X, 1e200 * X])):
+        found = module(torch.from_numpy(given.reshape(-1, 10, 12))).numpy()
+        assert found.dtype == given.dtype
+        assert_allclose(found.reshape(given.shape), smoothing.transform(given), atol=1e-6)
+    module.half()  # in which `vectors_` are not of unit length
+    assert_allclose(module(torch.from_numpy(X)).norm(dim=1)[4], 1)
+    assert_allclose(module(torch.from_numpy(X[4:5])), smoothing.transform(X[4:5]), atol=2e-3)
+
+
 def test_neighbours_that_a_search_misses_are_missing(X):
     Z = NeighborSmoothing(neighbors=Forgetful()).fit_transform(X)
     assert_allclose(Z[1::2], formula(X, X, True)[1::2], atol=1e-6)
