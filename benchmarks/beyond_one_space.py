@@ -36,6 +36,7 @@ from skcalib._vectors import unit_rows
 from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.evaluation import evaluate_labelled, evaluate_retrieval
 from skcalib.evaluation._beir import read_beir
+from skcalib.evaluation._labelled import _retrieval
 from skcalib.evaluation._sts import TASKS
 
 DATA = Path(os.environ["SKCALIB_DATA"])
@@ -94,6 +95,29 @@ def groups_found(encoder, fit, texts, y):
         similarity = cosines(Z)[i, j] - (density[i] + density[j]) / 2
         found = average_precision_score(y[i] == y[j], similarity)
         print(f"duplicates by corrected similarity, {name}: {100 * found:.1f}")
+
+
+def choice(encoder):
+    """Points below the best of three rows that a choice by few labelled texts costs."""
+    print("Classes, texts of each; points lost by 1-NN, R-precision and duplicates")
+    for name in ("tasks/banking77", "topics/biomedical"):
+        fit, texts, y = labelled(name)
+        (X, T), y = map(encoder.transform, (fit, texts)), np.unique(y, return_inverse=True)[1]
+        maps = (Whitening(128, power=0.0), Whitening(noise="auto"))
+        rows = [unit_rows(Z)[0] for Z in (T, *(m.fit(X).transform(T) for m in maps))]
+        scores = np.array([_retrieval(Z, y) for Z in rows])
+        for n_classes, n_texts in ((10, 10), (10, 30), (20, 25), (20, 100)):
+            lost = []
+            for seed in range(20):
+                rng = np.random.default_rng(seed)
+                classes = rng.choice(y.max() + 1, n_classes, replace=False)
+                of_each = [rng.permutation(np.flatnonzero(y == c))[:n_texts] for c in classes]
+                some = np.concatenate(of_each)
+                codes = np.unique(y[some], return_inverse=True)[1]
+                chosen = np.argmax([_retrieval(Z[some], codes) for Z in rows], axis=0)
+                lost.append(scores.max(axis=0) - scores[chosen, range(3)])
+            points = "".join(f"{100 * points:6.2f}" for points in np.mean(lost, axis=0))
+            print(f"  {name:20}{n_classes:4}{n_texts:4}{points}", flush=True)
 
 
 def search(encoder, of_documents):
@@ -317,7 +341,8 @@ def genres(encoder):
 
 if __name__ == "__main__":
     parts = {
-        f.__name__: f for f in (intents, topics, search, answers, scales, sts, pool, genres)
+        f.__name__: f
+        for f in (intents, topics, choice, search, answers, scales, sts, pool, genres)
     }
     packages = {"detected": detected}  # not by default, for the sake of the packages it needs
     parser = argparse.ArgumentParser(description=__doc__)

@@ -87,7 +87,8 @@ def test_an_e5_without_a_prompt_says_so(declare, edit_json):
     folder = folder.rename(folder.parent / "multilingual-E5-small")
     with pytest.warns(UserWarning, match="multilingual-E5-small' is an e5 by name"):
         BertEncoder(folder).fit(TEXTS)
-    BertEncoder(declare()).fit(TEXTS)
+    edit_json(folder / "config_sentence_transformers.json", prompts=PROMPTS)
+    BertEncoder(folder).fit(TEXTS)
 
 
 @pytest.mark.parametrize("include", [True, False])
