@@ -62,10 +62,12 @@ def declared(folder: Path) -> Declared:
 
 def wants_prompt(model: str | os.PathLike, folder: Path, told: Declared) -> bool:
     """Whether a model is an e5, by its name or its configuration, and declares no prompt."""
-    names = str(model), str(entries(folder / "config.json").get("_name_or_path"))
+    names = model, str(entries(folder / "config.json").get("_name_or_path"))
     # Those with "instruct" want a description of the task, which only the user knows.
-    found = (re.search(r"(?<![a-z])e5(-|$)(?!.*instruct)", Path(n).name.lower()) for n in names)
-    return any(found) and not any(told.prompts.values())
+    e5 = re.compile(r"(?<![a-z0-9])e5(?![a-z0-9])(?!.*instruct)")
+    return not any(told.prompts.values()) and any(
+        e5.search(Path(n).name.lower()) for n in names
+    )
 
 
 def _pooling_module(folder: Path) -> tuple[list[str], dict]:

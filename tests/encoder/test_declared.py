@@ -84,8 +84,8 @@ def test_an_e5_without_a_prompt_says_so(declare, edit_json):
     for name in ("e5-instruct", "base5-small"):
         folder = folder.rename(folder.parent / name)
         BertEncoder(folder).fit(TEXTS)
-    folder = folder.rename(folder.parent / "multilingual-E5-small")
-    with pytest.warns(UserWarning, match="multilingual-E5-small' is an e5 by name"):
+    folder = folder.rename(folder.parent / "my_E5_small")
+    with pytest.warns(UserWarning, match="my_E5_small' is an e5 by name"):
         BertEncoder(folder).fit(TEXTS)
     edit_json(folder / "config_sentence_transformers.json", prompts=PROMPTS)
     BertEncoder(folder).fit(TEXTS)
