@@ -124,6 +124,7 @@ def test_graph_holds_a_flow(runtime, without_prompts, texts, tmp_path):
     assert_equal_vectors(found, pipeline.transform([*texts, *ODD]))
 
 
+@pytest.mark.filterwarnings("ignore:1 of 2 groups have fewer")
 def test_one_graph_serves_queries_and_documents(
     runtime, tiny_bert, without_prompts, texts, tmp_path
 ):
