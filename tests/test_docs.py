@@ -9,7 +9,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 PAGES = "deployment.md index.md languages.md similarity.md vectors.md"
-PAGES += " tasks/index.md tasks/search.md tasks/duplicates.md"
+PAGES += " tasks/search.md tasks/duplicates.md"
 PAGES += " tasks/clustering.md tasks/classification.md"
 # Whose blocks use names of those before.
 CONTINUED = "../README.md user_guide.md"
