@@ -113,7 +113,7 @@ def distinct(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
 
 
 def _cells(X: Any, caller: str) -> np.ndarray:
-    """Entries of a container as an object array of one or two dimensions."""
+    """Entries of a container as an object array."""
     if isinstance(X, str | bytes):
         raise TypeError(
             f"{caller} got a single {type(X).__name__}, {X[:40]!r}; it takes a list of "
@@ -128,27 +128,8 @@ def _cells(X: Any, caller: str) -> np.ndarray:
         )
     if isinstance(X, np.ma.MaskedArray):
         X = np.ma.filled(X.astype(object), None)
-    if hasattr(X, "shape"):
-        cells = np.asarray(X, dtype=object)
-        if cells.ndim not in (1, 2):
-            raise ValueError(
-                f"{caller} got an array of shape {cells.shape}; it takes one or two dimensions."
-            )
-    elif len(X) and isinstance(X[0], list | tuple | np.ndarray):
-        width = len(X[0])
-        for i, row in enumerate(X):
-            if not isinstance(row, list | tuple | np.ndarray) or len(row) != width:
-                raise ValueError(
-                    f"{caller} got rows of different lengths: row 0 has {width} entries, row "
-                    f"{i} is {row!r:.60}. Give every row the same number of texts."
-                )
-        cells = np.empty((len(X), width), dtype=object)
-        for j in range(width):
-            cells[:, j] = [row[j] for row in X]
-    else:
-        cells = np.empty(len(X), dtype=object)
-        cells[:] = list(X)
-    if len(cells) == 0:
+    cells = np.asarray(X if hasattr(X, "shape") else list(X), dtype=object)
+    if cells.shape[:1] == (0,):
         raise _no_samples(cells.shape, caller)
     return cells
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -60,29 +58,14 @@ def locate(model: str, revision: str | None = None) -> Path:
     return folder
 
 
-def _check_files(folder: Path, files: Sequence[Path]) -> None:
-    """Refuse a folder that would have other files read or other code run than its own.
-
-    What is read is then what the fingerprint covers.
-    """
+def _check_files(folder: Path, names: list[str]) -> None:
+    """Refuse a folder that would have files read that its fingerprint does not cover."""
 
     def refuse(reason: str) -> NoReturn:
         raise ValueError(f"The model in {str(folder)!r} is refused: {reason}.")
 
-    names = {file.name for file in files}
     if "adapter_config.json" in names:
         refuse("it is an adapter to another model. Merge the two and save them as one")
-    if not any(fnmatch.filter(names, pattern) for pattern in WEIGHTS):
-        refuse(
-            "it has no *.safetensors weights, and other formats can run code when loaded. "
-            "Convert the weights with save_pretrained(..., safe_serialization=True)"
-        )
-    # A snapshot in the cache of the hub links to the files of its repository.
-    home = folder.resolve()
-    home = home.parent.parent if home.parent.name == "snapshots" else home
-    for file in files:
-        if file.is_symlink() and not file.resolve().is_relative_to(home):
-            refuse(f"{file.name} is a link out of it, to {file.resolve()}. Copy that file")
     for name in _shards(folder):
         if not (isinstance(name, str) and re.fullmatch(r"model-[\w.-]*\.safetensors", name)):
             refuse(
@@ -90,8 +73,7 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
                 "model-*.safetensors beside it only; save the model again"
             )
     # Entries, as key=value, that would make transformers read other files: by their names, as
-    # first arguments of a tokenizer, or as code from the hub. The former place of
-    # special_tokens_map.json is harmless.
+    # first arguments of a tokenizer, or as code. special_tokens_map_file is harmless.
     tokenizers = r"(auto_map|init_inputs|vocab|merges|tokenizer_object)=.*"
     tokenizers += r"|(?!special_tokens_map_)\w*_file=.*|fast_tokenizer_files=.*[/\\].*"
     for name, pattern in {
@@ -147,12 +129,10 @@ def _snapshot(model: str, revision: str | None) -> str:
         at = f" at revision {revision!r}" if revision else ""
         name = "" if "/" in model else f": in full it may be 'sentence-transformers/{model}'"
         raise OSError(
-            f"The model {model!r}{at} is neither a local folder nor in the cache "
-            f"({constants.HF_HUB_CACHE}), or there in part only, and could not be fetched "
-            f"from the hub: {type(error).__name__}. Check the name{name}; to work offline, "
-            f"fetch it once with `hf download {model}` on a machine with access and copy the "
-            f"cache or the folder, or pass the path of a folder written by save_pretrained. "
-            f"{MOVED}"
+            f"The model {model!r}{at} is neither a local folder nor whole in the cache "
+            f"({constants.HF_HUB_CACHE}), and could not be fetched from the hub: "
+            f"{type(error).__name__}. Check the name{name}; to work offline, fetch it with `hf "
+            f"download {model}` elsewhere and copy the cache, or pass a model's folder. {MOVED}"
         ) from error
 
 
@@ -177,15 +157,11 @@ def fingerprint(folder: Path) -> str:
     ).fullmatch
     files = [f for f in folder.iterdir() if f.is_file() and not not_read(f.name)]
     files.sort(key=lambda file: file.name)
-    # The time of the last change too, which no tool sets back as some do that of the content;
-    # of a link and of what it leads to.
-    key = tuple(
-        (str(f), s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)
-        for f in files
-        for s in (f.lstat(), f.stat())
-    )
+    # The time of the last change too, which no tool sets back as some do that of the content.
+    stats = [(file, file.stat()) for file in files]
+    key = tuple((f, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for f, s in stats)
     if key not in _fingerprints:
-        _check_files(folder, files)
+        _check_files(folder, [file.name for file in files])
         total = hashlib.sha256()
         for file in files:
             with file.open("rb") as stream:

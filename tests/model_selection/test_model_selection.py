@@ -56,16 +56,16 @@ def sentences(words):
 @pytest.fixture
 def encoded(monkeypatch):
     """A list that grows with every batch that goes through a model, by its number of texts."""
-    from skcalib._encoder.batches import Batches
+    from skcalib._encoder.batches import BertModel
 
-    numbers, encode = [], Batches.encode
+    numbers, encode = [], BertModel.every
 
     def counted(self, texts):
         for batch in encode(self, texts):
             numbers.append(len(batch.rows))
             yield batch
 
-    monkeypatch.setattr(Batches, "encode", counted)
+    monkeypatch.setattr(BertModel, "every", counted)
     return numbers
 
 
