@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -58,14 +60,29 @@ def locate(model: str, revision: str | None = None) -> Path:
     return folder
 
 
-def _check_files(folder: Path, names: list[str]) -> None:
-    """Refuse a folder that makes transformers read files outside of the fingerprint."""
+def _check_files(folder: Path, files: Sequence[Path]) -> None:
+    """Refuse a folder that makes transformers read files or run code from elsewhere.
+
+    So the fingerprint covers everything that is read.
+    """
 
     def refuse(reason: str) -> NoReturn:
         raise ValueError(f"The model in {str(folder)!r} is refused: {reason}.")
 
+    names = {file.name for file in files}
     if "adapter_config.json" in names:
         refuse("it is an adapter to another model. Merge the two and save them as one")
+    if not any(fnmatch.filter(names, pattern) for pattern in WEIGHTS):
+        refuse(
+            "it has no *.safetensors weights, and other formats can run code when loaded. "
+            "Convert the weights with save_pretrained(..., safe_serialization=True)"
+        )
+    # A snapshot in the cache of the hub links to the files of its repository.
+    home = folder.resolve()
+    home = home.parent.parent if home.parent.name == "snapshots" else home
+    for file in files:
+        if file.is_symlink() and not file.resolve().is_relative_to(home):
+            refuse(f"{file.name} is a link out of it, to {file.resolve()}. Copy that file")
     for name in _shards(folder):
         if not (isinstance(name, str) and re.fullmatch(r"model-[\w.-]*\.safetensors", name)):
             refuse(
@@ -73,7 +90,8 @@ def _check_files(folder: Path, names: list[str]) -> None:
                 "from model-*.safetensors in the same folder; save the model again"
             )
     # Entries, written key=value, that make transformers read other files: file names, first
-    # arguments of a tokenizer, or code. special_tokens_map_file is harmless.
+    # arguments of a tokenizer, or code from the hub. special_tokens_map_file, the former place
+    # of special_tokens_map.json, is harmless.
     tokenizers = r"(auto_map|init_inputs|vocab|merges|tokenizer_object)=.*"
     tokenizers += r"|(?!special_tokens_map_)\w*_file=.*|fast_tokenizer_files=.*[/\\].*"
     for name, pattern in {
@@ -132,7 +150,8 @@ def _snapshot(model: str, revision: str | None) -> str:
             f"The model {model!r}{at} is neither a local folder nor complete in the cache "
             f"({constants.HF_HUB_CACHE}), and the download from the hub failed: "
             f"{type(error).__name__}. Check the name{name}. To work offline, run `hf download "
-            f"{model}` elsewhere and copy the cache, or pass a model's folder. {MOVED}"
+            f"{model}` once on a machine with access and copy the cache or the folder, or pass "
+            f"the path of a folder written by save_pretrained. {MOVED}"
         ) from error
 
 
@@ -157,11 +176,15 @@ def fingerprint(folder: Path) -> str:
     ).fullmatch
     files = [f for f in folder.iterdir() if f.is_file() and not not_read(f.name)]
     files.sort(key=lambda file: file.name)
-    # ctime as well: some tools set the mtime back, none the ctime.
-    stats = [(file, file.stat()) for file in files]
-    key = tuple((f, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for f, s in stats)
+    # ctime as well: some tools set the mtime back, none the ctime. A link and its target both
+    # count.
+    key = tuple(
+        (str(f), s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)
+        for f in files
+        for s in (f.lstat(), f.stat())
+    )
     if key not in _fingerprints:
-        _check_files(folder, [file.name for file in files])
+        _check_files(folder, files)
         total = hashlib.sha256()
         for file in files:
             with file.open("rb") as stream:

@@ -165,7 +165,7 @@ class TextEncoder(TextTransformer):
         vectors = self._encode(as_texts(X, caller=type(self).__name__))
         if vectors.shape[1] != self._n_features_out:
             raise ValueError(
-                f"The model {self.model!r:.80} returns {vectors.shape[1]} features, but "
+                f"The model {self.model!r:.80} returns {vectors.shape[1]} features; it returned "
                 f"{self._n_features_out} when this TextEncoder was fitted. Fit again."
             )
         return vectors
@@ -253,12 +253,13 @@ class TextModel(Model):
         model = self.model
         answer = np.asarray(getattr(model, "encode", model)(list(texts)))
         is_right = answer.ndim == 2 and len(answer) == len(texts)
+        is_right = is_right and answer.shape[1] == (self.width or answer.shape[1])
         if not is_right or answer.dtype.kind not in "fiub":
             raise ValueError(
                 f"The model {model!r:.80} returned an array of shape {answer.shape} and dtype "
                 f"{answer.dtype} for {len(texts)} texts; it must return numbers, one row per "
-                f"text: ({len(texts)}, n_features). Wrap it in a function that returns such an "
-                "array."
+                f"text: ({len(texts)}, {self.width or 'n_features'}). Wrap it in a function "
+                "that returns such an array."
             )
         self.width = answer.shape[1]
         return answer.astype(np.float64 if answer.dtype == np.float64 else np.float32)

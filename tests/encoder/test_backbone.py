@@ -34,7 +34,7 @@ def test_only_safetensors_are_loaded(tiny_bert_copy):
             return exec, ("raise SystemExit('code ran')",)
 
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb()))
-    check_refused(folder, r"cannot be used.*safetensors")
+    check_refused(folder, r"no \*\.safetensors weights.*can run code")
 
 
 def test_remote_code_never_runs(tiny_bert_copy, edit_json):
@@ -84,6 +84,20 @@ def test_weights_in_several_files_are_read(tiny_bert, tiny_bert_copy, texts):
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     vectors = BertEncoder(folder).fit_transform(texts)
     assert_array_equal(vectors, BertEncoder(tiny_bert).fit_transform(texts))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_a_link_out_of_the_folder_is_refused(tiny_bert_copy, tmp_path, name):
+    folder = tiny_bert_copy()
+    encoder = BertEncoder(folder).fit(["dog"])  # checked, which must not last
+    (folder / name).rename(tmp_path / "elsewhere")
+    (folder / name).symlink_to(tmp_path / "elsewhere")
+    for use in (encoder.transform, encoder.fit):
+        with pytest.raises(ValueError, match=rf"{name} is a link out of it.*Copy that file"):
+            use(["dog"])
+    link = tmp_path / "link"
+    link.symlink_to(tiny_bert_copy())  # a link to the folder itself is no matter
+    BertEncoder(link).fit(["dog"])
 
 
 def test_an_adapter_is_refused(tiny_bert_copy):
@@ -295,7 +309,7 @@ def test_a_snapshot_that_cannot_be_completed_is_refused(hub):
     asked.append("down")
     for file in ("tokenizer.json", "model.safetensors"):
         (snapshot / file).unlink()
-    with pytest.raises(OSError, match=r"nor whole in the cache .* could not be fetched"):
+    with pytest.raises(OSError, match=r"nor in the cache .* could not be fetched"):
         BertEncoder("someone/tiny").fit(["dog"])
 
 

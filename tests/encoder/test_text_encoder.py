@@ -199,11 +199,11 @@ def test_is_the_sentence_transformer_as_shipped():
     [
         (
             lambda texts: np.zeros((1, 3)),
-            "shape (1, 3) and dtype float64 for 3 texts; it is to give numbers, one row",
+            "shape (1, 3) and dtype float64 for 3 texts; it must return numbers, one row",
         ),
         (lambda texts: np.zeros(3), "shape (3,) and dtype"),
         (lambda texts: CountVectorizer().fit_transform(texts), "shape () and dtype object"),
-        (lambda texts: np.array([["x"]] * 3), "dtype <U1 for 3 texts; it is to give numbers"),
+        (lambda texts: np.array([["x"]] * 3), "dtype <U1 for 3 texts; it must return numbers"),
         (
             lambda texts: np.array([[0.0], [np.nan], [0.0]]),
             "The vector of the text 'nine notes' is not finite",

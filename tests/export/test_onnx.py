@@ -127,7 +127,7 @@ def test_a_graph_that_gives_other_vectors_is_refused(tiny_bert, texts, tmp_path,
     from skcalib.export._graph import PaddedPipeline
 
     monkeypatch.setattr(PaddedPipeline, "_pool", lambda self, hidden, *_: hidden[:, 0])
-    with pytest.raises(ValueError, match="ONNX: ValueError: other vectors"):
+    with pytest.raises(ValueError, match="ONNX: other vectors"):
         save_onnx(BertEncoder(tiny_bert).fit(texts), tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
