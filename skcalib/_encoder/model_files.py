@@ -82,7 +82,7 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
     home = home.parent.parent if home.parent.name == "snapshots" else home
     for file in files:
         if file.is_symlink() and not file.resolve().is_relative_to(home):
-            refuse(f"{file.name} is a link out of it, to {file.resolve()}. Copy that file")
+            refuse(f"{file.name} links to {file.resolve()}, outside it. Copy that file into it")
     for name in _shards(folder):
         if not (isinstance(name, str) and re.fullmatch(r"model-[\w.-]*\.safetensors", name)):
             refuse(

@@ -165,8 +165,8 @@ class TextEncoder(TextTransformer):
         vectors = self._encode(as_texts(X, caller=type(self).__name__))
         if vectors.shape[1] != self._n_features_out:
             raise ValueError(
-                f"The model {self.model!r:.80} returns {vectors.shape[1]} features; it returned "
-                f"{self._n_features_out} when this TextEncoder was fitted. Fit again."
+                f"The model {self.model!r:.80} returns {vectors.shape[1]} features, but this "
+                f"TextEncoder was fitted with {self._n_features_out}. Fit again."
             )
         return vectors
 

@@ -220,7 +220,7 @@ def test_a_missing_file_is_named_with_its_folder(folder, tmp_path):
 
 
 HEAD = "sentence1,sentence2,score\n"
-LACKS = r"has 1 rows and lacks the columns \['{}'\]; it takes rows of sentence1, sentence2"
+LACKS = r"has 1 rows and lacks the columns \['{}'\]; it needs rows with sentence1, sentence2"
 NO_NUMBER = "has a score that is not a number: .*'{}'"
 NOT_WHOLE = "has a row without two sentences and a finite score: row {}, "
 
