@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,11 @@ from skcalib._base import VersionedState
 
 __all__ = [
     *("TextTransformer", "as_pairs", "as_texts", "distinct", "in_blocks", "is_pairs"),
-    "texts_of",
+    *("lines_of", "texts_of"),
 ]
+
+# What Python makes of bytes that are not UTF-8, and what most of UTF-16 has.
+NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
 
 
 class TextTransformer(
@@ -77,6 +82,27 @@ def texts_of(X: Any, *, caller: str) -> list[str]:
         left, right = as_pairs(X, caller=caller)
         return left + right
     return as_texts(X, caller=caller)
+
+
+def lines_of(file: Path) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a file that are not blank, each behind its place, for messages.
+
+    Raises
+    ------
+    ValueError
+        If a line is not UTF-8.
+    """
+    # A file breaks lines at line feeds and carriage returns alone, `splitlines` at more.
+    with file.open(encoding="utf-8-sig", errors="surrogateescape") as stream:
+        for number, line in enumerate(stream, 1):
+            place = f"{file}, line {number}"
+            if NOT_UTF8.search(line):
+                raise ValueError(
+                    f"{place} is not UTF-8. Convert the file, for instance with: iconv -f "
+                    "latin1 -t utf-8, or -f utf-16"
+                )
+            if line.strip():
+                yield place, line.rstrip("\n")
 
 
 def in_blocks(

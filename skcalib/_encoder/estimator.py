@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib._base import warn
 from skcalib._dask import is_dask, lazily
-from skcalib._encoder.declared import Declared, declared
+from skcalib._encoder.declared import Declared, declared, wants_prompt
 from skcalib._encoder.recipe import Recipe
 from skcalib._encoder.sources import store_of, vectors_of
 from skcalib._machine.devices import resolve_device
@@ -239,6 +239,12 @@ class BertEncoder(TextTransformer):
         layers = resolve_layers(self.layers, backbone.n_layers)
         pooling = _resolve_pooling(self.pooling, told)
         prompt = told.prompt(self.prompt)
+        if self.prompt is None and wants_prompt(self.model, backbone.folder, told):
+            warn(
+                f"The model {str(self.model)!r} is an e5 by name, trained with a prompt, and "
+                "its folder declares none. Set prompt='query: ', 'passage: ' for documents of "
+                "a search, or '' for none."
+            )
         max_length = _resolve_max_length(self.max_length, backbone, told)
         if pooling == "zipf":
             _ = backbone.zipf  # refuses a vocabulary that is not sorted by frequency
