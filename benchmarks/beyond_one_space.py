@@ -89,8 +89,8 @@ def groups_found(encoder, fit, texts, y):
     i, j = np.triu_indices(len(y), k=1)
     for name in ("auto", "auto, smoothed"):
         X, Z = rows[name].fit_transform(fit), rows[name].transform(texts)
-        density = SimilarityScale().fit(X).density(Z)
-        similarity = cosines(Z)[i, j] - (density[i] + density[j]) / 2
+        r = SimilarityScale().fit(X).neighbor_similarity(Z)
+        similarity = cosines(Z)[i, j] - (r[i] + r[j]) / 2
         found = average_precision_score(y[i] == y[j], similarity)
         print(f"duplicates by corrected similarity, {name}: {100 * found:.1f}")
 

@@ -119,8 +119,14 @@ class MergingFit:
             moments = moments.merge(other._moments)
         return self._learn(moments)
 
+    def _forget(self) -> None:
+        """Drop the last fit, so that an error in the next leaves nothing half-fitted."""
+        for name in ("_moments", "_linear_map"):
+            self.__dict__.pop(name, None)
+
     def _learn(self, moments: Any) -> Self:
         """Take these moments in place of any before."""
+        self.__dict__.pop("_linear_map", None)  # which follows from them
         self._moments = moments
         return self
 

@@ -118,7 +118,7 @@ class GroupErasure(
         -------
         self : GroupErasure
         """
-        self.__dict__.pop("_moments", None)  # an error below leaves nothing half-fitted
+        self._forget()
         means = self._means_of(X, groups, sample_weight, reset=True)
         _check(means)
         if (few := means.n < FEW_SAMPLES).any():

@@ -38,8 +38,8 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     It is best behind ``Whitening(noise="auto")``.
 
     With x̂ of unit length, ``x' = unit(x̂ + weight Σ w_j x̂_j / Σ w_j)`` over the nearest fitted
-    texts and ``w_j = cos(x, x_j)^power``: the expansion of queries and of the database in image
-    retrieval [1]_, with a mean in place of a sum.
+    texts and ``w_j = cos(x, x_j)^alpha``: the α-weighted expansion of queries (αQE) and of the
+    database in image retrieval [1]_, with a mean in place of a sum.
 
     Parameters
     ----------
@@ -47,8 +47,8 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         Number of nearest fitted texts; all where fewer are fitted.
     weight : float >= 0, default=1.0
         Weight of their mean. 0.5 keeps most of the gain and harms half as much.
-    power : float >= 0, default=3
-        Power of the cosine. Texts at a right angle or more weigh nothing.
+    alpha : float >= 0, default=3
+        Exponent of the cosine. Texts at a right angle or more weigh nothing.
     neighbors : transformer or None, default=None
         scikit-learn's ``KNeighborsTransformer``, or one like it (pynndescent's, one of faiss),
         by cosine or Euclidean distance: it is cloned, its ``n_neighbors`` is set, and it sees
@@ -90,7 +90,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     _parameter_constraints: dict = {
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "weight": [Interval(Real, 0, None, closed="left")],
-        "power": [Interval(Real, 0, None, closed="left")],
+        "alpha": [Interval(Real, 0, None, closed="left")],
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
 
@@ -100,12 +100,12 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         self,
         n_neighbors: int = 10,
         weight: float = 1.0,
-        power: float = 3,
+        alpha: float = 3,
         neighbors: BaseEstimator | None = None,
     ) -> None:
         self.n_neighbors = n_neighbors
         self.weight = weight
-        self.power = power
+        self.alpha = alpha
         self.neighbors = neighbors
 
     @_fit_context(prefer_skip_nested_validation=False)
@@ -172,7 +172,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         for chunk in gen_batches(len(X), step):
             unit = unit_rows(X[chunk])[0]
             rows = self._nearest(unit.astype(np.float32))
-            params = self.n_neighbors, self.weight, self.power
+            params = self.n_neighbors, self.weight, self.alpha
             out[chunk] = smoothed(unit, self.vectors_[rows], rows < 0, *params)
         return out
 

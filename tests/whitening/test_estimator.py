@@ -444,7 +444,7 @@ def test_more_components_than_features_are_refused(X, method):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda X: X[:1], "minimum of 2 is required"),
+        (lambda X: X[:1], "n_samples=1; a covariance needs at least 2"),
         (lambda X: np.where(X == X[3, 3], np.nan, X), "contains NaN"),
         (lambda X: np.where(X == X[3, 3], np.inf, X), "contains infinity"),
         (lambda X: np.repeat(X[:1], 5, axis=0), "All 5 samples are equal"),
@@ -506,13 +506,6 @@ def test_feature_names_and_output_containers(X):
 def test_attributes_are_missing_before_fit():
     for name in ATTRIBUTES:
         assert not hasattr(Whitening(), name)
-
-
-@pytest.mark.parametrize("params", [{"noise": "auto"}, {"n_components": 3, "method": "zca"}])
-def test_fit_sets_plain_attributes(X, params):
-    whitening = Whitening(**params).fit(X)
-    assert set(ATTRIBUTES) <= vars(whitening).keys()
-    assert set(ATTRIBUTES) <= vars(whitening.recentered(X[:50])).keys()
 
 
 @pytest.mark.parametrize("params", [{"noise": "auto"}, {"n_components": 3, "method": "zca"}])
