@@ -116,11 +116,9 @@ for k, (recall, right, megabytes, milliseconds) in table.items():
 
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 recall, right, *_ = np.transpose([table[k] for k in dimensions])
-axes.axhline(
-    table[None][1], color="gray", linestyle="--", label="equivalent sentence first, raw"
-)
+axes.axhline(table[None][1], color="gray", linestyle="--", label="equivalent first, raw")
 axes.plot(dimensions, recall, marker="o", label="same neighbors as with 384")
-axes.plot(dimensions, right, marker="o", label="equivalent sentence first")
+axes.plot(dimensions, right, marker="o", label="equivalent first")
 axes.set(
     xlabel="dimensions",
     ylabel="share",

@@ -108,9 +108,7 @@ for candidate in uncalibrated:
 agreement = spearman(rho, [candidate.halves for candidate in uncalibrated])
 print(f"{len(rho)} layers and poolings, rank correlation of both scores {agreement:.2f}")
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-axes.scatter(
-    [100 * c.halves for c in uncalibrated], rho, label="other layers and poolings, raw"
-)
+axes.scatter([100 * c.halves for c in uncalibrated], rho, label="layers and poolings, raw")
 axes.scatter(100 * calibration.shipped.halves, raw, label="raw model")
 axes.scatter(100 * calibration.chosen.halves, chosen, marker="*", s=120, label="chosen")
 axes.set(

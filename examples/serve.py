@@ -104,7 +104,7 @@ def application(pipeline, *, most_texts=256, most_bytes=2**20, seconds=30):
 
     @app.exception_handler(RequestValidationError)
     async def refuse(_, error):
-        # FastAPI would send the input back, but JSON cannot hold all of it (NaN, lone surrogates).
+        # FastAPI would send the input back, but JSON cannot hold NaN or lone surrogates.
         faults = [{key: fault[key] for key in ("loc", "msg")} for fault in error.errors()]
         return JSONResponse({"detail": faults}, 422)
 
