@@ -74,16 +74,10 @@ axes[0].legend()
 figure.savefig("groups.png", dpi=150)
 
 # %%
-<<<<<<< HEAD
-# The first plane of the raw vectors shows the source. After the erasure both clouds lie on each
-# other, and every text finds its twin. In several languages, with a multilingual model,
-# a pool of four gains twelve points by the erasure (`the figures <../languages.html>`_).
-=======
 # The picture shows the first two principal components. The raw vectors form two clouds, one for
 # each source. After the erasure both clouds coincide, and every text finds its twin. With a
-# multilingual model, a search among four languages together gains five points from the erasure
+# multilingual model, a search among four languages together gains twelve points from the erasure
 # (`table <../languages.html>`_).
->>>>>>> v-examples
 #
 # As one linear map
 # -----------------
