@@ -76,7 +76,7 @@ figure.savefig("groups.png", dpi=150)
 # %%
 # The picture shows the first two principal components. The raw vectors form two clouds, one for
 # each source. After the erasure both clouds coincide, and every text finds its twin. With a
-# multilingual model, a search among four languages together gains twelve points from the erasure
+# multilingual model, a search in four languages at once gains twelve points from the erasure
 # (`table <../languages.html>`_).
 #
 # As one linear map
