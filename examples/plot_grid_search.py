@@ -191,6 +191,7 @@ points = right.scatter(before, after - before, c=grades, s=14, cmap="viridis")
 right.axhline(0, color="black", linestyle="--")
 for number, i in enumerate(toward[:4], 1):
     right.annotate(f" {number}", (before[i], after[i] - before[i]), va="bottom")
+right.margins(y=0.1)  # room for the numbers
 right.set(xlabel="raw cosine", ylabel="change by calibration", title="Held-out pairs")
 figure.colorbar(points, label="grade")
 figure.legend(loc="outside lower left", ncols=4)
