@@ -70,6 +70,7 @@ def test_every_container_of_texts_gives_the_same_list(container):
     texts = as_texts(container(TEXTS), caller="Encoder")
     assert texts == TEXTS
     assert {type(text) for text in texts} == {str}
+    assert not is_pairs(container(TEXTS))
 
 
 @pair_containers
@@ -78,15 +79,6 @@ def test_every_container_of_pairs_gives_the_same_two_lists(container):
     assert first == TEXTS
     assert second == OTHERS
     assert {type(text) for text in first + second} == {str}
-
-
-@text_containers
-def test_single_texts_are_no_pairs(container):
-    assert not is_pairs(container(TEXTS))
-
-
-@pair_containers
-def test_pairs_are_pairs(container):
     assert is_pairs(container(TEXTS, OTHERS))
 
 

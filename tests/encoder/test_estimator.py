@@ -448,19 +448,11 @@ def test_pickle_gives_the_same_vectors_in_another_process(tiny_bert, texts, tmp_
     assert_allclose(np.load(tmp_path / "out.npy"), encoder.transform(texts), atol=1e-5)
 
 
-def test_other_weights_are_refused(tiny_bert_copy, other_bert, texts):
-    from safetensors.numpy import load_file, save_file
-
-    folder = tiny_bert_copy()
-    encoder = pickle.loads(pickle.dumps(BertEncoder(folder).fit(texts)))
-    weights = load_file(folder / "model.safetensors")
-    name = next(iter(weights))
-    weights[name] = weights[name] + np.float32(1e-3)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    for model in (folder, other_bert):
-        encoder.set_params(model=model)
-        with pytest.raises(ValueError, match=r"has fingerprint .* was fitted with .*fit again"):
-            encoder.transform(texts)
+def test_other_weights_are_refused(tiny_bert, other_bert, texts):
+    encoder = pickle.loads(pickle.dumps(BertEncoder(tiny_bert).fit(texts)))
+    encoder.set_params(model=other_bert)
+    with pytest.raises(ValueError, match=r"has fingerprint .* was fitted with .*fit again"):
+        encoder.transform(texts)
     encoder.fit(texts).transform(texts)
 
 

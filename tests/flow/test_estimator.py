@@ -139,12 +139,13 @@ def test_refit_forgets(banana):
     assert flow.validation_curve_ is None
 
 
-def test_epochs_by_partial_fit_warm_start_and_fit_are_the_same(banana):
-    whole = NormalizingFlow(**_settings(max_epochs=4)).fit(banana)
-    parts = NormalizingFlow(**_settings())
+@pytest.mark.parametrize("noise", [0.0, "auto"])
+def test_epochs_by_partial_fit_warm_start_and_fit_are_the_same(banana, noise):
+    whole = NormalizingFlow(**_settings(max_epochs=4, noise=noise)).fit(banana)
+    parts = NormalizingFlow(**_settings(noise=noise))
     for _ in range(4):
         parts.partial_fit(banana)
-    warm = NormalizingFlow(**_settings(max_epochs=1, warm_start=True)).fit(banana)
+    warm = NormalizingFlow(**_settings(max_epochs=1, warm_start=True, noise=noise)).fit(banana)
     # A pickle in between changes nothing: the optimiser's state is in it.
     warm = pickle.loads(pickle.dumps(warm))
     warm.set_params(max_epochs=3).fit(banana)

@@ -343,16 +343,6 @@ def test_partial_fit_equals_fit(X, n_batches, params):
     assert_allclose(parts.noise_, whole.noise_, rtol=1e-10)
 
 
-def test_merge_equals_fit_on_all(X):
-    first, second, third = (Whitening().fit(part) for part in np.split(X, [80, 300]))
-    before = second.transform(X)
-    merged = first.merge(second, third)
-    assert merged is first
-    assert merged.n_samples_seen_ == 600
-    assert_allclose(merged.transform(X), Whitening().fit_transform(X), atol=1e-10)
-    assert_array_equal(second.transform(X), before)
-
-
 def test_merge_refuses_what_it_cannot_add(X):
     whitening = Whitening().fit(X)
     with pytest.raises(TypeError, match="merge got a PCA; it takes fitted Whitening"):
