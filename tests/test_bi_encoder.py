@@ -158,19 +158,6 @@ def test_bad_pairs_are_named(bi_encoder, X, error, message):
         bi_encoder.predict(X)
 
 
-@pytest.mark.parametrize(
-    ("y", "message"),
-    [
-        (["high", "low"], "could not convert string to float.*'high'"),
-        ([1.0, np.nan], "y_true contains NaN"),
-        ([1.0], "inconsistent numbers of samples"),
-    ],
-)
-def test_bad_judgements_are_named(bi_encoder, y, message):
-    with pytest.raises(ValueError, match=message):
-        bi_encoder.score([("x", "y"), ("x", "x")], y)
-
-
 def test_failing_fit_leaves_nothing_fitted(tiny_bert, pairs):
     model = BiEncoder(BertEncoder(tiny_bert)).fit(pairs)
     model.set_params(encoder__layers=9)

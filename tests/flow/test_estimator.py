@@ -411,6 +411,14 @@ def test_a_memory_map_is_read_and_not_copied(tmp_path):
     np.testing.assert_array_equal(flow.transform(mapped), expected.transform(X))
 
 
+@pytest.mark.parametrize("method", ["transform", "inverse_transform", "score_samples"])
+def test_rows_may_be_in_reverse_and_read_only(banana, method):
+    X = banana[::-1, ::-1]
+    X.flags.writeable = False
+    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(X)
+    np.testing.assert_array_equal(getattr(flow, method)(X), getattr(flow, method)(X.copy()))
+
+
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_training_keeps_to_one_thread_and_gives_the_others_back(banana, at_steps, n_threads):
     seen, before = set(), torch.get_num_threads()
