@@ -385,7 +385,7 @@ def test_merge_equals_fit_on_all(X):
 
 def test_merge_refuses_what_it_cannot_add(X):
     whitening = Whitening().fit(X)
-    with pytest.raises(TypeError, match="merge got a PCA; it takes fitted Whitening"):
+    with pytest.raises(TypeError, match="merge got a PCA; it expects fitted Whitening"):
         whitening.merge(PCA().fit(X))
     with pytest.raises(ValueError, match="fitted on 5 features; this one has 12"):
         whitening.merge(Whitening().fit(X[:, :5]))
