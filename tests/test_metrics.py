@@ -203,7 +203,7 @@ def test_aggregate_takes_any_metric(how):
         (
             (GRADES, PREDICTED, SUBSETS),
             "median",
-            r"how='median' is unknown. Use 'all', 'mean' or",
+            r"how='median' is unknown. Use 'all', 'mean'",
         ),
         ((GRADES, PREDICTED, SUBSETS[:-1]), "mean", r"inconsistent numbers of samples: \[9, 8"),
         ((GRADES, PREDICTED[:-1], SUBSETS), "all", r"inconsistent numbers of samples: \[9, 8"),

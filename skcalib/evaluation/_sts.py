@@ -190,9 +190,7 @@ def evaluate_sts(
     tasks = _checked_tasks(tasks)
     texts = checked_texts(fit_on, data_home)
     if aggregate not in ("all", "mean", "wmean"):
-        raise ValueError(
-            f"aggregate={aggregate!r} is unknown. Choose 'all', 'mean' or 'wmean'."
-        )
+        raise ValueError(f"aggregate={aggregate!r} is unknown. Use 'all', 'mean' or 'wmean'.")
     # Read all benchmarks first, so that a missing file shows before hours of work.
     benchmarks = {task: _load(task, data_home, aggregate) for task in tasks}
     scores = np.full((len(encoders), len(tasks)), np.nan)

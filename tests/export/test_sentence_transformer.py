@@ -122,9 +122,7 @@ def test_weights_of_tokens_without_those_of_a_prompt_are_refused(
     without_prompts, texts, tmp_path
 ):
     encoder = BertEncoder(without_prompts, pooling="zipf", prompt="a dog ").fit(texts)
-    with pytest.raises(
-        ValueError, match=r"'zipf' with token weights .* of the prompt.*save_onnx"
-    ):
+    with pytest.raises(ValueError, match=r"'zipf' with token .* of the prompt.*save_onnx"):
         save_sentence_transformer(encoder, tmp_path / "model")
 
 
@@ -308,7 +306,7 @@ def test_frozen_and_inner_pipelines_are_followed(tiny_bert, texts, tmp_path):
         (
             {},
             StandardScaler(),
-            "cannot export a StandardScaler.*Erasure, Whitening, .*last of sc",
+            "export a StandardScaler.*Erasure, Whitening, .*last of sc",
         ),
     ],
 )

@@ -324,9 +324,7 @@ def test_errors_say_what_groups_are(X, groups):
     one = GroupErasure().partial_fit(X[:5], groups=["en"] * 5)
     with pytest.raises(ValueError, match="single group"):
         one.transform(X)
-    with pytest.raises(
-        TypeError, match="merge got a Whitening; it expects fitted GroupErasure"
-    ):
+    with pytest.raises(TypeError, match="merge got a Whitening; it expects fitted Group"):
         one.merge(Whitening())
     with pytest.raises(ValueError, match="fitted on 3 features; this one has 12"):
         one.merge(GroupErasure().partial_fit(X[:, :3], groups=groups))

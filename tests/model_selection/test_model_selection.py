@@ -545,7 +545,7 @@ def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentence
         (
             {"task": "clusters"},
             ValueError,
-            "it expects 'similarity', 'duplicates', 'topics', 's",
+            "it expects 'similarity', 'duplicates', 'topics'",
         ),
         ({"task": "search"}, ValueError, "task='search' and no queries"),
         ({"task": "topics", "queries": ["a"]}, ValueError, "task='topics' and also queries"),
