@@ -374,8 +374,8 @@ def test_functions_encode(small):
         ("corpus.jsonl", b"\xff", r"corpus\.jsonl, line 5 is not UTF-8.*Convert"),
         ("qrels/test.tsv", "q\tz\t1", r"test\.tsv, line 7 is .*of a document in corpus\.jsonl"),
         ("qrels/test.tsv", "z\ta\t1", r"line 7 is .*of a query in queries\.jsonl"),
-        ("qrels/test.tsv", "q\ta\t0.5", "line 7 is .*the score a whole number"),
-        ("qrels/test.tsv", "q\ta\tnan", "line 7 is .*the score a whole number"),
+        ("qrels/test.tsv", "q\ta\t0.5", "line 7 is .*the score is a whole number"),
+        ("qrels/test.tsv", "q\ta\tnan", "line 7 is .*the score is a whole number"),
         (
             "qrels/test.tsv",
             "q a 1",
@@ -416,7 +416,7 @@ def test_a_bad_file_is_named(small, file, content, message):
 def test_a_missing_file_or_split_is_named(small, tmp_path):
     folder, vectors = small
     encoder = Lookup(vectors, [])
-    match = r"no qrels/dev\.tsv in '.*small'.*Its splits are test; choose one with split="
+    match = r"no qrels/dev\.tsv in '.*small'.*Splits found: test; choose one with split="
     with pytest.raises(FileNotFoundError, match=match):
         evaluate_retrieval(encoder, folder, split="dev")
     with pytest.raises(FileNotFoundError, match=r"no corpus\.jsonl in '.*nowhere'.*layout"):

@@ -300,7 +300,7 @@ def test_frozen_and_inner_pipelines_are_followed(tiny_bert, texts, tmp_path):
         (
             {},
             NeighborSmoothing(),
-            "NeighborSmoothing, a search.*Leave .*; or save_onnx",
+            "NeighborSmoothing, a search.*Leave .*; or use save_onnx",
         ),
         ({}, Normalizer("max"), r"needs Normalizer\(norm='l2'\), not norm='max'"),
         (

@@ -310,7 +310,7 @@ def test_pickle_and_precision(X, groups):
 
 def test_errors_say_what_groups_are(X, groups):
     erasure = GroupErasure().fit(X, groups=groups)
-    single = r"single group, \['en'\], in n_samples=900; groups say where each sample comes"
+    single = r"single group, \['en'\], in n_samples=900; it needs two or more"
     for given, match in [
         (None, r"got no groups; it needs .* language.*pipeline.fit\(X, groups=languages\)"),
         (["en"] * 900, single),
