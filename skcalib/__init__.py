@@ -5,21 +5,21 @@ The job is a pipeline, and the modules follow it::
     texts ── BertEncoder ──> vectors ── Whitening | NormalizingFlow ──> calibrated vectors
     pairs ── BiEncoder(that pipeline) ──> cosine similarity ── Spearman's rho
 
-`calibrate` chooses such a pipeline for a model by texts without labels. `TextEncoder` stands in
-for `BertEncoder` where the model is another library's, and `VectorStore` keeps vectors on disk.
-In front of a whitening, `GroupErasure` takes languages out; behind it, `NeighborSmoothing`
-brings texts that ask the same together, and `SimilarityScale` says what a cosine means. The
-packages beside them:
+`calibrate` chooses such a pipeline from texts, without labels. `TextEncoder` replaces
+`BertEncoder` for a model of another library, and `VectorStore` keeps vectors on disk. Before a
+whitening, `GroupErasure` removes differences between groups such as languages. After it,
+`NeighborSmoothing` moves each vector toward its nearest neighbors, and `SimilarityScale` gives
+thresholds for cosines. The other packages:
 
 - `model_selection`: scorers and searches without labels;
 - `metrics`: agreement with human judgement, and measures of isotropy;
-- `evaluation`: tables of scores by benchmarks and by labels;
+- `evaluation`: tables of scores on benchmarks and on texts with labels;
 - `inspection`: displays of what calibration does to vectors;
 - `export`: fitted pipelines as models of other libraries;
 - `datasets`: sentence pairs with judgements, and a small real BERT.
 
-Importing this package loads neither torch nor transformers; they come in with the first
-estimator that needs them.
+Importing this package loads neither torch nor transformers; the first estimator that needs
+them imports them.
 """
 
 from importlib import import_module

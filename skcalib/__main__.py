@@ -24,21 +24,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"skcalib {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
     for name, module, summary in (
-        ("calibrate", calibrate, "choose hidden states and calibration of a model by texts"),
+        ("calibrate", calibrate, "choose layer, pooling and calibration from texts"),
         ("evaluate", evaluate, "score a model on textual similarity or a search"),
     ):
         command = commands.add_parser(name, help=summary)
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     options = parser.parse_args(arguments)
-    if arguments is None:  # SIGTERM ends this process as an exit does, so that it cleans up
+    if arguments is None:  # SIGTERM becomes an exit, which removes temporary files
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda text, *_: print(f"warning: {text}", file=sys.stderr)
             options.run(options)
         sys.stdout.flush()
-    except BrokenPipeError:  # as of ``| head``: nobody reads on, and all is written
+    except BrokenPipeError:  # such as ``| head``: the reader stopped, and all is written
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ImportError, OSError, TypeError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)

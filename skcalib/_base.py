@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 __all__ = ["FloatTransformer", "MergingFit", "VersionedState", "is_fitted", "progress", "warn"]
 
-# Folders of files whose lines are not the user's, and the file of decorators of NumPy 1.
+# Files that no warning points at: these packages, and the decorators of NumPy 1.
 INNER = (
     *(
         str(Path(file).parent) + os.sep
@@ -51,7 +51,7 @@ class VersionedState:
             raise ValueError(
                 f"This pickled {type(self).__name__} has state version {version!r}; the "
                 f"installed skcalib reads version {self._state_version}. Load it with the "
-                "skcalib release that wrote it, or fit again and pickle anew."
+                "skcalib release that wrote it, or fit and pickle it again."
             )
         self.__dict__.update(state)
 
@@ -66,16 +66,16 @@ class FloatTransformer(TransformerMixin):
 
 
 class MergingFit:
-    """Mixin of an estimator whose fit rests on moments that merge exactly."""
+    """Mixin of an estimator that learns from moments that merge exactly."""
 
-    _moments: Any  # fitted where there are some; their method `merge` adds others
+    _moments: Any  # set by a fit; their method `merge` adds others
     n_features_in_: int
 
     def merge(self, *others: Self) -> Self:
         """Add the samples that others were fitted on.
 
-        The result is that of one `fit` on all samples together, so parts of a corpus can
-        be fitted on different machines.
+        The result equals one `fit` on all samples together, so parts of a corpus can be
+        fitted on different machines.
 
         Parameters
         ----------
@@ -108,19 +108,19 @@ class MergingFit:
         for other in others:
             if not isinstance(other, type(self)):
                 raise TypeError(
-                    f"merge got a {type(other).__name__}; it takes fitted {name} objects."
+                    f"merge got a {type(other).__name__}; it expects fitted {name} objects."
                 )
             check_is_fitted(other)
             if other.n_features_in_ != self.n_features_in_:
                 raise ValueError(
                     f"merge got a {name} fitted on {other.n_features_in_} features; this one "
-                    f"has {self.n_features_in_}. Fit both on vectors of one width."
+                    f"has {self.n_features_in_}. Fit both on vectors of the same width."
                 )
             moments = moments.merge(other._moments)
         return self._learn(moments)
 
     def _learn(self, moments: Any) -> Self:
-        """Take these moments in place of any before."""
+        """Replace the moments by these."""
         self._moments = moments
         return self
 
@@ -129,7 +129,7 @@ class MergingFit:
 
 
 def is_fitted(estimator: Any) -> bool:
-    """Whether an estimator is fitted; a pipeline in every step, not in the last alone."""
+    """Whether an estimator is fitted; for a pipeline, whether every step is."""
     if isinstance(estimator, Pipeline):
         steps = [step for _, step in estimator.steps if not isinstance(step, str | None)]
         return all(map(is_fitted, steps))
@@ -144,11 +144,10 @@ def is_fitted(estimator: Any) -> bool:
 def progress(
     total: int | None, *, unit: str, desc: str, verbose: bool
 ) -> Iterator[Callable[..., None]]:
-    """Follow work in a progress bar if ``verbose``.
+    """Show a progress bar if ``verbose``.
 
-    The total counts units of work; it is None where nobody knows it yet. Yields a function to
-    be called after n units as ``advance(n)``, or as ``advance(n, note)`` to show a word on what
-    was done.
+    ``total`` counts units of work; it is None if unknown. Yields a function: call
+    ``advance(n)`` after n units, or ``advance(n, note)`` to show a note beside the bar.
     """
     if not verbose:
         yield lambda n, note="": None
@@ -165,7 +164,7 @@ def progress(
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line of the user that led here."""
+    """Warn at the line of the user's code that led here."""
     frame, level = inspect.currentframe(), 1
     while frame and frame.f_code.co_filename.startswith(INNER):
         frame, level = frame.f_back, level + 1

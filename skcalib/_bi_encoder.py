@@ -24,7 +24,7 @@ from skcalib.metrics import spearman
 
 __all__ = ["BiEncoder", "vectors_of"]
 
-# Texts whose pairs, two millions, tell how similar unrelated texts are.
+# Texts whose two million pairs show how similar unrelated texts are.
 SAMPLED_TEXTS = 2000
 PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
 
@@ -32,8 +32,8 @@ PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
 class BiEncoder(VersionedState, BaseEstimator):
     """Score pairs of texts by the similarity of their vectors.
 
-    Both texts of a pair go through the same encoder on their own (a bi-encoder [1]_), and
-    the similarity of the two vectors is the prediction. Wrapping a pipeline of an encoder
+    The same encoder maps each text of a pair separately (a bi-encoder [1]_), and the
+    similarity of the two vectors is the prediction. Wrapping a pipeline of an encoder
     and a calibrator lets scikit-learn's model selection choose pooling, layers and
     calibration by human judgements of similarity; fitting uses no judgement.
 
@@ -43,28 +43,28 @@ class BiEncoder(VersionedState, BaseEstimator):
         Transformer from texts to vectors, such as a pipeline of `BertEncoder` and
         `Whitening`; or a model's folder, an object with a method ``encode``, or a function from
         a list of texts to an array, see `TextEncoder`. Transformers are cloned, never changed;
-        ``FrozenEstimator(pipeline)`` keeps the fit of one that is fitted, such as `calibrate`
-        returns. Other objects and functions are shared by all clones, which ask them once for
-        each text.
+        ``FrozenEstimator(pipeline)`` keeps the fit of a fitted one, such as `calibrate`
+        returns. All clones share other objects and functions, and call them once for each
+        text.
     similarity : {"cosine", "corrected", "dot", "euclidean"}, default="cosine"
-        Similarity of two vectors; "euclidean" is the negated distance, and "corrected" the
-        cosine less the mean `SimilarityScale.neighbor_similarity` of both texts, after which
-        one threshold serves all pairs. Computed in float64: between vectors that are nearly
-        parallel, as BERT's are, float32 leaves too few digits to rank them. A zero vector has
-        cosine 0 with every other.
+        Similarity of two vectors; "euclidean" is the negated distance. "corrected" is the
+        cosine minus the mean `SimilarityScale.neighbor_similarity` of both texts, so that one
+        threshold fits all pairs. It is computed in float64: BERT's vectors are nearly
+        parallel, and float32 has too few digits to rank their similarities. A zero vector has
+        cosine 0 with every other vector.
 
     Attributes
     ----------
     encoder_ : estimator
         The fitted clone.
     scale_ : SimilarityScale
-        Scale of `similarity` among the fitted texts: thresholds and p-values, of the pairs of
-        up to 2,000 texts drawn at random. It is made when first asked for, of vectors that
-        `fit` kept, and follows `similarity` where ``set_params`` changes it.
+        Thresholds and p-values of `similarity`, from the pairs of up to 2,000 fitted texts
+        drawn at random. It is computed at first use from vectors that `fit` kept, and again
+        after ``set_params`` changes `similarity`.
 
     Notes
     -----
-    The estimator, and so a pickle of it, holds vectors of these texts, and no text.
+    The estimator and its pickles contain vectors of these texts, but no text.
 
     References
     ----------
@@ -87,7 +87,7 @@ class BiEncoder(VersionedState, BaseEstimator):
     >>> model.score(pairs, grades) > raw.score(pairs, grades)
     True
 
-    How similar two texts must be, for one pair in a hundred to be as similar by chance:
+    The similarity that one pair of unrelated texts in a hundred reaches:
 
     >>> threshold = model.threshold(0.01)
     >>> bool(model.p_value([threshold])[0] <= 0.01)
@@ -100,7 +100,7 @@ class BiEncoder(VersionedState, BaseEstimator):
         "similarity": [StrOptions({"cosine", "corrected", "dot", "euclidean"})],
     }
 
-    # In a search, groups are the splitter's unless set_fit_request says more.
+    # In a search, groups go to the splitter only, unless set_fit_request asks for more.
     __metadata_request__fit = {"groups": False}
     encoder_: BaseEstimator
     _state_version = 4
@@ -126,8 +126,8 @@ class BiEncoder(VersionedState, BaseEstimator):
         y : None
             Ignored.
         groups : array-like of shape (n_texts,), (n_pairs,) or (n_pairs, 2), default=None
-            Group of each text, of both texts of a pair, or of either, such as its language. A
-            step of the encoder must take them, such as `GroupErasure`.
+            Group, such as the language: one per text, one for both texts of a pair, or one
+            for each of them. A step of the encoder must accept groups, as `GroupErasure` does.
 
         Returns
         -------
@@ -165,8 +165,8 @@ class BiEncoder(VersionedState, BaseEstimator):
         if not np.isfinite(similarity).all():
             raise ValueError(
                 f"The {self.similarity} of pair {np.flatnonzero(~np.isfinite(similarity))[0]} "
-                "is not finite: its vectors are not, or overflow float64. Look at what the "
-                "encoder returns for it."
+                "is not finite: its vectors are not finite, or their products overflow "
+                "float64. Check what the encoder returns for these texts."
             )
         return similarity
 
@@ -188,13 +188,13 @@ class BiEncoder(VersionedState, BaseEstimator):
         Parameters
         ----------
         false_positive_rate : float, default=0.01
-            Largest share of such pairs that may pass, below 1. A rate that the pairs counted do
-            not tell, 5e-6 with 2,000 texts or more, raises a ValueError.
+            Largest share of such pairs that may pass, below 1. A rate too small to be estimated
+            from the counted pairs, below 5e-6 with 2,000 texts or more, raises a ValueError.
 
         Returns
         -------
         similarity : float
-            The smallest that keeps the rate: related are pairs at least as similar.
+            The smallest that keeps the rate. Pairs at least as similar count as related.
         """
         return self.scale_.threshold(
             false_positive_rate, corrected=self.similarity == "corrected"
@@ -211,7 +211,7 @@ class BiEncoder(VersionedState, BaseEstimator):
         Returns
         -------
         p : ndarray of shape (n,)
-            As of `SimilarityScale`: at most the rate from its `threshold` on.
+            As in `SimilarityScale`: at most the rate for similarities from its threshold up.
         """
         return self.scale_.p_value(similarity, corrected=self.similarity == "corrected")
 
@@ -219,7 +219,7 @@ class BiEncoder(VersionedState, BaseEstimator):
         known = self.__dict__.setdefault("_known", {})
         if hasattr(self.encoder, "get_params"):
             twin = super().__sklearn_clone__()
-        else:  # a deep copy of a model would take its memory, or fail
+        else:  # a deep copy of a model would need as much memory again, or fail
             twin = type(self)(**self.get_params(deep=False))
         twin._known = known
         return twin
@@ -228,12 +228,12 @@ class BiEncoder(VersionedState, BaseEstimator):
         return {key: value for key, value in super().__getstate__().items() if key != "_known"}
 
     def _transformer(self) -> Any:
-        """Return the encoder; a model is wrapped once, so that clones share its answers."""
+        """Return the encoder; a model is wrapped once, so that clones share its vectors."""
         if hasattr(self.encoder, "get_params"):
             return self.encoder
         known = self.__dict__.setdefault("_known", {})
         encoder = as_encoder(self.encoder, type(self).__name__)
-        return known.setdefault(id(self.encoder), encoder)  # which keeps the model, and its id
+        return known.setdefault(id(self.encoder), encoder)  # keeps the model, so its id
 
     @np.errstate(over="ignore", invalid="ignore")
     def _similarities(self, vectors: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
@@ -279,21 +279,21 @@ class BiEncoder(VersionedState, BaseEstimator):
 
 def _labels(groups: Any, n_texts: int) -> list[Any]:
     """Return the group of each text, where the first texts of all pairs come first."""
-    # What is masked becomes None, which the step that takes groups refuses as missing.
+    # Masked entries become None, which the step that accepts groups refuses as missing.
     labels: list[Any] = np.ma.MaskedArray(groups, dtype=object).T.ravel().tolist()
     if len(labels) not in (n_texts, n_texts / 2):
         raise ValueError(
-            f"BiEncoder got {len(labels)} groups for {n_texts} texts; it takes one for each "
-            "text, or for each pair."
+            f"BiEncoder got {len(labels)} groups for {n_texts} texts. Pass one group for each "
+            "text, or one for each pair."
         )
     return labels * (n_texts // len(labels))
 
 
 def _fit(encoder: Any, texts: list[str], labels: list[Any] | None) -> tuple[Any, Any]:
-    """Fit an encoder; return vectors of some of the texts, and the step that is to map them.
+    """Fit an encoder; return vectors of some texts, and the step that must still map them.
 
-    They are those that the last step of a pipeline is fitted on, which are computed anyway. A
-    search fits that step many times, and asks for none of what it makes of them.
+    The vectors are the input of a pipeline's last step, which is computed anyway. A search fits
+    that step many times and never uses its output.
     """
     if labels is not None:
         pairs = dict.fromkeys(zip(texts, labels, strict=True))  # a text counts in each group
@@ -301,8 +301,8 @@ def _fit(encoder: Any, texts: list[str], labels: list[Any] | None) -> tuple[Any,
         with config_context(enable_metadata_routing=True):
             if not get_routing_for_object(encoder).consumes("fit", ["groups"]):
                 raise ValueError(
-                    "BiEncoder got groups, and no step of its encoder takes them. Put a "
-                    "GroupErasure into a pipeline, in front of the whitening."
+                    "BiEncoder got groups, but no step of its encoder accepts them. Put a "
+                    "GroupErasure into a pipeline, before the whitening."
                 )
             encoder.fit(texts, None, groups=labels)
         return vectors_of(encoder, _some(distinct(texts)[0])), None
@@ -319,14 +319,14 @@ def _fit(encoder: Any, texts: list[str], labels: list[Any] | None) -> tuple[Any,
 
 
 def _some(rows: Any) -> Any:
-    """Return `SAMPLED_TEXTS` rows at random; of fewer all, as they are, which costs no copy."""
+    """Return `SAMPLED_TEXTS` random rows, or all rows without a copy if there are fewer."""
     if np.shape(rows)[0] <= SAMPLED_TEXTS:
         return rows
     return resample(rows, replace=False, n_samples=SAMPLED_TEXTS, random_state=0)
 
 
 def vectors_of(encoder: Any, texts: list[str]) -> np.ndarray:
-    """Return vectors of texts as an array, from a frame too; refuse a sparse matrix."""
+    """Return vectors of texts as an array, also from a frame; refuse a sparse matrix."""
     vectors = encoder.transform(texts)
     name = "vectors of the encoder"
     dtypes = [np.float64, np.float32]

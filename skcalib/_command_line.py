@@ -12,14 +12,14 @@ __all__ = ["add_encoding", "layers", "names", "texts_in"]
 
 
 def add_encoding(add: Callable[..., Any]) -> None:
-    """Add the arguments that say how texts are encoded."""
-    add("--prompt", help="in front of each text; default: what the model's folder declares")
-    add("--query-prompt", help="in front of each query; default: as --prompt")
-    add("--memory", help="folder for vectors, so that each text is encoded once, ever")
+    """Add the arguments that determine how texts are encoded."""
+    add("--prompt", help="put before each text; default: what the model's folder declares")
+    add("--query-prompt", help="put before each query; default: same as --prompt")
+    add("--memory", help="folder that keeps vectors, so that each text is encoded only once")
 
 
 def names(value: str) -> list[str]:
-    """Names of a list that is separated by commas."""
+    """Names in a list separated by commas."""
     return [name.strip() for name in value.split(",")]
 
 
@@ -33,5 +33,5 @@ def layers(name: str) -> int | str | Sequence[int]:
 
 
 def texts_in(file: str) -> list[str]:
-    """Texts of a file that has one in each line."""
+    """Texts of a file with one text per line."""
     return [line.strip() for _, line in lines_of(Path(file).expanduser())]

@@ -1,4 +1,4 @@
-"""Texts and rows in dask collections: mapped lazily, or brought to disk block by block."""
+"""Texts and rows in dask collections: mapped lazily, or written to disk block by block."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def is_dask(X: Any) -> bool:
 def lazily(encode: Callable[[list[str]], np.ndarray], X: Any, n_features: int) -> Any:
     """Apply ``encode`` to each partition of a dask array, Series, one-column frame or Bag.
 
-    The workers turn the texts of a partition into float32 of shape (n_texts, n_features). The
-    dask array of them has unknown numbers of rows where the partitions do not tell theirs.
+    Workers map the texts of a partition to float32 of shape (n_texts, n_features). The sizes of
+    the blocks are unknown if those of the partitions are.
     """
     import dask
     import dask.array as da
@@ -43,7 +43,7 @@ def lazily(encode: Callable[[list[str]], np.ndarray], X: Any, n_features: int) -
         rows = X.reshape(-1) if X.ndim == 2 and X.shape[1] == 1 else X
         if rows.ndim != 1:
             raise ValueError(
-                f"BertEncoder got a dask array of shape {X.shape}; it takes one text per "
+                f"BertEncoder got a dask array of shape {X.shape}; it expects one text per "
                 "row. Select one column."
             )
         sizes, parts = rows.chunks[0], rows.to_delayed().ravel()
@@ -52,8 +52,8 @@ def lazily(encode: Callable[[list[str]], np.ndarray], X: Any, n_features: int) -
         sizes = (np.nan,) * len(parts)
     else:
         raise TypeError(
-            f"BertEncoder got a {type(X).__name__}; of dask it takes arrays, Series, "
-            "one-column frames and Bags."
+            f"BertEncoder got a {type(X).__name__} of dask. Pass a dask array, Series, "
+            "one-column frame or Bag."
         )
     nothing = np.empty((0, n_features), dtype=np.float32)
     run = dask.delayed(lambda texts: encode(texts) if len(texts) else nothing)
@@ -71,7 +71,7 @@ def check_dask(X: Any, caller: str) -> None:
     if not isinstance(X, da.Array) or X.ndim != 2:
         shape = f" of shape {X.shape}" if isinstance(X, da.Array) else ""
         raise ValueError(
-            f"{caller} got a {type(X).__name__} of dask{shape}; it takes arrays of shape "
+            f"{caller} got a {type(X).__name__} of dask{shape}; it expects an array of shape "
             "(n_samples, n_features). Convert a frame by to_dask_array()."
         )
 
@@ -83,9 +83,9 @@ def as_floats(block: Any) -> np.ndarray:
 
 
 def dask_apply(function: Callable[[np.ndarray], np.ndarray], X: Any, width: int) -> Any:
-    """Lazy ``function(rows)`` of ``width`` columns, block by block of a dask array's rows.
+    """Apply ``function``, which returns ``width`` columns, lazily to blocks of rows.
 
-    Blocks may be empty, as after a selection of rows; the function sees none of these.
+    Blocks may be empty, as after a selection of rows; the function is not called on these.
     """
     import dask
 
@@ -94,7 +94,7 @@ def dask_apply(function: Callable[[np.ndarray], np.ndarray], X: Any, width: int)
     X = X.rechunk({1: -1})
     return X.map_blocks(
         lambda block, function: function(as_floats(block)) if len(block) else nothing,
-        # A node of the graph of its own, so that it is sent once, not with every block.
+        # As its own node of the graph, it is sent once instead of with every block.
         dask.delayed(function, pure=True),
         chunks=(X.chunks[0], (width,)),
         dtype=dtype,
@@ -105,11 +105,11 @@ def dask_apply(function: Callable[[np.ndarray], np.ndarray], X: Any, width: int)
 def dask_reduce(
     of_block: Callable[..., Any], merge: Callable[[Any, Any], Any], X: Any, *columns: Any
 ) -> Any:
-    """``of_block(rows, *parts)`` of a dask array's blocks of rows, merged in a tree.
+    """Merge ``of_block(rows, *parts)`` of a dask array's blocks of rows in a tree.
 
     No task holds more than a block of rows, and only results travel between workers. If a
     worker dies, its blocks are computed again. Chunk sizes may be unknown, and blocks may be
-    empty. ``columns`` have an entry for each row, in an array of NumPy or dask; or are None.
+    empty. ``columns`` are arrays of NumPy or dask with an entry for each row, or None.
     """
     import dask
     import dask.array as da
@@ -137,11 +137,11 @@ def dask_reduce(
 
 @contextmanager
 def on_disk(X: Any) -> Iterator[np.ndarray]:
-    """Give the rows of a dask array as a memory map of a temporary file, gone afterwards.
+    """Yield the rows of a dask array as a memory map of a file that is deleted afterwards.
 
     Each block is computed once, which may mean encoding its texts, and no more than
     `BLOCKS_AT_A_TIME` of them are in memory. The file is in the folder that `tempfile`
-    chooses; the environment variable TMPDIR names another.
+    chooses; set the environment variable TMPDIR for another one.
     """
     import dask
 

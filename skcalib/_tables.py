@@ -8,7 +8,7 @@ __all__ = ["markdown"]
 
 
 def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return an aligned Markdown table, its first column to the left, the others to the right.
+    """Return a Markdown table, its first column aligned left, the others right.
 
     Examples
     --------

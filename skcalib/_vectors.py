@@ -1,4 +1,4 @@
-"""Rows as vectors: their lengths and directions, and what is missing among them."""
+"""Rows as vectors: their lengths and directions, and missing entries."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 `spearman` and `pearson` compare similarities with judgements, and `aggregate` averages
 them over the subsets of a benchmark. `isoscore`, `mean_cosine`, `partition_isotropy` and
-`effective_rank` say how evenly a set of vectors fills its space. All work in float64.
+`effective_rank` measure isotropy: how evenly vectors spread in all directions. All work in
+float64.
 """
 
 from __future__ import annotations
@@ -101,8 +102,8 @@ def aggregate(
 ) -> float:
     """Score of a benchmark made of several subsets.
 
-    The numbers published for STS12 to STS16 differ by several points with the aggregation,
-    so say which one you mean.
+    Published numbers for STS12 to STS16 differ by several points (scores are times 100)
+    between aggregations, so state which one you use.
 
     Parameters
     ----------
@@ -131,7 +132,7 @@ def aggregate(
     0.478
     """
     if how not in ("all", "mean", "wmean"):
-        raise ValueError(f"how={how!r}; it takes 'all', 'mean' or 'wmean'.")
+        raise ValueError(f"how={how!r} is unknown. Use 'all', 'mean' or 'wmean'.")
     y_true, y_pred = _finite_pair(y_true, y_pred)
     subsets = column_or_1d(subsets)
     check_consistent_length(y_true, subsets)
@@ -154,7 +155,7 @@ def isoscore(X: ArrayLike) -> float:
     -------
     score : float
         In [0, 1]; 1 if the covariance is a multiple of the identity, 0 if all variance lies
-        in one direction. The mean plays no part.
+        in one direction. The mean has no influence.
 
     References
     ----------
@@ -250,7 +251,7 @@ def effective_rank(X: ArrayLike) -> float:
     Parameters
     ----------
     X : array-like of shape (n_samples, d)
-        Vectors, not centred here.
+        Vectors, not centered here.
 
     Returns
     -------

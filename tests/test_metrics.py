@@ -185,7 +185,11 @@ def test_aggregate_takes_any_metric(how):
 @pytest.mark.parametrize(
     ("arguments", "how", "match"),
     [
-        ((GRADES, PREDICTED, SUBSETS), "median", r"how='median'; it takes 'all', 'mean' or"),
+        (
+            (GRADES, PREDICTED, SUBSETS),
+            "median",
+            r"how='median' is unknown. Use 'all', 'mean'",
+        ),
         ((GRADES, PREDICTED, SUBSETS[:-1]), "mean", r"inconsistent numbers of samples: \[9, 8"),
         ((GRADES, PREDICTED[:-1], SUBSETS), "all", r"inconsistent numbers of samples: \[9, 8"),
         ((["x"] * 9, PREDICTED, SUBSETS), "all", "could not convert string to float: .*'x'"),

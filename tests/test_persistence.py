@@ -87,7 +87,7 @@ def test_another_version_is_refused(through, written, read, whitening, monkeypat
     monkeypatch.setattr(Whitening, "_state_version", read)
     match = (
         rf"pickled Whitening has state version {written!r}; the installed skcalib reads "
-        rf"version {read}\. Load it with the skcalib release that wrote it, or fit again"
+        rf"version {read}\. Load it with the skcalib release that wrote it, or fit and"
     )
     with pytest.raises(ValueError, match=match):
         {"pickle": pickle.load, "joblib": joblib.load}[through](stream)

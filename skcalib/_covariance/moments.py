@@ -1,7 +1,7 @@
 """Mean and scatter matrix of a sample, in float64, by parts that merge exactly.
 
 Subtracting ``n mean meanᵀ`` from a raw second moment loses every digit that the mean has
-above the spread. Here each chunk is centred about its own mean, and two parts join by the
+above the spread. Here each chunk is centered about its own mean, and two parts join by the
 pairwise update of Chan, Golub & LeVeque (1983), which only ever adds positive semi-definite
 terms: nothing cancels, whatever the common mean, and any split of the rows (threads,
 ``partial_fit`` batches, workers) gives the same result to rounding.
@@ -50,7 +50,7 @@ class Moments:
     def from_array(cls, X: np.ndarray, weight: np.ndarray | None = None) -> Moments:
         """Moments of the rows of ``X``, of any float dtype, in chunks and several threads.
 
-        ``weight`` says how many times each row counts.
+        ``weight`` is how many times each row counts.
         """
 
         def moments_of(chunks: Iterator[slice]) -> Moments:

@@ -8,7 +8,7 @@ from skcalib._covariance.moments import Moments, ledoit_wolf_shrinkage
 
 __all__ = ["noise_level", "regularise", "whitening_gain"]
 
-# Chosen on hidden states of three encoders, 384 and 768 wide; docs/results.md tells how.
+# Chosen on layers of three encoders, 384 and 768 wide; docs/results.md shows how.
 LARGEST_SHARE = 1 / 80
 SPREAD_RANK = 120
 CONE_POWER = 1 / 3
@@ -30,7 +30,7 @@ def regularise(
     shrinkage = float(shrinkage)
     eigenvalues = (1 - shrinkage) * variance + shrinkage * variance.sum() / len(variance)
     if noise == "auto":
-        # Shrinkage has added what sampling explains; of a small sample the noise would be too.
+        # Shrinkage has corrected sampling error already; noise would correct it once more.
         noise = (1 - shrinkage) * noise_level(moments.mean, eigenvalues)
     return eigenvalues, shrinkage, float(noise)
 
@@ -42,8 +42,8 @@ def noise_level(mean: np.ndarray, eigenvalues: np.ndarray) -> float:
     cosine of two samples, and r the entropy rank of the eigenvalues, the exponential of the
     entropy of their shares: over how many directions the variance spreads.
     (`skcalib.metrics.effective_rank` takes shares of the singular values instead, and is
-    larger.) Training for similarity spreads it over many directions, of which the weak are
-    noise. Where a few directions hold nearly all of it, or the cone is narrow (c near 1), as in
+    larger.) Training for similarity spreads it over many directions, and the weak ones are
+    noise. If a few directions hold nearly all of it, or the cone is narrow (c near 1), as in
     inner layers, weak directions distinguish texts.
 
     A share of the total variance, as opposed to one of the mean eigenvalue, does not depend on

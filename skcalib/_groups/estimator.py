@@ -1,4 +1,4 @@
-"""Groups, such as languages, erased: their means become one."""
+"""Erase groups, such as languages: all of them get the same mean."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class GroupErasure(
 ):
     """Project out the directions in which the means of groups differ, such as of languages.
 
-    In a multilingual space the nearest neighbours of a text share its language. With group
+    In a multilingual space the nearest neighbors of a text share its language. With group
     means m_g, the overall mean m, and rows Q that are an orthonormal basis of the span of
     ``m_g - m``, vectors become ``x' = x - Qᵀ Q (x - m)``: all groups have the mean m, and no
-    linear classifier tells them apart better than by their sizes ([1]_, theorem 3.1). A vector
-    is mapped without its group. Put the step in front of ``Whitening(noise="auto")``.
+    linear classifier distinguishes them better than by their sizes ([1]_, theorem 3.1). Mapping
+    a vector does not need its group. Put the step before ``Whitening(noise="auto")``.
 
-    20 samples of a group bring most of the gain, and groups may differ in size. A group that
-    was not fitted gains less.
+    20 samples per group give most of the gain, and groups may differ in size. A group that was
+    not fitted gains less.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class GroupErasure(
     mean_ : ndarray of shape (n_features,)
         Mean of all samples.
     components_ : ndarray of shape (rank, n_features)
-        Q: n_groups - 1 rows, or fewer where the means of groups depend on each other.
+        Q: n_groups - 1 rows, or fewer if the means of groups depend on each other.
     n_features_in_, feature_names_in_
         Number of features seen during fit, and their names when all are strings.
 
@@ -72,7 +72,7 @@ class GroupErasure(
 
     Examples
     --------
-    In a pipeline `fit` gets the groups by metadata routing, or without it as
+    In a pipeline, pass groups by metadata routing, or without it as
     ``pipeline.fit(X, grouperasure__groups=languages)``; `BiEncoder` and `calibrate` pass them
     on.
 
@@ -101,7 +101,7 @@ class GroupErasure(
     components_ = property(attrgetter("_moments.differences"), doc="Q, orthonormal rows.")
 
     def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
-        """Learn the mean of each group, with a warning of groups of fewer than 20 samples.
+        """Learn the mean of each group, and warn of groups of fewer than 20 samples.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class GroupErasure(
         return self._learn(means if first else self._moments.merge(means))
 
     def transform(self, X: Any) -> Any:
-        """Project out what tells the groups apart.
+        """Project out what distinguishes the groups.
 
         Parameters
         ----------
@@ -168,12 +168,12 @@ class GroupErasure(
         return dask_apply(erase, X, X.shape[1]) if is_dask(X) else erase(X)
 
     def joined(self, whitening: Whitening) -> ErasedWhitening:
-        """Both steps as one linear map, for exports.
+        """Combine both steps into one linear map, for exports.
 
         Parameters
         ----------
         whitening : Whitening
-            The step behind this one, fitted.
+            The fitted step after this one.
 
         Returns
         -------
@@ -220,7 +220,7 @@ class GroupErasure(
     def _means_of(self, X: Any, groups: Any, sample_weight: Any, *, reset: bool) -> GroupMeans:
         if groups is None:
             raise ValueError(
-                "GroupErasure got no groups; it takes the group of each sample, such as its "
+                "GroupErasure got no groups; it needs the group of each sample, such as its "
                 "language. Call fit(X, groups=languages); in a pipeline enable metadata "
                 "routing by sklearn.set_config(enable_metadata_routing=True) and call "
                 "pipeline.fit(X, groups=languages)."
@@ -237,7 +237,7 @@ class GroupErasure(
 
 
 class ErasedWhitening(LinearExports):
-    """A fitted `GroupErasure` and the `Whitening` behind it, as one linear map."""
+    """A fitted `GroupErasure` and the `Whitening` after it, as one linear map."""
 
     def __init__(self, erasure: GroupErasure, whitening: Whitening) -> None:
         self._steps = erasure, whitening
@@ -255,7 +255,7 @@ def _means_of_block(block: Any, groups: Any, weight: Any) -> GroupMeans:
 
 def _labels(groups: Any) -> np.ndarray:
     """Return the groups as an array of str or of numbers, none of them missing."""
-    # NumPy would make a str of what is missing among str.
+    # NumPy would turn missing values among str into str.
     labels = column_or_1d(groups if hasattr(groups, "dtype") else np.array(groups, object))
     if labels.dtype.kind == "O" and len({isinstance(label, str) for label in labels}) < 2:
         labels = np.asarray(labels.tolist())
@@ -269,15 +269,17 @@ def _labels(groups: Any) -> np.ndarray:
 
 
 def _check(means: GroupMeans) -> None:
-    """Raise a ValueError where there is nothing to erase, or all would be erased."""
+    """Raise a ValueError if there is nothing to erase, or all would be erased."""
     n_groups, n_features = means.mean.shape
     if n_groups == 0:
-        raise ValueError("All samples have a sample_weight of zero. Leave none out.")
+        raise ValueError(
+            "All samples have a sample_weight of zero. Give some a positive weight."
+        )
     if n_groups == 1:
         raise ValueError(
             f"GroupErasure got a single group, {means.names.tolist()}, in n_samples="
-            f"{means.n[0]:g}; groups say where each sample comes from, such as its language, "
-            "and it takes two or more. Leave the step out where there is one."
+            f"{means.n[0]:g}; it needs two or more, such as the languages of the samples. "
+            "Leave the step out if there is only one."
         )
     if len(means.differences) == n_features:
         raise ValueError(

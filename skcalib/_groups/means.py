@@ -57,7 +57,7 @@ class GroupMeans:
             first, second = self.names[:1].tolist() + other.names[:1].tolist()
             raise ValueError(
                 f"groups are str in one part and numbers in another, such as {first!r} and "
-                f"{second!r}. Give the groups of all parts in one type."
+                f"{second!r}. Give the groups of all parts the same type."
             )
         pairs = ((self.names, other.names), (self.n, other.n), (self.mean, other.mean))
         names, n, mean = map(np.concatenate, pairs)

@@ -1,4 +1,4 @@
-"""Smoothing over neighbours: vectors of texts that ask the same come together."""
+"""Neighbor smoothing: each vector moves toward its nearest neighbors."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 __all__ = ["NeighborSmoothing"]
 
-WORKING_BYTES = 64 * 2**20  # neighbours that `transform` holds at a time
+WORKING_BYTES = 64 * 2**20  # neighbors that `transform` holds at a time
 
 
 class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, BaseEstimator):
-    """Move vectors toward their nearest neighbours: for topics, intents, classes and clusters.
+    """Move vectors toward their nearest neighbors: for topics, intents, classes and clusters.
 
-    Where many texts say the same in other words, their common meaning remains, and what tells
-    close texts apart fades. Choose by the task; the texts themselves do not tell. With two
-    encoders, in points:
+    If many texts say the same in other words, their common meaning remains, and differences
+    between close texts fade. Choose by the task; texts without labels do not show whether this
+    helps. With two encoders, in points (scores are times 100):
 
     - Topics, intents, classes and clusters gain: R-precision 4 and 7 on biomedical titles of
       20 topics, 6 on questions of bank customers, whose clusters gain 2 and 3.
-    - A search gains where a query has several answers, 3 to 6 of nDCG@10 with 7 relevant
-      abstracts a query. Where each has a single one there is less to gain, and it may lose.
+    - A search gains if a query has several answers: 3 to 6 of nDCG@10 with 7 relevant abstracts
+      per query. With a single answer per query there is less to gain, and it may lose.
     - Graded similarity (STS) loses 7.
 
-    It is best behind ``Whitening(noise="auto")``.
+    It works best after ``Whitening(noise="auto")``.
 
     With x̂ of unit length, ``x' = unit(x̂ + weight Σ w_j x̂_j / Σ w_j)`` over the nearest fitted
     texts and ``w_j = cos(x, x_j)^alpha``: the α-weighted expansion of queries (αQE) and of the
@@ -51,16 +51,16 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     weight : float >= 0, default=1.0
         Weight of their mean. 0.5 keeps most of the gain and harms half as much.
     alpha : float >= 0, default=3
-        Exponent of the cosine. Texts at a right angle or more weigh nothing.
+        Exponent of the cosine. Texts of cosine 0 or less have no weight.
     neighbors : transformer or None, default=None
-        scikit-learn's ``KNeighborsTransformer``, or one like it (pynndescent's, one of faiss),
-        by cosine or Euclidean distance: it is cloned, its ``n_neighbors`` is set, and it sees
+        scikit-learn's ``KNeighborsTransformer``, or one like it (of pynndescent or faiss), by
+        cosine or Euclidean distance. It is cloned, its ``n_neighbors`` is set, and it gets
         vectors of unit length. None compares with every fitted text.
 
     Attributes
     ----------
     vectors_ : ndarray of shape (n_fitted, n_features), float32
-        Vectors of the fitted texts, of unit length. Zeros, nobody's neighbours, are left out.
+        Vectors of the fitted texts, of unit length. Zero vectors are left out.
     neighbors_ : transformer or None
         The fitted clone; None without `neighbors`, or with no more than ``n_neighbors + 1``
         texts, which are compared one by one.
@@ -69,9 +69,9 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
 
     Notes
     -----
-    A fitted vector that is equal to a text's own is left out, once. So ``fit_transform(X)``
-    leaves each text out of its own neighbours, ``fit(X).transform(X)`` gives the same, and a
-    query finds its own text at cosine 1.
+    One fitted vector that is equal to a text's own is left out. So in ``fit_transform(X)`` a
+    text is not its own neighbor, ``fit(X).transform(X)`` gives the same, and a query finds its
+    own text at cosine 1.
 
     References
     ----------
@@ -113,7 +113,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Keep the vectors of ``X`` as neighbours.
+        """Keep the vectors of ``X`` as neighbors.
 
         Parameters
         ----------
@@ -131,12 +131,12 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
 
     @_fit_context(prefer_skip_nested_validation=False)
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Add the vectors of ``X`` to the neighbours.
+        """Add the vectors of ``X`` to the neighbors.
 
         Parameters
         ----------
         X, y
-            As for `fit`. A search given as `neighbors` is fitted anew on all vectors.
+            As for `fit`. A search given as `neighbors` is fitted again on all vectors.
 
         Returns
         -------

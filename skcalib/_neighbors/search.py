@@ -14,9 +14,9 @@ __all__ = ["EQUAL", "nearest", "neighbor_similarity"]
 
 # Cosine in float64 from which two vectors count as those of one text.
 EQUAL = 1 - 1e-6
-# Queries whose cosines with all fitted vectors are in memory: fewer, where these take more.
+# Queries whose cosines with all fitted vectors are in memory: fewer if they need more bytes.
 QUERIES, PRODUCT_BYTES = 256, 28 * 2**20
-# Entries of a row of cosines of which only the greatest is looked at first.
+# Entries of a row of cosines of which only the greatest is compared first.
 STRIPES = 16
 
 
@@ -43,9 +43,9 @@ def nearest(queries: np.ndarray, fitted: np.ndarray, k: int) -> tuple[np.ndarray
 def _largest(product: np.ndarray, k: int) -> np.ndarray:
     """Columns of the ``k`` largest entries of each row, in no order.
 
-    A row is laid in `STRIPES` stripes one above the other. Its ``k`` largest entries lie in the
-    ``k`` columns of the stripes with the greatest maxima, or behind the last whole stripe; and
-    maxima cost a tenth of a partition.
+    A row is cut into `STRIPES` stripes, one above the other. Its ``k`` largest entries are in
+    the ``k`` columns of the stripes with the greatest maxima, or after the last whole stripe.
+    Maxima cost a tenth of a partition.
     """
     n_rows, n = product.shape
     width = n // STRIPES
@@ -63,7 +63,7 @@ def _largest(product: np.ndarray, k: int) -> np.ndarray:
 def neighbor_similarity(queries: np.ndarray, fitted: np.ndarray, k: int) -> np.ndarray:
     """Mean cosine of each query with the ``k`` nearest of more than ``k`` fitted vectors.
 
-    A fitted vector that is equal to the query, itself for one, is none of them.
+    One fitted vector that is equal to the query, such as its own, is left out.
     """
     means = np.empty(len(queries))
     for chunk in gen_batches(len(queries), 16 * QUERIES):

@@ -1,4 +1,4 @@
-"""Vectors moved toward their nearest neighbours."""
+"""Vectors moved toward their nearest neighbors."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def smoothed(
 ) -> np.ndarray:
     """``unit(x + weight Σ w_j x_j / Σ w_j)`` over the nearest candidates, ``w = cos^alpha``.
 
-    ``unit`` is float64. ``candidates`` of shape (n_samples, m, d) are of unit length, but for
-    those ``missing``. One that is equal to x is left out, and of the others the ``n_neighbors``
-    nearest count.
+    ``unit`` is float64. ``candidates`` of shape (n_samples, m, d) have unit length, except
+    those ``missing``. One that is equal to x is left out, and the ``n_neighbors`` nearest of
+    the others count.
     """
-    # These do not depend on the rows beside them, as the cosines of a search do.
+    # Unlike the cosines of a search, these do not depend on the other rows.
     cosines = np.einsum("ij,ikj->ik", unit, candidates)
-    cosines[missing] = 0.0  # counts for nothing, as a text at a right angle
+    cosines[missing] = 0.0  # has no weight, like a text at a right angle
     first = cosines.argmax(axis=1)[:, None]
     highest = np.take_along_axis(cosines, first, axis=1)
     np.put_along_axis(cosines, first, np.where(highest >= EQUAL, 0.0, highest), axis=1)

@@ -1,4 +1,4 @@
-"""Smoothing over neighbours as a torch module."""
+"""Smoothing over neighbors as a torch module."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SmoothingModule(nn.Module):
 
     def __init__(self, vectors: np.ndarray, n_neighbors: int, weight: float, alpha: float):
         super().__init__()
-        if not len(vectors):  # a vector of zeros is nobody's neighbour
+        if not len(vectors):  # a vector of zeros has no weight
             vectors = np.zeros((1, vectors.shape[1]), np.float32)
         self.register_buffer("vectors", torch.from_numpy(vectors).clone())
         self.n_neighbors, self.weight, self.alpha = n_neighbors, weight, alpha
@@ -35,7 +35,7 @@ class SmoothingModule(nn.Module):
         rows = (unit.float() @ self.vectors.float().T).topk(k).indices
         near = _unit(self.vectors[rows].double())  # (..., k, n_features)
         cosines = (near @ unit[..., None])[..., 0]
-        # One that is equal to x is left out, else the farthest where there is one too many.
+        # One that is equal to x is left out, or else the farthest if there is one too many.
         is_equal = cosines.amax(-1, keepdim=True) >= EQUAL
         farthest = cosines.argmin(-1, keepdim=True) if k > self.n_neighbors else -1
         left_out = torch.where(is_equal, cosines.argmax(-1, keepdim=True), farthest)

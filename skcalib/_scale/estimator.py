@@ -1,4 +1,4 @@
-"""One scale of similarity: what a cosine means among the texts at hand."""
+"""A scale of similarity: how rare a cosine is among pairs of unrelated texts."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ from skcalib._vectors import unit_rows, unmasked
 
 __all__ = ["SimilarityScale"]
 
-# Fitted texts among which a share of nearest ones is looked for.
+# Largest number of fitted texts of which a share are neighbors.
 REFERENCE_TEXTS = 10_000
-# Pairs that a threshold must let pass for their number to be more than chance.
+# Pairs that a threshold must let pass for an estimate of its rate.
 FEWEST_PAIRS = 10
-# What `threshold` with ``extrapolate=True`` takes: rates down to which promised and found were
-# compared on real texts, pairs of which 30 are at the lower end of the line, and its error.
+# What ``extrapolate=True`` needs: the smallest rate that was compared with the observed one on
+# real texts, pairs of which 30 are at the lower end of the line, and the error of the line.
 LEAST_EXTRAPOLATED, EXTRAPOLATED_PAIRS, LARGEST_ERROR = 1e-6, 100_000, 0.1
-# Squared length of the mean of unit vectors from which they are not centred.
+# Squared length of the mean of unit vectors above which they are not centered.
 NARROW_CONE = 0.2
 
 
 class SimilarityScale(VersionedState, BaseEstimator):
-    """Say how similar unrelated texts are: thresholds, p-values, a corrected similarity.
+    """Measure how similar unrelated texts are: thresholds, p-values, a corrected similarity.
 
     Nearly all pairs of fitted texts are unrelated, so the similarity that one pair in a
     thousand reaches is a threshold that one in a thousand unrelated pairs passes. The rate
-    holds for texts of the same domain and of no other; related pairs among the fitted make it
+    holds only for texts of the same domain; related pairs among the fitted texts make it
     conservative.
 
-    Texts of a dense region are similar to many. The corrected similarity
+    Texts in a dense region are similar to many others. The corrected similarity
     ``cos(a, b) - (r(a) + r(b)) / 2``, where the `neighbor_similarity` r of a text is its mean
-    cosine with the nearest fitted ones, compares between regions: one threshold serves all
-    pairs. Fit on vectors of ``Whitening(noise="auto")``; raw ones are not to be corrected.
+    cosine with the nearest fitted ones, is comparable between regions: one threshold fits all
+    pairs. Fit on vectors of ``Whitening(noise="auto")``; do not correct raw ones.
 
     Parameters
     ----------
     n_pairs : int, default=10_000_000
-        Pairs to count, those of 4,473 texts drawn at random; of fewer texts all pairs.
+        Pairs to count, those of 4,473 texts drawn at random; if there are fewer, all pairs.
     n_neighbors : int or float, default=0.05
-        Fitted texts that are a text's neighbours: so many nearest ones, or as a float in (0, 1)
-        a share of them, of at most 10,000 texts. Take 10 for matching one to one, such as
-        translations.
+        Number of nearest fitted texts that are a text's neighbors; or, as a float in (0, 1), a
+        share of the fitted texts, at most 10,000 of them. Use 10 for matching one to one, such
+        as translations.
     similarity : {"cosine", "dot", "euclidean"}, default="cosine"
-        Similarity whose thresholds and p-values to tell: the cosine, and the corrected one;
-        the inner product; or the negated distance.
+        Similarity that thresholds and p-values are for: the cosine, and the corrected one; the
+        inner product; or the negated distance.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
     n_neighbors_ : int
         Number of nearest texts in use, among `vectors_`.
     vectors_ : ndarray of shape (n_texts, n_features), float32
-        Fitted vectors of unit length, among which neighbours are looked for.
+        Fitted vectors of unit length, among which neighbors are searched.
     n_features_in_, feature_names_in_
         Number of features seen during fit, and their names when all are strings.
 
@@ -70,13 +70,13 @@ class SimilarityScale(VersionedState, BaseEstimator):
     -----
     Thresholds and p-values are exact to 1e-6 in cosine for the pairs counted, or to 2e-6 of the
     largest length in distance, 4e-6 of its square in inner product. A text that is equal to a
-    fitted one does not count it as a neighbour. The correction is that of CSLS [1]_ with a
-    share of all texts in place of ten.
+    fitted one does not count it as a neighbor. The correction is that of CSLS [1]_ with a
+    share of all texts instead of ten.
 
-    Duplicates among the fitted texts count like all pairs, so about as many pairs as promised
-    pass a threshold from them, whatever these are. With ``extrapolate=True`` Fisher's z [2]_ of
-    the cosine is a straight line in the logarithm of the rate, fitted where duplicates hardly
-    count. A line that is off by 0.1 decades is refused.
+    Duplicates among the fitted texts count like all pairs, so they raise the threshold of a
+    small rate. With ``extrapolate=True`` Fisher's z [2]_ of the cosine is a straight line in
+    the logarithm of the rate, fitted at rates where duplicates hardly count. A line that is off
+    by 0.1 decades is refused.
 
     References
     ----------
@@ -131,7 +131,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Vectors of distinct texts, two at least.
+            Vectors of distinct texts, at least two.
         y : None
             Ignored.
 
@@ -170,17 +170,17 @@ class SimilarityScale(VersionedState, BaseEstimator):
         ----------
         false_positive_rate : float, default=0.01
             Largest share of such pairs that may pass, below 1. A rate so small that fewer than
-            10 of the pairs counted would pass raises a ValueError.
+            10 of the counted pairs would pass raises a ValueError.
         corrected : bool, default=False
-            Whether of the corrected similarity or of the cosine.
+            Whether the threshold is for the corrected similarity.
         extrapolate : bool, default=False
-            Whether to tell rates from 3e-4 to 1e-6 by those from 3e-3 to 3e-4, so that
+            Whether to estimate rates from 3e-4 to 1e-6 from those at 3e-3 to 3e-4, so that
             duplicates among the fitted texts hardly raise the threshold: see Notes.
 
         Returns
         -------
         similarity : float
-            The smallest that keeps the rate: related are pairs at least as similar.
+            The smallest that keeps the rate. Pairs at least as similar count as related.
         """
         counts = self._counted(corrected)
         given: Any = false_positive_rate  # perhaps no number
@@ -191,31 +191,33 @@ class SimilarityScale(VersionedState, BaseEstimator):
         if not least <= rate < 1:
             told = f"rates from {least:.2g} to 1" if least < 1 else "no rate"
             raise ValueError(
-                f"threshold got false_positive_rate={given!r}; {self.n_pairs_:,} pairs tell "
-                f"{told}. For smaller ones fit a SimilarityScale on more texts, with more "
-                f"n_pairs: 1e-5 takes {FEWEST_PAIRS / 1e-5:,.0f} pairs, of 1,415 texts."
+                f"threshold got false_positive_rate={given!r}; {self.n_pairs_:,} pairs are "
+                f"enough for {told}. For smaller rates fit a SimilarityScale on more texts, "
+                f"with more n_pairs: 1e-5 needs {FEWEST_PAIRS / 1e-5:,.0f} pairs, of 1,415 "
+                "texts."
             )
         return float(counts.threshold(rate))
 
     def _extrapolated(self, counts: PairCounts, rate: float, corrected: bool) -> float:
         if corrected or self.similarity != "cosine":
             raise ValueError(
-                "extrapolate=True goes with cosines. Set corrected=False, and fit a "
+                "extrapolate=True needs cosines. Set corrected=False, and fit a "
                 "SimilarityScale with similarity='cosine'."
             )
         if rate < LEAST_EXTRAPOLATED or self.n_pairs_ < EXTRAPOLATED_PAIRS:
             raise ValueError(
                 f"threshold got false_positive_rate={rate:g} and extrapolate=True with "
-                f"{self.n_pairs_:,} pairs; it takes {EXTRAPOLATED_PAIRS:,}, of 448 texts, and "
-                f"tells rates down to {LEAST_EXTRAPOLATED:g}. Fit on more texts, or ask for a "
+                f"{self.n_pairs_:,} pairs; it needs {EXTRAPOLATED_PAIRS:,}, of 448 texts, and "
+                f"a rate of at least {LEAST_EXTRAPOLATED:g}. Fit on more texts, or ask for a "
                 "larger rate."
             )
         similarity, error = counts.extrapolated(rate)
         if error > LARGEST_ERROR:
             raise ValueError(
-                f"The fitted pairs tell no threshold of {rate:g}: the line through their rates "
-                f"from 3e-3 to 3e-4 is off by {error:.2g} decades, as where one text in ten "
-                "has many copies. Fit on texts of the same kind without duplicates."
+                f"No threshold for {rate:g} can be estimated from the fitted pairs: the line "
+                f"through their rates from 3e-3 to 3e-4 is off by {error:.2g} decades, as when "
+                "one text in ten has many copies. Fit on texts of the same kind without "
+                "duplicates."
             )
         return similarity
 
@@ -227,13 +229,13 @@ class SimilarityScale(VersionedState, BaseEstimator):
         similarity : array-like of shape (n,)
             Cosines, or corrected similarities.
         corrected : bool, default=False
-            Which of the two.
+            Whether they are corrected similarities.
 
         Returns
         -------
         p : ndarray of shape (n,)
-            ``(1 + pairs counted that are at least as similar) / (1 + n_pairs_)``: at most the
-            rate from its `threshold` on.
+            ``(1 + counted pairs that are at least as similar) / (1 + n_pairs_)``: at most the
+            rate for similarities from its `threshold` up.
         """
         counts = self._counted(corrected)
         similarity = np.asarray(unmasked(similarity), dtype=np.float64)
@@ -315,8 +317,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         exponent_of_unit = exponent if distances else 2 * exponent
         if not -1000 < exponent_of_unit < 1000:
             raise ValueError(
-                f"X has rows of length up to {longest:.1g}, of which float64 "
-                f"holds no similarity={self.similarity!r} with all digits. Scale X first."
+                f"X has rows of length up to {longest:.1g}; float64 cannot hold their "
+                f"similarity={self.similarity!r} with all digits. Scale X first."
             )
         scaled = np.ldexp(X.astype(np.float64), -exponent)
         return count_pairs(scaled, [none], unit=2.0**exponent_of_unit, distances=distances)
@@ -325,7 +327,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         check_is_fitted(self)
         if corrected and len(self._counts) == 1:
             raise ValueError(
-                f"corrected=True goes with cosines; this {type(self).__name__} was fitted with "
+                f"corrected=True needs cosines; this {type(self).__name__} was fitted with "
                 f"similarity={self.similarity!r}. Fit one with similarity='cosine'."
             )
         return self._counts[bool(corrected)]
@@ -342,8 +344,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         unit = self._unit(X)
         if self._in_narrow_cone:
             warn(
-                "The fitted vectors lie in a narrow cone, as raw ones do, for which the "
-                "correction harms. Calibrate them by Whitening(noise='auto')."
+                "The fitted vectors lie in a narrow cone, as raw ones do: the correction makes "
+                "them worse. Calibrate them by Whitening(noise='auto')."
             )
         return unit, neighbor_similarity(
             unit.astype(np.float32), self.vectors_, self.n_neighbors_

@@ -1,8 +1,8 @@
-"""Similarities of millions of pairs, counted in bins as fine as float32 tells cosines apart.
+"""Count similarities of millions of pairs, in bins as fine as the precision of float32.
 
-A bin holds what rounds to its middle, a multiple of its width: 0, 1/2 and 1, which many pairs
-may share exactly, lie on no edge. A threshold lies a quarter of a bin above the lower edge, so
-that no pair that was counted below passes by the rounding of a product in float32.
+A bin holds what rounds to its middle, a multiple of its width, so that 0, 1/2 and 1, which many
+pairs may share exactly, are not on an edge. A threshold is a quarter of a bin above the lower
+edge, so that no pair that was counted below it passes by rounding in float32.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["FITTED_P_VALUES", "PairCounts", "count_pairs"]
 
 # Bins in one unit of similarity; a power of two, so that the edges are exact in binary.
 BINS = 2**20
-# How far below the middle of a bin, in bins, the similarities begin that reach it.
+# How far a threshold is below the middle of its bin, in bins.
 MARGIN = 0.25
 # The largest and the smallest p-value that a line is fitted to.
 FITTED_P_VALUES = 3e-3, 3e-4
@@ -53,7 +53,7 @@ class PairCounts:
         decades = np.log10(p_values)
         z = np.arctanh(np.clip(self.threshold(p_values), -1 + 1e-6, 1 - 1e-6))
         line = np.polyfit(decades, z, 1)
-        falls = line[0] < -1e-3  # else a line through ties fits, and tells nothing
+        falls = line[0] < -1e-3  # a line through ties fits, but means nothing
         error = np.abs(np.polyval(line, decades) - z).max() / -line[0] if falls else np.inf
         return float(np.tanh(np.polyval(line, np.log10(p_value)))), float(error)
 
@@ -71,9 +71,9 @@ def count_pairs(
 ) -> list[PairCounts]:
     """Count the inner products of all pairs of rows, or their negated distances.
 
-    ``rows`` are float64, of length 1 at most, and similarities multiples of ``unit``. There is
-    a result for each of ``corrections``, of shape (n_rows,), of which half is subtracted for
-    either row of a pair.
+    ``rows`` are float64, of length 1 at most, and similarities are multiples of ``unit``. There
+    is a result for each of ``corrections``, of shape (n_rows,): half the correction of each row
+    of a pair is subtracted.
     """
     counts = np.zeros((len(corrections), 4 * BINS + 2), np.int64)  # all lie within [-2, 2]
     squares = np.einsum("ij,ij->i", rows, rows)

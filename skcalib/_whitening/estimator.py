@@ -1,4 +1,4 @@
-"""Whitening: the linear map that makes vectors isotropic (BERT-whitening)."""
+"""Whitening: the linear map that spreads vectors evenly in all directions (BERT-whitening)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from skcalib._whitening.solver import solve, spectrum_of, warn_of_few_samples
 
 __all__ = ["Whitening"]
 
-# Attributes of a fit: what the moments tell, and what takes a decomposition.
+# Fitted attributes: those known from the moments, and those that need a decomposition.
 SUMMED = ("_moments", "mean_", "n_samples_seen_")
 AXES = ("components_", "explained_variance_", "explained_variance_ratio_")
 SOLVED = (*AXES, "n_components_", "noise_", "rank_", "shrinkage_", "_linear_map")
@@ -41,47 +41,48 @@ class Whitening(
 ):
     """Whiten vectors: zero mean, identity covariance, optionally fewer dimensions.
 
-    Vectors are centred and mapped by ``W = U g(Λ)``, where ``U Λ Uᵀ`` is the
+    Vectors are centered and mapped by ``W = U g(Λ)``, where ``U Λ Uᵀ`` is the
     eigendecomposition of their covariance and ``g(λ) = λ^(-1/2)``; the first ``n_components``
     columns are kept (BERT-whitening [1]_, algorithm 1). Cosine similarity of the result gives
-    all directions of the sample equal weight; that of raw BERT vectors is dominated by a few.
+    all directions of the sample equal weight; a few directions dominate that of raw BERT
+    vectors.
 
     Equal weight means that noise counts as much as signal. Exact whitening, the default, often
     makes search and clustering worse than raw vectors. Without labels use
-    ``Whitening(noise="auto")``, which fades directions that hold little but noise.
+    ``Whitening(noise="auto")``: its regularization fades directions that are mostly noise.
 
-    Moments and decomposition are computed in float64 whatever the input, in chunks of ``X``:
-    it is never copied as a whole.
+    Moments and decomposition are computed in float64, in chunks of ``X``, which is never copied
+    as a whole.
 
     Parameters
     ----------
     n_components : int, float or None, default=None
         Number of leading dimensions to keep. A float in (0, 1) keeps as many as explain
-        that share of the variance; None keeps all of numerical rank. With "pca" an int
-        above the rank is filled up with columns of zeros, with a warning.
+        that share of the variance; None keeps the numerical rank. With "pca" an int above
+        the rank adds columns of zeros, with a warning.
     method : {"pca", "zca", "rotated"}, default="pca"
         "pca" returns coordinates along the principal axes, by decreasing variance. "zca"
-        rotates the axes kept back, ``W = U g(Λ) Uᵀ``: as close to the input as a whitened
+        rotates the kept axes back, ``W = U g(Λ) Uᵀ``: as close to the input as a whitened
         vector can be [2]_, always ``n_features_in_`` wide. "rotated" turns the coordinates of
         "pca" by a random rotation, the same for every fit of that width: cosines stay, and
-        every column has its share of the variance, as int8 and binary codes need it.
+        every column gets a share of the variance, which int8 and binary codes need.
     power : float in [0, 1], default=1.0
-        1 whitens, 0 only centres and rotates (PCA); values between temper the whitening.
+        1 whitens, 0 only centers and rotates (PCA); values between them whiten partly.
     noise : float in [0, 1e9] or "auto", default=0.0
-        Variance of the noise that every direction is taken to hold, as a share of the total
-        variance tr(Σ). The gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``:
-        whitening times a Wiener filter, which fades the weak directions instead of amplifying
-        them.
-        "auto" chooses by the mean cosine and the entropy rank of the sample (see Notes),
-        and shrinks by at least the estimate of Ledoit and Wolf, so that few samples do no
-        harm either. It is made for vectors as an encoder returns them: centred or
-        standardised ones have lost their mean cosine.
+        Regularization: the assumed variance of noise in every direction, as a share of the
+        total variance tr(Σ). The gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``:
+        whitening times a Wiener filter, so that weak directions, mostly noise, fade instead of
+        being amplified.
+        "auto" chooses by the mean cosine and the entropy rank of the sample (see Notes), and
+        shrinks by at least the estimate of Ledoit and Wolf, which protects against few
+        samples. Pass vectors as an encoder returns them: centered or standardized ones have
+        lost their mean cosine.
     shrinkage : float in [0, 1] or "auto", default=0.0
         Weight of the scaled identity in the covariance,
         ``(1 - shrinkage) Σ + shrinkage tr(Σ)/d I``. It bounds the amplification of weak
         directions, and makes every direction usable when there are fewer samples than
         features. "auto" is the Ledoit-Wolf estimate [3]_ of the covariance: it corrects
-        sampling error, vanishes as samples grow, and is not a choice for similarity.
+        sampling error, vanishes as samples grow, and is not chosen for similarity.
     tol : float or None, default=None
         Eigenvalues up to ``tol`` times the largest count as zero. None means
         ``d * eps`` of float64, the rounding error of the decomposition, and for float32
@@ -94,8 +95,8 @@ class Whitening(
         Mean of the sample.
     components_ : ndarray of shape (k, n_features)
         Principal axes, unit rows in order of decreasing variance. In each the entry of
-        largest magnitude is positive. Here and below k is the number of axes kept:
-        `n_components_` for "pca"; else `n_components` resolved and at most `rank_`.
+        largest magnitude is positive. Here and below k is the number of kept axes:
+        `n_components_` for "pca"; else the resolved `n_components`, at most `rank_`.
     explained_variance_ : ndarray of shape (k,)
         Variance of the sample along each axis, before shrinkage (unbiased, ``n - 1``).
     explained_variance_ratio_ : ndarray of shape (k,)
@@ -124,25 +125,25 @@ class Whitening(
     Notes
     -----
     `transform` keeps float32 and float64. The mean is always subtracted to the accuracy of
-    float64; the product with W is done in float32 only where the error it adds stays below
-    about 1e-6 of the typical output, which is known after the fit from ``diag(Σ)`` and W, and
-    in float64 otherwise. So an ill-conditioned sample costs time, never digits.
+    float64. The product with W is computed in float32 if its error, which is known after the
+    fit from ``diag(Σ)`` and W, stays below about 1e-6 of the typical output, and in float64
+    otherwise. So an ill-conditioned sample costs time, never digits.
 
     With ``noise="auto"``, ``noise_ = (1 - s) (1 - c)^(1/3) min(1, r / 120) / 80``: s is the
     shrinkage, c the mean cosine of two samples, ``|mean|² / (|mean|² + tr Σ)``, and r the
     entropy rank of the eigenvalues, the exponential of the entropy of their shares. The
-    documentation's page of results tells how this was found.
+    documentation's page of results shows how this was found.
 
-    The attributes tell of the fit: writing to one changes no map. `recentered` gives a map with
-    another mean. `partial_fit` and `merge` leave the decomposition to whatever needs it first,
-    be it an attribute or `transform`. Of few samples `fit` warns, and after `partial_fit` or
-    `merge` the first `transform`.
+    The attributes describe the fit: changing one does not change the map. `recentered` returns
+    a map with another mean. After `partial_fit` and `merge`, the first use of an attribute or
+    of `transform` computes the decomposition. `fit` warns if there are few samples; after
+    `partial_fit` or `merge` the first `transform` does.
 
-    A dask array is fitted on block by block, on the scheduler that is active, and never
-    gathered; `transform` of one is a lazy dask array. With
+    A dask array is fitted block by block on the active scheduler and never gathered;
+    `transform` of one is a lazy dask array. With
     ``sklearn.config_context(array_api_dispatch=True)``, arrays of other libraries, such as
-    torch tensors on a GPU, are summed up in float64 and mapped on their device; what is fitted
-    is kept as NumPy arrays and works on any device.
+    torch tensors on a GPU, are summed up in float64 and mapped on their device. The fitted
+    attributes are NumPy arrays and work on any device.
 
     References
     ----------
@@ -181,7 +182,7 @@ class Whitening(
     _state_version = 8
 
     _moments: Moments
-    _warned: bool  # of few samples, should there be few
+    _warned: bool  # of few samples, if there are few
 
     def __init__(
         self,
@@ -212,7 +213,7 @@ class Whitening(
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
             How many times each sample counts: a weight of 2 is the sample twice. The
-            covariance is divided by the sum of the weights less 1.
+            covariance is divided by the sum of the weights minus 1.
 
         Returns
         -------
@@ -237,7 +238,7 @@ class Whitening(
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Add the samples of ``X`` to those seen; any split equals one `fit`.
 
-        The eigendecomposition waits until something needs it, so a call costs no more
+        The eigendecomposition is computed when something needs it, so a call costs no more
         than the moments of its batch.
 
         Parameters
@@ -295,7 +296,7 @@ class Whitening(
         X, width = check_rows(X, ensure_all_finite=True), self.n_components_
         if X.shape[1] != width:
             raise ValueError(
-                f"X has {X.shape[1]} columns; inverse_transform takes whitened vectors of "
+                f"X has {X.shape[1]} columns; inverse_transform expects whitened vectors of "
                 f"n_components_={width} columns, as transform returns them."
             )
         return inverted(X, self._linear_map)
@@ -327,21 +328,21 @@ class Whitening(
     def mahalanobis(self, X: Any) -> Any:
         """Squared Mahalanobis distance from the mean.
 
-        It detects vectors unlike those of the fit, such as single words after sentences: for
-        vectors of the fit it is around `rank_`, and rarely much larger.
+        It detects vectors unlike those of the fit, such as single words after a fit on
+        sentences. For vectors of the fit it is around `rank_`, and rarely much larger.
 
         Parameters
         ----------
         X : array-like or dask array of shape (n_samples, n_features)
-            Vectors, as `transform` takes them.
+            Vectors, as for `transform`.
 
         Returns
         -------
         distance : ndarray of shape (n_samples,), float64
-            ``Σ_i ((x - mean_) u_i)² / Λ_i`` over all axes, whatever `power` and `noise`, where
-            the axes that `n_components` drops share their mean eigenvalue; with all axes kept,
-            ``(x - mean_) P (x - mean_)ᵀ`` with P of `get_precision`. The array is of the kind
-            that `transform` returns.
+            ``Σ_i ((x - mean_) u_i)² / Λ_i`` over all axes, whatever `power` and `noise`. The
+            axes that `n_components` drops share their mean eigenvalue; with all axes kept, it
+            is ``(x - mean_) P (x - mean_)ᵀ`` with P of `get_precision`. The array is of the
+            kind that `transform` returns.
 
         Examples
         --------
@@ -355,14 +356,14 @@ class Whitening(
         array([ True])
         """
         Z = as_float64(mapped(self._rows(X), mahalanobis_map(self._linear_map)))
-        return (Z * Z).sum(axis=1)  # which float32 does not hold for far vectors
+        return (Z * Z).sum(axis=1)  # float32 overflows for far vectors
 
     def shift(self, X: Any) -> Shift:
         """Measure how far a sample of new vectors lies from those of the fit.
 
-        A whitening fitted on texts of one genre loses some of its gain on another, in a narrow
-        cone all of it and more, because the mean has moved. A few hundred vectors without
-        labels tell; `recentered` is the remedy.
+        A whitening fitted on texts of one genre loses some of its gain on another, or more than
+        all of it in a narrow cone, because the mean has moved. A few hundred vectors without
+        labels show this; `recentered` corrects it.
 
         Parameters
         ----------
@@ -372,8 +373,8 @@ class Whitening(
         Returns
         -------
         shift : Shift
-            With ``mean_distance``, in standard deviations; ``mahalanobis_ratio``, that of the
-            new to the fitted samples; and the verdict ``is_shifted``.
+            With ``mean_distance``, in standard deviations; ``mahalanobis_ratio``, of the new
+            to the fitted samples; and the verdict ``is_shifted``.
 
         Examples
         --------
@@ -399,9 +400,9 @@ class Whitening(
         Returns
         -------
         whitening : Whitening
-            Fitted, with ``mean_`` of `X`; covariance, noise and number of samples stay. It
-            takes the place of this one in pipelines and exports; vectors that this one mapped
-            do not compare with its own.
+            Fitted, with ``mean_`` of `X`; covariance, noise and number of samples stay. Use it
+            in place of this one in pipelines and exports. Its vectors are not comparable with
+            those that this one mapped.
 
         Examples
         --------
@@ -435,7 +436,7 @@ class Whitening(
         return rows
 
     def _learn(self, moments: Moments, linear: WhiteningMap | None = None) -> Self:
-        """Take the moments, and the map that follows from them where it is known."""
+        """Set the moments, and the map that follows from them if it is known."""
         for name in SOLVED:
             self.__dict__.pop(name, None)
         fitted = moments, moments.mean.copy(), moments.n

@@ -1,7 +1,7 @@
 """A fitted whitening, or erasure of groups, as the linear map of other libraries.
 
-Other libraries compute ``x W + b`` in float32, with the mean in the bias. The error of that can
-be estimated from the fit, and a map that would lose the vectors' digits is refused.
+Other libraries compute ``x W + b`` in float32, with the mean in the bias. The fit gives an
+estimate of the error, and a map that would lose the vectors' digits is refused.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class LinearExports:
         Returns
         -------
         dense : sentence_transformers.models.Dense
-            With bias, without activation. Insert it behind the pooling and in front of any
-            ``Normalize`` that the model ends with; behind a ``Normalize`` it would map other
+            With bias, without activation. Insert it after the pooling and before any
+            ``Normalize`` that the model ends with; after a ``Normalize`` it would map other
             vectors than it was fitted on. To export a whole pipeline, use
             `skcalib.export.save_sentence_transformer`.
 
@@ -83,7 +83,7 @@ class LinearExports:
         return dense(modules, W, b)
 
     def to_faiss(self, *, normalize: bool = False) -> Any:
-        """Put the map in front of a faiss index.
+        """Return the map as a faiss transform, alone or before an index.
 
         Parameters
         ----------
@@ -93,12 +93,12 @@ class LinearExports:
         Returns
         -------
         transform : faiss.LinearTransform
-            With bias, trained; for ``faiss.IndexPreTransform``. Mapped vectors are of any
-            length: in front of an index by inner product they have to be scaled to unit
-            length, or the longest come first in place of the most similar.
+            With bias, trained; for ``faiss.IndexPreTransform``. Mapped vectors have any
+            length: scale them to unit length before an index by inner product, or it finds the
+            longest instead of the most similar.
         index : faiss.IndexPreTransform
             If ``normalize``: maps, scales to unit length, and searches exactly by inner
-            product. It takes raw vectors, and a vector in it finds itself first.
+            product. It accepts raw vectors, and a vector in it finds itself first.
 
         Raises
         ------
@@ -159,8 +159,8 @@ def _refuse_lost_digits(growth: float, what: str) -> None:
             f"{what} in float32, and this one would lose its digits there: an estimated "
             f"error of {error:.1g} of a typical entry, where {accepted:g} is accepted. It "
             "amplifies weak directions too much, or erases too much: keep fewer components, "
-            "set noise or shrinkage above 0, or subtract the means of groups that are so far "
-            "apart before it."
+            "set noise or shrinkage above 0, or first subtract the means of groups that are "
+            "far apart."
         )
 
 
@@ -177,7 +177,7 @@ def dense(modules: Any, W: np.ndarray, b: np.ndarray) -> Any:
 
 
 def import_package(caller: str, package: str, *names: str) -> Any:
-    """Import the first of the named modules that there is."""
+    """Import the first of the named modules that can be imported."""
     for name in names:
         try:
             return import_module(name)

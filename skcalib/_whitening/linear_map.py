@@ -15,12 +15,12 @@ from skcalib._machine.threads import map_row_ranges
 
 __all__ = ["AffineMap", "Product", "WhiteningMap"]
 
-# Largest growth of a rounding error, from the input of a product to its output, at which
-# the product will do. On whitened BERT vectors in float32 the worst of a million entries then
-# differs from float64 by less than 1e-5.
+# Largest accepted growth of a rounding error from the input of a product to its output. On
+# whitened BERT vectors in float32 the worst of a million entries then differs from float64 by
+# less than 1e-5.
 MAX_GROWTH = 4.0
 
-# Centred rows in each thread: what a core's own cache holds.
+# Centered rows in each thread: what a core's own cache holds.
 CHUNK_BYTES = 2 * 2**20
 
 
@@ -31,7 +31,7 @@ class Growth:
     def growth(self: Any) -> float:
         """Growth of a rounding error in ``(x - mean) W``.
 
-        An entry c_j of a centred vector carries an error of eps |c_j|, which W turns into
+        An entry c_j of a centered vector carries an error of eps |c_j|, which W turns into
         eps sqrt(sum_j var(c_j) W_ji^2) in column i of the output. The growth is that of the
         worst column, relative to the typical size of an output entry.
         """
@@ -49,13 +49,13 @@ class Growth:
 
     @property
     def float32_is_safe(self) -> bool:
-        """Whether a product with W in float32 keeps the digits of centred float32 rows."""
+        """Whether a product with W in float32 keeps the digits of centered float32 rows."""
         return self.growth <= MAX_GROWTH
 
 
 @dataclass(frozen=True, eq=False)
 class AffineMap(Growth):
-    """``x -> (x - mean) W + bias``, with what exports ask of a `WhiteningMap`."""
+    """``x -> (x - mean) W + bias``, with what exports use of a `WhiteningMap`."""
 
     mean: np.ndarray  # (d,)
     projection: np.ndarray  # (d, width), W
@@ -64,7 +64,7 @@ class AffineMap(Growth):
     mean_square: float  # of an entry of the output
 
     def then(self, after: WhiteningMap) -> AffineMap:
-        """Both maps in one."""
+        """Combine both maps into one."""
         W = after.projection
         bias = (self.bias - after.mean) @ W
         return replace(
@@ -116,7 +116,7 @@ class WhiteningMap(Growth):
     shrinkage: float
     power: float
     noise: float
-    n_components: int  # axes asked for; may exceed the rank
+    n_components: int  # requested axes; may exceed the rank
     method: str  # what follows ``U g(Λ)``: nothing, ``Uᵀ`` or a random rotation
 
     @property
@@ -136,7 +136,7 @@ class WhiteningMap(Growth):
 
     @property
     def surplus(self) -> int:
-        """Number of columns of the output that are zero for want of rank."""
+        """Number of columns of the output that are zero because they exceed the rank."""
         return self.n_components - self.kept if self.method == "pca" else 0
 
     @cached_property
@@ -178,7 +178,7 @@ class WhiteningMap(Growth):
 
     @cached_property
     def mean_square(self) -> float:
-        """Mean square of the entries of the output, but for surplus columns."""
+        """Mean square of the entries of the output without surplus columns."""
         output2 = self.variance[: self.kept] * self.gain**2
         return output2.sum() / (self.width - self.surplus)
 

@@ -1,4 +1,4 @@
-"""The last few fits, in memory: a grid over parameters decomposes each of its samples once."""
+"""Keep the last few fits in memory: a grid over parameters decomposes each sample once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _lock = threading.Lock()
 
 
 def moments_and_spectrum(X: Any, sample_weight: Any) -> Fit:
-    """Moments of checked rows and their spectrum, from memory where it has them."""
+    """Moments of checked rows and their spectrum, from memory if it has them."""
     # Larger samples are more likely on a disk, where reading twice takes twice as long.
     if not isinstance(X, np.ndarray) or X.nbytes > 2**30:
         moments = moments_of(X, sample_weight)
@@ -48,7 +48,7 @@ def moments_and_spectrum(X: Any, sample_weight: Any) -> Fit:
 
 
 def _content_hash(X: np.ndarray, sample_weight: Any) -> bytes:
-    # Most processors have instructions for SHA-256: 1.5 GB/s, where BLAKE2b takes in 0.8.
+    # Most processors have instructions for SHA-256: 1.5 GB/s, where BLAKE2b reaches 0.8.
     total = hashlib.sha256(repr((X.shape, X.dtype.str)).encode())
     for rows in gen_batches(len(X), rows_within(2**20, X.shape[1], X.itemsize)):
         total.update(np.ascontiguousarray(X[rows]).data)

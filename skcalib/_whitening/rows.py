@@ -1,7 +1,7 @@
-"""What is computed where the rows of vectors are: in NumPy, on a device, or in dask's blocks.
+"""Computations that run where the rows of vectors are: in NumPy, on a device, or in dask.
 
-What is fitted, a few matrices, always lives in NumPy, so that a whitening fitted beside a GPU
-or on a cluster loads on a machine without.
+The fitted matrices are always NumPy arrays, so that a whitening fitted on a GPU or a cluster
+loads on a machine without one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from skcalib._whitening.linear_map import WhiteningMap
 __all__ = ["as_float64", "check_rows", "inverted", "mapped", "moments_of"]
 
 CALLER = "Whitening"
-# Rows of a tensor in float64, on its device.
+# Size of a chunk of rows of a tensor in float64, on its device.
 TENSOR_BYTES = 64 * 2**20
 
 
@@ -30,9 +30,9 @@ def check_rows(X: Any, *, ensure_all_finite: bool = False) -> Any:
     """Check that ``X`` holds rows, and return them as float32 or float64.
 
     Tensors stay tensors under scikit-learn's array API dispatch. The rows of a dask array are
-    not counted. ``ensure_all_finite`` looks for NaN and infinity in a pass over ``X``; they
-    spread to the moments and to their row's output, where `moments_of` and `mapped` find them
-    anyway.
+    not counted. ``ensure_all_finite`` looks for NaN and infinity in a pass over ``X``. Without
+    it, they spread to the moments and to their row's output, where `moments_of` and `mapped`
+    find them.
     """
     if is_dask(X):
         check_dask(X, CALLER)
@@ -48,7 +48,7 @@ def check_rows(X: Any, *, ensure_all_finite: bool = False) -> Any:
 
 
 def moments_of(X: Any, sample_weight: Any = None) -> Moments:
-    """Moments of checked rows, or a ValueError where they are not finite."""
+    """Moments of checked rows, or a ValueError if they are not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         if is_dask(X):  # a tree of merges on the active scheduler
             moments = dask_reduce(_moments_of_block, Moments.merge, X, sample_weight)
@@ -62,7 +62,7 @@ def moments_of(X: Any, sample_weight: Any = None) -> Moments:
 
 
 def mapped(X: Any, linear: WhiteningMap) -> Any:
-    """Whitened rows, lazy of a dask array; or a ValueError where they are not finite."""
+    """Whitened rows, lazy for a dask array; or a ValueError if they are not finite."""
     if is_dask(X):
         return dask_apply(partial(mapped, linear=linear), X, linear.width)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -92,7 +92,7 @@ def inverted(X: Any, linear: WhiteningMap) -> Any:
 
 def _not_finite(X: Any, overflow: str) -> ValueError:
     """Raise or return the error that says why a result is not finite."""
-    if is_dask(X):  # each block was
+    if is_dask(X):  # each block was checked
         return ValueError(f"{overflow}. Scale X down.")
     assert_all_finite(X, estimator_name=CALLER, input_name="X")
     return ValueError(
@@ -109,8 +109,8 @@ def _moments_of_block(block: Any, weight: np.ndarray | None) -> Moments:
     return moments_of(block, weight)
 
 
-# Where a device has no float64, as Apple's GPUs, chunks are brought to the CPU for whatever
-# needs it: they share its memory, and compensated float32 sums would not be the same numbers.
+# If a device has no float64, such as Apple's GPUs, chunks move to the CPU for it: both share
+# their memory, and compensated float32 sums would give other numbers.
 
 
 def _moments_of_tensor(X: Any, weight: Any) -> Moments:

@@ -19,8 +19,8 @@ class Shift:
     Parameters
     ----------
     mean_distance : float
-        Distance of the means in standard deviations: its square over the trace of the fitted
-        covariance, less what chance adds, ``1 / n_fitted + 1 / n_new``.
+        Distance of the means in standard deviations: the root of its square over the trace of
+        the fitted covariance, minus what chance adds, ``1 / n_fitted + 1 / n_new``.
     mahalanobis_ratio : float
         Mean squared Mahalanobis distance of the new samples over that of the fitted ones. It
         is above 1 for samples of the same kind too, by about ``n / (n - d)``.
@@ -42,9 +42,8 @@ class Shift:
 def mahalanobis_map(linear: WhiteningMap) -> WhiteningMap:
     """Map whose output has the squared Mahalanobis distance as its squared length.
 
-    The axes that were dropped share their mean eigenvalue, so that what lies outside the kept
-    space counts as well. It would not count if they kept their own: most of it is sampling
-    error.
+    The dropped axes share their mean eigenvalue, so that what lies outside the kept space
+    counts as well. With their own eigenvalues, sampling error would hide it.
     """
     eigenvalues = linear.regularised.copy()
     if (dropped := eigenvalues[linear.kept :]).size:
@@ -57,7 +56,7 @@ def shift_between(linear: WhiteningMap, fitted: Moments, new: Moments) -> Shift:
     """Measure how far new samples lie from fitted ones, by the moments of both."""
     if new.n < 2:
         raise ValueError(
-            f"shift got n_samples={new.n}; it takes two or more, better a few hundred."
+            f"shift got n_samples={new.n}; it needs two or more, better a few hundred."
         )
     W = mahalanobis_map(linear).projection
     delta = new.mean - fitted.mean

@@ -18,7 +18,7 @@ SAMPLES_PER_FEATURE = 5
 
 
 def spectrum_of(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
-    """Decompose the covariance, or raise a ValueError where the samples are too few for one."""
+    """Decompose the covariance, or raise a ValueError if there are too few samples for one."""
     n = moments.n
     if n < 2 and isinstance(n, int):
         raise ValueError(
@@ -47,8 +47,8 @@ def solve(
 ) -> WhiteningMap:
     """Decide which axes to keep, for parameters of `Whitening` that are validated.
 
-    ``spectrum`` is what `spectrum_of` the moments returns. A ValueError tells of samples that
-    are all equal.
+    ``spectrum`` is what `spectrum_of` the moments returns. Samples that are all equal raise a
+    ValueError.
     """
     n, (variance, basis) = moments.n, spectrum
     regularised, shrinkage, noise = regularise(moments, variance, shrinkage, noise)
@@ -58,7 +58,7 @@ def solve(
         least = tol * regularised[0]
     axes = np.flatnonzero(regularised > least)
     if shrinkage == 0 and isinstance(n, int):
-        axes = axes[: n - 1]  # centring uses up one sample
+        axes = axes[: n - 1]  # centering uses up one sample
     rank = len(axes)
     if rank == 0:
         raise ValueError(
@@ -80,7 +80,7 @@ def solve(
 
 
 def warn_of_few_samples(n: int | float, linear: WhiteningMap) -> None:
-    """Warn of what a map suffers from the small number of its samples, if it does."""
+    """Warn if a map suffers from too few samples."""
     d = len(linear.mean)
     bare = linear.noise == 0 and linear.shrinkage == 0 and linear.power > 0
     if linear.surplus:
@@ -95,7 +95,7 @@ def warn_of_few_samples(n: int | float, linear: WhiteningMap) -> None:
     else:
         consequence = (
             f"are fewer than {SAMPLES_PER_FEATURE} for each feature: weak directions are "
-            "sampling error for the most part, and whitening amplifies them"
+            "mostly sampling error, and whitening amplifies them"
         )
     warn(
         f"n_samples={n:.10g} of n_features={d} {consequence}. Set noise='auto', or fit on "

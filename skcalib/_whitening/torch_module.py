@@ -14,8 +14,8 @@ class WhiteningModule(nn.Module):
     """``x -> (x - mean) W + bias``, the mean subtracted before the product.
 
     A bias ``-mean W`` added afterwards would cancel against ``x W`` and lose the digits that
-    the mean has above the spread. If a product in float32 is not ``safe`` for the digits of
-    float32 input, and for float64 input, it is done in float64.
+    the mean has above the spread. The product is computed in float64 for float64 input, and if
+    float32 is not ``safe`` for the digits of float32 input.
     """
 
     mean: torch.Tensor

@@ -1,7 +1,7 @@
-"""Encoders scored against human judgement: of similarity, of relevance, and by labels.
+"""Score encoders against human judgements of similarity and relevance, and against labels.
 
-`evaluate_sts` makes the papers' tables; `evaluate_retrieval` scores search with queries, in
-BEIR's layout. Both are on the command line too: ``skcalib evaluate``. `evaluate_labelled`
+`evaluate_sts` makes the papers' tables; `evaluate_retrieval` scores search with queries on
+folders in BEIR's layout. The command ``skcalib evaluate`` runs both. `evaluate_labelled`
 scores search, clustering and classification of texts with labels.
 """
 

@@ -15,10 +15,10 @@ HEADER = ["query-id", "corpus-id", "score"]
 
 
 class Collection(NamedTuple):
-    """Documents and queries by falling id, so that the order of lines in files plays no part.
+    """Documents and queries by falling id, whatever the order of lines in files.
 
-    ``documents`` are those with text, ``queries`` those with a relevant document. ``grades``
-    has the grades of each query's relevant documents by id, of the empty ones too.
+    ``documents`` have text, and ``queries`` have a relevant document. ``grades`` has the grades
+    of each query's relevant documents by id, including empty documents.
     """
 
     documents: dict[str, str]
@@ -36,8 +36,8 @@ def read_beir(folder: str | PathLike[str], split: str) -> Collection:
     FileNotFoundError
         If there is no such file.
     ValueError
-        If a line is not what the layout has there, an id is given twice or unknown, or no
-        document is relevant.
+        If a line does not fit the layout, an id is given twice or unknown, or no document is
+        relevant.
     """
     folder = Path(folder).expanduser()
     files = folder / "corpus.jsonl", folder / "queries.jsonl", folder / "qrels" / f"{split}.tsv"
@@ -45,9 +45,9 @@ def read_beir(folder: str | PathLike[str], split: str) -> Collection:
         if not path.is_file():
             found = ", ".join(sorted(p.stem for p in folder.glob("qrels/*.tsv"))) or "none"
             raise FileNotFoundError(
-                f"There is no {path.relative_to(folder).as_posix()} in {str(folder)!r}; it "
-                "takes a folder in BEIR's layout: corpus.jsonl, queries.jsonl and "
-                f"qrels/{split}.tsv. Its splits are {found}; choose one with split=."
+                f"There is no {path.relative_to(folder).as_posix()} in {str(folder)!r}. Give a "
+                "folder in BEIR's layout: corpus.jsonl, queries.jsonl and "
+                f"qrels/{split}.tsv. Splits found: {found}; choose one with split=."
             )
     corpus, queries = _texts(files[0]), _texts(files[1])
     judged = _relevant(files[2], queries, corpus)
@@ -63,7 +63,7 @@ def read_beir(folder: str | PathLike[str], split: str) -> Collection:
 
 
 def _texts(path: Path) -> dict[str, str]:
-    """Return the texts of a file of JSON lines by id, behind their titles."""
+    """Return the texts of a file of JSON lines by id, each after its title."""
     texts: dict[str, str] = {}
     for place, line in lines_of(path):
         try:
@@ -75,7 +75,7 @@ def _texts(path: Path) -> dict[str, str]:
             isinstance(name, str | int) and isinstance(title, str) and isinstance(text, str)
         ):
             raise ValueError(
-                f"{place} is {line!r:.60}; it takes a JSON object with _id and text, and "
+                f"{place} is {line!r:.60}; it should be a JSON object with _id and text, and "
                 "perhaps a title, each a str."
             )
         if str(name) in texts:
@@ -92,7 +92,7 @@ def _relevant(
     _, header = next(lines, ("", ""))
     if header.split("\t") != HEADER:
         raise ValueError(
-            f"{path} begins with {header!r:.60}; it takes a header, "
+            f"{path} begins with {header!r:.60}; it should begin with the header "
             f"{', '.join(HEADER)}, separated by tabs."
         )
     judged: dict[tuple[str, str], int] = {}
@@ -103,24 +103,24 @@ def _relevant(
             grade = int(score)
         except ValueError:
             raise ValueError(
-                f"{place} is {line!r:.60}; it takes {', '.join(HEADER)}, separated by tabs, "
-                "the score a whole number."
+                f"{place} is {line!r:.60}; it should have {', '.join(HEADER)}, separated by "
+                "tabs, where the score is a whole number."
             ) from None
         if query not in queries or document not in corpus:
             raise ValueError(
-                f"{place} is {line!r:.60}; it takes the _id of a query in queries.jsonl and of "
-                "a document in corpus.jsonl. Add it there, or leave the line out."
+                f"{place} is {line!r:.60}; it should have the _id of a query in queries.jsonl "
+                "and of a document in corpus.jsonl. Add it there, or delete this line."
             )
         if judged.setdefault((query, document), grade) != grade:
             raise ValueError(
-                f"{place} gives {document!r} the score {grade} for the query {query!r}, and an "
-                f"earlier one {judged[query, document]}. Give each pair one score."
+                f"{place} gives {document!r} the score {grade} for the query {query!r}, but an "
+                f"earlier line gives {judged[query, document]}. Give each pair one score."
             )
         if grade > 0:
             relevant.setdefault(query, {})[document] = grade
     if not relevant:
         raise ValueError(
-            f"{path} has no score above 0; a query needs a relevant document. Choose another "
-            "split with split=."
+            f"{path} has no score above 0; at least one query needs a relevant document. "
+            "Choose another split with split=."
         )
     return relevant

@@ -39,8 +39,9 @@ def named_calibrators(options: argparse.Namespace) -> dict[str, Any]:
                 named[str(whitening)] = whitening
         else:
             raise ValueError(
-                f"There is no calibrator {kind!r}; it takes raw, whitening and flow. Options "
-                "such as --n-components 128,64 and --noise 0,auto give several whitenings."
+                f"There is no calibrator {kind!r}. Choose from raw, whitening and flow. "
+                "Options such as --n-components 128,64 and --noise 0,auto give several "
+                "whitenings."
             )
     if options.smoothing:
         smoothed = {k: make_pipeline(step, NeighborSmoothing()) for k, step in named.items()}
@@ -61,9 +62,9 @@ def levels(value: str) -> list[float | str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command and its arguments."""
     parser.description = (
-        "Spearman's rho x 100 on the benchmarks of semantic textual similarity, or with "
-        "--retrieval the measures of a search, and the 95 % intervals of their differences to "
-        "the first row: a row for each combination of pooling, layers and calibrator."
+        "Print Spearman's rho x 100 on the benchmarks of semantic textual similarity. With "
+        "--retrieval, print the measures of a search, and 95 % intervals of the differences to "
+        "the first row. Each combination of pooling, layers and calibrator has a row."
     )
     parser.epilog = (
         "Lists are separated by commas. A list that starts with a minus needs an equals sign: "
@@ -81,17 +82,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--pooling", type=names, default="mean", help="default: mean")
     several = "ints, names, or ints joined by + such as 0+3; default: -1"
     add("--layers", type=names, default="-1", help=several)
-    add("--layer-merge", default="mean", help="mean or concat, of 0+3; default: mean")
+    add("--layer-merge", default="mean", help="of 0+3: mean or concat; default: mean")
     add_encoding(add)
     sources = (
-        "target (each set's own sentences, transductive, or the documents that are searched), "
-        "train (STS-B's training split), or a file with one sentence per line; default: target"
+        "target (the scored sentences themselves, or the documents that are searched), train "
+        "(STS-B's training split), or a file with one sentence per line; default: target"
     )
     add("--fit-on", default="target", help=sources)
-    hows = "of subsets: all, mean, or wmean, as BERT-flow's paper reports; default: all"
+    hows = "of subsets: all, mean, or wmean, which BERT-flow's paper reports; default: all"
     add("--aggregate", default="all", help=hows)
     add("--data-home", help="folder of CSV files")
-    add("--output", help="CSV file, a line as soon as a row is known")
+    add("--output", help="CSV file, which gets each row as soon as it is known")
     add("-q", "--quiet", action="store_true", help="no progress bar")
 
 
@@ -102,7 +103,7 @@ def _add_calibrators(add: Callable[..., Any]) -> None:
     add("--n-components", type=dimensions, default="all", help=kept)
     add("--noise", type=levels, default="auto", help="of a whitening, or auto; default: auto")
     add("--shrinkage", type=levels, default="0", help="of a whitening, or auto; default: 0")
-    smoothed = "add each calibrator with the mean with the nearest texts behind it"
+    smoothed = "also try each calibrator followed by NeighborSmoothing"
     add("--smoothing", action="store_true", help=smoothed)
 
 
@@ -144,7 +145,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def opened(output: str | None) -> TextIO:
-    """Open the file for the scores, whose content stays until there are some."""
+    """Open the file for the scores, and keep its content until there are new ones."""
     if output is None:
         return StringIO()
     return Path(output).expanduser().open("a", encoding="utf-8", newline="")

@@ -1,4 +1,4 @@
-"""Encoders scored on texts with labels: search, clustering, classification."""
+"""Score encoders on texts with labels: search, clustering, classification."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["evaluate_labelled"]
 
 FOLDS = 5
 FEW, DRAWS = 3, 5  # labels of each class, and how many times they are drawn
-# Unit vectors want more than the default of 1 where there are many classes; of few labels it
+# With many classes, unit vectors need more than the default of 1. With few labels, the best C
 # depends on the vectors.
 C_OF_FOLDS, C_OF_FEW = 10.0, (1.0, 10.0, 100.0)
 COLUMNS = (
@@ -49,22 +49,22 @@ def evaluate_labelled(
 
     Calibration changes search and clustering in ways that semantic textual similarity does not
     show. Labels are used for scoring only. Vectors are scaled to unit length first, so that
-    every score is by cosine.
+    every score depends on cosines.
 
     Parameters
     ----------
     encoder : estimator, any encoder of texts, or mapping of str to them
-        As `BiEncoder` takes it, or several by the name of their row. Each is cloned
-        and fitted without labels. A ``FrozenEstimator`` stays as it is, such as of a pipeline
-        whose `GroupErasure` saw the groups of its texts.
+        As in `BiEncoder`, or several by the name of their row. Each is cloned and fitted
+        without labels. A ``FrozenEstimator`` keeps its fit, such as a pipeline whose
+        `GroupErasure` was fitted with groups.
     texts : texts of shape (n_texts,)
         List, array or frame of one column.
     labels : array-like of shape (n_texts,)
         Class of each text. Classes of fewer than five texts cannot be cross-validated.
     fit_on : texts or None, default=None
-        Texts to fit on; None takes `texts` themselves, which is transductive.
+        Texts to fit on; None uses `texts` themselves, so the scores hold for these only.
     random_state : int, default=0
-        Seed of k-means and of the folds. The NMI differs by about a point from seed to seed.
+        Seed of k-means and of the folds. 100 times the NMI differs by about 1 between seeds.
     verbose : bool, default=False
         Show a progress bar over the encoders.
 
@@ -74,15 +74,15 @@ def evaluate_labelled(
         A row per encoder, times 100:
 
         - "1-NN": share of texts whose nearest other text is of their class;
-        - "R-precision": if R other texts are of a text's class, the share of that class among
-          the R nearest texts, averaged over texts;
-        - "duplicates": average precision of the pairs of one class among all pairs, as found at
-          one threshold of the cosine for all texts;
+        - "R-precision": for a text with R others of its class, the share of its R nearest texts
+          that are of that class, averaged over texts;
+        - "duplicates": average precision of all pairs, ranked by cosine, where pairs of one
+          class are right;
         - "k-means NMI": normalized mutual information of the classes with as many clusters;
         - "logistic regression": accuracy in five-fold cross-validation, ``C=10``;
-        - "3 labels, C=1" and so on: its accuracy from three labels of each class on the other
-          texts, the mean of five draws, for several strengths of regularisation: calibration
-          changes which is best.
+        - "3 labels, C=1" and so on: its accuracy on the other texts when three labels of each
+          class are known, the mean of five draws. Calibration changes which strength of
+          regularization is best, so there are several.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def evaluate_labelled(
         smallest = names.tolist()[counts.argmin()]
         raise ValueError(
             f"evaluate_labelled got {len(names)} classes, the smallest, {smallest!r}, of "
-            f"{counts.min()} texts; it takes two classes or more, of {FOLDS} texts or more "
+            f"{counts.min()} texts; it needs two classes or more, of {FOLDS} texts or more "
             "each. Leave out the small ones."
         )
     fit_on = texts if fit_on is None else as_texts(fit_on, caller="fit_on of evaluate_labelled")

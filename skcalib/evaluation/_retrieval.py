@@ -1,4 +1,4 @@
-"""Encoders scored on search with queries, by judgements of relevance."""
+"""Score encoders on search with queries, by judgements of relevance."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ __all__ = ["RetrievalTable", "evaluate_retrieval"]
 
 CALLER = "evaluate_retrieval"
 COLUMNS = ("nDCG@10", "recall@10", "recall@100", "MRR@10")
-FIRST, DEPTH = 10, 100  # documents that the measures look at
+FIRST, DEPTH = 10, 100  # documents that the measures count
 ENTRIES = 2**24  # of the matrix of cosines in memory
 
 
 @dataclass(frozen=True, eq=False)
 class RetrievalTable(ScoreTable):
-    """Scores of a search, and how sure their differences to the first row are.
+    """Scores of a search, and intervals of their differences to the first row.
 
-    A `ScoreTable` that knows of differences, queries and documents.
+    A `ScoreTable` with differences, and with numbers of queries and documents.
 
     Parameters
     ----------
@@ -45,11 +45,11 @@ class RetrievalTable(ScoreTable):
     scores : ndarray of shape (n_rows, n_columns)
         Scores times 100.
     differences : ndarray of shape (n_rows, n_columns)
-        Scores less those of the first row.
+        Scores minus those of the first row.
     intervals : ndarray of shape (n_rows, n_columns, 2)
         Ends of the 95 % intervals of the differences, by a paired bootstrap over queries.
     n_queries : int
-        Queries that were searched for: those with a relevant document.
+        Queries that were used: those with a relevant document.
     n_left_out : int
         Other queries of the folder.
     n_documents : int
@@ -59,7 +59,7 @@ class RetrievalTable(ScoreTable):
 
     Notes
     -----
-    In ``str(table)`` the difference and the ends of its interval stand behind each score.
+    ``str(table)`` shows the difference and the ends of its interval after each score.
 
     Examples
     --------
@@ -121,23 +121,22 @@ def evaluate_retrieval(
     Parameters
     ----------
     encoder : estimator, any encoder of texts, or mapping of str to them
-        As `BiEncoder` takes it, or several by the name of their row; the first is what the
-        others are compared with. One that is fitted, such as `calibrate` returns, stays as it
-        is. Others are cloned and fitted.
+        As in `BiEncoder`, or several by the name of their row; all are compared with the first.
+        A fitted one, such as `calibrate` returns, stays as it is. Others are cloned and fitted.
     folder : path-like
         In BEIR's layout [1]_: ``corpus.jsonl`` and ``queries.jsonl`` have a JSON object with
         "_id" and "text" in each line, and ``qrels`` has a file of each split, with the columns
         query-id, corpus-id and score, a whole number that is above 0 for relevant documents.
-        The "title" of a document, if any, is put in front of its text.
+        The "title" of a document, if any, is put before its text.
     queries_encoder : None, encoder, or mapping of str to them, default=None
-        Encoder of queries, for all rows or by the name of some; None takes `encoder`. One that
-        is no pipeline, such as a `BertEncoder` with the prompt of queries, takes the place of
-        the first step of a pipeline, and both share what is fitted behind it. A pipeline is
-        taken as a whole and must be fitted.
+        Encoder of queries, for all rows or by the name of some; None uses `encoder`. One that
+        is not a pipeline, such as a `BertEncoder` with the prompt of queries, replaces the
+        first step of a pipeline; both then share the fitted steps after it. A pipeline is used
+        as a whole and must be fitted.
     split : str, default="test"
         Name of the file in ``qrels``, without ".tsv".
     fit_on : texts or None, default=None
-        Texts to fit on; None takes the documents that are searched.
+        Texts to fit on; None uses the documents that are searched.
     random_state : int, default=0
         Seed of the bootstrap.
     verbose : bool, default=False
@@ -157,22 +156,22 @@ def evaluate_retrieval(
     Raises
     ------
     TypeError
-        If an encoder is none.
+        If an encoder is of another type.
     ValueError
-        If a line of a file is not as above, an id is given twice or unknown, no document is
-        relevant, or vectors are not finite or of different widths.
+        If a line of a file does not fit the layout, an id is given twice or unknown, no
+        document is relevant, or vectors are not finite or of different widths.
     FileNotFoundError
         If the folder lacks a file.
 
     Notes
     -----
     The measures are those of trec_eval [2]_: "ndcg_cut_10", "recall_10", "recall_100", and
-    "recip_rank" of the first ten. As there, cosines are compared in float32, and of equal ones
-    the document with the greater id comes first, so that the order of lines in the files
-    changes nothing.
+    "recip_rank" of the first ten. As there, cosines are compared in float32, and among equal
+    ones the document with the greater id comes first, so that the order of lines in the files
+    does not matter.
 
-    Empty documents are neither fitted nor found; where they are relevant they count as missed.
-    Vectors of all documents are held in float64.
+    Empty documents are neither fitted nor found; relevant ones count as missed. Vectors of all
+    documents are held in float64.
 
     References
     ----------
@@ -232,7 +231,7 @@ def evaluate_retrieval(
 
 
 def _checked_queries_encoders(given: Any, encoders: dict[str, Any]) -> dict[str, Any]:
-    """Return the encoders of queries by row, where they are not those of the documents."""
+    """Return the encoders of queries by row, if they differ from those of the documents."""
     if given is None:
         return {}
     caller = f"queries_encoder of {CALLER}"
@@ -241,20 +240,21 @@ def _checked_queries_encoders(given: Any, encoders: dict[str, Any]) -> dict[str,
     named = checked_encoders(given, caller)
     if unknown := [name for name in named if name not in encoders]:
         raise ValueError(
-            f"{caller} names {unknown[0]!r}; it takes names of `encoder`, {list(encoders)}."
+            f"{caller} names {unknown[0]!r}. Choose from the names of `encoder`, "
+            f"{list(encoders)}."
         )
     for name, encoder in named.items():
         if isinstance(encoder, Pipeline) and not is_fitted(encoder):
             raise ValueError(
-                f"{caller} got a pipeline for {name!r} that is not fitted. What it fits would "
-                "not compare with what is fitted on the documents. Give its first step alone, "
-                "behind which the steps of `encoder` go, or fit it."
+                f"{caller} got a pipeline for {name!r} that is not fitted. Its vectors would "
+                "not be comparable with those of the documents. Give its first step alone, "
+                "which the later steps of `encoder` then follow, or fit it."
             )
     return named
 
 
 def _fitted(encoder: Any, fit_on: Sequence[str]) -> Any:
-    """Return an encoder that is fitted as it is, and others as fitted clones."""
+    """Return a fitted encoder as it is, or a fitted clone of another one."""
     if isinstance(encoder, FrozenEstimator):
         encoder = encoder.estimator  # whose steps are shared
     return encoder if is_fitted(encoder) else clone(encoder).fit(fit_on)
@@ -271,12 +271,12 @@ def _beside(fitted: Any, given: Any, fit_on: Sequence[str]) -> Any:
 
 
 def _ranked(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
-    """Rows of the documents nearest each query, the first one first where cosines are equal."""
+    """Rows of the documents nearest each query; of equal cosines, the first one comes first."""
     queries, documents = check_pairwise_arrays(queries, documents)
     k = min(DEPTH, len(documents))
     ranked = np.empty((len(queries), k), np.intp)
     for block in gen_batches(len(queries), max(1, ENTRIES // len(documents))):
-        # Computed in float64, compared in float32: the order does not hang on the last bits.
+        # Computed in float64, compared in float32: the order does not depend on the last bits.
         cosines = (queries[block] @ documents.T).astype(np.float32)
         for i, row in enumerate(cosines, block.start):
             near = np.flatnonzero(row >= np.partition(row, -k)[-k])

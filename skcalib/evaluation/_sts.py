@@ -1,4 +1,4 @@
-"""Encoders scored on the benchmarks of semantic textual similarity."""
+"""Score encoders on the benchmarks of semantic textual similarity."""
 
 from __future__ import annotations
 
@@ -45,8 +45,7 @@ class ScoreTable:
 
     Notes
     -----
-    ``str(table)`` is a Markdown table, which reads well in a terminal too, and which a notebook
-    renders.
+    ``str(table)`` is a Markdown table, which a notebook renders.
 
     Examples
     --------
@@ -126,8 +125,8 @@ def evaluate_sts(
     ----------
     encoder : estimator, any encoder of texts, or mapping of str to them
         Transformer from texts to vectors, such as a pipeline of `BertEncoder` and
-        `Whitening`, or another encoder as `BiEncoder` takes it; or several by the name of their
-        row. With ``memory`` given to the encoders, each text goes through the model once, and
+        `Whitening`, or another encoder that `BiEncoder` accepts; or several by the name of
+        their row. If the encoders have a ``memory``, each text goes through the model once, and
         an interrupted evaluation continues where it stopped.
     tasks : str or sequence of str, default=all seven
         "sts12" to "sts16", "stsb", "sickr", as in `fetch_sts`, and "toy" for
@@ -142,7 +141,7 @@ def evaluate_sts(
         How the subsets of STS12 to STS16 become one score, see
         `skcalib.metrics.aggregate`. "all" ranks all pairs of a benchmark together, as
         Sentence-BERT and SimCSE do [3]_. The papers of BERT-flow [1]_ and BERT-whitening
-        [2]_ report "wmean" [3]_: take it to compare with their tables. The two differ by
+        [2]_ report "wmean" [3]_: use it to compare with their tables. The two differ by
         several points.
     data_home : path-like or None, default=None
         Folder of CSV files, as in `fetch_sts`.
@@ -191,7 +190,7 @@ def evaluate_sts(
     tasks = _checked_tasks(tasks)
     texts = checked_texts(fit_on, data_home)
     if aggregate not in ("all", "mean", "wmean"):
-        raise ValueError(f"aggregate={aggregate!r}; it takes 'all', 'mean' or 'wmean'.")
+        raise ValueError(f"aggregate={aggregate!r} is unknown. Use 'all', 'mean' or 'wmean'.")
     # Read all benchmarks first, so that a missing file shows before hours of work.
     benchmarks = {task: _load(task, data_home, aggregate) for task in tasks}
     scores = np.full((len(encoders), len(tasks)), np.nan)
@@ -216,7 +215,7 @@ def evaluate_sts(
 
 
 def checked_encoders(encoder: Any, caller: str) -> dict[str, BaseEstimator]:
-    """Return transformers of texts by name, of one encoder of texts or of a mapping of them."""
+    """Return transformers of texts by name, from one encoder of texts or a mapping of them."""
     several = isinstance(encoder, Mapping)
     named = dict(encoder) if several else {"": encoder}
     if not named:
@@ -230,7 +229,7 @@ def _checked_tasks(tasks: str | Sequence[str]) -> tuple[str, ...]:
     known = (*TASKS, "toy")
     if not tasks or len(set(tasks)) < len(tasks) or not set(tasks) <= set(known):
         raise ValueError(
-            f"tasks={tasks!r}; it takes one or more of {', '.join(known)}, each once."
+            f"tasks={tasks!r} is unknown. Give one or more of {', '.join(known)}, each once."
         )
     return tasks
 
@@ -246,8 +245,8 @@ def checked_texts(
     if fit_on == "train":
         return fetch_sts("stsb", "train", data_home=data_home).data.ravel()
     raise ValueError(
-        f"fit_on={fit_on!r}; it takes 'target', 'train' or a list of texts. To fit on a file, "
-        "read its lines into a list."
+        f"fit_on={fit_on!r} is unknown. Give 'target', 'train' or a list of texts. To fit on a "
+        "file, read its lines into a list."
     )
 
 
@@ -260,6 +259,6 @@ def _load(task: str, data_home: str | PathLike[str] | None, aggregate: str) -> B
         raise ValueError(
             f"aggregate={aggregate!r} needs the subsets of {task}, but its source names none "
             f"({sts.subset[0]!r} throughout). Read it from CSV files with a column subset, see "
-            "data_home, or take aggregate='all'."
+            "data_home, or use aggregate='all'."
         )
     return sts

@@ -1,8 +1,8 @@
-"""Fitted pipelines as models of other libraries, which need no skcalib to run.
+"""Export fitted pipelines as models of other libraries, which run without skcalib.
 
-A pipeline is a `BertEncoder` and what follows it: `GroupErasure`, `Whitening`,
+A pipeline is a `BertEncoder` followed by any of `GroupErasure`, `Whitening`,
 `NormalizingFlow`, `NeighborSmoothing` and scikit-learn's ``Normalizer``; or a `BiEncoder` of
-one. What a format cannot hold is refused, with the reason.
+one. If a format cannot hold a pipeline, an error gives the reason.
 """
 
 from skcalib.export._onnx import save_onnx

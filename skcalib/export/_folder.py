@@ -45,11 +45,11 @@ def save(model: Any, parts: Parts, folder: Path, as_what: str = "") -> None:
     path = folder / "modules.json"
     modules = json.loads(path.read_text("utf-8"))
     for module in modules:
-        # All versions know the classes by this place; 6 writes places that 5 does not know.
+        # All versions find the classes at this path; 6 writes paths that 5 does not know.
         module["type"] = f"sentence_transformers.models.{module['type'].rpartition('.')[2]}"
     path.write_text(json.dumps(modules, indent=2), "utf-8")
     path = folder / "tokenizer_config.json"
-    if path.exists():  # transformers 5 writes a class that 4 does not know, for this one
+    if path.exists():  # transformers 5 writes a name for this class that 4 does not know
         text = path.read_text("utf-8").replace("TokenizersBackend", "PreTrainedTokenizerFast")
         path.write_text(text, "utf-8")
     card = CARD.format(

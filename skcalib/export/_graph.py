@@ -50,7 +50,7 @@ class PaddedPipeline(nn.Module):
         )
         states = [*output.hidden_states[: self.n_layers], output.last_hidden_state]
         mask = attention_mask.bool()
-        if self.skip:  # tokens of the prompt, except in a text that has no more
+        if self.skip:  # leave out tokens of the prompt, unless a text has no others
             behind = mask & (torch.arange(mask.shape[1], device=mask.device) >= self.skip)
             mask = behind | (mask & ~behind.any(dim=1, keepdim=True))
         # Tokens of the text's own; a text without any counts its special tokens.
@@ -79,7 +79,7 @@ class PaddedPipeline(nn.Module):
         weights = (mask * places if self.pooling == "weighted_mean" else seen).float()
         if self.pooling == "zipf":
             zipf = self.zipf[ids] * weights
-            # A text whose tokens all weigh nothing is pooled over them alike.
+            # If all tokens of a text have weight zero, they get equal weights.
             weights = torch.where(zipf.sum(dim=1, keepdim=True) > 0, zipf, weights)
         total = weights.sum(dim=1, keepdim=True)
         if self.pooling == "mean_sqrt_len":
@@ -121,7 +121,7 @@ def export(
     axes = {0: torch.export.Dim("n_texts"), 1: torch.export.Dim("n_tokens")}
     logger = logging.getLogger("torch.onnx")
     level = logger.level
-    # torch warns about its own code, and about operators of packages that are not there.
+    # torch warns about its own code, and about operators of packages that are not installed.
     with quiet_transformers(), warnings.catch_warnings(), torch.inference_mode():
         warnings.simplefilter("ignore")
         logger.setLevel(logging.ERROR)

@@ -16,7 +16,7 @@ from skcalib.export._writing import written_whole
 __all__ = ["import_runtime", "save_onnx"]
 
 CALLER = "save_onnx"
-MOST_BYTES = 2**31 - 2**24  # of weights: protobuf holds 2 GiB, the graph's nodes among them
+MOST_BYTES = 2**31 - 2**24  # of weights: protobuf holds 2 GiB, including the graph's nodes
 
 
 def save_onnx(
@@ -29,12 +29,12 @@ def save_onnx(
 
     The graph holds the model, the pooling and the calibration: a flow too, and the fitted
     vectors of a `NeighborSmoothing`. Its inputs are ``input_ids`` and ``attention_mask``, int64
-    of shape (n_texts, n_tokens), as the model's tokenizer gives them: the encoder's ``prompt_``
-    in front of each text, special tokens added, padded on the right, cut off at the encoder's
+    of shape (n_texts, n_tokens), as the model's tokenizer returns them for texts after the
+    encoder's ``prompt_``: with special tokens, padded on the right, cut off at the encoder's
     ``max_length_``. Its output ``sentence_embedding``, float32 of shape (n_texts, n_features),
-    has the vectors of the pipeline, to 1e-4 of a typical entry. Its metadata are ``prompt``,
-    ``query_prompt`` and ``max_length``: one graph serves texts and queries, whose prompts may
-    differ in what `calibrate` fitted with queries.
+    equals the vectors of the pipeline to 1e-4 of a typical entry. Its metadata are ``prompt``,
+    ``query_prompt`` and ``max_length``: one graph encodes texts and queries, whose prompts may
+    differ if `calibrate` was given queries.
 
     Parameters
     ----------
@@ -44,8 +44,8 @@ def save_onnx(
     path : str or path-like
         Path of a new file. It is written whole or not at all.
     neighbors_dtype : {"float32", "float16"}, default="float32"
-        Type of the fitted vectors of a `NeighborSmoothing`, which take 4 or 2 bytes an entry:
-        154 or 77 MB for 100,000 texts of 384 dimensions. They are searched in float32.
+        Type of the fitted vectors of a `NeighborSmoothing`, 4 or 2 bytes per entry: 154 or
+        77 MB for 100,000 texts of 384 dimensions. They are searched in float32.
 
     Raises
     ------
@@ -56,18 +56,18 @@ def save_onnx(
     NotFittedError
         If a part of the pipeline is not fitted.
     TypeError, ValueError
-        If a step is none of these, the graph gives other vectors than the pipeline does, or it
-        would exceed the 2 GiB that a file of ONNX holds.
+        If a step is none of these, the vectors of the graph differ from the pipeline's, or it
+        would exceed the 2 GiB that an ONNX file can hold.
 
     Notes
     -----
-    The model computes in float32, whatever the ``dtype`` of the encoder, the calibration in
-    float64 where the pipeline does. Before the file appears, its vectors of a few texts, by
-    onnxruntime, are compared with the pipeline's.
+    The model computes in float32, whatever the ``dtype`` of the encoder. The calibration
+    computes in float64 where the pipeline does. Before the file appears, onnxruntime computes
+    vectors of a few texts, which are compared with the pipeline's.
 
-    Neighbours are searched exactly, whatever the ``neighbors`` of a `NeighborSmoothing` are.
-    Where two fitted texts are equally near but for rounding, graph and pipeline may take
-    different ones for the last neighbour.
+    Neighbors are searched exactly, whatever the ``neighbors`` of a `NeighborSmoothing` are. If
+    two fitted texts are equally near up to rounding, graph and pipeline may choose different
+    ones as the last neighbor.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def save_onnx(
     """
     if neighbors_dtype not in ("float32", "float16"):
         raise ValueError(
-            f"{CALLER} got neighbors_dtype={neighbors_dtype!r}; it takes 'float32' or "
+            f"{CALLER} got neighbors_dtype={neighbors_dtype!r}; it expects 'float32' or "
             "'float16'."
         )
     parts = take_apart(pipeline, CALLER)
@@ -96,9 +96,9 @@ def save_onnx(
     graph = PaddedPipeline(parts, neighbors_dtype)
     if (size := sum(tensor.nbytes for tensor in graph.state_dict().values())) > MOST_BYTES:
         raise ValueError(
-            f"The graph would have {size / 1e9:.1f} GB, where a file of ONNX holds 2.1. Fit "
-            "NeighborSmoothing on fewer texts, keep fewer components in front of it, set "
-            "neighbors_dtype='float16', or take the steps' to_torch()."
+            f"The graph would have {size / 1e9:.1f} GB, but an ONNX file holds at most 2.1. "
+            "Fit NeighborSmoothing on fewer texts, keep fewer components before it, set "
+            "neighbors_dtype='float16', or use to_torch() of the steps."
         )
     texts, expected = probes(parts)
     tokenizer = copy.deepcopy(parts.backbone().tokenizer)  # each call leaves settings behind
@@ -119,7 +119,7 @@ def save_onnx(
             session = runtime.InferenceSession(target, providers=["CPUExecutionProvider"])
             (vectors,) = session.run(None, inputs)
             if differs(parts, vectors, expected):
-                raise ValueError("other vectors, or the calibration amplifies rounding errors")
+                raise ValueError("vectors differ, or the calibration amplifies rounding errors")
         except Exception as error:  # torch and onnxruntime raise many kinds
             raise ValueError(
                 f"{type(parts.backbone().module).__name__} could not be exported to ONNX: "
@@ -128,7 +128,7 @@ def save_onnx(
 
 
 def import_runtime(caller: str) -> Any:
-    """Import onnxruntime, and check that what writes graphs is there."""
+    """Import onnxruntime, and check that the packages that write graphs are installed."""
     for package in ("onnx", "onnxscript"):
         import_package(caller, "skcalib[onnx]", package)
     return import_package(caller, "skcalib[onnx]", "onnxruntime")

@@ -48,12 +48,12 @@ class Parts(NamedTuple):
     encoder : BertEncoder
         A copy that computes in float32 and keeps nothing on disk.
     steps : tuple
-        Each a `GroupErasure`, a `Whitening`, both joined, a `NormalizingFlow`, a
+        Each a `GroupErasure`, a `Whitening`, both combined, a `NormalizingFlow`, a
         `NeighborSmoothing` by exact search, or a ``Normalizer`` to unit length.
     fitted : tuple
-        The same steps as they were fitted, where a `GroupErasure` stands alone.
+        The same steps as they were fitted, none combined.
     similarity : str
-        That of the `BiEncoder`; "cosine" where there is none.
+        That of the `BiEncoder`; "cosine" if there is none.
     recipe : Recipe
         What the encoder does.
     """
@@ -74,7 +74,7 @@ class Parts(NamedTuple):
 
 
 def apply(steps: Sequence[Any], vectors: Any) -> np.ndarray:
-    """Transform vectors by fitted steps, arrays whatever `set_output` says."""
+    """Transform vectors by fitted steps, into arrays whatever `set_output` asks for."""
     for step in steps:
         vectors = step.transform(np.asarray(vectors))
     return np.asarray(vectors)
@@ -83,9 +83,9 @@ def apply(steps: Sequence[Any], vectors: Any) -> np.ndarray:
 def take_apart(pipeline: Any, caller: str) -> Parts:
     """Take a fitted pipeline, `BertEncoder` or `BiEncoder` apart.
 
-    Inner pipelines and ``FrozenEstimator`` are followed, "passthrough" is left out. Refuse, in
-    the name of the caller, what is not fitted, begins with no `BertEncoder`, or has a step that
-    is none of those of `Parts`.
+    Inner pipelines and ``FrozenEstimator`` are unpacked, "passthrough" is left out. An error
+    names the caller if the pipeline is not fitted, does not begin with a `BertEncoder`, or has
+    a step that `Parts` does not list.
     """
     similarity = "cosine"
     if isinstance(pipeline, BiEncoder):
@@ -94,20 +94,20 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
     encoder, *steps = [*_flat(pipeline)] or [None]
     if not isinstance(encoder, BertEncoder):
         raise TypeError(
-            f"{caller} takes a fitted pipeline that begins with a BertEncoder, not with a "
-            f"{type(encoder).__name__}. Of a search, pass best_estimator_. Behind another "
+            f"{caller} needs a fitted pipeline that begins with a BertEncoder, not with a "
+            f"{type(encoder).__name__}. Of a search, pass best_estimator_. After another "
             "model, export the whitening: to_sentence_transformers(), to_torch(), to_faiss()."
         )
     for step in steps:
         if not isinstance(step, KNOWN):
             names = ", ".join(kind.__name__ for kind in KNOWN)
             raise TypeError(
-                f"{caller} knows no {type(step).__name__}: after the BertEncoder it takes "
-                f"{names}, the last of scikit-learn."
+                f"{caller} cannot export a {type(step).__name__}: after the BertEncoder it "
+                f"accepts {names}, the last of scikit-learn."
             )
         if isinstance(step, Normalizer) and step.norm != "l2":
             raise ValueError(
-                f"{caller} takes Normalizer(norm='l2'), not norm={step.norm!r}: other "
+                f"{caller} needs Normalizer(norm='l2'), not norm={step.norm!r}: other "
                 "libraries scale to unit length."
             )
     for estimator in (encoder, *steps):
@@ -130,15 +130,15 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
 def take_apart_for_folder(pipeline: Any, caller: str) -> Parts:
     """Take a pipeline apart for a folder of sentence-transformers.
 
-    Cosines are often computed as inner products there: where the model's own folder ends with
-    unit length, so does this pipeline.
+    That library often computes cosines as inner products: if the model's own folder ends with
+    ``Normalize``, so does this pipeline.
     """
     parts = take_apart(pipeline, caller)
     if parts.similarity == "corrected":
         raise ValueError(
-            f"{caller} writes the vectors of a BiEncoder and the name of their similarity; "
-            "sentence-transformers knows none like 'corrected'. Pass the model's encoder_: its "
-            "vectors are compared by cosine there."
+            f"{caller} got a BiEncoder with similarity='corrected', which "
+            "sentence-transformers does not have. Pass the model's encoder_: its vectors are "
+            "then compared by cosine."
         )
     path = parts.backbone().folder / "modules.json"
     modules = json.loads(path.read_text("utf-8")) if path.is_file() else []
@@ -154,10 +154,10 @@ def take_apart_for_folder(pipeline: Any, caller: str) -> Parts:
 def prompt_of_queries(
     pipeline: Any, parts: Parts, caller: str, *, counts_skipped: bool = True
 ) -> str:
-    """Prompt of the queries that `calibrate` was given; that of the texts where there are none.
+    """Prompt of the queries that `calibrate` was given, or of the texts if there are none.
 
-    Queries that are encoded in another way are refused, also those that skip another number of
-    tokens unless the format counts them by the prompt.
+    Queries must be encoded like the texts. They may skip another number of tokens only if the
+    format counts these by the prompt.
     """
     if not hasattr(pipeline, "queries_"):
         return parts.recipe.prompt
@@ -165,9 +165,9 @@ def prompt_of_queries(
     skip = parts.recipe.skip if counts_skipped else recipe.skip
     if replace(recipe, prompt=parts.recipe.prompt, skip=skip) != parts.recipe:
         raise ValueError(
-            f"{caller} got queries that are encoded in another way than the documents, "
-            f"{recipe} beside {parts.recipe}; it writes one encoder, for two prompts. Save "
-            "Pipeline(pipeline.steps) and pipeline.queries_, each on its own."
+            f"{caller} got queries that are encoded in another way than the documents, by "
+            f"{recipe} instead of {parts.recipe}; it writes one encoder with two prompts. Save "
+            "Pipeline(pipeline.steps) and pipeline.queries_ separately."
         )
     return recipe.prompt
 
@@ -213,9 +213,9 @@ def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
 def differs(parts: Parts, vectors: np.ndarray, expected: np.ndarray) -> bool:
     """Whether vectors differ from those of the pipeline by more than rounding.
 
-    Exact whitening amplifies the float32 differences between a forward pass and another. They
-    may also decide which of two texts is a neighbour that are equally near: behind a smoothing
-    most vectors are to be equal, not all.
+    Exact whitening amplifies the float32 differences between forward passes. They may also
+    decide which of two equally near texts is a neighbor: after a smoothing most vectors must
+    be equal, not all.
     """
     typical = np.sqrt(np.mean(np.square(expected, dtype=np.float64)))
     difference = np.abs(vectors - expected).max(axis=1)

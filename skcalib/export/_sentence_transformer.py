@@ -1,4 +1,4 @@
-"""A fitted pipeline as a folder of sentence-transformers, out of its own modules."""
+"""A fitted pipeline as a folder of sentence-transformers, built of that library's modules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["save_sentence_transformer", "sentence_transformers"]
 
 CALLER = "save_sentence_transformer"
 
-# Weight of a token that counts only in a text of such alone: beside 1 it is lost to rounding.
+# Weight of a token that counts only in a text without others: next to 1 it is lost to rounding.
 # `Pooling` divides by the sum of a text's weights, 1e-9 at least.
 NEGLIGIBLE = 1e-8
 
@@ -33,13 +33,13 @@ NEGLIGIBLE = 1e-8
 def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
     """Save a fitted pipeline as a folder that ``SentenceTransformer(folder)`` loads.
 
-    The folder holds the model, as many of its blocks as are needed, and the calibration as
-    modules of sentence-transformers, and a model card. That library loads it from version 5.4
-    on, without skcalib and without ``trust_remote_code``, and gives the vectors of the
-    pipeline, to 1e-5 of a typical entry; of unit length where the model's own folder ends with
-    ``Normalize``, unless the similarity is "dot" or "euclidean". The encoder's prompt becomes
-    the default prompt, for queries and documents alike; what `calibrate` fitted with queries
-    has the prompt of either, for ``encode_query`` and ``encode_document``.
+    The folder holds the blocks of the model that are needed, the calibration as modules of
+    sentence-transformers, and a model card. That library, from version 5.4 on, loads it without
+    skcalib and without ``trust_remote_code``, and returns the vectors of the pipeline, to 1e-5
+    of a typical entry. They have unit length if the model's own folder ends with ``Normalize``,
+    unless the similarity is "dot" or "euclidean". The encoder's prompt becomes the default
+    prompt, for queries and documents alike; if `calibrate` was given queries, ``encode_query``
+    and ``encode_document`` have their own prompts.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
         If the pipeline has a part that no module can hold: layers side by side, "max" or
         "mean_sqrt_len" without special tokens, a flow, a `NeighborSmoothing`, a whitening that
         needs more digits than float32 has, or the similarity "corrected". The message names the
-        nearest pipeline that can be saved, or the export that takes it.
+        nearest pipeline that can be saved, or an export that accepts it.
 
     Notes
     -----
@@ -70,7 +70,7 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
     where the encoder cuts them off.
 
     Before the folder appears, the model is loaded from it and compared with the pipeline on a
-    few texts. A model whose vectors depend on padding does not pass.
+    few texts. A model whose vectors depend on padding fails this check.
 
     Examples
     --------
@@ -96,8 +96,8 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
     # By the names that the library's own methods look for.
     prompts = {"default": prompt, "document": prompt, "query": of_queries}
     with written_whole(folder) as target, quiet_transformers():
-        # As few blocks as are needed, then all: a model may normalise what leaves its last one,
-        # or list them in its configuration.
+        # Only the needed blocks, then all: a model may normalize the output of its last block,
+        # or list its blocks in its configuration.
         for depth in dict.fromkeys([max(parts.recipe.layers), parts.backbone().n_layers]):
             try:
                 chain = [*_pooled(parts, depth, modules), *calibrated]
@@ -115,8 +115,8 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
                 vectors = loaded.encode(texts, show_progress_bar=False)
                 if not differs(parts, vectors, expected):
                     return
-                fault = "padding changes them, or the calibration amplifies errors of rounding"
-            except Exception as error:  # of many kinds, by a model that needs all its blocks
+                fault = "padding changes them, or the calibration amplifies rounding errors"
+            except Exception as error:  # of many kinds, if a model needs all its blocks
                 fault = in_short(error)
         raise ValueError(
             f"In sentence-transformers {type(parts.backbone().module).__name__} does not give "
@@ -125,7 +125,7 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
 
 
 def sentence_transformers(caller: str) -> tuple[Any, Any]:
-    """Import the package, and the package of its modules, which has its place from 5.4 on."""
+    """Import the package and its modules, which have this path from 5.4 on."""
     names = "sentence_transformers", "sentence_transformers.sentence_transformer.modules"
     package, modules = (import_package(caller, "sentence-transformers>=5.4", n) for n in names)
     return package, modules
@@ -142,13 +142,13 @@ def _check_expressible(parts: Parts) -> None:
         )
     elif recipe.skip and _token_weights(parts) is not None:
         reason = (
-            f"pooling={recipe.pooling!r} with weights of tokens, without those of the prompt. "
+            f"pooling={recipe.pooling!r} with token weights that skip those of the prompt. "
             "Set pooling='mean' and special_tokens=True"
         )
     if reason:
         raise ValueError(
-            f"sentence-transformers has no module for {reason}, and fit again; or save_onnx, "
-            "which takes it."
+            f"sentence-transformers has no module for {reason}, and fit again; or use "
+            "save_onnx, which accepts it."
         )
 
 
@@ -169,7 +169,7 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
         processor_kwargs={"model_max_length": recipe.max_length},
         modality_config={"text": {"method": "forward", "method_output_name": output}},
         module_output_name="token_embeddings",
-        # Weights of layers and tokens are for padded batches.
+        # Weights of layers and tokens need padded batches.
         unpad_inputs=False if several or weights is not None else None,
     )
     chain = [transformer]
@@ -181,7 +181,7 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
     if weights is not None:
         by_id = {str(i): weight for i, weight in enumerate(weights.tolist())}
         chain.append(modules.WordWeights(list(by_id), by_id))
-    # The weights of "zipf" are applied by now.
+    # The weights of "zipf" are already applied.
     mode, _ = POOLING_MODES["mean" if recipe.pooling == "zipf" else recipe.pooling]
     return [*chain, modules.Pooling(backbone.width, mode, include_prompt=not recipe.skip)]
 
@@ -209,7 +209,7 @@ def _calibrated(parts: Parts, modules: Any) -> list[Any]:
         if isinstance(step, Normalizer):
             chain.append(modules.Normalize())
         else:
-            # The mean first and on its own: behind the product its digits would be lost.
+            # Subtract the mean first and alone: after the product its digits would be lost.
             mean, W, bias = centred_float32(step._linear_map, CALLER)
             identity = np.eye(len(mean), dtype=np.float32)
             chain += [dense(modules, identity, -mean), dense(modules, W, bias)]

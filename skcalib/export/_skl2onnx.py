@@ -1,4 +1,4 @@
-"""`Whitening` and `GroupErasure` among the estimators that skl2onnx converts."""
+"""Register `Whitening` and `GroupErasure` with skl2onnx."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ CALLER = "register_skl2onnx"
 def register_skl2onnx() -> None:
     """Let skl2onnx convert pipelines of vectors with `Whitening` or `GroupErasure`.
 
-    For what takes vectors: a whitening with a classifier or a clustering behind it.
-    `save_onnx` takes pipelines that begin with texts. Call it once in a process, before
+    This is for pipelines of vectors, such as a whitening and then a classifier or a clustering.
+    `save_onnx` exports pipelines that begin with texts. Call this once per process, before
     ``skl2onnx.to_onnx``.
 
     Raises
@@ -55,7 +55,7 @@ def register_skl2onnx() -> None:
 
 
 def _refuse(operator: Any) -> None:
-    """Say which export takes it."""
+    """Name the export that accepts it."""
     raise ValueError(
         "skl2onnx got a NeighborSmoothing, which it cannot convert. Export a pipeline that "
         "begins with texts by save_onnx, or to_torch() of the steps by torch.onnx.export."

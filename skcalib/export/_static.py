@@ -26,9 +26,9 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     """Save a fitted pipeline on the embedding layer as a table of calibrated word vectors.
 
     ``SentenceTransformer(folder)``, from version 5 on, loads it as a ``StaticEmbedding``: the
-    vector of a text is the mean of those of its tokens, and no transformer runs. Positions are
+    vector of a text is the mean of its tokens' vectors, and no transformer runs. Positions are
     lost: the vector of a token is its mean over the first 16 positions. The documentation's
-    page on deployment measures what that costs and gains.
+    page on deployment shows what this costs and gains.
 
     Parameters
     ----------
@@ -53,9 +53,9 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
 
     Notes
     -----
-    After "zipf" the vectors have unit length, with a ``Normalizer`` or without: the table holds
-    the weights, which gives the mean up to a factor for each text. A text without tokens has
-    the vector 0.
+    With "zipf" the vectors have unit length, with a ``Normalizer`` or without: the table
+    includes the weights, so the mean is right up to a factor for each text. A text without
+    tokens has the vector 0.
 
     Examples
     --------
@@ -85,8 +85,8 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
 def word_vectors(parts: Parts, positions: int = 16) -> tuple[np.ndarray, bool]:
     """Calibrated vectors of all tokens, (vocabulary, k), float32, to be averaged over texts.
 
-    A token's hidden state is averaged over as many positions. Also return whether the averages
-    are to be scaled to unit length.
+    A token's vector is averaged over the first ``positions``. Also return whether the averages
+    over texts must be scaled to unit length.
     """
     recipe = parts.recipe
     backbone = parts.backbone()
@@ -104,7 +104,7 @@ def word_vectors(parts: Parts, positions: int = 16) -> tuple[np.ndarray, bool]:
 
 
 def _embeddings(backbone: Backbone, positions: int) -> np.ndarray:
-    """Hidden state 0 of each token, (vocabulary, d), averaged over positions after the first.
+    """Layer 0 of each token, (vocabulary, d), averaged over positions after the first.
 
     The first belongs to a special token.
     """
@@ -116,7 +116,7 @@ def _embeddings(backbone: Backbone, positions: int) -> np.ndarray:
             states = hidden.float().view(len(rows), positions + 1, -1)
             rows[:] = states[:, 1:].mean(dim=1).cpu().numpy()
 
-        # Each text is one token, again and again.
+        # Each text is one token, repeated.
         repeated = np.repeat(np.arange(ids.start, ids.stop), positions + 1)
         backbone.forward(repeated, np.full(len(rows), positions + 1), {0}, receive)
     return table
@@ -129,7 +129,7 @@ def _tokenizer(parts: Parts) -> Any:
     tokenizer = parts.backbone().tokenizer
     if not tokenizer.is_fast:
         raise ValueError(
-            f"{CALLER} takes a model with a fast tokenizer; that of this one is a "
+            f"{CALLER} needs a model with a fast tokenizer; this model has a "
             f"{type(tokenizer).__name__}. Use save_sentence_transformer."
         )
     copy = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())

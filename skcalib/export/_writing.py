@@ -13,10 +13,10 @@ __all__ = ["written_whole"]
 
 @contextmanager
 def written_whole(path: str | os.PathLike) -> Iterator[Path]:
-    """Yield where to write a file or a folder; it gets its name once all is written.
+    """Yield a path to write a file or a folder to; it is renamed once all is written.
 
-    An error, a kill or a full disk leaves nothing at ``path``. A path where there is more than
-    an empty folder is refused, and so is one beside which nothing can be written.
+    An error, a kill or a full disk leaves nothing at ``path``. A path that holds more than an
+    empty folder is refused, and so is one next to which nothing can be written.
     """
     target = Path(path).expanduser().resolve()  # a link, or ".", could not be replaced
     _check_free(target)
@@ -31,7 +31,7 @@ def written_whole(path: str | os.PathLike) -> Iterator[Path]:
 
 
 def _set_modes(written: Path) -> None:
-    """Give all files the mode of a new one; safetensors writes for its owner alone."""
+    """Give all files the mode of a new one; files of safetensors are private to their owner."""
     new = written.with_name(f"{written.name}~")
     new.touch()
     for path in (written, *written.rglob("*")):
@@ -43,10 +43,9 @@ def _check_free(target: Path) -> None:
     above = next(path for path in target.parents if path.exists())
     if not above.is_dir():
         raise NotADirectoryError(
-            f"{target}: {above} is a file; nothing can lie below it. Give a path in a folder."
+            f"{target} cannot be written: {above} is a file. Give a path in a folder."
         )
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise FileExistsError(
-            f"{target}: there is something of that name already. Give a new one, or remove "
-            "what is there."
+            f"{target} exists already. Give a new path, or remove what is there."
         )

@@ -1,8 +1,8 @@
 """See what calibration does to vectors: displays, and tables of the bias of word frequency.
 
-The displays follow scikit-learn's: made by ``from_estimator`` or ``from_embeddings``, drawn
-by ``plot``, and drawn over one another by handing on ``ax_``. matplotlib (extra ``plot``) is
-imported when one is drawn.
+The displays follow scikit-learn's: ``from_estimator`` or ``from_embeddings`` makes one and
+``plot`` draws it. Pass on ``ax_`` of one to draw another over it. matplotlib (extra ``plot``)
+is imported when one is drawn.
 """
 
 from skcalib.inspection._displays import CosineDisplay, FrequencyDisplay, SpectrumDisplay

@@ -1,4 +1,4 @@
-"""Displays in scikit-learn's style: what calibration does to vectors, drawn."""
+"""Displays in scikit-learn's style of what calibration does to vectors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Display:
         *args : array-like
             As in `from_embeddings`.
         name : str or None, default=None
-            For legend or title; None takes the estimator's class.
+            For legend or title; None uses the name of the estimator's class.
         ax, **kwargs
             As in `from_embeddings`.
 
@@ -84,8 +84,8 @@ class _Display:
         Parameters
         ----------
         X : array-like of shape (n_samples, d)
-            Vectors. `SpectrumDisplay` needs one that is not zero. `CosineDisplay` draws 1000
-            evenly spaced ones of more. `FrequencyDisplay` needs two dimensions or more.
+            Vectors. `SpectrumDisplay` needs one that is not zero. `CosineDisplay` uses at most
+            1000, evenly spaced. `FrequencyDisplay` needs two dimensions or more.
         *args
             For `FrequencyDisplay`, the frequency rank of each vector's word, 0 for the most
             frequent: array-like of shape (n_samples,).
@@ -108,7 +108,7 @@ class _Display:
         return cls(*cls._measure(X, *args), name=name).plot(ax, **kwargs)
 
     def plot(self, ax: Axes | None = None, **kwargs: Any) -> Self:
-        """Draw once more.
+        """Draw again.
 
         Parameters
         ----------
@@ -133,8 +133,8 @@ class _Display:
 class SpectrumDisplay(_Display):
     """Singular values of a set of vectors, relative to the largest.
 
-    A spectrum that falls steeply means that a few directions decide every cosine; that of
-    whitened vectors is flat. The vectors are not centred here: a long common mean is one of
+    A spectrum that falls steeply means that a few directions decide every cosine; the spectrum
+    of whitened vectors is flat. The vectors are not centered here: a long common mean is one of
     the directions.
 
     Parameters
@@ -185,8 +185,8 @@ class SpectrumDisplay(_Display):
 class CosineDisplay(_Display):
     """Histogram of the cosines between vectors of different texts.
 
-    Vectors in a narrow cone have cosines near 1 whatever the texts say; those of whitened
-    vectors lie around 0.
+    Vectors in a narrow cone have cosines near 1 whatever the texts say; the cosines of whitened
+    vectors are around 0.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ class CosineDisplay(_Display):
 
 @dataclass(eq=False, repr=False)
 class FrequencyDisplay(_Display):
-    """Vectors of words in their two leading singular directions, coloured by frequency.
+    """Vectors of words in their two leading singular directions, colored by frequency.
 
     Figure 1 of the BERT-flow paper [1]_: where frequency biases the space, frequent words
     lie close together near the origin and rare ones spread far out.
@@ -243,7 +243,7 @@ class FrequencyDisplay(_Display):
     Parameters
     ----------
     projection : ndarray of shape (n_words, 2)
-        Coordinates along the two leading right singular vectors, not centred.
+        Coordinates along the two leading right singular vectors, not centered.
     ranks : ndarray of shape (n_words,)
         Frequency rank of each word, 0 for the most frequent.
     name : str or None, default=None
@@ -283,7 +283,7 @@ class FrequencyDisplay(_Display):
         return u[:, :2] * s[:2], column_or_1d(ranks)
 
     def _draw(self, ax: Axes, kwargs: dict[str, Any]) -> None:
-        # Zipf's law: equal steps of colour are equal ratios of frequency.
+        # Zipf's law: equal steps of color are equal ratios of frequency.
         # The many rare words go first, so that they do not cover the few frequent ones.
         order = np.argsort(-self.ranks, kind="stable")
         style = {"s": 4, "cmap": "viridis", **kwargs, "c": np.log10(1 + self.ranks[order])}

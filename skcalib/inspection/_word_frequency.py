@@ -1,4 +1,4 @@
-"""How the frequency of words biases where their vectors lie (section 2.2 of BERT-flow)."""
+"""How word frequency biases the positions of word vectors (section 2.2 of BERT-flow)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONTINUATION = "##"
 
 @dataclass(frozen=True, eq=False)
 class FrequencyBias:
-    """Norms of word vectors and distances to their neighbours, by frequency rank.
+    """Norms of word vectors and distances to their neighbors, by frequency rank.
 
     Parameters
     ----------
@@ -42,9 +42,9 @@ class FrequencyBias:
     n_neighbors : tuple of int
         Values of k.
     knn_distance : ndarray of shape (n_values_of_k, n_bins)
-        Mean l2 distance of a word to its k nearest neighbours.
+        Mean l2 distance of a word to its k nearest neighbors.
     knn_dot : ndarray of shape (n_values_of_k, n_bins)
-        Mean dot product of a word with the same neighbours.
+        Mean dot product of a word with the same neighbors.
 
     Notes
     -----
@@ -70,7 +70,7 @@ class FrequencyBias:
 
 
 def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
-    """Mean norm of word vectors, and distance to their neighbours, by frequency rank.
+    """Mean norm of word vectors, and distance to their neighbors, by frequency rank.
 
     In a space that word frequency biases [1]_, frequent words lie near the origin and close
     together, rare ones far out and far apart: the rows of the table grow from left to
@@ -79,7 +79,7 @@ def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
     Parameters
     ----------
     vectors : array-like of shape (n_words, d)
-        A vector per word, from `word_embeddings` or of any other origin.
+        A vector per word, from `word_embeddings` or any other source.
     ranks : array-like of shape (n_words,)
         Frequency rank of each word in a corpus, 0 for the most frequent. The bins are 0 to
         100, 100 to 500, 500 to 5000 and 5000 to 10000, upper ends excluded.
@@ -92,13 +92,13 @@ def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
     Raises
     ------
     ValueError
-        If lengths differ, a rank is negative, there are fewer than 8 words, or none of a
-        rank below 10000.
+        If lengths differ, a rank is negative, there are fewer than 8 words, or no rank is
+        below 10000.
 
     Notes
     -----
-    Neighbours are the nearest by l2 distance in both tables, among all words given, the word
-    itself excluded. Words beyond rank 10000 are in no bin, but may be neighbours.
+    Neighbors are the nearest by l2 distance in both tables, among all words given, the word
+    itself excluded. Words beyond rank 10000 are in no bin, but may be neighbors.
 
     References
     ----------
@@ -126,8 +126,8 @@ def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
     counted = np.flatnonzero(places < BINS["5K-10K"][1])
     if (places < 0).any() or not len(counted):
         raise ValueError(
-            f"word_frequency_bias got ranks from {places.min():g} on; it takes the place of "
-            "each word in a list sorted by falling frequency, from 0 up, and one below 10000."
+            f"word_frequency_bias got ranks from {places.min():g} up; it needs the place of "
+            "each word in a list sorted by falling frequency: 0 or more, and one below 10000."
         )
     distances, neighbors = _nearest(words, counted)
     everything = words.astype(np.float64)
@@ -168,9 +168,9 @@ def word_embeddings(
     """Read the embeddings of the words of a model's vocabulary, by falling frequency.
 
     These are the rows of the embedding matrix for whole words, without positions and
-    normalisation, as in the BERT-flow paper. BERT's vocabulary is sorted by frequency, so that
-    a word's place among the words is its rank. Words of one character are left out: they stand
-    in the alphabet at the beginning of the vocabulary, and have no rank.
+    normalization, as in the BERT-flow paper. BERT's vocabulary is sorted by frequency, so that
+    a word's place among the words is its rank. Words of one character are left out: they come
+    in alphabetical order at the beginning of the vocabulary, and have no rank.
 
     Parameters
     ----------
@@ -211,8 +211,8 @@ def word_embeddings(
     backbone = load(locate(os.fspath(model), revision), torch.device("cpu"), torch.float32)
     if not backbone.has_zipf:
         raise ValueError(
-            f"The vocabulary of {str(model)!r} is not sorted by frequency, so it tells no "
-            "ranks. Pass vectors and ranks of your own to word_frequency_bias."
+            f"The vocabulary of {str(model)!r} is not sorted by frequency, so its words have "
+            "no ranks. Pass vectors and ranks of your own to word_frequency_bias."
         )
     tokenizer = backbone.tokenizer
     weighted = np.flatnonzero(backbone.zipf)  # from the first whole word on

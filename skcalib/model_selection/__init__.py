@@ -1,7 +1,7 @@
 """Model selection without labels.
 
-`SelfRetrieval` is the scorer, for scikit-learn's searches without ``y``; `calibrate` searches
-hidden states and calibrations of a model with it.
+`SelfRetrieval` is a scorer for scikit-learn's searches without ``y``. `calibrate` uses it to
+choose layer, pooling and calibration of a model.
 """
 
 from skcalib.model_selection._bootstrap import Difference

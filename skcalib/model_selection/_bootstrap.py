@@ -1,4 +1,4 @@
-"""The paired bootstrap: how sure a difference of two means over a sample is."""
+"""The paired bootstrap: intervals for differences of two means over a sample."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 __all__ = ["Difference", "interval", "resamples"]
 
-RESAMPLED = 1000  # samples that are drawn from the one at hand
+RESAMPLED = 1000  # bootstrap samples
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Difference:
 def resamples(n: int, seed: int) -> np.ndarray:
     """Weights of samples with replacement, of shape (n, RESAMPLED).
 
-    A product of values (..., n) with them gives the mean of each sample. It is paired where
-    the same weights are taken for all that is compared.
+    The product of values (..., n) with them has the mean of each sample. Use the same weights
+    for everything that is compared: this makes the bootstrap paired.
     """
     counts = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLED)
     return counts.T / n

@@ -1,4 +1,4 @@
-"""Hidden states and calibration of a model, chosen by texts without labels."""
+"""Choose layer, pooling and calibration of a model from texts without labels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from skcalib.model_selection._tasks import TASKS, Task, fitted
 __all__ = ["calibrate"]
 
 ROLES = "document", "query"  # groups of a search
-MOST_COMPARED = 1000  # texts of which all pairs are looked at, for the summary
+MOST_COMPARED = 1000  # texts whose pairs the summary describes
 
 
 def calibrate(
@@ -48,68 +48,69 @@ def calibrate(
     memory: Any = None,
     verbose: bool | None = None,
 ) -> Pipeline:
-    """Choose hidden states and calibration of a model by texts without labels.
+    """Choose layer, pooling and calibration of a model from texts without labels.
 
-    Every hidden state under every pooling is a candidate, raw and whitened with a noise floor.
-    `SelfRetrieval` tells whether the calibration of each gains; with ``thinned=0`` it then
-    chooses among the hidden states thus calibrated. The model stays as it was shipped unless
-    something else is better beyond chance.
+    The candidates are all layers under all poolings, each raw and whitened with regularization:
+    directions that are mostly noise fade. `SelfRetrieval` decides whether whitening improves
+    each; with ``thinned=0`` it then compares them, thus calibrated. The raw model, the layer
+    and pooling that its authors chose, stays unless something else is better beyond chance.
 
-    What self-retrieval cannot tell, the caller says: the `task`, and which texts are `queries`
-    or belong to `groups`.
+    Self-retrieval cannot determine the `task`, nor which texts are `queries` or belong to
+    `groups`: pass these.
 
     Parameters
     ----------
     model : str, path-like, BertEncoder, or any encoder of texts
-        As `BertEncoder` takes it, or a `BertEncoder` whose other parameters (prompt, device,
-        dtype, max_length, special tokens) all candidates share. Of any other encoder the
-        vectors as it gives them, raw and calibrated, are the candidates: a transformer of
-        texts, kept as it is if it is fitted; a ``SentenceTransformer`` or another object with
-        a method ``encode``; or a function from a list of texts to an array, see `TextEncoder`.
+        As in `BertEncoder`, or a `BertEncoder` whose other parameters (prompt, device, dtype,
+        max_length, special tokens) all candidates share. Any other encoder has two candidates,
+        its own vectors and the same calibrated: a transformer of texts, which keeps its fit if
+        it is fitted; a ``SentenceTransformer`` or another object with a method ``encode``; or
+        a function from a list of texts to an array, see `TextEncoder`.
     texts : texts of shape (n_texts,), or pairs of shape (n_pairs, 2)
-        Of the kind that will be compared. The search sees a sample; the calibrator that it
-        chooses is fitted on all of them.
+        Texts of the kind that you will compare. The search uses a sample; the chosen
+        calibrator is fitted on all of them.
     task : {"similarity", "duplicates", "topics", "search"} or None, default=None
-        What the vectors are for. "topics" stands for all groups of texts about one thing:
-        topics, intents, classes, clusters; it always whitens, and puts `NeighborSmoothing`
-        behind. "search" finds documents by `queries`, which it wants. For the others, and for
-        None, the whitening alone follows the encoder, where it gains.
+        What the vectors are for. "topics" means all groups of texts about one thing: topics,
+        intents (what a customer wants), classes, clusters; it always whitens, and adds
+        `NeighborSmoothing` as the last step. "search" finds documents by `queries`, which it
+        needs. For the others, and for None, only a whitening follows the encoder, if it helps.
     queries : texts of shape (n_queries,), default=None
         A sample of queries, a few dozen or more; `texts` are then documents. Queries and
-        documents become the two groups of a `GroupErasure` in front of the whitening.
+        documents become the two groups of a `GroupErasure` before the whitening.
     queries_encoder : BertEncoder or any encoder of texts, default=None
-        Encodes the queries where that is not `model`, such as the same model with another
-        prompt. It takes on the hidden state that is chosen.
+        Encodes the queries if `model` does not, such as the same model with another prompt. It
+        uses the chosen layer and pooling.
     groups : array-like of shape (n_texts,), default=None
-        Group of each text, such as its language, which `GroupErasure` takes out in front of
-        the whitening.
+        Group of each text, such as its language. `GroupErasure` removes the differences
+        between groups before the whitening.
     pooling : str or sequence of str, default=("mean", "cls", "max", "zipf")
-        Poolings to try. "zipf" is left out where the vocabulary tells no frequencies, and
-        "last" stands in for "cls" where a decoder's first token sees no other.
+        Poolings to try. "zipf" (rare words weigh more) is left out if the vocabulary is not
+        sorted by frequency. "last" replaces "cls" for a decoder, whose first token attends only
+        to itself.
     layers : int, str, sequence of them, or None, default=None
-        Hidden states to try, each as `BertEncoder` takes it; None tries all. A tuple inside the
-        sequence, or a name such as "first_last", is a merge of several.
+        Layers to try, each as in `BertEncoder`; None tries all. A tuple inside the sequence, or
+        a name such as "first_last", merges several layers.
     n_components : int, float or None, default=None
-        Dimensions that the whitening keeps, as `Whitening` takes them; None keeps all.
-        Self-retrieval cannot choose them.
+        Dimensions that the whitening keeps, as in `Whitening`; None keeps all. Self-retrieval
+        cannot choose them.
     noise : float or "auto", default="auto"
-        Noise of the whitening.
+        Regularization of the whitening, see `Whitening`.
     n_texts : int, default=2000
-        Most texts to sample, as in `SelfRetrieval`.
+        Largest number of texts to sample, as in `SelfRetrieval`.
     random_state : int, default=0
         Seed of sample, views and bootstrap, as in `SelfRetrieval`.
     memory : None, path-like or VectorStore, default=None
-        Where `BertEncoder` keeps vectors. None takes the ``memory`` of an encoder that was
-        given, or else a temporary folder for the search.
+        Where `BertEncoder` keeps vectors. None uses the ``memory`` of a given encoder, or else
+        a temporary folder during the search.
     verbose : bool or None, default=None
-        Show progress bars, which tell the time that is left. None shows them on a terminal.
+        Show progress bars with the remaining time. None shows them on a terminal.
 
     Returns
     -------
     pipeline : sklearn.pipeline.Pipeline
-        Fitted: steps "encode", "erase" where there are groups or queries, "calibrate", a
-        `Whitening` or "passthrough", and "smooth" for topics. Its attribute ``calibration_`` is
-        the `Calibration`, what was tried and chosen and why. With `queries`, its attribute
+        Fitted: steps "encode"; "erase" with groups or queries; "calibrate", a `Whitening` or
+        "passthrough"; and "smooth" for topics. Its attribute ``calibration_``, a `Calibration`,
+        shows what was tried, what was chosen and why. With `queries`, its attribute
         ``queries_`` is the pipeline for queries, which shares all steps but the first.
 
     Raises
@@ -122,8 +123,8 @@ def calibrate(
 
     Notes
     -----
-    "As shipped" is the last hidden state under the pooling that a sentence-transformers folder
-    declares, and under "mean" where none is declared.
+    The raw model is the last layer under the pooling that a sentence-transformers folder
+    declares, or under "mean" if none is declared.
 
     Examples
     --------
@@ -155,8 +156,9 @@ def calibrate(
         encoders = AsGiven(encoder)
     else:
         raise ValueError(
-            f"calibrate takes layers and memory for a BertEncoder; this encoder is a "
-            f"{type(encoder).__name__}. TextEncoder(model, name=..., memory=...) keeps vectors."
+            f"calibrate got layers or memory for a {type(encoder).__name__}; they need a "
+            "BertEncoder. Leave them out; TextEncoder(model, name=..., memory=...) keeps "
+            "vectors."
         )
     sample = Sample.of(views, random_state)
     with encoders.searching(sample.texts):
@@ -184,15 +186,15 @@ def calibrate(
 
 
 def _task_of(task: str | None, queries: Any, groups: Any) -> Task:
-    """Return what to do for a task, where queries and groups fit it."""
+    """Return what to do for a task, after checking that queries and groups fit it."""
     if task not in TASKS:
         names = ", ".join(repr(name) for name in TASKS if name)
-        raise ValueError(f"calibrate got task={task!r}; it takes {names}, or None.")
+        raise ValueError(f"calibrate got task={task!r}; it expects {names}, or None.")
     if (task == "search") != (queries is not None):
         raise ValueError(
             f"calibrate got task={task!r} and {'no' if queries is None else 'also'} queries; "
-            'the task "search" takes a sample of queries, and no other task does. To find '
-            "texts by others of their kind, give neither."
+            'the task "search" needs a sample of queries, and no other task accepts one. To '
+            "find texts by others of their kind, leave out both."
         )
     if queries is not None and groups is not None:
         raise ValueError(
@@ -217,9 +219,9 @@ def _encoder_of_queries(encoder: Any, of_texts: Any, queries: Sequence[str]) -> 
 def _fitted_steps(
     calibrator: Whitening | None, how: Task, vectors: Any, groups: Any
 ) -> list[tuple[str, Any]]:
-    """Return the steps behind the encoder, fitted.
+    """Return the fitted steps after the encoder.
 
-    A pipeline would pass groups on only where the routing of metadata is switched on.
+    A pipeline would pass groups on only if metadata routing is enabled.
     """
     steps: list[tuple[str, Any]] = []
     if groups is not None:

@@ -18,8 +18,8 @@ from skcalib.model_selection._tasks import TASKS
 __all__ = ["Calibration", "Candidate", "Cosines", "calibration_of", "cosines_of"]
 
 CANNOT_TELL = """\
-The score cannot tell whether texts of one topic come together, nor how many dimensions
-to keep: it prefers all of them where labels prefer fewer. Where you have labels, grades
+The score does not show whether texts of one topic come together, nor how many dimensions
+to keep: it prefers all of them even if labels prefer fewer. If you have labels, grades
 or judged queries, decide by them:
 """
 
@@ -33,17 +33,17 @@ class Candidate:
     pooling : str
         Pooling, named as in `BertEncoder`.
     layers : int, tuple of int or None
-        Hidden state, counted from 0; several are merged as by the encoder's `layer_merge`.
+        Layer, counted from 0; the encoder's `layer_merge` merges several.
     calibrator : str
         "raw", "mean subtracted", "PCA(128)", or a `Whitening` as it is written in code.
     score : float
-        Mean reciprocal rank, as `SelfRetrieval` gives it: compares calibrations of one hidden
-        state.
+        Mean reciprocal rank from `SelfRetrieval`: compares calibrations of one layer and
+        pooling.
     halves : float
-        The same of odd and even words alone, as ``SelfRetrieval(thinned=0)`` gives it:
-        compares hidden states.
+        Split-half score from ``SelfRetrieval(thinned=0)``: each half of a text must find its
+        other half. It compares layers and poolings.
     gain : Difference or None
-        Of the `score` over that of the model as shipped; None for other hidden states.
+        Of the `score` over that of the raw model; None for other layers and poolings.
     """
 
     pooling: str
@@ -61,9 +61,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Cosines:
-    """How similar texts are, most of which have nothing to do with each other.
+    """Cosines between texts, most of which are unrelated.
 
-    Each figure is a pair: as shipped, and by the chosen pipeline.
+    Each figure is a pair: of the raw model, and of the chosen pipeline.
 
     Parameters
     ----------
@@ -72,10 +72,10 @@ class Cosines:
     threshold : tuple of float
         Cosine that one pair of texts in a hundred reaches.
     nearest, typical : tuple of float
-        Cosines of two examples: the nearest two texts and two of median cosine, by calibrated
-        vectors.
+        Cosines of two example pairs: the nearest pair and a pair of median cosine, by
+        calibrated vectors.
     examples : tuple of pairs of str
-        The texts of these.
+        Texts of these two pairs.
     """
 
     mean: tuple[float, float]
@@ -96,35 +96,35 @@ class Cosines:
             (self.typical, quoted[1]),
         ]
         lines = [f"  {a:z.2f}  {b:z.2f}  {text}" for (a, b), text in rows]
-        return "\n".join(["Cosines, as shipped and calibrated:", *lines])
+        return "\n".join(["Cosines, raw and calibrated:", *lines])
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What `calibrate` tried; ``str()`` of it is a table and what it means.
+    """What `calibrate` tried; ``str()`` gives a table and its explanation.
 
     Parameters
     ----------
     task : str or None
-        The task that was asked for.
+        The requested task.
     shipped : Candidate
-        The model as shipped.
+        The raw model.
     chosen : Candidate
-        The candidate that was chosen; it may be the same.
+        The chosen candidate, which may be the raw model.
     candidates : tuple of Candidate
-        All candidates, also those two: hidden states by the best `halves` of each, and the
-        calibrations of each by `score`.
+        All candidates, including these two: layers and poolings in order of their best
+        `halves`, and the calibrations of each in order of `score`.
     n_texts : int
         Number of texts in the sample that gave the scores.
     gain : Difference
-        By how much the `score` of the shipped hidden state is better whitened than raw.
+        How much whitening improves the `score` of the raw model.
     lead : Difference
-        By how much the `halves` of the best hidden state are better than those of the shipped
-        one, each calibrated.
+        How much better the `halves` of the best layer and pooling are than those of the raw
+        model's, each calibrated.
     prompt : str
-        Prompt of the encoder, in front of each text; "" where there is none.
+        Prompt that the encoder puts before each text; "" if there is none.
     cosines : Cosines
-        Cosines of the model as shipped, and of the chosen pipeline.
+        Cosines of the raw model and of the chosen pipeline.
     """
 
     task: str | None
@@ -141,13 +141,13 @@ class Calibration:
         return f"{self.table()}\n\n{self.summary()}"
 
     def summary(self) -> str:
-        """Return, in sentences, why the chosen one was chosen and what its cosines mean.
+        """Return, in sentences, why the candidate was chosen and what its cosines mean.
 
         Returns
         -------
         summary : str
         """
-        prompt = f"The prompt {self.prompt!r} is in front of each text." if self.prompt else ""
+        prompt = f"The prompt {self.prompt!r} is put before each text." if self.prompt else ""
         task = TASKS[self.task]
         last = f"{CANNOT_TELL}\n{task.decision}"
         parts = [prompt, self._verdict(), task.advice, str(self.cosines), last]
@@ -157,31 +157,31 @@ class Calibration:
         """Say what was chosen, and how clearly."""
         if self.chosen.state != self.shipped.state:
             return (
-                f"Another hidden state than the shipped one is chosen: its halves are better "
-                f"by\n{self.lead}, where the interval of 95 % is above zero."
+                "Another layer and pooling than the raw model's is chosen: its split-half\n"
+                f"score (halves) is better by {self.lead}; the 95 % interval is above zero."
             )
         if self.chosen == self.shipped:
             return (
-                "Keep the model as it is: these texts show no gain by whitening, which changes "
+                "Keep the raw model: these texts show no gain from whitening, which changes "
                 f"the\nscore by {self.gain}."
             )
         if self.gain.is_gain:
-            return f"Whitening gains {self.gain} in score, beyond chance."
+            return f"Whitening improves the score by {self.gain}, beyond chance."
         return (
-            f"Whitening changes the score by {self.gain}; it is there because of the task\n"
-            "or the groups, which the score cannot tell."
+            f"Whitening changes the score by {self.gain}. It is used because of the task\n"
+            "or the groups, whose benefit the score does not show."
         )
 
     def table(self, n_candidates: int | None = None) -> str:
-        """Return a Markdown table: as shipped, chosen, the peers, and the others in order.
+        """Return a Markdown table: raw model, chosen candidate, alternatives, and the others.
 
-        `score` compares calibrations of one hidden state, `halves` compares hidden states; both
-        are times 100, and so are the gain of the score and the ends of its 95 % interval.
+        `score` compares calibrations of one layer and pooling, `halves` compares layers and
+        poolings. Both are times 100, and so are the gain of the score and its 95 % interval.
 
         Parameters
         ----------
         n_candidates : int or None, default=None
-            Most of the others to show; None shows all.
+            Largest number of the others to show; None shows all.
 
         Returns
         -------
@@ -190,7 +190,7 @@ class Calibration:
         rest = [c for c in self.candidates if c not in (self.shipped, self.chosen)]
         at_home = [c for c in rest if c.state == self.shipped.state]
         others = [c for c in rest if c.state != self.shipped.state][:n_candidates]
-        rows = [("as shipped", self.shipped), ("chosen", self.chosen)]
+        rows = [("raw", self.shipped), ("chosen", self.chosen)]
         rows += [("", candidate) for candidate in [*at_home, *others]]
         return markdown(
             ["", "pooling", "layer", "calibrator", "score", "halves", "gain"],

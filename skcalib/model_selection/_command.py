@@ -36,20 +36,20 @@ SHOWN = 8  # other candidates in the printed table; the report has all
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command and its arguments."""
     parser.description = (
-        "Choose hidden states, pooling and calibration of a model by texts without labels, and "
-        "save the fitted pipeline. The table shows the model as shipped first; the scores are "
-        "mean reciprocal ranks of finding one part of a text from another: score compares "
-        "calibrations of a hidden state, halves compares hidden states."
+        "Choose layer, pooling and calibration of a model from texts without labels, and save "
+        "the fitted pipeline. The table shows the raw model first. The scores are mean "
+        "reciprocal ranks of finding one part of a text from another: score compares "
+        "calibrations of one layer and pooling, halves compares layers and poolings."
     )
     parser.epilog = "Example: skcalib calibrate minilm toy --output calibrated"
     add = parser.add_argument
     add("model", metavar="MODEL", help="hub id, folder, or minilm (of the demo extra)")
     add("texts", metavar="TEXTS", help="UTF-8 file with a text per line, or toy")
-    add("--output", required=True, metavar="FOLDER", help="new folder for what is written")
+    add("--output", required=True, metavar="FOLDER", help="new folder to write to")
     written = "pipeline.joblib, a model folder, or model.onnx"
     add("--format", choices=FORMATS, default="joblib", help=f"{written}; default: joblib")
     add("--pooling", type=names, default="mean,cls,max,zipf", help="default: mean,cls,max,zipf")
-    several = "hidden states to try, such as 0,3,first_last,0+3; default: all"
+    several = "layers to try, such as 0,3,first_last,0+3; default: all"
     add("--layers", type=names, help=several)
     tasks = [task for task in TASKS if task]
     add("--task", choices=tasks, help="what the vectors are for; default: none of these")
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     grouped = "group of each text, one per line, such as its language"
     add("--groups", metavar="FILE", help=grouped)
     add_encoding(add)
-    add("--max-length", type=int, help="tokens kept of a text; default: what the model takes")
+    add("--max-length", type=int, help="tokens kept of a text; default: the model's limit")
     add("--n-texts", type=int, default=2000, help="texts in the search; default: 2000")
     add("--random-state", type=int, default=0, help="seed of the sample; default: 0")
     add("-q", "--quiet", action="store_true", help="no progress bar and no table")
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> None:
             memory=options.memory,
             verbose=False if options.quiet else None,
         )
-        encoder = pipeline["encode"].set_params(memory=None)  # that is this machine's
+        encoder = pipeline["encode"].set_params(memory=None)  # a folder of this machine
         if options.format == "sentence-transformers":
             save_sentence_transformer(pipeline, folder)
         else:
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> None:
         print(f"{calibration.table(SHOWN)}\n\n{calibration.summary()}\n")
         loader, file = FORMATS[options.format]
         loads = f"{loader}({str(Path(options.output) / file)!r})"
-        print(f"Wrote {options.output}, with a report.json. Load it by {loads}")
+        print(f"Wrote {options.output}, with a report.json. Load it with {loads}")
 
 
 def _check_format(options: argparse.Namespace) -> None:
@@ -115,19 +115,19 @@ def _check_format(options: argparse.Namespace) -> None:
         if TASKS[options.task].smooths:
             raise ValueError(
                 f"--task {options.task} ends with NeighborSmoothing, which a folder of "
-                "sentence-transformers cannot hold. Take --format onnx or joblib."
+                "sentence-transformers cannot hold. Use --format onnx or joblib."
             )
 
 
 def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
-    """Return the report: settings, scores of all candidates."""
+    """Return the report: settings, and scores of all candidates."""
     calibrator = pipeline["calibrate"]
     return {
         "model": options.model,
         "fingerprint": pipeline["encode"].fingerprint_,
         "texts": options.texts,
-        "criterion": "mean reciprocal rank of a text's part, found from another part; "
-        "score compares calibrations of a hidden state, halves compares hidden states",
+        "criterion": "mean reciprocal rank of one part of a text, found from another part; "
+        "score compares calibrations of one layer and pooling, halves layers and poolings",
         "random_state": options.random_state,
         "noise": getattr(calibrator, "noise_", None),
         "shrinkage": getattr(calibrator, "shrinkage_", None),

@@ -1,4 +1,4 @@
-"""What `calibrate` searches: the hidden states of a `BertEncoder`, or an encoder as it is."""
+"""What `calibrate` searches: layers and poolings of a `BertEncoder`, or another encoder."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ State = tuple[str, int | tuple[int, ...] | None]  # pooling and layers
 
 
 def folder_for(memory: Any) -> AbstractContextManager[Any]:
-    """Return where to keep vectors: ``memory``, or a temporary folder where it is None."""
+    """Return where to keep vectors: ``memory``, or a temporary folder if it is None."""
     if memory is not None:
         return nullcontext(memory)
     return TemporaryDirectory(prefix="skcalib-", ignore_cleanup_errors=True)
 
 
 class AsGiven:
-    """Any encoder of texts: the vectors that it gives are its one hidden state."""
+    """Any encoder of texts: its own vectors are its only state."""
 
     states: Sequence[State] = [("as given", None)]
     verbose = False
@@ -42,7 +42,7 @@ class AsGiven:
 
     @contextmanager
     def searching(self, texts: Sequence[str]) -> Iterator[None]:
-        """Prepare for a search by these texts."""
+        """Prepare for a search on these texts."""
         yield
 
     def fitted(self, state: State, texts: Sequence[str]) -> Any:
@@ -50,15 +50,15 @@ class AsGiven:
         return clone(self._encoder).fit(texts, None)
 
     def finish(self, encoder: Any) -> Any:
-        """Give an encoder of the search the parameters that it keeps."""
+        """Return the encoder unchanged."""
         return encoder
 
 
 class HiddenStates:
-    """The hidden states of a `BertEncoder`, each under every pooling.
+    """The layers of a `BertEncoder`, each under every pooling.
 
-    During a search all of them come out of one pass of each text through the model, and are
-    kept in the encoder's ``memory``, or in a temporary folder where it has none.
+    During a search, one pass of each text through the model computes all of them. They are kept
+    in the encoder's ``memory``, or in a temporary folder if it has none.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class HiddenStates:
 
     @contextmanager
     def searching(self, texts: Sequence[str]) -> Iterator[None]:
-        """Keep all hidden states of these texts."""
+        """Keep vectors of these texts under all layers and poolings."""
         with folder_for(self._encoder.memory) as store:
             self._search = clone(self._encoder).set_params(memory=store, verbose=self.verbose)
             self._kept = set(texts)
@@ -81,20 +81,20 @@ class HiddenStates:
             yield
 
     def fitted(self, state: State, texts: Sequence[str]) -> BertEncoder:
-        """Return an encoder of a hidden state, for these texts."""
-        # All hidden states of many more texts would fill the temporary folder.
+        """Return a fitted encoder with this layer and pooling, for these texts."""
+        # All layers of many more texts would fill the temporary folder.
         of_search = self._kept.issuperset(texts)
         encoder = _at(state, self._search if of_search else self._encoder)
         return encoder.set_params(verbose=self.verbose and not of_search).fit(list(texts))
 
     def finish(self, encoder: BertEncoder) -> BertEncoder:
-        """Give an encoder of the search the parameters that it keeps."""
+        """Reset the parameters of an encoder that the search changed."""
         kept = self._encoder
         return encoder.set_params(memory=kept.memory, verbose=kept.verbose)
 
 
 def _at(state: State, encoder: BertEncoder) -> BertEncoder:
-    """Return an unfitted copy of the encoder for a hidden state."""
+    """Return an unfitted copy of the encoder with this layer and pooling."""
     pooling, layers = state
     return clone(encoder).set_params(pooling=pooling, layers=layers)
 
@@ -105,7 +105,7 @@ def _listed(values: Any) -> list[Any]:
 
 
 def _states(template: BertEncoder, poolings: Sequence[str], layers: Any) -> list[State]:
-    """Pairs of pooling and layer to try, the pair that the model was shipped with first."""
+    """Pairs of pooling and layer to try, the raw model's pair first."""
     shipped = _at(("auto", -1), template).fit([""])
     backbone = shipped._backbone()
     n_layers = backbone.n_layers

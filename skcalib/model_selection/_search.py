@@ -1,4 +1,4 @@
-"""Self-retrieval of hidden states and their calibrations, with error bars."""
+"""Self-retrieval scores of layers, poolings and calibrations, with intervals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from skcalib.model_selection._views import Views, combined
 
 __all__ = ["Choice", "Sample", "Scored", "choose", "search"]
 
-# The simplest things to put behind an encoder, which stand beside its calibration.
+# The simplest alternatives to whitening, shown for comparison.
 PEERS = [
     ("mean subtracted", Whitening(power=0)),
     ("PCA(128)", Whitening(128, power=0)),
@@ -26,7 +26,7 @@ PEERS = [
 
 
 class Sample(NamedTuple):
-    """Texts of a search, each once, and two folds: views of a half, fits on the other."""
+    """Distinct texts of a search, and two folds: views of one half, fits on the other."""
 
     texts: list[str]
     folds: list[tuple[Views, list[int], list[int]]]  # views, their rows, and rows to fit on
@@ -46,7 +46,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """A calibration of a hidden state, and each text's ranks by a fit that did not see it."""
+    """A calibration of a layer and pooling; each text's ranks come from a fit without it."""
 
     state: State
     name: str
@@ -54,26 +54,26 @@ class Scored:
     ranks: np.ndarray  # (2, n_texts), see `Views.reciprocal_ranks`
 
     def halves(self, weights: np.ndarray | None = None) -> Any:
-        """Mean reciprocal rank of halves, which compares hidden states."""
+        """Split-half score, which compares layers and poolings."""
         return self._means(weights)[0]
 
     def score(self, weights: np.ndarray | None = None) -> Any:
-        """Mean reciprocal rank of both kinds, which compares calibrations of a hidden state."""
+        """Both kinds of ranks, which compares calibrations of one layer and pooling."""
         return combined(*self._means(weights))
 
     def _means(self, weights: np.ndarray | None) -> np.ndarray:
         if weights is None:
             return self.ranks.mean(axis=1)
-        return np.minimum(self.ranks @ weights, 1.0)  # as no mean is larger, but for rounding
+        return np.minimum(self.ranks @ weights, 1.0)  # rounding may exceed 1
 
 
 def search(
     encoders: Any, sample: Sample, whitening: Whitening, noise: float
 ) -> list[list[Scored]]:
-    """Score every hidden state, raw and whitened.
+    """Score every layer under every pooling, raw and whitened.
 
-    ``noise`` is that of a `Task`. The first hidden state is the one that the model was shipped
-    with; the peers stand between its two.
+    ``noise`` is that of a `Task`. The first state is the raw model's; the alternatives come
+    between its raw and its whitened scores.
     """
     found = []
     n_states = len(encoders.states)
@@ -99,17 +99,17 @@ def search(
 
 
 class Choice(NamedTuple):
-    """What was chosen among the hidden states, and how clearly."""
+    """What was chosen, and how clearly."""
 
     shipped: Scored
     chosen: Scored
     scored: list[list[Scored]]
-    gains: list[Difference]  # of the shipped hidden state's scores over its raw one
-    lead: Difference  # of the best hidden state over the shipped one, each calibrated
+    gains: list[Difference]  # in score, of calibrations of the raw model over itself
+    lead: Difference  # in halves, of the best state over the raw model's, each calibrated
 
 
 def choose(scored: list[list[Scored]], calibrates: bool, seed: int) -> Choice:
-    """Choose among hidden states, whitened where that gains, or always if ``calibrates``."""
+    """Choose a state, whitened if that improves its score, or always if ``calibrates``."""
     shipped, whitened = scored[0][0], scored[0][-1]
     weights = resamples(shipped.ranks.shape[1], seed)
     gains = [_difference(one, shipped, Scored.score, weights) for one in scored[0]]
@@ -148,7 +148,7 @@ def _check_distinct(vectors: np.ndarray, sample: Sample, state: State) -> None:
     for _, _, fit_on in sample.folds:
         if np.allclose(vectors[fit_on], vectors[fit_on[0]]):
             raise ValueError(
-                "calibrate got texts that have one and the same vector under "
+                "calibrate got texts that all have the same vector under "
                 f"pooling={state[0]!r}, layers={state[1]}: the model knows none of their "
                 "words. Choose a model for the language of these texts."
             )

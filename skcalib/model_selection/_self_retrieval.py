@@ -34,23 +34,23 @@ CONSTRAINTS = {
 class SelfRetrieval:
     """Scorer without labels: how well vectors find one part of a text from another.
 
-    Two mean reciprocal ranks (MRR) are measured among all texts, both ways. "halves": how well
-    a text's odd words are found from its even words. "thinned": how well a text is found from a
-    thinned copy, which lost most of its words. The score is their mean on the scale of logits.
-    Thinned copies tell calibrations of one hidden state apart. They do not compare hidden
-    states: they share words with their text, and would choose the embedding layer.
+    Two mean reciprocal ranks (MRR) are measured among all texts, in both directions. "halves",
+    the split-half score: a text's odd words must find its even words. "thinned": a copy with
+    most words dropped must find its text. The score is their mean on the scale of logits. The
+    copies distinguish calibrations of one layer and pooling. They cannot compare layers: they
+    share words with their text, and would favor the embedding layer.
 
     Parameters
     ----------
     n_texts : int, default=2000
-        Most texts to sample from those given. Scores are comparable for the same texts only:
-        the more there are, the harder it is to find one.
+        Largest number of texts to sample. Compare scores for the same texts only: the more
+        there are, the harder it is to find one.
     random_state : int, default=0
-        Seed of sample and views. A text has the same views wherever it comes up, so that with
-        ``BertEncoder(memory=...)`` each goes through the model once, ever.
+        Seed of the sample and of the dropped words. A text always loses the same words, so that
+        with ``BertEncoder(memory=...)`` each copy goes through the model only once.
     thinned : float, default=0.5
-        Weight of the thinned copies, in [0, 1]. The default compares calibrations; 0 compares
-        hidden states, each with its calibration chosen before, as `calibrate` does.
+        Weight of the copies with words dropped, in [0, 1]. The default compares calibrations; 0
+        compares layers and poolings, each with its calibration already chosen (`calibrate`).
 
     Notes
     -----
@@ -58,10 +58,10 @@ class SelfRetrieval:
     Khmer, Burmese, Tibetan) each character counts as a word; Korean has spaces. Texts of fewer
     than six words are left out.
 
-    The text itself is the one right answer. Where many texts ask the same thing, the criterion
-    rewards what tells them apart: grades or classes, where there are any, choose better.
+    The text itself is the only right answer. If many texts ask the same thing, the score
+    rewards what distinguishes them: if you have grades or classes, choose by those.
 
-    Isotropy itself is no criterion: whitening maximises it, whatever it does to similarity.
+    How evenly vectors spread is no criterion: whitening always maximizes it.
 
     Examples
     --------
@@ -88,7 +88,7 @@ class SelfRetrieval:
         Parameters
         ----------
         estimator : BiEncoder, transformer from texts to vectors, or any encoder of texts
-            Fitted; or a model's folder, or what `TextEncoder` takes. Vectors are compared by
+            Fitted; or a model's folder, or what `TextEncoder` accepts. Vectors are compared by
             cosine; those of a `BiEncoder` by its similarity.
         X : texts of shape (n_texts,) or pairs of shape (n_pairs, 2)
             At least 20 texts of six words or more. With fewer than 200 a warning says that
@@ -136,7 +136,7 @@ def views_of(texts: Sequence[str], params: dict[str, Any], caller: str) -> Views
     )
     if views.n_texts < FEWEST_TEXTS:
         raise ValueError(
-            f"{found}; it takes {FEWEST_TEXTS} at least, and {FEW_TEXTS} or more to tell close "
+            f"{found}; it needs {FEWEST_TEXTS} at least, and {FEW_TEXTS} or more to tell close "
             "candidates apart. Give more texts, or longer ones."
         )
     if views.n_texts < min(FEW_TEXTS, n_texts):

@@ -31,46 +31,46 @@ evaluate_retrieval(
 
 
 class Task(NamedTuple):
-    """What `calibrate` does for a task, and what it says of it."""
+    """What `calibrate` does for a task, and the advice that it prints."""
 
-    calibrates: bool = False  # whatever self-retrieval says, which cannot tell this task
+    calibrates: bool = False  # always, as self-retrieval cannot judge this task
     smooths: bool = False
     noise: float = 1.0  # times that of noise="auto"
     advice: str = ""
     decision: str = BY_LABELS  # code that compares the pipeline with the encoder
 
 
-# The figures behind this table are in docs/results.md.
+# docs/results.md has the measurements for this table.
 TASKS: dict[str | None, Task] = {
     None: Task(),
     "similarity": Task(
         noise=0.5,
-        advice="Graded similarity wants half the noise of the default, and no smoothing.",
+        advice="Graded similarity needs half the default noise, and no smoothing.",
         decision=BY_GRADES,
     ),
     "duplicates": Task(
-        advice="Choose the threshold by the number of false pairs, with SimilarityScale. By\n"
-        "its corrected similarity one threshold serves dense and sparse regions.",
+        advice="Choose the threshold by the rate of false pairs, with SimilarityScale. With\n"
+        "its corrected similarity, one threshold fits dense and sparse regions.",
         decision=BY_GRADES,
     ),
     "topics": Task(
         calibrates=True,
         smooths=True,
-        advice="NeighborSmoothing moves each text toward its nearest ones. Topics, intents,\n"
-        "classes and clusters gain by it; graded similarity loses, and\n"
-        "a search for single answers may.",
+        advice="NeighborSmoothing moves each vector toward its nearest neighbors. Topics,\n"
+        "intents, classes and clusters gain; graded similarity loses, and\n"
+        "a search for single answers may lose.",
     ),
     "search": Task(
         calibrates=True,
-        advice="Queries and documents lie apart; GroupErasure takes out what their means\n"
-        "differ by. Map documents by this pipeline, and queries by its attribute queries_.",
+        advice="The means of queries and documents differ; GroupErasure removes this\n"
+        "difference. Transform documents by this pipeline, queries by its attribute queries_.",
         decision=BY_JUDGEMENTS,
     ),
 }
 
 
 def fitted(calibrator: Whitening, X: np.ndarray, noise: float) -> Whitening:
-    """Return a calibrator fitted on vectors, with so many times the noise of ``"auto"``."""
+    """Return a calibrator fitted on vectors, with ``noise`` times the noise of ``"auto"``."""
     automatic = clone(calibrator).fit(X)
     if noise == 1 or calibrator.noise != "auto":
         return automatic

@@ -1,8 +1,8 @@
-"""Views of one text: parts of it that a good encoder finds in each other, and in the whole.
+"""Views of a text: parts that a good encoder matches with each other and with the whole.
 
-What is left of a text that lost most of its words, and its odd and its even words, are made
-from the text alone, in any language. How well vectors find one from the other, among those of
-all texts, says without a label what they are good for.
+The views are the text with most words dropped, its odd words and its even words. They need no
+labels and work in any language. How well vectors find one view from another, among the views of
+all texts, is the score of the vectors.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from skcalib._vectors import unit_rows
 
 __all__ = ["FEWEST_UNITS", "Views", "combined"]
 
-# Units that a text must have, so that half of it still says something.
+# Units that a text must have, so that half of it still means something.
 FEWEST_UNITS = 6
 
-# Share of its units that a thinned text keeps.
+# Share of the units that a copy with units dropped keeps.
 KEPT = 0.3
 
 # Scripts that put no spaces between words: Thai to Tibetan, Burmese, Khmer, kana, Chinese
-# characters. There a character is the unit, elsewhere what stands between spaces.
+# characters. There a unit is a character, elsewhere it is a word between spaces.
 UNSPACED = (
     "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff"
@@ -35,7 +35,7 @@ UNIT = re.compile(rf"(?:[{UNSPACED}]|[^\s{UNSPACED}]+)\s*")
 
 
 def units_of(text: str) -> list[str]:
-    """Words of a text, or characters where a script has no spaces; joined they are the text."""
+    """Words of a text, or characters in scripts without spaces; joined they give the text."""
     units: list[str] = []
     for unit in UNIT.findall(text):
         if units and unicodedata.category(unit[0]).startswith("M"):
@@ -48,16 +48,16 @@ def units_of(text: str) -> list[str]:
 class Views:
     """Views of a sample of texts, and how well vectors find one view from another.
 
-    Each text has five: the whole, what is left, twice, when each unit stays with probability
-    `KEPT`, its odd units and its even ones. They depend on the text and the seed alone, so that
-    a store knows them again.
+    Each text has five: the whole, two copies that keep each unit with probability `KEPT`, its
+    odd units and its even units. They depend only on the text and the seed, so that a store
+    finds them again.
 
     Parameters
     ----------
     texts : sequence of str
         Texts of fewer than `FEWEST_UNITS` units are left out.
     n_texts : int
-        Most texts to sample. Ranks take a matrix of the square of this number.
+        Largest number of texts to sample. Ranks need a square matrix of this size.
     seed : int
 
     Attributes
@@ -71,7 +71,7 @@ class Views:
     def __init__(self, texts: Sequence[str], *, n_texts: int, seed: int):
         units = {text: units_of(text) for text in distinct(texts)[0]}
         digests = {t: _digest(t, seed) for t, u in units.items() if len(u) >= FEWEST_UNITS}
-        # By digest, so that neither the order of the texts nor a split decides on the sample.
+        # Sorted by digest, the sample depends neither on the order of texts nor on a split.
         self.sample = sorted(digests, key=digests.__getitem__)[:n_texts]
         views = [view for t in self.sample for view in _views(units[t], digests[t])]
         self.texts, index = distinct(views)
@@ -95,9 +95,9 @@ class Views:
         Returns
         -------
         ranks : ndarray of shape (2, n_texts)
-            In (0, 1]. First "halves": odd and even units found from each other, which words in
-            common cannot do. Then "thinned": the whole and a thinned copy found from each
-            other, in the mean of two.
+            In (0, 1]. First "halves": odd and even units find each other, where shared words
+            do not help. Then "thinned": the whole and a copy with units dropped find each
+            other, averaged over two copies.
         """
         vectors = np.asarray(vectors, dtype=np.float64)
         if similarity == "cosine":
@@ -109,7 +109,7 @@ class Views:
 
 
 def combined(halves: float, thinned: float, weight: float = 0.5) -> float:
-    """Mean reciprocal ranks of both kinds as one: their logits' mean, in (0, 1] again.
+    """Combine mean reciprocal ranks of both kinds: the mean of their logits, as a rank again.
 
     When ranks get worse, as among more texts, the logits of both kinds shift by the same
     amount. In a mean of the ranks themselves, one kind would come to dominate.
@@ -143,7 +143,7 @@ def _found(a: np.ndarray, b: np.ndarray, euclidean: bool) -> np.ndarray:
     if not np.isfinite(similarity).all():
         raise ValueError(
             "Self-retrieval got vectors that are not finite, or whose products overflow "
-            "float64. Look at what the encoder returns for these texts."
+            "float64. Check what the encoder returns for these texts."
         )
     return (_of_diagonal(similarity) + _of_diagonal(similarity.T)) / 2
 

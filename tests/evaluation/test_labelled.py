@@ -122,7 +122,7 @@ def test_encoders_are_fitted_without_labels_on_the_texts_or_others(sample):
     ("spoil", "message"),
     [
         (lambda e, t, y: (e, t, y[:-1]), "inconsistent numbers of samples"),
-        (lambda e, t, y: (e, t, ["a"] * 60), "got 1 classes.*takes two classes or more"),
+        (lambda e, t, y: (e, t, ["a"] * 60), "got 1 classes.*needs two classes or more"),
         (lambda e, t, y: (e, t, [*y[:-1], "e"]), "the smallest, 'e', of 1 texts.*of 5 texts"),
         (lambda e, t, y: (e, t, np.linspace(0, 1, 60)), "Unknown label type: continuous"),
         (lambda e, t, y: ({}, t, y), "evaluate_labelled got no encoder"),

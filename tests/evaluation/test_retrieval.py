@@ -327,11 +327,15 @@ def test_encoders_of_queries_by_the_name_of_their_row(small):
         (
             "corpus.jsonl",
             "{",
-            r"corpus\.jsonl, line 5 is '\{'; it takes a JSON object",
+            r"corpus\.jsonl, line 5 is '\{'; it should be a JSON object",
         ),
-        ("corpus.jsonl", "[1]", r"line 5 is '\[1\]'; it takes a JSON object with _id and text"),
-        ("corpus.jsonl", '{"_id": "e"}', "line 5 is .*; it takes"),
-        ("queries.jsonl", '{"text": "e"}', r"queries\.jsonl, line 3 is .*; it takes"),
+        (
+            "corpus.jsonl",
+            "[1]",
+            r"line 5 is '\[1\]'; it should be a JSON object with",
+        ),
+        ("corpus.jsonl", '{"_id": "e"}', "line 5 is .*; it should"),
+        ("queries.jsonl", '{"text": "e"}', r"queries\.jsonl, line 3 is .*; it should"),
         ("corpus.jsonl", '{"_id": null, "text": ""}', "line 5 is .*each a str"),
         ("corpus.jsonl", '{"_id": "e", "text": 3}', "line 5 is .*each a str"),
         ("corpus.jsonl", '{"_id": "e", "text": "", "title": 3}', "line 5 is .*each a str"),
@@ -339,9 +343,13 @@ def test_encoders_of_queries_by_the_name_of_their_row(small):
         ("corpus.jsonl", b"\xff", r"corpus\.jsonl, line 5 is not UTF-8.*Convert"),
         ("qrels/test.tsv", "q\tz\t1", r"test\.tsv, line 7 is .*of a document in corpus\.jsonl"),
         ("qrels/test.tsv", "z\ta\t1", r"line 7 is .*of a query in queries\.jsonl"),
-        ("qrels/test.tsv", "q\ta\t0.5", "line 7 is .*the score a whole number"),
-        ("qrels/test.tsv", "q\ta\tnan", "line 7 is .*the score a whole number"),
-        ("qrels/test.tsv", "q a 1", "line 7 is 'q a 1'; it takes query-id, corpus-id, score"),
+        ("qrels/test.tsv", "q\ta\t0.5", "line 7 is .*the score is a whole number"),
+        ("qrels/test.tsv", "q\ta\tnan", "line 7 is .*the score is a whole number"),
+        (
+            "qrels/test.tsv",
+            "q a 1",
+            "line 7 is 'q a 1'; it should have query-id, corpus",
+        ),
         ("qrels/test.tsv", "q\t0\ta\t1", "line 7 is .*separated by tabs"),
         ("qrels/test.tsv", "q\tb\t1", "line 7 gives 'b' the score 1 for the query 'q'.* 2"),
     ],
@@ -357,8 +365,12 @@ def test_a_bad_line_is_named(small, file, line, message):
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("qrels/test.tsv", "", "begins with ''; it takes a header, query-id, corpus-id, score"),
-        ("qrels/test.tsv", "q\ta\t1\n", "begins with 'q.*it takes a header"),
+        (
+            "qrels/test.tsv",
+            "",
+            "begins with ''; it should begin with the header query-id, corp",
+        ),
+        ("qrels/test.tsv", "q\ta\t1\n", "begins with 'q.*it should begin with the header"),
         ("qrels/test.tsv", HEADER, "no score above 0.*another split"),
         ("qrels/test.tsv", f"{HEADER}\nq\ta\t0\n", "no score above 0"),
     ],
@@ -373,7 +385,7 @@ def test_a_bad_file_is_named(small, file, content, message):
 def test_a_missing_file_or_split_is_named(small, tmp_path):
     folder, vectors = small
     encoder = Lookup(vectors, [])
-    match = r"no qrels/dev\.tsv in '.*small'.*Its splits are test; choose one with split="
+    match = r"no qrels/dev\.tsv in '.*small'.*Splits found: test; choose one with split="
     with pytest.raises(FileNotFoundError, match=match):
         evaluate_retrieval(encoder, folder, split="dev")
     with pytest.raises(FileNotFoundError, match=r"no corpus\.jsonl in '.*nowhere'.*layout"):
@@ -408,7 +420,7 @@ def test_a_query_that_is_not_judged_may_be_empty(small):
         (
             {"queries_encoder": {"other": lambda texts: np.eye(len(texts))}},
             ValueError,
-            r"names 'other'; it takes names of `encoder`, \['Lookup'\]",
+            r"names 'other'\. Choose from the names of `encoder`, \['Lookup'\]",
         ),
         (
             {"queries_encoder": make_pipeline(Lookup({}, []), Whitening())},

@@ -25,7 +25,7 @@ def load():
     [PCA(), "model", None, GridSearchCV(BiEncoder(PCA()), {}), make_pipeline("passthrough")],
 )
 def test_what_has_no_encoder_is_refused(estimator):
-    with pytest.raises(TypeError, match=r"save_onnx takes a fitted pipeline.*best_estimator_"):
+    with pytest.raises(TypeError, match=r"save_onnx needs a fitted pipeline.*best_estimator_"):
         save_onnx(estimator, "model.onnx")
 
 

@@ -123,7 +123,7 @@ def test_weights_of_tokens_without_those_of_a_prompt_are_refused(
     without_prompts, texts, tmp_path
 ):
     encoder = BertEncoder(without_prompts, pooling="zipf", prompt="a dog ").fit(texts)
-    with pytest.raises(ValueError, match=r"'zipf' with weights .* of the prompt.*save_onnx"):
+    with pytest.raises(ValueError, match=r"'zipf' with token .* of the prompt.*save_onnx"):
         save_sentence_transformer(encoder, tmp_path / "model")
 
 
@@ -228,7 +228,7 @@ def test_a_corrected_similarity_is_refused_and_its_vectors_are_not(
 ):
     encoder = BertEncoder(tiny_bert, layers=0, pooling="zipf")
     model = BiEncoder(encoder, similarity="corrected").fit(texts * 3)
-    with pytest.raises(ValueError, match=r"knows none like 'corrected'. Pass .*encoder_"):
+    with pytest.raises(ValueError, match=r"'corrected', which .* Pass .*encoder_"):
         export(model, tmp_path / "model")
     export(model.encoder_, tmp_path / "model")
     assert load(tmp_path / "model").similarity_fn_name == "cosine"
@@ -301,10 +301,14 @@ def test_frozen_and_inner_pipelines_are_followed(tiny_bert, texts, tmp_path):
         (
             {},
             NeighborSmoothing(),
-            "NeighborSmoothing, a search.*Leave .*; or save_onnx",
+            "NeighborSmoothing, a search.*Leave .*; or use save_onnx",
         ),
-        ({}, Normalizer("max"), r"takes Normalizer\(norm='l2'\), not norm='max'"),
-        ({}, StandardScaler(), "knows no StandardScaler.*Erasure, Whitening, .*last of sc"),
+        ({}, Normalizer("max"), r"needs Normalizer\(norm='l2'\), not norm='max'"),
+        (
+            {},
+            StandardScaler(),
+            "export a StandardScaler.*Erasure, Whitening, .*last of sc",
+        ),
     ],
 )
 def test_what_has_no_module_is_refused(params, calibrator, message, tiny_bert, texts, tmp_path):

@@ -302,9 +302,9 @@ def test_pickle_and_precision(X, groups):
 
 def test_errors_say_what_groups_are(X, groups):
     erasure = GroupErasure().fit(X, groups=groups)
-    single = r"single group, \['en'\], in n_samples=900; groups say where each sample comes"
+    single = r"single group, \['en'\], in n_samples=900; it needs two or more"
     for given, match in [
-        (None, r"got no groups; it takes .* language.*pipeline.fit\(X, groups=languages\)"),
+        (None, r"got no groups; it needs .* language.*pipeline.fit\(X, groups=languages\)"),
         (["en"] * 900, single),
         ([*groups[:-1], None], "neither str nor numbers"),
         (np.arange(900) % 50, "50 groups differ in every direction of n_features=12"),
@@ -316,7 +316,7 @@ def test_errors_say_what_groups_are(X, groups):
     one = GroupErasure().partial_fit(X[:5], groups=["en"] * 5)
     with pytest.raises(ValueError, match="single group"):
         one.transform(X)
-    with pytest.raises(TypeError, match="merge got a Whitening; it takes fitted GroupErasure"):
+    with pytest.raises(TypeError, match="merge got a Whitening; it expects fitted Group"):
         one.merge(Whitening())
     with pytest.raises(ValueError, match="fitted on 3 features; this one has 12"):
         one.merge(GroupErasure().partial_fit(X[:, :3], groups=groups))

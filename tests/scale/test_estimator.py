@@ -123,16 +123,16 @@ def test_what_no_line_tells_is_refused(X):
         with pytest.raises(ValueError, match=r"off by .* decades.*without duplicates"):
             SimilarityScale().fit(poor).threshold(**ask)
     scale = SimilarityScale().fit(rng.normal(size=(500, 24)))
-    with pytest.raises(ValueError, match=r"rate=1e-07 .*rates down to 1e-06"):
+    with pytest.raises(ValueError, match=r"rate=1e-07 .*rate of at least 1e-06"):
         scale.threshold(1e-7, extrapolate=True)
-    with pytest.raises(ValueError, match="4,950 pairs; it takes 100,000, of 448 texts"):
+    with pytest.raises(ValueError, match="4,950 pairs; it needs 100,000, of 448 texts"):
         SimilarityScale().fit(X[:100]).threshold(**ask)
-    with pytest.raises(ValueError, match="goes with cosines"):
+    with pytest.raises(ValueError, match="needs cosines"):
         scale.threshold(**ask, corrected=True)
     euclidean = SimilarityScale(similarity="euclidean").fit(X)
-    with pytest.raises(ValueError, match="goes with cosines"):
+    with pytest.raises(ValueError, match="needs cosines"):
         euclidean.threshold(**ask)
-    with pytest.raises(ValueError, match="corrected=True goes with cosines"):
+    with pytest.raises(ValueError, match="corrected=True needs cosines"):
         euclidean.threshold(0.1, corrected=True)
     for rate in (0, -1, np.nan):
         with pytest.raises(ValueError, match="rate="):
@@ -203,14 +203,14 @@ def test_rates_hold_on_real_texts_that_were_not_fitted(minilm, sts_home):
 def test_what_a_sample_cannot_tell_is_refused(X):
     scale = SimilarityScale().fit(X[:100])
     for rate in (1e-5, 0, 1, -0.1, np.nan, None, "x"):
-        match = rf"rate={rate!r}; 4,950 pairs tell rates from 0\.002 to 1.* of 1,415 texts"
+        match = rf"rate={rate!r}; 4,950 pairs are .* rates from 0\.002 to 1.* of 1,415 texts"
         with pytest.raises(ValueError, match=match):
             scale.threshold(rate)
     with pytest.raises(ValueError, match="similarity contains NaN"):
         scale.p_value([np.nan])
     with pytest.raises(ValueError, match="similarity contains NaN"):
         scale.p_value(np.ma.masked_array([0.5, 0.9], [False, True]))
-    with pytest.raises(ValueError, match=r"1 pairs tell no rate\. For smaller"):
+    with pytest.raises(ValueError, match=r"1 pairs are enough for no rate\. For smaller"):
         SimilarityScale().fit(X[:2]).threshold(0.5)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         scale.corrected(X[:3], X[:4])
