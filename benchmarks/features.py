@@ -18,7 +18,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from skcalib import BertEncoder, Whitening
-from skcalib._encoder.batches import Batches
+from skcalib._encoder.batches import BertModel
 from skcalib.datasets import fetch_sts, minilm_path
 
 TASKS = ("stsb", "sickr", "sts12", "sts13", "sts14", "sts15", "sts16")
@@ -73,12 +73,12 @@ class Benchmarks:
         )
 
 
-def weighted(backbone, texts, weights, layer=0):
-    """Pool a hidden state by weights of token ids."""
+def weighted(encoder, texts, weights):
+    """Pool the embeddings by weights of token ids."""
+    backbone = encoder._backbone()
     backbone.zipf = weights.astype(np.float32)
     out = np.empty((len(texts), backbone.width), dtype=np.float32)
-    batches = Batches(backbone, [layer], ["zipf"], backbone.max_length)
-    for batch in batches.encode(list(texts)):
+    for batch in BertModel(backbone, encoder._recipe).answer(list(texts)):
         out[batch.rows] = batch.vectors
     return out
 
@@ -125,10 +125,11 @@ if __name__ == "__main__":
         return encoder.fit_transform(texts)
 
     print("| | raw | chosen | dev | average |\n|---|---|---|---|---|")
-    backbone = BertEncoder(minilm_path()).fit(texts[:1])._backbone()
+    encoder = BertEncoder(minilm_path(), layers=0, pooling="zipf").fit(texts[:1])
+    backbone = encoder._backbone()
     original = backbone.zipf
     for name, weights in frequency_weights(backbone, benchmarks):
-        line(f"layer 0, {name}", benchmarks, weighted(backbone, texts, weights))
+        line(f"layer 0, {name}", benchmarks, weighted(encoder, texts, weights))
     backbone.zipf = original
     for layers in ((0, 3), (0, 5), (3, 5), (0, 3, 5), (0, 2, 4, 5), tuple(range(7))):
         for merge in ("mean", "concat"):

@@ -180,7 +180,7 @@ def zuko_nice(d):
 
 def our_glow(X):
     flow = Glow(X.shape[1], LEVELS, DEPTH, WIDTH, "additive", "reverse")
-    flow.initialize(X.mean(axis=0), X.std(axis=0), np.random.RandomState(0))
+    flow.initialize(np.random.RandomState(0), X.mean(axis=0), X.std(axis=0))
     return flow, flow.log_prob, flow
 
 

@@ -1,8 +1,9 @@
-"""Latency and throughput of examples/serve.py, in batches and one request at a time.
+"""Latency and throughput of examples/serve.py: in batches, also smoothed, and one by one.
 
     SKCALIB_DATA=folder python benchmarks/serve.py
 
 Each client sends a sentence, waits for its vector, and sends the next; no sentence comes twice.
+"smoothed" searches among vectors of sentences and copies of them with noise, 100,000 in all.
 """
 
 import argparse
@@ -18,9 +19,10 @@ from threading import Thread
 
 import numpy as np
 import uvicorn
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 
-from skcalib import BertEncoder, Whitening
+from skcalib import BertEncoder, NeighborSmoothing, Whitening
 from skcalib.datasets import fetch_sts, minilm_path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
@@ -72,21 +74,29 @@ if __name__ == "__main__":
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 200])
     parser.add_argument("--texts", type=int, default=500, help="a round")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--fitted", type=int, default=100_000, help="vectors of the smoothing")
     options = parser.parse_args()
-    texts = sorted(set(fetch_sts("stsb", "train").data.ravel()))
-    np.random.default_rng(0).shuffle(texts)
+    rng = np.random.default_rng(0)
+    splits = [fetch_sts("stsb", split).data.ravel() for split in ("train", "dev", "test")]
+    texts = np.unique(np.concatenate(splits)).tolist()
+    rng.shuffle(texts)
     pipeline = make_pipeline(BertEncoder(minilm_path()), Whitening(noise="auto"))
-    pipeline.fit(texts[:1000])
+    vectors = pipeline.fit_transform(texts[:1000])
+    vectors = np.tile(vectors, (-(-options.fitted // 1000), 1))[: options.fitted]
+    vectors += rng.normal(scale=vectors.std() / 2, size=vectors.shape).astype(np.float32)
+    smoothed = make_pipeline(FrozenEstimator(pipeline), NeighborSmoothing().fit(vectors))
     rounds = iter(np.array_split(texts[1000:], (len(texts) - 1000) // options.texts))
     figures = {}
     with (
         running(application(pipeline)) as batches,
+        running(application(smoothed)) as smooth,
         running(application(pipeline, most_texts=1)) as alone,
         get_context("spawn").Pool(1) as process,  # clients have a process of their own
     ):
         for _ in range(options.repeats):
             for n_clients in options.clients:
-                for name, port in {"in batches": batches, "one at a time": alone}.items():
+                ports = {"in batches": batches, "smoothed": smooth, "one at a time": alone}
+                for name, port in ports.items():
                     part = process.apply(clients, (port, list(next(rounds)), n_clients))
                     figures.setdefault((n_clients, name), []).append(part)
     print("| clients | | p50, ms | p99, ms | texts a second |\n|---:|---|---:|---:|---:|")

@@ -51,7 +51,7 @@ for name, pipeline in (("raw", encoder), ("calibrated", calibrated)):
 # One unrelated pair in 200 reaches 0.8 as the hidden state comes; calibrated, none of 11,175
 # does. For sentences that were not fitted the promise holds within a factor of two down to one
 # in a hundred, in both spaces. Below that 150 texts tell little; thousands
-# `do better <../similarity.html#how-well-the-promise-holds>`_.
+# `do better <../similarity.html#how-accurate-the-thresholds-are>`_.
 
 figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
 for name, (thresholds, found) in curves.items():

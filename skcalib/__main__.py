@@ -25,11 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True, metavar="command")
     for name, module, summary in (
         ("calibrate", calibrate, "choose hidden states and calibration of a model by texts"),
-        (
-            "evaluate",
-            evaluate,
-            "score a model on textual similarity or a search",
-        ),
+        ("evaluate", evaluate, "score a model on textual similarity or a search"),
     ):
         command = commands.add_parser(name, help=summary)
         module.add_arguments(command)

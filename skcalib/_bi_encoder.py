@@ -48,19 +48,19 @@ class BiEncoder(VersionedState, BaseEstimator):
         each text.
     similarity : {"cosine", "corrected", "dot", "euclidean"}, default="cosine"
         Similarity of two vectors; "euclidean" is the negated distance, and "corrected" the
-        cosine less the mean density of both texts among the fitted ones (`SimilarityScale`),
-        after which one threshold serves all pairs. Computed in float64: between vectors that
-        are nearly parallel, as BERT's are, float32 leaves too few digits to rank them. A zero
-        vector has cosine 0 with every other.
+        cosine less the mean `SimilarityScale.neighbor_similarity` of both texts, after which
+        one threshold serves all pairs. Computed in float64: between vectors that are nearly
+        parallel, as BERT's are, float32 leaves too few digits to rank them. A zero vector has
+        cosine 0 with every other.
 
     Attributes
     ----------
     encoder_ : estimator
         The fitted clone.
     scale_ : SimilarityScale
-        Scale of `similarity` among the fitted texts: thresholds, p-values and densities, of the
-        pairs of up to 2,000 texts drawn at random. It is made when first asked for, of vectors
-        that `fit` kept, and follows `similarity` where ``set_params`` changes it.
+        Scale of `similarity` among the fitted texts: thresholds and p-values, of the pairs of
+        up to 2,000 texts drawn at random. It is made when first asked for, of vectors that
+        `fit` kept, and follows `similarity` where ``set_params`` changes it.
 
     Notes
     -----
@@ -232,18 +232,14 @@ class BiEncoder(VersionedState, BaseEstimator):
         if hasattr(self.encoder, "get_params"):
             return self.encoder
         known = self.__dict__.setdefault("_known", {})
-        if id(self.encoder) not in known:
-            known[id(self.encoder)] = (
-                self.encoder,
-                as_encoder(self.encoder, type(self).__name__),
-            )
-        return known[id(self.encoder)][1]
+        encoder = as_encoder(self.encoder, type(self).__name__)
+        return known.setdefault(id(self.encoder), encoder)  # which keeps the model, and its id
 
     @np.errstate(over="ignore", invalid="ignore")
     def _similarities(self, vectors: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Similarities of the rows ``i`` to the rows ``j``, pair by pair, in float64."""
         corrected = self.similarity == "corrected"
-        density = self.scale_.density(vectors) if corrected else np.zeros(len(vectors))
+        r = self.scale_.neighbor_similarity(vectors) if corrected else np.zeros(len(vectors))
         cosine = corrected or self.similarity == "cosine"
         rows = unit_rows(vectors)[0] if cosine else vectors.astype(np.float64)
         similarity = np.empty(len(i))
@@ -253,7 +249,7 @@ class BiEncoder(VersionedState, BaseEstimator):
                 similarity[pairs] = -unit_rows(a - b)[1]
             else:
                 similarity[pairs] = np.einsum("ij,ij->i", a, b)
-        return similarity - (density[i] + density[j]) / 2
+        return similarity - (r[i] + r[j]) / 2
 
     def score(self, X: Any, y: ArrayLike) -> float:
         """Spearman's rank correlation between similarity and human judgement.

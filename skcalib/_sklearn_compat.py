@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 from sklearn.base import _fit_context
 from sklearn.utils._array_api import get_namespace_and_device
-from sklearn.utils._param_validation import HasMethods, Interval, RealNotInt, StrOptions
+from sklearn.utils._param_validation import (
+    HasMethods,
+    Interval,
+    RealNotInt,
+    StrOptions,
+    validate_parameter_constraints,
+)
+from sklearn.utils.validation import _check_n_features as check_n_features
 from sklearn.utils.validation import _check_sample_weight
 
 __all__ = [
@@ -17,9 +24,11 @@ __all__ = [
     "RealNotInt",
     "StrOptions",
     "_fit_context",
+    "check_n_features",
     "check_params",
     "check_sample_weight",
     "get_namespace_and_device",
+    "validate_parameter_constraints",
 ]
 
 # A batch of partial_fit may weigh nothing; newer releases of scikit-learn refuse that.

@@ -1,11 +1,10 @@
-"""Tables as text and as HTML."""
+"""Tables as text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
-__all__ = ["html", "markdown"]
+__all__ = ["markdown"]
 
 
 def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
@@ -24,18 +23,3 @@ def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     rule = "|".join(["-" * (first + 2), *("-" * (width + 1) + ":" for width in others)])
     top, *rest = (f"| {row_format.format(*cells)} |" for cells in lines)
     return "\n".join([top, f"|{rule}|", *rest])
-
-
-def html(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return an HTML table, its first column to the left, the others to the right."""
-
-    def row(tag: str, cells: Sequence[str]) -> str:
-        sides = ["left", *["right"] * (len(cells) - 1)]
-        columns = zip(sides, cells, strict=True)
-        return "".join(
-            f'<{tag} style="text-align: {side}">{escape(cell)}</{tag}>'
-            for side, cell in columns
-        )
-
-    rows = "".join(f"<tr>{row('td', cells)}</tr>" for cells in body)
-    return f"<table><thead><tr>{row('th', head)}</tr></thead><tbody>{rows}</tbody></table>"

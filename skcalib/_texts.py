@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,11 @@ from skcalib._base import VersionedState
 
 __all__ = [
     *("TextTransformer", "as_pairs", "as_texts", "distinct", "in_blocks", "is_pairs"),
-    "texts_of",
+    *("lines_of", "texts_of"),
 ]
+
+# What Python makes of bytes that are not UTF-8, and what most of UTF-16 has.
+NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
 
 
 class TextTransformer(
@@ -79,6 +84,27 @@ def texts_of(X: Any, *, caller: str) -> list[str]:
     return as_texts(X, caller=caller)
 
 
+def lines_of(file: Path) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a file that are not blank, each behind its place, for messages.
+
+    Raises
+    ------
+    ValueError
+        If a line is not UTF-8.
+    """
+    # A file breaks lines at line feeds and carriage returns alone, `splitlines` at more.
+    with file.open(encoding="utf-8-sig", errors="surrogateescape") as stream:
+        for number, line in enumerate(stream, 1):
+            place = f"{file}, line {number}"
+            if NOT_UTF8.search(line):
+                raise ValueError(
+                    f"{place} is not UTF-8. Convert the file, for instance with: iconv -f "
+                    "latin1 -t utf-8, or -f utf-16"
+                )
+            if line.strip():
+                yield place, line.rstrip("\n")
+
+
 def in_blocks(
     X: Iterator, size: int, *, caller: str, missing: str = "error"
 ) -> Iterator[list[str]]:
@@ -113,7 +139,7 @@ def distinct(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
 
 
 def _cells(X: Any, caller: str) -> np.ndarray:
-    """Entries of a container as an object array of one or two dimensions."""
+    """Entries of a container as an object array."""
     if isinstance(X, str | bytes):
         raise TypeError(
             f"{caller} got a single {type(X).__name__}, {X[:40]!r}; it takes a list of "
@@ -128,27 +154,8 @@ def _cells(X: Any, caller: str) -> np.ndarray:
         )
     if isinstance(X, np.ma.MaskedArray):
         X = np.ma.filled(X.astype(object), None)
-    if hasattr(X, "shape"):
-        cells = np.asarray(X, dtype=object)
-        if cells.ndim not in (1, 2):
-            raise ValueError(
-                f"{caller} got an array of shape {cells.shape}; it takes one or two dimensions."
-            )
-    elif len(X) and isinstance(X[0], list | tuple | np.ndarray):
-        width = len(X[0])
-        for i, row in enumerate(X):
-            if not isinstance(row, list | tuple | np.ndarray) or len(row) != width:
-                raise ValueError(
-                    f"{caller} got rows of different lengths: row 0 has {width} entries, row "
-                    f"{i} is {row!r:.60}. Give every row the same number of texts."
-                )
-        cells = np.empty((len(X), width), dtype=object)
-        for j in range(width):
-            cells[:, j] = [row[j] for row in X]
-    else:
-        cells = np.empty(len(X), dtype=object)
-        cells[:] = list(X)
-    if len(cells) == 0:
+    cells = np.asarray(X if hasattr(X, "shape") else list(X), dtype=object)
+    if cells.shape[:1] == (0,):
         raise _no_samples(cells.shape, caller)
     return cells
 

@@ -120,19 +120,21 @@ def test_correlation_with_a_constant_is_nan_and_warns(correlation, constant, sid
 @pytest.mark.parametrize(
     ("bad", "match"),
     [
-        (["high", "low", "low"], r"with entries such as 'high'; it takes numbers\. Map"),
-        (np.array(["high", 1.0, 2.0], dtype=object), r"entries such as 'high'; it takes num"),
-        ([0.1, np.nan, 0.3], r"\[1\] = nan; it takes finite numbers\. Drop those pairs"),
-        ([0.1, 0.2, np.inf], r"\[2\] = inf; it takes finite numbers"),
-        ([-np.inf, 0.2, np.inf], r"\[0\] = -inf; it takes finite numbers"),
-        ([0.1, 0.2, None], r"\[2\] = nan; it takes finite numbers"),
-        (np.ma.masked_less([3, 1, 2], 2), r"\[1\] = nan; it takes finite numbers"),
+        (["high", "low", "low"], "could not convert string to float: .*'high'"),
+        (
+            np.array(["high", 1.0, 2.0], dtype=object),
+            "could not convert string to float",
+        ),
+        ([0.1, np.nan, 0.3], "{side} contains NaN"),
+        ([0.1, 0.2, np.inf], "{side} contains infinity"),
+        ([0.1, 0.2, None], "{side} contains NaN"),
+        (np.ma.masked_less([3, 1, 2], 2), "{side} contains NaN"),
     ],
 )
 @pytest.mark.parametrize("side", ["y_true", "y_pred"])
 def test_what_is_no_finite_number_is_named(correlation, side, bad, match):
     pair = {"y_true": [1, 2, 3], "y_pred": [1, 2, 3], side: bad}
-    with pytest.raises(ValueError, match=rf"{correlation.__name__} got {side}.*{match}"):
+    with pytest.raises(ValueError, match=match.format(side=side)):
         correlation(**pair)
 
 
@@ -141,8 +143,8 @@ def test_what_is_no_finite_number_is_named(correlation, side, bad, match):
     ("y_true", "y_pred", "match"),
     [
         ([1, 2], [1, 2, 3], r"inconsistent numbers of samples: \[2, 3\]"),
-        ([1], [1], r"got 1 pair; a correlation needs at least 2"),
-        ([], [], r"got 0 pair; a correlation needs at least 2"),
+        ([1], [1], r"1 sample\(s\).*minimum of 2"),
+        ([], [], r"0 sample\(s\).*minimum of 2"),
         ([[1, 2], [3, 4]], [1, 2], r"1d array.*shape \(2, 2\)"),
     ],
 )
@@ -201,8 +203,8 @@ def test_aggregate_takes_any_metric(how):
         ((GRADES, PREDICTED, SUBSETS), "median", r"how='median'; it takes 'all', 'mean' or"),
         ((GRADES, PREDICTED, SUBSETS[:-1]), "mean", r"inconsistent numbers of samples: \[9, 8"),
         ((GRADES, PREDICTED[:-1], SUBSETS), "all", r"inconsistent numbers of samples: \[9, 8"),
-        ((["x"] * 9, PREDICTED, SUBSETS), "all", r"aggregate got y_true .*it takes numbers"),
-        ((GRADES, PREDICTED, list("aaaabbbbc")), "mean", r"got 1 pair; .* at least 2"),
+        ((["x"] * 9, PREDICTED, SUBSETS), "all", "could not convert string to float: .*'x'"),
+        ((GRADES, PREDICTED, list("aaaabbbbc")), "mean", r"1 sample\(s\).*minimum of 2"),
     ],
 )
 def test_aggregate_refuses_what_it_cannot_score(arguments, how, match):

@@ -175,7 +175,10 @@ def comes_back(whitening, X, Z):
     again = outcome(whitening.transform, back) if isinstance(back, np.ndarray) else back
     if not isinstance(again, np.ndarray):
         return True  # refused
-    growth = min(np.abs(whitening._linear_map.projection).max(), 1e300)
+    variance, shrinkage = whitening.explained_variance_, whitening.shrinkage_
+    total = variance[0] / whitening.explained_variance_ratio_[0]
+    least = (1 - shrinkage) * variance[: whitening.rank_].min() + shrinkage * total / D
+    growth = min(least ** (-whitening.power / 2), 1e300)
     rounding = np.finfo(Z.dtype).eps * np.abs(np.asarray(X, dtype=float)).max()
     size = np.abs(Z).max() + rounding * growth
     return np.abs(again / size - Z / size).max() < 1e-3 + coarseness(Z)

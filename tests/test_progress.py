@@ -46,7 +46,7 @@ corrected = BiEncoder(lambda texts: CONE[[int(i) for i in texts]], similarity="c
         ("n_samples=", lambda: Whitening().partial_fit(X).transform(X)),
         ("n_samples=", lambda: make_pipeline(FunctionTransformer(), Whitening()).fit(X)),
         ("n_samples=", lambda: cross_val_score(Whitening(), X, scoring=lambda *_: 0.0)),
-        ("narrow cone", lambda: SimilarityScale().fit(CONE).density(CONE)),
+        ("narrow cone", lambda: SimilarityScale().fit(CONE).neighbor_similarity(CONE)),
         ("narrow cone", lambda: corrected.fit(PAIRS).predict(PAIRS)),
         ("constant", lambda: spearman([1, 1], [1, 2])),
     ],

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.pipeline import make_pipeline
 
-from skcalib import BertEncoder, BiEncoder, Whitening
+from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening
 from skcalib._texts import distinct
 from skcalib._vectors import unit_rows
 from skcalib.datasets import fetch_sts
@@ -29,14 +29,17 @@ NOISY["cls(3)"] = FEATURES["cls(3)"]
 @pytest.fixture(scope="module")
 def embed(minilm):
     """Return a function from texts to vectors of every layer and pooling used here."""
-    from skcalib._encoder.batches import Batches
+    from skcalib._encoder.batches import BertModel
 
-    backbone = BertEncoder(minilm).fit([""])._backbone()
+    encoder = BertEncoder(minilm).fit([""])
+    store = VectorStore("unused", layers=LAYERS, pooling=POOLINGS)  # what it would keep
+    model = BertModel(encoder._backbone(), encoder._recipe, store=store)
+    slots = [model.slots.index(f"{i} {pooling}") for i in LAYERS for pooling in POOLINGS]
 
     def vectors_of(texts):
-        vectors = np.empty((len(texts), len(LAYERS) * len(POOLINGS) * 384), dtype=np.float32)
-        for batch in Batches(backbone, LAYERS, POOLINGS, max_length=512).encode(texts):
-            vectors[batch.rows] = batch.vectors
+        vectors = np.empty((len(texts), len(slots), 384), dtype=np.float32)
+        for batch in model.every(texts):
+            vectors[batch.rows] = batch.vectors[:, slots]
         return vectors.reshape(len(texts), len(LAYERS), len(POOLINGS), 384)
 
     return vectors_of

@@ -113,10 +113,8 @@ def test_the_list_that_came_stays_as_it_was():
         (np.empty((0, 1), dtype=object), ValueError, r"0 sample\(s\) \(shape=\(0, 1\)\)"),
         (pd.Series([], dtype="string"), ValueError, r"0 sample\(s\).*by Encoder"),
         (pl.Series([], dtype=pl.String), ValueError, r"0 sample\(s\).*by Encoder"),
-        (np.array("a"), ValueError, r"array of shape \(\); it takes one or two dim"),
-        (np.full((2, 1, 1), "a"), ValueError, r"shape \(2, 1, 1\); it takes one or two dim"),
-        ([["a"], ["b", "c"]], ValueError, r"row 0 has 1 entries, row 1 is \['b', 'c'\]"),
-        ([["a"], ["b"], "c"], ValueError, r"row 0 has 1 entries, row 2 is 'c'.*every row"),
+        (np.array("a"), ValueError, r"input of shape \(\); it takes"),
+        (np.full((2, 1, 1), "a"), ValueError, r"shape \(2, 1, 1\); it takes"),
     ],
 )
 @pytest.mark.parametrize("read", [as_texts, as_pairs])
@@ -157,6 +155,8 @@ def test_several_columns_are_no_texts(X):
         ([["a"], ["b"]], r"\(2, 1\)"),
         ([["a", "b", "c"]], r"\(1, 3\)"),
         ([[], []], r"\(2, 0\)"),
+        ([["a", "b"], ["c"]], r"\(2,\)"),
+        ([["a", "b"], "cd"], r"\(2,\)"),
         (pd.Series(["ab", "cd"]), r"\(2,\)"),
         (pd.DataFrame({"s": ["a"], "t": ["b"], "u": ["c"]}), r"\(1, 3\)"),
     ],
@@ -250,7 +250,7 @@ def test_a_column_of_numbers_is_refused_at_its_first_entry(X):
         as_texts(X, caller="Encoder")
 
 
-@pytest.mark.parametrize("X", [[b"x" * 10_000], "x" * 10_000, [["a"], ["x" * 10_000, "y"]]])
+@pytest.mark.parametrize("X", [[b"x" * 10_000], "x" * 10_000, ["a", ["x" * 10_000, "y"]]])
 def test_a_long_entry_does_not_flood_the_message(X):
     with pytest.raises((TypeError, ValueError), match="xxx") as caught:
         as_texts(X, caller="Encoder")

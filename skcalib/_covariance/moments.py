@@ -1,19 +1,17 @@
 """Mean and scatter matrix of a sample, in float64, by parts that merge exactly.
 
 Subtracting ``n mean meanᵀ`` from a raw second moment loses every digit that the mean has
-above the spread. Here a group of chunks is centred about the mean of its first, and two
-parts join by the pairwise update of Chan, Golub & LeVeque (1983), which only ever adds
-positive semi-definite terms: nothing cancels, whatever the common mean, and any split of the
-rows (threads, ``partial_fit`` batches, workers) gives the same result to rounding.
+above the spread. Here each chunk is centred about its own mean, and two parts join by the
+pairwise update of Chan, Golub & LeVeque (1983), which only ever adds positive semi-definite
+terms: nothing cancels, whatever the common mean, and any split of the rows (threads,
+``partial_fit`` batches, workers) gives the same result to rounding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import chain, islice
-from operator import iadd
 from typing import Any
 
 import numpy as np
@@ -23,15 +21,9 @@ from skcalib._machine.threads import map_row_ranges
 
 __all__ = ["Moments", "chunk_rows", "ledoit_wolf_shrinkage"]
 
-# Size of the working copy of a chunk: large enough for BLAS to run at full speed, small
-# enough for the last-level cache and not to matter in memory.
-CHUNK_BYTES = 4 * 2**20
-
-# Number of chunks that share an origin. Let δ lead from the mean of the first chunk to that
-# of the group. In any direction v the first chunk alone adds n1 (v·δ)² or more to the group's
-# scatter, and moving the origin subtracts n (v·δ)²: at most this many units in the last place
-# are lost.
-GROUP = 16
+# Size of the working copy of a chunk: large enough for BLAS to run at full speed and for
+# merges not to count, small enough for the last-level cache and not to matter in memory.
+CHUNK_BYTES = 6 * 2**20
 
 
 def chunk_rows(n_features: int) -> int:
@@ -71,30 +63,28 @@ class Moments:
         return reduce(cls.merge, parts)
 
     @classmethod
-    def from_chunks(cls, chunks: Iterator[tuple[Any, Any]], xp: Any = np) -> Moments:
+    def from_chunks(cls, chunks: Iterable[tuple[Any, Any]], xp: Any = np) -> Moments:
         """Moments of chunks, pairs of rows and of their float64 weights or None.
 
-        Their arrays are NumPy's or those of the array API namespace ``xp``.
+        Their arrays are NumPy's or those of the array API namespace ``xp``, on one device.
         """
-        # The bound on GROUP needs equal weights: a first chunk of hardly any weight gives none.
-        groups = (
-            chain([(x, w)], islice(chunks, GROUP - 1 if w is None else 0)) for x, w in chunks
-        )
-        return reduce(cls.merge, (cls._from_group(group, xp) for group in groups))
+        return reduce(cls.merge, (cls._of_chunk(x, w, xp) for x, w in chunks))
 
     @classmethod
-    def _from_group(cls, chunks: Iterator[tuple[Any, Any]], xp: Any) -> Moments:
-        """Moments of chunks that share an origin, the mean of the first."""
-        x, w = next(chunks)
-        origin = _mean(x, w, xp)
-        sums = _power_sums(x - origin, w, xp)
-        for other, w in chunks:
-            sums = tuple(map(iadd, sums, _power_sums(other - origin, w, xp)))
-        n, first, second, *_ = sums = tuple(map(_on_cpu, sums))
-        shift = first / (n or 1)
-        scatter = second - np.outer(n * shift, shift)
-        single = x.dtype != xp.float64
-        return cls(n, _on_cpu(origin) + shift, scatter, *_recentred(shift, sums), single)
+    def _of_chunk(cls, x: Any, w: Any, xp: Any) -> Moments:
+        # Differences from one of the rows keep the digits below a large common mean, and keep
+        # a constant column constant.
+        row = xp.asarray(x[0 if w is None else int(xp.argmax(w)), :], dtype=xp.float64)
+        c, n = x - row, x.shape[0] if w is None else float(xp.sum(w))
+        offset = (xp.sum(c, axis=0) if w is None else w @ c) / (n or 1)
+        c -= offset
+        q = xp.sum(c * c, axis=1)
+        wq = q if w is None else w * q
+        cubic, quartic = wq @ c, float(wq @ q)
+        if w is not None:
+            c *= xp.sqrt(w)[:, None]
+        # The product of one array with itself is a syrk in NumPy.
+        return cls(n, row + offset, c.T @ c, cubic, quartic, x.dtype != xp.float64)
 
     def merge(self, other: Moments) -> Moments:
         """Moments of both samples together."""
@@ -104,17 +94,28 @@ class Moments:
         delta = other.mean - self.mean
         cubic_a, quartic_a = self._about(mean)
         cubic_b, quartic_b = other._about(mean)
-        scatter = np.outer(delta * (self.n * other.n / (n or 1)), delta)
+        scatter = (delta * (self.n * other.n / (n or 1)))[:, None] * delta
         scatter += self.scatter
         scatter += other.scatter
         cubic, quartic = cubic_a + cubic_b, quartic_a + quartic_b
         return Moments(n, mean, scatter, cubic, quartic, self.single or other.single)
 
-    def _about(self, mean: np.ndarray) -> tuple[np.ndarray, float]:
+    def _about(self, mean: Any) -> tuple[Any, float]:
         """``cubic`` and ``quartic`` about another mean."""
-        first = np.zeros_like(mean)
-        sums = self.n, first, self.scatter, self.cubic, self.quartic
-        return _recentred(mean - self.mean, sums)
+        shift = mean - self.mean
+        s2, trace = float(shift @ shift), float(self.scatter.diagonal().sum())
+        pulled = self.scatter @ shift
+        cubic = self.cubic - 2 * pulled - (trace + self.n * s2) * shift
+        along = float(shift @ (self.cubic - pulled))
+        return cubic, self.quartic - 4 * along + s2 * (2 * trace + self.n * s2)
+
+    def on_cpu(self) -> Moments:
+        """Return the same with NumPy's arrays."""
+        arrays: Any = self.mean, self.scatter, self.cubic
+        if hasattr(self.mean, "cpu"):
+            arrays = (array.cpu() for array in arrays)
+        mean, scatter, cubic = map(np.asarray, arrays)
+        return replace(self, mean=mean, scatter=scatter, cubic=cubic)
 
     def rounding(self, axes: np.ndarray) -> np.ndarray:
         """Variance along each column of ``axes``, unit vectors, that rounding may have made.
@@ -129,50 +130,6 @@ class Moments:
     def covariance(self) -> np.ndarray:
         """Unbiased covariance, ``scatter / (n - 1)``."""
         return self.scatter / (self.n - 1)
-
-
-def _mean(x: Any, w: Any, xp: Any) -> Any:
-    """Float64 mean of the rows.
-
-    Sums of differences from one of the rows keep the digits below a large common mean, and
-    keep a constant column constant.
-    """
-    row = xp.asarray(x[0 if w is None else int(xp.argmax(w)), :], dtype=xp.float64)
-    if w is None:
-        return row + xp.mean(x - row, axis=0)
-    return row + w @ (x - row) / (float(xp.sum(w)) or 1.0)
-
-
-def _power_sums(c: Any, w: Any, xp: Any) -> tuple[Any, ...]:
-    """``Σ 1``, ``Σ c``, ``Σ c cᵀ``, ``Σ q c`` and ``Σ q²`` of rows, each times its weight.
-
-    Weights overwrite ``c``.
-    """
-    q = xp.sum(c * c, axis=1)
-    if w is None:
-        return c.shape[0], xp.sum(c, axis=0), c.T @ c, q @ c, float(q @ q)
-    wq = w * q
-    first, cubic = w @ c, wq @ c
-    c *= xp.sqrt(w)[:, None]
-    # The product of one array with itself is a syrk in NumPy.
-    return float(xp.sum(w)), first, c.T @ c, cubic, float(wq @ q)
-
-
-def _on_cpu(value: Any) -> Any:
-    """Return numbers as they are, and arrays as NumPy's, from whatever device they are on."""
-    if isinstance(value, int | float):
-        return value
-    return np.asarray(value.cpu() if hasattr(value, "cpu") else value)
-
-
-def _recentred(shift: np.ndarray, sums: tuple[Any, ...]) -> tuple[np.ndarray, float]:
-    """``Σ q c`` and ``Σ q²`` of ``c - shift``, expanded in the `_power_sums` of ``c``."""
-    n, first, second, cubic, quartic = sums
-    s2, pulled, trace = shift @ shift, second @ shift, np.trace(second)
-    along = first @ shift
-    moved_cubic = cubic - 2 * pulled + s2 * first + (2 * along - trace - n * s2) * shift
-    moved_quartic = quartic - 4 * (shift @ (cubic - pulled))
-    return moved_cubic, float(moved_quartic + s2 * (2 * trace - 4 * along + n * s2))
 
 
 def ledoit_wolf_shrinkage(moments: Moments) -> float:

@@ -22,7 +22,7 @@ def regularise(
     ``variance`` are the eigenvalues of the moments' covariance, of shape (d,).
     """
     estimates = "auto" in (shrinkage, noise)
-    _check_underflow(float(variance.sum()), power=4 if estimates else 2)
+    _check_underflow(float(variance.sum()), order=4 if estimates else 2)
     if estimates:
         # Noise is chosen for the population's spectrum, so the sample's is corrected too.
         asked = 0.0 if shrinkage == "auto" else shrinkage
@@ -63,9 +63,9 @@ def whitening_gain(
     return eigenvalues ** (-power / 2) * (eigenvalues / (eigenvalues + noise_variance))
 
 
-def _check_underflow(total_variance: float, power: int) -> None:
-    """Raise a ValueError if float64 has lost digits of moments of this ``power``."""
-    least = (np.finfo(np.float64).tiny / np.finfo(np.float64).eps) ** (2 / power)
+def _check_underflow(total_variance: float, order: int) -> None:
+    """Raise a ValueError if float64 has lost digits of moments of this ``order``."""
+    least = (np.finfo(np.float64).tiny / np.finfo(np.float64).eps) ** (2 / order)
     if 0 < total_variance < least:
         raise ValueError(
             f"X varies so little, {total_variance**0.5:.3g} in all, that powers of it "

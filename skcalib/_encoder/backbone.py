@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,9 +37,6 @@ _process = os.getpid()
 class Backbone:
     """A loaded encoder with its tokenizer: tokens in, hidden states out.
 
-    A folder without a whole encoder and its tokenizer is refused, or one that does not run in
-    this precision.
-
     Attributes
     ----------
     forward : ForwardPass
@@ -64,12 +61,12 @@ class Backbone:
         self.folder, self.fingerprint = folder, fingerprint
         self.device, self.dtype = device, dtype
         self.tokenizer, self.module = read(folder)
-        self._check_kind()
-        self.n_embedded = _check_vocabulary(folder, self.tokenizer, self.module)
+        self.n_embedded = _n_embedded(folder, self.tokenizer, self.module)
         self.n_layers = self.module.config.num_hidden_layers
         self.width = self.module.config.hidden_size
         self.n_positions = _n_positions(self.module)
-        self.max_length = min(_longest(self.tokenizer), self.n_positions)
+        # A tokenizer without a limit says 1e30.
+        self.max_length = int(min(self.tokenizer.model_max_length, self.n_positions))
         beyond = range(self.n_embedded, len(self.tokenizer))
         self.special_ids = np.array(sorted({*self.tokenizer.all_special_ids, *beyond}))
         [empty], _ = tokenise(self.tokenizer, [""], self.max_length)
@@ -80,7 +77,7 @@ class Backbone:
         self.added_ids = self.special_ids[self.special_ids != self.unknown_id]
         self.words = np.setdiff1d(np.arange(len(self.tokenizer)), self.special_ids)
         if len(self.words) < 2:
-            raise ValueError(f"The tokenizer in {folder} has no vocabulary. Save it again.")
+            raise ValueError("its tokenizer has no vocabulary. Save it again")
         self.is_causal = self._is_causal(*self.words[:2])
         drawn = np.random.default_rng(0).choice(self.words, (3, min(16, self.max_length)))
         # Models may treat tokens of padding or masks, and those behind them, in their own way.
@@ -91,16 +88,7 @@ class Backbone:
         with quiet_transformers():
             self.forward = ForwardPass(self.module, texts, states, packs=not self.is_causal)
         self.forward.prepare(device, dtype)
-        with _explained(folder, f"run in {self.precision} on {device.type}"):
-            self.forward.check(texts, states, tolerance=0.2)
-
-    def _check_kind(self) -> None:
-        """Refuse a model that is not one stack of blocks over the tokens of a text."""
-        config = self.module.config
-        if config.is_encoder_decoder and hasattr(self.module, "decoder"):
-            self._refuse("an encoder-decoder")
-        if not hasattr(config, "num_hidden_layers"):
-            self._refuse("no single stack of layers over the tokens of a text")
+        self.forward.check(texts, states, tolerance=0.2)
 
     def _is_causal(self, one: int, two: int) -> bool:
         """Whether the first token does not see the last."""
@@ -109,20 +97,13 @@ class Backbone:
 
     def _plain_states(self, ids: np.ndarray) -> torch.Tensor:
         """All hidden states of one text, of shape (n_layers + 1, length, d)."""
-        with _explained(self.folder, "run on token ids"), torch.inference_mode():
+        with torch.inference_mode():
             output = self.module(torch.from_numpy(ids[None]), output_hidden_states=True)
-            states = [*output.hidden_states[:-1], output.last_hidden_state]
+        states = [*output.hidden_states[:-1], output.last_hidden_state]
         shapes = [tuple(state.shape) for state in states]
         if shapes != [(1, len(ids), self.width)] * (self.n_layers + 1):
-            self._refuse("one without a hidden state for each token in every layer")
+            raise ValueError("it has no hidden state for each token in every layer")
         return torch.cat(states)
-
-    def _refuse(self, kind: str) -> NoReturn:
-        raise ValueError(
-            f"The model is {kind} (model_type={self.module.config.model_type!r}). "
-            "BertEncoder pools the hidden states of encoders, such as BERT or RoBERTa, of "
-            "decoders, such as GPT-2 or Llama, and of the encoders of T5; choose one."
-        )
 
     def check_embedded(self, ids: Sequence[list[int]], texts: Sequence[str]) -> None:
         """Refuse a text with a token that the model does not embed."""
@@ -202,12 +183,18 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Backbone:
 
 @lru_cache(maxsize=4)
 def _load(folder: Path, key: str, device: torch.device, dtype: torch.dtype) -> Backbone:
-    backbone = Backbone(folder, key, device, dtype)
-    if fingerprint(folder) != key:
+    try:
+        backbone = Backbone(folder, key, device, dtype)
+        if fingerprint(folder) != key:
+            raise ValueError("its files changed while they were read. Call again")
+    except Exception as error:  # a broken, hostile or unusual one makes transformers raise any
         raise ValueError(
-            f"The files in {str(folder)!r} changed while they were read. Call again "
-            "once they are complete."
-        )
+            f"The model in {str(folder)!r} cannot be used in {dtype} on {device.type}: "
+            f"{in_short(error)}. BertEncoder takes encoders such as BERT or RoBERTa, decoders "
+            "such as GPT-2 or Llama, and the encoders of T5, with their tokenizers and "
+            "safetensors weights, as save_pretrained writes them; code that comes with a model "
+            "is not run."
+        ) from error
     return backbone
 
 
@@ -221,7 +208,7 @@ def read(folder: Path) -> tuple[Any, Any]:
     # Threads of the tokenizers library save little and disturb forks. The user's choice stands.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-    with _explained(folder, "loaded"), quiet_transformers():
+    with quiet_transformers():
         config = AutoConfig.from_pretrained(folder, **local)
         config.use_cache = False  # keys and values of tokens, which only generation needs
         auto = AutoModelForTextEncoding if config.model_type in ENCODER_OF else AutoModel
@@ -239,47 +226,31 @@ def read(folder: Path) -> tuple[Any, Any]:
     missing = sorted(k for k in report["missing_keys"] if not k.startswith("pooler."))
     if missing:
         raise ValueError(
-            f"The weights in {folder} lack {len(missing)} tensors of "
-            f"{type(module).__name__}, such as {missing[0]!r}. Save the model again "
-            "with save_pretrained."
+            f"its weights lack {len(missing)} tensors of {type(module).__name__}, such as "
+            f"{missing[0]!r}. Save it again"
         )
     return tokenizer, module.eval().requires_grad_(False)
 
 
-@contextlib.contextmanager
-def _explained(folder: Path, done: str) -> Iterator[None]:
-    """Name the model in whatever a broken, hostile or unusual one makes transformers raise."""
-    try:
-        yield
-    except Exception as error:
-        raise ValueError(
-            f"The model in {str(folder)!r} could not be {done}: {in_short(error)}. It takes an "
-            "encoder that transformers knows, with its tokenizer, as save_pretrained writes "
-            "them; code that comes with a model is not run."
-        ) from error
-
-
-def _check_vocabulary(folder: Path, tokenizer: Any, module: Any) -> int:
-    """Refuse a tokenizer cut short, or made up; return how many tokens the model embeds."""
+def _n_embedded(folder: Path, tokenizer: Any, module: Any) -> int:
+    """Tokens that the model embeds; refuse a tokenizer that was cut short, or made up."""
     names = set(tokenizer.vocab_files_names.values()) - {"tokenizer.json"}
     has = {name for name in (*names, "tokenizer.json") if (folder / name).is_file()}
     whole = tokenizer.is_fast and "tokenizer.json" in has
     if tokenizer.vocab_files_names and not whole and not (names and names <= has):
         raise ValueError(
-            f"The folder {str(folder)!r} lacks the vocabulary of a {type(tokenizer).__name__}, "
-            f"{' and '.join(sorted(names - has)) or 'tokenizer.json'}: transformers would make "
-            "one up. Save the tokenizer there, too, or fetch the whole model again."
+            f"it lacks the vocabulary of a {type(tokenizer).__name__}, "
+            f"{' and '.join(sorted(names - has)) or 'tokenizer.json'}, and transformers would "
+            "make one up. Save the tokenizer there, too, or fetch the whole model again"
         )
-    with _explained(folder, "given tokens"):
-        rows = module.get_input_embeddings().weight.shape[0]
+    rows = module.get_input_embeddings().weight.shape[0]
     # Rows without a token pad the table to a multiple, of 128 as a rule, or are kept for later
     # ones: below a hundredth in the models that we know.
     # Tokens that were added later may be beyond them, where no text may use them.
     if not rows - max(128, rows // 16) <= len(tokenizer) or tokenizer.vocab_size > rows:
         raise ValueError(
-            f"The tokenizer in {folder} has {len(tokenizer)} tokens, but the model embeds "
-            f"{rows}: they do not belong together, or a vocabulary was cut short. Save both "
-            "again into one folder, where need be after resize_token_embeddings."
+            f"its tokenizer has {len(tokenizer)} tokens, but the model embeds {rows}. Save "
+            "both again into one folder, where need be after resize_token_embeddings"
         )
     return rows
 
@@ -292,17 +263,6 @@ def _n_positions(module: Any) -> int:
         # BigBird attends to all tokens of a text up to this length, and of all texts after one.
         positions = min(positions, (5 + 2 * config.num_random_blocks) * config.block_size)
     return min(positions - first_position(module), LONGEST) if positions > 0 else LONGEST
-
-
-def _longest(tokenizer: Any) -> int:
-    """Most tokens that a tokenizer allows; a million of any."""
-    longest, least = tokenizer.model_max_length, tokenizer.num_special_tokens_to_add()
-    if not isinstance(longest, int | float) or not longest > least:
-        raise ValueError(
-            f"The tokenizer's model_max_length is {longest!r}; it takes a number above "
-            f"{least}, that of its special tokens. Correct it in tokenizer_config.json."
-        )
-    return int(min(longest, LONGEST))  # a tokenizer without a limit says 1e30
 
 
 @contextlib.contextmanager

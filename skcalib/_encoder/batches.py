@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,84 +16,19 @@ from skcalib._encoder.sources import Model, Records
 from skcalib._encoder.tokens import tokenise
 from skcalib._store.store import VectorStore
 
-__all__ = ["Batches", "BertModel"]
+__all__ = ["BertModel"]
 
 # Texts tokenised and sorted together: enough that lengths repeat, few enough that their
 # token ids never matter in memory.
 BLOCK = 16384
 
 
-@dataclass
-class Batches:
-    """Hidden states of some layers under some pooling, of texts in batches.
-
-    Layers count from 0 to `backbone.n_layers`. At most ``max_length`` tokens are kept of each
-    text, special ones included; the first ``skip`` of them are not pooled. A batch holds
-    ``batch_size`` texts; "auto" takes as many as make a number of tokens that suits the device.
-    """
-
-    backbone: Backbone
-    layers: Sequence[int]
-    primitives: Sequence[str]
-    max_length: int
-    skip: int = 0
-    batch_size: int | str = "auto"
-
-    def encode(self, texts: Sequence[str]) -> Iterator[Records]:
-        """Yield vectors, (b, n_layers * n_primitives * d), float32, in order of length."""
-        limits: dict[str, Any] = {"max_texts": self.batch_size, "max_tokens": np.inf}
-        if self.batch_size == "auto":
-            limits = {"max_texts": BLOCK, "max_tokens": _token_budget(self.backbone)}
-        mixed = self.backbone.forward.packed
-        for start in range(0, len(texts), BLOCK):
-            block = texts[start : start + BLOCK]
-            ids, truncated = tokenise(self.backbone.tokenizer, block, self.max_length)
-            self.backbone.check_embedded(ids, block)
-            for rows in _batches(np.array([len(i) for i in ids]), mixed=mixed, **limits):
-                vectors, n_tokens = self._run([ids[r] for r in rows.tolist()])
-                counts = np.column_stack([n_tokens, truncated[rows]]).astype(np.int32)
-                yield Records(start + rows, vectors, counts)
-
-    def _run(self, ids: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-        """Vectors of a batch and its numbers of tokens, (b, 3)."""
-        try:
-            return self._run_at_once(ids)
-        except torch.cuda.OutOfMemoryError:
-            pass  # Its traceback keeps the tensors of the failed pass until `except` is left.
-        message = f"Out of memory on {self.backbone.device} with {len(ids)} texts of up to "
-        message += f"{max(map(len, ids))} tokens"
-        if len(ids) == 1:
-            raise MemoryError(f"{message}. Set a lower max_length, or device='cpu'.")
-        message += "; going on with half as many at a time. A smaller batch_size avoids this."
-        warn(message)
-        torch.cuda.empty_cache()
-        half = len(ids) // 2
-        vectors, n_tokens = zip(*map(self._run, (ids[:half], ids[half:])), strict=True)
-        return np.concatenate(vectors), np.concatenate(n_tokens)
-
-    def _run_at_once(self, ids: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-        backbone = self.backbone
-        tokens = np.concatenate(ids)
-        lengths = np.array([len(i) for i in ids])
-        special = np.isin(tokens, backbone.added_ids)
-        zipf = backbone.zipf[tokens] if "zipf" in self.primitives else None
-        pooler = Pooler(lengths, special, zipf, self.primitives, backbone.device, self.skip)
-        shape = (len(ids), len(self.layers), len(self.primitives), backbone.width)
-        vectors = torch.empty(shape, device=backbone.device)
-
-        def receive(layer: int, hidden: torch.Tensor) -> None:
-            for i in np.flatnonzero(np.equal(self.layers, layer)):
-                pooler(hidden, out=vectors[:, i])
-
-        backbone.forward(tokens, lengths, self.layers, receive)
-        is_unknown = tokens == backbone.unknown_id
-        n_unknown = np.add.reduceat(is_unknown, np.cumsum(lengths) - lengths, dtype=np.int64)
-        n_tokens = np.column_stack([pooler.lengths, pooler.n_own, n_unknown])
-        return vectors.flatten(1).cpu().numpy(), n_tokens
-
-
 class BertModel(Model):
-    """A backbone under a recipe, as a `Model` of `sources`; in the slots of a store, if any."""
+    """A backbone under a recipe, as a `Model` of `sources`; in the slots of a store, if any.
+
+    A batch holds ``batch_size`` texts; "auto" takes as many as make a number of tokens that
+    suits the device.
+    """
 
     def __init__(
         self,
@@ -104,14 +37,12 @@ class BertModel(Model):
         batch_size: int | str = "auto",
         store: VectorStore | None = None,
     ):
-        self._recipe = recipe
+        self._backbone, self._recipe, self._batch_size = backbone, recipe, batch_size
         primitive = primitive_of(recipe.pooling, recipe.special_tokens)
-        layers, primitives = list(recipe.layers), [primitive]
+        self._layers, self._primitives = list(recipe.layers), [primitive]
         if store is not None:
-            layers, primitives = _kept(store, backbone, recipe, primitive)
-        options = recipe.max_length, recipe.skip, batch_size
-        self._batches = Batches(backbone, layers, primitives, *options)
-        self.slots = [f"{i} {p}" for i in layers for p in primitives]
+            self._layers, self._primitives = _kept(store, backbone, recipe, primitive)
+        self.slots = [f"{i} {p}" for i in self._layers for p in self._primitives]
         self.asked = [self.slots.index(f"{i} {primitive}") for i in recipe.layers]
         self.width = backbone.width
         self.key = recipe, backbone.device
@@ -125,24 +56,71 @@ class BertModel(Model):
     def answer(self, texts: Sequence[str]) -> Iterator[Records]:
         """Yield records with the vectors of the recipe."""
         for records in self.every(texts):
-            layered = records.vectors.reshape(len(records.rows), len(self.slots), -1)
-            yield records._replace(vectors=self.merged(layered, records.counts))
+            yield records._replace(vectors=self.merged(records.vectors, records.counts))
 
     def every(self, texts: Sequence[str]) -> Iterator[Records]:
-        """Yield records with the vectors of all slots, side by side."""
-        return self._batches.encode(texts)
+        """Yield records with the vectors of all slots, (b, n_slots, d), in order of length."""
+        backbone = self._backbone
+        limits: dict[str, Any] = {"max_texts": self._batch_size, "max_tokens": np.inf}
+        if self._batch_size == "auto":
+            limits = {"max_texts": BLOCK, "max_tokens": _token_budget(backbone)}
+        mixed = backbone.forward.packed
+        for start in range(0, len(texts), BLOCK):
+            block = texts[start : start + BLOCK]
+            ids, truncated = tokenise(backbone.tokenizer, block, self._recipe.max_length)
+            backbone.check_embedded(ids, block)
+            for rows in _batches(np.array([len(i) for i in ids]), mixed=mixed, **limits):
+                vectors, n_tokens = self._run([ids[r] for r in rows.tolist()])
+                counts = np.column_stack([n_tokens, truncated[rows]]).astype(np.int32)
+                yield Records(start + rows, vectors, counts)
 
     def merged(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Merge the layers of the recipe, (b, n_layers, d), in place; to (b, n_features)."""
+        """Merge the layers of the recipe, (b, n_layers, d), to (b, n_features)."""
         if self._recipe.pooling == "mean_sqrt_len":
             n_tokens = counts[:, 0 if self._recipe.special_tokens else 1]
             vectors *= np.sqrt(n_tokens, dtype=np.float32)[:, None, None]
-        if self._recipe.layer_merge == "mean" and vectors.shape[1] > 1:
-            first, *others = vectors.swapaxes(0, 1)
-            for other in others:  # in place; mean() would divide in float64, too
-                first += other
-            vectors = first / np.float32(len(self._recipe.layers))  # lets go of the others
-        return vectors.reshape(len(vectors), math.prod(vectors.shape[1:]))
+        if self._recipe.layer_merge == "mean":
+            return vectors.mean(axis=1)
+        n, n_layers, d = vectors.shape
+        return vectors.reshape(n, n_layers * d)
+
+    def _run(self, ids: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+        """Vectors of a batch and its numbers of tokens, (b, 3)."""
+        try:
+            return self._run_at_once(ids)
+        except torch.cuda.OutOfMemoryError:
+            pass  # Its traceback keeps the tensors of the failed pass until `except` is left.
+        message = f"Out of memory on {self._backbone.device} with {len(ids)} texts of up to "
+        message += f"{max(map(len, ids))} tokens"
+        if len(ids) == 1:
+            raise MemoryError(f"{message}. Set a lower max_length, or device='cpu'.")
+        message += "; going on with half as many at a time. A smaller batch_size avoids this."
+        warn(message)
+        torch.cuda.empty_cache()
+        half = len(ids) // 2
+        vectors, n_tokens = zip(*map(self._run, (ids[:half], ids[half:])), strict=True)
+        return np.concatenate(vectors), np.concatenate(n_tokens)
+
+    def _run_at_once(self, ids: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+        backbone, layers, primitives = self._backbone, self._layers, self._primitives
+        tokens = np.concatenate(ids)
+        lengths = np.array([len(i) for i in ids])
+        special = np.isin(tokens, backbone.added_ids)
+        zipf = backbone.zipf[tokens] if "zipf" in primitives else None
+        skip = self._recipe.skip
+        pooler = Pooler(lengths, special, zipf, primitives, backbone.device, skip)
+        shape = (len(ids), len(layers), len(primitives), backbone.width)
+        vectors = torch.empty(shape, device=backbone.device)
+
+        def receive(layer: int, hidden: torch.Tensor) -> None:
+            for i in np.flatnonzero(np.equal(layers, layer)):
+                pooler(hidden, out=vectors[:, i])
+
+        backbone.forward(tokens, lengths, layers, receive)
+        is_unknown = tokens == backbone.unknown_id
+        n_unknown = np.add.reduceat(is_unknown, np.cumsum(lengths) - lengths, dtype=np.int64)
+        n_tokens = np.column_stack([pooler.lengths, pooler.n_own, n_unknown])
+        return vectors.flatten(1, 2).cpu().numpy(), n_tokens
 
 
 def _kept(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
 from typing import NamedTuple
 
 from skcalib._encoder.model_files import DECLARED, entries
 
-__all__ = ["POOLING_MODES", "Declared", "declared"]
+__all__ = ["POOLING_MODES", "Declared", "declared", "wants_prompt"]
 
 SETTINGS, LENGTH, MODULES, _ = DECLARED
 # Poolings as sentence-transformers calls them from version 6 on, and before.
@@ -55,6 +57,16 @@ def declared(folder: Path) -> Declared:
         prompts={name: str(prompt or "") for name, prompt in prompts.items()},
         default_prompt_name=settings.get("default_prompt_name"),
         max_length=length if isinstance(length, int) and length > 0 else None,
+    )
+
+
+def wants_prompt(model: str | os.PathLike, folder: Path, told: Declared) -> bool:
+    """Whether a model is an e5, by its name or its configuration, and declares no prompt."""
+    names = model, str(entries(folder / "config.json").get("_name_or_path"))
+    # Those with "instruct" want a description of the task, which only the user knows.
+    e5 = re.compile(r"(?<![a-z0-9])e5(?![a-z0-9])(?!.*instruct)")
+    return not any(told.prompts.values()) and any(
+        e5.search(Path(n).name.lower()) for n in names
     )
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib._base import progress, warn
+from skcalib._base import warn
 from skcalib._dask import is_dask, lazily
-from skcalib._encoder.declared import Declared, declared
+from skcalib._encoder.declared import Declared, declared, wants_prompt
 from skcalib._encoder.recipe import Recipe
 from skcalib._encoder.sources import store_of, vectors_of
 from skcalib._machine.devices import resolve_device
-from skcalib._sklearn_compat import HasMethods, Interval, StrOptions, _fit_context
+from skcalib._sklearn_compat import Interval, StrOptions, _fit_context
 from skcalib._store.store import POOLINGS, VectorStore
 from skcalib._texts import TextTransformer, as_texts, in_blocks
 
@@ -162,7 +162,7 @@ class BertEncoder(TextTransformer):
         "dtype": [StrOptions({"float32", "bfloat16", "float16"})],
         "revision": [str, None],
         "token_counts": [Mapping, "array-like", None],
-        "memory": [str, os.PathLike, VectorStore, HasMethods(["cache"]), None],
+        "memory": [str, os.PathLike, VectorStore, None],
         "verbose": ["verbose"],
     }
 
@@ -229,61 +229,7 @@ class BertEncoder(TextTransformer):
             If an entry of `X` is not a text, or a parameter does not fit the model.
         """
         self._checked(X)
-        self._fit()
-        return self
-
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit_transform(self, X: Any, y: None = None) -> Any:
-        """Fit, and encode the texts.
-
-        Parameters
-        ----------
-        X : list of str, 1-D or (n, 1) array, Series, one-column frame, or iterator
-            Texts, as `transform` takes them.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        vectors : ndarray of shape (n_texts, n_features), float32
-            One row per text.
-        """
-        X = self._checked(X)
-        return self._encode(X, self._fit())
-
-    def transform(self, X: Any) -> Any:
-        """Encode texts.
-
-        Parameters
-        ----------
-        X : list of str, 1-D or (n, 1) array, Series, one-column frame, or iterator
-            Texts. An iterator, such as a generator, is read as the work goes on, so that
-            its texts are never all in memory. Of dask, an array, Series, frame or Bag.
-
-        Returns
-        -------
-        vectors : ndarray of shape (n_texts, n_features), float32
-            One row per text; a lazy dask array for dask input, computed partition by
-            partition by the workers, each of which loads the model once.
-
-        Raises
-        ------
-        ValueError
-            If the model is not the one the encoder was fitted with.
-        """
-        check_is_fitted(self)
-        return self._encode(self._checked(X))
-
-    def _checked(self, X: Any) -> Any:
-        """Texts as a list; dask collections and iterators as they are."""
-        is_lazy = is_dask(X) or isinstance(X, Iterator)
-        return X if is_lazy else as_texts(X, caller=type(self).__name__, missing=self.missing)
-
-    def _fit(self) -> Backbone:
-        """Fit; return the model."""
-        if hasattr(self, "_recipe"):
-            del self._recipe  # an error below leaves nothing half-fitted
-        store_of(self.memory, type(self).__name__)
+        self.__dict__.pop("_recipe", None)  # an error below leaves nothing half-fitted
         backbone = self._load(self.dtype)
         weights = None
         if self.token_counts is not None:
@@ -293,6 +239,12 @@ class BertEncoder(TextTransformer):
         layers = resolve_layers(self.layers, backbone.n_layers)
         pooling = _resolve_pooling(self.pooling, told)
         prompt = told.prompt(self.prompt)
+        if self.prompt is None and wants_prompt(self.model, backbone.folder, told):
+            warn(
+                f"The model {str(self.model)!r} is an e5 by name, trained with a prompt, and "
+                "its folder declares none. Set prompt='query: ', 'passage: ' for documents of "
+                "a search, or '' for none."
+            )
         max_length = _resolve_max_length(self.max_length, backbone, told)
         if pooling == "zipf":
             _ = backbone.zipf  # refuses a vocabulary that is not sorted by frequency
@@ -322,29 +274,52 @@ class BertEncoder(TextTransformer):
         )
         self.layers_, self.pooling_, self.prompt_ = layers, pooling, prompt
         self.max_length_, self.fingerprint_ = max_length, backbone.fingerprint
-        return backbone
+        return self
 
-    def _encode(self, X: Any, backbone: Backbone | None = None) -> Any:
-        """Encode texts, of dask later."""
+    def transform(self, X: Any) -> Any:
+        """Encode texts.
+
+        Parameters
+        ----------
+        X : list of str, 1-D or (n, 1) array, Series, one-column frame, or iterator
+            Texts. An iterator, such as a generator, is read as the work goes on, so that
+            its texts are never all in memory. Of dask, an array, Series, frame or Bag.
+
+        Returns
+        -------
+        vectors : ndarray of shape (n_texts, n_features), float32
+            One row per text; a lazy dask array for dask input, computed partition by
+            partition by the workers, each of which loads the model once.
+
+        Raises
+        ------
+        ValueError
+            If the model is not the one the encoder was fitted with.
+        """
+        check_is_fitted(self)
+        X = self._checked(X)
         if is_dask(X):
             fitted = copy(self)  # a fit between now and the computation changes nothing
             return lazily(fitted.transform, X, self._n_features_out)
         from skcalib._encoder.batches import BertModel
 
         recipe, caller = self._recipe, type(self).__name__
-        backbone = backbone or self._backbone()
         if isinstance(X, Iterator):
             total, blocks = None, in_blocks(X, STREAMED, caller=caller, missing=self.missing)
         else:
             total, blocks = len(X), iter([X])
         if recipe.prompt:
             blocks = ([recipe.prompt + text for text in block] for block in blocks)
-        store = store_of(self.memory, caller)
-        model = BertModel(backbone, recipe, self.batch_size, store)
-        with progress(total, unit="text", desc="encode", verbose=bool(self.verbose)) as advance:
-            vectors, counts = vectors_of(blocks, model, store, advance)
+        store = store_of(self.memory)
+        model = BertModel(self._backbone(), recipe, self.batch_size, store)
+        vectors, counts = vectors_of(blocks, model, store, total=total, verbose=self.verbose)
         _warn_of_losses(counts.tolist(), len(vectors), recipe.max_length)
         return vectors
+
+    def _checked(self, X: Any) -> Any:
+        """Texts as a list; dask collections and iterators as they are."""
+        is_lazy = is_dask(X) or isinstance(X, Iterator)
+        return X if is_lazy else as_texts(X, caller=type(self).__name__, missing=self.missing)
 
     def _backbone(self) -> Backbone:
         """Return the model that this encoder was fitted with; refuse another one."""

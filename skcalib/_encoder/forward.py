@@ -28,9 +28,8 @@ class ForwardPass:
 
     A way is right if it reproduces what the plain forward pass gives some texts: layers may be
     elsewhere than the blocks of a model suggest, and texts may see their neighbours in a row,
-    or even in a batch. The texts are token ids of three, the last two of equal length, with
-    special tokens; the states, of shape (n_layers + 1, length, d), are what each has alone. The
-    module, on the CPU and in float32, is changed in place. It is refused if no way is right.
+    or even in a batch. The texts are token ids of three, the last two of equal length; the
+    states, (n_layers + 1, length, d), are what each has alone. The module is changed in place.
 
     Attributes
     ----------
@@ -72,9 +71,8 @@ class ForwardPass:
             except Exception as error:  # of a model that does not take the arguments
                 faults.append(in_short(error))
         raise ValueError(
-            f"The hidden states that {type(module).__name__} gives a text depend on the texts "
-            "beside it, or on chance. Choose another model. Each way to run it failed: "
-            f"{'; '.join(dict.fromkeys(faults))}."
+            "its hidden states of a text depend on the texts beside it, or on chance. Each way "
+            f"to run it failed: {'; '.join(dict.fromkeys(faults))}"
         )
 
     def _attend_by(self, attention: str | None) -> None:
@@ -209,6 +207,6 @@ def by_longest(module: Any) -> bool:
 
 
 def in_short(error: Exception) -> str:
-    """Kind and first line of an error."""
-    message = str(error).strip() or "no details"
-    return f"{type(error).__name__}: {message.splitlines()[0].rstrip('.')}"
+    """Kind of an error, unless it is a ValueError, and its first line."""
+    message = (str(error).strip() or "no details").splitlines()[0].rstrip(".")
+    return message if type(error) is ValueError else f"{type(error).__name__}: {message}"

@@ -51,7 +51,7 @@ class Pooler:
         skip: int = 0,
     ):
         self.primitives = primitives
-        position = _positions(lengths)
+        position = np.concatenate([*map(np.arange, lengths)])
         pooled = position >= np.repeat(np.where(lengths > skip, skip, 0), lengths)
         self._pooled = None if pooled.all() else torch.from_numpy(pooled).to(device)
         position, special = position[pooled], special[pooled]
@@ -102,9 +102,3 @@ class Pooler:
                     mode="sum",
                     per_sample_weights=self._weights[i],
                 )
-
-
-def _positions(lengths: np.ndarray) -> np.ndarray:
-    """Position of each token in its text."""
-    starts = np.cumsum(lengths) - lengths
-    return np.arange(lengths.sum()) - np.repeat(starts, lengths)

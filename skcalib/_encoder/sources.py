@@ -6,7 +6,6 @@ memory of this process in front of either, and `vectors_of` asks for each text o
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections import OrderedDict
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from skcalib._base import progress
 from skcalib._store.database import turn
 from skcalib._store.store import VectorStore
 from skcalib._store.vectors import Vectors
@@ -40,7 +40,7 @@ class Model(Protocol):
     """A source that needs no other, and what a disk has to know of it."""
 
     key: Hashable
-    name: str  # on disk
+    name: str | None  # on disk
     width: int  # of a vector in a slot
     slots: Sequence[str]  # ways to make a vector, all of which a disk keeps
     asked: Sequence[int]  # those of them that make the vectors of an answer
@@ -50,7 +50,7 @@ class Model(Protocol):
         """Yield the records of distinct texts, batch by batch."""
 
     def every(self, texts: Sequence[str]) -> Iterator[Records]:
-        """Yield records with the vectors of all slots, side by side."""
+        """Yield records with the vectors of all slots, (b, n_slots, width)."""
 
     def merged(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Vectors of an answer, (b, n), from those of the slots, (b, n_asked, width)."""
@@ -178,28 +178,22 @@ class Disk:
             with np.errstate(over="ignore"):
                 vectors = records.vectors.astype(self._dtype).astype(np.float32, copy=False)
             _check_finite(vectors, some, self.not_finite)
-            vectors = vectors.reshape(len(some), len(self._model.slots), -1)
+            vectors = vectors.reshape(len(some), len(self._model.slots), self._model.width)
             kept = self._stored.write(some, self._model.slots, vectors, records.counts)
             vectors = self._model.merged(vectors[:, self._model.asked], records.counts)
             yield Records(rows[records.rows], vectors, records.counts, kept)
 
 
 def _check_finite(vectors: np.ndarray, texts: Sequence[str], why: str) -> None:
-    finite = np.isfinite(vectors).all(axis=1)
+    finite = np.isfinite(vectors.reshape(len(texts), -1)).all(axis=1)
     if not finite.all():
         text = texts[int(np.argmin(finite))]
         raise ValueError(f"The vector of the text {text!r:.60} is not finite: {why}")
 
 
-def store_of(memory: Any, caller: str) -> VectorStore | None:
+def store_of(memory: Any) -> VectorStore | None:
     """Store that the parameter ``memory`` of an encoder means."""
-    if hasattr(memory, "cache"):
-        folder = getattr(memory, "location", None)
-        raise TypeError(
-            f"{caller} got memory={memory!r}, which keeps results of calls; vectors are kept "
-            f"text by text. Pass its folder, memory={str(folder or 'vectors')!r}."
-        )
-    return memory if isinstance(memory, VectorStore | None) else VectorStore(os.fspath(memory))
+    return memory if isinstance(memory, VectorStore | None) else VectorStore(memory)
 
 
 def recall(texts: Sequence[str], source: Model | Disk) -> Generator[Records, None, None]:
@@ -222,14 +216,18 @@ def vectors_of(
     blocks: Iterable[Sequence[str]],
     model: Model,
     store: VectorStore | None,
-    advance: Callable[[int], None],
+    *,
+    total: int | None,
+    verbose: bool | int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return vectors of blocks of texts, (n_texts, n), and the sums of the last three counts.
 
-    ``advance`` is called with numbers of texts that are done. The array grows in place by a
-    32nd at a time, so that it is never there twice.
+    The array grows in place by a 32nd at a time, so that it is never there twice.
     """
-    with nullcontext(model) if store is None else closing(Disk(store, model)) as source:
+    with (
+        progress(total, unit="text", desc="encode", verbose=bool(verbose)) as advance,
+        nullcontext(model) if store is None else closing(Disk(store, model)) as source,
+    ):
         of_blocks = (_of_block(texts, source, advance) for texts in blocks)
         vectors, counts = next(of_blocks)
         n_rows = len(vectors)
@@ -255,8 +253,6 @@ def _of_block(
         for rows, some, numbers, _ in batches:
             if not len(vectors):
                 vectors = np.empty((len(unique), some.shape[1]), some.dtype)
-            elif some.dtype.itemsize > vectors.itemsize:  # a model that changed its mind
-                vectors = vectors.astype(some.dtype)
             vectors[rows], counts[rows] = some, numbers
             advance(int(times[rows].sum()))
     return vectors if len(unique) == len(texts) else vectors[inverse], times @ counts[:, 1:]

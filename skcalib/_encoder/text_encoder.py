@@ -12,7 +12,6 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib._base import progress
 from skcalib._encoder.estimator import BertEncoder
 from skcalib._encoder.sources import Disk, Model, Records, recall, store_of, vectors_of
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
@@ -75,7 +74,7 @@ class TextEncoder(TextTransformer):
     _parameter_constraints: dict = {
         "model": [callable, HasMethods(["encode"])],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "memory": [str, os.PathLike, VectorStore, HasMethods(["cache"]), None],
+        "memory": [str, os.PathLike, VectorStore, None],
         "name": [str, None],
         "verbose": ["verbose"],
     }
@@ -175,19 +174,14 @@ class TextEncoder(TextTransformer):
         """Return the model under this name, and what clones know of it."""
         shared: TextModel | None = self.__dict__.get("_shared")
         # A first name is that of a model which was asked without one; another one is new.
-        if (
-            not shared
-            or shared.model is not self.model
-            or shared.title not in (None, self.name)
-        ):
+        if not shared or shared.model is not self.model or shared.name not in (None, self.name):
             shared = self._shared = TextModel(self.model)
-        shared.title, shared.name = self.name, f"TextEncoder {self.name}"
-        shared.batch_size = self.batch_size
+        shared.name, shared.batch_size = self.name, self.batch_size
         return shared
 
     def _encode(self, texts: list[str]) -> np.ndarray:
         """Vectors of the texts, each of which the model sees once."""
-        store = store_of(self.memory, type(self).__name__)
+        store = store_of(self.memory)
         if isinstance(self.model, str):
             raise TypeError(
                 f"TextEncoder got the str {self.model!r:.80} as model; it takes a function, or "
@@ -201,9 +195,7 @@ class TextEncoder(TextTransformer):
         model = self._text_model()
         if store is not None and not model.compared:
             model.compare(store, texts[0])
-        n, verbose = len(texts), bool(self.verbose)
-        with progress(n, unit="text", desc="encode", verbose=verbose) as advance:
-            return vectors_of([texts], model, store, advance)[0]
+        return vectors_of([texts], model, store, total=len(texts), verbose=self.verbose)[0]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_n_features_out")
@@ -217,8 +209,7 @@ class TextModel(Model):
 
     def __init__(self, model: Any):
         self.model = model
-        self.title: str | None = None  # which tells it from others
-        self.name = ""
+        self.name: str | None = None  # which tells it from others
         self.width = 0  # until it was asked
         self.compared = False  # with a store
         self.key = object()  # the model itself would stay in memory with its vectors
@@ -236,7 +227,7 @@ class TextModel(Model):
         if len(kept) and np.linalg.norm(kept - asked.vectors) > 0.05 * np.linalg.norm(kept):
             raise ValueError(
                 f"The store {str(store.location)!r} keeps another vector of the text "
-                f"{text!r:.60} under the name {self.title!r} than the model {self.model!r:.80} "
+                f"{text!r:.60} under the name {self.name!r} than the model {self.model!r:.80} "
                 "gives. Give this model another name."
             )
         self.compared = True
@@ -260,19 +251,13 @@ class TextModel(Model):
     def _ask(self, texts: list[str]) -> np.ndarray:
         """Vectors that the model gives some texts, checked."""
         model = self.model
-        answer = getattr(model, "encode", model)(list(texts))
-        try:
-            answer = np.asarray(answer)
-        except ValueError:  # rows of different lengths
-            answer = np.asarray(answer, dtype=object)
-        is_right = answer.ndim == 2 and answer.shape == (
-            len(texts),
-            self.width or answer.shape[1],
-        )
+        answer = np.asarray(getattr(model, "encode", model)(list(texts)))
+        is_right = answer.ndim == 2 and len(answer) == len(texts)
+        is_right = is_right and answer.shape[1] == (self.width or answer.shape[1])
         if not is_right or answer.dtype.kind not in "fiub":
             raise ValueError(
                 f"The model {model!r:.80} gave an array of shape {answer.shape} and dtype "
-                f"{answer.dtype} for {len(texts)} texts; it is to give numbers, one row a "
+                f"{answer.dtype} for {len(texts)} texts; it must return numbers, one row per "
                 f"text, ({len(texts)}, {self.width or 'n_features'}). Wrap it in a function "
                 "that returns such an array."
             )

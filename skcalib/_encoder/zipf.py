@@ -66,22 +66,15 @@ def counted_weights(counts: np.ndarray, special_ids: Collection[int]) -> np.ndar
 
 
 def mapped_counts(counts: Mapping[str, Any], tokens: Sequence[str]) -> np.ndarray:
-    """Count of each token of the vocabulary, of shape (n_tokens,); what is not counted has 0.
-
-    A token that is not of the vocabulary is refused, or a count that is negative or not finite.
-    """
+    """Count of each token of the vocabulary, (n_tokens,); what is not counted has 0."""
     number = {token: i for i, token in enumerate(tokens)}
     values = np.zeros(len(tokens))
     for token, count in counts.items():
-        if token not in number:
+        is_count = isinstance(count, Real) and 0 <= float(count) < np.inf
+        if token not in number or not is_count:
             raise ValueError(
-                f"token_counts has {token!r:.60}, which is no token of this model. Count the "
-                "tokens that its tokenizer makes of texts, or pass the texts themselves."
-            )
-        if not (isinstance(count, Real) and 0 <= float(count) < np.inf):
-            raise ValueError(
-                f"token_counts has the count {count!r} for {token!r:.60}; it takes numbers of "
-                "0 or more."
+                f"token_counts has {count!r} for {token!r:.60}; it takes counts of 0 or more "
+                "of tokens that the model's tokenizer makes. Correct it, or pass texts."
             )
         values[number[token]] = count
     return values

@@ -10,19 +10,17 @@ from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
 from operator import attrgetter
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skcalib._base import FloatTransformer, VersionedState, warn
+from skcalib._base import FloatTransformer, VersionedState
 from skcalib._dask import check_dask, dask_apply, is_dask, on_disk
 from skcalib._machine.devices import check_precision, resolve_device
-from skcalib._sklearn_compat import Interval, StrOptions, _fit_context
+from skcalib._sklearn_compat import Interval, StrOptions, _fit_context, check_n_features
 
 if TYPE_CHECKING:
     import torch
@@ -187,7 +185,7 @@ class NormalizingFlow(
         "warm_start": ["boolean"],
         "verbose": ["boolean"],
     }
-    _state_version = 4
+    _state_version = 5
     _fitted: FittedFlow
     _n_features_out = property(attrgetter("n_features_in_"))
     n_iter_ = property(lambda self: len(self._fitted.curve))
@@ -382,10 +380,10 @@ class NormalizingFlow(
             same rows.
         """
         check_is_fitted(self)
-        rng = check_random_state(self.random_state)
-        z = rng.standard_normal((n_samples, self.n_features_in_)).astype(self._fitted.dtype)
+        rng, d = check_random_state(self.random_state), self.n_features_in_
+        z = rng.standard_normal((n_samples, d)).astype(self._fitted.weights["gain"].dtype)
         device = resolve_device(self.device)
-        return self._fitted.map(lambda flow, z: flow.decode(z), z, device)
+        return self._fitted.map(lambda flow, z: flow.decode(z), z, d, device=device)
 
     def to_torch(self) -> torch.nn.Module:
         """Copy the fitted flow into a torch module.
@@ -409,50 +407,46 @@ class NormalizingFlow(
         ``width`` is the number of columns that the function returns, by default that of X.
         """
         check_is_fitted(self)
+        width = width or self.n_features_in_
         if is_dask(X):
             check_dask(X, type(self).__name__)
             validate_data(self, X, reset=False, skip_check_array=True)
             fitted = copy(self)  # a fit before the computation changes nothing
-            apply = partial(fitted._apply, function=function, is_latent=is_latent)
-            return dask_apply(apply, X, width or self.n_features_in_)
-        if not is_latent:
-            X = validate_data(self, X, reset=False, dtype=FLOATS)
-        else:
+            apply = partial(fitted._apply, function=function, is_latent=is_latent, width=width)
+            return dask_apply(apply, X, width)
+        if is_latent:  # its columns have other names
             X = check_array(X, dtype=FLOATS, input_name="X", estimator=self)
-            if X.shape[1] != self.n_features_in_:
-                raise ValueError(
-                    f"X has {X.shape[1]} features, but NormalizingFlow was fitted on "
-                    f"{self.n_features_in_}: pass vectors as its transform returns them."
-                )
-        return self._fitted.map(function, X, resolve_device(self.device))
+            check_n_features(self, X, reset=False)
+        else:
+            X = validate_data(self, X, reset=False, dtype=FLOATS)
+        return self._fitted.map(function, X, width, device=resolve_device(self.device))
 
     def _fit(self, X: Any, resume: bool, **changes: Any) -> NormalizingFlow:
         """Train a new flow, or the fitted one further; ``changes`` are of the parameters."""
         from skcalib._flow.fitted import untrained
-        from skcalib._flow.rows import split, within_memory
+        from skcalib._flow.rows import split
         from skcalib._flow.training import train
 
         resume = resume and self.__sklearn_is_fitted__()
-        settings = SimpleNamespace(**self.get_params() | changes)
-        device = resolve_device(self.device)
+        settings, device = copy(self).set_params(**changes), resolve_device(self.device)
         if is_dask(X):
             check_dask(X, type(self).__name__)
         with on_disk(X) if is_dask(X) else nullcontext(X) as array:
-            array = self._checked(array, resume)
+            # The copy takes the names of features; this one does once its flow is trained.
+            array = settings._checked(array, resume)
             check_precision(device, array.dtype)
-            rng = self._training_rng(resume)
+            # A generator of the training's own, so that no other draw interleaves.
+            if resume:
+                rng = deepcopy(self._fitted.rng)
+            else:
+                seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+                rng = np.random.RandomState(seed)
             rows, held_out = split(len(array), settings.validation_fraction, rng)
             if resume:
                 start = replace(self._fitted, rng=rng)
             else:
                 start = untrained(array, rows, rng, settings)
-            fitted, doubts, interrupted = within_memory(
-                f"A batch of batch_size={self.batch_size} rows does not fit into the memory of "
-                f"{device}: lower batch_size, free some, or use device='cpu'.",
-                *(train, start, array, rows, held_out, device, settings),
-            )
-        for doubt in doubts:
-            warn(doubt, ConvergenceWarning)
+            fitted, interrupted = train(start, array, rows, held_out, settings, device=device)
         self.__dict__.pop("_fitted", None)  # names of features never stand beside another flow
         validate_data(self, X, reset=not resume, skip_check_array=True)
         self._fitted = fitted
@@ -464,8 +458,7 @@ class NormalizingFlow(
         """Return X as an array; refuse to go on with another architecture."""
         n = 1 if resume else 2
         least = {"ensure_min_samples": n, "ensure_min_features": n}
-        # A copy takes the names of features; this one does once its flow is trained.
-        X = validate_data(copy(self), X, reset=not resume, dtype=FLOATS, **least)
+        X = validate_data(self, X, reset=not resume, dtype=FLOATS, **least)
         for name, fitted in self._fitted.architecture.items() if resume else ():
             if (given := getattr(self, name)) != fitted:
                 raise ValueError(
@@ -474,13 +467,6 @@ class NormalizingFlow(
                     "start anew."
                 )
         return X
-
-    def _training_rng(self, resume: bool) -> np.random.RandomState:
-        """Return a generator of the training's own, so that no other draw interleaves."""
-        if resume:
-            return deepcopy(self._fitted.rng)
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        return np.random.RandomState(seed)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_fitted")

@@ -70,8 +70,7 @@ class Standardize(nn.Module):
         ``jitter`` is the deviation of that noise, 0 for every other column. It is ten
         roundings of the column's values or more, so that adding them does not lose it.
         """
-        largest = deviation.max() or 1.0
-        typical = largest * math.sqrt(np.mean(np.square(deviation / largest))) or 1.0
+        typical = math.sqrt(np.mean(np.square(deviation))) or 1.0
         # Along an axis the roundings of all columns add up, each by its share.
         offset = mean if axes is None else np.sqrt(np.square(mean) @ np.square(axes))
         limits = torch.finfo(self.loc.dtype)
@@ -91,16 +90,17 @@ class Standardize(nn.Module):
         if self.axes is not None:
             self.axes.copy_(torch.as_tensor(axes))
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def columns(self, x: Tensor) -> Tensor:
+        """Map x (n, d) to y (n, d)."""
         x = x - self.loc
-        if self.axes is not None:
-            x = x @ self.axes
-        return x * self.scale, self.scale.log().sum()
+        return (x if self.axes is None else x @ self.axes).mul_(self.scale)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.columns(x), self.scale.log().sum()
 
     def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
         x = y / self.scale
-        if self.axes is not None:
-            x = x @ self.axes.T
+        x = x if self.axes is None else x @ self.axes.T
         return x + self.loc, -self.scale.log().sum()
 
 
@@ -158,9 +158,9 @@ class Glow(nn.Module):
 
     def initialize(
         self,
+        rng: np.random.RandomState,
         mean: np.ndarray,
         deviation: np.ndarray,
-        rng: np.random.RandomState,
         axes: np.ndarray | None = None,
         whitening: np.ndarray | None = None,
     ) -> None:

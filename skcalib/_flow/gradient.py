@@ -51,74 +51,65 @@ alone and the clipping on their norm, so neither sees the order.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
 from skcalib._flow.glow import Glow
 
-__all__ = ["AdditiveGradient", "has_written_gradient"]
+__all__ = ["AdditiveGradient", "views"]
 
 # Entries of a buffer's rows before the columns. In float32 they fill a cache line, so that the
 # columns start at one.
 PAD = 16
 
 
-def has_written_gradient(flow: Glow) -> bool:
-    """Whether the couplings of a Glow are additive and its permutations reversals."""
-    return flow.coupling == "additive" and flow.permutation == "reverse"
-
-
 class AdditiveGradient:
-    """Loss of a batch and its gradient, under the parameters in ``vector``.
+    """Loss of a batch of ``n_rows`` and its gradient, under the parameters in ``vector``.
 
     ``vector`` and ``gradient`` have shape (n_parameters,). ``order`` says where each of their
     entries is among the flow's parameters laid end to end: ``vector = flat[order]``.
     """
 
-    def __init__(self, flow: Glow):
-        shifts, log_scales, *networks = zip(*_positions(flow), strict=True)
-        blocks = [block for network in zip(*networks, strict=True) for block in network]
-        self._widths = [len(shift) for shift in shifts]
-        self._shapes = [block.shape for block in blocks]
-        self._ends_level = [ends_level for *_, ends_level in flow.steps()]
-        flat = parameters_to_vector(flow.parameters()).detach()
-        order = np.concatenate([*shifts, *log_scales, *(block.ravel() for block in blocks)])
-        self.order = torch.from_numpy(order).to(flat.device)
+    def __init__(self, flow: Glow, n_rows: int):
+        flat, places = parameters_to_vector(flow.parameters()).detach(), _places(flow)
+        self.order = torch.cat([part.flatten() for part in places]).to(flat.device)
         self.vector = flat[self.order]
         self.gradient = torch.zeros_like(self.vector)
-        (self._shift, self._log_scale), self._weights = self._views(self.vector)
-        self._norm_gradient, self._weight_gradients = self._views(self.gradient)
+        (shift, self._log_scale), *weights = views(self.vector, places)
+        self._norm_gradient, *weight_gradients = views(self.gradient, places)
         self._scale = torch.empty_like(self._log_scale)
-        self._standardize = flow.standardize
+        self._standardize, self._n_rows = flow.standardize, n_rows
         # The normal density and the standardisation: the same in the loss of every row.
         self._constant = 0.5 * math.log(2.0 * math.pi) * flow.n_features - float(
             flow.standardize.scale.cpu().double().log().sum()  # not every GPU has float64
         )
-        self._n_rows = 0
-
-    def _views(self, vector: Tensor) -> tuple[Tensor, list[list[Tensor]]]:
-        """Return views of all shifts over all log-scales, and of W1, W2, W3 of each step."""
-        n_columns = sum(self._widths)
-        norms, *blocks = vector.split([2 * n_columns, *map(math.prod, self._shapes)])
-        blocks = [block.view(shape) for block, shape in zip(blocks, self._shapes, strict=True)]
-        return norms.view(2, n_columns), [blocks[i : i + 3] for i in range(0, len(blocks), 3)]
+        x = x_gradient = flat.new_empty(n_rows, flow.n_features)  # of the batch, not read
+        self._steps: list[_Step] = []
+        self._leaving: list[tuple[Tensor, Tensor]] = []
+        columns, stack = slice(0, 0), None
+        for i, (*_, ends_level) in enumerate(flow.steps()):
+            columns = slice(columns.stop, columns.stop + x.shape[1])
+            if stack is None:  # the steps of a level hand g down in one stack
+                stack = _buffer(x, 2 * n_rows, x.shape[1])
+            of_step = slice(3 * i, 3 * i + 3)
+            parameters = (shift[columns], self._scale[columns], *weights[of_step])
+            gradients = (self._norm_gradient[:, columns], *weight_gradients[of_step])
+            step = _Step(i % 2 == 0, parameters, gradients, x, x_gradient, stack)
+            self._steps.append(step)
+            x, x_gradient = step.y, step.g
+            if ends_level:
+                self._leaving.append((step.y2, step.g2))
+                x, x_gradient, stack = step.y1, step.g1, None
+        self._leaving.append((x, x_gradient))
 
     @torch.inference_mode()
     def __call__(self, batch: Tensor) -> Tensor:
         """Write the gradient of the summed loss to ``gradient``; return that loss, in nats."""
-        if self._n_rows != len(batch):
-            self._allocate(len(batch))
         torch.exp(self._log_scale, out=self._scale)
-        loc, axes = self._standardize.loc, self._standardize.axes
-        if axes is None:
-            torch.sub(batch, loc, out=self._input)
-        else:
-            torch.mm(batch - loc, axes, out=self._input)
-        self._input.mul_(self._standardize.scale)
+        self._steps[0].x = self._standardize.columns(batch)
         for step in self._steps:
             step.forward()
         loss = self._n_rows * (self._constant - self._log_scale.sum())
@@ -130,53 +121,37 @@ class AdditiveGradient:
         self._norm_gradient[1].mul_(self._scale).sub_(self._n_rows)
         return loss
 
-    def _allocate(self, n_rows: int) -> None:
-        """Make the buffers for batches of so many rows, and all views into them."""
-        shifts, scales = self._shift.split(self._widths), self._scale.split(self._widths)
-        norm_gradients = self._norm_gradient.split(self._widths, dim=1)
-        # Column sums of g and of g * x, one above the other, are one matrix product.
-        ones = torch.eye(2, dtype=self.vector.dtype, device=self.vector.device)
-        ones = ones.repeat_interleave(n_rows, dim=1)
-        self._input = x = self.vector.new_empty(n_rows, self._widths[0])
-        self._steps: list[_Step] = []
-        self._leaving: list[tuple[Tensor, Tensor]] = []
-        x_gradient, stack = x, None  # the input is overwritten by its gradient, of no use
-        for i, ends_level in enumerate(self._ends_level):
-            if stack is None:  # the steps of a level hand g down in one stack
-                stack = _buffer(x, 2 * n_rows, self._widths[i])
-            parameters = (shifts[i], scales[i], *self._weights[i])
-            gradients = (norm_gradients[i], *self._weight_gradients[i])
-            step = _Step(i % 2 == 0, parameters, gradients, x, x_gradient, stack, ones)
-            self._steps.append(step)
-            x, x_gradient = step.y, step.g
-            if ends_level:
-                self._leaving.append((step.y2, step.g2))
-                x, x_gradient, stack = step.y1, step.g1, None
-        self._leaving.append((x, x_gradient))
-        self._n_rows = n_rows
+
+def views(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Return consecutive parts of a vector, in the shapes of the tensors ``like``."""
+    parts = vector.split([tensor.numel() for tensor in like])
+    return [part.view_as(tensor) for part, tensor in zip(parts, like, strict=True)]
 
 
-def _positions(flow: Glow) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield where shift, log-scale, W1, W2 and W3 of each step are among the parameters.
+def _places(flow: Glow) -> list[Tensor]:
+    """Return which parameters are the shifts over the log-scales, and W1, W2, W3 of each step.
 
-    Biases are rows of their W, and entries are in the order of the step's buffer.
+    Parameters are counted as they lie end to end. Biases are rows of their W, and columns are
+    in the order of the step's buffer.
     """
     parameters = list(flow.parameters())
-    stops = np.cumsum([p.numel() for p in parameters])
-    index = {
-        p: np.arange(stop - p.numel(), stop).reshape(tuple(p.shape))
-        for p, stop in zip(parameters, stops, strict=True)
-    }
+    counted = torch.arange(sum(parameter.numel() for parameter in parameters))
+    places = dict(zip(parameters, views(counted, parameters), strict=True))
+    norms, blocks = [], []
     for i, (norm, _, coupling, _) in enumerate(flow.steps()):
-        shift, log_scale = index[norm.shift], index[norm.log_scale]
-        layers = coupling.network[::2]  # the linear ones
-        (w1, b1), (w2, b2), (w3, b3) = ((index[m.weight].T, index[m.bias]) for m in layers)
+        shift_and_scale = torch.stack((places[norm.shift], places[norm.log_scale]))
+        w1, w2, w3 = (
+            torch.vstack((places[layer.weight].T, places[layer.bias]))
+            for layer in coupling.network[::2]  # the linear ones
+        )
+        w1 = w1.roll(1, dims=0)  # the bias first
         if i % 2 == 0:  # the coupling sees the columns reversed
-            w1, w3, b3 = np.vstack((w1[::-1], b1)), w3[:, ::-1], b3[::-1]
+            w1, w3 = w1.flip(0), w3.flip(1)
         else:  # the ActNorm before it does
-            shift, log_scale = shift[::-1], log_scale[::-1]
-            w1 = np.vstack((b1, w1))
-        yield shift, log_scale, w1, np.vstack((w2, b2)), np.vstack((w3, b3))
+            shift_and_scale = shift_and_scale.flip(1)
+        norms.append(shift_and_scale)
+        blocks += [w1, w2, w3]
+    return [torch.hstack(norms), *blocks]
 
 
 class _Step:
@@ -195,57 +170,54 @@ class _Step:
         x: Tensor,
         x_gradient: Tensor,
         stack: Tensor,
-        ones: Tensor,
     ):
-        self.is_reversed, self.x, self.x_gradient, self.ones = is_reversed, x, x_gradient, ones
-        self.shift, self.scale, *self.weights = parameters
+        self.x, self.x_gradient = x, x_gradient
+        self.shift, self.scale, self.w1, self.w2, self.w3 = parameters
         self.norm_gradient, *self.weight_gradients = gradients
-        w1, w2, w3 = self.weights
-        w1_without_bias = w1[:-1] if is_reversed else w1[1:]
-        self.transposed_weights = w1_without_bias.T, w2[:-1].T, w3[:-1].T
-        n_rows, (n_conditioning, n_hidden) = len(x), w1_without_bias.shape
-        y = _buffer(x, n_rows, len(self.shift))
-        self.y, self.y1, self.y2, self.y1_and_one = self._parts(y, n_conditioning)
-        self.g, self.g1, self.g2, _ = self._parts(stack[:n_rows], n_conditioning)
-        self.stack = stack[:, PAD : PAD + len(self.shift)]
+        w1_without_bias = self.w1[:-1] if is_reversed else self.w1[1:]
+        self.transposed_weights = w1_without_bias.T, self.w2[:-1].T, self.w3[:-1].T
+        (n_rows, width), (c, n_hidden) = x.shape, w1_without_bias.shape
+
+        def parts(buffer: Tensor) -> tuple[Tensor, ...]:
+            """Return a buffer's columns y, y1 and y2, and y1 with the one beside it."""
+            y = buffer[:, PAD : PAD + width]
+            if is_reversed:
+                return y, y[:, -c:], y[:, :-c], buffer[:, PAD + width - c : PAD + width + 1]
+            return y, y[:, :c], y[:, c:], buffer[:, PAD - 1 : PAD + c]
+
+        self.y, self.y1, self.y2, self.y1_and_one = parts(_buffer(x, n_rows, width))
+        self.g, self.g1, self.g2, _ = parts(stack[:n_rows])
+        self.stack = stack[:, PAD : PAD + width]
         self.g_times_x = self.stack[n_rows:]
+        # Column sums of g and of g * x, one above the other, are one matrix product.
+        self.ones = torch.eye(2, dtype=x.dtype, device=x.device)
+        self.ones = self.ones.repeat_interleave(n_rows, dim=1)
         self.h1_and_one, self.h2_and_one = (
             _buffer(x, n_rows, n_hidden)[:, PAD : PAD + n_hidden + 1] for _ in range(2)
         )
         self.h1, self.h2 = self.h1_and_one[:, :-1], self.h2_and_one[:, :-1]
-        self.a1, self.a2, self.mask = (x.new_empty(n_rows, n_hidden) for _ in range(3))
-
-    def _parts(self, buffer: Tensor, c: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return a buffer's columns y, y1 and y2, and y1 with the one beside it."""
-        stop = PAD + len(self.shift)
-        y = buffer[:, PAD:stop]
-        if self.is_reversed:
-            return y, y[:, -c:], y[:, :-c], buffer[:, stop - c : stop + 1]
-        return y, y[:, :c], y[:, c:], buffer[:, PAD - 1 : PAD + c]
 
     def forward(self) -> None:
-        w1, w2, w3 = self.weights
         torch.addcmul(self.shift, self.x, self.scale, out=self.y)
-        torch.mm(self.y1_and_one, w1, out=self.h1).relu_()
-        torch.mm(self.h1_and_one, w2, out=self.h2).relu_()
-        self.y2.addmm_(self.h2_and_one, w3)
+        torch.mm(self.y1_and_one, self.w1, out=self.h1).relu_()
+        torch.mm(self.h1_and_one, self.w2, out=self.h2).relu_()
+        self.y2.addmm_(self.h2_and_one, self.w3)
 
     def backward(self) -> None:
         w1_t, w2_t, w3_t = self.transposed_weights
         w1_gradient, w2_gradient, w3_gradient = self.weight_gradients
         torch.mm(self.h2_and_one.T, self.g2, out=w3_gradient)
-        torch.mm(self.g2, w3_t, out=self.a2)
-        self.a2.mul_(torch.sign(self.h2, out=self.mask))
-        torch.mm(self.h1_and_one.T, self.a2, out=w2_gradient)
-        torch.mm(self.a2, w2_t, out=self.a1)
-        self.a1.mul_(torch.sign(self.h1, out=self.mask))
-        torch.mm(self.y1_and_one.T, self.a1, out=w1_gradient)
-        self.g1.addmm_(self.a1, w1_t)
+        a2 = torch.mm(self.g2, w3_t).mul_(self.h2.sign_())
+        torch.mm(self.h1_and_one.T, a2, out=w2_gradient)
+        a1 = torch.mm(a2, w2_t).mul_(self.h1.sign_())
+        torch.mm(self.y1_and_one.T, a1, out=w1_gradient)
+        self.g1.addmm_(a1, w1_t)
         torch.mul(self.g, self.x, out=self.g_times_x)
         torch.mm(self.ones, self.stack, out=self.norm_gradient)
         torch.mul(self.g, self.scale, out=self.x_gradient)
 
 
+@torch.inference_mode()  # whose tensors take no notes of what is written to them
 def _buffer(like: Tensor, n_rows: int, width: int) -> Tensor:
     """Make room for columns, with a one at both ends of each row."""
     buffer = like.new_zeros(n_rows, PAD + -(-width // PAD) * PAD + PAD)

@@ -1,15 +1,13 @@
-"""Rows on their way into a flow: held out, in random batches to train on, in blocks to map."""
+"""Rows on their way into a training: held out, or in random batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
-import torch
 from sklearn.utils import gen_batches
 
-__all__ = ["map_rows", "shuffled_batches", "split", "within_memory"]
+__all__ = ["shuffled_batches", "split"]
 
 # Data of more bytes are shuffled by runs of rows, within pools of a quarter of it.
 LARGE_BYTES = 2**30
@@ -56,31 +54,3 @@ def shuffled_batches(
         pool_order = rng.permutation(len(pool))
         for batch in gen_batches(len(pool), batch_size):
             yield pool[pool_order[batch]]
-
-
-def map_rows(function: Callable, flow: Any, X: np.ndarray, device: torch.device) -> Any:
-    """Return ``function(flow, X)``, computed block by block, in the data type of X."""
-    # The intermediate results stay in a CPU's cache; a GPU needs more rows to be busy.
-    n_rows = 2**10 if device.type == "cpu" else 2**13
-    result = None
-    with torch.inference_mode():
-        for part in gen_batches(max(1, len(X)), n_rows):  # no rows are a block too
-            block = np.ascontiguousarray(X[part])  # torch takes no negative strides
-            values = function(flow, torch.tensor(block, device=device)).cpu().numpy()
-            if result is None:
-                result = np.empty((len(X), *values.shape[1:]), dtype=X.dtype)
-            result[part] = values
-    return result
-
-
-def within_memory(message: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return ``function(*arguments)``; raise MemoryError where a GPU's memory ends.
-
-    The error is raised outside of the `except`: else it would refer to the one caught, whose
-    traceback holds the GPU's memory, in a notebook until the next error.
-    """
-    try:
-        return function(*arguments)
-    except torch.cuda.OutOfMemoryError:
-        pass
-    raise MemoryError(message)

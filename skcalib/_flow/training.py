@@ -8,39 +8,25 @@ number of layers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import gen_batches
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from skcalib._base import progress
-from skcalib._flow.fitted import FittedFlow
+from skcalib._base import progress, warn
+from skcalib._flow.fitted import FittedFlow, within_memory
 from skcalib._flow.glow import Glow
-from skcalib._flow.gradient import AdditiveGradient, has_written_gradient
+from skcalib._flow.gradient import AdditiveGradient, views
 from skcalib._flow.rows import shuffled_batches
 
-__all__ = ["AutogradGradient", "Trainer", "train"]
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Keep torch to one thread: operations of a few microseconds are too small to share.
-
-    Threads would mostly wait for each other, long where another process has the core.
-    """
-    n_threads = torch.get_num_threads()
-    try:  # Python raises an interrupt after a call, so that none comes between the two
-        torch.set_num_threads(1)
-        yield
-    finally:
-        torch.set_num_threads(n_threads)
+__all__ = ["train"]
 
 
 class AutogradGradient:
@@ -49,11 +35,12 @@ class AutogradGradient:
     The flow's own parameters are views of ``vector``.
     """
 
+    order = slice(None)
+
     def __init__(self, flow: Glow):
         self._flow, self._parameters = flow, list(flow.parameters())
         self.vector = parameters_to_vector(self._parameters).detach()
         self.gradient = torch.zeros_like(self.vector)
-        self.order = torch.arange(len(self.vector), device=self.vector.device)
         vector_to_parameters(self.vector, self._parameters)
 
     def __call__(self, batch: Tensor) -> Tensor:
@@ -76,62 +63,57 @@ class Trainer:
     Without the correction the first few hundred steps are up to six times as long, so that a
     single epoch over some thousand sentences suffices.
 
-    The flow is on its device; :meth:`write_back` brings its parameters up to date.
-    ``adam_state`` is what :meth:`adam_state` returned, m and v; by default zeros.
+    ``flow`` is on its device; :meth:`write_back` brings its parameters up to date.
     """
 
     def __init__(
-        self, flow: Glow, learning_rate: float, weight_decay: float, adam_state: Any = None
+        self,
+        start: FittedFlow,
+        X: np.ndarray,
+        rows: np.ndarray,
+        settings: Any,
+        device: torch.device,
     ):
-        self.flow, self.learning_rate = flow, learning_rate
-        self._objective: AdditiveGradient | AutogradGradient = (
-            AdditiveGradient(flow) if has_written_gradient(flow) else AutogradGradient(flow)
-        )
-        self.vector, self.gradient = self._objective.vector, self._objective.gradient
-        self._denominator = torch.empty_like(self.vector)
-        order = self._objective.order
-        self.first_moment, self.second_moment = (
-            torch.zeros_like(self.vector) if moment is None else self._tensor(moment)[order]
-            for moment in adam_state or (None, None)
-        )
-        self._state = (self.vector, self.first_moment, self.second_moment)
-        is_matrix = torch.cat(
-            [torch.full((p.numel(),), p.ndim == 2) for p in flow.parameters()]
-        )
-        self._decay = 1.0 - learning_rate * weight_decay * self._tensor(is_matrix)[order]
-        self._jitter = flow.standardize.jitter.cpu().numpy()
+        self.flow = flow = start.network().to(device)
+        self._X, self._rows, self._rng, self._settings = X, rows, start.rng, settings
+        self.n_steps = -(-len(rows) // settings.batch_size)  # of an epoch
         self.n_kept = 0  # states that an epoch found good
+        self._parameters = parameters = list(flow.parameters())
+        n_rows = min(settings.batch_size, 2 * len(rows))  # of a batch, filled up from others
+        is_written = (flow.coupling, flow.permutation) == ("additive", "reverse")
+        self._gradient_of: AdditiveGradient | AutogradGradient = (
+            AdditiveGradient(flow, n_rows) if is_written else AutogradGradient(flow)
+        )
+        self.vector, self.gradient = self._gradient_of.vector, self._gradient_of.gradient
+        self.moments = self._tensor(start.moments).clone()
+        self._first_moment, self._second_moment = self.moments
+        is_matrix = parameters_to_vector([torch.full_like(p, p.ndim == 2) for p in parameters])
+        decay = settings.learning_rate * settings.weight_decay
+        self._decay = 1.0 - decay * is_matrix.detach()[self._gradient_of.order]
+        self._denominator = torch.empty_like(self.vector)
+        self._jitter = flow.standardize.jitter.cpu().numpy()
 
-    def state(self) -> tuple[Tensor, ...]:
-        """Copy the parameters and Adam's moments."""
-        return tuple(tensor.clone() for tensor in self._state)
+    def state(self) -> Tensor:
+        """Copy the parameters and Adam's moments, in rows."""
+        return torch.vstack((self.vector, self.moments))
 
-    def restore(self, state: tuple[Tensor, ...]) -> None:
+    def restore(self, state: Tensor) -> None:
         """Go back to what :meth:`state` returned."""
-        for tensor, saved in zip(self._state, state, strict=True):
-            tensor.copy_(saved)
+        self.vector.copy_(state[0])
+        self.moments.copy_(state[1:])
 
     @torch.no_grad()
     def write_back(self) -> None:
         """Write the parameters, as they are now, into the flow."""
-        parameters = list(self.flow.parameters())
-        parts = self._in_the_flows_order(self.vector).split([p.numel() for p in parameters])
-        for parameter, part in zip(parameters, parts, strict=True):
-            parameter.copy_(part.view_as(parameter))
-
-    def adam_state(self) -> list[np.ndarray]:
-        """Return Adam's two moments as numpy arrays, in the order of the flow's parameters."""
-        moments = (self.first_moment, self.second_moment)
-        return [self._in_the_flows_order(moment).cpu().numpy() for moment in moments]
-
-    def _in_the_flows_order(self, entries: Tensor) -> Tensor:
-        flat = torch.empty_like(entries)
-        flat[self._objective.order] = entries
-        return flat
+        flat = torch.empty_like(self.vector)
+        flat[self._gradient_of.order] = self.vector
+        parts = views(flat, self._parameters)
+        for parameter, part in zip(self._parameters, parts, strict=True):
+            parameter.copy_(part)
 
     def step(self, batch: Tensor) -> Tensor:
         """Take one step on a batch (b, d); return its loss before, nats per sample."""
-        loss = self._objective(batch)
+        loss = self._gradient_of(batch)
         beta1, beta2, epsilon = 0.9, 0.999, 1e-6  # those of BERT-flow's code
         with torch.inference_mode():
             # BERT-flow clips the gradient in bits per dimension to norm 1, so that the limit
@@ -140,54 +122,48 @@ class Trainer:
             norm = torch.linalg.vector_norm(self.gradient)
             self.gradient.div_(norm.clamp_(min=n_bits))
 
-            self.first_moment.lerp_(self.gradient, 1.0 - beta1)
-            self.second_moment.mul_(beta2)
-            self.second_moment.addcmul_(self.gradient, self.gradient, value=1.0 - beta2)
+            m, v = self._first_moment, self._second_moment
+            m.lerp_(self.gradient, 1.0 - beta1)
+            v.mul_(beta2).addcmul_(self.gradient, self.gradient, value=1.0 - beta2)
+            root = torch.sqrt(v, out=self._denominator).add_(epsilon)
             self.vector.mul_(self._decay)
-            root = torch.sqrt(self.second_moment, out=self._denominator).add_(epsilon)
-            self.vector.addcdiv_(self.first_moment, root, value=-self.learning_rate)
+            self.vector.addcdiv_(m, root, value=-self._settings.learning_rate)
             return loss / len(batch)
 
-    @_one_thread()
-    def epoch(
-        self,
-        X: np.ndarray,
-        rows: np.ndarray,
-        batch_size: int,
-        rng: np.random.RandomState,
-        advance: Callable[[], Any] = lambda: None,
-    ) -> float:
-        """Train on the given rows of X in random order; return the batches' mean loss, nats.
+    def epoch(self, advance: Callable[[], Any]) -> float:
+        """Train on all rows in random order; return the batches' mean loss, nats.
 
         ``advance`` is called after each batch. Where the loss or a parameter turns NaN or
         infinite, the loss is NaN and the state the last good one, at most 64 steps before;
         after Ctrl-C it is that, too.
         """
-        n_steps = -(-len(rows) // batch_size)
-        good, total = self.state(), 0.0
+        good, total, n_threads = self.state(), 0.0, torch.get_num_threads()
         recent = torch.zeros_like(self.vector[0])
+        batches = shuffled_batches(self._X, self._rows, self._settings.batch_size, self._rng)
         try:
-            for step, drawn in enumerate(shuffled_batches(X, rows, batch_size, rng), start=1):
-                recent += self.step(self._with_jitter(self._tensor(drawn), rng))
-                if step % 64 == 0 or step == n_steps:  # to look at it waits for the device
+            # Operations of a few microseconds are too small to share: threads would mostly
+            # wait for each other, long where another process has the core.
+            torch.set_num_threads(1)
+            for step, drawn in enumerate(batches, start=1):
+                recent += self.step(self._with_jitter(self._tensor(drawn)))
+                if step % 64 == 0 or step == self.n_steps:  # to look at it waits for the device
                     # A loss is from before its update, so the parameters count too.
                     if not torch.isfinite(recent + self.vector.sum()):
-                        self.restore(good)
                         return math.nan
                     good, self.n_kept = self.state(), self.n_kept + 1
                     total += float(recent)
                     recent.zero_()
                 advance()
-        except KeyboardInterrupt:
+        finally:
+            torch.set_num_threads(n_threads)
             self.restore(good)
-            raise
-        return total / n_steps
+        return total / self.n_steps
 
-    def _with_jitter(self, batch: Tensor, rng: np.random.RandomState) -> Tensor:
+    def _with_jitter(self, batch: Tensor) -> Tensor:
         """Add noise to a batch, in place, where the data hardly vary."""
         degenerate, axes = np.flatnonzero(self._jitter), self.flow.standardize.axes
         if len(degenerate):
-            normal = rng.standard_normal((len(batch), len(degenerate)))
+            normal = self._rng.standard_normal((len(batch), len(degenerate)))
             noise = self._tensor(self._jitter[degenerate] * normal)
             if axes is None:
                 batch[:, degenerate] += noise
@@ -195,17 +171,17 @@ class Trainer:
                 batch += noise @ axes[:, degenerate].T
         return batch
 
-    def evaluate(self, X: np.ndarray, rows: np.ndarray) -> float:
-        """Return the mean loss over the given rows of X, nats per sample."""
+    def evaluate(self, rows: np.ndarray) -> float:
+        """Return the mean loss over the given rows, nats per sample."""
         self.write_back()
-        blocks = (self._tensor(X[rows[block]]) for block in gen_batches(len(rows), 1024))
+        blocks = (self._tensor(self._X[rows[block]]) for block in gen_batches(len(rows), 1024))
         with torch.inference_mode():
             # Summed on the CPU: not every GPU has float64.
             losses = [-self.flow.log_prob(block).cpu() for block in blocks]
             return float(torch.cat(losses).double().mean())
 
-    def doubts(self, rows: np.ndarray) -> Iterator[str]:
-        """Yield why the flow is of no use, where its round trips do not return.
+    def warn_of_divergence(self) -> None:
+        """Warn if the flow is of no use: its round trips do not return.
 
         Rows go to the latent space and back, and as many samples the other way. Errors are
         relative to the largest entry, or to 1 if that is more, all of standardised columns.
@@ -213,6 +189,7 @@ class Trainer:
         self.write_back()
         encode, decode = self.flow.through_levels, self.flow.back_through_levels
         with torch.inference_mode():
+            rows = self._X[self._rows[: self._settings.batch_size]]
             x, _ = self.flow.standardize(self._tensor(rows))
             z = self._tensor(np.random.RandomState(0).standard_normal(x.shape))
             sample, _ = decode(z)
@@ -221,63 +198,63 @@ class Trainer:
             error, reach = float(torch.stack(errors).max()), float(sample.abs().max())
         # A sound flow stays far below: the worst seen in float32 were 1e-5 and 50 deviations.
         if not (error < 1e-3 and reach < 1e3):
-            yield (
+            warn(
                 f"The flow diverged though its loss is finite: round trips are off by "
                 f"{error:.1g} of the largest entry, samples lie up to {reach:.1g} standard "
                 "deviations from the mean. Its vectors and densities mean nothing: fit again "
-                "with a lower learning_rate."
+                "with a lower learning_rate.",
+                ConvergenceWarning,
             )
 
     def _tensor(self, rows: Any) -> Tensor:
         return torch.as_tensor(rows, dtype=self.vector.dtype, device=self.vector.device)
 
 
+@within_memory
 def train(
     start: FittedFlow,
     X: np.ndarray,
     rows: np.ndarray,
     held_out: np.ndarray,
-    device: torch.device,
     settings: Any,
-) -> tuple[FittedFlow, list[str], bool]:
+    *,
+    device: torch.device,
+) -> tuple[FittedFlow, bool]:
     """Train on the given rows of X, on the device; draw from the generator of ``start``.
 
     ``settings`` has the parameters of :class:`NormalizingFlow`. Returns the flow, that of the
-    best epoch if rows are held out, reasons why it may be of no use, and whether Ctrl-C ended
-    the training.
+    best epoch if rows are held out, and whether Ctrl-C ended the training.
     """
-    network, batch_size = start.network().to(device), settings.batch_size
-    trainer = Trainer(network, settings.learning_rate, settings.weight_decay, start.adam_state)
-    n_batches, desc = settings.max_epochs * -(-len(rows) // batch_size), "NormalizingFlow"
-    curve: list[tuple[float, float | None]] = []
-    doubts, interrupted = [], False
-    best_loss, best_state, stale = math.inf, None, 0
+    trainer = Trainer(start, X, rows, settings, device)
+    curve, n_batches = list(start.curve), settings.max_epochs * trainer.n_steps
+    best_loss, best_state, stale, interrupted = math.inf, None, 0, False
+    bar = progress(n_batches, unit="batch", desc="NormalizingFlow", verbose=settings.verbose)
     try:
-        bar = progress(n_batches, unit="batch", desc=desc, verbose=settings.verbose)
         with bar as advance:
-            while len(curve) < settings.max_epochs and stale != settings.n_iter_no_change:
-                note = f"epoch {len(start.curve) + len(curve) + 1}"
-                count = partial(advance, 1, note)
-                loss = trainer.epoch(X, rows, batch_size, start.rng, count)
+            for epoch in range(len(curve) + 1, len(curve) + 1 + settings.max_epochs):
+                loss = trainer.epoch(partial(advance, 1, f"epoch {epoch}"))
                 if math.isnan(loss):
-                    doubts.append(
+                    warn(
                         "The loss turned NaN or infinite: the flow is back at its last good "
-                        "state. A lower learning_rate may help."
+                        "state. A lower learning_rate may help.",
+                        ConvergenceWarning,
                     )
                     break
-                held_out_loss = trainer.evaluate(X, held_out) if len(held_out) else None
+                held_out_loss = trainer.evaluate(held_out) if len(held_out) else None
                 curve.append((loss, held_out_loss))
                 watched = loss if held_out_loss is None else held_out_loss
                 stale = 0 if watched < best_loss - settings.tol else stale + 1
                 if watched < best_loss:
                     best_loss, best_state = watched, trainer.state() if len(held_out) else None
+                if stale == settings.n_iter_no_change:
+                    break
     except KeyboardInterrupt:
         if not trainer.n_kept:
             raise
         interrupted = True
     if best_state is not None:
         trainer.restore(best_state)
-    doubts += trainer.doubts(X[rows[:batch_size]])
-    weights, adam_state = network.arrays(), trainer.adam_state()
-    fitted = replace(start, weights=weights, adam_state=adam_state, curve=start.curve + curve)
-    return fitted, doubts, interrupted
+    trainer.warn_of_divergence()
+    moments = trainer.moments.cpu().numpy()
+    fitted = replace(start, weights=trainer.flow.arrays(), moments=moments, curve=curve)
+    return fitted, interrupted

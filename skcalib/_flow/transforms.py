@@ -80,7 +80,9 @@ class LULinear(nn.Module):
 
 class _Linear(nn.Linear):
     def reset_parameters(self) -> None:
-        """Leave them: `Linear` would draw from torch's global generator."""
+        """Be zero: `Linear` would draw from torch's global generator."""
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
 
 
 class Coupling(nn.Module):
@@ -105,17 +107,12 @@ class Coupling(nn.Module):
         )
 
     def initialize(self, rng: np.random.RandomState) -> None:
-        """Draw the hidden layers' weights; the last layer, zero, makes this the identity."""
-        *hidden, last = self.network[::2]  # a ReLU follows each but the last
-        for layer in hidden:
+        """Draw the hidden layers' weights; the last stays zero, as in Glow, section 3.3."""
+        for layer in self.network[:-1:2]:  # a ReLU follows each
             # Half of what keeps the variance through a ReLU (He et al., 2015), which after one
             # epoch fits better.
             std = math.sqrt(0.5 / layer.in_features)
             layer.weight.copy_(torch.as_tensor(rng.normal(0.0, std, layer.weight.shape)))
-            layer.bias.zero_()
-        # Zero as in Glow, section 3.3.
-        last.weight.zero_()
-        last.bias.zero_()
 
     def _condition(self, x1: Tensor) -> tuple[Tensor, Tensor | None]:
         out = self.network(x1)

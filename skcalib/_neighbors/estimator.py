@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, clone
@@ -16,6 +16,9 @@ from skcalib._neighbors.search import nearest
 from skcalib._neighbors.smoothing import smoothed
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib._vectors import unit_rows
+
+if TYPE_CHECKING:
+    from skcalib._neighbors.torch_module import SmoothingModule
 
 __all__ = ["NeighborSmoothing"]
 
@@ -38,8 +41,8 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     It is best behind ``Whitening(noise="auto")``.
 
     With x̂ of unit length, ``x' = unit(x̂ + weight Σ w_j x̂_j / Σ w_j)`` over the nearest fitted
-    texts and ``w_j = cos(x, x_j)^power``: the expansion of queries and of the database in image
-    retrieval [1]_, with a mean in place of a sum.
+    texts and ``w_j = cos(x, x_j)^alpha``: the α-weighted expansion of queries (αQE) and of the
+    database in image retrieval [1]_, with a mean in place of a sum.
 
     Parameters
     ----------
@@ -47,8 +50,8 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         Number of nearest fitted texts; all where fewer are fitted.
     weight : float >= 0, default=1.0
         Weight of their mean. 0.5 keeps most of the gain and harms half as much.
-    power : float >= 0, default=3
-        Power of the cosine. Texts at a right angle or more weigh nothing.
+    alpha : float >= 0, default=3
+        Exponent of the cosine. Texts at a right angle or more weigh nothing.
     neighbors : transformer or None, default=None
         scikit-learn's ``KNeighborsTransformer``, or one like it (pynndescent's, one of faiss),
         by cosine or Euclidean distance: it is cloned, its ``n_neighbors`` is set, and it sees
@@ -90,7 +93,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     _parameter_constraints: dict = {
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "weight": [Interval(Real, 0, None, closed="left")],
-        "power": [Interval(Real, 0, None, closed="left")],
+        "alpha": [Interval(Real, 0, None, closed="left")],
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
 
@@ -100,12 +103,12 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         self,
         n_neighbors: int = 10,
         weight: float = 1.0,
-        power: float = 3,
+        alpha: float = 3,
         neighbors: BaseEstimator | None = None,
     ) -> None:
         self.n_neighbors = n_neighbors
         self.weight = weight
-        self.power = power
+        self.alpha = alpha
         self.neighbors = neighbors
 
     @_fit_context(prefer_skip_nested_validation=False)
@@ -172,9 +175,33 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         for chunk in gen_batches(len(X), step):
             unit = unit_rows(X[chunk])[0]
             rows = self._nearest(unit.astype(np.float32))
-            params = self.n_neighbors, self.weight, self.power
+            params = self.n_neighbors, self.weight, self.alpha
             out[chunk] = smoothed(unit, self.vectors_[rows], rows < 0, *params)
         return out
+
+    def to_torch(self) -> SmoothingModule:
+        """Return the map as a ``torch.nn.Module``.
+
+        Returns
+        -------
+        module : torch.nn.Module
+            Maps tensors of shape (..., n_features), on the device it is moved to, and keeps
+            their dtype. It compares with every fitted vector, whatever `neighbors` is; they are
+            a buffer, saved with a model and not trained.
+
+        Examples
+        --------
+        >>> import numpy as np, torch
+        >>> from skcalib import NeighborSmoothing
+        >>> X = np.random.default_rng(0).normal(size=(100, 4))
+        >>> smoothing = NeighborSmoothing().fit(X)
+        >>> np.allclose(smoothing.to_torch()(torch.from_numpy(X)), smoothing.transform(X))
+        True
+        """
+        from skcalib._neighbors.torch_module import SmoothingModule
+
+        check_is_fitted(self)
+        return SmoothingModule(self.vectors_, self.n_neighbors, self.weight, self.alpha)
 
     def _nearest(self, unit: np.ndarray) -> np.ndarray:
         """Rows of candidates among the fitted, of shape (n_samples, m); -1 for none."""

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 from sklearn.utils import gen_batches
 
+from skcalib._machine.limits import rows_within
 from skcalib._machine.threads import map_row_ranges
 
-__all__ = ["EQUAL", "density", "nearest"]
+__all__ = ["EQUAL", "nearest", "neighbor_similarity"]
 
 # Cosine in float64 from which two vectors count as those of one text.
 EQUAL = 1 - 1e-6
-# Queries whose cosines with all fitted vectors are in memory: 1 kB for each fitted vector.
-QUERIES = 256
+# Queries whose cosines with all fitted vectors are in memory: fewer, where these take more.
+QUERIES, PRODUCT_BYTES = 256, 28 * 2**20
 # Entries of a row of cosines of which only the greatest is looked at first.
 STRIPES = 16
 
@@ -33,8 +34,9 @@ def nearest(queries: np.ndarray, fitted: np.ndarray, k: int) -> tuple[np.ndarray
             rows[chunk] = _largest(product, k)
             cosines[chunk] = np.take_along_axis(product, rows[chunk], axis=1)
 
-    limits = {"working_bytes": 4 * QUERIES * len(fitted), "rows_per_thread": QUERIES}
-    map_row_ranges(search, len(queries), QUERIES, **limits)
+    step = min(QUERIES, rows_within(PRODUCT_BYTES, len(fitted), itemsize=4))
+    limits = {"working_bytes": 4 * step * len(fitted), "rows_per_thread": QUERIES}
+    map_row_ranges(search, len(queries), step, **limits)
     return cosines, rows
 
 
@@ -58,7 +60,7 @@ def _largest(product: np.ndarray, k: int) -> np.ndarray:
     return np.take_along_axis(columns, np.argpartition(entries, -k, axis=1)[:, -k:], axis=1)
 
 
-def density(queries: np.ndarray, fitted: np.ndarray, k: int) -> np.ndarray:
+def neighbor_similarity(queries: np.ndarray, fitted: np.ndarray, k: int) -> np.ndarray:
     """Mean cosine of each query with the ``k`` nearest of more than ``k`` fitted vectors.
 
     A fitted vector that is equal to the query, itself for one, is none of them.

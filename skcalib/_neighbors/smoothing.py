@@ -15,9 +15,9 @@ def smoothed(
     missing: np.ndarray,
     n_neighbors: int,
     weight: float,
-    power: float,
+    alpha: float,
 ) -> np.ndarray:
-    """``unit(x + weight Σ w_j x_j / Σ w_j)`` over the nearest candidates, ``w = cos^power``.
+    """``unit(x + weight Σ w_j x_j / Σ w_j)`` over the nearest candidates, ``w = cos^alpha``.
 
     ``unit`` is float64. ``candidates`` of shape (n_samples, m, d) are of unit length, but for
     those ``missing``. One that is equal to x is left out, and of the others the ``n_neighbors``
@@ -31,7 +31,7 @@ def smoothed(
     np.put_along_axis(cosines, first, np.where(highest >= EQUAL, 0.0, highest), axis=1)
     farther = np.argsort(-cosines, axis=1, kind="stable")[:, n_neighbors:]
     np.put_along_axis(cosines, farther, 0.0, axis=1)
-    weights = np.where(cosines > 0, np.abs(cosines) ** power, 0.0)
+    weights = np.where(cosines > 0, np.abs(cosines) ** alpha, 0.0)
     total = weights.sum(axis=1, keepdims=True)
     weights *= weight / np.where(total > 0, total, 1)
     moved = unit + np.einsum("ik,ikj->ij", weights, candidates)

@@ -12,7 +12,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from skcalib._base import VersionedState, warn
-from skcalib._neighbors.search import density
+from skcalib._neighbors.search import neighbor_similarity
 from skcalib._scale.pairs import FITTED_P_VALUES, PairCounts, count_pairs
 from skcalib._sklearn_compat import Interval, RealNotInt, StrOptions, _fit_context
 from skcalib._vectors import unit_rows, unmasked
@@ -38,18 +38,19 @@ class SimilarityScale(VersionedState, BaseEstimator):
     holds for texts of the same domain and of no other; related pairs among the fitted make it
     conservative.
 
-    Texts of a dense region are similar to many. The corrected similarity ``cos(a, b) -
-    (density(a) + density(b)) / 2``, with the mean cosine of a text with the nearest fitted ones
-    as its density, compares between regions: one threshold serves all pairs. Fit on vectors of
-    ``Whitening(noise="auto")``; raw ones are not to be corrected.
+    Texts of a dense region are similar to many. The corrected similarity
+    ``cos(a, b) - (r(a) + r(b)) / 2``, where the `neighbor_similarity` r of a text is its mean
+    cosine with the nearest fitted ones, compares between regions: one threshold serves all
+    pairs. Fit on vectors of ``Whitening(noise="auto")``; raw ones are not to be corrected.
 
     Parameters
     ----------
     n_pairs : int, default=10_000_000
         Pairs to count, those of 4,473 texts drawn at random; of fewer texts all pairs.
     n_neighbors : int or float, default=0.05
-        Fitted texts that make a density: so many nearest ones, or as a float in (0, 1) a share
-        of them, of at most 10,000 texts. Take 10 for matching one to one, such as translations.
+        Fitted texts that are a text's neighbours: so many nearest ones, or as a float in (0, 1)
+        a share of them, of at most 10,000 texts. Take 10 for matching one to one, such as
+        translations.
     similarity : {"cosine", "dot", "euclidean"}, default="cosine"
         Similarity whose thresholds and p-values to tell: the cosine, and the corrected one;
         the inner product; or the negated distance.
@@ -61,7 +62,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
     n_neighbors_ : int
         Number of nearest texts in use, among `vectors_`.
     vectors_ : ndarray of shape (n_texts, n_features), float32
-        Fitted vectors of unit length, among which densities are looked for.
+        Fitted vectors of unit length, among which neighbours are looked for.
     n_features_in_, feature_names_in_
         Number of features seen during fit, and their names when all are strings.
 
@@ -69,7 +70,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
     -----
     Thresholds and p-values are exact to 1e-6 in cosine for the pairs counted, or to 2e-6 of the
     largest length in distance, 4e-6 of its square in inner product. A text that is equal to a
-    fitted one does not count it in its density. The correction is that of CSLS [1]_ with a
+    fitted one does not count it as a neighbour. The correction is that of CSLS [1]_ with a
     share of all texts in place of ten.
 
     Duplicates among the fitted texts count like all pairs, so about as many pairs as promised
@@ -96,7 +97,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
     An index by inner product ranks by the corrected similarity:
 
     >>> products = scale.query_vectors(X[:3]) @ scale.index_vectors(X).T
-    >>> corrected = products - scale.density(X[:3])[:, None] / 2
+    >>> corrected = products - scale.neighbor_similarity(X[:3])[:, None] / 2
     >>> np.allclose(corrected[:, 5], scale.corrected(X[:3], X[[5, 5, 5]]))
     True
     """
@@ -237,7 +238,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         assert_all_finite(similarity, input_name="similarity")
         return counts.p_value(similarity)
 
-    def density(self, X: Any) -> np.ndarray:
+    def neighbor_similarity(self, X: Any) -> np.ndarray:
         """Mean cosine of each text with the nearest fitted ones.
 
         Parameters
@@ -247,9 +248,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
 
         Returns
         -------
-        density : ndarray of shape (n_samples,)
+        similarity : ndarray of shape (n_samples,)
         """
-        return self._unit_and_density(X)[1]
+        return self._unit_and_r(X)[1]
 
     def corrected(self, A: Any, B: Any) -> np.ndarray:
         """Corrected similarity of the rows of ``A`` with those of ``B``, pair by pair.
@@ -264,11 +265,11 @@ class SimilarityScale(VersionedState, BaseEstimator):
         similarity : ndarray of shape (n_pairs,)
         """
         check_consistent_length(A, B)
-        (a, density_a), (b, density_b) = map(self._unit_and_density, (A, B))
-        return np.einsum("ij,ij->i", a, b, dtype=np.float64) - (density_a + density_b) / 2
+        (a, r_a), (b, r_b) = map(self._unit_and_r, (A, B))
+        return np.einsum("ij,ij->i", a, b, dtype=np.float64) - (r_a + r_b) / 2
 
     def index_vectors(self, X: Any) -> np.ndarray:
-        """Vectors ``[x / |x|, -density(x) / 2]`` for an index by inner product.
+        """Vectors ``[x / |x|, -r(x) / 2]`` for an index by inner product.
 
         Parameters
         ----------
@@ -279,10 +280,10 @@ class SimilarityScale(VersionedState, BaseEstimator):
         -------
         vectors : ndarray of shape (n_samples, n_features + 1)
             The inner product with `query_vectors` of q is the corrected similarity plus
-            ``density(q) / 2``, which is the same for all texts found.
+            ``r(q) / 2``, which is the same for all texts found.
         """
-        unit, density = self._unit_and_density(X)
-        return np.column_stack([unit, (-density / 2).astype(unit.dtype)])
+        unit, r = self._unit_and_r(X)
+        return np.column_stack([unit, (-r / 2).astype(unit.dtype)])
 
     def query_vectors(self, X: Any) -> np.ndarray:
         """Vectors ``[x / |x|, 1]`` to search an index of `index_vectors` with.
@@ -303,18 +304,20 @@ class SimilarityScale(VersionedState, BaseEstimator):
         """Return counts of similarities, and where they are cosines, of corrected ones."""
         none = np.zeros(len(X))
         if self.similarity == "cosine":
-            crowd = density(unit.astype(np.float32), vectors, self.n_neighbors_)
-            return count_pairs(unit, [none, crowd])
+            r = neighbor_similarity(unit.astype(np.float32), vectors, self.n_neighbors_)
+            return count_pairs(unit, [none, r])
         distances = self.similarity == "euclidean"
-        # A power of two, so that divided by it no row is longer than 1, and none is rounded.
-        exponent = int(np.frexp(unit_rows(X)[1].max())[1]) * (1 if distances else 2)
-        if not -1000 < exponent < 1000:
+        # Divided by this power of two no row is longer than 1, and none is rounded.
+        longest = unit_rows(X)[1].max()
+        exponent = int(np.frexp(longest)[1])
+        exponent_of_unit = exponent if distances else 2 * exponent
+        if not -1000 < exponent_of_unit < 1000:
             raise ValueError(
-                f"X has rows of length up to {unit_rows(X)[1].max():.1g}, of which float64 "
+                f"X has rows of length up to {longest:.1g}, of which float64 "
                 f"holds no similarity={self.similarity!r} with all digits. Scale X first."
             )
-        scaled = X / np.ldexp(1.0, exponent if distances else exponent // 2)
-        return count_pairs(scaled, [none], unit=float(2.0**exponent), distances=distances)
+        scaled = np.ldexp(X.astype(np.float64), -exponent)
+        return count_pairs(scaled, [none], unit=2.0**exponent_of_unit, distances=distances)
 
     def _counted(self, corrected: bool) -> PairCounts:
         check_is_fitted(self)
@@ -333,11 +336,13 @@ class SimilarityScale(VersionedState, BaseEstimator):
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return unit_rows(X)[0].astype(X.dtype)
 
-    def _unit_and_density(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _unit_and_r(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         unit = self._unit(X)
         if self._in_narrow_cone:
             warn(
                 "The fitted vectors lie in a narrow cone, as raw ones do, for which the "
                 "correction harms. Calibrate them by Whitening(noise='auto')."
             )
-        return unit, density(unit.astype(np.float32), self.vectors_, self.n_neighbors_)
+        return unit, neighbor_similarity(
+            unit.astype(np.float32), self.vectors_, self.n_neighbors_
+        )

@@ -12,7 +12,7 @@ from filelock import FileLock
 
 __all__ = ["connect", "turn"]
 
-FORMAT = 4
+FORMAT = 5
 WAIT = 60.0  # seconds, for another process that writes
 PATIENCE = 600.0  # seconds, for one's turn
 # A batch of texts is a block, of one array per slot (a layer and a way of pooling), since a
@@ -24,7 +24,7 @@ PRAGMA journal_mode = WAL;
 BEGIN IMMEDIATE;
 CREATE TABLE store (id BLOB);
 CREATE TABLE arrays (
-    block INTEGER, slot TEXT, width INTEGER, crc INTEGER, data BLOB, PRIMARY KEY (block, slot)
+    block INTEGER, slot TEXT, crc INTEGER, data BLOB, PRIMARY KEY (block, slot)
 );
 CREATE TABLE texts (key BLOB PRIMARY KEY, block INTEGER, row INTEGER) WITHOUT ROWID;
 CREATE INDEX texts_of_block ON texts (block);

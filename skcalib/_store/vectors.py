@@ -24,19 +24,19 @@ __all__ = ["Vectors"]
 
 # Errors where the file is at fault, not the machine.
 DAMAGE = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-ARRAY = "SELECT width, crc, data FROM arrays WHERE block = ? AND slot = ?"
+ARRAY = "SELECT crc, data FROM arrays WHERE block = ? AND slot = ?"
 
 
 class Vectors:
     """Vectors of one model in a store, during one call of the user; to be closed.
 
-    ``model`` names all that a vector depends on beside its text; ``width`` is that of a vector,
-    d. Once the machine refuses to read or write the file, nothing more is kept in this call.
+    ``model`` names all that a vector of d = ``width`` numbers depends on beside its text. Once
+    the machine refuses to read or write the file, nothing more is kept in this call.
     """
 
-    def __init__(self, store: VectorStore, model: str, width: int):
+    def __init__(self, store: VectorStore, model: str | None, width: int):
         self.path, self._max_bytes, self._width = store._path, store.max_bytes, width
-        self._model = hashlib.blake2b(f"{model}|{store.dtype}".encode()).digest()
+        self._model = hashlib.blake2b(f"{model}|{width}|{store.dtype}".encode()).digest()
         row = [("key", "V16"), ("counts", "<i4", (4,)), ("vector", store.dtype, (width,))]
         self._row = np.dtype(row)
         self._db: sqlite3.Connection | None = None
@@ -61,13 +61,11 @@ class Vectors:
         """Return which of n distinct texts are known, (n,), vectors and counts.
 
         The latter are of shape (n, n_slots, d) and (n, 4); rows of unknown texts hold anything.
-        A ValueError tells of vectors of another width: then two models have one name.
         """
         keys = [self._key(text) for text in texts]
         known = np.zeros(len(texts), dtype=bool)
         counts = np.empty((len(texts), 4), dtype=np.int32)
         vectors = np.empty((len(texts), len(slots), self._width), dtype=np.float32)
-        widths = {self._width}
 
         def load(db: sqlite3.Connection) -> int:
             n_damaged = 0
@@ -76,10 +74,9 @@ class Vectors:
                 expected = b"".join([keys[i] for i in out])
                 try:
                     for j, slot in enumerate(slots):
-                        width, crc, data = db.execute(ARRAY, (block, slot)).fetchone()
-                        if crc != _checksum(slot, width, data):
+                        crc, data = db.execute(ARRAY, (block, slot)).fetchone()
+                        if crc != _checksum(slot, data):
                             raise ValueError("other bytes than were written")
-                        widths.add(width)
                         found = np.frombuffer(data, self._row)[rows]
                         if found["key"].tobytes() != expected:
                             raise ValueError("rows of other texts")
@@ -91,12 +88,6 @@ class Vectors:
             return n_damaged
 
         n_damaged = self._run("read", load)
-        if len(widths) > 1:
-            other = max(widths - {self._width})
-            raise ValueError(
-                f"The store {str(self.path)!r} keeps vectors of {other} features under the "
-                f"name of this model, which gives {self._width}. Give it another name."
-            )
         if n_damaged:
             self._warn(f"has {n_damaged} damaged blocks; their texts are encoded anew.")
         return known, vectors, counts
@@ -119,8 +110,8 @@ class Vectors:
             for j, slot in enumerate(slots):
                 rows["vector"] = vectors[:, j]
                 data = rows.tobytes()
-                array = self._width, _checksum(slot, self._width, data), data
-                db.execute("INSERT INTO arrays VALUES (?, ?, ?, ?, ?)", (block, slot, *array))
+                array = block, slot, _checksum(slot, data), data
+                db.execute("INSERT INTO arrays VALUES (?, ?, ?, ?)", array)
             # Some may be in an older block, a damaged one or another process's.
             places = [(key, block, row) for row, key in enumerate(keys)]
             db.executemany("INSERT OR REPLACE INTO texts VALUES (?, ?, ?)", places)
@@ -175,8 +166,8 @@ class Vectors:
         warn(f"The store {str(self.path)!r} {what}")
 
 
-def _checksum(slot: str, width: int, data: bytes) -> int:
-    return zlib.crc32(data, zlib.crc32(f"{slot} {width}".encode()))
+def _checksum(slot: str, data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32(slot.encode()))
 
 
 def _places(db: sqlite3.Connection, keys: list[bytes]) -> dict[int, list[tuple[int, int]]]:

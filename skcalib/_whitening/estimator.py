@@ -18,9 +18,10 @@ from skcalib._machine.limits import check_size
 from skcalib._sklearn_compat import Interval, RealNotInt, StrOptions, _fit_context
 from skcalib._whitening.exports import LinearExports
 from skcalib._whitening.linear_map import WhiteningMap
-from skcalib._whitening.rows import Rows, as_float64, rows_of
+from skcalib._whitening.recent import moments_and_spectrum
+from skcalib._whitening.rows import as_float64, check_rows, inverted, mapped, moments_of
 from skcalib._whitening.shift import Shift, mahalanobis_map, shift_between
-from skcalib._whitening.solver import decomposed, solve, spectrum_of, warn_of_few_samples
+from skcalib._whitening.solver import solve, spectrum_of, warn_of_few_samples
 
 __all__ = ["Whitening"]
 
@@ -177,7 +178,7 @@ class Whitening(
         "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "tol": [Interval(Real, 0, 1, closed="left"), None],
     }
-    _state_version = 7
+    _state_version = 8
 
     _moments: Moments
     _warned: bool  # of few samples, should there be few
@@ -226,11 +227,10 @@ class Whitening(
         """
         for name in (*SUMMED, *SOLVED):
             self.__dict__.pop(name, None)  # an error below leaves nothing half-fitted
-        rows = self._sample(X, reset=True, ensure_min_samples=2)
-        moments, spectrum = decomposed(rows, sample_weight)
+        X = self._sample(X, reset=True)
+        moments, spectrum = moments_and_spectrum(X, sample_weight)
         linear = solve(moments, spectrum, **self.get_params(deep=False))
         warn_of_few_samples(moments.n, linear)
-        self._warned = True
         return self._learn(moments, linear)
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -255,7 +255,7 @@ class Whitening(
             The estimator with the samples added.
         """
         first = not self.__sklearn_is_fitted__()
-        moments = self._sample(X, reset=first).moments(sample_weight)
+        moments = moments_of(self._sample(X, reset=first), sample_weight)
         return self._learn(moments if first else self._moments.merge(moments))
 
     def transform(self, X: Any) -> Any:
@@ -276,7 +276,7 @@ class Whitening(
         if not self._warned:
             self._warned = True
             warn_of_few_samples(self.n_samples_seen_, linear)
-        return self._rows(X).map(linear)
+        return mapped(self._rows(X), linear)
 
     def inverse_transform(self, X: Any) -> Any:
         """Map whitened vectors back, as far as the kept dimensions determine them.
@@ -292,13 +292,13 @@ class Whitening(
             Vectors in the input space, float32 for float32 input and float64 otherwise.
         """
         check_is_fitted(self)
-        rows, width = rows_of(X, ensure_all_finite=True), self.n_components_
-        if rows.X.shape[1] != width:
+        X, width = check_rows(X, ensure_all_finite=True), self.n_components_
+        if X.shape[1] != width:
             raise ValueError(
-                f"X has {rows.X.shape[1]} columns; inverse_transform takes whitened vectors of "
+                f"X has {X.shape[1]} columns; inverse_transform takes whitened vectors of "
                 f"n_components_={width} columns, as transform returns them."
             )
-        return rows.invert(self._linear_map)
+        return inverted(X, self._linear_map)
 
     def get_covariance(self) -> np.ndarray:
         """Covariance in use, ``(1 - shrinkage_) Σ + shrinkage_ tr(Σ)/d I``.
@@ -354,7 +354,7 @@ class Whitening(
         >>> whitening.mahalanobis([[9.0, 9.0, 9.0, 9.0]]) > 100
         array([ True])
         """
-        Z = as_float64(self._rows(X).map(mahalanobis_map(self._linear_map)))
+        Z = as_float64(mapped(self._rows(X), mahalanobis_map(self._linear_map)))
         return (Z * Z).sum(axis=1)  # which float32 does not hold for far vectors
 
     def shift(self, X: Any) -> Shift:
@@ -385,7 +385,7 @@ class Whitening(
         (False, True)
         """
         check_is_fitted(self)
-        new = self._rows(X, ensure_min_samples=2).moments()
+        new = moments_of(self._rows(X))
         return shift_between(self._linear_map, self._moments, new)
 
     def recentered(self, X: Any) -> Self:
@@ -412,25 +412,25 @@ class Whitening(
         >>> np.allclose(whitening.recentered(X + 5).transform(X + 5), whitening.transform(X))
         True
         """
-        linear, mean = self._linear_map, self._rows(X).moments().mean
+        linear, mean = self._linear_map, moments_of(self._rows(X)).mean
         moments = replace(self._moments, mean=mean)
         return copy(self)._learn(moments, replace(linear, mean=mean))
 
-    def _sample(self, X: Any, *, reset: bool, ensure_min_samples: int = 1) -> Rows:
+    def _sample(self, X: Any, *, reset: bool) -> Any:
         """Check a sample to learn from."""
-        rows = self._rows(X, reset=reset, ensure_min_samples=ensure_min_samples)
-        d = rows.X.shape[1]
+        X = self._rows(X, reset=reset)
+        d = X.shape[1]
         check_size(d, type(self).__name__)
         if self.n_components is not None and self.n_components > d:
             raise ValueError(
                 f"n_components={self.n_components} exceeds n_features={d}. Give an int up "
                 f"to {d}, a share of the variance in (0, 1), or None for all of the rank."
             )
-        return rows
+        return X
 
-    def _rows(self, X: Any, *, reset: bool = False, ensure_min_samples: int = 1) -> Rows:
+    def _rows(self, X: Any, *, reset: bool = False) -> Any:
         """Check ``X`` and its features, which are learnt if ``reset``."""
-        rows = rows_of(X, ensure_min_samples=ensure_min_samples)
+        rows = check_rows(X)
         validate_data(self, X, reset=reset, skip_check_array=True)
         return rows
 
@@ -438,20 +438,18 @@ class Whitening(
         """Take the moments, and the map that follows from them where it is known."""
         for name in SOLVED:
             self.__dict__.pop(name, None)
-        summed = moments, moments.mean.copy(), moments.n
-        self.__dict__.update(zip(SUMMED, summed, strict=True))  # all or none, if interrupted
-        if linear is None:
-            self._warned = False
-        else:
+        fitted = moments, moments.mean.copy(), moments.n
+        self.__dict__.update(zip(SUMMED, fitted, strict=True))  # all or none, if interrupted
+        self._warned = linear is not None
+        if linear is not None:
             self._set_map(linear)
         return self
 
     def _set_map(self, linear: WhiteningMap) -> None:
         """Set the attributes of `SOLVED`."""
-        surplus, kept = linear.surplus, linear.kept
-        none = np.zeros((surplus, len(linear.mean)))
-        self.components_ = np.vstack([linear.basis[:, :kept].T, none])
-        self.explained_variance_ = np.append(linear.variance[:kept], none[:, 0])
+        kept, surplus = linear.kept, linear.surplus
+        self.components_ = np.pad(linear.basis[:, :kept].T, ((0, surplus), (0, 0)))
+        self.explained_variance_ = np.pad(linear.variance[:kept], (0, surplus))
         self.explained_variance_ratio_ = self.explained_variance_ / linear.total_variance
         self.n_components_ = linear.width
         self.rank_ = linear.rank

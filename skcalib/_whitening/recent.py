@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -14,9 +12,10 @@ from sklearn.utils import gen_batches
 
 from skcalib._covariance.moments import Moments
 from skcalib._machine.limits import rows_within
-from skcalib._whitening.rows import NumPyRows, Rows
+from skcalib._whitening.rows import moments_of
+from skcalib._whitening.solver import spectrum_of
 
-__all__ = ["Fit", "remembered"]
+__all__ = ["moments_and_spectrum"]
 
 RECENT_BYTES = 2**27  # of scatter matrices and bases together
 
@@ -27,29 +26,25 @@ _fits: OrderedDict[bytes, Fit] = OrderedDict()  # the latest last
 _lock = threading.Lock()
 
 
-def remembered(decomposed: Callable[[Rows, Any], Fit]) -> Callable[[Rows, Any], Fit]:
-    """Wrap a function of rows and weights, so that its last results come from memory."""
-
-    @wraps(decomposed)
-    def recalled(rows: Rows, sample_weight: Any) -> Fit:
-        # Larger samples are more likely on a disk, where reading twice takes twice as long.
-        if not isinstance(rows, NumPyRows) or rows.X.nbytes > 2**30:
-            return decomposed(rows, sample_weight)
-        key = _content_hash(rows.X, sample_weight)
-        with _lock:
-            if key in _fits:
-                _fits.move_to_end(key)
-                return _fits[key]
-        moments, spectrum = decomposed(rows, sample_weight)
-        for array in (moments.mean, moments.scatter, moments.cubic, *spectrum):
+def moments_and_spectrum(X: Any, sample_weight: Any) -> Fit:
+    """Moments of checked rows and their spectrum, from memory where it has them."""
+    # Larger samples are more likely on a disk, where reading twice takes twice as long.
+    if not isinstance(X, np.ndarray) or X.nbytes > 2**30:
+        moments = moments_of(X, sample_weight)
+        return moments, spectrum_of(moments)
+    key = _content_hash(X, sample_weight)
+    with _lock:
+        fit = _fits.pop(key, None)
+    if fit is None:
+        moments = moments_of(X, sample_weight)
+        fit = moments, spectrum_of(moments)
+        for array in (moments.mean, moments.scatter, moments.cubic, *fit[1]):
             array.flags.writeable = False  # whitenings share them
-        with _lock:
-            _fits[key] = moments, spectrum
-            while sum(2 * known.scatter.nbytes for known, _ in _fits.values()) > RECENT_BYTES:
-                _fits.popitem(last=False)
-        return moments, spectrum
-
-    return recalled
+    with _lock:
+        _fits[key] = fit
+        while sum(2 * known.scatter.nbytes for known, _ in _fits.values()) > RECENT_BYTES:
+            _fits.popitem(last=False)
+    return fit
 
 
 def _content_hash(X: np.ndarray, sample_weight: Any) -> bytes:

@@ -55,6 +55,10 @@ def mahalanobis_map(linear: WhiteningMap) -> WhiteningMap:
 
 def shift_between(linear: WhiteningMap, fitted: Moments, new: Moments) -> Shift:
     """Measure how far new samples lie from fitted ones, by the moments of both."""
+    if new.n < 2:
+        raise ValueError(
+            f"shift got n_samples={new.n}; it takes two or more, better a few hundred."
+        )
     W = mahalanobis_map(linear).projection
     delta = new.mean - fitted.mean
     scatter = np.sum((new.scatter @ W) * W) / new.n  # of new samples about their own mean

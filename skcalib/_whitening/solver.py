@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from skcalib._base import warn
@@ -11,21 +9,12 @@ from skcalib._covariance.moments import Moments
 from skcalib._covariance.noise import regularise
 from skcalib._covariance.spectrum import decompose, rounding_error
 from skcalib._whitening.linear_map import WhiteningMap
-from skcalib._whitening.recent import Fit, remembered
-from skcalib._whitening.rows import Rows
 
-__all__ = ["decomposed", "solve", "spectrum_of", "warn_of_few_samples"]
+__all__ = ["solve", "spectrum_of", "warn_of_few_samples"]
 
 # Samples per feature below which whitening amplifies sampling error. With 5, the smallest
 # estimate of equal eigenvalues is (1 - sqrt(1/5))^2 = 0.3 of their value (Marchenko & Pastur).
 SAMPLES_PER_FEATURE = 5
-
-
-@remembered
-def decomposed(rows: Rows, sample_weight: Any) -> Fit:
-    """Moments of the rows and their spectrum."""
-    moments = rows.moments(sample_weight)
-    return moments, spectrum_of(moments)
 
 
 def spectrum_of(moments: Moments) -> tuple[np.ndarray, np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -142,26 +143,18 @@ def _from_hub(repository: str, split: str) -> list[dict[str, Any]]:
 def _bunch(
     rows: list[dict[str, Any]], source: str, return_X_y: bool, task: str | None = None
 ) -> Bunch | tuple[np.ndarray, np.ndarray]:
-    missing = [c for c in COLUMNS if rows and c not in rows[0]]
-    if missing or not rows:
-        raise ValueError(
-            f"{source} has {len(rows)} rows and lacks the columns {missing}; it takes rows "
-            f"of {', '.join(COLUMNS)}."
-        )
     data = np.empty((len(rows), 2), dtype=object)
-    data[:, 0] = [row["sentence1"] for row in rows]
-    data[:, 1] = [row["sentence2"] for row in rows]
-    try:
-        target = np.array([float(row["score"]) for row in rows])
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{source} has a score that is not a number: {error}.") from None
-    bad = [i for i, row in enumerate(data) if not all(isinstance(t, str) for t in row)]
-    bad += np.flatnonzero(~np.isfinite(target)).tolist()
-    if bad:
-        raise ValueError(
-            f"{source} has a row without two sentences and a finite score: row {bad[0]}, "
-            f"{rows[bad[0]]!r:.120}."
-        )
+    target = np.full(len(rows), np.nan)
+    for i, row in enumerate(rows):
+        with suppress(KeyError, TypeError, ValueError):
+            data[i], target[i] = (row["sentence1"], row["sentence2"]), float(row["score"])
+        if not (np.isfinite(target[i]) and all(isinstance(text, str) for text in data[i])):
+            raise ValueError(
+                f"{source} has a row without two sentences and a finite score: row {i}, "
+                f"{row!r:.120}. It takes the columns {', '.join(COLUMNS)}."
+            )
+    if not rows:
+        raise ValueError(f"{source} has no row; it takes the columns {', '.join(COLUMNS)}.")
     if return_X_y:
         return data, target
     subset = np.array([row.get("subset") or task for row in rows])

@@ -6,21 +6,20 @@ import argparse
 import csv
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from functools import partial
+from io import StringIO
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from skcalib import BertEncoder, NeighborSmoothing, NormalizingFlow, Whitening
-from skcalib._command_line import lines_of, names
+from skcalib._command_line import add_encoding, layers, names, texts_in
 from skcalib.evaluation._retrieval import evaluate_retrieval
 from skcalib.evaluation._sts import TASKS, ScoreTable, checked_texts, evaluate_sts
+from skcalib.model_selection._encoders import folder_for
 
 SETTINGS = ("model", "pooling", "layers", "calibrator", "fit_on", "aggregate")
 
@@ -59,15 +58,6 @@ def levels(value: str) -> list[float | str]:
     return [name if name == "auto" else float(name) for name in names(value)]
 
 
-def layers(name: str) -> int | str | tuple[int, ...]:
-    """Return the `layers` of `BertEncoder` for an int, a name, or ints joined by "+"."""
-    try:
-        indices = tuple(int(part) for part in name.split("+"))
-    except ValueError:
-        return name  # such as "first_last"; BertEncoder checks it
-    return indices if len(indices) > 1 else indices[0]
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command and its arguments."""
     parser.description = (
@@ -91,68 +81,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--pooling", type=names, default="mean", help="default: mean")
     several = "ints, names, or ints joined by + such as 0+3; default: -1"
     add("--layers", type=names, default="-1", help=several)
-    merges = ["mean", "concat"]
-    add("--layer-merge", default="mean", choices=merges, help="of 0+3; default: mean")
-    add("--prompt", help="in front of each text; default: what the model's folder declares")
-    add("--query-prompt", help="with --retrieval, in front of queries; default: as --prompt")
-    add(
-        "--fit-on",
-        default="target",
-        help="target (each set's own sentences, transductive, or the documents that are "
-        "searched), train (STS-B's training split), or a file with one sentence per line; "
-        "default: target",
+    add("--layer-merge", default="mean", help="mean or concat, of 0+3; default: mean")
+    add_encoding(add)
+    sources = (
+        "target (each set's own sentences, transductive, or the documents that are searched), "
+        "train (STS-B's training split), or a file with one sentence per line; default: target"
     )
-    add(
-        "--aggregate",
-        default="all",
-        choices=["all", "mean", "wmean"],
-        help="of subsets; BERT-flow and BERT-whitening report wmean; default: all",
-    )
+    add("--fit-on", default="target", help=sources)
+    hows = "of subsets: all, mean, or wmean, as BERT-flow's paper reports; default: all"
+    add("--aggregate", default="all", help=hows)
     add("--data-home", help="folder of CSV files")
-    add("--memory", help="folder for vectors, so that each text is encoded once, ever")
     add("--output", help="CSV file, a line as soon as a row is known")
     add("-q", "--quiet", action="store_true", help="no progress bar")
 
 
-def _add_calibrators(add: Callable) -> None:
-    add(
-        "--calibrators",
-        type=names,
-        default="raw,whitening",
-        help="raw, whitening, flow; default: raw,whitening",
-    )
-    several = "several give a row each"
-    add(
-        "--n-components",
-        type=dimensions,
-        default="all",
-        help=f"dimensions that a whitening keeps, or all; {several}; default: all",
-    )
+def _add_calibrators(add: Callable[..., Any]) -> None:
+    kinds = "raw,whitening"
+    add("--calibrators", type=names, default=kinds, help=f"also flow; default: {kinds}")
+    kept = "dimensions that a whitening keeps, or all; several give a row each; default: all"
+    add("--n-components", type=dimensions, default="all", help=kept)
     add("--noise", type=levels, default="auto", help="of a whitening, or auto; default: auto")
     add("--shrinkage", type=levels, default="0", help="of a whitening, or auto; default: 0")
-    add(
-        "--smoothing",
-        action="store_true",
-        help="add each calibrator with the mean with the nearest texts behind it",
-    )
+    smoothed = "add each calibrator with the mean with the nearest texts behind it"
+    add("--smoothing", action="store_true", help=smoothed)
 
 
 def run(options: argparse.Namespace) -> None:
     """Evaluate, print a table, and write it to a file if asked."""
-    # Names are checked before anything is encoded.
-    calibrators = named_calibrators(options)
+    calibrators = named_calibrators(options)  # checked before anything is encoded
     fit_on = options.fit_on
-    texts = fit_on if fit_on in ("target", "train") else lines_of(fit_on)
-    output = options.output and Path(options.output).expanduser()
-    if output:
-        output.open("a").close()  # refused before hours of work
-    rows = list(product(options.pooling, options.layers, calibrators))
+    texts = fit_on if fit_on in ("target", "train") else texts_in(fit_on)
     aggregate = "" if options.retrieval else options.aggregate
+    settings, pipelines = [], {}
     tables: list[ScoreTable] = []
-    temporary = partial(TemporaryDirectory, prefix="skcalib-", ignore_cleanup_errors=True)
-    with nullcontext(options.memory) if options.memory else temporary() as memory:
-        pipelines = {}
-        for pooling, layer, name in rows:
+    with opened(options.output) as file, folder_for(options.memory) as memory:
+        for row in product(options.pooling, options.layers, calibrators):
+            pooling, layer, name = row
             encoder = BertEncoder(
                 options.model,
                 pooling=pooling,
@@ -161,22 +125,29 @@ def run(options: argparse.Namespace) -> None:
                 prompt=options.prompt,
                 memory=memory,
             )
+            settings.append((options.model, *row, fit_on, aggregate))
             steps = [("encode", encoder), ("calibrate", calibrators[name])]
-            pipelines[f"{pooling} {layer} {name}"] = Pipeline(steps)
+            pipelines[" ".join(row)] = Pipeline(steps)
+        writer, rows = csv.writer(file), iter(settings)
         for table in (_search if options.retrieval else _similarity)(pipelines, texts, options):
-            if output:
-                with output.open("a" if tables else "w", encoding="utf-8", newline="") as file:
-                    writer = csv.writer(file)
-                    if not tables:
-                        writer.writerow([*SETTINGS, *table.columns])
-                    for row, scores in zip(rows[len(tables) :], table.scores, strict=False):
-                        settings = (options.model, *row, fit_on, aggregate)
-                        writer.writerow([*settings, *(f"{score:.2f}" for score in scores)])
+            if not tables:
+                file.truncate(0)
+                writer.writerow([*SETTINGS, *table.columns])
+            for scores in table.scores:
+                writer.writerow([*next(rows), *(f"{score:.2f}" for score in scores)])
+            file.flush()
             tables.append(table)
     if len(tables) > 1:
         scores = np.vstack([table.scores for table in tables])
         table = ScoreTable(tuple(pipelines), table.columns, scores)
     print(table)
+
+
+def opened(output: str | None) -> TextIO:
+    """Open the file for the scores, whose content stays until there are some."""
+    if output is None:
+        return StringIO()
+    return Path(output).expanduser().open("a", encoding="utf-8", newline="")
 
 
 def _similarity(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from os import PathLike
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.metrics.pairwise import check_pairwise_arrays
 from sklearn.pipeline import Pipeline
 from sklearn.utils import gen_batches
 
@@ -20,13 +20,13 @@ from skcalib._texts import as_texts
 from skcalib._vectors import unit_rows
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._sts import ScoreTable, checked_encoders
+from skcalib.model_selection._bootstrap import interval, resamples
 
 __all__ = ["RetrievalTable", "evaluate_retrieval"]
 
 CALLER = "evaluate_retrieval"
 COLUMNS = ("nDCG@10", "recall@10", "recall@100", "MRR@10")
 FIRST, DEPTH = 10, 100  # documents that the measures look at
-RESAMPLES, LEVEL = 1000, 0.95
 ENTRIES = 2**24  # of the matrix of cosines in memory
 
 
@@ -86,19 +86,13 @@ class RetrievalTable(ScoreTable):
     n_empty: int
 
     def __str__(self) -> str:
-        return f"{super().__str__()}\n\n{self._note()}"
-
-    def _repr_html_(self) -> str:
-        return f"{super()._repr_html_()}<p>{escape(self._note())}</p>"
-
-    def _note(self) -> str:
         note = (
             f"{self.n_queries} queries and {self.n_documents} documents; {self.n_left_out} "
             f"queries without a relevant one and {self.n_empty} empty documents are\nleft out."
         )
         if len(self.rows) > 1:
             note += " In brackets: the difference to the first row, and its 95 % interval."
-        return note
+        return f"{super().__str__()}\n\n{note}"
 
     def _cells(self) -> list[list[str]]:
         cells = super()._cells()
@@ -165,8 +159,8 @@ def evaluate_retrieval(
     TypeError
         If an encoder is none.
     ValueError
-        If a line of a file is not as above, an id is given twice or unknown, a query is empty,
-        no document is relevant, or vectors are not finite or of different widths.
+        If a line of a file is not as above, an id is given twice or unknown, no document is
+        relevant, or vectors are not finite or of different widths.
     FileNotFoundError
         If the folder lacks a file.
 
@@ -217,17 +211,19 @@ def evaluate_retrieval(
         for row, (name, given) in enumerate(encoders.items()):
             fitted = _fitted(given, fit_on)
             beside = _beside(fitted, of_queries.get(name), fit_on)
-            sides = (queries, beside, "query"), (documents, fitted, "document")
-            ranked = _ranked(*(_unit_vectors(*side) for side in sides))
+            sides = vectors_of(beside, list(queries.values())), vectors_of(fitted, texts)
+            ranked = _ranked(*(unit_rows(side)[0] for side in sides))
             scores[row] = 100 * _measures(ranked, list(documents), grades)
             advance(1, name)
     differences = scores - scores[0]
+    means = np.moveaxis(differences, 1, -1) @ resamples(len(queries), random_state)
+    intervals = np.moveaxis(interval(means), 0, -1)
     return RetrievalTable(
         tuple(encoders),
         COLUMNS,
         scores.mean(axis=1),
         differences.mean(axis=1),
-        _intervals(differences, random_state),
+        intervals,
         n_queries=len(queries),
         n_left_out=n_left_out,
         n_documents=len(documents),
@@ -274,24 +270,9 @@ def _beside(fitted: Any, given: Any, fit_on: Sequence[str]) -> Any:
     return Pipeline([("encode queries", given), *fitted.steps[1:]])
 
 
-def _unit_vectors(texts: dict[str, str], encoder: Any, kind: str) -> np.ndarray:
-    unit, _ = unit_rows(vectors_of(encoder, list(texts.values())))
-    if not (finite := np.isfinite(unit).all(axis=1)).all():
-        name = list(texts)[np.flatnonzero(~finite)[0]]
-        raise ValueError(
-            f"{CALLER} got a vector that is not finite for the {kind} {name!r}; vectors have a "
-            "cosine where they are finite. Look at what the encoder does with its text."
-        )
-    return unit
-
-
 def _ranked(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
     """Rows of the documents nearest each query, the first one first where cosines are equal."""
-    if queries.shape[1] != documents.shape[1]:
-        raise ValueError(
-            f"{CALLER} got vectors of {queries.shape[1]} dimensions for queries and of "
-            f"{documents.shape[1]} for documents. Give encoders of one space."
-        )
+    queries, documents = check_pairwise_arrays(queries, documents)
     k = min(DEPTH, len(documents))
     ranked = np.empty((len(queries), k), np.intp)
     for block in gen_batches(len(queries), max(1, ENTRIES // len(documents))):
@@ -324,13 +305,3 @@ def _measures(
             first.any(axis=1) / (1 + first.argmax(axis=1)),
         ]
     )
-
-
-def _intervals(differences: np.ndarray, random_state: int) -> np.ndarray:
-    """Intervals of mean differences, by one set of resampled queries for all rows."""
-    n = differences.shape[1]
-    rng = np.random.default_rng(random_state)
-    drawn = (rng.integers(n, size=n) for _ in range(RESAMPLES))
-    means = [differences[:, queries].mean(axis=1) for queries in drawn]
-    ends = np.quantile(means, ((1 - LEVEL) / 2, (1 + LEVEL) / 2), axis=0)
-    return np.moveaxis(ends, 0, -1)

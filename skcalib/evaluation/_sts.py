@@ -16,7 +16,7 @@ from sklearn.utils import Bunch
 from skcalib._base import progress
 from skcalib._bi_encoder import BiEncoder
 from skcalib._encoder.text_encoder import as_encoder
-from skcalib._tables import html, markdown
+from skcalib._tables import markdown
 from skcalib._texts import as_texts
 from skcalib.datasets import fetch_sts, load_toy_sts
 from skcalib.metrics import aggregate as aggregate_subsets
@@ -45,8 +45,8 @@ class ScoreTable:
 
     Notes
     -----
-    ``str(table)`` is a Markdown table, which reads well in a terminal too; a notebook shows the
-    table as HTML.
+    ``str(table)`` is a Markdown table, which reads well in a terminal too, and which a notebook
+    renders.
 
     Examples
     --------
@@ -65,8 +65,8 @@ class ScoreTable:
     def __str__(self) -> str:
         return markdown(["", *self.columns], self._cells())
 
-    def _repr_html_(self) -> str:
-        return html(["", *self.columns], self._cells())
+    def _repr_markdown_(self) -> str:
+        return str(self)
 
     def _cells(self) -> list[list[str]]:
         return [
@@ -102,16 +102,9 @@ class ScoreTable:
         ImportError
             If pandas is not installed; `rows`, `columns` and `scores` hold the same.
         """
-        try:
-            import pandas as pd
-        except ImportError:
-            raise ImportError(
-                "to_frame needs pandas: pip install pandas. The attributes rows, columns and "
-                "scores hold the same without it."
-            ) from None
-        return pd.DataFrame(
-            self.scores, index=pd.Index(self.rows), columns=pd.Index(self.columns)
-        )
+        import pandas as pd
+
+        return pd.DataFrame(self.scores, list(self.rows), list(self.columns))
 
 
 def evaluate_sts(
@@ -228,25 +221,16 @@ def checked_encoders(encoder: Any, caller: str) -> dict[str, BaseEstimator]:
     named = dict(encoder) if several else {"": encoder}
     if not named:
         raise ValueError(f"{caller} got no encoder; give at least one by its name.")
-    for name, given in named.items():
-        if isinstance(given, type | BiEncoder):
-            got = f"the class {given.__name__}" if isinstance(given, type) else "a BiEncoder"
-            raise TypeError(
-                f"{caller} got {got}; it takes encoders of texts. Give an instance, such as "
-                "make_pipeline(BertEncoder(...), Whitening()); of a BiEncoder, its `encoder`."
-            )
-        named[name] = as_encoder(given, caller)
+    named = {name: as_encoder(given, caller) for name, given in named.items()}
     return {str(name) if several else type(e).__name__: e for name, e in named.items()}
 
 
 def _checked_tasks(tasks: str | Sequence[str]) -> tuple[str, ...]:
     tasks = (tasks,) if isinstance(tasks, str) else tuple(tasks)
     known = (*TASKS, "toy")
-    unknown = [task for task in tasks if task not in known]
-    if unknown or not tasks or len(set(tasks)) < len(tasks):
+    if not tasks or len(set(tasks)) < len(tasks) or not set(tasks) <= set(known):
         raise ValueError(
             f"tasks={tasks!r}; it takes one or more of {', '.join(known)}, each once."
-            + (f" There is no {unknown[0]!r}." if unknown else "")
         )
     return tasks
 

@@ -1,8 +1,8 @@
 """Fitted pipelines as models of other libraries, which need no skcalib to run.
 
 A pipeline is a `BertEncoder` and what follows it: `GroupErasure`, `Whitening`,
-`NormalizingFlow` and scikit-learn's ``Normalizer``; or a `BiEncoder` of one. What a format
-cannot hold is refused, with the reason.
+`NormalizingFlow`, `NeighborSmoothing` and scikit-learn's ``Normalizer``; or a `BiEncoder` of
+one. What a format cannot hold is refused, with the reason.
 """
 
 from skcalib.export._onnx import save_onnx

@@ -15,6 +15,7 @@ from torch.nn.functional import normalize
 
 from skcalib._encoder.backbone import quiet_transformers, read
 from skcalib._flow.estimator import NormalizingFlow
+from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib.export._parts import Parts
 
 __all__ = ["PaddedPipeline", "export"]
@@ -26,7 +27,7 @@ class PaddedPipeline(nn.Module):
     added: torch.Tensor
     zipf: torch.Tensor
 
-    def __init__(self, parts: Parts):
+    def __init__(self, parts: Parts, neighbors_dtype: str = "float32"):
         super().__init__()
         recipe = parts.recipe
         backbone = parts.backbone()
@@ -40,7 +41,7 @@ class PaddedPipeline(nn.Module):
         self.register_buffer("added", added)
         zipf = backbone.zipf if recipe.pooling == "zipf" else np.zeros(0, dtype=np.float32)
         self.register_buffer("zipf", torch.tensor(zipf))
-        self.steps: Any = nn.ModuleList(_module(step) for step in parts.steps)
+        self.steps: Any = nn.ModuleList(_module(step, neighbors_dtype) for step in parts.steps)
         self.requires_grad_(False)
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
@@ -103,15 +104,19 @@ class _UnitLength(nn.Module):
         return normalize(x, dim=1)
 
 
-def _module(step: Any) -> nn.Module:
+def _module(step: Any, neighbors_dtype: str) -> nn.Module:
     if isinstance(step, Normalizer):
         return _UnitLength()
     if isinstance(step, NormalizingFlow):
         return _Latent(step.to_torch().float())
+    if isinstance(step, NeighborSmoothing):
+        return step.to_torch().to(getattr(torch, neighbors_dtype))
     return step.to_torch()
 
 
-def export(parts: Parts, inputs: dict[str, np.ndarray], path: Path) -> None:
+def export(
+    graph: PaddedPipeline, inputs: dict[str, np.ndarray], metadata: dict[str, str], path: Path
+) -> None:
     """Write the graph, with batch and length of any size; ``inputs`` are an example."""
     axes = {0: torch.export.Dim("n_texts"), 1: torch.export.Dim("n_tokens")}
     logger = logging.getLogger("torch.onnx")
@@ -121,16 +126,16 @@ def export(parts: Parts, inputs: dict[str, np.ndarray], path: Path) -> None:
         warnings.simplefilter("ignore")
         logger.setLevel(logging.ERROR)
         try:
-            torch.onnx.export(
-                PaddedPipeline(parts).eval(),
+            program: Any = torch.onnx.export(
+                graph.eval(),
                 tuple(map(torch.from_numpy, inputs.values())),
-                path,
                 input_names=list(inputs),
                 output_names=["sentence_embedding"],
                 dynamic_shapes=dict.fromkeys(inputs, axes),
                 dynamo=True,
-                external_data=False,
                 verbose=False,
             )
+            program.model.metadata_props.update(metadata)
+            program.save(path, external_data=False)
         finally:
             logger.setLevel(level)

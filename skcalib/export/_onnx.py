@@ -5,36 +5,47 @@ from __future__ import annotations
 import copy
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from skcalib._whitening.exports import import_package
-from skcalib.export._parts import differs, probes, take_apart
+from skcalib.export._parts import differs, probes, prompt_of_queries, take_apart
 from skcalib.export._writing import written_whole
 
-__all__ = ["save_onnx"]
+__all__ = ["import_runtime", "save_onnx"]
 
 CALLER = "save_onnx"
+MOST_BYTES = 2**31 - 2**24  # of weights: protobuf holds 2 GiB, the graph's nodes among them
 
 
-def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
+def save_onnx(
+    pipeline: Any,
+    path: str | os.PathLike,
+    *,
+    neighbors_dtype: Literal["float32", "float16"] = "float32",
+) -> None:
     """Save a fitted pipeline as one ONNX graph, from token ids to calibrated vectors.
 
-    The graph holds the model, the pooling and the calibration, a flow as well. Its inputs are
-    ``input_ids`` and ``attention_mask``, int64 of shape (n_texts, n_tokens), as the model's
-    tokenizer gives them: the encoder's ``prompt_`` in front of each text, special tokens added,
-    padded on the right, cut off at the encoder's ``max_length_``. Its output
-    ``sentence_embedding``, float32 of shape (n_texts, n_features), has the vectors of the
-    pipeline, to 1e-4 of a typical entry.
+    The graph holds the model, the pooling and the calibration: a flow too, and the fitted
+    vectors of a `NeighborSmoothing`. Its inputs are ``input_ids`` and ``attention_mask``, int64
+    of shape (n_texts, n_tokens), as the model's tokenizer gives them: the encoder's ``prompt_``
+    in front of each text, special tokens added, padded on the right, cut off at the encoder's
+    ``max_length_``. Its output ``sentence_embedding``, float32 of shape (n_texts, n_features),
+    has the vectors of the pipeline, to 1e-4 of a typical entry. Its metadata are ``prompt``,
+    ``query_prompt`` and ``max_length``: one graph serves texts and queries, whose prompts may
+    differ in what `calibrate` fitted with queries.
 
     Parameters
     ----------
     pipeline : Pipeline, BertEncoder or BiEncoder
         Fitted: a `BertEncoder`, then any number of `GroupErasure`, `Whitening`,
-        `NormalizingFlow` and scikit-learn's ``Normalizer``.
+        `NormalizingFlow`, `NeighborSmoothing` and scikit-learn's ``Normalizer``.
     path : str or path-like
         Path of a new file. It is written whole or not at all.
+    neighbors_dtype : {"float32", "float16"}, default="float32"
+        Type of the fitted vectors of a `NeighborSmoothing`, which take 4 or 2 bytes an entry:
+        154 or 77 MB for 100,000 texts of 384 dimensions. They are searched in float32.
 
     Raises
     ------
@@ -45,13 +56,18 @@ def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
     NotFittedError
         If a part of the pipeline is not fitted.
     TypeError, ValueError
-        If a step is none of these, or the graph gives other vectors than the pipeline does.
+        If a step is none of these, the graph gives other vectors than the pipeline does, or it
+        would exceed the 2 GiB that a file of ONNX holds.
 
     Notes
     -----
     The model computes in float32, whatever the ``dtype`` of the encoder, the calibration in
     float64 where the pipeline does. Before the file appears, its vectors of a few texts, by
     onnxruntime, are compared with the pipeline's.
+
+    Neighbours are searched exactly, whatever the ``neighbors`` of a `NeighborSmoothing` are.
+    Where two fitted texts are equally near but for rounding, graph and pipeline may take
+    different ones for the last neighbour.
 
     Examples
     --------
@@ -63,16 +79,27 @@ def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
     >>> pipeline = pipeline.fit(load_toy_sts().data.ravel())
     >>> save_onnx(pipeline, "calibrated.onnx")  # doctest: +SKIP
     """
+    if neighbors_dtype not in ("float32", "float16"):
+        raise ValueError(
+            f"{CALLER} got neighbors_dtype={neighbors_dtype!r}; it takes 'float32' or "
+            "'float16'."
+        )
     parts = take_apart(pipeline, CALLER)
     if (folder := Path(path).expanduser()).is_dir():
         message = f"{folder} is a folder; {CALLER} writes a file. Give its name, such as"
         raise IsADirectoryError(f"{message} {folder / 'model.onnx'}.")
-    for package in ("onnx", "onnxscript"):
-        import_package(CALLER, "skcalib[onnx]", package)
-    runtime = import_package(CALLER, "skcalib[onnx]", "onnxruntime")
+    of_queries = prompt_of_queries(pipeline, parts, CALLER, counts_skipped=False)
+    runtime = import_runtime(CALLER)
     from skcalib._encoder.forward import in_short
-    from skcalib.export._graph import export
+    from skcalib.export._graph import PaddedPipeline, export
 
+    graph = PaddedPipeline(parts, neighbors_dtype)
+    if (size := sum(tensor.nbytes for tensor in graph.state_dict().values())) > MOST_BYTES:
+        raise ValueError(
+            f"The graph would have {size / 1e9:.1f} GB, where a file of ONNX holds 2.1. Fit "
+            "NeighborSmoothing on fewer texts, keep fewer components in front of it, set "
+            "neighbors_dtype='float16', or take the steps' to_torch()."
+        )
     texts, expected = probes(parts)
     tokenizer = copy.deepcopy(parts.backbone().tokenizer)  # each call leaves settings behind
     inputs = tokenizer(
@@ -84,15 +111,24 @@ def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
         return_tensors="np",
     )
     inputs = {name: inputs[name].astype(np.int64) for name in ("input_ids", "attention_mask")}
+    metadata = {"prompt": parts.recipe.prompt, "query_prompt": of_queries}
+    metadata["max_length"] = str(parts.recipe.max_length)
     with written_whole(path) as target:
         try:
-            export(parts, inputs, target)
+            export(graph, inputs, metadata, target)
             session = runtime.InferenceSession(target, providers=["CPUExecutionProvider"])
             (vectors,) = session.run(None, inputs)
-            if differs(vectors, expected):
+            if differs(parts, vectors, expected):
                 raise ValueError("other vectors, or the calibration amplifies rounding errors")
         except Exception as error:  # torch and onnxruntime raise many kinds
             raise ValueError(
                 f"{type(parts.backbone().module).__name__} could not be exported to ONNX: "
                 f"{in_short(error)}. Encode with the pipeline itself."
             ) from error
+
+
+def import_runtime(caller: str) -> Any:
+    """Import onnxruntime, and check that what writes graphs is there."""
+    for package in ("onnx", "onnxscript"):
+        import_package(caller, "skcalib[onnx]", package)
+    return import_package(caller, "skcalib[onnx]", "onnxruntime")

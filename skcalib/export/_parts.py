@@ -20,12 +20,24 @@ from skcalib._encoder.estimator import BertEncoder
 from skcalib._encoder.recipe import Recipe
 from skcalib._flow.estimator import NormalizingFlow
 from skcalib._groups.estimator import GroupErasure
+from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._whitening.estimator import Whitening
 
 if TYPE_CHECKING:
     from skcalib._encoder.backbone import Backbone  # imports torch
 
-__all__ = ["Parts", "apply", "differs", "probes", "take_apart", "take_apart_for_folder"]
+KNOWN = GroupErasure, Whitening, NormalizingFlow, NeighborSmoothing, Normalizer
+
+__all__ = [
+    "Parts",
+    "apply",
+    "differs",
+    "not_linear",
+    "probes",
+    "prompt_of_queries",
+    "take_apart",
+    "take_apart_for_folder",
+]
 
 
 class Parts(NamedTuple):
@@ -36,8 +48,8 @@ class Parts(NamedTuple):
     encoder : BertEncoder
         A copy that computes in float32 and keeps nothing on disk.
     steps : tuple
-        Each a `GroupErasure`, a `Whitening`, both joined, a `NormalizingFlow` or a
-        ``Normalizer`` to unit length.
+        Each a `GroupErasure`, a `Whitening`, both joined, a `NormalizingFlow`, a
+        `NeighborSmoothing` by exact search, or a ``Normalizer`` to unit length.
     fitted : tuple
         The same steps as they were fitted, where a `GroupErasure` stands alone.
     similarity : str
@@ -87,10 +99,11 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
             "model, export the whitening: to_sentence_transformers(), to_torch(), to_faiss()."
         )
     for step in steps:
-        if not isinstance(step, GroupErasure | Whitening | NormalizingFlow | Normalizer):
+        if not isinstance(step, KNOWN):
+            names = ", ".join(kind.__name__ for kind in KNOWN)
             raise TypeError(
                 f"{caller} knows no {type(step).__name__}: after the BertEncoder it takes "
-                "GroupErasure, Whitening, NormalizingFlow and scikit-learn's Normalizer."
+                f"{names}, the last of scikit-learn."
             )
         if isinstance(step, Normalizer) and step.norm != "l2":
             raise ValueError(
@@ -102,6 +115,8 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
     steps = [copy.copy(step) for step in steps]
     for step in steps:
         vars(step).pop("feature_names_in_", None)  # of the frames that `set_output` asked for
+        if isinstance(step, NeighborSmoothing):
+            step.neighbors_ = None  # exports search exactly
     fitted = tuple(steps)
     for i in reversed(range(len(steps) - 1)):
         erasure, whitening = steps[i : i + 2]
@@ -134,6 +149,27 @@ def take_apart_for_folder(pipeline: Any, caller: str) -> Parts:
         return parts
     last = (Normalizer(),)
     return parts._replace(steps=parts.steps + last, fitted=parts.fitted + last)
+
+
+def prompt_of_queries(
+    pipeline: Any, parts: Parts, caller: str, *, counts_skipped: bool = True
+) -> str:
+    """Prompt of the queries that `calibrate` was given; that of the texts where there are none.
+
+    Queries that are encoded in another way are refused, also those that skip another number of
+    tokens unless the format counts them by the prompt.
+    """
+    if not hasattr(pipeline, "queries_"):
+        return parts.recipe.prompt
+    recipe = take_apart(pipeline.queries_, caller).recipe
+    skip = parts.recipe.skip if counts_skipped else recipe.skip
+    if replace(recipe, prompt=parts.recipe.prompt, skip=skip) != parts.recipe:
+        raise ValueError(
+            f"{caller} got queries that are encoded in another way than the documents, "
+            f"{recipe} beside {parts.recipe}; it writes one encoder, for two prompts. Save "
+            "Pipeline(pipeline.steps) and pipeline.queries_, each on its own."
+        )
+    return recipe.prompt
 
 
 def _flat(estimator: Any) -> Iterator[Any]:
@@ -174,10 +210,24 @@ def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
         return texts, parts.transform(texts)
 
 
-def differs(vectors: np.ndarray, expected: np.ndarray) -> bool:
+def differs(parts: Parts, vectors: np.ndarray, expected: np.ndarray) -> bool:
     """Whether vectors differ from those of the pipeline by more than rounding.
 
-    Exact whitening amplifies the float32 differences between a forward pass and another.
+    Exact whitening amplifies the float32 differences between a forward pass and another. They
+    may also decide which of two texts is a neighbour that are equally near: behind a smoothing
+    most vectors are to be equal, not all.
     """
     typical = np.sqrt(np.mean(np.square(expected, dtype=np.float64)))
-    return not np.abs(vectors - expected).max() <= 1e-3 * typical
+    difference = np.abs(vectors - expected).max(axis=1)
+    smooths = any(isinstance(step, NeighborSmoothing) for step in parts.steps)
+    return not (np.median if smooths else np.max)(difference) <= 1e-3 * typical
+
+
+def not_linear(parts: Parts) -> str:
+    """Name a step that no linear map can hold, and what to do about it."""
+    for step in parts.steps:
+        if isinstance(step, NormalizingFlow):
+            return "a normalizing flow. Calibrate by Whitening(noise='auto')"
+        if isinstance(step, NeighborSmoothing):
+            return "NeighborSmoothing, a search among fitted vectors. Leave that step out"
+    return ""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.preprocessing import Normalizer
 
 from skcalib._encoder.declared import POOLING_MODES
-from skcalib._flow.estimator import NormalizingFlow
 from skcalib._whitening.exports import centred_float32, dense, import_package
 from skcalib.export._folder import save
-from skcalib.export._parts import Parts, differs, probes, take_apart_for_folder
+from skcalib.export._parts import (
+    Parts,
+    differs,
+    not_linear,
+    probes,
+    prompt_of_queries,
+    take_apart_for_folder,
+)
 from skcalib.export._writing import written_whole
 
 __all__ = ["save_sentence_transformer", "sentence_transformers"]
@@ -55,9 +60,9 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
         If a part of the pipeline is not fitted.
     TypeError, ValueError
         If the pipeline has a part that no module can hold: layers side by side, "max" or
-        "mean_sqrt_len" without special tokens, a flow, a whitening that needs more digits
-        than float32 has, or the similarity "corrected". The message names the nearest pipeline
-        that can be saved.
+        "mean_sqrt_len" without special tokens, a flow, a `NeighborSmoothing`, a whitening that
+        needs more digits than float32 has, or the similarity "corrected". The message names the
+        nearest pipeline that can be saved, or the export that takes it.
 
     Notes
     -----
@@ -80,13 +85,16 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
     >>> SentenceTransformer("calibrated").encode(["A new text."])  # doctest: +SKIP
     """
     parts = take_apart_for_folder(pipeline, CALLER)
+    of_queries = prompt_of_queries(pipeline, parts, CALLER)
     _check_expressible(parts)
     package, modules = sentence_transformers(CALLER)
     from skcalib._encoder.backbone import quiet_transformers
     from skcalib._encoder.forward import in_short
 
     texts, expected = probes(parts)
-    calibrated, fault, prompts = _calibrated(parts, modules), "", _prompts(pipeline, parts)
+    calibrated, fault, prompt = _calibrated(parts, modules), "", parts.recipe.prompt
+    # By the names that the library's own methods look for.
+    prompts = {"default": prompt, "document": prompt, "query": of_queries}
     with written_whole(folder) as target, quiet_transformers():
         # As few blocks as are needed, then all: a model may normalise what leaves its last one,
         # or list them in its configuration.
@@ -96,15 +104,16 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
                 model = package.SentenceTransformer(
                     modules=chain,
                     similarity_fn_name=parts.similarity,
-                    prompts=prompts,
-                    default_prompt_name="default" if prompts else None,
+                    prompts=prompts if prompt or of_queries else None,
+                    default_prompt_name="default" if prompt or of_queries else None,
                     device="cpu",
                 )
                 save(model, parts, target)
                 loaded = package.SentenceTransformer(
                     str(target), device="cpu", local_files_only=True
                 )
-                if not differs(loaded.encode(texts, show_progress_bar=False), expected):
+                vectors = loaded.encode(texts, show_progress_bar=False)
+                if not differs(parts, vectors, expected):
                     return
                 fault = "padding changes them, or the calibration amplifies errors of rounding"
             except Exception as error:  # of many kinds, by a model that needs all its blocks
@@ -122,25 +131,8 @@ def sentence_transformers(caller: str) -> tuple[Any, Any]:
     return package, modules
 
 
-def _prompts(pipeline: Any, parts: Parts) -> dict[str, str] | None:
-    """Return prompts by the names that the library's own methods look for, if there are any."""
-    prompt = of_queries = parts.recipe.prompt
-    if hasattr(pipeline, "queries_"):
-        recipe = take_apart_for_folder(pipeline.queries_, CALLER).recipe
-        if replace(recipe, prompt=prompt, skip=parts.recipe.skip) != parts.recipe:
-            raise ValueError(
-                f"{CALLER} got queries that are encoded in another way than the documents, "
-                f"{recipe} beside {parts.recipe}; a folder holds one encoder, with two "
-                "prompts. Save the pipeline of the queries in a folder of its own."
-            )
-        of_queries = recipe.prompt
-    prompts = {"default": prompt, "document": prompt, "query": of_queries}
-    return prompts if any(prompts.values()) else None
-
-
 def _check_expressible(parts: Parts) -> None:
-    recipe = parts.recipe
-    reason = ""
+    recipe, reason = parts.recipe, not_linear(parts)
     if recipe.concatenates:
         reason = "layers side by side. Set layer_merge='mean'"
     elif recipe.pooling in ("max", "mean_sqrt_len") and not recipe.special_tokens:
@@ -153,8 +145,6 @@ def _check_expressible(parts: Parts) -> None:
             f"pooling={recipe.pooling!r} with weights of tokens, without those of the prompt. "
             "Set pooling='mean' and special_tokens=True"
         )
-    elif any(isinstance(step, NormalizingFlow) for step in parts.steps):
-        reason = "a normalizing flow. Calibrate by Whitening(noise='auto')"
     if reason:
         raise ValueError(
             f"sentence-transformers has no module for {reason}, and fit again; or save_onnx, "

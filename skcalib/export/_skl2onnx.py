@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from skcalib._groups.estimator import GroupErasure
+from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._whitening.estimator import Whitening
 from skcalib._whitening.exports import centred_float32, import_package
 
@@ -48,6 +49,17 @@ def register_skl2onnx() -> None:
     package = import_package(CALLER, "skl2onnx", "skl2onnx")
     for kind in (GroupErasure, Whitening):
         package.update_registered_converter(kind, f"Skcalib{kind.__name__}", _shape, _convert)
+    package.update_registered_converter(
+        NeighborSmoothing, "SkcalibNeighborSmoothing", _refuse, _convert
+    )
+
+
+def _refuse(operator: Any) -> None:
+    """Say which export takes it."""
+    raise ValueError(
+        "skl2onnx got a NeighborSmoothing, which it cannot convert. Export a pipeline that "
+        "begins with texts by save_onnx, or to_torch() of the steps by torch.onnx.export."
+    )
 
 
 def _shape(operator: Any) -> None:

@@ -9,9 +9,8 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 from sklearn.utils import gen_batches
 
-from skcalib._flow.estimator import NormalizingFlow
 from skcalib.export._folder import save
-from skcalib.export._parts import Parts, apply, take_apart_for_folder
+from skcalib.export._parts import Parts, apply, not_linear, take_apart_for_folder
 from skcalib.export._sentence_transformer import NEGLIGIBLE, sentence_transformers
 from skcalib.export._writing import written_whole
 
@@ -141,7 +140,7 @@ def _tokenizer(parts: Parts) -> Any:
 
 def _check_expressible(parts: Parts) -> None:
     recipe = parts.recipe
-    reason = ""
+    reason, exports = "", "save_sentence_transformer or save_onnx"
     if set(recipe.layers) != {0} or recipe.concatenates:
         reason = f"layers={recipe.layers}. Set layers=0"
     elif recipe.pooling not in ("mean", "zipf"):
@@ -152,12 +151,11 @@ def _check_expressible(parts: Parts) -> None:
         reason = f"the prompt {recipe.prompt!r:.40}. Set prompt=''"
     elif len(parts.backbone().tokenizer) > parts.backbone().n_embedded:
         reason = "tokens that the model does not embed. Save it after resize_token_embeddings"
-    elif any(isinstance(step, NormalizingFlow) for step in parts.steps):
-        reason = "a flow, which is not linear. Calibrate by Whitening(noise='auto')"
+    elif reason := not_linear(parts):
+        exports = "save_onnx"
     elif any(isinstance(step, Normalizer) for step in parts.steps[:-1]):
         reason = "unit length before the last step. Leave out that Normalizer"
     if reason:
         raise ValueError(
-            f"A table of word vectors cannot hold {reason}, and fit again; or use "
-            "save_sentence_transformer or save_onnx."
+            f"A table of word vectors cannot hold {reason}, and fit again; or use {exports}."
         )

@@ -14,6 +14,7 @@ from sklearn.utils.extmath import svd_flip
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
 from skcalib._vectors import unit_rows
+from skcalib._whitening.exports import import_package
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,9 +84,8 @@ class _Display:
         Parameters
         ----------
         X : array-like of shape (n_samples, d)
-            Vectors. `SpectrumDisplay` needs one that is not zero. `CosineDisplay` needs all to
-            be nonzero, and draws 1000 evenly spaced ones of more. `FrequencyDisplay` needs two
-            dimensions or more.
+            Vectors. `SpectrumDisplay` needs one that is not zero. `CosineDisplay` draws 1000
+            evenly spaced ones of more. `FrequencyDisplay` needs two dimensions or more.
         *args
             For `FrequencyDisplay`, the frequency rank of each vector's word, 0 for the most
             frequent: array-like of shape (n_samples,).
@@ -120,13 +120,8 @@ class _Display:
         display : object of this class
         """
         if ax is None:
-            try:
-                from matplotlib import pyplot
-            except ImportError:
-                raise ImportError(
-                    f"{type(self).__name__} needs matplotlib to plot: pip install "
-                    "'skcalib[plot]'."
-                ) from None
+            name = type(self).__name__
+            pyplot = import_package(name, "skcalib[plot]", "matplotlib.pyplot")
             ax = pyplot.subplots(layout="constrained")[1]
         self.ax_ = ax
         self.figure_ = ax.figure
@@ -225,12 +220,7 @@ class CosineDisplay(_Display):
         vectors = check_array(X, dtype=np.float64, ensure_min_samples=2)
         n = len(vectors)
         vectors = vectors[np.linspace(0, n - 1, min(n, ROWS_OF_COSINES)).astype(int)]
-        unit, lengths = unit_rows(vectors)
-        if not lengths.all():
-            raise ValueError(
-                f"CosineDisplay got {np.count_nonzero(lengths == 0)} vectors of length zero, "
-                "which have no cosine; drop them."
-            )
+        unit, _ = unit_rows(vectors)
         return ((unit @ unit.T)[np.triu_indices(len(unit), 1)],)
 
     def _draw(self, ax: Axes, kwargs: dict[str, Any]) -> None:

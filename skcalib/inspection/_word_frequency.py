@@ -120,18 +120,14 @@ def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
     """
     words = check_array(vectors, dtype=[np.float64, np.float32], input_name="vectors")
     check_consistent_length(words, ranks)
-    places = column_or_1d(ranks)
-    if places.dtype.kind not in "biuf" or not (places >= 0).all():
-        raise ValueError(
-            "word_frequency_bias got ranks that are not numbers from 0 up; give the place of "
-            "each word in a list sorted by falling frequency, 0 for the first."
-        )
+    places = check_array(
+        column_or_1d(ranks), ensure_2d=False, dtype=np.float64, input_name="ranks"
+    )
     counted = np.flatnonzero(places < BINS["5K-10K"][1])
-    if len(words) <= max(NEIGHBORS) or not len(counted):
+    if (places < 0).any() or not len(counted):
         raise ValueError(
-            f"word_frequency_bias got {len(words)} words, {len(counted)} of them of a rank "
-            f"below 10000; it needs one of these, and {max(NEIGHBORS) + 1} words or more to "
-            f"look for {max(NEIGHBORS)} neighbours."
+            f"word_frequency_bias got ranks from {places.min():g} on; it takes the place of "
+            "each word in a list sorted by falling frequency, from 0 up, and one below 10000."
         )
     distances, neighbors = _nearest(words, counted)
     everything = words.astype(np.float64)

@@ -21,7 +21,7 @@ from skcalib._texts import texts_of
 from skcalib._whitening.estimator import Whitening
 from skcalib.model_selection._calibration import calibration_of, cosines_of
 from skcalib.model_selection._encoders import AsGiven, HiddenStates
-from skcalib.model_selection._search import Bootstrap, Sample, choose, search
+from skcalib.model_selection._search import Sample, choose, search
 from skcalib.model_selection._self_retrieval import views_of
 from skcalib.model_selection._tasks import TASKS, Task, fitted
 
@@ -41,7 +41,7 @@ def calibrate(
     groups: Any = None,
     pooling: str | Sequence[str] = ("mean", "cls", "max", "zipf"),
     layers: int | str | Sequence[Any] | None = None,
-    n_components: int | None = None,
+    n_components: int | float | None = None,
     noise: float | str = "auto",
     n_texts: int = 2000,
     random_state: int = 0,
@@ -89,8 +89,9 @@ def calibrate(
     layers : int, str, sequence of them, or None, default=None
         Hidden states to try, each as `BertEncoder` takes it; None tries all. A tuple inside the
         sequence, or a name such as "first_last", is a merge of several.
-    n_components : int or None, default=None
-        Dimensions that the whitening keeps; None keeps all. Self-retrieval cannot choose them.
+    n_components : int, float or None, default=None
+        Dimensions that the whitening keeps, as `Whitening` takes them; None keeps all.
+        Self-retrieval cannot choose them.
     noise : float or "auto", default="auto"
         Noise of the whitening.
     n_texts : int, default=2000
@@ -136,18 +137,16 @@ def calibrate(
     1
     """
     texts = texts_of(texts, caller="calibrate")
-    how = _task_of(task, queries, groups)
     if queries is not None:
         queries = texts_of(queries, caller="queries of calibrate")
+        task = task or "search"
     elif groups is not None:
         check_consistent_length(texts, groups)
+    how = _task_of(task, queries, groups)
     whitening = Whitening(n_components, noise=noise)
     check_params(whitening)
-    if isinstance(n_components, float):
-        raise ValueError(
-            f"calibrate got n_components={n_components!r}; it takes an int or None."
-        )
-    views = views_of(texts, n_texts, random_state, "calibrate")
+    sampling = {"n_texts": n_texts, "random_state": random_state}
+    views = views_of(texts, sampling, "calibrate")
     encoder = as_encoder(model, "calibrate")
     encoders: AsGiven | HiddenStates
     if isinstance(encoder, BertEncoder):
@@ -162,16 +161,14 @@ def calibrate(
     sample = Sample.of(views, random_state)
     with encoders.searching(sample.texts):
         scored = search(encoders, sample, whitening, how.noise)
-        choice = choose(scored, how.calibrates, Bootstrap(views.n_texts, random_state))
+        choice = choose(scored, how.calibrates, random_state)
         encode = encoders.fitted(choice.chosen.state, texts)
-        parts = [encode.transform(texts)]
+        vectors = encode.transform(texts)
         if queries is not None:
             encode_queries = _encoder_of_queries(queries_encoder, encode, queries)
-            parts.append(encode_queries.transform(queries))
-            groups = [np.full(len(x), name) for x, name in zip(parts, ROLES, strict=True)]
-        elif groups is not None:
-            groups = [groups]
-        steps = _fitted_steps(choice.chosen.calibrator, how, parts, groups)
+            parts = vectors, encode_queries.transform(queries)
+            vectors, groups = np.vstack(parts), np.repeat(ROLES, [*map(len, parts)])
+        steps = _fitted_steps(choice.chosen.calibrator, how, vectors, groups)
         pipeline = Pipeline([("encode", encode), *steps])
         some = views.sample[:MOST_COMPARED]
         shipped = encode
@@ -181,7 +178,6 @@ def calibrate(
     encoders.finish(encode)
     if queries is not None:
         pipeline.queries_ = Pipeline([("encode", encode_queries), *steps])
-    task = task if queries is None else "search"
     prompt = getattr(encode, "prompt_", "")
     pipeline.calibration_ = calibration_of(choice, task, views.n_texts, prompt, cosines)
     return pipeline
@@ -192,7 +188,7 @@ def _task_of(task: str | None, queries: Any, groups: Any) -> Task:
     if task not in TASKS:
         names = ", ".join(repr(name) for name in TASKS if name)
         raise ValueError(f"calibrate got task={task!r}; it takes {names}, or None.")
-    if (task == "search") != (queries is not None) and task is not None:
+    if (task == "search") != (queries is not None):
         raise ValueError(
             f"calibrate got task={task!r} and {'no' if queries is None else 'also'} queries; "
             'the task "search" takes a sample of queries, and no other task does. To find '
@@ -203,7 +199,7 @@ def _task_of(task: str | None, queries: Any, groups: Any) -> Task:
             "calibrate got queries and groups; queries and documents are the groups of a "
             "search. Give one of the two."
         )
-    how = TASKS["search" if queries is not None else task]
+    how = TASKS[task]
     return how._replace(calibrates=True) if groups is not None else how
 
 
@@ -219,33 +215,19 @@ def _encoder_of_queries(encoder: Any, of_texts: Any, queries: Sequence[str]) -> 
 
 
 def _fitted_steps(
-    calibrator: Whitening | None, how: Task, parts: list[Any], groups: list[Any] | None
+    calibrator: Whitening | None, how: Task, vectors: Any, groups: Any
 ) -> list[tuple[str, Any]]:
     """Return the steps behind the encoder, fitted.
 
-    ``parts`` are the vectors of the texts, and of the queries if there are any; ``groups`` are
-    those of each part. A pipeline would pass groups on only where the routing of metadata is
-    switched on.
+    A pipeline would pass groups on only where the routing of metadata is switched on.
     """
     steps: list[tuple[str, Any]] = []
     if groups is not None:
-        steps.append(("erase", _learnt(GroupErasure(), parts, groups)))
-        parts = [steps[0][1].transform(part) for part in parts]
-    if calibrator is None:
-        steps.append(("calibrate", "passthrough"))
-    elif len(parts) == 1:
-        steps.append(("calibrate", fitted(calibrator, parts[0], how.noise)))
-    else:
-        steps.append(("calibrate", _learnt(clone(calibrator), parts)))
+        steps.append(("erase", GroupErasure().fit(vectors, groups=groups)))
+        vectors = steps[-1][1].transform(vectors)
+    whitening = "passthrough" if calibrator is None else fitted(calibrator, vectors, how.noise)
+    steps.append(("calibrate", whitening))
     if how.smooths:
-        mapped = Pipeline(steps[-1:]).transform(parts[0])
+        mapped = Pipeline(steps[-1:]).transform(vectors)
         steps.append(("smooth", NeighborSmoothing().fit(mapped)))
     return steps
-
-
-def _learnt(step: Any, parts: list[Any], groups: list[Any] | None = None) -> Any:
-    """Return a step fitted on all parts."""
-    fit = step.fit if len(parts) == 1 else step.partial_fit
-    for i, part in enumerate(parts):
-        fit(part, **({} if groups is None else {"groups": groups[i]}))
-    return step

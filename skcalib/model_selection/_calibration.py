@@ -10,7 +10,9 @@ import numpy as np
 
 from skcalib._tables import markdown
 from skcalib._vectors import unit_rows
-from skcalib.model_selection._search import Choice, Difference, Scored
+from skcalib.model_selection._bootstrap import Difference
+from skcalib.model_selection._encoders import State
+from skcalib.model_selection._search import Choice, Scored
 from skcalib.model_selection._tasks import TASKS
 
 __all__ = ["Calibration", "Candidate", "Cosines", "calibration_of", "cosines_of"]
@@ -50,6 +52,11 @@ class Candidate:
     score: float
     halves: float
     gain: Difference | None
+
+    @property
+    def state(self) -> State:
+        """Pooling and layers."""
+        return self.pooling, self.layers
 
 
 @dataclass(frozen=True)
@@ -148,10 +155,7 @@ class Calibration:
 
     def _verdict(self) -> str:
         """Say what was chosen, and how clearly."""
-        if (self.chosen.pooling, self.chosen.layers) != (
-            self.shipped.pooling,
-            self.shipped.layers,
-        ):
+        if self.chosen.state != self.shipped.state:
             return (
                 f"Another hidden state than the shipped one is chosen: its halves are better "
                 f"by\n{self.lead}, where the interval of 95 % is above zero."
@@ -183,10 +187,9 @@ class Calibration:
         -------
         table : str
         """
-        state = self.shipped.pooling, self.shipped.layers
         rest = [c for c in self.candidates if c not in (self.shipped, self.chosen)]
-        at_home = [c for c in rest if (c.pooling, c.layers) == state]
-        others = [c for c in rest if (c.pooling, c.layers) != state][:n_candidates]
+        at_home = [c for c in rest if c.state == self.shipped.state]
+        others = [c for c in rest if c.state != self.shipped.state][:n_candidates]
         rows = [("as shipped", self.shipped), ("chosen", self.chosen)]
         rows += [("", candidate) for candidate in [*at_home, *others]]
         return markdown(
@@ -204,8 +207,8 @@ def calibration_of(
     choice: Choice, task: str | None, n_texts: int, prompt: str, cosines: Cosines
 ) -> Calibration:
     """Report a choice."""
-    states = sorted(choice.scored, key=lambda state: -max(c.halves for c in state))
-    ordered = [c for state in states for c in sorted(state, key=lambda c: -c.score)]
+    states = sorted(choice.scored, key=lambda state: -max(c.halves() for c in state))
+    ordered = [c for state in states for c in sorted(state, key=lambda c: -c.score())]
     return Calibration(
         task=task,
         shipped=_candidate(choice.shipped, choice),
@@ -236,4 +239,5 @@ def _candidate(scored: Scored, choice: Choice) -> Candidate:
     """Return the row of what was scored."""
     at_home = choice.scored[0]
     gain = choice.gains[at_home.index(scored)] if scored in at_home else None
-    return Candidate(*scored.state, scored.name, scored.score, scored.halves, gain)
+    scores = float(scored.score()), float(scored.halves())
+    return Candidate(*scored.state, scored.name, *scores, gain)

@@ -14,16 +14,22 @@ import joblib
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from skcalib._command_line import integers, lines_of, names
+from skcalib._command_line import add_encoding, layers, names, texts_in
 from skcalib._encoder.estimator import BertEncoder
 from skcalib.datasets import load_toy_sts
-from skcalib.export import save_sentence_transformer
+from skcalib.export import save_onnx, save_sentence_transformer
+from skcalib.export._onnx import import_runtime
 from skcalib.export._sentence_transformer import sentence_transformers
 from skcalib.export._writing import written_whole
 from skcalib.model_selection._calibrate import calibrate
 from skcalib.model_selection._tasks import TASKS
 
 PACKAGES = ("skcalib", "scikit-learn", "numpy", "scipy", "torch", "transformers", "joblib")
+FORMATS = {  # what loads it, and the file in the folder
+    "joblib": ("joblib.load", "pipeline.joblib"),
+    "sentence-transformers": ("SentenceTransformer", ""),
+    "onnx": ("InferenceSession", "model.onnx"),
+}
 SHOWN = 8  # other candidates in the printed table; the report has all
 
 
@@ -40,101 +46,91 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("model", metavar="MODEL", help="hub id, folder, or minilm (of the demo extra)")
     add("texts", metavar="TEXTS", help="UTF-8 file with a text per line, or toy")
     add("--output", required=True, metavar="FOLDER", help="new folder for what is written")
-    formats = ("joblib", "sentence-transformers")
-    add(
-        "--format", choices=formats, default="joblib", help="pipeline.joblib, or a model folder"
-    )
+    written = "pipeline.joblib, a model folder, or model.onnx"
+    add("--format", choices=FORMATS, default="joblib", help=f"{written}; default: joblib")
     add("--pooling", type=names, default="mean,cls,max,zipf", help="default: mean,cls,max,zipf")
-    add("--layers", type=integers, help="hidden states to try, such as 0,3,6; default: all")
+    several = "hidden states to try, such as 0,3,first_last,0+3; default: all"
+    add("--layers", type=names, help=several)
     tasks = [task for task in TASKS if task]
     add("--task", choices=tasks, help="what the vectors are for; default: none of these")
     add("--queries", metavar="FILE", help="sample of queries; TEXTS are then documents")
-    add("--query-prompt", help="in front of each query; default: that of --prompt")
-    add(
-        "--groups",
-        metavar="FILE",
-        help="group of each text, one per line, such as its language",
-    )
-    add("--prompt", help="in front of each text; default: what the model's folder declares")
+    grouped = "group of each text, one per line, such as its language"
+    add("--groups", metavar="FILE", help=grouped)
+    add_encoding(add)
     add("--max-length", type=int, help="tokens kept of a text; default: what the model takes")
     add("--n-texts", type=int, default=2000, help="texts in the search; default: 2000")
     add("--random-state", type=int, default=0, help="seed of the sample; default: 0")
-    add("--memory", help="folder for vectors, so that each text is encoded once, ever")
     add("-q", "--quiet", action="store_true", help="no progress bar and no table")
 
 
 def run(options: argparse.Namespace) -> None:
     """Search, write the pipeline and a report, and print the table."""
-    if options.format != "joblib":
-        sentence_transformers("--format sentence-transformers")
-        if TASKS[options.task].smooths:
-            raise ValueError(
-                f"--task {options.task} ends with NeighborSmoothing, which a folder of "
-                "sentence-transformers cannot hold. Take --format joblib."
-            )
+    _check_format(options)
     if options.texts == "toy" and not Path("toy").exists():
         texts = load_toy_sts().data.ravel().tolist()
     else:
-        texts = lines_of(options.texts)
+        texts = texts_in(options.texts)
     encoder = BertEncoder(options.model, prompt=options.prompt, max_length=options.max_length)
-    queries = lines_of(options.queries) if options.queries else None
-    groups = lines_of(options.groups) if options.groups else None
     queries_encoder = None
     if options.query_prompt is not None:
         queries_encoder = clone(encoder).set_params(prompt=options.query_prompt)
-    versions = {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}}
     with written_whole(options.output) as folder:  # refused before hours of work
         pipeline = calibrate(
             encoder,
             texts,
             task=options.task,
-            queries=queries,
+            queries=options.queries and texts_in(options.queries),
             queries_encoder=queries_encoder,
-            groups=groups,
+            groups=options.groups and texts_in(options.groups),
             pooling=options.pooling,
-            layers=options.layers,
+            layers=options.layers and list(map(layers, options.layers)),
             n_texts=options.n_texts,
             random_state=options.random_state,
             memory=options.memory,
             verbose=False if options.quiet else None,
         )
         encoder = pipeline["encode"].set_params(memory=None)  # that is this machine's
-        if options.format == "joblib":
-            folder.mkdir()
-            joblib.dump(pipeline, folder / "pipeline.joblib")
-        else:
+        if options.format == "sentence-transformers":
             save_sentence_transformer(pipeline, folder)
-        content = json.dumps({**report(pipeline, options), "versions": versions}, indent=2)
+        else:
+            folder.mkdir()
+            save = save_onnx if options.format == "onnx" else joblib.dump
+            save(pipeline, folder / FORMATS[options.format][1])
+        content = json.dumps(report(pipeline, options), indent=2)
         (folder / "report.json").write_text(content + "\n", "utf-8")
     if not options.quiet:
         calibration = pipeline.calibration_
         print(f"{calibration.table(SHOWN)}\n\n{calibration.summary()}\n")
-        loads = f"SentenceTransformer({options.output!r})"
-        if options.format == "joblib":
-            loads = f"joblib.load({str(Path(options.output) / 'pipeline.joblib')!r})"
+        loader, file = FORMATS[options.format]
+        loads = f"{loader}({str(Path(options.output) / file)!r})"
         print(f"Wrote {options.output}, with a report.json. Load it by {loads}")
+
+
+def _check_format(options: argparse.Namespace) -> None:
+    """Refuse what cannot be written, before hours of work."""
+    if options.format == "onnx":
+        import_runtime("--format onnx")
+    elif options.format == "sentence-transformers":
+        sentence_transformers("--format sentence-transformers")
+        if TASKS[options.task].smooths:
+            raise ValueError(
+                f"--task {options.task} ends with NeighborSmoothing, which a folder of "
+                "sentence-transformers cannot hold. Take --format onnx or joblib."
+            )
 
 
 def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
     """Return the report: settings, scores of all candidates."""
-    calibration = pipeline.calibration_
-    encoder, calibrator = pipeline["encode"], pipeline["calibrate"]
+    calibrator = pipeline["calibrate"]
     return {
         "model": options.model,
-        "fingerprint": encoder.fingerprint_,
+        "fingerprint": pipeline["encode"].fingerprint_,
         "texts": options.texts,
         "criterion": "mean reciprocal rank of a text's part, found from another part; "
         "score compares calibrations of a hidden state, halves compares hidden states",
-        "n_texts": calibration.n_texts,
         "random_state": options.random_state,
-        "prompt": calibration.prompt,
-        "shipped": asdict(calibration.shipped),
-        "task": calibration.task,
-        "chosen": asdict(calibration.chosen),
         "noise": getattr(calibrator, "noise_", None),
         "shrinkage": getattr(calibrator, "shrinkage_", None),
-        "gain": asdict(calibration.gain),
-        "lead": asdict(calibration.lead),
-        "cosines": asdict(calibration.cosines),
-        "candidates": [asdict(candidate) for candidate in calibration.candidates],
+        **asdict(pipeline.calibration_),
+        "versions": {"python": platform.python_version()} | {p: version(p) for p in PACKAGES},
     }

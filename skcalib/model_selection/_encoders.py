@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import product
 from numbers import Number
 from tempfile import TemporaryDirectory
@@ -19,9 +18,16 @@ from skcalib._encoder.estimator import BertEncoder, resolve_layers
 from skcalib._encoder.text_encoder import TextEncoder
 from skcalib._sklearn_compat import check_params
 
-__all__ = ["AsGiven", "HiddenStates", "State"]
+__all__ = ["AsGiven", "HiddenStates", "State", "folder_for"]
 
 State = tuple[str, int | tuple[int, ...] | None]  # pooling and layers
+
+
+def folder_for(memory: Any) -> AbstractContextManager[Any]:
+    """Return where to keep vectors: ``memory``, or a temporary folder where it is None."""
+    if memory is not None:
+        return nullcontext(memory)
+    return TemporaryDirectory(prefix="skcalib-", ignore_cleanup_errors=True)
 
 
 class AsGiven:
@@ -68,9 +74,7 @@ class HiddenStates:
     @contextmanager
     def searching(self, texts: Sequence[str]) -> Iterator[None]:
         """Keep all hidden states of these texts."""
-        temporary = partial(TemporaryDirectory, prefix="skcalib-", ignore_cleanup_errors=True)
-        kept = self._encoder.memory
-        with temporary() if kept is None else nullcontext(kept) as store:
+        with folder_for(self._encoder.memory) as store:
             self._search = clone(self._encoder).set_params(memory=store, verbose=self.verbose)
             self._kept = set(texts)
             _at(self.states[0], self._search).fit_transform(list(texts))

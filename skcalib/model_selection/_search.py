@@ -11,13 +11,12 @@ import numpy as np
 from skcalib._base import progress
 from skcalib._bi_encoder import vectors_of
 from skcalib._whitening.estimator import Whitening
+from skcalib.model_selection._bootstrap import Difference, interval, resamples
 from skcalib.model_selection._encoders import State
 from skcalib.model_selection._tasks import fitted
 from skcalib.model_selection._views import Views, combined
 
-__all__ = ["Bootstrap", "Choice", "Difference", "Sample", "Scored", "choose", "search"]
-
-RESAMPLED = 1000  # bootstrap samples of the texts
+__all__ = ["Choice", "Sample", "Scored", "choose", "search"]
 
 # The simplest things to put behind an encoder, which stand beside its calibration.
 PEERS = [
@@ -54,25 +53,18 @@ class Scored:
     calibrator: Whitening | None
     ranks: np.ndarray  # (2, n_texts), see `Views.reciprocal_ranks`
 
-    @property
-    def halves(self) -> float:
+    def halves(self, weights: np.ndarray | None = None) -> Any:
         """Mean reciprocal rank of halves, which compares hidden states."""
-        return float(halves(self.ranks.mean(axis=1)))
+        return self._means(weights)[0]
 
-    @property
-    def score(self) -> float:
+    def score(self, weights: np.ndarray | None = None) -> Any:
         """Mean reciprocal rank of both kinds, which compares calibrations of a hidden state."""
-        return float(score(self.ranks.mean(axis=1)))
+        return combined(*self._means(weights))
 
-
-def halves(means: np.ndarray) -> Any:
-    """Compare hidden states, by mean reciprocal ranks of shape (2, ...)."""
-    return means[0]
-
-
-def score(means: np.ndarray) -> Any:
-    """Compare calibrations of one hidden state, by mean reciprocal ranks."""
-    return combined(*means)
+    def _means(self, weights: np.ndarray | None) -> np.ndarray:
+        if weights is None:
+            return self.ranks.mean(axis=1)
+        return np.minimum(self.ranks @ weights, 1.0)  # as no mean is larger, but for rounding
 
 
 def search(
@@ -116,65 +108,27 @@ class Choice(NamedTuple):
     lead: Difference  # of the best hidden state over the shipped one, each calibrated
 
 
-def choose(scored: list[list[Scored]], calibrates: bool, bootstrap: Bootstrap) -> Choice:
+def choose(scored: list[list[Scored]], calibrates: bool, seed: int) -> Choice:
     """Choose among hidden states, whitened where that gains, or always if ``calibrates``."""
     shipped, whitened = scored[0][0], scored[0][-1]
-    gains = [bootstrap.difference(one, shipped, score) for one in scored[0]]
+    weights = resamples(shipped.ranks.shape[1], seed)
+    gains = [_difference(one, shipped, Scored.score, weights) for one in scored[0]]
     at_home = whitened if calibrates or gains[-1].is_gain else shipped
     elsewhere = [
-        whitened if calibrates or whitened.score > raw.score else raw
+        whitened if calibrates or whitened.score() > raw.score() else raw
         for raw, whitened in scored[1:]
     ]
-    best = max([at_home, *elsewhere], key=lambda one: one.halves)
-    lead = bootstrap.difference(best, at_home, halves)
+    best = max([at_home, *elsewhere], key=Scored.halves)
+    lead = _difference(best, at_home, Scored.halves, weights)
     return Choice(shipped, best if lead.is_gain else at_home, scored, gains, lead)
 
 
-@dataclass(frozen=True)
-class Difference:
-    """A difference of two scores, and its 95 % interval by a paired bootstrap of the texts.
-
-    Parameters
-    ----------
-    mean : float
-        The difference.
-    low, high : float
-        Ends of the interval.
-    """
-
-    mean: float
-    low: float
-    high: float
-
-    @property
-    def is_gain(self) -> bool:
-        """Whether the interval is above zero."""
-        return self.low > 0
-
-    def __str__(self) -> str:
-        return f"{100 * self.mean:+.1f} ({100 * self.low:+.1f} to {100 * self.high:+.1f})"
-
-
-class Bootstrap:
-    """Samples of the texts with replacement, the same for all that is compared."""
-
-    def __init__(self, n_texts: int, seed: int) -> None:
-        draw = np.random.default_rng(seed).multinomial
-        share = np.full(n_texts, 1 / n_texts)
-        self._counts = draw(n_texts, share, size=RESAMPLED).T
-
-    def difference(
-        self, one: Scored, other: Scored, of: Callable[[np.ndarray], Any]
-    ) -> Difference:
-        """Paired difference of a score, `halves` or `score`."""
-        low, high = np.quantile(of(self._means(one)) - of(self._means(other)), (0.025, 0.975))
-        mean = of(one.ranks.mean(axis=1)) - of(other.ranks.mean(axis=1))
-        return Difference(float(mean), float(low), float(high))
-
-    def _means(self, scored: Scored) -> np.ndarray:
-        """Mean ranks of each sample, of shape (2, RESAMPLED)."""
-        # No mean of ranks up to 1 is larger, but for rounding.
-        return np.minimum(scored.ranks @ self._counts / len(self._counts), 1.0)
+def _difference(
+    one: Scored, other: Scored, of: Callable[..., Any], weights: np.ndarray
+) -> Difference:
+    """Difference of a score, by the weights of `resamples`."""
+    low, high = interval(of(one, weights) - of(other, weights))
+    return Difference(float(of(one) - of(other)), float(low), float(high))
 
 
 def _ranks(

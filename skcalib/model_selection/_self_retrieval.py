@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib._base import warn
 from skcalib._bi_encoder import vectors_of
 from skcalib._encoder.text_encoder import as_encoder
+from skcalib._sklearn_compat import Interval, validate_parameter_constraints
 from skcalib._texts import texts_of
 from skcalib.model_selection._views import FEWEST_UNITS, Views, combined
 
@@ -21,6 +22,12 @@ __all__ = ["SelfRetrieval", "views_of"]
 # Scores of fewer texts than the first mean nothing; with fewer than the second, close
 # candidates cannot be told apart.
 FEWEST_TEXTS, FEW_TEXTS = 20, 200
+
+CONSTRAINTS = {
+    "n_texts": [Interval(Integral, FEWEST_TEXTS, None, closed="left")],
+    "random_state": [Interval(Integral, 0, None, closed="left")],
+    "thinned": [Interval(Real, 0, 1, closed="both")],
+}
 
 
 @dataclass(frozen=True)
@@ -102,13 +109,7 @@ class SelfRetrieval:
         if isinstance(estimator, BaseEstimator):
             check_is_fitted(estimator)
         texts = texts_of(X, caller="SelfRetrieval")
-        weight: Any = self.thinned  # perhaps no number
-        is_number = isinstance(weight, Real) and type(weight) is not bool
-        if not (is_number and 0 <= float(weight) <= 1):
-            raise ValueError(
-                f"SelfRetrieval got thinned={weight!r}; it takes a weight from 0 to 1."
-            )
-        views = views_of(texts, self.n_texts, self.random_state, "SelfRetrieval")
+        views = views_of(texts, vars(self), "SelfRetrieval")
         if not isinstance(estimator, BaseEstimator):
             estimator = as_encoder(estimator, "SelfRetrieval").fit(views.texts)
         encoder = getattr(estimator, "encoder_", estimator)  # of a BiEncoder
@@ -118,24 +119,17 @@ class SelfRetrieval:
         return float(combined(halves, thinned, self.thinned))
 
 
-def views_of(texts: Sequence[str], n_texts: int, random_state: int, caller: str) -> Views:
-    """Make views of a sample of texts.
+def views_of(texts: Sequence[str], params: dict[str, Any], caller: str) -> Views:
+    """Make views of a sample of texts, by parameters of `SelfRetrieval`.
 
     Raises
     ------
     ValueError
         If fewer than 20 of them are long enough, or a parameter is out of its range.
     """
-    parameters: tuple[tuple[str, Any, int], ...] = (
-        ("n_texts", n_texts, FEWEST_TEXTS),
-        ("random_state", random_state, 0),
-    )
-    for name, value, least in parameters:
-        if not isinstance(value, Integral) or value < least:
-            raise ValueError(
-                f"{caller} got {name}={value!r}; it takes an int, {least} or more."
-            )
-    views = Views(texts, n_texts=n_texts, seed=random_state)
+    validate_parameter_constraints(CONSTRAINTS, params, caller)
+    n_texts = params["n_texts"]
+    views = Views(texts, n_texts=n_texts, seed=params["random_state"])
     found = (
         f"{caller} found {views.n_texts} distinct texts of {FEWEST_UNITS} words or more among "
         f"{len(texts)}"

@@ -220,20 +220,21 @@ def test_a_missing_file_is_named_with_its_folder(folder, tmp_path):
 
 
 HEAD = "sentence1,sentence2,score\n"
-LACKS = r"has 1 rows and lacks the columns \['{}'\]; it takes rows of sentence1, sentence2"
-NO_NUMBER = "has a score that is not a number: .*'{}'"
-NOT_WHOLE = "has a row without two sentences and a finite score: row {}, "
+NOT_WHOLE = "has a row without two sentences and a finite score: row {}, .*takes"
 
 
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        *[(HEAD.replace(c, "x") + "a,b,1\n", LACKS.format(c)) for c in HEAD.strip().split(",")],
-        *[(content, "has 0 rows") for content in ("", HEAD)],
-        *[(f'{HEAD}a,b,1\na,b,"{s}"\n', NO_NUMBER.format(s)) for s in ("", "high", "1,5")],
+        *[
+            (HEAD.replace(c, "x") + "a,b,1\n", NOT_WHOLE.format(0))
+            for c in HEAD.strip().split(",")
+        ],
+        *[(content, "has no row; it takes") for content in ("", HEAD)],
+        *[(f'{HEAD}a,b,1\na,b,"{s}"\n', NOT_WHOLE.format(1)) for s in ("", "high", "1,5")],
         *[(f"{HEAD}a,b,1\na,b,{s}\n", NOT_WHOLE.format(1)) for s in ("nan", "inf")],
         ("score,sentence1,sentence2\n1,a,b\n2,a\n", NOT_WHOLE.format(1)),
-        (f"{HEAD}a,b\n", "has a score that is not a number"),
+        (f"{HEAD}a,b\n", NOT_WHOLE.format(0)),
         (HEAD.encode() + "größer,b,1\n".encode("latin-1"), "cannot be read as CSV.*byte 0xf6"),
         (
             HEAD + '"a,b,1\n' + "c,d,2\n" * 40_000,

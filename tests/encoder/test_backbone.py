@@ -12,8 +12,6 @@ import transformers
 from numpy.testing import assert_array_equal
 from safetensors.torch import load_file, save_file
 
-import skcalib._encoder.backbone as backbone_module
-import skcalib._encoder.model_files as files_module
 from skcalib import BertEncoder
 
 
@@ -51,7 +49,7 @@ def test_remote_code_never_runs(tiny_bert_copy, edit_json):
     check_refused(folder, r"tokenizer_config\.json asks for code.*evil\.T")
     edit_json(folder / "tokenizer_config.json", auto_map=None)
     edit_json(folder / "config.json", model_type="evil")
-    check_refused(folder, r"could not be loaded")
+    check_refused(folder, r"cannot be used")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +112,7 @@ def test_an_adapter_is_refused(tiny_bert_copy):
     [
         ("hidden_size", 24, "RuntimeError"),
         ("max_position_embeddings", 80, "RuntimeError"),
-        ("num_attention_heads", 3, "ValueError"),
+        ("num_attention_heads", 3, ""),
         ("hidden_act", "no such", "KeyError"),
         ("num_hidden_layers", "many", ""),
     ],
@@ -122,14 +120,14 @@ def test_an_adapter_is_refused(tiny_bert_copy):
 def test_a_config_of_another_model_is_refused(tiny_bert_copy, edit_json, entry, value, error):
     folder = tiny_bert_copy()
     edit_json(folder / "config.json", **{entry: value})
-    check_refused(folder, f"could not be loaded: {error}")
+    check_refused(folder, f"cannot be used in torch.float32 on cpu: {error}")
 
 
 def test_a_tokenizer_of_another_model_is_refused(tiny_bert_copy, make_bert, tmp_path):
     folder = tiny_bert_copy()
     other = make_bert(tmp_path / "other", words=[f"word{i}" for i in range(100)])
     shutil.copy(f"{other}/tokenizer.json", folder)
-    check_refused(folder, r"tokenizer in .* has 109 tokens, but the model embe")
+    check_refused(folder, r"its tokenizer has 109 tokens, but the model embe")
 
 
 @pytest.mark.parametrize("left", [(), ("tokenizer_config.json",), ("vocab.json",)])
@@ -143,7 +141,7 @@ def test_a_model_without_a_vocabulary_is_refused(tiny_bert_copy, edit_json, left
             file.unlink()
     message = r"lacks the vocabulary of a \w+, .*(vocab|merges)\.txt"
     if int(transformers.__version__.partition(".")[0]) < 5:
-        message = "could not be loaded"  # old releases do not make one up
+        message = "cannot be used"  # old releases do not make one up
     check_refused(folder, message)
 
 
@@ -167,13 +165,6 @@ def test_a_tokenizer_of_special_tokens_alone_is_refused(make_bert, tmp_path):
     content["model"]["vocab"] = {t: i for t, i in vocabulary.items() if t.startswith("[")}
     (folder / "tokenizer.json").write_text(json.dumps(content))
     check_refused(folder, "has no vocabulary")
-
-
-@pytest.mark.parametrize("longest", [-5, "512", 2, float("nan")])
-def test_a_longest_text_that_is_no_length_is_refused(tiny_bert_copy, edit_json, longest):
-    folder = tiny_bert_copy()
-    edit_json(folder / "tokenizer_config.json", model_max_length=longest)
-    check_refused(folder, rf"model_max_length is '?{longest}.*a number above 2")
 
 
 @pytest.mark.parametrize(
@@ -204,13 +195,14 @@ def test_entries_that_lead_elsewhere_are_refused(tiny_bert_copy, name, entries):
 def test_every_file_that_may_be_read_is_in_the_fingerprint(tiny_bert_copy, name):
     folder = tiny_bert_copy()
     (folder / "README.md").write_text("of no matter")
-    before = files_module.fingerprint(folder)
+    encoder = BertEncoder(folder).fit(["dog"])
     (folder / name).write_text("{}")
-    assert files_module.fingerprint(folder) != before
+    with pytest.raises(ValueError, match="has fingerprint"):
+        encoder.transform(["dog"])
     (folder / name).unlink()
     for other in ("README.md", "pytorch_model.bin", "modules.json", ".gitattributes"):
         (folder / other).write_text("of no matter, too")
-    assert files_module.fingerprint(folder) == before
+    encoder.transform(["dog"])
 
 
 def test_a_pipe_in_the_folder_is_not_opened(tiny_bert_copy):
@@ -236,14 +228,14 @@ def test_weights_that_change_under_the_name_are_noticed(tiny_bert_copy, texts):
 
 def test_weights_that_change_while_they_are_read_are_refused(make_bert, tmp_path, monkeypatch):
     folder = Path(make_bert(tmp_path / "new", seed=77))
-    read = backbone_module.read
+    read = transformers.AutoTokenizer.from_pretrained
 
-    def slowly(*args):
-        result = read(*args)
+    def slowly(*args, **options):
+        result = read(*args, **options)
         (folder / "vocab.txt").write_text("late")
         return result
 
-    monkeypatch.setattr(backbone_module, "read", slowly)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", slowly)
     check_refused(folder, r"changed while they were read\. Call again")
 
 
@@ -257,7 +249,7 @@ def test_weights_that_do_not_fill_the_model_are_refused(tiny_bert_copy, edit_jso
 def test_broken_weights_are_refused(tiny_bert_copy, content):
     folder = tiny_bert_copy()
     (folder / "model.safetensors").write_bytes(content)
-    check_refused(folder, "could not be loaded")
+    check_refused(folder, "cannot be used")
 
 
 def test_cached_snapshot_is_used_offline(
@@ -317,7 +309,7 @@ def test_a_snapshot_that_cannot_be_completed_is_refused(hub):
     asked.append("down")
     for file in ("tokenizer.json", "model.safetensors"):
         (snapshot / file).unlink()
-    with pytest.raises(OSError, match=r"in part only, and could not be fetched"):
+    with pytest.raises(OSError, match=r"nor in the cache .* could not be fetched"):
         BertEncoder("someone/tiny").fit(["dog"])
 
 
@@ -344,7 +336,7 @@ def test_a_model_that_overflows_the_precision_is_refused(tiny_bert_copy, texts):
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     for dtype in ("float32", "bfloat16"):
         BertEncoder(folder, dtype=dtype, device="cpu").fit_transform(texts)
-    message = r"run in float16 on cpu: .* not those of a text alone with dtype='float32'"
+    message = r"in torch.float16 on cpu: .* not those of a text alone with dtype='float32'"
     with pytest.raises(ValueError, match=message):
         BertEncoder(folder, dtype="float16", device="cpu").fit(texts)
 

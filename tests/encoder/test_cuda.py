@@ -1,14 +1,11 @@
 """The encoder on a pretended CUDA device: vectors of the CPU, in whatever memory there is."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
-import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from transformers import BertModel
 
 from skcalib import BertEncoder, VectorStore
-from skcalib._encoder.batches import _token_budget
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -74,13 +71,21 @@ def test_a_batch_that_does_not_fit_is_halved(tiny_bert, texts, cuda):
     assert cuda.used() == held
 
 
-@pytest.mark.parametrize(
-    ("gigabytes", "width", "tokens"), [(1, 768, 4096), (8, 768, 10922), (80, 1024, 65536)]
-)
-def test_the_budget_of_tokens_goes_by_the_memory(cuda, gigabytes, width, tokens):
-    cuda.memory = gigabytes * 2**30
-    device = torch.device("cuda", 0)
-    assert _token_budget(SimpleNamespace(device=device, width=width)) == tokens
+@pytest.mark.usefixtures("packing")
+@pytest.mark.parametrize(("memory", "tokens"), [(50e6, 4096), (100e6, 6103), (8e9, 65536)])
+def test_the_budget_of_tokens_goes_by_the_memory(tiny_bert, cuda, monkeypatch, memory, tokens):
+    encoder = BertEncoder(tiny_bert, layers=0, device="cuda").fit(["dog"])
+    cuda.memory = memory
+    numbers, run = [], BertModel.forward
+    monkeypatch.setattr(
+        BertModel,
+        "forward",
+        lambda self, input_ids, **options: (
+            numbers.append(input_ids.numel()) or run(self, input_ids, **options)
+        ),
+    )
+    encoder.transform([f"dog {'cat ' * 30} {i}" for i in range(2500)])  # of 34 tokens
+    assert tokens - 34 < max(numbers) <= tokens
 
 
 @pytest.mark.usefixtures("cuda")
@@ -95,9 +100,8 @@ def test_a_store_tells_devices_apart_in_half_precision(tiny_bert, texts, tmp_pat
 
 def test_a_forked_process_goes_on_on_the_cpu(tiny_bert, texts, cuda):
     encoder = BertEncoder(tiny_bert, device="auto").fit(texts)
-    assert encoder._backbone().device == torch.device("cuda", 0)
-    expected = encoder.transform(texts)
-    cuda.is_forked = True
-    assert encoder._backbone().device == torch.device("cpu")
+    expected, cuda.is_forked = encoder.transform(texts), True
+    held, cuda.memory = cuda.used(), cuda.used()  # no room for more
     assert_allclose(encoder.transform(texts), expected, atol=1e-5)
+    assert held > 0
     cuda.is_forked = False

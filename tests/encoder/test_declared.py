@@ -71,6 +71,26 @@ def test_prompts_and_poolings_are_those_of_sentence_transformers(declare, ours, 
         np.testing.assert_allclose(vectors, _theirs(folder, **theirs), **equal)
 
 
+def test_an_e5_without_a_prompt_says_so(declare, edit_json):
+    folder = declare(prompts={"query": "", "document": ""})  # as sentence-transformers saves
+    BertEncoder(folder).fit(TEXTS)
+    edit_json(folder / "config.json", _name_or_path="intfloat/e5-base-v2")
+    with pytest.warns(
+        UserWarning, match="is an e5 by name.* Set prompt='query: ', 'passage: '"
+    ):
+        BertEncoder(folder).fit(TEXTS)
+    BertEncoder(folder, prompt="").fit(TEXTS)
+    edit_json(folder / "config.json", _name_or_path="")
+    for name in ("e5-instruct", "base5-small"):
+        folder = folder.rename(folder.parent / name)
+        BertEncoder(folder).fit(TEXTS)
+    folder = folder.rename(folder.parent / "my_E5_small")
+    with pytest.warns(UserWarning, match="my_E5_small' is an e5 by name"):
+        BertEncoder(folder).fit(TEXTS)
+    edit_json(folder / "config_sentence_transformers.json", prompts=PROMPTS)
+    BertEncoder(folder).fit(TEXTS)
+
+
 @pytest.mark.parametrize("include", [True, False])
 def test_a_store_keeps_prompts_apart(declare, tmp_path, include):
     folder = declare(include_prompt=include)

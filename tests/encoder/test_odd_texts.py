@@ -3,7 +3,6 @@
 import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from transformers import AutoTokenizer
 
 import skcalib._encoder.tokens as tokens
 from skcalib import BertEncoder
-from skcalib._encoder.backbone import read
 
 # The tiny BERT knows fifty words.
 pytestmark = pytest.mark.filterwarnings("ignore:.*unknown to this model")
@@ -119,11 +117,12 @@ def test_a_tokenizer_that_returns_nothing_gives_finite_vectors(tiny_bert_copy, e
 
 
 @pytest.mark.parametrize("value", [None, "true"])
+@pytest.mark.usefixtures("loader")
 def test_tokenizers_get_no_threads_unless_the_user_wants_them(tiny_bert, monkeypatch, value):
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", value or "")  # is undone afterwards
     if value is None:
         monkeypatch.delenv("TOKENIZERS_PARALLELISM")
-    read(Path(tiny_bert))
+    BertEncoder(tiny_bert).fit(["dog"])
     assert os.environ["TOKENIZERS_PARALLELISM"] == (value or "false")
 
 

@@ -161,34 +161,21 @@ def test_a_store_gives_first_what_it_gives_later(tmp_path, forget):
     assert len(store) == 3
 
 
-@pytest.mark.parametrize(
-    ("other", "message"),
-    [
-        (lambda texts: letters(texts)[:, :2], "keeps vectors of 5 features under .* gives 2"),
-        (lambda texts: np.eye(3, 12), "keeps vectors of 5 features under .* gives 12"),
-        (
-            lambda texts: -letters(texts),
-            "another vector of the text 'a tin star' under the name",
-        ),
-    ],
-    ids=["narrower", "wider", "as wide"],
-)
-def test_one_name_is_not_for_two_models(tmp_path, other, message):
+def test_one_name_is_not_for_two_models(tmp_path):
     TextEncoder(letters, memory=tmp_path, name="letters").fit_transform(TEXTS)
-    with pytest.raises(ValueError, match=f"{message}.*nother name"):
-        TextEncoder(
-            lambda texts: other(texts)[: len(texts)], memory=tmp_path, name="letters"
-        ).fit(TEXTS)
+    message = "another vector of the text 'a tin star' under the name.*nother name"
+    with pytest.raises(ValueError, match=message):
+        TextEncoder(lambda t: -letters(t), memory=tmp_path, name="letters").fit(TEXTS)
+    narrow = TextEncoder(lambda t: letters(t)[:, :2], memory=tmp_path, name="letters")
+    np.testing.assert_array_equal(narrow.fit_transform(TEXTS), letters(TEXTS)[:, :2])
     rounded = TextEncoder(lambda texts: letters(texts) * 1.001, memory=tmp_path, name="letters")
     np.testing.assert_array_equal(rounded.fit_transform(TEXTS), letters(TEXTS))
 
 
 @pytest.mark.parametrize("encoder", [BertEncoder(), TextEncoder(letters, name="letters")])
-def test_joblib_memory_is_refused_with_the_folder_to_pass(encoder, tmp_path):
+def test_joblib_memory_is_refused(encoder, tmp_path):
     encoder = clone(encoder).set_params(memory=joblib.Memory(tmp_path, verbose=0))
-    with pytest.raises(
-        TypeError, match=re.escape(f"Pass its folder, memory={str(tmp_path)!r}")
-    ):
+    with pytest.raises(ValueError, match=r"'memory' parameter of .* [Gg]ot Memory\("):
         encoder.fit(TEXTS)
 
 
@@ -212,12 +199,11 @@ def test_is_the_sentence_transformer_as_shipped():
     [
         (
             lambda texts: np.zeros((1, 3)),
-            "shape (1, 3) and dtype float64 for 3 texts; it is to give numbers, one row",
+            "shape (1, 3) and dtype float64 for 3 texts; it must return numbers, one row",
         ),
         (lambda texts: np.zeros(3), "shape (3,) and dtype"),
-        (lambda texts: [[1.0, 2.0], [3.0], [4.0]], "shape (3,) and dtype"),
         (lambda texts: CountVectorizer().fit_transform(texts), "shape () and dtype object"),
-        (lambda texts: np.array([["x"]] * 3), "dtype <U1 for 3 texts; it is to give numbers"),
+        (lambda texts: np.array([["x"]] * 3), "dtype <U1 for 3 texts; it must return numbers"),
         (
             lambda texts: np.array([[0.0], [np.nan], [0.0]]),
             "The vector of the text 'nine notes' is not finite",

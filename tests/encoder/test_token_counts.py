@@ -73,10 +73,10 @@ def test_other_counts_have_vectors_of_their_own(tiny_bert, tmp_path, memory):
 @pytest.mark.parametrize(
     ("counts", "error", "message"),
     [
-        ({"no-such-token": 1}, ValueError, "'no-such-token', which is no token of this model"),
-        ({"dog": -1}, ValueError, "count -1 for 'dog'"),
-        ({"dog": np.nan}, ValueError, "count nan for 'dog'"),
-        ({"dog": "many"}, ValueError, "count 'many' for 'dog'"),
+        ({"no-such-token": 1}, ValueError, "1 for 'no-such-token'; it takes .* tokens that"),
+        ({"dog": -1}, ValueError, "-1 for 'dog'"),
+        ({"dog": np.nan}, ValueError, "nan for 'dog'"),
+        ({"dog": "many"}, ValueError, "'many' for 'dog'"),
         ({}, ValueError, "counts no token"),
         ({"[CLS]": 3}, ValueError, "counts no token"),
         ([1, 2], TypeError, "token_counts"),

@@ -1,4 +1,4 @@
-"""A text's way through the package is the one that the page for developers tells."""
+"""A text takes the path through the package that the page for developers describes."""
 
 import re
 import sys
@@ -39,7 +39,7 @@ def trace():
 
 def test_a_text_with_memory_takes_the_stops_of_the_page(tiny_bert, tmp_path, trace, recent):
     recent.bound = 2**20  # as outside the tests
-    section = PAGE.read_text(encoding="utf-8").partition("## The way of a text\n")[2]
+    section = PAGE.read_text(encoding="utf-8").partition("## The path of a text\n")[2]
     section = section.partition("\n## ")[0]
     stops = re.findall(r"^\d+\. `([\w.]+:[\w.]+)`", section, re.MULTILINE)
     others = re.findall(r"`([\w.]+)`", section.partition("Beside the way")[2])

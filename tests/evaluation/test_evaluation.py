@@ -2,8 +2,6 @@
 
 import csv
 import re
-import sys
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -14,10 +12,8 @@ from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib.__main__ import main
-from skcalib._command_line import lines_of
 from skcalib.datasets import fetch_sts, load_toy_sts
 from skcalib.evaluation import ScoreTable, evaluate_sts
-from skcalib.evaluation._command import layers
 from skcalib.metrics import aggregate
 
 # The tiny BERT knows fifty words.
@@ -139,7 +135,7 @@ def test_progress_is_silent_unless_asked(data_home, capsys):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"tasks": "sts17"}, ValueError, "There is no 'sts17'"),
+        ({"tasks": "sts17"}, ValueError, "tasks=('sts17',); it takes one or more of"),
         ({"tasks": []}, ValueError, "one or more of sts12, "),
         ({"tasks": ["toy", "toy"]}, ValueError, "each once"),
         ({"fit_on": "dev"}, ValueError, "'target', 'train' or a list of texts"),
@@ -147,8 +143,12 @@ def test_progress_is_silent_unless_asked(data_home, capsys):
         ({"aggregate": "median"}, ValueError, "'all', 'mean' or 'wmean'"),
         ({"encoder": {}}, ValueError, "at least one"),
         ({"encoder": 3}, TypeError, "evaluate_sts got a int; it takes the folder"),
-        ({"encoder": {"a": BertEncoder}}, TypeError, "got the class BertEncoder"),
-        ({"encoder": BiEncoder(Waves())}, TypeError, "its `encoder`"),
+        (
+            {"encoder": {"a": BertEncoder}},
+            TypeError,
+            "instance of scikit-learn",
+        ),
+        ({"encoder": BiEncoder(Waves())}, TypeError, "evaluate_sts got a BiEncoder; it takes"),
     ],
 )
 def test_errors_say_what_is_expected(arguments, error, message):
@@ -177,14 +177,12 @@ def test_subsets_that_the_source_does_not_name_are_not_aggregated(aggregate, tmp
 TABLE = ScoreTable(("raw", "a <b>"), ("stsb", "average"), np.array([[1.25, 2], [-3, 4.06]]))
 
 
-def test_table_is_aligned_markdown_and_html():
+def test_table_is_aligned_markdown():
     lines = str(TABLE).splitlines()
     assert len(lines) == 4
     assert len({len(line) for line in lines}) == 1
     assert [cell.strip() for cell in lines[3].strip("|").split("|")] == ["a <b>", "-3.0", "4.1"]
-    rows = ElementTree.fromstring(TABLE._repr_html_()).iter("tr")
-    cells = [[cell.text for cell in row] for row in rows]
-    assert cells == [[None, "stsb", "average"], ["raw", "1.2", "2.0"], ["a <b>", "-3.0", "4.1"]]
+    assert TABLE._repr_markdown_() == str(TABLE)  # which a notebook renders
 
 
 def test_csv_and_frame_hold_the_scores(tmp_path):
@@ -195,20 +193,6 @@ def test_csv_and_frame_hold_the_scores(tmp_path):
         assert list(frame.index) == list(TABLE.rows)
         assert list(frame.columns) == list(TABLE.columns)
         assert_array_equal(frame.to_numpy(), TABLE.scores)
-
-
-def test_frame_without_pandas_says_what_to_do(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match="pip install pandas"):
-        TABLE.to_frame()
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("0", 0), ("-1", -1), ("0+3", (0, 3)), ("-2+-1", (-2, -1)), ("first_last", "first_last")],
-)
-def test_names_of_layers(name, expected):
-    assert layers(name) == expected
 
 
 def test_command_line_makes_the_table_and_the_file(data_home, tiny_bert, tmp_path, capsys):
@@ -282,9 +266,9 @@ def test_output_that_cannot_be_written_is_found_out_before_anything_is_encoded(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--fit-on nowhere.txt", "There is no file 'nowhere.txt'"),
+        ("--fit-on nowhere.txt", "No such file or directory: 'nowhere.txt'"),
         ("--calibrators zca", "There is no calibrator 'zca'"),
-        ("--tasks sts99", "There is no 'sts99'"),
+        ("--tasks sts99", "it takes one or more of sts12, "),
         ("--layers 9", "hidden state 9"),
         ("--model no/where", "neither a local folder"),
     ],
@@ -299,25 +283,20 @@ def test_command_line_ends_with_the_message(tiny_bert, options, message, capsys)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("ein Satz\nnoch einer, größer\n".encode("latin-1"), "is not UTF-8: line 2 holds"),
-        ("ein Satz\n".encode("utf-16"), "is not UTF-8: line 1 .* UTF-16.*iconv -f utf-16"),
-        ("größer".encode("utf-16-le"), "is not UTF-8: line 1 holds a NUL"),
-        ("見出し".encode("utf-16"), "is not UTF-8: line 1 .* the mark of UTF-16"),
-        (b"one\ntw\0o\n", "is not UTF-8: line 2 holds a NUL byte"),
-        (b"", "holds no text"),
-        (b"\n  \n", "holds no text"),
+        (
+            "ein Satz\nnoch einer, größer\n".encode("latin-1"),
+            r"s\.txt, line 2 is not UTF",
+        ),
+        ("ein Satz\n".encode("utf-16"), "line 1 is not UTF-8.*iconv"),
+        ("größer".encode("utf-16-le"), "line 1 is not UTF-8"),
+        ("見出し".encode("utf-16"), "line 1 is not UTF-8"),
+        (b"one\ntw\0o\n", "line 2 is not UTF-8"),
+        (b"\n  \n", "minimum of 1 is required by fit_on of evaluate_sts"),
     ],
-    ids=["latin-1", "utf-16", "without mark", "without NUL", "NUL", "empty", "blank"],
+    ids=["latin-1", "utf-16", "without mark", "without NUL", "NUL", "blank"],
 )
-def test_a_file_without_texts_is_named(content, message, tmp_path):
+def test_a_file_without_texts_is_named(content, message, tmp_path, capsys):
     file = tmp_path / "sentences.txt"
     file.write_bytes(content)
-    with pytest.raises(ValueError, match=rf"sentences\.txt {message}"):
-        lines_of(str(file))
-
-
-def test_a_line_ends_at_a_line_feed_or_carriage_return_alone(tmp_path):
-    text = "\ufeffone\u2028text\r\na\x0csecond\x85one\n\n a third\rthe last"
-    (tmp_path / "texts.txt").write_text(text, newline="")
-    texts = ["one\u2028text", "a\x0csecond\x85one", "a third", "the last"]
-    assert lines_of(str(tmp_path / "texts.txt")) == texts
+    assert main(["evaluate", "--tasks", "toy", "--fit-on", str(file)]) == 2
+    assert re.search(message, capsys.readouterr().err)

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, normalized_mutual_info_score
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 
-from skcalib.evaluation import _labelled, evaluate_labelled
+from skcalib.evaluation import evaluate_labelled
 
 
 class Lookup(TransformerMixin, BaseEstimator):
@@ -32,32 +32,35 @@ class Lookup(TransformerMixin, BaseEstimator):
         return self.vectors[[int(text) for text in X]]
 
 
+def overlapping(n):
+    """Return vectors of four overlapping classes of different sizes, texts and labels."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(["a", "b", "c", "d"], np.array([10, 14, 16, 20]) * n // 60)
+    codes = np.unique(labels, return_inverse=True)[1]
+    vectors = rng.normal(size=(4, 5))[codes]
+    vectors += rng.normal(size=(n, 5)) * rng.uniform(0.3, 2, size=(n, 1))
+    return Lookup(vectors), [str(i) for i in range(n)], labels
+
+
 @pytest.fixture
 def sample():
-    """Sixty vectors of four overlapping classes of different sizes."""
-    rng = np.random.default_rng(0)
-    labels = np.repeat(["a", "b", "c", "d"], [10, 14, 16, 20])
-    centres = rng.normal(size=(4, 5))
-    codes = np.unique(labels, return_inverse=True)[1]
-    vectors = centres[codes] + rng.normal(size=(60, 5)) * rng.uniform(0.3, 2, size=(60, 1))
-    return Lookup(vectors), [str(i) for i in range(60)], labels
+    return overlapping(60)
 
 
-@pytest.mark.parametrize("at_a_time", [7, 1024])
-def test_scores_are_those_of_the_definitions(sample, monkeypatch, at_a_time):
-    monkeypatch.setattr(_labelled, "QUERIES_AT_A_TIME", at_a_time)
-    encoder, texts, labels = sample
+@pytest.mark.parametrize("n", [60, 1080])
+def test_scores_are_those_of_the_definitions(n):
+    encoder, texts, labels = overlapping(n)
     table = evaluate_labelled({"lookup": encoder}, texts, labels, random_state=3)
     unit = encoder.vectors / np.linalg.norm(encoder.vectors, axis=1, keepdims=True)
     nearest, precision = [], []
-    for i in range(60):
-        order = sorted((j for j in range(60) if j != i), key=lambda j: -unit[i] @ unit[j])
-        n_others = np.sum(labels == labels[i]) - 1
-        nearest.append(labels[order[0]] == labels[i])
-        precision.append(np.mean(labels[order[:n_others]] == labels[i]))
+    for i, row in enumerate(unit @ unit.T):
+        order = np.argsort(-row)
+        same = labels[order[order != i]] == labels[i]
+        nearest.append(same[0])
+        precision.append(np.mean(same[: same.sum()]))
     clusters = KMeans(4, n_init=3, random_state=3).fit_predict(unit)
     folds = StratifiedKFold(5, shuffle=True, random_state=3)
-    i, j = np.triu_indices(60, k=1)
+    i, j = np.triu_indices(n, k=1)
     cosines = np.einsum("ij,ij->i", unit[i], unit[j])
     duplicates = average_precision_score(labels[i] == labels[j], cosines)
     classifier = LogisticRegression(C=10, tol=1e-6, max_iter=1000)
@@ -69,7 +72,7 @@ def test_scores_are_those_of_the_definitions(sample, monkeypatch, at_a_time):
 
 
 def test_few_labels_are_drawn_from_each_class(sample, monkeypatch):
-    encoder, _, labels = sample
+    encoder, texts, labels = sample
     seen, fit = [], LogisticRegression.fit
 
     def remember(self, X, y):
@@ -77,19 +80,19 @@ def test_few_labels_are_drawn_from_each_class(sample, monkeypatch):
         return fit(self, X, y)
 
     monkeypatch.setattr(LogisticRegression, "fit", remember)
-    codes = np.unique(labels, return_inverse=True)[1]
-    assert _labelled.few_labels(encoder.vectors, codes, 0).shape == (3,)
-    assert [C for C, *_ in seen] == 5 * [1, 10, 100]
-    assert all(counts == [3, 3, 3, 3] for _, counts, _ in seen)
-    assert len({X for *_, X in seen}) == 5
+    evaluate_labelled(encoder, texts, labels)
+    few = [(C, X) for C, counts, X in seen if counts == [3, 3, 3, 3]]
+    assert [C for C, _ in few] == 5 * [1, 10, 100]
+    assert len({X for _, X in few}) == 5
 
 
 def test_few_labels_are_scored_on_the_other_texts():
     codes, X = np.repeat([0, 1], 5), np.repeat([[1.0, 0.0], [0.0, 1.0]], 5, axis=0)
-    assert_allclose(_labelled.few_labels(X, codes, 0), 1)
+    texts = [str(i) for i in range(10)]
+    assert_allclose(evaluate_labelled(Lookup(X), texts, codes).scores[0, 5:], 100)
     # Two texts of each class are as those of the other: a draw takes three of five.
     X[[0, 1, 5, 6]] = X[[5, 6, 0, 1]].copy()
-    assert (_labelled.few_labels(X, codes, 0) < 0.7).all()
+    assert (evaluate_labelled(Lookup(X), texts, codes).scores[0, 5:] < 70).all()
 
 
 def test_a_narrow_cone_does_not_leave_the_classifier_at_chance():

@@ -16,6 +16,7 @@ from skcalib import (
     BertEncoder,
     BiEncoder,
     GroupErasure,
+    NeighborSmoothing,
     NormalizingFlow,
     Whitening,
     calibrate,
@@ -296,8 +297,13 @@ def test_frozen_and_inner_pipelines_are_followed(tiny_bert, texts, tmp_path):
         ({"pooling": "max", "special_tokens": False}, None, "'max' without.*special_tokens="),
         ({"pooling": "mean_sqrt_len", "special_tokens": False}, None, "'mean_sqrt.*'mean'"),
         ({}, NormalizingFlow(), r"a normalizing flow.*Whitening\(noise='auto'\)"),
+        (
+            {},
+            NeighborSmoothing(),
+            "NeighborSmoothing, a search.*Leave .*; or save_onnx",
+        ),
         ({}, Normalizer("max"), r"takes Normalizer\(norm='l2'\), not norm='max'"),
-        ({}, StandardScaler(), "knows no StandardScaler.*Erasure, Whitening, Normal"),
+        ({}, StandardScaler(), "knows no StandardScaler.*Erasure, Whitening, .*last of sc"),
     ],
 )
 def test_what_has_no_module_is_refused(params, calibrator, message, tiny_bert, texts, tmp_path):

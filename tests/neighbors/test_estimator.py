@@ -9,10 +9,10 @@ from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KNeighborsTransformer, NearestNeighbors
+from sklearn.preprocessing import normalize
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import NeighborSmoothing
-from skcalib._vectors import unit_rows
 
 
 @pytest.fixture
@@ -27,15 +27,15 @@ def new():
     return np.random.default_rng(1).normal(size=(50, 12))
 
 
-def formula(X, fitted, own, k=10, weight=1.0, power=3):
+def formula(X, fitted, own, k=10, weight=1.0, alpha=3):
     """Smooth by the formula on paper, text by text; ``own`` tells the row to leave out."""
-    X, fitted, out = unit_rows(X)[0], unit_rows(fitted)[0], []
+    X, fitted, out = normalize(X), normalize(fitted), []
     for i, x in enumerate(X):
         others = np.delete(fitted, i, axis=0) if own else fitted
         cosine = others @ x
         near = np.argsort(-cosine)[:k]
         near = near[cosine[near] > 0]
-        w = cosine[near] ** power
+        w = cosine[near] ** alpha
         moved = x + (weight * (w @ others[near]) / w.sum() if len(near) else 0)
         out.append(moved / np.linalg.norm(moved))
     return np.array(out)
@@ -44,7 +44,7 @@ def formula(X, fitted, own, k=10, weight=1.0, power=3):
 @parametrize_with_checks(
     [
         NeighborSmoothing(),
-        NeighborSmoothing(2, weight=0.5, power=0),
+        NeighborSmoothing(2, weight=0.5, alpha=0),
         NeighborSmoothing(3, neighbors=KNeighborsTransformer()),
     ]
 )
@@ -52,7 +52,7 @@ def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("params", [{}, {"k": 3}, {"weight": 0.5}, {"power": 0}, {"k": 700}])
+@pytest.mark.parametrize("params", [{}, {"k": 3}, {"weight": 0.5}, {"alpha": 0}, {"k": 700}])
 def test_vectors_are_those_of_the_formula(X, new, params):
     k, others = params.get("k", 10), {n: v for n, v in params.items() if n != "k"}
     smoothing = NeighborSmoothing(k, **others)
@@ -65,7 +65,7 @@ def test_a_text_is_no_neighbour_of_itself_but_another_that_says_the_same_is(X):
     once = smoothing.fit_transform(X)
     assert_array_equal(once, smoothing.transform(X))  # so a query finds its own text
     twice = smoothing.fit_transform(np.vstack([X, X]))
-    assert_allclose(twice[:600], unit_rows(X)[0], atol=1e-6)  # its neighbour is its copy
+    assert_allclose(twice[:600], normalize(X), atol=1e-6)  # its neighbour is its copy
     assert np.abs(once - twice[:600]).max() > 0.1
 
 
@@ -114,12 +114,30 @@ class Forgetful(BaseEstimator):
         return csr_array((np.ones(ends[-1]), np.concatenate(kept), ends), shape=shape)
 
 
+@pytest.mark.parametrize("n_fitted", [0, 1, 11, 600])
+@pytest.mark.parametrize("params", [{}, {"weight": 0.5, "n_neighbors": 12}])
+def test_torch_module_equals_transform(X, new, params, n_fitted):
+    torch = pytest.importorskip("torch")
+    X[3], X[5], X[6], X[7] = 0, 7 * X[4], -X[4], X[4]
+    smoothing = NeighborSmoothing(**params).fit(X[:n_fitted] if n_fitted else X[3:4])
+    module = smoothing.to_torch()
+    assert not list(module.parameters())
+    queries = np.vstack([X, new]).astype(np.float32)
+    for given in (queries, np.vstack([queries, 1e-200 * X, 1e200 * X])):
+        found = module(torch.from_numpy(given.reshape(-1, 10, 12))).numpy()
+        assert found.dtype == given.dtype
+        assert_allclose(found.reshape(given.shape), smoothing.transform(given), atol=1e-6)
+    module.half()  # in which `vectors_` are not of unit length
+    assert_allclose(module(torch.from_numpy(X)).norm(dim=1)[4], 1)
+    assert_allclose(module(torch.from_numpy(X[4:5])), smoothing.transform(X[4:5]), atol=2e-3)
+
+
 def test_neighbours_that_a_search_misses_are_missing(X):
     Z = NeighborSmoothing(neighbors=Forgetful()).fit_transform(X)
     assert_allclose(Z[1::2], formula(X, X, True)[1::2], atol=1e-6)
     assert 1e-3 < np.abs(Z - formula(X, X, True)).max() < 0.3
     one = NeighborSmoothing(1, neighbors=Forgetful()).fit(X).transform(X[:1])  # finds none
-    assert_allclose(one, unit_rows(X[:1])[0])
+    assert_allclose(one, normalize(X[:1]))
 
 
 @pytest.mark.parametrize("mode", ["connectivity", "distance"])
@@ -153,7 +171,7 @@ def test_vectors_of_zeros_stay_and_are_nobodys_neighbours(X):
     assert_allclose(Z[:600], NeighborSmoothing().fit_transform(X), atol=1e-6)
     assert_array_equal(Z[600:], zeros)
     assert_array_equal(NeighborSmoothing().fit_transform(zeros), zeros)
-    assert_allclose(NeighborSmoothing().fit(zeros).transform(X), unit_rows(X)[0])
+    assert_allclose(NeighborSmoothing().fit(zeros).transform(X), normalize(X))
 
 
 def test_zeros_take_no_places_in_a_search_by_distance():

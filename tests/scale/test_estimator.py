@@ -1,4 +1,4 @@
-"""SimilarityScale: quantiles of all pairs, densities, and scikit-learn's contract."""
+"""SimilarityScale: quantiles of all pairs, neighborhoods, and scikit-learn's contract."""
 
 import pickle
 
@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
+from sklearn.preprocessing import normalize
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import SimilarityScale, Whitening
 from skcalib._scale import pairs
-from skcalib._vectors import unit_rows
 
 
 @parametrize_with_checks([SimilarityScale(), SimilarityScale(n_pairs=50, n_neighbors=3)])
@@ -20,7 +20,7 @@ def test_scikit_learn_contract(estimator, check):
 
 @pytest.fixture
 def X():
-    """Topics of unlike density: 1,500 vectors of 20 dimensions, centred."""
+    """Topics of unlike spread: 1,500 vectors of 20 dimensions, centred."""
     rng = np.random.default_rng(0)
     topics = rng.normal(size=(30, 20)).repeat(50, axis=0)
     X = topics * np.linspace(0, 2, 1500)[:, None] + rng.normal(size=(1500, 20))
@@ -28,13 +28,13 @@ def X():
 
 
 def all_cosines(X):
-    unit = unit_rows(X)[0]
+    unit = normalize(X)
     return (unit @ unit.T)[np.triu_indices(len(X), k=1)]
 
 
 def by_hand(X, fitted, k):
     """Mean cosine with the k nearest fitted vectors that are others."""
-    cosine = unit_rows(X)[0] @ unit_rows(fitted)[0].T
+    cosine = normalize(X) @ normalize(fitted).T
     cosine[cosine > 1 - 1e-9] = -np.inf
     return -np.sort(-cosine, axis=1)[:, :k].mean(axis=1)
 
@@ -70,7 +70,7 @@ def test_no_rate_is_passed_where_many_pairs_are_equally_similar(make, dtype):
     for seed in range(8):
         X = make(seed)
         scale = SimilarityScale().fit(X)
-        unit = unit_rows(X)[0].astype(dtype)
+        unit = normalize(X).astype(dtype)
         cosines = (unit @ unit.T)[np.triu_indices(len(X), k=1)]
         for rate in (0.5, 0.1, 0.03, 5e-3):
             assert (cosines >= scale.threshold(rate)).mean() <= rate
@@ -97,7 +97,7 @@ def test_planted_copies_pass_a_threshold_from_the_texts_that_hold_them(factor):
     X = rng.normal(size=(2000, 24)) * np.geomspace(1, factor, 24)
     both = with_copies(X, 300, rng)
     scale, rate = SimilarityScale().fit(both), 1e-5  # 26 pairs
-    unit = unit_rows(both)[0]
+    unit = normalize(both)
     copies = np.einsum("ij,ij->i", unit[:300], unit[2000:])
     assert (copies >= scale.threshold(rate)).sum() < 30  # circular: as many as are promised
     threshold = scale.threshold(rate, extrapolate=True)
@@ -170,25 +170,25 @@ def test_p_value_and_threshold_are_each_others_inverse(X, corrected):
 
 
 @pytest.mark.parametrize(("n_neighbors", "k"), [(0.05, 75), (0.2, 300), (10, 10), (5000, 1499)])
-def test_density_and_correction_are_those_of_the_formula(X, n_neighbors, k):
+def test_neighbor_similarity_and_correction_are_those_of_the_formula(X, n_neighbors, k):
     scale = SimilarityScale(n_neighbors=n_neighbors).fit(X)
     assert scale.n_neighbors_ == k
     new = np.random.default_rng(1).normal(size=(40, 20))
     for rows in (X[:40], new):
-        assert_allclose(scale.density(rows), by_hand(rows, X, k), atol=1e-6)
-    expected = (unit_rows(X[:40])[0] * unit_rows(new)[0]).sum(axis=1)
+        assert_allclose(scale.neighbor_similarity(rows), by_hand(rows, X, k), atol=1e-6)
+    expected = (normalize(X[:40]) * normalize(new)).sum(axis=1)
     expected -= (by_hand(X[:40], X, k) + by_hand(new, X, k)) / 2
     assert_allclose(scale.corrected(X[:40], new), expected, atol=1e-6)
     products = scale.query_vectors(new) @ scale.index_vectors(X[:40]).T
-    ours = np.diag(products) - scale.density(new) / 2
+    ours = np.diag(products) - scale.neighbor_similarity(new) / 2
     assert_allclose(ours, expected, atol=1e-6)
 
 
 def test_corrected_thresholds_are_quantiles_of_corrected_pairs(X):
     scale = SimilarityScale().fit(X)
     i, j = np.triu_indices(len(X), k=1)
-    density = by_hand(X, X, 75)
-    corrected = np.sort(all_cosines(X) - (density[i] + density[j]) / 2)[::-1]
+    r = by_hand(X, X, 75)
+    corrected = np.sort(all_cosines(X) - (r[i] + r[j]) / 2)[::-1]
     for rate in (0.1, 1e-3, 1e-5):
         allowed = int(rate * (1 + len(corrected))) - 1
         assert_allclose(scale.threshold(rate, corrected=True), corrected[allowed], atol=3e-6)
@@ -201,7 +201,7 @@ def test_a_sample_of_pairs_and_texts_tells_nearly_the_same(X, monkeypatch):
     assert len(some.vectors_) == 600
     for rate in (0.1, 1e-2, 1e-3):
         assert rate / 1.5 < (whole >= some.threshold(rate)).mean() < 1.5 * rate
-    assert_allclose(some.density(X), by_hand(X, X, 75), atol=0.12)
+    assert_allclose(some.neighbor_similarity(X), by_hand(X, X, 75), atol=0.12)
 
 
 def test_rates_hold_on_real_texts_that_were_not_fitted(minilm, sts_home):
@@ -234,13 +234,13 @@ def test_what_a_sample_cannot_tell_is_refused(X):
         scale.corrected(X[:3], X[:4])
     with pytest.raises(ValueError, match="X contains NaN"):
         scale.fit(X * np.nan)
-    for ask in (scale.threshold, lambda: scale.p_value([0.1]), lambda: scale.density(X)):
+    for ask in (scale.threshold, lambda: scale.p_value([1]), lambda: scale.corrected(X, X)):
         with pytest.raises(NotFittedError):  # nothing half-fitted
             ask()
 
 
 def test_rounding_leads_no_similarity_out_of_its_range():
-    """Opposite vectors of density 1: corrected cosines of -2, below it by rounding."""
+    """Opposite vectors with equal neighbours: corrected cosines of -2, less by rounding."""
     for d in range(8, 40):
         v = np.random.default_rng(d).normal(size=(1, d)).repeat(30, axis=0)
         scale = SimilarityScale(n_neighbors=3).fit(np.vstack([v, -v]))
@@ -263,5 +263,5 @@ def test_precision_pickles_and_frames(X):
     pickled = pickle.dumps(scale)
     back = pickle.loads(pickled)
     assert back.threshold(1e-3) == scale.threshold(1e-3)
-    assert_array_equal(back.density(X), scale.density(X))
+    assert_array_equal(back.neighbor_similarity(X), scale.neighbor_similarity(X))
     assert len(pickled) < 6e6  # 2 million bins of two similarities

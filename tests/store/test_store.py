@@ -18,13 +18,9 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from transformers import BertModel
 
-from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening
+from skcalib import BertEncoder, BiEncoder, TextEncoder, VectorStore, Whitening
 from skcalib._store.database import connect
 from skcalib._store.store import POOLINGS
-
-TEXTS = ["a", "b", "c"]
-VECTORS = np.random.default_rng(0).normal(size=(3, 2, 4)).astype(np.float32)
-COUNTS = np.arange(12).reshape(3, 4)
 
 
 @pytest.fixture(autouse=True)
@@ -183,42 +179,41 @@ def test_vocabulary_without_frequencies_is_stored_all_the_same(make_bert, texts,
     assert encoder.set_params(pooling="max").fit_transform(texts).shape == (len(texts), 16)
 
 
-def test_what_is_written_is_read(open_vectors, tmp_path):
-    store = VectorStore(tmp_path)
-    assert open_vectors(store).write(TEXTS, ["1", "7"], VECTORS, COUNTS)
-    known, vectors, counts = open_vectors(store).read(["c", "x", "a"], ["7"])
-    assert known.tolist() == [True, False, True]
-    assert_array_equal(vectors[known, 0], VECTORS[[2, 0], 1])
-    assert_array_equal(counts[known], COUNTS[[2, 0]])
-    assert not open_vectors(store, "another model").read(["a"], ["7"])[0].any()
-    assert not open_vectors(replace(store, dtype="float16")).read(["a"], ["7"])[0].any()
+class Model:
+    """Gives vectors of a hundred numbers, and remembers what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, texts):
+        self.asked += texts
+        return np.array([[sum(map(ord, text))] * 100 for text in texts], dtype=np.float32)
 
 
-def test_odd_texts_are_told_apart(open_vectors, tmp_path):
-    vectors = open_vectors(VectorStore(tmp_path))
-    vectors.write(["", "\x00", "\ud800"], ["0", "1"], VECTORS, COUNTS)
-    known, found, _ = vectors.read(["", " ", "\x00", "\ud801", "\ud800"], ["0"])
-    assert known.tolist() == [True, False, True, False, True]
-    assert_array_equal(found[known, 0], VECTORS[:, 0])
+def test_odd_texts_are_told_apart(tmp_path, forget):
+    texts, model = ["", "\x00", "\ud800"], Model()
+    encoder = TextEncoder(model, memory=tmp_path, name="model")
+    vectors = encoder.fit_transform(texts)
+    forget()
+    found = encoder.transform(["", " ", "\x00", "\ud801", "\ud800"])
+    assert_array_equal(found[::2], vectors)
+    assert model.asked == [*texts, " ", "\ud801"]
 
 
 @pytest.fixture
-def fill(open_vectors):
-    """Return a function that writes twenty blocks of fifty texts into a store."""
+def fill(forget):
+    """Return a function that has twenty blocks of fifty texts written into a store."""
 
     def fill(store):
         for i in range(20):
-            with closing(open_vectors(store)) as vectors:
-                texts = [f"{i} {j}" for j in range(50)]
-                vectors.write(
-                    texts, [str(j) for j in range(100)], np.ones((50, 100, 4)), np.ones((50, 4))
-                )
+            encoder = TextEncoder(lambda texts: np.ones((len(texts), 1000)), memory=store)
+            encoder.set_params(name="ones").fit_transform([f"{i} {j}" for j in range(50)])
             yield store.n_bytes
 
     return fill
 
 
-def test_store_tells_and_forgets_what_it_holds(open_vectors, fill, tmp_path):
+def test_store_tells_and_forgets_what_it_holds(fill, tmp_path):
     store = VectorStore(tmp_path / "new")
     store.clear()
     assert (len(store), store.n_bytes) == (0, 0)
@@ -228,14 +223,20 @@ def test_store_tells_and_forgets_what_it_holds(open_vectors, fill, tmp_path):
     store.clear()
     assert len(store) == 0
     assert store.n_bytes < sizes[0]  # all pages are given back
-    assert not open_vectors(store).read(["0 0"], ["0"])[0].any()
 
 
-def test_size_is_bounded_and_the_oldest_go_first(open_vectors, fill, tmp_path):
+def test_size_is_bounded_and_the_oldest_go_first(fill, tmp_path):
     store = VectorStore(tmp_path, max_bytes=2_000_000)
     assert 1_500_000 < max(fill(store)) <= 2_000_000
     assert 100 < len(store) < 500
-    assert open_vectors(store).read(["0 0", "19 0"], ["0"])[0].tolist() == [False, True]
+    asked = []
+
+    def ones(texts):
+        asked.extend(texts)
+        return np.ones((len(texts), 1000))
+
+    TextEncoder(ones, memory=store, name="ones").fit_transform(["new", "0 0", "19 0"])
+    assert asked == ["new", "0 0"]
 
 
 def test_store_is_a_plain_parameter(tiny_bert, texts, tmp_path):

@@ -444,7 +444,7 @@ def test_more_components_than_features_are_refused(X, method):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda X: X[:1], "minimum of 2 is required"),
+        (lambda X: X[:1], "n_samples=1; a covariance needs at least 2"),
         (lambda X: np.where(X == X[3, 3], np.nan, X), "contains NaN"),
         (lambda X: np.where(X == X[3, 3], np.inf, X), "contains infinity"),
         (lambda X: np.repeat(X[:1], 5, axis=0), "All 5 samples are equal"),

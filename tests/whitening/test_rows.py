@@ -14,7 +14,6 @@ from skcalib import Whitening
 from skcalib._covariance.moments import Moments
 from skcalib._machine import threads
 from skcalib._whitening import recent
-from skcalib._whitening.rows import rows_of
 
 
 @pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
@@ -45,10 +44,6 @@ def test_threads_give_the_moments_and_the_map_of_one_pass(X, n_threads):
         assert_allclose(whitening.get_covariance(), expected, rtol=1e-9, atol=1e-9)
     Z = np.concatenate([whitening.transform(X[i : i + 1000]) for i in range(0, 10_000, 1000)])
     assert_allclose(whitening.transform(X), Z, atol=1e-6)
-
-
-def test_rows_are_neither_copied_nor_changed(X):
-    assert np.shares_memory(rows_of(X).X, X)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no signals to a process")

@@ -9,8 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skcalib import Whitening
-from skcalib._covariance.moments import Moments
-from skcalib._whitening.rows import NumPyRows, TensorRows, as_float64
+from skcalib._whitening.rows import as_float64, inverted, mapped, moments_of
 
 # SciPy reads SCIPY_ARRAY_API when it is imported, so this runs in a process of its own.
 SCRIPT = """
@@ -79,17 +78,17 @@ def test_a_device_without_float64_leaves_it_to_the_cpu(monkeypatch, graded):
         moves.append((str(device), array.dtype))
         return array
 
-    monkeypatch.setattr("skcalib._whitening.rows._on_device", moved)
     X = np.random.default_rng(0).normal(size=(300, 5)).astype(np.float32) + 7
     # Columns of other scales, rotated: a product in float32 would lose the small ones.
     X = (X - 7) * 10.0 ** -np.arange(5) @ np.linalg.qr(X[:5])[0] if graded else X
     X = X.astype(np.float32)
-    tensor = torch.from_numpy(X)
-    moments = TensorRows(tensor, xp, metal).moments()
-    assert_allclose(moments.scatter, Moments.from_array(X).scatter, rtol=1e-10)
+    tensor, linear = torch.from_numpy(X), Whitening().fit(X)._linear_map
+    rows = "skcalib._whitening.rows"
+    monkeypatch.setattr(f"{rows}._on_device", moved)
+    monkeypatch.setattr(f"{rows}.get_namespace_and_device", lambda X: (xp, True, metal))
+    assert_allclose(moments_of(tensor).scatter, moments_of(X).scatter, rtol=1e-10)
     assert moves == [("cpu", torch.float32)]
     moves.clear()
-    linear = Whitening().fit(X)._linear_map
     assert linear.float32_is_safe is not graded
     asarray = xp.asarray
 
@@ -98,11 +97,11 @@ def test_a_device_without_float64_leaves_it_to_the_cpu(monkeypatch, graded):
         return asarray(array, dtype=dtype)
 
     monkeypatch.setattr(xp, "asarray", placed)
-    Z = TensorRows(tensor, xp, metal).map(linear)
-    assert_allclose(Z, NumPyRows(X).map(linear), atol=2e-5)
+    Z = mapped(tensor, linear)
+    assert_allclose(Z, mapped(X, linear), atol=2e-5)
     assert moves == [("cpu" if graded else "mps", torch.float32), ("mps", torch.float32)]
     moves.clear()
-    assert_allclose(TensorRows(Z, xp, metal).invert(linear), X, atol=1e-4)
+    assert_allclose(inverted(Z, linear), X, atol=1e-4)
     assert moves == [("cpu", torch.float32), ("mps", torch.float32)]
 
 

@@ -8,7 +8,6 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
 from skcalib import Whitening
-from skcalib._covariance.moments import GROUP, chunk_rows
 
 
 @pytest.fixture
@@ -34,14 +33,13 @@ def test_integer_weights_equal_repetition(X, weight, shrinkage):
 
 
 @pytest.mark.parametrize("rows_per_thread", [2048, 10**6])
-def test_weights_hold_over_groups_of_chunks_and_threads(monkeypatch, rows_per_thread):
+def test_weights_hold_over_chunks_and_threads(monkeypatch, rows_per_thread):
     monkeypatch.setattr("skcalib._machine.threads.ROWS_PER_THREAD", rows_per_thread)
-    d = 600
-    n = (GROUP + 1) * chunk_rows(d)
+    d, n = 600, 4500  # chunks have 6 MB, 1,310 rows
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, d)).astype(np.float32) + np.linspace(0, 30, n, dtype="f")[:, None]
     weight = rng.integers(0, 3, size=n).astype(float)
-    weight[: chunk_rows(d)] = 0  # a whole chunk that does not count
+    weight[:1310] = 0  # a whole chunk that does not count
     X[0] = 1e6
     whitening = Whitening(noise=0.1).fit(X, sample_weight=weight)
     kept = X[weight > 0].astype(float)
