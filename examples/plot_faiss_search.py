@@ -2,19 +2,19 @@
 Search with fewer dimensions
 ============================
 
-BERT-whitening promised faster retrieval: whitened vectors need fewer dimensions. How many? The
-answer takes three numbers at each width: how many of the ten nearest neighbours are still the
-same, how often the sentence that people found equivalent comes first, and what a search costs.
-The whitening goes into the index itself, so that it takes raw vectors.
+Whitened vectors need fewer dimensions, and a search among them is faster and needs less memory.
+How many dimensions are enough? For each number, this script measures how many of the ten
+nearest neighbors stay the same, how often the sentence with the same meaning comes first, and
+what a search costs. The index contains the whitening, so it accepts raw vectors.
 
-The script runs on the sentence pairs that ship with the package, or, if the environment
-variable ``SKCALIB_DATA`` names a folder of benchmarks, on STS-B.
+The script uses the bundled toy set (:func:`~skcalib.datasets.load_toy_sts`). Set the
+environment variable ``SKCALIB_DATA`` to a folder of benchmarks to use STS-B instead.
 """
 
 # %%
 # The corpus consists of the distinct right sentences of the pairs. The queries are the left
-# sentences of pairs with a grade of 4 or more out of 5. The model is used as it was shipped:
-# the mean of its last layer.
+# sentences of pairs with a grade of 4 or more out of 5. The encoder is the raw model: the mean
+# of the last layer.
 
 import os
 import tempfile
@@ -34,7 +34,7 @@ else:
     name = "the toy set"
     pairs, grades = load_toy_sts(return_X_y=True)
 folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-memory = folder.name  # name a folder of your own, and it is kept
+memory = folder.name  # a folder of your own would be kept
 encoder = BertEncoder(minilm_path(), memory=memory)
 sentences, rows = np.unique(pairs[:, 1].astype(str), return_inverse=True)
 corpus = encoder.fit_transform(sentences)
@@ -44,15 +44,15 @@ print(f"{len(corpus)} sentences of {name}, {len(queries)} queries")
 
 
 # %%
-# ``to_faiss(normalize=True)`` gives an index that works in three steps: it whitens, scales to
-# unit length, and compares by inner product, which is then the cosine. It takes raw vectors.
-# Without the second step long vectors would come first, not similar ones. The search is exact
-# at every width. ``noise="auto"`` fades directions that are mostly noise; exact whitening would
-# amplify them.
+# ``to_faiss(normalize=True)`` returns an index that works in three steps: it whitens a vector,
+# scales it to unit length, and compares it with the others by inner product, which is then the
+# cosine. Without the second step, long vectors would come first instead of similar ones. The
+# search is exact with any number of dimensions. ``noise="auto"`` is regularization: directions
+# that are mostly noise fade. Exact whitening, ``Whitening()``, would amplify them.
 
 
 def index_of(whitening=None):
-    """Return an index of the corpus that takes raw vectors."""
+    """Return an index of the corpus that accepts raw vectors."""
     if whitening:
         index = whitening.to_faiss(normalize=True)
     else:
@@ -67,7 +67,8 @@ whitening = Whitening(128, noise="auto").fit(corpus)
 index = index_of(whitening)
 
 # %%
-# A sentence of the corpus finds itself first, with a cosine of 1, and then those nearest to it.
+# A sentence of the corpus finds itself first, with a cosine of 1, and then the most similar
+# sentences.
 
 row = equivalent[0]
 cosines, nearest = index.search(corpus[row : row + 1], 4)
@@ -77,9 +78,9 @@ itself = index.search(corpus, 1)[1][:, 0] == np.arange(len(corpus))
 print(f"{itself.mean():.0%} of the sentences find themselves first")
 
 # %%
-# The table has raw vectors first, then whitened ones of decreasing width. The corpus is
-# small, so for the timing it is repeated up to 50,000 vectors. The time is the best of five
-# searches by ten queries, in one thread.
+# The table starts with raw vectors, followed by whitened vectors with fewer and fewer
+# dimensions. The corpus is small, so the timing repeats it up to 50,000 vectors. The time is
+# the best of five searches with ten queries each, in one thread.
 
 faiss.omp_set_num_threads(1)
 dimensions = [384, 256, 128, 64, 32]
@@ -101,31 +102,31 @@ for k in (None, *dimensions):
         times.append(time.perf_counter() - start)
     table[k] = recall, right, vectors.nbytes / 1e6, 100 * min(times)
 
-print(f"{'dims':>12}{'recall@10':>11}{'equivalent first':>18}{'MB':>8}{'ms a query':>12}")
+print(f"{'dims':>6}{'recall@10':>11}{'equivalent first':>18}{'MB':>8}{'ms a query':>12}")
 for k, (recall, right, megabytes, milliseconds) in table.items():
-    label = k or "as shipped"
-    print(f"{label:>12}{recall:>11.2f}{right:>18.3f}{megabytes:>8.1f}{milliseconds:>12.2f}")
+    label = k or "raw"
+    print(f"{label:>6}{recall:>11.2f}{right:>18.3f}{megabytes:>8.1f}{milliseconds:>12.2f}")
 
 # %%
-# With fewer dimensions the neighbours change: at 64, a fifth to a third of the ten are
-# others. But they are not worse. With 128 dimensions the equivalent sentence comes first as
-# often as with all, at a third of the memory and less than a third of the time; at 64, one
-# query in a hundred loses it. The directions that were dropped said little about meaning, so
-# **recall against the full width is not a measure of quality**.
+# With fewer dimensions the neighbors change: with 64, a fifth to a third of the ten are
+# different. But they are not worse. With 128 dimensions the equivalent sentence comes first as
+# often as with all 384, for a third of the memory and less than a third of the time. With 64,
+# one query in a hundred loses it. The dropped directions carry little meaning, so **recall
+# against all dimensions does not measure quality**.
 
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 recall, right, *_ = np.transpose([table[k] for k in dimensions])
-axes.axhline(table[None][1], color="grey", linestyle="--", label="the same, as shipped")
-axes.plot(dimensions, recall, marker="o", label="same neighbours as with 384")
-axes.plot(dimensions, right, marker="o", label="equivalent sentence first")
+axes.axhline(table[None][1], color="gray", linestyle="--", label="equivalent first, raw")
+axes.plot(dimensions, recall, marker="o", label="same neighbors as with 384")
+axes.plot(dimensions, right, marker="o", label="equivalent first")
 axes.set(
     xlabel="dimensions",
     ylabel="share",
-    title=f"The ten nearest in {name}, last layer",
+    title=f"Search in {name}, last layer",
     xscale="log",
 )
 axes.set_xticks(dimensions, [str(k) for k in dimensions])
 axes.minorticks_off()
-axes.legend(loc="lower right")
+figure.legend(loc="outside lower center")
 figure.savefig("faiss_search.png", dpi=150)
 print("Saved faiss_search.png")

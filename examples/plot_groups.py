@@ -2,17 +2,17 @@
 One index for texts from two sources
 ====================================
 
-In a multilingual space the nearest neighbours of a text share its language; in a mixed
-collection they share its source. :class:`~skcalib.GroupErasure` projects out the directions in
-which the means of such groups differ.
+In a multilingual model the nearest neighbors of a text tend to be in the same language. In a
+mixed collection they tend to come from the same source. :class:`~skcalib.GroupErasure` removes
+the directions in which the means of such groups differ.
 
-The model that ships with the package knows English only. So the groups of this script are
-sources, search words and letters, with a text of each meaning in both.
+The bundled model knows English only. So the groups of this script are two sources, search
+queries and letters. Each sentence occurs in both.
 """
 
 # %%
-# The same sentences twice: as they are, and wrapped into a letter. Half of them fit the
-# calibration, the others are searched.
+# Each sentence occurs twice: as it is, and inside a letter. The first half of the sentences
+# fits the calibration, and the second half is searched.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -39,8 +39,8 @@ X = BertEncoder(minilm_path()).fit_transform(texts)
 known = np.tile(np.arange(len(sentences)) < len(sentences) // 2, 2)
 
 # %%
-# ``fit`` is told the source of each text; ``transform`` needs none. A whitening behind it
-# belongs to the same pipeline.
+# ``fit`` needs the source of each text, ``transform`` does not. The whitening follows in the
+# same pipeline.
 
 calibrators = {
     "raw": make_pipeline("passthrough"),
@@ -52,7 +52,7 @@ new_sources, meaning = sources[~known], np.tile(np.arange(np.sum(~known) // 2), 
 
 
 def scores(Z):
-    """Share of texts whose nearest is their twin, and of nearest that share the source."""
+    """Share of texts whose nearest is their twin, and of neighbors from the same source."""
     search = NearestNeighbors(n_neighbors=5, metric="cosine").fit(Z)
     nearest = search.kneighbors(return_distance=False)
     twin = meaning[nearest[:, 0]] == meaning
@@ -74,13 +74,14 @@ axes[0].legend()
 figure.savefig("groups.png", dpi=150)
 
 # %%
-# The first plane of the raw vectors shows the source. After the erasure both clouds lie on each
-# other, and every text finds its twin. In several languages, with a multilingual model,
-# a pool of four gains twelve points by the erasure (`the figures <../languages.html>`_).
+# The picture shows the first two principal components. The raw vectors form two clouds, one for
+# each source. After the erasure both clouds coincide, and every text finds its twin. With a
+# multilingual model, a search in four languages at once gains twelve points from the erasure
+# (`table <../languages.html>`_).
 #
 # As one linear map
 # -----------------
-# The two steps are one linear map, for a search by faiss or another runtime.
+# Both steps combine into one linear map, for a search with faiss or for another runtime.
 
 erasure, whitening = calibrators["erased, calibrated"].named_steps.values()
 module = erasure.joined(whitening).to_torch()

@@ -1,18 +1,18 @@
 """
-Calibrate embeddings that come from elsewhere
-=============================================
+Calibrate vectors that you already have
+=======================================
 
-Calibrators take arrays of any origin: vectors of an embedding service, of word2vec, or of a
-model that runs elsewhere. All it takes is a ``.npy`` file of vectors. This script calibrates
-such a file, and exports the result as a torch module, which needs no scikit-learn.
+Calibrators accept vectors of any origin: from an embedding service, from word2vec, or from a
+model that runs elsewhere. A ``.npy`` file is enough. This script calibrates such a file, and
+exports the result as a torch module, which does not need scikit-learn.
 
-It runs on the sentence pairs that ship with the package, or, if the environment variable
-``SKCALIB_DATA`` names a folder of benchmarks, on STS-B.
+The script uses the bundled toy set (:func:`~skcalib.datasets.load_toy_sts`). Set the
+environment variable ``SKCALIB_DATA`` to a folder of benchmarks to use STS-B instead.
 """
 
 # %%
-# First, other code turns sentences into vectors and saves them as a file. Here it averages the
-# static vectors of the words in a sentence, as is usual with GloVe; no BERT runs.
+# First, other code turns sentences into vectors and saves them in a file. Here it averages the
+# static vectors of the words in a sentence, as is usual with GloVe. No BERT runs.
 
 import os
 import tempfile
@@ -43,17 +43,18 @@ path = Path(folder.name) / "vectors.npy"
 np.save(path, np.asarray(averages, dtype=np.float32))
 
 # %%
-# skcalib starts from the file. As a memory map it may be larger than memory; a whitening
-# reads it once. The rows alternate between the left and the right sentence of each pair.
+# From here on the script uses only the file. A memory map allows a file that is larger than
+# memory, and a whitening reads it once. The rows alternate between the left and the right
+# sentence of each pair.
 
 X = np.load(path, mmap_mode="r")
 print(f"{X.shape[0]} vectors of {X.shape[1]} dimensions, {X.dtype}")
 candidates = {
     "noise='auto'": Whitening(noise="auto"),
     "noise='auto', 128 dims": Whitening(128, noise="auto"),
-    "exact": Whitening(),
+    "exact": Whitening(),  # no regularization
 }
-warnings.filterwarnings("ignore", message="n_samples=")  # by the exact one, on few vectors
+warnings.filterwarnings("ignore", message="n_samples=")  # few vectors for the exact one
 
 
 def score(vectors):
@@ -62,28 +63,29 @@ def score(vectors):
     return 100 * spearman(grades, np.sum(unit[::2] * unit[1::2], axis=1))
 
 
-print(f"{'as they came':24}{score(X):5.1f}")
+print(f"{'raw':24}{score(X):5.1f}")
 for name, whitening in candidates.items():
     print(f"{name:24}{score(whitening.fit_transform(X)):5.1f}")
 
 # %%
-# The fit is on the sentences that are scored, without their grades: the papers' transductive
-# setting. Averages of word vectors have the problem of a BERT's layers to a lesser degree: a
-# part that is common to all sentences makes nearly every cosine positive. ``noise="auto"``
-# gains five points. Exact whitening gains six with the 2,900 sentences of STS-B, and loses
-# one with the 600 of the toy set; only grades could tell these cases apart.
+# The fit uses the sentences that are scored, without their grades; the papers call this setting
+# transductive. Averages of word vectors have the same problem as a BERT's layers, to a lesser
+# degree: all sentences share a common part, which makes nearly every cosine positive.
+# ``noise="auto"``, whitening with automatic regularization, gains five points. Exact whitening
+# gains six with the 2,900 sentences of STS-B, and loses one with the 600 of the toy set.
+# Without grades you could not know which case is yours.
 
 whitening = candidates["noise='auto', 128 dims"]
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-CosineDisplay.from_embeddings(X, name="as they came", ax=axes)
+CosineDisplay.from_embeddings(X, name="raw", ax=axes)
 CosineDisplay.from_estimator(whitening, X, name="whitened", ax=axes)
 axes.set_title("Cosines of different sentences, means of word vectors")
 figure.savefig("own_embeddings.png", dpi=150)
 print("Saved own_embeddings.png")
 
 # %%
-# The module holds the mean and the matrix. It follows a model to its device and is saved with
-# it, and gives what the estimator gives.
+# The torch module holds the mean and the matrix. It moves to a device together with the model
+# that contains it, is saved with that model, and gives the same vectors as the estimator.
 
 module = whitening.to_torch()
 print(module)

@@ -2,19 +2,20 @@
 Whiten with few samples
 =======================
 
-Whitening estimates a covariance, and with few samples most of that is noise. How many
-sentences does it take? Exact whitening needs several for each dimension, and on a layer that
-was tuned for similarity it does harm with any number. ``noise="auto"`` gains with fifty
-sentences already, and does no harm at any size.
+Whitening estimates a covariance, and with few samples most of the estimate is noise. How many
+sentences are enough? Exact whitening (``Whitening()``, all directions get variance 1) needs
+several sentences for each dimension. On a layer that was fine-tuned for similarity it does harm
+with any number. ``noise="auto"`` is regularization: directions that are mostly noise fade. It
+gains with fifty sentences already, and does no harm with any number.
 
-The script runs on the sentence pairs that ship with the package, or, if the environment
-variable ``SKCALIB_DATA`` names a folder of benchmarks, on STS-B.
+The script uses the bundled toy set (:func:`~skcalib.datasets.load_toy_sts`). Set the
+environment variable ``SKCALIB_DATA`` to a folder of benchmarks to use STS-B instead.
 """
 
 # %%
-# The vectors: means of MiniLM's hidden states, 384 dimensions. The last layer is the model as
-# shipped, tuned for similarity; the embedding layer is not. ``memory`` keeps both, so the model
-# reads each text once, ever.
+# The vectors have 384 dimensions and are means over the tokens of two layers of MiniLM. The
+# last layer is the raw model, fine-tuned for similarity. The embedding layer is not fine-tuned.
+# ``memory`` keeps both, so each text passes through the model only once.
 
 import os
 import tempfile
@@ -36,18 +37,18 @@ else:
     pairs, grades = load_toy_sts(return_X_y=True)
     sizes = [25, 50, 100, 150, 200]
 folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-memory = folder.name  # name a folder of your own, and it is kept
+memory = folder.name  # a folder of your own would be kept
 encoder = BertEncoder(minilm_path(), memory=memory)
 print(f"{len(pairs)} pairs of {name}, {encoder.fit_transform(pairs.ravel()).shape[1]} features")
 
 # %%
-# Spearman's rho against the number of pairs is a learning curve, and scikit-learn draws those
-# of any estimator, such as a :class:`~skcalib.BiEncoder`. It is fitted on more and more pairs
-# of the training part, without their grades, and scored on pairs that it has not seen, in
-# five random splits.
+# A learning curve shows Spearman's rho (the rank correlation of cosine and grade) by the number
+# of pairs, and scikit-learn draws it for any estimator, such as a :class:`~skcalib.BiEncoder`.
+# The estimator is fitted on more and more pairs of the training part, without their grades. It
+# is scored on pairs that it has not seen, in five random splits.
 #
-# Exact whitening warns about fewer than five samples a dimension. The warning is silenced,
-# because this example is about few samples.
+# Exact whitening warns if it gets fewer than five samples per dimension. The script silences
+# the warning, because it is about few samples.
 
 calibrators = {
     "raw": "passthrough",
@@ -58,7 +59,7 @@ calibrators = {
 figure, axes = plt.subplots(1, 2, figsize=(7, 3.5), layout="constrained")
 tables = {}
 for label, layer, ax in zip(
-    ("as shipped: the last layer", "the embedding layer"), (-1, 0), axes, strict=True
+    ("last layer, fine-tuned", "embedding layer"), (-1, 0), axes, strict=True
 ):
     curves = tables[label] = {}
     for calibration, calibrator in calibrators.items():
@@ -76,25 +77,28 @@ for label, layer, ax in zip(
                 std_display_style=None,
                 ax=ax,
             )
-    ax.axvline(384 / 2, color="grey", linewidth=0.5)
+    ax.axvline(384 / 2, color="gray", linewidth=0.5)
     ax.set(xscale="log", xlabel="pairs fitted on", title=label)
     ax.set_xticks(sizes, [str(n) for n in sizes])
     ax.minorticks_off()
-    ax.legend([display.lines_[0] for display in curves.values()], curves)
+    ax.get_legend().remove()
+lines = [display.lines_[0] for display in curves.values()]
+figure.legend(lines, curves, loc="outside lower center", ncols=4)
 figure.suptitle(name)
 figure.savefig("small_samples.png", dpi=150)
 print("Saved small_samples.png")
 
 # %%
-# Exact whitening is at its worst up to the grey line, where there are as many sentences as
-# dimensions: the weakest directions of such a sample are pure noise, and they are amplified
-# most. Its scores also scatter most between the splits: the figure after ± is their standard
-# deviation. More samples cure that, but not the tuned last layer, which exact whitening leaves
-# two points worse on STS-B with 6,400 sentences. The estimate of Ledoit and Wolf,
-# ``shrinkage="auto"``, corrects the sampling error alone, and vanishes as samples grow.
+# Exact whitening is worst up to the gray line, where there are as many sentences as dimensions.
+# The weakest directions of such a sample are pure noise, and exact whitening amplifies them
+# most. Its scores also vary most between the splits; the number after ± is their standard
+# deviation. More samples help, but not on the fine-tuned last layer: there exact whitening
+# still loses two points (scores are times 100) on STS-B with 6,400 sentences. The estimate of
+# Ledoit and Wolf, ``shrinkage="auto"``, corrects only the sampling error, and vanishes as the
+# sample grows.
 #
-# ``noise="auto"`` is above raw vectors in every row of both layers. On the embedding layer
-# shrinkage gains two or three points more on STS-B, but only labels could tell that.
+# ``noise="auto"`` is above raw vectors in every row of both layers. On the embedding layer,
+# shrinkage gains two or three points more on STS-B, but without labels you could not know that.
 
 for label, curves in tables.items():
     print(f"\n{label}\n{'pairs':>6}" + "".join(f"{name:>18}" for name in curves))

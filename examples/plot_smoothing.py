@@ -1,17 +1,17 @@
 """
-Questions of a help desk, brought together
-==========================================
+Bring questions with the same meaning together
+==============================================
 
-Where many texts ask the same thing in other words, the nearest neighbours of a text say what it
-means better than the text itself. :class:`~skcalib.NeighborSmoothing` moves each text toward
-them. Where close texts must stay apart, as the sentence pairs of semantic textual similarity
-(STS), it does harm.
+Where many texts ask the same thing in other words, the nearest neighbors of a text show its
+meaning better than the text itself. :class:`~skcalib.NeighborSmoothing` moves each vector
+toward its nearest neighbors. This does harm where similar texts must stay apart, as in graded
+similarity (STS: pairs of sentences that people scored from 0 to 5).
 
 The questions were written for this script.
 """
 
 # %%
-# Ten wishes of customers, each in ten wordings.
+# The data are ten intents (what the customer wants), each in ten wordings.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -83,14 +83,14 @@ For my holiday I need a larger frame
 """
 questions = [
     question
-    for wish in QUESTIONS.strip().split("\n\n")
-    for question in wish.replace("\n", " | ").split(" | ")
+    for intent in QUESTIONS.strip().split("\n\n")
+    for question in intent.replace("\n", " | ").split(" | ")
 ]
 labels = np.repeat(np.arange(10), 10)
 
 # %%
-# The step comes behind the whitening. All that it learns are vectors, without labels; here
-# labels only score. A text is left out of its own neighbours.
+# The smoothing follows the whitening. It learns from vectors without labels; the labels here
+# serve only for the scores. A text does not count among its own neighbors.
 
 encoder = BertEncoder(minilm_path())
 calibrated = make_pipeline(encoder, Whitening(noise="auto"))
@@ -99,8 +99,8 @@ rows = {"raw": encoder, "calibrated": calibrated, "smoothed": smoothed}
 print(evaluate_labelled(rows, questions, labels))
 
 # %%
-# The cosines show what happens: questions of one wish become alike, and of different wishes
-# stay apart.
+# The cosines show the effect: questions of one intent become similar, and questions of
+# different intents stay apart.
 
 figure, axes = plt.subplots(1, 2, figsize=(8, 4), layout="constrained", sharey=True)
 for ax, (name, pipeline) in zip(axes, list(rows.items())[1:], strict=True):
@@ -115,10 +115,10 @@ figure.colorbar(image, ax=axes, label="cosine")
 figure.savefig("smoothing.png", dpi=150)
 
 # %%
-# Where it harms
-# --------------
-# What tells questions of one wish apart fades. A card that was lost and one that was found
-# again become alike, though they want different answers.
+# Where smoothing does harm
+# -------------------------
+# Differences between the questions of one intent fade. A question about a lost card and one
+# about a card that was found again become similar, though they need different answers.
 
 some = [questions.index(q) for q in ("I lost my wallet with the card in it",
                                      "I found my card again, can you unblock it?")]  # fmt: skip
@@ -128,6 +128,7 @@ for name, pipeline in rows.items():
     print(f"{name:12}{cosine:.2f}")
 
 # %%
-# So choose by the task. Topics, intents, classes and clusters gain, and so does a search where
-# a query has several answers. Where each has a single one, there is less to gain, and graded
-# similarity (STS) loses 7 points (`search <../tasks/search.html>`_).
+# So the task decides. Search for the same topic, classes and clusters gain, and so does a
+# search in which a query has several answers. Where each query has a single answer there is
+# less to gain. Graded similarity loses 7 points (scores are times 100; `search
+# <../tasks/search.html>`_).

@@ -2,18 +2,18 @@
 Whiten a corpus that arrives in chunks
 ======================================
 
-A corpus may be larger than memory, or lie on several machines. A whitening needs only a
-sample's mean and covariance, which can be added up. ``partial_fit`` takes the vectors of one
-chunk after the other, and ``merge`` joins whitenings that were fitted elsewhere. Up to
-rounding, the result is that of one ``fit`` on everything.
+A corpus may be larger than memory, or may be spread over several machines. A whitening needs
+only the mean and the covariance of a sample, and these can be added up. ``partial_fit`` adds
+the vectors of one chunk after the other, and ``merge`` combines whitenings that were fitted
+elsewhere. Up to rounding, the result equals one ``fit`` on everything.
 
-The script runs on the sentence pairs that ship with the package, or, if the environment
-variable ``SKCALIB_DATA`` names a folder of benchmarks, on the sentences of STS-B.
+The script uses the bundled toy set (:func:`~skcalib.datasets.load_toy_sts`). Set the
+environment variable ``SKCALIB_DATA`` to a folder of benchmarks to use STS-B instead.
 """
 
 # %%
-# The corpus is a generator of lists of texts, as one would read them from files. The code below
-# never holds more than one list.
+# The corpus is a generator of lists of texts, as if read from files. The code below never holds
+# more than one list.
 
 import os
 import tempfile
@@ -39,12 +39,12 @@ def corpus(size):
 
 
 # %%
-# Each chunk is encoded, added to the whitening, and dropped. Only the mean and a matrix of
-# 384 by 384 stay in memory. The eigendecomposition is computed when a result is first asked
-# for.
+# The loop encodes each chunk, adds it to the whitening, and drops it. Only the mean and a
+# matrix of 384 by 384 stay in memory. The eigendecomposition runs when the first result is
+# needed.
 
 folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-memory = folder.name  # name a folder of your own, and it is kept
+memory = folder.name  # a folder of your own would be kept
 encoder = BertEncoder(minilm_path(), layers=0, memory=memory).fit(sentences[:1])
 streamed = Whitening(128, noise="auto")
 for chunk in corpus(size=64):
@@ -52,7 +52,7 @@ for chunk in corpus(size=64):
 print(f"{streamed.n_samples_seen_} sentences seen")
 
 # %%
-# Two machines have one half of the corpus each. Only fitted whitenings travel between them.
+# Each of two machines has one half of the corpus. Only fitted whitenings travel between them.
 
 chunks = list(corpus(size=64))
 here, there = Whitening(128, noise="auto"), Whitening(128, noise="auto")
@@ -63,8 +63,8 @@ for chunk in chunks[1::2]:
 merged = here.merge(there)
 
 # %%
-# For comparison, a fit on all vectors at once. The figure printed is the largest difference
-# of a calibrated entry, relative to the largest entry.
+# For comparison, this is a fit on all vectors at once. The printed number is the largest
+# difference of a calibrated entry, relative to the largest entry.
 
 
 def error(values, exact):
@@ -81,10 +81,10 @@ for name, other in (("streamed", streamed), ("merged", merged)):
 
 # %%
 # The size of the chunks does not matter, down to one row at a time. Running sums of squares
-# would also need one pass only, but lose digits with the square of the mean, and a BERT's
-# vectors have a mean that is long compared with their spread. Here a constant is added to
-# every vector. The error of :class:`~skcalib.Whitening` grows in proportion to it, as the
-# rounding of the vectors themselves does.
+# would also need only one pass. But they lose digits in proportion to the square of the mean,
+# and BERT's vectors have a mean that is long compared with their spread. Here a constant is
+# added to every vector. The error of :class:`~skcalib.Whitening` grows only in proportion to
+# that constant, like the rounding error of the vectors themselves.
 
 rows = X[:600]
 added = 10.0 ** np.arange(0, 8)
@@ -92,7 +92,7 @@ added = 10.0 ** np.arange(0, 8)
 
 def by_partial_fit(vectors, size):
     """Covariance after chunks of ``size`` rows."""
-    whitening = Whitening(power=0)  # the covariance alone matters here
+    whitening = Whitening(power=0)  # only the covariance matters here
     for start in range(0, len(vectors), size):
         whitening.partial_fit(vectors[start : start + size])
     return whitening.get_covariance()

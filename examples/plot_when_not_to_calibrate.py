@@ -1,27 +1,29 @@
 """
-What exact whitening gets wrong
-===============================
+When does exact whitening do harm?
+==================================
 
-Exact whitening gives every direction the same weight. This does harm where tuning has made
-directions weak for a reason, or where texts differ from those that the whitening was fitted
-on. Two cases: the last layer of a model that was tuned for similarity, and single words after
-a fit on sentences. ``noise="auto"`` prevents the first, and a distance warns of the second.
+Exact whitening, ``Whitening()`` without regularization, gives every direction the same weight.
+This does harm in two cases: where fine-tuning made directions weak for a reason, and where
+texts differ from those that the whitening was fitted on. The examples are the last layer of a
+model that was fine-tuned for similarity, and single words after a fit on sentences.
+``noise="auto"`` prevents the first harm, and a distance detects the second case.
 
-The script runs on the sentence pairs that ship with the package, or, if the environment
-variable ``SKCALIB_DATA`` names a folder of benchmarks, on STS-B.
+The script uses the bundled toy set (:func:`~skcalib.datasets.load_toy_sts`). Set the
+environment variable ``SKCALIB_DATA`` to a folder of benchmarks to use STS-B instead.
 """
 
 # %%
-# A layer that was tuned, and one that was not
-# --------------------------------------------
-# MiniLM was trained on a billion pairs to make the mean of its last layer good at cosine
-# similarity. Its embedding layer was not. ``noise`` is the noise assumed in every direction, as
-# a share of the total variance; directions that hold little else fade, and 0 whitens exactly.
-# scikit-learn's validation curve shows Spearman's rho against ``noise`` on held-out folds. The
-# dashed lines are raw vectors.
+# A fine-tuned layer and one that is not
+# --------------------------------------
+# MiniLM was trained on a billion pairs so that the mean of its last layer has good cosines. Its
+# embedding layer was not trained for this. ``noise`` is regularization: it is the variance of
+# the noise that is assumed in every direction, as a share of the total variance. Directions
+# that are mostly noise fade, and 0 means exact whitening. scikit-learn's validation curve shows
+# Spearman's rho (the rank correlation of cosine and grade) on held-out folds for several values
+# of ``noise``. The dashed lines are raw vectors.
 #
-# Exact whitening warns about so few sentences. The warning is silenced, because this example is
-# about the harm that exact whitening does.
+# Exact whitening warns that these are few sentences. The script silences the warning, because
+# it is about the harm that exact whitening does.
 
 import os
 import tempfile
@@ -44,14 +46,14 @@ else:
     name = "the toy set"
     pairs, grades = load_toy_sts(return_X_y=True)
 folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-memory = folder.name  # name a folder of your own, and it is kept
+memory = folder.name  # a folder of your own would be kept
 folds = KFold(5, shuffle=True, random_state=0)
 noises = [0.0, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016]
 warnings.filterwarnings("ignore", message="n_samples=")
 
 
 def model_of(layer, calibrator):
-    """Pairs to cosine, by the mean of one hidden layer."""
+    """Model that scores pairs by the cosine of the means of one layer."""
     encoder = BertEncoder(minilm_path(), layers=layer, memory=memory)
     return BiEncoder(Pipeline([("encode", encoder), ("calibrate", calibrator)]))
 
@@ -59,7 +61,7 @@ def model_of(layer, calibrator):
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 curves = {}
 print(f"{'noise':28}{'raw':>8}" + "".join(f"{n:>8}" for n in (*noises, "auto")))
-for label, layer in (("as shipped: the last layer", -1), ("the embedding layer", 0)):
+for label, layer in (("last layer, fine-tuned", -1), ("embedding layer", 0)):
     curves[label] = ValidationCurveDisplay.from_estimator(
         model_of(layer, Whitening()),
         pairs,
@@ -80,20 +82,22 @@ for label, layer in (("as shipped: the last layer", -1), ("the embedding layer",
     row = [raw, *curves[label].test_scores.mean(axis=1), auto]
     print(f"{label:28}" + "".join(f"{100 * score:8.1f}" for score in row))
 axes.set(xlabel="noise", xscale="linear", title=f"Whitening on {name}")
-axes.legend([display.lines_[0] for display in curves.values()], curves)
+axes.get_legend().remove()
+lines = [display.lines_[0] for display in curves.values()]
+figure.legend(lines, curves, loc="outside lower center", ncols=2)
 figure.savefig("when_not_to_calibrate.png", dpi=150)
 
 # %%
-# The embedding layer gains with any noise floor. The tuned layer loses several points by exact
-# whitening, for its weak directions were weak for a reason; the more noise, the closer it is to
-# where it was, or a point above. The noise that "auto" chooses, without grades, is right for
-# the tuned layer, and lifts the other.
+# The embedding layer gains with any regularization. The fine-tuned layer loses several points
+# (scores are times 100) by exact whitening, because its weak directions were weak for a reason.
+# With more regularization it comes closer to its raw score, or rises a point above it. "auto"
+# chooses the value without grades; it is right for the fine-tuned layer, and raises the other.
 #
 # Single words
 # ------------
-# A word is a text too. Is the vector of "cello" near to those of other instruments? Ten kinds
-# of things, twelve words each; the score is the share of the five nearest neighbours, by
-# cosine, that are of the same kind.
+# A word is a text too. Is the vector of "cello" near those of other instruments? The data are
+# ten kinds of things with twelve words each. The score is the share of a word's five nearest
+# neighbors, by cosine, that are of the same kind.
 
 KINDS = """
 dog cat horse cow sheep goat wolf fox bear lion tiger rabbit
@@ -112,22 +116,22 @@ kinds = np.repeat(np.arange(10), 12)
 
 
 def same_kind(X):
-    """Share of the five nearest neighbours that are of one's own kind, in per cent."""
+    """Share of the five nearest neighbors that are of the same kind, in percent."""
     search = NearestNeighbors(n_neighbors=5, metric="cosine").fit(X)
-    nearest = search.kneighbors(return_distance=False)  # of each but itself
+    nearest = search.kneighbors(return_distance=False)  # without the word itself
     return 100 * np.mean(kinds[nearest] == kinds[:, None])
 
 
 # %%
-# Fitted on what? Once on sentences from above, and once on other words: five thousand frequent
-# ones of the model's vocabulary, without the words of the test. A third of the sentences stays
-# aside for later.
+# One whitening is fitted on sentences from above. Another is fitted on other words: five
+# thousand frequent words of the model's vocabulary, without the words of the test. A third of
+# the sentences is kept for later.
 
 sentences = np.random.default_rng(0).permutation(np.unique(pairs.astype(str)))
 aside, sentences = np.split(sentences, [len(sentences) // 3])
 words = [w for w in word_embeddings(minilm_path())[2] if w.isalpha() and len(w) > 2]
 words = [w for w in words[:5000] if w not in set(things)]
-for label, layer in (("the embedding layer", 0), ("as shipped: the last layer", -1)):
+for label, layer in (("embedding layer", 0), ("last layer, fine-tuned", -1)):
     encoder = BertEncoder(minilm_path(), layers=layer, memory=memory).fit(things)
     vectors = encoder.transform(things)
     sources = {
@@ -142,16 +146,17 @@ for label, layer in (("the embedding layer", 0), ("as shipped: the last layer", 
             print(f"{source:12}{noise:>8}{same_kind(Z):14.0f}")
 
 # %%
-# Fitted on sentences, exact whitening ruins the neighbourhood of words: what varies little
-# between sentences, which average over many words, is amplified, though between words it varies
-# a lot. With ``noise="auto"`` about as many neighbours are of the right kind as with raw
-# vectors, whatever it was fitted on. **Fit on the kind of text that you compare** all the same.
+# Exact whitening that was fitted on sentences ruins the neighborhoods of words. Sentences
+# average over many words, so some directions vary little between sentences but a lot between
+# words, and exact whitening amplifies them. With ``noise="auto"`` about as many neighbors are
+# of the same kind as with raw vectors, whatever it was fitted on. Still, **fit on the kind of
+# text that you compare**.
 #
-# A guard
-# -------
-# :meth:`~skcalib.Whitening.mahalanobis` detects texts that are unlike those of the fit: it is
-# the squared distance from their mean, in units of their spread. Texts of the right kind that
-# the fit did not see give the threshold, here the 95th percentile.
+# How to detect other texts
+# -------------------------
+# :meth:`~skcalib.Whitening.mahalanobis` detects texts that are unlike those of the fit. It
+# returns their squared distance from the mean, in units of the spread. Texts of the right kind
+# that the fit did not see determine the threshold, here the 95th percentile.
 
 whitening = Whitening(noise="auto").fit(sources["sentences"])
 new_sentences = whitening.mahalanobis(encoder.transform(aside))

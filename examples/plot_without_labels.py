@@ -2,18 +2,18 @@
 Calibrate a model without labels
 ================================
 
-You have sentences and a model, and nobody has graded which sentences are similar.
-:func:`~skcalib.calibrate` still chooses hidden states, pooling and
-calibration: good vectors find one part of a text from another, among the parts of all texts.
-This script calibrates a list of sentences, looks up similarities and nearest sentences, and at
-last asks grades whether the choice was good.
+You have sentences and a model, but nobody has graded which sentences are similar.
+:func:`~skcalib.calibrate` still chooses layer, pooling and calibration. It uses the fact that
+with good vectors one part of a text finds the other part among the parts of all texts. This
+script calibrates a list of sentences, computes similarities, finds the nearest sentences, and
+finally checks the choice against grades.
 
-It runs on the sentences that ship with the package, or, if the environment variable
-``SKCALIB_DATA`` names a folder of benchmarks, on those of STS-B.
+The script uses the bundled toy set (:func:`~skcalib.datasets.load_toy_sts`). Set the
+environment variable ``SKCALIB_DATA`` to a folder of benchmarks to use STS-B instead.
 """
 
 # %%
-# The input is a list of sentences: a few hundred or more, of the kind that will be compared.
+# The input is a list of sentences: a few hundred or more, of the kind that you will compare.
 
 import os
 import tempfile
@@ -38,15 +38,16 @@ sentences = np.unique(pairs.astype(str)).tolist()
 print(f"{len(sentences)} sentences of {name}")
 
 # %%
-# The search tries every layer under four poolings, raw and whitened with a noise floor, and
-# keeps the hidden state that the model was shipped with unless another one is clearly better.
-# ``memory`` keeps what the model computes, so that each text goes through it once. The scores
-# are mean reciprocal ranks (MRR) times 100: 100 if the right part always comes first. The
-# score compares calibrations of one hidden state; the halves of a text, its odd and its even
-# words, share no word and compare hidden states.
+# The search tries every layer with four poolings, raw and whitened with regularization
+# (directions that are mostly noise fade). It keeps the layer and pooling of the raw model
+# unless another choice is clearly better. ``memory`` keeps the results of the model, so that
+# each text passes through it once. Both scores are mean reciprocal ranks (MRR) times 100: 100
+# means that the right part always comes first. ``score`` picks the calibration. ``halves``
+# picks layer and pooling: it is the split-half score, for which the odd words of a text must
+# find its even words.
 
 folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-memory = folder.name  # name a folder of your own, and it is kept
+memory = folder.name  # a folder of your own would be kept
 start = time.perf_counter()
 pipeline = calibrate(minilm_path(), sentences, memory=memory)
 print(f"Calibrated in {time.perf_counter() - start:.0f} s.\n")
@@ -54,8 +55,8 @@ print(pipeline.calibration_.table(8))
 
 # %%
 # The result is a fitted pipeline from texts to vectors. How similar are two sentences? A
-# :class:`~skcalib.BiEncoder` says; ``FrozenEstimator`` tells it that nothing is to be fitted
-# any more.
+# :class:`~skcalib.BiEncoder` answers that. ``FrozenEstimator`` prevents it from fitting the
+# pipeline again.
 
 model = BiEncoder(FrozenEstimator(pipeline)).fit(sentences)
 new_pairs = [
@@ -66,7 +67,7 @@ for (left, right), cosine in zip(new_pairs, model.predict(new_pairs), strict=Tru
     print(f"{cosine:5.2f}  {left} | {right}")
 
 # %%
-# And which sentences of the list are nearest to a new one?
+# Which sentences of the list are nearest to a new one?
 
 search = NearestNeighbors(n_neighbors=3, metric="cosine").fit(pipeline.transform(sentences))
 query = "Kids are playing in the sand by the sea."
@@ -76,45 +77,45 @@ for distance, i in zip(distances[0], nearest[0], strict=True):
     print(f"{1 - distance:5.2f}  {sentences[i]}")
 
 # %%
-# Was the choice good? These sentences come in pairs that people graded, and no grade was used
-# so far. Spearman's rho between cosine and grade, times 100, for the model as shipped, and for
-# what was chosen:
+# Was the choice good? These sentences come in pairs that people graded, and nothing so far used
+# the grades. This is Spearman's rho (the rank correlation of cosine and grade), times 100, of
+# the raw model and of the choice:
 
-shipped, chosen = (
+raw, chosen = (
     100 * BiEncoder(FrozenEstimator(encoder)).fit(pairs).score(pairs, grades)
     for encoder in (BertEncoder(minilm_path(), memory=memory).fit(sentences), pipeline)
 )
-print(f"as shipped             {shipped:5.1f}")
+print(f"raw                    {raw:5.1f}")
 print(f"chosen without labels  {chosen:5.1f}")
-assert chosen > shipped - 0.3
+assert chosen > raw - 0.3
 
 # %%
-# On the toy set the search sees no gain beyond chance, and keeps the model as it is. By grades
-# whitening would gain about a point: with grades at hand, decide by them.
+# On the toy set the search sees no gain beyond chance, and keeps the raw model. According to
+# the grades, whitening would gain about a point. So if you have grades, use them to decide.
 #
-# The criterion also knows good hidden states from bad ones. Each point below is one of them,
-# raw: the score of the search, and the score by grades. The best by one are the best by the
-# other.
+# The split-half score also separates good layers and poolings from bad ones. Each point below
+# is one combination of layer and pooling, with raw vectors: its split-half score, and its score
+# by grades. The best by one score are the best by the other.
 
 calibration = pipeline.calibration_
-raw = [c for c in calibration.candidates if c.calibrator == "raw"]
+uncalibrated = [c for c in calibration.candidates if c.calibrator == "raw"]
 rho = []
-for candidate in raw:
+for candidate in uncalibrated:
     encoder = BertEncoder(
         minilm_path(), pooling=candidate.pooling, layers=candidate.layers, memory=memory
     )
     rho.append(100 * BiEncoder(encoder).fit(pairs).score(pairs, grades))
-agreement = spearman(rho, [candidate.halves for candidate in raw])
-print(f"{len(raw)} hidden states, rank correlation of MRR and rho {agreement:.2f}")
+agreement = spearman(rho, [candidate.halves for candidate in uncalibrated])
+print(f"{len(rho)} layers and poolings, rank correlation of both scores {agreement:.2f}")
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-axes.scatter([100 * c.halves for c in raw], rho, label="other hidden states, raw")
-axes.scatter(100 * calibration.shipped.halves, shipped, label="as shipped")
+axes.scatter([100 * c.halves for c in uncalibrated], rho, label="layers and poolings, raw")
+axes.scatter(100 * calibration.shipped.halves, raw, label="raw model")
 axes.scatter(100 * calibration.chosen.halves, chosen, marker="*", s=120, label="chosen")
 axes.set(
-    xlabel="MRR x 100 of halves, without labels",
-    ylabel="Spearman's rho x 100, by labels",
-    title=f"Hidden states of MiniLM on {name}",
+    xlabel="split-half score, without labels",
+    ylabel="Spearman's rho x 100, with labels",
+    title=f"Layers and poolings of MiniLM on {name}",
 )
-axes.legend()
+figure.legend(loc="outside lower center", ncols=3)
 figure.savefig("without_labels.png", dpi=150)
 print("Saved without_labels.png")

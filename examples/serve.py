@@ -1,10 +1,10 @@
-"""Serve calibrated vectors over HTTP; requests that wait share a forward pass.
+"""Serve calibrated vectors over HTTP; waiting requests share a forward pass.
 
     python examples/serve.py pipeline.joblib --port 8000
     curl --json '{"texts": ["How do I top up?"]}' localhost:8000/vectors
 
-`pipeline.joblib` is what `skcalib calibrate` writes. Load such a file only from people you
-trust: unpickling runs code.
+`skcalib calibrate` writes `pipeline.joblib`. Load such a file only from people you trust,
+because unpickling runs code.
 """
 
 import argparse
@@ -24,26 +24,26 @@ Text = Annotated[str, Field(max_length=10_000)]
 
 
 class Texts(BaseModel):
-    """What a client sends."""
+    """The texts that a client sends."""
 
     texts: list[Text] = Field(min_length=1, max_length=256)
 
 
 class Vectors(BaseModel):
-    """What it gets, one vector a text."""
+    """The vectors that it receives, one per text."""
 
     vectors: list[list[float]]
 
 
 class Request(NamedTuple):
-    """Texts that wait for a pass, and where their vectors go."""
+    """Texts that wait for a pass, and the future that will hold their vectors."""
 
     texts: list[str]
     vectors: asyncio.Future
 
 
 async def run_passes(pipeline, queue, most_texts):
-    """Transform all that came in while the last pass ran at once; nothing waits for company."""
+    """Transform all requests together that arrived during the last pass, without delay."""
     while True:
         batch = [await queue.get()]
         while not queue.empty() and sum(len(r.texts) for r in batch) < most_texts:
@@ -53,7 +53,7 @@ async def run_passes(pipeline, queue, most_texts):
 
 
 async def run_pass(pipeline, batch):
-    """Give each request its vectors, or the error of its own texts."""
+    """Give each request its vectors, or the error that its own texts cause."""
     try:
         texts = [text for request in batch for text in request.texts]
         vectors = await asyncio.to_thread(pipeline.transform, texts)
@@ -74,8 +74,8 @@ async def run_pass(pipeline, batch):
 def application(pipeline, *, most_texts=256, most_bytes=2**20, seconds=30):
     """Return the application that serves a fitted pipeline.
 
-    A pass ends its batch at `most_texts`; a request of more than `most_bytes` is refused, and
-    one that takes more than `seconds`, its own sending included, is given up.
+    A batch is full at `most_texts`. The server refuses a request of more than `most_bytes`, and
+    abandons one that takes more than `seconds`, including the time to send it.
     """
     pipeline.transform([""])  # loads the model before the first client waits for it
     queue = asyncio.Queue()
@@ -104,17 +104,16 @@ def application(pipeline, *, most_texts=256, most_bytes=2**20, seconds=30):
 
     @app.exception_handler(RequestValidationError)
     async def refuse(_, error):
-        # FastAPI would send the input back, which not every answer can hold: NaN, half a pair
-        # of surrogates.
-        told = [{key: fault[key] for key in ("loc", "msg")} for fault in error.errors()]
-        return JSONResponse({"detail": told}, 422)
+        # FastAPI would send the input back, but JSON cannot hold NaN or lone surrogates.
+        faults = [{key: fault[key] for key in ("loc", "msg")} for fault in error.errors()]
+        return JSONResponse({"detail": faults}, 422)
 
     return app
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pipeline", help="file written by joblib")
+    parser.add_argument("pipeline", help="fitted pipeline, saved by joblib")
     parser.add_argument("--port", type=int, default=8000)
     options = parser.parse_args()
     app = application(joblib.load(options.pipeline))

@@ -1,4 +1,4 @@
-"""Texts and pairs of texts, from whatever container they come in."""
+"""Texts and pairs of texts from containers of all kinds."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class TextTransformer(
 
 
 def as_texts(X: Any, *, caller: str, missing: str = "error") -> list[str]:
-    """Return the texts of a container as a list; ``caller`` is named in the messages.
+    """Return the texts of a container as a list; error messages name the ``caller``.
 
-    It takes lists, tuples, arrays of shape (n,) or (n, 1), Series and one-column frames, of
-    pandas and polars alike. With ``missing="empty"`` a missing text is an empty one.
+    It accepts lists, tuples, arrays of shape (n,) or (n, 1), and Series and one-column frames
+    of pandas and polars. With ``missing="empty"`` a missing text becomes an empty one.
 
     Raises
     ------
     TypeError
-        If `X` is no container of texts, or an entry is not a text.
+        If `X` is not a container of texts, or an entry is not a text.
     ValueError
         If `X` is empty or has several columns, or an entry is missing.
     """
@@ -54,7 +54,7 @@ def as_texts(X: Any, *, caller: str, missing: str = "error") -> list[str]:
         cells = cells[:, 0]
     if cells.ndim != 1:
         raise ValueError(
-            f"{caller} got an input of shape {cells.shape}; it takes one text per row, as a "
+            f"{caller} got an input of shape {cells.shape}; it expects one text per row: a "
             "list of str, a 1-D array, a Series or a single column. Select one text column, "
             "or use a ColumnTransformer with one encoder per column."
         )
@@ -69,15 +69,15 @@ def as_pairs(X: Any, *, caller: str) -> tuple[list[str], list[str]]:
     cells = _cells(X, caller)
     if cells.ndim != 2 or cells.shape[1] != 2:
         raise ValueError(
-            f"{caller} got an input of shape {cells.shape}; it takes pairs of texts, of shape "
-            "(n_pairs, 2): a list of (text, text), an array or a frame with two columns."
+            f"{caller} got an input of shape {cells.shape}; it expects pairs of texts, of "
+            "shape (n_pairs, 2): a list of (text, text), an array or a frame with two columns."
         )
     left, right = cells.T.tolist()
     return _strings(left, ", column 0", caller), _strings(right, ", column 1", caller)
 
 
 def texts_of(X: Any, *, caller: str) -> list[str]:
-    """Return the texts of a container of texts, or of both columns of one of pairs."""
+    """Return the texts of a container of texts, or of both columns of a container of pairs."""
     if is_pairs(X):
         left, right = as_pairs(X, caller=caller)
         return left + right
@@ -108,7 +108,7 @@ def lines_of(file: Path) -> Iterator[tuple[str, str]]:
 def in_blocks(
     X: Iterator, size: int, *, caller: str, missing: str = "error"
 ) -> Iterator[list[str]]:
-    """Yield the texts of an iterator in lists of at most ``size``, reading no further.
+    """Yield the texts of an iterator in lists of at most ``size``, without reading ahead.
 
     The errors are those of `as_texts`.
     """
@@ -142,14 +142,14 @@ def _cells(X: Any, caller: str) -> np.ndarray:
     """Entries of a container as an object array."""
     if isinstance(X, str | bytes):
         raise TypeError(
-            f"{caller} got a single {type(X).__name__}, {X[:40]!r}; it takes a list of "
+            f"{caller} got a single {type(X).__name__}, {X[:40]!r}; it expects a list of "
             "texts. Wrap it in a list."
         )
     if isinstance(X, Mapping | set | frozenset) or not (
         hasattr(X, "__len__") and hasattr(X, "__getitem__")
     ):
         raise TypeError(
-            f"{caller} got a {type(X).__name__}; it takes a list of str, a 1-D array, a "
+            f"{caller} got a {type(X).__name__}; it expects a list of str, a 1-D array, a "
             "pandas or polars Series, or a frame. Convert it first, an iterator with list(...)."
         )
     if isinstance(X, np.ma.MaskedArray):
@@ -192,13 +192,13 @@ def _complaint(entry: Any, position: str, caller: str) -> Exception:
     if _is_missing(entry):
         remedy = ", or set missing='empty'" if caller == "BertEncoder" else ""
         return ValueError(
-            f"{caller} got a missing value ({entry!r}) at {position}; it takes str. Drop the "
-            f"row, or fill it with an empty string if that is what it means{remedy}."
+            f"{caller} got a missing value ({entry!r}) at {position}; it expects str. Drop the "
+            f"row, or replace the value by an empty string if it means that{remedy}."
         )
     remedy = "Select a column of texts, or convert it with str(...)."
     if isinstance(entry, bytes):
         remedy = "Decode it, for instance with entry.decode('utf-8')."
     return TypeError(
-        f"{caller} got a {type(entry).__name__} ({entry!r:.60}) at {position}; it takes str. "
+        f"{caller} got a {type(entry).__name__} ({entry!r:.60}) at {position}; it expects str. "
         f"{remedy}"
     )

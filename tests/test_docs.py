@@ -9,7 +9,8 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 PAGES = "deployment.md index.md languages.md similarity.md vectors.md"
-PAGES += " tasks/duplicates.md tasks/search.md tasks/clustering.md"
+PAGES += " tasks/search.md tasks/duplicates.md"
+PAGES += " tasks/clustering.md tasks/classification.md"
 # Whose blocks use names of those before.
 CONTINUED = "../README.md user_guide.md"
 
@@ -24,7 +25,8 @@ def blocks(page):
 
 @pytest.mark.filterwarnings("ignore:n_samples=")  # the toy set is small
 @pytest.mark.parametrize("page", PAGES.split())
-def test_each_block_of_a_page_runs_by_itself(page, minilm, tmp_path, monkeypatch):
+def test_each_block_of_a_page_runs_by_itself(page, minilm, recent, tmp_path, monkeypatch):
+    recent.bound = 2**28  # vectors stay in memory, as they do for a reader
     monkeypatch.chdir(tmp_path)  # files of one block are there for the next, names are not
     for code in blocks(page):
         try:

@@ -88,7 +88,7 @@ def test_a_file_put_aside_by_another_process_is_let_go(filled, open_vectors):
     vectors, other = open_vectors(filled), open_vectors(filled)
     assert vectors.store_id == other.store_id  # both have it open
     filled._path.write_bytes(b"no database" * 10_000)
-    with pytest.warns(UserWarning, match=r"is damaged \(.*put aside as"):
+    with pytest.warns(UserWarning, match=r"is damaged \(.*renamed to"):
         assert read_and_mend(vectors)
     read_and_mend(other)  # without a word
     assert not read_and_mend(open_vectors(filled))

@@ -102,19 +102,19 @@ def test_the_list_that_came_stays_as_it_was():
     [
         ("a text", TypeError, r"single str, 'a text'.*Wrap it in a list"),
         (b"a text", TypeError, r"single bytes, b'a text'.*Wrap it in a list"),
-        ({"a": "b"}, TypeError, r"got a dict; it takes a list of str"),
-        ({"a", "b"}, TypeError, r"got a set; it takes a list of str.*Convert it"),
-        (frozenset("ab"), TypeError, r"got a frozenset; it takes a list of str"),
-        (None, TypeError, r"got a NoneType; it takes a list of str"),
-        (3.5, TypeError, r"got a float; it takes a list of str"),
-        (pl.LazyFrame({"s": ["a"]}), TypeError, r"got a LazyFrame; it takes a list of str"),
+        ({"a": "b"}, TypeError, r"got a dict; it expects a list of str"),
+        ({"a", "b"}, TypeError, r"got a set; it expects a list of str.*Convert it"),
+        (frozenset("ab"), TypeError, r"got a frozenset; it expects a list of str"),
+        (None, TypeError, r"got a NoneType; it expects a list of str"),
+        (3.5, TypeError, r"got a float; it expects a list of str"),
+        (pl.LazyFrame({"s": ["a"]}), TypeError, r"got a LazyFrame; it expects a list of str"),
         ([], ValueError, r"0 sample\(s\) \(shape=\(0,\)\).*minimum of 1.*by Encoder"),
         (np.empty(0, dtype=object), ValueError, r"0 sample\(s\).*by Encoder"),
         (np.empty((0, 1), dtype=object), ValueError, r"0 sample\(s\) \(shape=\(0, 1\)\)"),
         (pd.Series([], dtype="string"), ValueError, r"0 sample\(s\).*by Encoder"),
         (pl.Series([], dtype=pl.String), ValueError, r"0 sample\(s\).*by Encoder"),
-        (np.array("a"), ValueError, r"input of shape \(\); it takes"),
-        (np.full((2, 1, 1), "a"), ValueError, r"shape \(2, 1, 1\); it takes"),
+        (np.array("a"), ValueError, r"input of shape \(\); it expects"),
+        (np.full((2, 1, 1), "a"), ValueError, r"shape \(2, 1, 1\); it expects"),
     ],
 )
 @pytest.mark.parametrize("read", [as_texts, as_pairs])
@@ -162,7 +162,7 @@ def test_several_columns_are_no_texts(X):
     ],
 )
 def test_other_than_two_columns_are_no_pairs(X, shape):
-    with pytest.raises(ValueError, match=rf"Encoder got .*{shape}; it takes pairs of texts"):
+    with pytest.raises(ValueError, match=rf"Encoder got .*{shape}; it expects pairs of texts"):
         as_pairs(X, caller="Encoder")
 
 
@@ -210,7 +210,7 @@ def test_the_first_bad_entry_is_named_with_its_position(
 ):
     X = container(["a", "", entry, 5])
     with pytest.raises(
-        exception, match=rf"(?s)Encoder got {what}.* at position 2; it takes str\. .*{remedy}"
+        exception, match=rf"(?s)Encoder got {what}.* at position 2; it expects str\. .*{remedy}"
     ):
         as_texts(X, caller="Encoder")
 

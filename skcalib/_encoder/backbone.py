@@ -27,7 +27,7 @@ __all__ = ["Backbone", "load", "quiet_transformers", "read"]
 # Kinds of encoder-decoders, as model_type in config.json, whose encoder is a model of its own.
 ENCODER_OF = ("t5", "mt5", "umt5")
 
-LONGEST = 2**20  # tokens of a text
+LONGEST = 2**20  # most tokens of a text, whatever the model
 
 _lock = threading.Lock()
 
@@ -40,19 +40,20 @@ class Backbone:
     Attributes
     ----------
     forward : ForwardPass
-        With matrix products in ``dtype`` on ``device``.
+        The forward pass, with matrix products in ``dtype`` on ``device``.
     n_layers, width, n_positions, max_length : int
-        Transformer blocks; hidden size d; most tokens of a text, special ones included, that
-        the model has positions for, and that its tokenizer allows as well.
+        Number of transformer blocks; hidden size d; most tokens of a text, special ones
+        included, that the model has positions for; the smaller of this and the tokenizer's
+        limit.
     n_embedded : int
-        Tokens that the model embeds. A text with another one is refused.
+        Number of tokens that the model embeds. A text with any other token is refused.
     special_ids, added_ids, words : ndarray of int
-        Special tokens, and those that the model does not embed; those of them that are not a
-        text's own words; and all others.
+        Special tokens, and tokens that the model does not embed; the same without the unknown
+        token; all other tokens.
     unknown_id : int or None
-        The token of what is not in the vocabulary.
+        The token for words that are not in the vocabulary.
     is_causal : bool
-        Tokens see only those before them, as in decoders.
+        Each token attends only to itself and the tokens before it, as in decoders.
     """
 
     def __init__(
@@ -65,22 +66,22 @@ class Backbone:
         self.n_layers = self.module.config.num_hidden_layers
         self.width = self.module.config.hidden_size
         self.n_positions = _n_positions(self.module)
-        # A tokenizer without a limit says 1e30.
+        # A tokenizer without a limit declares 1e30.
         self.max_length = int(min(self.tokenizer.model_max_length, self.n_positions))
         beyond = range(self.n_embedded, len(self.tokenizer))
         self.special_ids = np.array(sorted({*self.tokenizer.all_special_ids, *beyond}))
         [empty], _ = tokenise(self.tokenizer, [""], self.max_length)
-        # Decoders whose vocabulary misses no word may name the token that ends a text here.
+        # A decoder with a vocabulary for every word may name its end-of-text token here.
         unknown = self.tokenizer.unk_token_id
         self.unknown_id = None if unknown in empty else unknown
-        # The unknown token is special to the tokenizer, but stands for a word of the text.
+        # The tokenizer counts the unknown token as special, but it replaces a word of the text.
         self.added_ids = self.special_ids[self.special_ids != self.unknown_id]
         self.words = np.setdiff1d(np.arange(len(self.tokenizer)), self.special_ids)
         if len(self.words) < 2:
             raise ValueError("its tokenizer has no vocabulary. Save it again")
         self.is_causal = self._is_causal(*self.words[:2])
         drawn = np.random.default_rng(0).choice(self.words, (3, min(16, self.max_length)))
-        # Models may treat tokens of padding or masks, and those behind them, in their own way.
+        # Models may treat padding and mask tokens, and the tokens after them, specially.
         marks = [i for i in self.tokenizer.all_special_ids if i < self.n_embedded]
         special = np.append(marks[:7], drawn[2])
         texts = [drawn[0], drawn[1, :10], special[: len(drawn[1, :10])]]
@@ -91,7 +92,7 @@ class Backbone:
         self.forward.check(texts, states, tolerance=0.2)
 
     def _is_causal(self, one: int, two: int) -> bool:
-        """Whether the first token does not see the last."""
+        """Whether the first token does not attend to the last."""
         first = [self._plain_states(np.array([one, one, last]))[-1, 0] for last in (one, two)]
         return torch.equal(*first)
 
@@ -102,7 +103,7 @@ class Backbone:
         states = [*output.hidden_states[:-1], output.last_hidden_state]
         shapes = [tuple(state.shape) for state in states]
         if shapes != [(1, len(ids), self.width)] * (self.n_layers + 1):
-            raise ValueError("it has no hidden state for each token in every layer")
+            raise ValueError("it does not have one hidden state per token in every layer")
         return torch.cat(states)
 
     def check_embedded(self, ids: Sequence[list[int]], texts: Sequence[str]) -> None:
@@ -116,12 +117,12 @@ class Backbone:
                 )
 
     def takes_mark(self, pooling: str) -> bool:
-        """Whether a pooling takes one token, which is the same special one in every text."""
+        """Whether a pooling reads one token only, the same special token in every text."""
         [ids], _ = tokenise(self.tokenizer, ["a"], self.max_length)
         return {"cls": ids[0], "last": ids[-1]}.get(pooling) in self.added_ids
 
     def prompt_length(self, prompt: str) -> int:
-        """Tokens that a prompt puts in front of a text, special ones at the beginning too."""
+        """Count the tokens that a prompt adds, with the special ones at the beginning."""
         if not prompt:
             return 0
         [ids], _ = tokenise(self.tokenizer, [prompt], self.max_length)
@@ -141,7 +142,7 @@ class Backbone:
         return zipf_weights(self._tokens(), self.special_ids.tolist())
 
     def weights_by(self, counts: Mapping[str, float] | Sequence[str]) -> np.ndarray:
-        """Zipf weights, (vocabulary,), by counts of tokens, or of the tokens of texts."""
+        """Zipf weights, (vocabulary,), from counts of tokens, or from texts to count."""
         if isinstance(counts, Mapping):
             values = mapped_counts(counts, self._tokens())
         else:
@@ -163,7 +164,7 @@ class Backbone:
 
     @property
     def precision(self) -> str:
-        """The dtype; of half precision, which devices round differently, the device, too."""
+        """The dtype; in half precision also the device, because devices round differently."""
         name = str(self.dtype).removeprefix("torch.")
         alike = self.dtype == torch.float32 or self.device.type == "cpu"
         return name if alike else f"{name} on {self.device.type}"
@@ -173,8 +174,8 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Backbone:
     """Return the model of a folder; this process loads it once for each state of its files."""
     global _process
     if _process != os.getpid():
-        # Threads do not survive a fork, and OpenMP waits for its own forever. One thread per
-        # process is also what a pool of processes wants.
+        # Threads do not survive a fork, and OpenMP would wait for its threads forever. In a
+        # pool of processes, one thread per process is also the best choice.
         torch.set_num_threads(1)
         _process = os.getpid()
     with _lock:
@@ -187,42 +188,42 @@ def _load(folder: Path, key: str, device: torch.device, dtype: torch.dtype) -> B
         backbone = Backbone(folder, key, device, dtype)
         if fingerprint(folder) != key:
             raise ValueError("its files changed while they were read. Call again")
-    except Exception as error:  # a broken, hostile or unusual one makes transformers raise any
+    except Exception as error:  # transformers raises any kind for a broken or hostile model
         raise ValueError(
             f"The model in {str(folder)!r} cannot be used in {dtype} on {device.type}: "
-            f"{in_short(error)}. BertEncoder takes encoders such as BERT or RoBERTa, decoders "
-            "such as GPT-2 or Llama, and the encoders of T5, with their tokenizers and "
-            "safetensors weights, as save_pretrained writes them; code that comes with a model "
-            "is not run."
+            f"{in_short(error)}. BertEncoder accepts encoders such as BERT or RoBERTa, "
+            "decoders such as GPT-2 or Llama, and the encoder of T5, with tokenizer and "
+            "safetensors weights, as save_pretrained writes them. Code that comes with a model "
+            "is never run."
         ) from error
     return backbone
 
 
 def read(folder: Path) -> tuple[Any, Any]:
-    """Tokenizer and module of a folder, in float32; no code of its own is run.
+    """Read tokenizer and module of a folder, in float32, without running code from it.
 
-    Of an encoder-decoder for texts, such as T5, the module is the encoder.
+    For an encoder-decoder of texts, such as T5, the module is its encoder.
     """
     from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer
 
-    # Threads of the tokenizers library save little and disturb forks. The user's choice stands.
+    # Threads of the tokenizers library save little and disturb forks. The user's setting wins.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     with quiet_transformers():
         config = AutoConfig.from_pretrained(folder, **local)
-        config.use_cache = False  # keys and values of tokens, which only generation needs
+        config.use_cache = False  # only generation needs the keys and values of tokens
         auto = AutoModelForTextEncoding if config.model_type in ENCODER_OF else AutoModel
-        # Now, so that no constant is rounded to less; by its name before transformers 4.56.
+        # Load in float32, so that no constant is rounded. transformers 4.56 renamed the option.
         options = local | {
             "dtype" if hasattr(config, "dtype") else "torch_dtype": torch.float32
         }
         options |= {"config": config, "use_safetensors": True, "output_loading_info": True}
         module, report = auto.from_pretrained(folder, **options)
         if (name := module.main_input_name) != "input_ids":
-            raise ValueError(f"it takes {name}, such as of images or sound, and no texts")
+            raise ValueError(f"its input is {name}, such as images or sound, not texts")
         tokenizer = AutoTokenizer.from_pretrained(folder, **local)
-    # A pooler without weights is common (it is not used here); any other weight made
-    # up at random would make every vector silently wrong.
+    # A pooler without weights is common (it is not used here). Any other missing weight would
+    # be drawn at random and make every vector silently wrong.
     missing = sorted(k for k in report["missing_keys"] if not k.startswith("pooler."))
     if missing:
         raise ValueError(
@@ -233,41 +234,42 @@ def read(folder: Path) -> tuple[Any, Any]:
 
 
 def _n_embedded(folder: Path, tokenizer: Any, module: Any) -> int:
-    """Tokens that the model embeds; refuse a tokenizer that was cut short, or made up."""
+    """Count the tokens that the model embeds; refuse an incomplete or made-up tokenizer."""
     names = set(tokenizer.vocab_files_names.values()) - {"tokenizer.json"}
     has = {name for name in (*names, "tokenizer.json") if (folder / name).is_file()}
     whole = tokenizer.is_fast and "tokenizer.json" in has
     if tokenizer.vocab_files_names and not whole and not (names and names <= has):
         raise ValueError(
             f"it lacks the vocabulary of a {type(tokenizer).__name__}, "
-            f"{' and '.join(sorted(names - has)) or 'tokenizer.json'}, and transformers would "
-            "make one up. Save the tokenizer there, too, or fetch the whole model again"
+            f"{' and '.join(sorted(names - has)) or 'tokenizer.json'}, so transformers would "
+            "make one up. Save the tokenizer to this folder too, or download the model again"
         )
     rows = module.get_input_embeddings().weight.shape[0]
-    # Rows without a token pad the table to a multiple, of 128 as a rule, or are kept for later
-    # ones: below a hundredth in the models that we know.
-    # Tokens that were added later may be beyond them, where no text may use them.
+    # Rows without a token pad the table, usually to a multiple of 128, or are reserved for
+    # later tokens: less than a hundredth of the rows in the models that we know.
+    # Tokens that were added later may have no row; texts with these tokens are refused.
     if not rows - max(128, rows // 16) <= len(tokenizer) or tokenizer.vocab_size > rows:
         raise ValueError(
             f"its tokenizer has {len(tokenizer)} tokens, but the model embeds {rows}. Save "
-            "both again into one folder, where need be after resize_token_embeddings"
+            "both to one folder again, after resize_token_embeddings if necessary"
         )
     return rows
 
 
 def _n_positions(module: Any) -> int:
-    """Most tokens a model has positions for; a million of any."""
+    """Most tokens that a model has positions for, and at most a million."""
     config = module.config
     positions = getattr(config, "max_position_embeddings", None) or -1  # XLNet has -1
     if getattr(config, "attention_type", None) == "block_sparse":
-        # BigBird attends to all tokens of a text up to this length, and of all texts after one.
+        # Up to this length BigBird attends to all tokens of a text. After one such text it
+        # does so for all texts.
         positions = min(positions, (5 + 2 * config.num_random_blocks) * config.block_size)
     return min(positions - first_position(module), LONGEST) if positions > 0 else LONGEST
 
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """No progress bars and load reports from transformers; what matters is checked here."""
+    """Silence the progress bars and load reports of transformers; this module checks itself."""
     from transformers.utils import logging as hf_logging
 
     verbosity, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()

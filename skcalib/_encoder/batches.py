@@ -1,4 +1,4 @@
-"""Texts through a model in batches: tokenise, sort by length, run, pool."""
+"""Encode texts in batches: tokenize, sort by length, run the model, pool."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from skcalib._store.store import VectorStore
 
 __all__ = ["BertModel"]
 
-# Texts tokenised and sorted together: enough that lengths repeat, few enough that their
-# token ids never matter in memory.
+# Number of texts that are tokenized and sorted together: enough for lengths to repeat, few
+# enough for their token ids to need little memory.
 BLOCK = 16384
 
 
 class BertModel(Model):
-    """A backbone under a recipe, as a `Model` of `sources`; in the slots of a store, if any.
+    """The `Model` of `sources` for a backbone and a recipe, with all slots of a store, if any.
 
-    A batch holds ``batch_size`` texts; "auto" takes as many as make a number of tokens that
-    suits the device.
+    A batch holds ``batch_size`` texts; "auto" fills it up to a number of tokens that suits the
+    device.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class BertModel(Model):
         name = backbone.fingerprint, recipe.max_length, recipe.skip, backbone.precision
         self.name = "|".join(map(str, (*name, *self.slots)))
         self.not_finite = (
-            f"the model in {str(backbone.folder)!r} overflows dtype={recipe.dtype!r}, or that "
-            "of the VectorStore, or has weights that are not finite. Try dtype='float32'."
+            f"the model in {str(backbone.folder)!r} overflows dtype={recipe.dtype!r} or the "
+            "dtype of the VectorStore, or has weights that are not finite. Try dtype='float32'."
         )
 
     def answer(self, texts: Sequence[str]) -> Iterator[Records]:
@@ -75,7 +75,7 @@ class BertModel(Model):
                 yield Records(start + rows, vectors, counts)
 
     def merged(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Merge the layers of the recipe, (b, n_layers, d), to (b, n_features)."""
+        """Merge the layers of the recipe, (b, n_layers, d), into (b, n_features)."""
         if self._recipe.pooling == "mean_sqrt_len":
             n_tokens = counts[:, 0 if self._recipe.special_tokens else 1]
             vectors *= np.sqrt(n_tokens, dtype=np.float32)[:, None, None]
@@ -89,12 +89,12 @@ class BertModel(Model):
         try:
             return self._run_at_once(ids)
         except torch.cuda.OutOfMemoryError:
-            pass  # Its traceback keeps the tensors of the failed pass until `except` is left.
+            pass  # Leave `except` first: the traceback keeps the tensors of the failed pass.
         message = f"Out of memory on {self._backbone.device} with {len(ids)} texts of up to "
         message += f"{max(map(len, ids))} tokens"
         if len(ids) == 1:
             raise MemoryError(f"{message}. Set a lower max_length, or device='cpu'.")
-        message += "; going on with half as many at a time. A smaller batch_size avoids this."
+        message += "; continuing with half as many at a time. A smaller batch_size avoids this."
         warn(message)
         torch.cuda.empty_cache()
         half = len(ids) // 2
@@ -126,7 +126,7 @@ class BertModel(Model):
 def _kept(
     store: VectorStore, backbone: Backbone, recipe: Recipe, primitive: str
 ) -> tuple[list[int], list[str]]:
-    """Hidden states and primitive vectors that a store keeps; refuse one that lacks some."""
+    """Hidden states and primitive vectors that a store keeps; refuse it if some are missing."""
     n_states = backbone.n_layers + 1
     asked = range(n_states) if store.layers is None else store.layers
     states = sorted({i + n_states if i < 0 else i for i in asked})
@@ -134,10 +134,10 @@ def _kept(
     there = set(recipe.layers) <= set(states) <= set(range(n_states))
     if not there or primitive not in kept:
         raise ValueError(
-            f"The store keeps the hidden states {states} under pooling={store.pooling!r}; this "
+            f"The store keeps the hidden states {states} with pooling={store.pooling!r}; this "
             f"model has 0 to {backbone.n_layers}, and this encoder uses {list(recipe.layers)} "
-            f"under {recipe.pooling!r}. Make a VectorStore with layers and pooling that the "
-            "encoder uses, or with neither."
+            f"with {recipe.pooling!r}. Create a VectorStore with the layers and the pooling of "
+            "the encoder, or leave both out."
         )
     if not backbone.has_zipf:
         kept -= {"zipf"}
@@ -148,10 +148,10 @@ def _kept(
 
 
 def _token_budget(backbone: Backbone) -> int:
-    """Tokens of an automatic batch: enough to keep the matrix products busy."""
+    """Tokens of an automatic batch: enough for efficient matrix products."""
     if backbone.device.type == "cuda":
-        # What fits into a quarter of the GPU's memory, where a token takes at most 64 times
-        # its hidden state: inner layer, queries, keys, values and their scores.
+        # A batch may fill a quarter of the GPU's memory. A token needs at most 64 times the
+        # memory of its hidden state: inner layer, queries, keys, values and their scores.
         _, memory = torch.cuda.mem_get_info(backbone.device)
         return int(np.clip(memory // 4 // (64 * 4 * backbone.width), 4096, 65536))
     return 8192 if backbone.device.type == "mps" else 4096
@@ -162,8 +162,8 @@ def _batches(
 ) -> Iterator[np.ndarray]:
     """Rows of each batch, longest first, so that what does not fit into memory fails at once.
 
-    Nothing is padded: unless ``mixed``, texts of different lengths do not go together. A text
-    longer than ``max_tokens`` makes a batch of its own.
+    Nothing is padded: unless ``mixed``, all texts of a batch have the same length. A text
+    longer than ``max_tokens`` is a batch of its own.
     """
     order = np.argsort(-lengths, kind="stable")
     lengths = lengths[order]

@@ -13,7 +13,7 @@ from skcalib._encoder.model_files import DECLARED, entries
 __all__ = ["POOLING_MODES", "Declared", "declared", "wants_prompt"]
 
 SETTINGS, LENGTH, MODULES, _ = DECLARED
-# Poolings as sentence-transformers calls them from version 6 on, and before.
+# Names of poolings in sentence-transformers: from version 6 on, and before.
 POOLING_MODES = {
     "mean": ("mean", "mean_tokens"),
     "cls": ("cls", "cls_token"),
@@ -25,22 +25,22 @@ POOLING_MODES = {
 
 
 class Declared(NamedTuple):
-    """Settings of a model's folder; where it declares none, those of a folder without any."""
+    """Settings that a model's folder declares, with defaults for those that it does not."""
 
-    pooling: str  # by our name, or by theirs where we have none
-    include_prompt: bool  # whether the prompt's tokens are pooled, too
+    pooling: str  # our name, or theirs if we have none
+    include_prompt: bool  # whether the prompt's tokens are pooled too
     prompts: dict[str, str]  # by name
     default_prompt_name: str | None
     max_length: int | None  # most tokens of a text
 
     def prompt(self, asked: str | None) -> str:
-        """Text that stands in front of each text: the default one, one by name, or as asked."""
+        """Text to put before each text: the default prompt, a named one, or `asked` itself."""
         name = self.default_prompt_name if asked is None else asked
         if name in self.prompts:
             return self.prompts[name]
         if asked is None and name is not None:
             raise ValueError(
-                f"The folder declares the default prompt {name!r}, but only the prompts "
+                f"The folder declares the default prompt {name!r}, but has only the prompts "
                 f"{sorted(self.prompts)}. Pass prompt='' for none, or correct {SETTINGS}."
             )
         return asked or ""
@@ -71,12 +71,12 @@ def wants_prompt(model: str | os.PathLike, folder: Path, told: Declared) -> bool
 
 
 def _pooling_module(folder: Path) -> tuple[list[str], dict]:
-    """Classes of the modules between the model and its pooling, and that one's settings."""
+    """Classes of the modules between the model and its pooling, and the pooling's settings."""
     try:
         content = json.loads((folder / MODULES).read_bytes())
         modules = [(m["type"].rpartition(".")[2], Path(m["path"]).name) for m in content]
     except (OSError, ValueError, RecursionError, TypeError, LookupError, AttributeError):
-        modules = [("Transformer", ""), ("Pooling", "1_Pooling")]  # as most folders
+        modules = [("Transformer", ""), ("Pooling", "1_Pooling")]  # as in most folders
     classes = [name for name, _ in modules]
     if "Pooling" not in classes:
         return [], {}
@@ -86,7 +86,7 @@ def _pooling_module(folder: Path) -> tuple[list[str], dict]:
 
 def _pooling(config: dict) -> str:
     mode = config.get("pooling_mode")
-    if mode is None:  # before version 6, one entry a mode
+    if mode is None:  # before version 6: one entry per mode
         mode = [key[13:] for key in config if key.startswith("pooling_mode_") and config[key]]
     modes = [mode] if isinstance(mode, str) else list(map(str, mode))
     named = {name: ours for ours, theirs in POOLING_MODES.items() for name in (ours, *theirs)}

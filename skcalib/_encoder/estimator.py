@@ -1,4 +1,4 @@
-"""Sentences to vectors with a frozen BERT."""
+"""BertEncoder: vectors of texts from a frozen BERT-like model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LAYER_NAMES = {
     "embedding_last": (0, -1),
 }
 
-# Texts of an iterator that are read and encoded together: some 2 MB of them, and enough for
+# Number of texts of an iterator that are read and encoded together: about 2 MB, and enough for
 # lengths to repeat.
 STREAMED = 16384
 
@@ -40,9 +40,9 @@ STREAMED = 16384
 class BertEncoder(TextTransformer):
     """Encode texts as vectors with a frozen BERT-like model.
 
-    Hidden states of chosen layers are pooled over the tokens of each text. The model is not
-    trained; `fit` checks texts and parameters, loads the model and remembers which one it
-    was. Each process loads a model once, however many encoders and clones of them use it.
+    The hidden states of the chosen layers are pooled over the tokens of each text. The model
+    is not trained: `fit` checks texts and parameters, loads the model and remembers its
+    fingerprint. A process loads each model once; all encoders and their clones share it.
 
     Parameters
     ----------
@@ -51,55 +51,54 @@ class BertEncoder(TextTransformer):
         extra. Weights must be safetensors; code that comes with a model is never run.
     pooling : {"auto", "cls", "mean", "max", "last", "mean_sqrt_len", "weighted_mean", \
             "zipf"}, default="auto"
-        How the hidden states of a text's tokens become one vector: that of the first token
-        ("cls") or of the last; their mean, maximum, or sum over the square root of their
-        number; their mean weighted by position, 1 to n; or ("zipf") their mean weighted by
-        ``log(1 + rank)`` of each token's rank by frequency (in the model's vocabulary, or by
-        ``token_counts``), where special tokens weigh nothing. BERT's vectors are biased by word
-        frequency [1]_; "zipf" lets frequent words say less. "auto" is the pooling that a folder
-        of sentence-transformers declares, "mean" where none is; ``pooling_`` says which.
+        How the hidden states of a text's tokens become one vector. "cls" is the first token,
+        "last" the last one. "mean" and "max" are over all tokens. "mean_sqrt_len" is the sum
+        divided by the square root of the number of tokens. "weighted_mean" weights tokens by
+        position, 1 to n. "zipf" weights each token by ``log(1 + rank)`` of its frequency rank
+        (in the model's vocabulary, or by ``token_counts``) and special tokens by 0: BERT's
+        vectors are biased by word frequency [1]_, and frequent words weigh less this way.
+        "auto" is the pooling that a folder of sentence-transformers declares, or else "mean".
     layers : int, tuple of int or {"last", "last2", "first_last", "embedding_last"}, \
             default=-1
         Hidden states to use: 0 is the output of the embedding layer, 1 that of the first
         transformer block, and negative numbers count from the last. The names stand for
         ``(-1,)``, ``(-2, -1)``, ``(1, -1)`` and ``(0, -1)``.
     layer_merge : {"mean", "concat"}, default="mean"
-        How pooled vectors of several layers become one: their mean, or side by side.
+        How the pooled vectors of several layers become one: their mean or concatenation.
     special_tokens : bool, default=True
         Whether "mean", "max" and "mean_sqrt_len" include the special tokens around a text
         ([CLS] and [SEP] in BERT). A text without any other token is always pooled over
         them.
     prompt : str or None, default=None
-        Text in front of each text, as "query: ". None is the default prompt that a folder of
-        sentence-transformers declares, if any; "" is none; the name of a prompt that the folder
-        declares is that prompt; and other text stands as it is. A folder may declare that the
-        tokens of a prompt are not pooled (``include_prompt``); then none of a prompt's are.
+        Text to put before each text, such as "query: ". None uses the default prompt that a
+        folder of sentence-transformers declares, if any; "" uses no prompt. The name of a
+        declared prompt selects that prompt; any other string is used as it is. The tokens of
+        the prompt are pooled unless the folder declares ``include_prompt`` as false.
     max_length : int or None, default=None
-        Tokens kept of each text, those of the prompt and special ones included. Longer texts
-        are cut off, with one warning. None keeps as many as the folder declares
-        (``max_seq_length``), or else as the model has positions for.
+        Largest number of tokens per text, including prompt and special tokens. Longer texts
+        are cut off, with one warning. None uses the number that the folder declares
+        (``max_seq_length``), or else the most that the model has positions for.
     missing : {"error", "empty"}, default="error"
         Whether a missing text (None, NaN, NA of pandas) is an error or an empty text.
     batch_size : int or "auto", default="auto"
-        Largest number of texts in a forward pass. "auto" goes by the number of tokens, and on
-        CUDA by the memory of the GPU.
+        Largest number of texts in a forward pass. "auto" limits the number of tokens instead,
+        on CUDA according to the memory of the GPU.
     device : str, default="auto"
-        "cpu", "cuda", "cuda:1", "mps", or "auto": CUDA where there is one, else the CPU.
+        "cpu", "cuda", "cuda:1", "mps", or "auto": CUDA if it works, otherwise the CPU.
     dtype : {"float32", "bfloat16", "float16"}, default="float32"
         Precision of the forward pass. Hidden states are pooled in float32, and vectors are
-        float32 always.
+        always float32.
     revision : str or None, default=None
         Branch, tag or commit of a model on the hub.
     token_counts : mapping of str to number, list of str, or None, default=None
-        Frequency of tokens for ``pooling="zipf"``, needed where the vocabulary is not sorted by
-        frequency, as those of Chinese models: counts of tokens, or texts whose tokens are
-        counted when the encoder is fitted.
+        Token frequencies for ``pooling="zipf"``: counts by token, or texts whose tokens `fit`
+        counts. Needed if the vocabulary is not sorted by frequency, as in Chinese models.
     memory : None, path-like or VectorStore, default=None
-        Where to keep vectors on disk, so that each text goes through the model once, ever:
-        all layers under all poolings are kept per text, and any later choice of them, in
-        any process, is read back. That takes 66 kB a text for MiniLM and 242 kB for BERT-base;
-        ``VectorStore(folder, layers=..., pooling=..., dtype=...)`` keeps less. With or without
-        one, the vectors used last stay in this process's memory, 256 MiB for all encoders.
+        Where to keep vectors on disk, so that each text goes through the model only once. All
+        layers and poolings of a text are kept, so that any process can read any choice of them
+        later. A text needs 66 kB for MiniLM and 242 kB for BERT-base;
+        ``VectorStore(folder, layers=..., pooling=..., dtype=...)`` keeps less. In any case,
+        recently used vectors stay in this process's memory, up to 256 MiB for all encoders.
     verbose : bool, default=False
         Show a progress bar.
 
@@ -110,29 +109,30 @@ class BertEncoder(TextTransformer):
     pooling_ : str
         Pooling in use.
     prompt_ : str
-        Text in front of each text; "" for none.
+        Text before each text; "" for none.
     max_length_ : int
-        Most tokens of a text, special ones included.
+        Largest number of tokens per text, including special tokens.
     fingerprint_ : str
-        SHA-256 of the files of the model's folder, without pages, pictures, code and weights in
-        other formats. A fitted encoder refuses a model with another fingerprint.
+        SHA-256 of the files in the model's folder, except documentation, pictures, code and
+        weights in other formats. A fitted encoder refuses a model with another fingerprint.
 
     See Also
     --------
-    Whitening : Makes the vectors isotropic.
+    Whitening : Spreads the vectors evenly in all directions.
     BiEncoder : Scores pairs of texts by the similarity of their vectors.
 
     Notes
     -----
-    What a name such as "first-last-avg" means differs between reference codes; the user guide
-    has a table of which hidden states each of them takes.
+    A name such as "first-last-avg" has different meanings in different reference codes; the
+    user guide has a table of the hidden states that each of them uses.
 
-    Decoders, such as GPT-2, Llama or Qwen, are taken without their heads, and of T5 and its
-    like the encoder. Other encoder-decoders, and models of images or sound, are refused.
+    Decoders, such as GPT-2, Llama or Qwen, are used without their heads. Of T5 and its
+    variants, the encoder is used. Other encoder-decoders and models of images or sound are
+    refused.
 
-    The vector of a text depends on the text alone, not on its neighbours or their order
-    (to 1e-5). Each distinct text of a call is encoded once; of an iterator, each distinct text
-    of 16,384 that it yields.
+    The vector of a text depends on that text only, not on the other texts or their order (to
+    1e-5). Each distinct text of a call is encoded once. An iterator is read in blocks of 16,384
+    texts, and each distinct text of a block is encoded once.
 
     References
     ----------
@@ -250,8 +250,8 @@ class BertEncoder(TextTransformer):
             _ = backbone.zipf  # refuses a vocabulary that is not sorted by frequency
         if pooling == "cls" and backbone.is_causal:
             warn(
-                "pooling='cls' takes the first token of each text, which sees no other one in "
-                "this model, a decoder. Set pooling='last' or 'mean'."
+                "pooling='cls' uses the first token of each text. In a decoder such as this "
+                "model, the first token attends only to itself. Set pooling='last' or 'mean'."
             )
         elif set(layers) == {0} and backbone.takes_mark(pooling):
             warn(
@@ -282,8 +282,8 @@ class BertEncoder(TextTransformer):
         Parameters
         ----------
         X : list of str, 1-D or (n, 1) array, Series, one-column frame, or iterator
-            Texts. An iterator, such as a generator, is read as the work goes on, so that
-            its texts are never all in memory. Of dask, an array, Series, frame or Bag.
+            Texts, or a dask array, Series, frame or Bag of texts. An iterator, such as a
+            generator, is read block by block, so that its texts are never all in memory.
 
         Returns
         -------
@@ -299,7 +299,7 @@ class BertEncoder(TextTransformer):
         check_is_fitted(self)
         X = self._checked(X)
         if is_dask(X):
-            fitted = copy(self)  # a fit between now and the computation changes nothing
+            fitted = copy(self)  # so that a later fit does not change the result
             return lazily(fitted.transform, X, self._n_features_out)
         from skcalib._encoder.batches import BertModel
 
@@ -348,7 +348,7 @@ class BertEncoder(TextTransformer):
         shown = super().__repr__(N_CHAR_MAX)
         if not self.__sklearn_is_fitted__():
             return shown
-        taken = ("pooling_", "prompt_", "max_length_")  # where the folder decides
+        taken = ("pooling_", "prompt_", "max_length_")  # which the folder may decide
         return f"{shown}  # {', '.join(f'{name}={getattr(self, name)!r}' for name in taken)}"
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -361,7 +361,7 @@ def resolve_layers(layers: Any, n_layers: int) -> tuple[int, ...]:
     indices = (indices,) if isinstance(indices, Integral) else tuple(indices)
     if not indices or not all(isinstance(i, Integral) for i in indices):
         raise ValueError(
-            f"layers={layers!r}; it takes an int, a tuple of one int or more, or one of "
+            f"layers={layers!r}; it must be an int, a tuple of one or more ints, or one of "
             f"{sorted(LAYER_NAMES)}."
         )
     for i in indices:
@@ -379,7 +379,7 @@ def _warn_of_losses(counts: Sequence[int], n_texts: int, max_length: int) -> Non
     if n_unknown > 0.1 * n_tokens:
         warn(
             f"{n_unknown / n_tokens:.0%} of the tokens are unknown to this "
-            "model's vocabulary; texts that differ in them alone get nearly the same vector. "
+            "model's vocabulary; texts that differ only in these get nearly the same vector. "
             "Choose a model for the language of these texts."
         )
     if n_cut:
@@ -396,14 +396,14 @@ def _resolve_pooling(pooling: str, told: Declared) -> str:
 
 
 def _resolve_max_length(max_length: int | None, backbone: Backbone, told: Declared) -> int:
-    # What a folder declares goes before the tokenizer's limit.
+    # What a folder declares has priority over the tokenizer's limit.
     shipped = min(told.max_length or backbone.max_length, backbone.n_positions)
     added = backbone.tokenizer.num_special_tokens_to_add()
     most, length = max(shipped, backbone.max_length), max_length or shipped
     if not added < length <= most:
         given = "" if max_length else " is declared by the folder (max_seq_length)"
         raise ValueError(
-            f"max_length={length}{given}; this model takes {added + 1} to {most} tokens, its "
-            f"{added} special ones included. Pass one of them as max_length."
+            f"max_length={length}{given}; this model accepts {added + 1} to {most} tokens, "
+            f"including its {added} special ones. Set max_length to a number in this range."
         )
     return int(length)

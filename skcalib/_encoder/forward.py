@@ -24,20 +24,21 @@ class _LastLayerReached(Exception):
 
 
 class ForwardPass:
-    """A model that hands over the hidden states of texts, run in the fastest way that is right.
+    """Runs a model in the fastest way that gives the right hidden states.
 
-    A way is right if it reproduces what the plain forward pass gives some texts: layers may be
-    elsewhere than the blocks of a model suggest, and texts may see their neighbours in a row,
-    or even in a batch. The texts are token ids of three, the last two of equal length; the
-    states, (n_layers + 1, length, d), are what each has alone. The module is changed in place.
+    A way is right if it reproduces the plain forward pass on three texts. Not every way does:
+    layers may not be the blocks of a model, and texts may attend to other texts of a row, or
+    even of a batch. ``texts`` holds the token ids of the three, the last two of equal length,
+    and ``states`` the hidden states, (n_layers + 1, length, d), that each text has alone. The
+    module is changed in place.
 
     Attributes
     ----------
     packed : bool
-        Texts are laid end to end in one row; else a batch holds texts of one length.
+        Texts are laid end to end in one row; otherwise a batch holds texts of one length.
     hooked : bool
-        Blocks show their inputs, and the pass can end early; else the model lists all hidden
-        states.
+        Hooks read the inputs of blocks, so that the pass can end early; otherwise the model
+        returns all hidden states.
     """
 
     def __init__(
@@ -53,10 +54,10 @@ class ForwardPass:
         self._n_layers = len(states[0]) - 1
         self._padding = first_position(module) - 1
         self._autocast: torch.dtype | None = None
-        # One pass at a time: torch parallelises inside it, and the hooks serve one caller.
+        # One pass at a time: torch parallelizes inside it, and the hooks serve one caller.
         self._lock = threading.Lock()
         lists = (part for part in module.modules() if isinstance(part, torch.nn.ModuleList))
-        # There is none where the blocks are one and the same, as in ALBERT.
+        # A model that reuses one block, such as ALBERT, has no such list.
         self._blocks = next((part for part in lists if len(part) == self._n_layers), ())
         usual = attention_of(module)
         faults = []
@@ -68,11 +69,11 @@ class ForwardPass:
                 if self.packed:
                     self._check_rows(texts[0], states[0])
                 return
-            except Exception as error:  # of a model that does not take the arguments
+            except Exception as error:  # any kind, if the model does not accept the arguments
                 faults.append(in_short(error))
         raise ValueError(
-            "its hidden states of a text depend on the texts beside it, or on chance. Each way "
-            f"to run it failed: {'; '.join(dict.fromkeys(faults))}"
+            "its hidden states of a text depend on other texts or on chance. Each way to run "
+            f"it failed: {'; '.join(dict.fromkeys(faults))}"
         )
 
     def _attend_by(self, attention: str | None) -> None:
@@ -83,12 +84,12 @@ class ForwardPass:
             self.module.set_attn_implementation(attention)
 
     def _check_rows(self, text: np.ndarray, states: torch.Tensor) -> None:
-        """Refuse a model that looks at a row as a whole in ways that few short texts hide."""
+        """Refuse a model that uses a row as a whole, which a few short texts do not show."""
         if by_longest(self.module):
             raise ValueError(
-                "rotations of rope_type='longrope' go by the longest text of a row"
+                "rotations of rope_type='longrope' depend on the longest text of a row"
             )
-        # Some models refuse a row of more tokens than they have positions. They embed it first.
+        # Some models refuse a row with more tokens than positions, already when embedding it.
         n_positions = max(0, getattr(self.module.config, "max_position_embeddings", None) or 0)
         n_texts = min(n_positions, 2**16) // len(text) + 1
         self.check([text] * n_texts, [states[:1]] * n_texts, tolerance=1e-4)
@@ -96,10 +97,10 @@ class ForwardPass:
     def check(
         self, texts: Sequence[np.ndarray], states: Sequence[torch.Tensor], *, tolerance: float
     ) -> None:
-        """Refuse to go on unless texts that are run together get these hidden states.
+        """Raise a ValueError unless texts that are run together get these hidden states.
 
-        The states are those of the first layers, or of all. An entry may deviate by
-        ``tolerance`` times the largest one of its text.
+        ``states`` holds those of the first layers, or of all. An entry may deviate by
+        ``tolerance`` times the largest entry of its text.
         """
         layers = range(len(states[0]))
         found: list[torch.Tensor] = []
@@ -113,13 +114,13 @@ class ForwardPass:
             atol = tolerance * e.nan_to_num(0, 0, 0).abs().max().item()
             if not torch.allclose(f, e, rtol=0, atol=atol, equal_nan=True):
                 raise ValueError(
-                    "its hidden states are not those of a text alone with dtype='float32'"
+                    "its hidden states differ from those of a text alone with dtype='float32'"
                 )
 
     def prepare(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Move to a device, for matrix products in ``dtype``."""
-        # bfloat16 has the range of float32: hidden states stay in it between the products.
-        # float16 could overflow, and models that are not packed mix in float32 of their own.
+        """Move the model to a device, for matrix products in ``dtype``."""
+        # bfloat16 has the range of float32, so hidden states stay in it between the products.
+        # float16 could overflow, and models that are not packed create float32 themselves.
         throughout = dtype == torch.bfloat16 and self.packed
         for part in self.module.modules():
             if throughout or isinstance(part, torch.nn.Linear):
@@ -140,9 +141,9 @@ class ForwardPass:
     ) -> None:
         """Call ``receive(layer, hidden)`` with hidden states of shape (N, d) of some layers.
 
-        The model runs no further than the last of them; they count from 0, the output of the
-        embedding layer. The token ids, of shape (N,), are those of B texts, one after the
-        other. Texts of one length stand together; unless packed, all are of one.
+        Layers count from 0, the output of the embedding layer. The model stops after the last
+        of them. ``ids``, of shape (N,), holds the token ids of B texts, one after the other,
+        grouped by length; unless packed, all texts have the same length.
         """
         last = max(layers)
 
@@ -164,7 +165,7 @@ class ForwardPass:
             contextlib.suppress(_LastLayerReached),
             contextlib.ExitStack() as hooks,
         ):
-            # The input of a block is the hidden state of its number.
+            # The input of block i is hidden state i.
             for layer in {*layers} - {self._n_layers} if self.hooked else ():
                 register = self._blocks[layer].register_forward_pre_hook
                 hook = register(partial(show, layer), with_kwargs=True, prepend=True)
@@ -173,11 +174,11 @@ class ForwardPass:
             output = self.module(**inputs, output_hidden_states=not self.hooked)
             for layer, hidden in enumerate(() if self.hooked else output.hidden_states[:-1]):
                 visit(layer, hidden)
-            # The last one comes from the model itself, which may normalise it.
+            # The last one comes from the model's output, because the model may normalize it.
             visit(self._n_layers, output.last_hidden_state)
 
     def _inputs(self, ids: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
-        """Arguments of the module; those of a row tell its texts apart."""
+        """Arguments of the module; for a packed row they also separate its texts."""
         if not self.packed:
             batch = torch.from_numpy(ids.reshape(len(lengths), -1))
             return {"input_ids": batch.to(self.device)}
@@ -186,7 +187,7 @@ class ForwardPass:
         before = (numbers - counted)[np.cumsum(lengths) - lengths]
         positions = (numbers - np.repeat(before, lengths)) * counted + self._padding
         row = torch.from_numpy(np.stack([ids, positions])).to(self.device)
-        ends = np.flatnonzero(np.diff(lengths, append=0))  # of the runs of one length
+        ends = np.flatnonzero(np.diff(lengths, append=0))  # of runs of texts of one length
         runs = zip(np.diff(ends, prepend=-1).tolist(), lengths[ends].tolist(), strict=True)
         return {"input_ids": row[:1], "position_ids": row[1:], "packed_runs": list(runs)}
 
@@ -194,7 +195,7 @@ class ForwardPass:
 def first_position(module: Any) -> int:
     """Position of a text's first token.
 
-    RoBERTa's relatives start after that of padding tokens, which they do not count.
+    RoBERTa and its relatives start after the position of padding tokens.
     """
     table = getattr(getattr(module, "embeddings", None), "position_embeddings", None)
     padding_idx = getattr(table, "padding_idx", None)
@@ -207,6 +208,6 @@ def by_longest(module: Any) -> bool:
 
 
 def in_short(error: Exception) -> str:
-    """Kind of an error, unless it is a ValueError, and its first line."""
+    """First line of an error, with its type unless it is a ValueError."""
     message = (str(error).strip() or "no details").splitlines()[0].rstrip(".")
     return message if type(error) is ValueError else f"{type(error).__name__}: {message}"

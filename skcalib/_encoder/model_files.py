@@ -15,8 +15,8 @@ __all__ = ["DECLARED", "entries", "fingerprint", "locate"]
 WEIGHTS = ("model.safetensors", "model-*.safetensors")
 VOCABULARIES = ("tokenizer.json", "*vocab.txt", "*vocab.json", "*.model")  # one or more
 
-# What sentence-transformers declares beside a model. These files are fetched, too; they change
-# how a model is used, and not what it is.
+# Files in which sentence-transformers declares how to use a model. They are downloaded too, but
+# they are not part of the model's fingerprint.
 DECLARED = (
     "config_sentence_transformers.json",
     "sentence_bert_config.json",
@@ -25,7 +25,7 @@ DECLARED = (
 )
 
 MOVED = (
-    "Where a fitted pipeline finds its model in another place, tell it: "
+    "If the model of a fitted pipeline has moved, set its folder: "
     "pipeline.set_params(bertencoder__model=folder)."
 )
 
@@ -33,11 +33,11 @@ _fingerprints: dict[tuple, str] = {}
 
 
 def locate(model: str, revision: str | None = None) -> Path:
-    """Folder of a model: a local one as it is, a hub id from the cache or the hub, or "minilm".
+    """Find the folder of a model: a local folder, "minilm", or a hub id (cache, then hub).
 
     A model in the cache is used without asking the hub, so that results do not change
-    under a running study; pass another `revision` to move on. An OSError says that there is no
-    such model.
+    during a study; pass another `revision` to update. If there is no such model, an OSError
+    is raised.
     """
     folder = Path(model).expanduser()
     if model == "minilm" and not folder.exists():
@@ -49,7 +49,7 @@ def locate(model: str, revision: str | None = None) -> Path:
         if not is_hub_id or folder.exists():
             raise FileNotFoundError(
                 f"There is no folder {str(folder)!r}. Give the folder of a model that "
-                f"save_pretrained wrote, or the id of one on the hub. {MOVED}"
+                f"save_pretrained wrote, or the id of a model on the hub. {MOVED}"
             )
         folder = Path(_snapshot(model, revision))
     if not (folder / "config.json").is_file():
@@ -61,9 +61,9 @@ def locate(model: str, revision: str | None = None) -> Path:
 
 
 def _check_files(folder: Path, files: Sequence[Path]) -> None:
-    """Refuse a folder that would have other files read or other code run than its own.
+    """Refuse a folder that makes transformers read files or run code from elsewhere.
 
-    What is read is then what the fingerprint covers.
+    So the fingerprint covers everything that is read.
     """
 
     def refuse(reason: str) -> NoReturn:
@@ -82,16 +82,16 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
     home = home.parent.parent if home.parent.name == "snapshots" else home
     for file in files:
         if file.is_symlink() and not file.resolve().is_relative_to(home):
-            refuse(f"{file.name} is a link out of it, to {file.resolve()}. Copy that file")
+            refuse(f"{file.name} links to {file.resolve()}, outside it. Copy that file into it")
     for name in _shards(folder):
         if not (isinstance(name, str) and re.fullmatch(r"model-[\w.-]*\.safetensors", name)):
             refuse(
-                f"model.safetensors.index.json names the file {name!r}. Weights are read from "
-                "model-*.safetensors beside it only; save the model again"
+                f"model.safetensors.index.json names the file {name!r}. Weights are read only "
+                "from model-*.safetensors in the same folder; save the model again"
             )
-    # Entries, as key=value, that would make transformers read other files: by their names, as
-    # first arguments of a tokenizer, or as code from the hub. The former place of
-    # special_tokens_map.json is harmless.
+    # Entries, written key=value, that make transformers read other files: file names, first
+    # arguments of a tokenizer, or code from the hub. special_tokens_map_file, the former place
+    # of special_tokens_map.json, is harmless.
     tokenizers = r"(auto_map|init_inputs|vocab|merges|tokenizer_object)=.*"
     tokenizers += r"|(?!special_tokens_map_)\w*_file=.*|fast_tokenizer_files=.*[/\\].*"
     for name, pattern in {
@@ -102,14 +102,14 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
         for key, value in entries(folder / name).items() if name in names else ():
             if value and re.fullmatch(pattern, f"{key}={value}", re.DOTALL):
                 refuse(
-                    f"{name} asks for code or files of its own choice ({key}: {value!r:.60}), "
-                    "which are not read, and others would make other vectors. If what "
-                    "transformers has for this kind of model is the same, delete the entry"
+                    f"{name} asks for code or files of its own ({key}: {value!r:.60}), which "
+                    "are not read. Without them the vectors could differ. If transformers has "
+                    "the same code for this kind of model, delete the entry"
                 )
 
 
 def entries(file: Path) -> dict:
-    """Top level of a JSON file; of a file that holds no object, nothing."""
+    """Top level of a JSON file; empty if the file does not hold an object."""
     try:
         content = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -118,7 +118,7 @@ def entries(file: Path) -> dict:
 
 
 def _shards(folder: Path) -> list[Any]:
-    """Names of the files of weights in an index, if there is one; they may be anything."""
+    """Names of weight files in the index, if there is one; they are not checked."""
     names = entries(folder / "model.safetensors.index.json").get("weight_map", {})
     return list(names.values()) if isinstance(names, dict) else [names]
 
@@ -126,38 +126,37 @@ def _shards(folder: Path) -> list[Any]:
 def _snapshot(model: str, revision: str | None) -> str:
     from huggingface_hub import constants, snapshot_download
 
-    # None of these files can run code. An adapter is fetched to be refused.
+    # None of these files can run code. The config of an adapter is needed to refuse it.
     settings = ["config.json", "*token*.json", "merges.txt", "bpe.codes", "adapter_config.json"]
     settings += ["model.safetensors.index.json", *DECLARED]
     options: dict[str, Any] = {
         "revision": revision,
         "allow_patterns": [*WEIGHTS, *VOCABULARIES, *settings],
-        "ignore_patterns": "[!0-9]*/*",  # of folders, those of modules
+        "ignore_patterns": "[!0-9]*/*",  # all folders but those of modules
     }
     try:
         folder = snapshot_download(model, local_files_only=True, **options)
         if _is_whole(Path(folder)):
             return folder
-        options["revision"] = Path(folder).name  # the rest of this one, and no newer one
+        options["revision"] = Path(folder).name  # the rest of this revision, not a newer one
     except (OSError, ValueError):
         pass  # not in the cache: ask the hub
     try:
         return snapshot_download(model, **options)
-    except Exception as error:  # the hub's many: offline, no such id, no access, a bad id
+    except Exception as error:  # the hub raises many: offline, no such id, no access, a bad id
         at = f" at revision {revision!r}" if revision else ""
         name = "" if "/" in model else f": in full it may be 'sentence-transformers/{model}'"
         raise OSError(
-            f"The model {model!r}{at} is neither a local folder nor in the cache "
-            f"({constants.HF_HUB_CACHE}), or there in part only, and could not be fetched "
-            f"from the hub: {type(error).__name__}. Check the name{name}; to work offline, "
-            f"fetch it once with `hf download {model}` on a machine with access and copy the "
-            f"cache or the folder, or pass the path of a folder written by save_pretrained. "
-            f"{MOVED}"
+            f"The model {model!r}{at} is neither a local folder nor complete in the cache "
+            f"({constants.HF_HUB_CACHE}), and the download from the hub failed: "
+            f"{type(error).__name__}. Check the name{name}. To work offline, run `hf download "
+            f"{model}` once on a machine with access and copy the cache or the folder, or pass "
+            f"the path of a folder written by save_pretrained. {MOVED}"
         ) from error
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether no broken download, nor one of the model alone, has left a snapshot."""
+    """Whether a snapshot has all weights and a vocabulary; a broken download may lack some."""
     vocabularies = [file for name in VOCABULARIES for file in folder.glob(name)]
     return bool(vocabularies) and all(
         (folder / str(name)).is_file()
@@ -166,9 +165,9 @@ def _is_whole(folder: Path) -> bool:
 
 
 def fingerprint(folder: Path) -> str:
-    """SHA-256 over the content of a model's files, checked and read once per state of them."""
-    # Pages, pictures, logs, code, other weights and settings of sentence-transformers are not
-    # read when an encoder is loaded. Any other file may be read by a tokenizer.
+    """SHA-256 of a model's files, which are checked and read again only when they change."""
+    # Documentation, pictures, logs, code, other weights and settings of sentence-transformers
+    # are not read when an encoder is loaded. A tokenizer may read any other file.
     not_read = re.compile(
         r"\..*|(README|LICENSE|NOTICE).*|.*\.(md|py|jinja|log|csv|tsv|png|jpe?g|gif|svg|pdf|bin"
         r"|h5|ot|msgpack|onnx|gguf|tflite|ckpt|pt|pth|pkl)|modules\.json|data_config\.json"
@@ -177,8 +176,8 @@ def fingerprint(folder: Path) -> str:
     ).fullmatch
     files = [f for f in folder.iterdir() if f.is_file() and not not_read(f.name)]
     files.sort(key=lambda file: file.name)
-    # The time of the last change too, which no tool sets back as some do that of the content;
-    # of a link and of what it leads to.
+    # ctime as well: some tools set the mtime back, none the ctime. A link and its target both
+    # count.
     key = tuple(
         (str(f), s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)
         for f in files

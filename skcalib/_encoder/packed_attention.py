@@ -1,6 +1,6 @@
-"""Attention of texts laid end to end in one row, where each text sees itself alone.
+"""Attention for texts laid end to end in one row: each text attends only to itself.
 
-Texts of any lengths go together without padding or a mask, and all other layers see one long
+Texts of any length go together without padding or a mask, and all other layers get one long
 row of tokens. Models of transformers that look up their attention by name can use it.
 """
 
@@ -28,18 +28,18 @@ def packed_attention(
     scaling: float | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attend within each text of a row of N tokens; transformers gives and takes the rest.
+    """Attend within each text of a row of N tokens; the signature is that of transformers.
 
-    Query, key and value are of shape (1, H, N, w), the output of shape (1, N, H, w). A run is
-    the number and the length of texts of the same length, in the order of the row. Other
-    arguments are refused unless harmless: a bias or a window would change the result.
+    Query, key and value have shape (1, H, N, w), the output has shape (1, N, H, w). A run is
+    a number of consecutive texts of the same length, and that length. Other arguments are
+    refused unless they are harmless: a bias or a window would change the result.
     """
     # transformers passes these to every attention, and they do not change its result here.
     harmless = {"dropout", "position_ids", "is_causal", "use_cache"}
     harmless |= {"output_attentions", "output_hidden_states"}
     unknown = sorted(k for k, v in others.items() if v is not None and k not in harmless)
     if attention_mask is not None or unknown or query.shape != key.shape:
-        raise ValueError(f"A packed row takes no mask, grouped heads or {unknown}.")
+        raise ValueError(f"A packed row cannot have a mask, grouped heads or {unknown}.")
     output = torch.empty_like(query.transpose(1, 2), memory_format=torch.contiguous_format)
     start = 0
     for n, length in packed_runs:

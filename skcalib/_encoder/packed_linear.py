@@ -1,11 +1,10 @@
-"""Linear layers with weights packed for oneDNN, where this build of torch can.
+"""Linear layers with weights packed for oneDNN, if this build of torch supports it.
 
-On a CPU nearly all of an encoder's time goes into its linear layers. A weight laid out in
-oneDNN's own blocks, once at loading, makes them two to three times as fast as
-`torch.nn.functional.linear`, which finds the weight in rows at every call. torch packs
-weights so when it compiles a frozen model, but has no public call for it alone: the two
-private operators stand here, tried out before use, and where they are missing or wrong the
-layers stay as they are.
+On a CPU an encoder spends nearly all its time in linear layers. They are two to three times as
+fast as `torch.nn.functional.linear`, which gets the weight in rows at every call, if the weight
+is packed into oneDNN's own block layout once, at loading. torch packs weights like this when it
+compiles a frozen model, but has no public function for it. This module uses the two private
+operators. It tests them before use; if they are missing or wrong, the layers stay unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __all__ = ["PackedLinear", "can_pack", "pack_linears"]
 class PackedLinear(nn.Module):
     """A frozen linear layer with a packed weight, which multiplies in float32 or bfloat16.
 
-    What comes out has the dtype of the input.
+    The output has the dtype of the input.
     """
 
     def __init__(self, linear: nn.Linear, dtype: torch.dtype):
@@ -42,7 +41,7 @@ class PackedLinear(nn.Module):
 
 @cache
 def can_pack(dtype: torch.dtype) -> bool:
-    """Whether the operators are there and multiply right."""
+    """Whether the operators exist and multiply correctly."""
     if dtype not in (torch.float32, torch.bfloat16):
         return False
     generator = torch.Generator().manual_seed(0)
@@ -63,7 +62,7 @@ def can_pack(dtype: torch.dtype) -> bool:
 def pack_linears(module: nn.Module, dtype: torch.dtype) -> bool:
     """Replace every linear layer of a frozen module on the CPU by a packed one.
 
-    Return False, with the module as it was, where torch cannot.
+    If torch cannot pack, return False and leave the module unchanged.
     """
     if not can_pack(dtype):
         return False

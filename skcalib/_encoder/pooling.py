@@ -27,18 +27,19 @@ def primitive_of(pooling: str, special_tokens: bool) -> str:
 
 
 class Pooler:
-    """Pools the hidden states of any layer of B texts, one after the other: N tokens.
+    """Pools the hidden states of a layer, for B texts with N tokens laid end to end.
 
-    The texts have ``lengths``, (B,), of 1 or more; tokens are ``special`` or not, (N,), and
-    weigh ``zipf``, (N,), where that is asked for. Texts start at ``starts`` and have ``n_own``
-    tokens of their own, (B,) both.
+    ``lengths``, (B,), holds the number of tokens of each text, 1 or more. ``special``, (N,),
+    marks special tokens. ``zipf``, (N,), holds Zipf weights if a primitive needs them. The
+    attributes ``starts`` and ``n_own``, both (B,), are the first position and the number of
+    own tokens of each text.
 
-    Of the `PRIMITIVES`, "own" means without special tokens. A text without any other token (an
-    empty one) counts them as its own, so that no text has an undefined vector. A text whose
-    tokens all weigh nothing under Zipf's weights is pooled over its own tokens alike.
+    In the `PRIMITIVES`, "own" means without special tokens. In a text without other tokens (an
+    empty one) special tokens count as its own, so that every text has a defined vector. A text
+    whose Zipf weights are all 0 is averaged over its own tokens with equal weights.
 
     The first ``skip`` tokens of each text, those of a prompt, are not pooled, except in a text
-    that has no more.
+    that has no others.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Pooler:
         target = np.zeros((len(primitives), len(own)), dtype=np.int64)
         for i, primitive in enumerate(primitives):
             if primitive.startswith("max"):
-                # Tokens that do not count go into one more row, which is dropped.
+                # Tokens that do not count go into an extra row, which is dropped.
                 target[i] = text if primitive == "max" else np.where(own, text, len(lengths))
             elif primitive not in ("cls", "last"):
                 raw = np.ones(len(own)) if primitive == "mean" else own.astype(np.float64)

@@ -1,4 +1,4 @@
-"""What decides on a vector of a `BertEncoder`, beside its text: the encoder's fitted state."""
+"""All that a vector of a `BertEncoder` depends on, except its text: the fitted state."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["Recipe"]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How texts become vectors, with all defaults resolved. Two are equal if vectors are."""
+    """How texts become vectors, with defaults resolved. Equal recipes give equal vectors."""
 
-    fingerprint: str  # of the model, and of `token_weights` where there are some
+    fingerprint: str  # of the model, and of `token_weights` if there are any
     layers: tuple[int, ...]  # counted from 0, the output of the embedding layer
     pooling: str
     special_tokens: bool
     layer_merge: str
-    prompt: str  # in front of each text
+    prompt: str  # before each text
     skip: int  # tokens of the prompt that are not pooled
     max_length: int  # most tokens of a text, special ones included
     dtype: str  # of the forward pass
@@ -26,5 +26,5 @@ class Recipe:
 
     @property
     def concatenates(self) -> bool:
-        """Whether vectors of several layers stand side by side."""
+        """Whether the vectors of several layers are concatenated."""
         return self.layer_merge == "concat" and len(self.layers) > 1

@@ -1,7 +1,8 @@
-"""Vectors of texts: from memory, else from disk, else from the model; what is new is kept.
+"""Vectors of texts: from memory, else from disk, else from the model; new vectors are kept.
 
-A source answers for texts. A model is one, and so is a disk in front of it. `recall` puts the
-memory of this process in front of either, and `vectors_of` asks for each text once.
+A source returns the vectors of texts. A model is a source, and so is a disk, which asks a model
+for what it lacks. `recall` looks into the memory of this process before it asks a source, and
+`vectors_of` asks for each distinct text once.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ TURN = 1024  # texts that a worker encodes before it lets others have their turn
 
 
 class Records(NamedTuple):
-    """What a source answers for b of the texts that it was asked for."""
+    """What a source returns for b of the texts that it was asked for."""
 
     rows: np.ndarray  # (b,) positions among the texts
     vectors: np.ndarray  # (b, n)
-    counts: np.ndarray  # (b, 4) int32: tokens pooled, the text's own, unknown ones; if cut off
-    kept: bool = True  # False if a disk was to keep them and could not
+    counts: np.ndarray  # (b, 4) int32: tokens pooled, own, unknown; whether the text was cut
+    kept: bool = True  # False if a disk could not keep them
 
 
 class Model(Protocol):
-    """A source that needs no other, and what a disk has to know of it."""
+    """A source that needs no other source, and what a disk has to know about it."""
 
     key: Hashable
     name: str | None  # on disk
     width: int  # of a vector in a slot
     slots: Sequence[str]  # ways to make a vector, all of which a disk keeps
-    asked: Sequence[int]  # those of them that make the vectors of an answer
-    not_finite: str  # why an entry may not be
+    asked: Sequence[int]  # positions of the slots that an answer is made from
+    not_finite: str  # why an entry may not be finite, for the error
 
     def answer(self, texts: Sequence[str]) -> Iterator[Records]:
         """Yield the records of distinct texts, batch by batch."""
@@ -62,21 +63,21 @@ class _Part:
     def __init__(self, key: Hashable, texts: Sequence[str], records: Records):
         self.key, self.texts = key, texts
         self.vectors, self.counts = records.vectors, records.counts
-        # Python takes some 250 bytes for an entry of a dict, beside the text itself.
+        # Python needs about 250 bytes for a dict entry, in addition to the text.
         self.n_bytes = records.vectors.nbytes + records.counts.nbytes
         self.n_bytes += sum(sys.getsizeof(text) + 250 for text in texts)
 
 
 class Memory:
-    """Records that sources gave lately in this process; ``bound`` is the most bytes to hold.
+    """Records that sources returned recently in this process, at most ``bound`` bytes.
 
-    What was used longest ago makes room. A search fits and scores many pipelines on the same
-    texts: only the first of each hidden state runs the model or reads the disk.
+    The least recently used ones are dropped first. A search fits and scores many pipelines on
+    the same texts: only the first pipeline of each layer runs the model or reads the disk.
     """
 
     def __init__(self, bound: int = 256 * 2**20):
         self.bound = bound
-        self._lock = threading.RLock()  # an interrupt may leave it to the thread that held it
+        self._lock = threading.RLock()  # an interrupt may leave it locked by this thread
         self.clear()
 
     def clear(self) -> None:
@@ -127,7 +128,7 @@ MEMORY = Memory()
 
 
 class Disk:
-    """A store in front of a model, during one call of the user; to be closed."""
+    """A store that asks a model for what it lacks, for one call of the user; to be closed."""
 
     def __init__(self, store: VectorStore, model: Model):
         self._model, self._dtype = model, store.dtype
@@ -136,14 +137,14 @@ class Disk:
 
     @property
     def key(self) -> Hashable:
-        """Another one for a store that is new, was cleared or cannot be read.
+        """Key of the vectors in memory; a new, cleared or unreadable store gets a new one.
 
-        Texts that it lacks are then not answered from memory, but reach it.
+        So texts that such a store lacks reach the store, and memory does not answer for them.
         """
         return self._model.key, self._dtype, self._stored.store_id or object()
 
     def answer(self, texts: Sequence[str]) -> Generator[Records, None, None]:
-        """Yield what the store knows; ask the model for the others, and keep all its slots."""
+        """Yield what the store has; ask the model for the rest, and keep all its slots."""
         for start in range(0, len(texts), BLOCK):
             rows = np.arange(start, min(start + BLOCK, len(texts)))
             rows = yield from self._known(texts, rows)
@@ -154,7 +155,7 @@ class Disk:
                     yield from self._new(texts, new)
 
     def read(self, texts: Sequence[str]) -> Records:
-        """Return what the store knows of some texts."""
+        """Return what the store has for some texts."""
         slots = [self._model.slots[i] for i in self._model.asked]
         known, vectors, counts = self._stored.read(texts, slots)
         rows, counts = np.flatnonzero(known), counts[known]
@@ -163,18 +164,18 @@ class Disk:
     def _known(
         self, texts: Sequence[str], rows: np.ndarray
     ) -> Generator[Records, None, np.ndarray]:
-        """Yield what the store knows of some rows of the texts; return the other rows."""
+        """Yield what the store has for some rows of the texts; return the other rows."""
         records = self.read([texts[row] for row in rows])
         if len(records.rows):
             yield records._replace(rows=rows[records.rows])
         return np.delete(rows, records.rows)
 
     def _new(self, texts: Sequence[str], rows: np.ndarray) -> Iterator[Records]:
-        """Yield what the model answers for some rows of the texts, kept in every slot."""
+        """Yield what the model returns for some rows of the texts, and keep every slot."""
         new = [texts[row] for row in rows]
         for records in self._model.every(new) if new else ():
             some = [new[row] for row in records.rows]
-            # What is returned now is what will be read later, to the bit.
+            # Return exactly the bits that will be read later.
             with np.errstate(over="ignore"):
                 vectors = records.vectors.astype(self._dtype).astype(np.float32, copy=False)
             _check_finite(vectors, some, self.not_finite)
@@ -192,7 +193,7 @@ def _check_finite(vectors: np.ndarray, texts: Sequence[str], why: str) -> None:
 
 
 def store_of(memory: Any) -> VectorStore | None:
-    """Store that the parameter ``memory`` of an encoder means."""
+    """Store for the parameter ``memory`` of an encoder."""
     return memory if isinstance(memory, VectorStore | None) else VectorStore(memory)
 
 
@@ -222,7 +223,7 @@ def vectors_of(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return vectors of blocks of texts, (n_texts, n), and the sums of the last three counts.
 
-    The array grows in place by a 32nd at a time, so that it is never there twice.
+    The array grows in place by a 32nd at a time, so that memory never holds it twice.
     """
     with (
         progress(total, unit="text", desc="encode", verbose=bool(verbose)) as advance,
@@ -247,7 +248,7 @@ def _of_block(
     texts: Sequence[str], source: Model | Disk, advance: Callable[[int], None]
 ) -> tuple[np.ndarray, np.ndarray]:
     unique, inverse = distinct(texts)
-    times = np.bincount(inverse)  # each distinct text occurs
+    times = np.bincount(inverse)  # that each distinct text occurs
     vectors, counts = np.empty((0, 0), np.float32), np.empty((len(unique), 4), np.int32)
     with closing(recall(unique, source)) as batches:
         for rows, some, numbers, _ in batches:

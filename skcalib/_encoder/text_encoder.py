@@ -1,4 +1,4 @@
-"""Sentences to vectors with any model: a function of texts, or an object that encodes."""
+"""TextEncoder: vectors of texts from any model, a function or an object with ``encode``."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ __all__ = ["TextEncoder", "as_encoder"]
 
 
 class TextEncoder(TextTransformer):
-    """Encode texts by a model of another library, or by a function such as a call of an API.
+    """Encode texts with a model of another library, or with a function such as an API call.
 
-    The model is taken as it is and as frozen: an encoder and its clones share it, and ask it
-    once for each text. The answers used last stay in memory, 256 MiB for all encoders.
+    The model is assumed to be frozen. An encoder and its clones share it and call it once for
+    each text. Recently used vectors stay in memory, up to 256 MiB for all encoders.
 
     Parameters
     ----------
     model : callable, or object with a method ``encode``
-        Takes a list of texts and returns an array of shape (n_texts, n_features): a function,
+        Accepts a list of texts and returns an array of shape (n_texts, n_features): a function,
         a ``SentenceTransformer``, a ``StaticModel`` of model2vec.
     batch_size : int, default=1024
-        Most texts that the model is given at once.
+        Largest number of texts that the model gets at once.
     memory : None, path-like or VectorStore, default=None
         Where to keep vectors on disk as well, in float32 or the ``dtype`` of the store, so that
-        other processes do not ask for them again. Each of them asks for one text, which tells
-        the width, and refuses a store that keeps another vector for it.
+        other processes do not call the model again. Each process encodes one text with the
+        model, to find the width and to refuse a store that has a different vector for it.
     name : str or None, default=None
-        Names the model in ``memory``, where it is needed: the model itself cannot be told from
-        another. Give another name whenever vectors change, as with a new version of an API:
-        the model is then asked anew.
+        Name of the model in ``memory``, required there because the model itself cannot be
+        identified. Give a new name whenever the vectors change, as with a new version of an
+        API; the model then encodes all texts again.
     verbose : bool, default=False
         Show a progress bar.
 
     See Also
     --------
-    BertEncoder : Encodes by hidden states of a model's folder, which it chooses among.
+    BertEncoder : Encodes with chosen hidden states of a model in a folder or on the hub.
 
     Notes
     -----
-    Vectors are float64 if the model returns float64, else float32: float16 and integers are
-    converted as they are, without a scale. Nothing is normalised. Quantised codes (int8,
-    binary) are compared as numbers; pass what the model gave before quantisation where you can.
+    Vectors are float64 if the model returns float64, otherwise float32; float16 and integers
+    are converted without scaling. Nothing is normalized. Quantized codes (int8, binary) are
+    compared as numbers; use vectors from before quantization if you can.
 
-    A pickle holds the model if it can be pickled; a lambda, or a client with an open
-    connection, cannot. What was kept in memory is not in the pickle.
+    A pickle contains the model, which must be picklable; a lambda, or a client with an open
+    connection, is not. Vectors that were kept in memory are not in the pickle.
 
     Examples
     --------
@@ -97,7 +97,7 @@ class TextEncoder(TextTransformer):
         self.verbose = verbose
 
     def __sklearn_clone__(self) -> Self:
-        # A deep copy of the model would be asked again for every text, if it can be made.
+        # A deep copy of the model may fail, and would have to encode every text again.
         twin = type(self)(**self.get_params(deep=False))
         twin._shared = self._text_model()
         if hasattr(self, "_sklearn_output_config"):
@@ -110,7 +110,7 @@ class TextEncoder(TextTransformer):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: None = None) -> Self:
-        """Check the texts, and learn the width of the vectors from the first.
+        """Check the texts, and learn the width of the vectors from the first text.
 
         Parameters
         ----------
@@ -165,32 +165,32 @@ class TextEncoder(TextTransformer):
         vectors = self._encode(as_texts(X, caller=type(self).__name__))
         if vectors.shape[1] != self._n_features_out:
             raise ValueError(
-                f"The model {self.model!r:.80} gives {vectors.shape[1]} features, but gave "
-                f"{self._n_features_out} when this TextEncoder was fitted. Fit again."
+                f"The model {self.model!r:.80} returns {vectors.shape[1]} features, but this "
+                f"TextEncoder was fitted with {self._n_features_out}. Fit again."
             )
         return vectors
 
     def _text_model(self) -> TextModel:
-        """Return the model under this name, and what clones know of it."""
+        """Return the model under this name, with what clones already know about it."""
         shared: TextModel | None = self.__dict__.get("_shared")
-        # A first name is that of a model which was asked without one; another one is new.
+        # A model that was used without a name may get one. A different name is a new model.
         if not shared or shared.model is not self.model or shared.name not in (None, self.name):
             shared = self._shared = TextModel(self.model)
         shared.name, shared.batch_size = self.name, self.batch_size
         return shared
 
     def _encode(self, texts: list[str]) -> np.ndarray:
-        """Vectors of the texts, each of which the model sees once."""
+        """Vectors of the texts; the model gets each text once."""
         store = store_of(self.memory)
         if isinstance(self.model, str):
             raise TypeError(
-                f"TextEncoder got the str {self.model!r:.80} as model; it takes a function, or "
-                "an object with a method encode. For a folder or hub id there is BertEncoder."
+                f"TextEncoder got the str {self.model!r:.80} as model; it expects a function, "
+                "or an object with a method encode. Use BertEncoder for a folder or hub id."
             )
         if store is not None and not self.name:
             raise ValueError(
-                "TextEncoder got memory and no name; the vectors on disk are found by the name "
-                "of the model. Set name, such as name='text-embedding-3-small'."
+                "TextEncoder got memory but no name; vectors on disk are found by the name of "
+                "the model. Set a name, such as name='text-embedding-3-small'."
             )
         model = self._text_model()
         if store is not None and not model.compared:
@@ -202,38 +202,38 @@ class TextEncoder(TextTransformer):
 
 
 class TextModel(Model):
-    """A model of another library, as a `Model` of `sources`; shared by an encoder's clones."""
+    """The `Model` of `sources` for a model of another library; an encoder's clones share it."""
 
     slots, asked = ("vector",), (0,)
     batch_size: int
 
     def __init__(self, model: Any):
         self.model = model
-        self.name: str | None = None  # which tells it from others
-        self.width = 0  # until it was asked
+        self.name: str | None = None  # which distinguishes it from others
+        self.width = 0  # until its first answer
         self.compared = False  # with a store
-        self.key = object()  # the model itself would stay in memory with its vectors
+        self.key = object()  # not the model, which would stay in memory with its vectors
         self.not_finite = (
-            f"the model {model!r:.80} gives such a vector, or it overflows the dtype of the "
-            "VectorStore. Look at what the model returns for that text."
+            f"the model {model!r:.80} returned it so, or it overflows the dtype of the "
+            "VectorStore. Check what the model returns for this text."
         )
 
     def compare(self, store: VectorStore, text: str) -> None:
-        """Ask for a text, which tells the width, and refuse a store of another model's."""
+        """Encode a text to find the width, and refuse a store of another model's vectors."""
         [asked] = recall([text], self)
         with closing(Disk(store, self)) as disk:
             kept = disk.read([text]).vectors
-        # A model on another machine rounds otherwise; a float16 store to 11 bits.
+        # The same model rounds differently on another machine; a float16 store, to 11 bits.
         if len(kept) and np.linalg.norm(kept - asked.vectors) > 0.05 * np.linalg.norm(kept):
             raise ValueError(
-                f"The store {str(store.location)!r} keeps another vector of the text "
+                f"The store {str(store.location)!r} has a different vector of the text "
                 f"{text!r:.60} under the name {self.name!r} than the model {self.model!r:.80} "
-                "gives. Give this model another name."
+                "returns. Give this model another name."
             )
         self.compared = True
 
     def answer(self, texts: Sequence[str]) -> Iterator[Records]:
-        """Ask the model, batch by batch."""
+        """Encode the texts with the model, batch by batch."""
         for start in range(0, len(texts), self.batch_size):
             batch = texts[start : start + self.batch_size]
             vectors = self._ask(list(batch))
@@ -241,7 +241,7 @@ class TextModel(Model):
             yield Records(rows, vectors, np.zeros((len(batch), 4), np.int32))
 
     def every(self, texts: Sequence[str]) -> Iterator[Records]:
-        """Ask for what memory does not know: a new store lacks texts of before."""
+        """Encode only what memory lacks: a new store lacks texts that were encoded before."""
         return recall(texts, self)
 
     def merged(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -249,16 +249,16 @@ class TextModel(Model):
         return vectors[:, 0]
 
     def _ask(self, texts: list[str]) -> np.ndarray:
-        """Vectors that the model gives some texts, checked."""
+        """Vectors that the model returns for some texts, checked."""
         model = self.model
         answer = np.asarray(getattr(model, "encode", model)(list(texts)))
         is_right = answer.ndim == 2 and len(answer) == len(texts)
         is_right = is_right and answer.shape[1] == (self.width or answer.shape[1])
         if not is_right or answer.dtype.kind not in "fiub":
             raise ValueError(
-                f"The model {model!r:.80} gave an array of shape {answer.shape} and dtype "
+                f"The model {model!r:.80} returned an array of shape {answer.shape} and dtype "
                 f"{answer.dtype} for {len(texts)} texts; it must return numbers, one row per "
-                f"text, ({len(texts)}, {self.width or 'n_features'}). Wrap it in a function "
+                f"text: ({len(texts)}, {self.width or 'n_features'}). Wrap it in a function "
                 "that returns such an array."
             )
         self.width = answer.shape[1]
@@ -266,10 +266,10 @@ class TextModel(Model):
 
 
 def as_encoder(model: Any, caller: str) -> Any:
-    """Return a transformer of texts: the model itself, or what makes it one.
+    """Return a transformer of texts: the model itself, or an encoder around it.
 
-    A str or path is a model for `BertEncoder`; an estimator with ``fit`` and ``transform``
-    stays what it is; other objects that encode, and functions, become a `TextEncoder`.
+    A str or path becomes a `BertEncoder`; an estimator with ``fit`` and ``transform`` is
+    returned as it is; other objects with ``encode``, and functions, become a `TextEncoder`.
     """
     if isinstance(model, str | os.PathLike):
         return BertEncoder(model)
@@ -278,7 +278,7 @@ def as_encoder(model: Any, caller: str) -> Any:
     if hasattr(model, "encode") or callable(model):
         return TextEncoder(model)
     raise TypeError(
-        f"{caller} got a {type(model).__name__}; it takes the folder or hub id of a model, a "
+        f"{caller} got a {type(model).__name__}; it expects the folder or hub id of a model, a "
         "transformer of texts such as BertEncoder, an object with a method encode, or a "
         "function from a list of texts to an array."
     )

@@ -1,7 +1,7 @@
-"""Token weights from the rank of a token by frequency: of the vocabulary's order, or of counts.
+"""Token weights from frequency ranks, by the order of the vocabulary or by counts.
 
 The vocabularies of BERT and its relatives list special tokens and single characters first
-and then words by falling frequency in the training corpus, so a token's id tells its
+and then words by decreasing frequency in the training corpus, so a token's id gives its
 frequency rank without a corpus.
 """
 
@@ -21,14 +21,14 @@ __all__ = ["counted_weights", "mapped_counts", "zipf_weights"]
 def zipf_weights(tokens: Sequence[str], special_ids: Collection[int]) -> np.ndarray:
     """Weight ``log(1 + rank)`` of every token of a frequency-sorted vocabulary, by id.
 
-    The first whole word (two characters or more, markers of word pieces aside) has rank
-    1. What comes before it, special tokens and the alphabet, has rank 0 and weighs nothing;
-    special tokens weigh nothing wherever they stand. The weights, of shape (n_tokens,) and
-    float32, are nats: ``-log`` of Zipf's frequency, up to a constant.
+    The first whole word (two characters or more, without markers of word pieces) has rank 1.
+    The tokens before it, special tokens and the alphabet, have rank 0 and weight 0; special
+    tokens have weight 0 at any position. The weights, float32 of shape (n_tokens,), are in
+    nats: ``-log`` of Zipf's frequency, up to a constant.
 
-    A vocabulary that does not look sorted by frequency is refused: words begin only after more
-    than a quarter of it (character vocabularies, such as that of bert-base-chinese, are in
-    code-point order), or they stand in alphabetical order.
+    A vocabulary that does not look sorted by frequency is refused: its words begin after more
+    than a quarter of the tokens (character vocabularies, such as that of bert-base-chinese, are
+    in code-point order), or they are in alphabetical order.
     """
     special = set(special_ids)
     first_word = next(
@@ -39,10 +39,10 @@ def zipf_weights(tokens: Sequence[str], special_ids: Collection[int]) -> np.ndar
     ascending = np.mean([a < b for a, b in pairwise(words)] or [False])
     if first_word > len(tokens) // 4 or ascending > 0.9:
         raise ValueError(
-            f"pooling='zipf' needs a vocabulary sorted by frequency. In this model's, of "
-            f"{len(tokens)} tokens, the first whole word is number {first_word} and "
+            f"pooling='zipf' needs a vocabulary sorted by frequency. In the one of this model, "
+            f"of {len(tokens)} tokens, the first whole word is number {first_word} and "
             f"{ascending:.0%} of the words follow alphabetical order. Pass token_counts, such "
-            "as texts of the language, or use pooling='mean'."
+            "as texts in the model's language, or use pooling='mean'."
         )
     rank = np.arange(len(tokens)) - (first_word - 1)
     weights = np.log1p(np.maximum(rank, 0))
@@ -51,30 +51,30 @@ def zipf_weights(tokens: Sequence[str], special_ids: Collection[int]) -> np.ndar
 
 
 def counted_weights(counts: np.ndarray, special_ids: Collection[int]) -> np.ndarray:
-    """Weight ``log(1 + rank)`` of every token by its rank among falling counts.
+    """Weight ``log(1 + rank)`` of every token, ranked by decreasing count.
 
     The most frequent token has rank 1; tokens with the same count share their mean rank.
-    Special tokens weigh nothing and have no rank. Counts and weights, float32, are of shape
+    Special tokens have no rank and weight 0. Counts and weights, float32, are of shape
     (n_tokens,), by token id. Counts that are all 0 are refused.
     """
     ordinary = np.setdiff1d(np.arange(len(counts)), list(special_ids))
     if not counts[ordinary].any():
-        raise ValueError("token_counts counts no token: give texts, or counts above 0.")
+        raise ValueError("token_counts counts no token. Pass texts, or counts above 0.")
     weights = np.zeros(len(counts), dtype=np.float32)
     weights[ordinary] = np.log1p(rankdata(-counts[ordinary]))
     return weights
 
 
 def mapped_counts(counts: Mapping[str, Any], tokens: Sequence[str]) -> np.ndarray:
-    """Count of each token of the vocabulary, (n_tokens,); what is not counted has 0."""
+    """Count of each token of the vocabulary, (n_tokens,); 0 for tokens that are not counted."""
     number = {token: i for i, token in enumerate(tokens)}
     values = np.zeros(len(tokens))
     for token, count in counts.items():
         is_count = isinstance(count, Real) and 0 <= float(count) < np.inf
         if token not in number or not is_count:
             raise ValueError(
-                f"token_counts has {count!r} for {token!r:.60}; it takes counts of 0 or more "
-                "of tokens that the model's tokenizer makes. Correct it, or pass texts."
+                f"token_counts has {count!r} for {token!r:.60}; it expects counts of 0 or more "
+                "for tokens of the model's tokenizer. Correct it, or pass texts."
             )
         values[number[token]] = count
     return values
@@ -83,7 +83,7 @@ def mapped_counts(counts: Mapping[str, Any], tokens: Sequence[str]) -> np.ndarra
 def _is_word(token: str) -> bool:
     if token.startswith(("[", "<")):  # [unused7], <mask>
         return False
-    # Marks of pieces inside a word, or of its beginning or end, in WordPiece, byte-level BPE,
+    # Marks of pieces inside a word, or at its beginning or end, in WordPiece, byte-level BPE,
     # SentencePiece, and the BPE of fastBPE.
     for mark in ("##", "Ġ", "▁", "</w>", "@@"):
         token = token.replace(mark, "")

@@ -38,24 +38,25 @@ class NormalizingFlow(
     r"""Calibrate vectors by an invertible map to a standard normal distribution.
 
     BERT-flow [1]_ models the vectors :math:`u` of a frozen encoder as the image of a latent
-    :math:`z \sim N(0, I)` under an invertible network, here a Glow [2]_ on vectors. The network
-    is trained without labels to the largest likelihood
+    :math:`z \sim N(0, I)` under an invertible network, here a Glow [2]_ on vectors. Training
+    maximizes the likelihood, without labels:
 
     .. math:: \log p(u) = \log N(f(u); 0, I) + \log |\det \partial f / \partial u| .
 
-    :meth:`transform` maps u to z = f(u), whose distribution is isotropic, so that cosine
-    similarity compares directions that mean equally much.
+    :meth:`transform` maps u to z = f(u), whose distribution is the same in all directions, so
+    that all directions count equally in a cosine similarity.
 
-    Noise then counts as much as signal: the default, which is the paper's, makes search and
-    clustering worse on an encoder's last layer, as exact whitening does. For similarities use
-    ``NormalizingFlow(noise="auto")``, which fades directions that hold little but noise. It
-    scores as ``Whitening(noise="auto")`` does; beyond that the flow has a density and samples.
+    Directions that are mostly noise then count as much as all others. So the default, that of
+    the paper, makes search and clustering worse on an encoder's last layer, as exact whitening
+    (``Whitening()``) does. For similarities use ``NormalizingFlow(noise="auto")``: with this
+    regularization, directions that are mostly noise fade. It scores like
+    ``Whitening(noise="auto")``; in addition, the flow has a density and can draw samples.
 
     Parameters
     ----------
     n_levels : int, default=2
         Levels of the multi-scale architecture: after each but the last, half of the
-        dimensions leave the flow. The last level has at least 2.
+        dimensions leave the flow. The last level has at least 2 dimensions.
     depth : int, default=3
         Steps (ActNorm, permutation, coupling) per level.
     coupling_width : int, default=32
@@ -65,39 +66,40 @@ class NormalizingFlow(
         scales it as well (by at most :math:`e^{\pm 2}`, so that the inverse stays exact).
     permutation : {"reverse", "shuffle", "lu"}, default="reverse"
         How a step mixes the dimensions: their order reversed, a fixed random order, or a
-        learned matrix in LU form, which starts as the reversal and costs O(d^2) parameters
-        a step.
+        learned matrix in LU form, which starts as the reversal and needs O(d^2) parameters
+        per step.
     noise : float in [0, 1e9] or "auto", default=0.0
-        Variance of the noise that every direction is taken to hold, as a share of
-        the total variance tr(Σ), as in :class:`Whitening`. Above 0 the flow is trained
-        on the principal axes instead of the columns, and :meth:`transform` first multiplies
-        each axis, of variance λ, by ``λ / (λ + noise tr(Σ))``. Density and samples are those of
-        unfiltered vectors. "auto" chooses as `Whitening` does, from vectors as an encoder
-        returns them.
+        Regularization: directions that are mostly noise fade. It is the variance of the noise
+        that every direction is assumed to have, as a share of the total variance tr(Σ), as in
+        :class:`Whitening`. Above 0 the flow is trained on the principal axes instead of the
+        columns, and :meth:`transform` first multiplies each axis, of variance λ, by
+        ``λ / (λ + noise tr(Σ))``. Density and samples are those of unfiltered vectors. "auto"
+        chooses it as `Whitening` does, for the raw vectors of an encoder.
     learning_rate : float, default=1e-3
         Learning rate of Adam without bias correction, as in BERT-flow's code: the first few
-        hundred steps are up to six times as long as with it.
+        hundred steps are up to six times as long as with the correction.
     weight_decay : float, default=0.01
         Decoupled weight decay, on matrices only.
     max_epochs : int, default=1
         Passes over the data in :meth:`fit`.
     batch_size : int, default=32
-        Rows per step. At one epoch, larger batches end at a lower likelihood.
+        Rows per step. In one epoch, larger batches end at a lower likelihood.
     validation_fraction : float in (0, 1) or None, default=None
-        Share of the rows held out. With it, the flow of the best validation loss is kept.
+        Share of the rows to hold out. If set, the flow with the best validation loss is kept.
     n_iter_no_change : int or None, default=None
-        Stop after this many epochs without an improvement by ``tol`` of the validation
-        loss, or of the training loss if nothing is held out. None: never stop early.
+        Stop after this many epochs in which the validation loss (the training loss if nothing
+        is held out) did not improve by ``tol``. None never stops early.
     tol : float, default=1e-4
         Smallest improvement that counts, in nats per sample.
     device : str, default="auto"
-        "cpu", "cuda", "cuda:1", "mps", or "auto": CUDA where it works, else the CPU, as in a
-        forked child of a process that has used CUDA. "mps" computes in float32 only.
+        "cpu", "cuda", "cuda:1", "mps", or "auto": CUDA if it works, otherwise the CPU. CUDA
+        does not work in a forked child of a process that has used it. "mps" computes in
+        float32 only.
     random_state : int, RandomState instance or None, default=None
         Seeds the initial weights, the permutations, the order of the rows and
-        :meth:`sample`. If given, the global generators stay untouched.
+        :meth:`sample`. If given, the global generators are not used.
     warm_start : bool, default=False
-        Whether :meth:`fit` goes on from the last fit, with the state of the optimiser.
+        Whether :meth:`fit` continues from the last fit, with the state of the optimizer.
     verbose : bool, default=False
         Whether to show a progress bar, which counts batches.
 
@@ -126,22 +128,22 @@ class NormalizingFlow(
     after level 1, then level 2, and so on.
 
     A column that varies by no more than the rounding of its data type (a constant, or a
-    unit that the encoder never uses) would make the likelihood infinite. It counts as one
-    of typical deviation. In training noise takes its place, and in :meth:`transform` such a
+    unit that the encoder never uses) would make the likelihood infinite. It is scaled like a
+    column of typical deviation. In training, noise replaces it, and in :meth:`transform` this
     dimension of z stays near 0.
 
     With ``noise="auto"`` the filter also corrects each axis for the shrinkage of Ledoit and
-    Wolf, so that a flow without training is ``Whitening(noise="auto")`` up to the order of
-    the dimensions. :meth:`inverse_transform` divides by the factors of the filter, which are
+    Wolf, so that an untrained flow equals ``Whitening(noise="auto")`` up to the order of the
+    dimensions. :meth:`inverse_transform` divides by the factors of the filter, which are
     never less than 1e-3.
 
-    Training keeps torch to one thread: its operations are too small to share. The default
-    ``coupling`` and ``permutation`` have a gradient written by hand. All others use autograd,
-    which takes several times as long.
+    Training uses one thread of torch, because its operations are too small to share. The
+    default ``coupling`` and ``permutation`` have a gradient written by hand. All others use
+    autograd, which takes several times as long.
 
-    After an error in :meth:`fit` or :meth:`partial_fit` the estimator is as it was. Ctrl-C
-    ends the training and keeps what is trained, but for the last 64 batches or fewer of an
-    epoch; the `KeyboardInterrupt` goes on. Before that many the estimator is as it was.
+    After an error in :meth:`fit` or :meth:`partial_fit` the estimator is unchanged. Ctrl-C
+    ends the training, keeps all steps but the last 64 or fewer of an epoch, and raises
+    `KeyboardInterrupt`. Within the first 64 steps it leaves the estimator unchanged.
 
     References
     ----------
@@ -241,8 +243,8 @@ class NormalizingFlow(
         Parameters
         ----------
         X : array-like or dask array of shape (n_samples, n_features)
-            At least 2 rows and 2 columns. float32 trains in float32, all else in float64.
-            A memory map is read as it is needed and never copied whole. Beyond 1 GiB,
+            At least 2 rows and 2 columns. Training uses float32 for float32, otherwise
+            float64. A memory map is read as needed and never copied as a whole. Above 1 GiB,
             rows are shuffled in runs of 256, and one by one within pools of 256 MiB, so
             that files are read in long stretches. A dask array is computed once, a few
             blocks at a time, into a temporary file that is then read like a memory map.
@@ -256,7 +258,7 @@ class NormalizingFlow(
         Raises
         ------
         ValueError
-            If X has NaN, infinities, one row or one column, if the device is not there or
+            If X has NaN, infinities, one row or one column, if the device is not available or
             cannot compute in the data type of X, if the validation split leaves too few rows,
             or if a warm start would change the number of features or the architecture.
         MemoryError
@@ -265,16 +267,16 @@ class NormalizingFlow(
         Warns
         -----
         ConvergenceWarning
-            If the loss turned NaN or infinite: the flow is the last good one. If a round trip
-            does not recover a batch or a sample: the flow is of no use.
+            If the loss became NaN or infinite; the flow is then the last good one. Or if a
+            round trip does not recover a batch or a sample; the flow is then of no use.
         """
         return self._fit(X, resume=self.warm_start)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None) -> NormalizingFlow:
-        """Train for one epoch over X, going on from where the last call ended.
+        """Train for one epoch over X, continuing where the last call ended.
 
-        The first call also fixes the standardisation, from its own rows. Nothing is held
+        The first call also fixes the standardization, from its own rows. Nothing is held
         out: ``max_epochs``, ``validation_fraction`` and ``n_iter_no_change`` do not apply.
 
         Parameters
@@ -393,8 +395,8 @@ class NormalizingFlow(
         flow : torch.nn.Module
             On the CPU, in the data type of the fit and in evaluation mode, with
             ``forward(u) -> (z, logabsdet)``, ``inverse(z) -> (u, logabsdet)`` and
-            ``log_prob(u)``, the density of u whatever the noise. It shares nothing
-            with this estimator: move it, train it on, or differentiate through it.
+            ``log_prob(u)``, the log-density of u whatever the noise. It shares nothing with
+            this estimator: you can move it, train it further, or differentiate through it.
         """
         check_is_fitted(self)
         return self._fitted.network().eval()
@@ -411,7 +413,7 @@ class NormalizingFlow(
         if is_dask(X):
             check_dask(X, type(self).__name__)
             validate_data(self, X, reset=False, skip_check_array=True)
-            fitted = copy(self)  # a fit before the computation changes nothing
+            fitted = copy(self)  # so that a later fit does not change the result
             apply = partial(fitted._apply, function=function, is_latent=is_latent, width=width)
             return dask_apply(apply, X, width)
         if is_latent:  # its columns have other names
@@ -422,7 +424,7 @@ class NormalizingFlow(
         return self._fitted.map(function, X, width, device=resolve_device(self.device))
 
     def _fit(self, X: Any, resume: bool, **changes: Any) -> NormalizingFlow:
-        """Train a new flow, or the fitted one further; ``changes`` are of the parameters."""
+        """Train a new flow, or continue with the fitted one; ``changes`` set parameters."""
         from skcalib._flow.fitted import untrained
         from skcalib._flow.rows import split
         from skcalib._flow.training import train
@@ -432,10 +434,10 @@ class NormalizingFlow(
         if is_dask(X):
             check_dask(X, type(self).__name__)
         with on_disk(X) if is_dask(X) else nullcontext(X) as array:
-            # The copy takes the names of features; this one does once its flow is trained.
+            # The copy gets the names of features now; this estimator, after the training.
             array = settings._checked(array, resume)
             check_precision(device, array.dtype)
-            # A generator of the training's own, so that no other draw interleaves.
+            # The training has a generator of its own, so that no other draw interferes.
             if resume:
                 rng = deepcopy(self._fitted.rng)
             else:
@@ -447,7 +449,7 @@ class NormalizingFlow(
             else:
                 start = untrained(array, rows, rng, settings)
             fitted, interrupted = train(start, array, rows, held_out, settings, device=device)
-        self.__dict__.pop("_fitted", None)  # names of features never stand beside another flow
+        self.__dict__.pop("_fitted", None)  # names of features never go with another flow
         validate_data(self, X, reset=not resume, skip_check_array=True)
         self._fitted = fitted
         if interrupted:
@@ -455,16 +457,16 @@ class NormalizingFlow(
         return self
 
     def _checked(self, X: Any, resume: bool) -> np.ndarray:
-        """Return X as an array; refuse to go on with another architecture."""
+        """Return X as an array; refuse to continue with another architecture."""
         n = 1 if resume else 2
         least = {"ensure_min_samples": n, "ensure_min_features": n}
         X = validate_data(self, X, reset=not resume, dtype=FLOATS, **least)
         for name, fitted in self._fitted.architecture.items() if resume else ():
             if (given := getattr(self, name)) != fitted:
                 raise ValueError(
-                    f"Training cannot go on with {name}={given!r}: this flow was fitted with "
-                    f"{name}={fitted!r}. Set it back, or call fit with warm_start=False to "
-                    "start anew."
+                    f"Training cannot continue with {name}={given!r}: this flow was fitted "
+                    f"with {name}={fitted!r}. Set it back, or call fit with warm_start=False "
+                    "to start again."
                 )
         return X
 

@@ -22,10 +22,10 @@ ARCHITECTURE = ("n_levels", "depth", "coupling_width", "coupling", "permutation"
 
 
 def within_memory(function: Callable) -> Callable:
-    """Have a function raise MemoryError where the memory of its ``device`` ends.
+    """Make a function raise a MemoryError if its ``device`` runs out of memory.
 
-    The error is raised outside of the `except`: else it would refer to the one caught, whose
-    traceback holds the GPU's memory, in a notebook until the next error.
+    The error is raised outside of the `except`: otherwise it would refer to the caught one,
+    whose traceback holds the GPU's memory, in a notebook until the next error.
     """
 
     @wraps(function)
@@ -35,8 +35,8 @@ def within_memory(function: Callable) -> Callable:
         except torch.cuda.OutOfMemoryError:
             pass
         raise MemoryError(
-            f"A batch of rows does not fit into the memory of {device}: free some, use "
-            "device='cpu', or in training lower batch_size."
+            f"A batch of rows does not fit into the memory of {device}. Free some memory, use "
+            "device='cpu', or, in training, a lower batch_size."
         )
 
     return guarded
@@ -44,10 +44,10 @@ def within_memory(function: Callable) -> Callable:
 
 @dataclass(frozen=True, eq=False)
 class FittedFlow:
-    """The whole state of a flow, in arrays of the CPU whatever device it was trained on."""
+    """The whole state of a flow, in arrays on the CPU whatever device it was trained on."""
 
     architecture: dict[str, Any]  # arguments of Glow
-    noise: float  # chosen, where "auto" was asked for
+    noise: float  # the chosen one if "auto" was asked for
     rng: np.random.RandomState  # which the next training draws from
     weights: dict[str, np.ndarray]  # in the data type of the rows it was fitted on
     moments: np.ndarray  # Adam's two, (2, n_parameters), in the order of the training's vector
@@ -66,12 +66,12 @@ class FittedFlow:
     def map(
         self, function: Callable, X: np.ndarray, width: int, *, device: torch.device
     ) -> np.ndarray:
-        """Return ``function(network, X)``, of so many columns, in the data type of X."""
+        """Return ``function(network, X)``, with ``width`` columns, in the data type of X."""
         check_precision(device, X.dtype)
         key = (str(device), X.dtype.name)
         if key not in self._networks:  # built once per device and data type
             self._networks[key] = self.network().to(device, getattr(torch, X.dtype.name)).eval()
-        # The intermediate results stay in a CPU's cache; a GPU needs more rows to be busy.
+        # With few rows, intermediate results stay in a CPU's cache; a GPU needs more rows.
         n_rows = 2**10 if device.type == "cpu" else 2**13
         result = np.empty((len(X), width), dtype=X.dtype)
         with torch.inference_mode():
@@ -82,13 +82,13 @@ class FittedFlow:
         return result
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_networks": {}}  # arrays only, none of a device
+        return {**vars(self), "_networks": {}}  # only arrays, none on a device
 
 
 def untrained(
     X: np.ndarray, rows: np.ndarray, rng: np.random.RandomState, settings: Any
 ) -> FittedFlow:
-    """Return a flow that standardises the given rows of X and does no more.
+    """Return a flow that only standardizes the given rows of X.
 
     ``settings`` has the parameters of :class:`NormalizingFlow`.
     """

@@ -1,4 +1,4 @@
-"""Glow on vectors: the invertible network behind :class:`NormalizingFlow`.
+"""Glow on vectors: the invertible network of :class:`NormalizingFlow`.
 
 A normalizing flow is a bijection f from data u to latent z together with the logarithm of
 its Jacobian determinant, so that the density of u follows from that of z [1]_:
@@ -40,11 +40,11 @@ class Standardize(nn.Module):
 
     With ``rotates``, y = ((x - loc) axes) * scale, the columns of axes being principal axes.
 
-    This is ActNorm's data-dependent initialisation, kept apart from what is trained.
+    This is ActNorm's data-dependent initialization, kept separate from what is trained.
     Couplings start as the identity, so that every ActNorm begins with inputs of mean 0 and
-    variance 1. Its shifts are learned in standard deviations. Learned in the data's own units
-    they would move by the learning rate at each step, however narrow the column, and diverge
-    on the last layer of MiniLM (deviations down to 1e-32).
+    variance 1. Its shifts are learned in standard deviations. If they were learned in the
+    data's own units, they would move by the learning rate at each step, however narrow the
+    column, and diverge on the last layer of MiniLM (deviations down to 1e-32).
     """
 
     loc: Tensor
@@ -65,10 +65,10 @@ class Standardize(nn.Module):
         """Fix loc and scale. With axes, deviations and columns are those along the axes.
 
         A column that varies by no more than the rounding of its values is degenerate: its
-        likelihood has no bound, and training would scale it towards infinity. It counts as a
-        column of typical deviation instead, and in training noise takes its place.
-        ``jitter`` is the deviation of that noise, 0 for every other column. It is ten
-        roundings of the column's values or more, so that adding them does not lose it.
+        likelihood has no bound, and training would scale it towards infinity. It is scaled
+        like a column of typical deviation instead, and in training noise replaces it.
+        ``jitter`` is the deviation of that noise, 0 for every other column. It is at least ten
+        roundings of the column's values, so that it is not lost when it is added to them.
         """
         typical = math.sqrt(np.mean(np.square(deviation))) or 1.0
         # Along an axis the roundings of all columns add up, each by its share.
@@ -81,8 +81,9 @@ class Standardize(nn.Module):
         # A quarter of the range is left for the sums and products to come.
         if not limits.tiny**0.75 < units.min() <= units.max() < limits.max**0.75:
             raise ValueError(
-                f"Columns of X deviate by {np.min(deviation):.3g} to {np.max(deviation):.3g}, "
-                f"which is out of the range of {str(self.loc.dtype)[6:]}. Scale X to about 1."
+                f"Columns of X have deviations of {np.min(deviation):.3g} to "
+                f"{np.max(deviation):.3g}, out of the range of {str(self.loc.dtype)[6:]}. "
+                "Scale X to about 1."
             )
         self.loc.copy_(torch.as_tensor(mean))
         self.scale.copy_(torch.as_tensor(1.0 / units))
@@ -108,13 +109,13 @@ class Glow(nn.Module):
     """The whole flow, from u to z.
 
     z holds the halves in the order in which they leave: first the second half of level 1,
-    then that of level 2, and so on; last what is left after the last level. Parameters are
-    those of :class:`NormalizingFlow`; with ``noise`` the flow begins with a rotation to
+    then that of level 2, and so on; at the end, what is left after the last level. Parameters
+    are those of :class:`NormalizingFlow`; with ``noise`` the flow begins with a rotation to
     principal axes. No pass changes any state.
 
     ``gain``, of shape (d,), filters what the flow maps: :meth:`forward` multiplies the
-    standardised columns by it, :meth:`inverse` divides by it. Density and samples are those
-    without it.
+    standardized columns by it, :meth:`inverse` divides by it. Density and samples do not use
+    it.
     """
 
     gain: Tensor
@@ -164,17 +165,17 @@ class Glow(nn.Module):
         axes: np.ndarray | None = None,
         whitening: np.ndarray | None = None,
     ) -> None:
-        """Set the starting point: a standardisation, then identities and permutations.
+        """Set the starting point: a standardization, then identities and permutations.
 
-        A flow with ``noise`` takes principal axes in columns, the deviations along them, and
+        A flow with ``noise`` needs principal axes in columns, the deviations along them, and
         ``whitening``, the factors that the map has in place of 1 / deviation. ``rng`` draws on
-        the CPU, so that a seed gives one start whatever the device.
+        the CPU, so that a seed gives the same start on every device.
         """
         with torch.no_grad():
             self.standardize.initialize(mean, deviation, axes)
             if whitening is not None:
                 scale = self.standardize.scale.double().numpy()
-                # The inverse divides by the gain: with this least one a rounding error of
+                # The inverse divides by the gain. With this lower limit, a rounding error of
                 # float32 stays below 1e-4 of a column's deviation.
                 self.gain.copy_(torch.as_tensor(whitening / scale).clamp(min=1e-3))
             for module in self.modules():
@@ -207,7 +208,7 @@ class Glow(nn.Module):
         return self.standardize.inverse(self.back_through_levels(z)[0])[0]
 
     def through_levels(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Map standardised columns to z; also return the log-determinant, nats."""
+        """Map standardized columns to z; also return the log-determinant, in nats."""
         logabsdet, leaving = x.new_zeros(()), []
         for level in self.levels:
             for transform in level:
@@ -220,7 +221,7 @@ class Glow(nn.Module):
         return torch.cat((*leaving, x), dim=1), logabsdet
 
     def back_through_levels(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Map z to standardised columns; also return the log-determinant, nats."""
+        """Map z to standardized columns; also return the log-determinant, in nats."""
         sizes = [width - width // 2 for width in self.widths[:-1]]
         *leaving, x = z.split((*sizes, self.widths[-1]), dim=1)
         logabsdet = z.new_zeros(())

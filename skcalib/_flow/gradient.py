@@ -1,8 +1,9 @@
 """Loss and gradient of the default Glow, written out by hand.
 
-A batch of 32 BERT vectors keeps a processor busy for a tenth of a millisecond. Autograd takes
-longer than that to keep the books of a step's several hundred small operations. Here they are
-few, and read and write halves of buffers made once. The result is autograd's up to rounding.
+A batch of 32 BERT vectors keeps a processor busy for a tenth of a millisecond. Autograd needs
+longer than that for the bookkeeping of a step's several hundred small operations. Here the
+operations are few, and they read and write halves of buffers that are allocated once. The
+result equals autograd's up to rounding.
 
 **One buffer.** A step of width w, of which c columns condition the others, keeps its columns in
 the middle of a buffer, between two ones. One of them multiplies the bias:
@@ -13,8 +14,8 @@ the middle of a buffer, between two ones. One of them multiplies the bias:
     reversed   | unused | 1 | y2, w - c columns | y1, c columns     | 1 | unused |
                                                 |-------[y1, 1]---------|
 
-So a reversal of the dimensions moves no data: steps take y1 from either end in turn, and the
-parameters of a step that sees its columns reversed are kept in reversed order.
+So a reversal of the dimensions moves no data: steps read y1 from either end in turn, and a
+step that gets its columns reversed keeps its parameters in reversed order.
 
 **Forward.** With rows as vectors, a step on x is
 
@@ -27,7 +28,7 @@ and the loss of a batch of B rows is, up to a constant,
 
     L = sum(z^2) / 2 - B sum(log_scale),
 
-z being what leaves the flow: y2 after the last step of each level, and y1 of the last.
+where z is what leaves the flow: y2 after the last step of each level, and y1 of the last.
 
 **Backward.** With g = dL/dy, which is z itself where y leaves the flow,
 
@@ -45,7 +46,7 @@ matrix of ones and zeros, (2, 2 B), then gives the sums over rows of both:
 
 **Parameters.** One vector holds all parameters: the shifts of all steps, the log-scales, then
 W1, W2 and W3 of each step, each a contiguous block with its bias. Adam acts on each entry
-alone and the clipping on their norm, so neither sees the order.
+alone and the clipping on their norm, so neither depends on the order.
 """
 
 from __future__ import annotations
@@ -61,16 +62,16 @@ from skcalib._flow.glow import Glow
 
 __all__ = ["AdditiveGradient", "views"]
 
-# Entries of a buffer's rows before the columns. In float32 they fill a cache line, so that the
-# columns start at one.
+# Number of entries before the columns in a row of a buffer. In float32 they fill a cache line,
+# so that the columns start at one.
 PAD = 16
 
 
 class AdditiveGradient:
     """Loss of a batch of ``n_rows`` and its gradient, under the parameters in ``vector``.
 
-    ``vector`` and ``gradient`` have shape (n_parameters,). ``order`` says where each of their
-    entries is among the flow's parameters laid end to end: ``vector = flat[order]``.
+    ``vector`` and ``gradient`` have shape (n_parameters,). ``order`` is the position of each of
+    their entries among the flow's parameters laid end to end: ``vector = flat[order]``.
     """
 
     def __init__(self, flow: Glow, n_rows: int):
@@ -82,7 +83,7 @@ class AdditiveGradient:
         self._norm_gradient, *weight_gradients = views(self.gradient, places)
         self._scale = torch.empty_like(self._log_scale)
         self._standardize, self._n_rows = flow.standardize, n_rows
-        # The normal density and the standardisation: the same in the loss of every row.
+        # The normal density and the standardization add the same to the loss of every row.
         self._constant = 0.5 * math.log(2.0 * math.pi) * flow.n_features - float(
             flow.standardize.scale.cpu().double().log().sum()  # not every GPU has float64
         )
@@ -92,7 +93,7 @@ class AdditiveGradient:
         columns, stack = slice(0, 0), None
         for i, (*_, ends_level) in enumerate(flow.steps()):
             columns = slice(columns.stop, columns.stop + x.shape[1])
-            if stack is None:  # the steps of a level hand g down in one stack
+            if stack is None:  # the steps of a level share one stack
                 stack = _buffer(x, 2 * n_rows, x.shape[1])
             of_step = slice(3 * i, 3 * i + 3)
             parameters = (shift[columns], self._scale[columns], *weights[of_step])
@@ -129,10 +130,10 @@ def views(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _places(flow: Glow) -> list[Tensor]:
-    """Return which parameters are the shifts over the log-scales, and W1, W2, W3 of each step.
+    """Return the positions of the shifts over the log-scales, and of W1, W2, W3 of each step.
 
-    Parameters are counted as they lie end to end. Biases are rows of their W, and columns are
-    in the order of the step's buffer.
+    Positions are those of the parameters laid end to end. Biases are rows of their W, and
+    columns are in the order of the step's buffer.
     """
     parameters = list(flow.parameters())
     counted = torch.arange(sum(parameter.numel() for parameter in parameters))
@@ -145,7 +146,7 @@ def _places(flow: Glow) -> list[Tensor]:
             for layer in coupling.network[::2]  # the linear ones
         )
         w1 = w1.roll(1, dims=0)  # the bias first
-        if i % 2 == 0:  # the coupling sees the columns reversed
+        if i % 2 == 0:  # the coupling gets the columns reversed
             w1, w3 = w1.flip(0), w3.flip(1)
         else:  # the ActNorm before it does
             shift_and_scale = shift_and_scale.flip(1)
@@ -179,7 +180,7 @@ class _Step:
         (n_rows, width), (c, n_hidden) = x.shape, w1_without_bias.shape
 
         def parts(buffer: Tensor) -> tuple[Tensor, ...]:
-            """Return a buffer's columns y, y1 and y2, and y1 with the one beside it."""
+            """Return a buffer's columns y, y1 and y2, and y1 with the ones next to it."""
             y = buffer[:, PAD : PAD + width]
             if is_reversed:
                 return y, y[:, -c:], y[:, :-c], buffer[:, PAD + width - c : PAD + width + 1]
@@ -217,9 +218,9 @@ class _Step:
         torch.mul(self.g, self.scale, out=self.x_gradient)
 
 
-@torch.inference_mode()  # whose tensors take no notes of what is written to them
+@torch.inference_mode()  # its tensors do not record what is written to them
 def _buffer(like: Tensor, n_rows: int, width: int) -> Tensor:
-    """Make room for columns, with a one at both ends of each row."""
+    """Return a buffer for columns, with a one at both ends of each row."""
     buffer = like.new_zeros(n_rows, PAD + -(-width // PAD) * PAD + PAD)
     buffer[:, PAD - 1] = buffer[:, PAD + width] = 1.0
     return buffer

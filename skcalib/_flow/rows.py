@@ -1,4 +1,4 @@
-"""Rows on their way into a training: held out, or in random batches."""
+"""Rows for a training: held out, or in random batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sklearn.utils import gen_batches
 
 __all__ = ["shuffled_batches", "split"]
 
-# Data of more bytes are shuffled by runs of rows, within pools of a quarter of it.
+# Data of more bytes are shuffled by runs of rows, within pools of a quarter of this size.
 LARGE_BYTES = 2**30
 
 
@@ -24,7 +24,7 @@ def split(
         raise ValueError(
             f"validation_fraction={validation_fraction} of {n_samples} samples holds out "
             f"{n_held_out} and leaves {n_samples - n_held_out} to train on; at least 1 and "
-            "2 are needed. Choose another fraction, more samples, or None to hold out none."
+            "2 are needed. Set another fraction, pass more samples, or set None for no split."
         )
     order = rng.permutation(n_samples)
     return np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
@@ -35,9 +35,9 @@ def shuffled_batches(
 ) -> Iterator[np.ndarray]:
     """Yield copies of the given rows of X in random order, batch by batch.
 
-    The last batch is filled up from the head of the order. Large data are shuffled in runs of
+    The last batch is filled up from the start of the order. Large data are shuffled in runs of
     consecutive rows. As many runs as fit into a pool are read and shuffled row by row, so that
-    the file behind a memory map is read in long stretches.
+    the file of a memory map is read in long stretches.
     """
     if X.nbytes <= LARGE_BYTES:
         order = rng.permutation(rows)

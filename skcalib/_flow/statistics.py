@@ -1,4 +1,4 @@
-"""Statistics of the training rows that a flow is standardised by."""
+"""Statistics of the training rows, by which a flow is standardized."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def column_moments(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
 
     `Moments` would also sum products of columns, which can take longer than the training.
     Differences are from the mean of the first block of rows. So a large common mean costs no
-    digits, and a constant column has a deviation of exactly 0. Let shift lead from there to
-    the mean of all n rows. The first block adds n_block shift^2 or more to the sum of squares
-    about that mean, and moving the origin subtracts n shift^2: n / n_block roundings are lost
-    at most.
+    digits, and a constant column has a deviation of exactly 0. Let shift be the difference from
+    there to the mean of all n rows. The first block adds at least n_block shift^2 to the sum of
+    squares about that mean, and moving the origin subtracts n shift^2. So at most n / n_block
+    roundings are lost.
     """
     n_block = 256  # rows whose copy in float64 stays in the cache
     first = X[rows[0]].astype(np.float64)
@@ -48,11 +48,11 @@ def column_moments(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
 def principal_axes(
     X: np.ndarray, rows: np.ndarray, noise: float | str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
-    """Principal axes of X over the given rows, and how a filter of noise weighs them.
+    """Principal axes of X over the given rows, and the weight of each in the noise filter.
 
     Returns the mean (d,), the deviation along the axes (d,), 0 beyond the numerical rank, the
-    axes in columns (d, d), the gain of ``Whitening(noise=noise)`` along them (d,), positive,
-    and the noise as a share of the total variance, chosen if "auto".
+    axes in columns (d, d), the positive gain of ``Whitening(noise=noise)`` along them (d,), and
+    the noise as a share of the total variance, chosen if "auto".
     """
     parts = (Moments.from_array(X[rows[part]]) for part in gen_batches(len(rows), 8192))
     moments = reduce(Moments.merge, parts)
@@ -62,12 +62,12 @@ def principal_axes(
     if not variance[0] > 0:
         raise ValueError(
             f"All {moments.n} samples are equal: noise={noise!r} needs samples that differ. "
-            "Fit on such, or set noise=0."
+            "Fit on other samples, or set noise=0."
         )
     eigenvalues, _, noise = regularise(moments, variance, 0.0, noise)
-    # Eigenvalues below it are rounding errors, of either sign before `decompose` cut them off.
+    # Smaller eigenvalues are rounding errors; `decompose` has set the negative ones to 0.
     least = rounding_error(variance)
     deviation = np.sqrt(np.where(variance > least, variance, 0.0))
-    # The gain of a direction without variance is a limit.
+    # A direction without variance has a gain in the limit only.
     whitening = whitening_gain(np.maximum(eigenvalues, least), noise * variance.sum())
     return moments.mean, deviation, axes, whitening, noise

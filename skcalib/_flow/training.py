@@ -1,7 +1,7 @@
 """Training of a Glow: maximum likelihood with the Adam of the BERT papers.
 
 All parameters live in one vector, and so do their gradients and Adam's two moments, so that
-an optimiser step, a gradient norm or a snapshot is one call over one array whatever the
+an optimizer step, a gradient norm or a snapshot is one call over one array whatever the
 number of layers.
 """
 
@@ -112,7 +112,7 @@ class Trainer:
             parameter.copy_(part)
 
     def step(self, batch: Tensor) -> Tensor:
-        """Take one step on a batch (b, d); return its loss before, nats per sample."""
+        """Take one step on a batch (b, d); return the loss before it, in nats per sample."""
         loss = self._gradient_of(batch)
         beta1, beta2, epsilon = 0.9, 0.999, 1e-6  # those of BERT-flow's code
         with torch.inference_mode():
@@ -131,23 +131,23 @@ class Trainer:
             return loss / len(batch)
 
     def epoch(self, advance: Callable[[], Any]) -> float:
-        """Train on all rows in random order; return the batches' mean loss, nats.
+        """Train on all rows in random order; return the mean loss of the batches, in nats.
 
-        ``advance`` is called after each batch. Where the loss or a parameter turns NaN or
-        infinite, the loss is NaN and the state the last good one, at most 64 steps before;
-        after Ctrl-C it is that, too.
+        ``advance`` is called after each batch. If the loss or a parameter becomes NaN or
+        infinite, the loss is NaN and the state is the last good one, at most 64 steps before.
+        After Ctrl-C the state is also the last good one.
         """
         good, total, n_threads = self.state(), 0.0, torch.get_num_threads()
         recent = torch.zeros_like(self.vector[0])
         batches = shuffled_batches(self._X, self._rows, self._settings.batch_size, self._rng)
         try:
             # Operations of a few microseconds are too small to share: threads would mostly
-            # wait for each other, long where another process has the core.
+            # wait for each other, for long if another process uses the core.
             torch.set_num_threads(1)
             for step, drawn in enumerate(batches, start=1):
                 recent += self.step(self._with_jitter(self._tensor(drawn)))
-                if step % 64 == 0 or step == self.n_steps:  # to look at it waits for the device
-                    # A loss is from before its update, so the parameters count too.
+                if step % 64 == 0 or step == self.n_steps:  # reading it waits for the device
+                    # A loss is from before its update, so check the parameters too.
                     if not torch.isfinite(recent + self.vector.sum()):
                         return math.nan
                     good, self.n_kept = self.state(), self.n_kept + 1
@@ -172,7 +172,7 @@ class Trainer:
         return batch
 
     def evaluate(self, rows: np.ndarray) -> float:
-        """Return the mean loss over the given rows, nats per sample."""
+        """Return the mean loss over the given rows, in nats per sample."""
         self.write_back()
         blocks = (self._tensor(self._X[rows[block]]) for block in gen_batches(len(rows), 1024))
         with torch.inference_mode():
@@ -181,10 +181,10 @@ class Trainer:
             return float(torch.cat(losses).double().mean())
 
     def warn_of_divergence(self) -> None:
-        """Warn if the flow is of no use: its round trips do not return.
+        """Warn if the flow is of no use because round trips do not return to their start.
 
-        Rows go to the latent space and back, and as many samples the other way. Errors are
-        relative to the largest entry, or to 1 if that is more, all of standardised columns.
+        Rows go to the latent space and back, and as many samples the other way. Errors, in
+        standardized columns, are relative to the largest entry, or to 1 if that is more.
         """
         self.write_back()
         encode, decode = self.flow.through_levels, self.flow.back_through_levels
@@ -199,10 +199,10 @@ class Trainer:
         # A sound flow stays far below: the worst seen in float32 were 1e-5 and 50 deviations.
         if not (error < 1e-3 and reach < 1e3):
             warn(
-                f"The flow diverged though its loss is finite: round trips are off by "
+                f"The flow diverged although its loss is finite: round trips are off by "
                 f"{error:.1g} of the largest entry, samples lie up to {reach:.1g} standard "
-                "deviations from the mean. Its vectors and densities mean nothing: fit again "
-                "with a lower learning_rate.",
+                "deviations from the mean. Its vectors and densities are meaningless. Fit "
+                "again with a lower learning_rate.",
                 ConvergenceWarning,
             )
 
@@ -222,8 +222,8 @@ def train(
 ) -> tuple[FittedFlow, bool]:
     """Train on the given rows of X, on the device; draw from the generator of ``start``.
 
-    ``settings`` has the parameters of :class:`NormalizingFlow`. Returns the flow, that of the
-    best epoch if rows are held out, and whether Ctrl-C ended the training.
+    ``settings`` has the parameters of :class:`NormalizingFlow`. Returns the flow (that of the
+    best epoch if rows are held out) and whether Ctrl-C ended the training.
     """
     trainer = Trainer(start, X, rows, settings, device)
     curve, n_batches = list(start.curve), settings.max_epochs * trainer.n_steps
@@ -235,7 +235,7 @@ def train(
                 loss = trainer.epoch(partial(advance, 1, f"epoch {epoch}"))
                 if math.isnan(loss):
                     warn(
-                        "The loss turned NaN or infinite: the flow is back at its last good "
+                        "The loss became NaN or infinite. The flow is back at its last good "
                         "state. A lower learning_rate may help.",
                         ConvergenceWarning,
                     )

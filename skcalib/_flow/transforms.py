@@ -42,7 +42,7 @@ class Permutation(nn.Module):
         self.register_buffer("index", torch.arange(n_features - 1, -1, -1))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        # x[:, index] gives the same, four times as slowly.
+        # x[:, index] gives the same, but takes four times as long.
         return x.index_select(1, self.index), x.new_zeros(())
 
     def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -80,7 +80,7 @@ class LULinear(nn.Module):
 
 class _Linear(nn.Linear):
     def reset_parameters(self) -> None:
-        """Be zero: `Linear` would draw from torch's global generator."""
+        """Start at zero: `Linear` would draw from torch's global generator."""
         nn.init.zeros_(self.weight)
         nn.init.zeros_(self.bias)
 
@@ -88,9 +88,9 @@ class _Linear(nn.Linear):
 class Coupling(nn.Module):
     """The first half of x conditions a shift (and a scale) of the second half.
 
-    Additive: y2 = x2 + t(x1). Affine: y2 = x2 * exp(s(x1)) + t(x1), s being at most 2 in
+    Additive: y2 = x2 + t(x1). Affine: y2 = x2 * exp(s(x1)) + t(x1), with s at most 2 in
     magnitude: Glow's sigmoid reaches zero, and the inverse divides by it. The first half has
-    d // 2 dimensions, so that the middle one of an odd d is always among those modelled.
+    d // 2 dimensions, so that the middle one of an odd d is always among the transformed ones.
     """
 
     def __init__(self, n_features: int, width: int, affine: bool):
@@ -109,8 +109,8 @@ class Coupling(nn.Module):
     def initialize(self, rng: np.random.RandomState) -> None:
         """Draw the hidden layers' weights; the last stays zero, as in Glow, section 3.3."""
         for layer in self.network[:-1:2]:  # a ReLU follows each
-            # Half of what keeps the variance through a ReLU (He et al., 2015), which after one
-            # epoch fits better.
+            # Half of what keeps the variance through a ReLU (He et al., 2015): after one epoch
+            # it fits better.
             std = math.sqrt(0.5 / layer.in_features)
             layer.weight.copy_(torch.as_tensor(rng.normal(0.0, std, layer.weight.shape)))
 

@@ -14,11 +14,11 @@ __all__ = ["check_precision", "resolve_device"]
 
 
 def resolve_device(device: str) -> torch.device:
-    """Turn "cpu", "cuda", "cuda:1", "mps" or "auto" into a device that is there.
+    """Turn "cpu", "cuda", "cuda:1", "mps" or "auto" into an available device.
 
-    "auto" is the current CUDA device where CUDA works, else the CPU. Metal is used only on
-    request: it has no float64. A CUDA device has an index, so that "cuda" and "cuda:0" are
-    one. A ValueError tells of a device that is not there.
+    "auto" is the current CUDA device if CUDA works, otherwise the CPU. Metal is used only on
+    request, because it has no float64. A CUDA device always has an index, so that "cuda" and
+    "cuda:0" are the same. A device that is not available raises a ValueError.
     """
     import torch
 
@@ -30,27 +30,27 @@ def resolve_device(device: str) -> torch.device:
     match = re.fullmatch(r"(cpu|cuda|mps)(?::(\d+))?", device)
     if match is None:
         raise ValueError(
-            f"device={device!r} is unknown; it takes 'auto', 'cpu', 'cuda', 'cuda:1' or 'mps'."
+            f"device={device!r} is unknown. Use 'auto', 'cpu', 'cuda', 'cuda:1' or 'mps'."
         )
     kind, index = match.groups()
     if kind == "mps" and not torch.backends.mps.is_available():
         reason = "torch sees no Metal device here"
     elif kind == "cuda" and forked:
-        reason = "the forked child of a process that used CUDA has none; start it by 'spawn'"
-    elif kind == "cuda" and int(index or 0) >= n_gpus:  # torch would take "cuda:256" for 0
+        reason = "a forked child cannot use CUDA after its parent has; start it with 'spawn'"
+    elif kind == "cuda" and int(index or 0) >= n_gpus:  # torch would read "cuda:256" as 0
         reason = f"torch sees {n_gpus} CUDA devices here"
     elif kind == "cuda":
         return torch.device(kind, int(index or torch.cuda.current_device()))
     else:
         return torch.device(kind)
     raise ValueError(
-        f"device={device!r} is not available: {reason}. Use 'auto' to take a GPU only where "
-        "there is one."
+        f"device={device!r} is not available: {reason}. Use 'auto' to use a GPU only if there "
+        "is one."
     )
 
 
 def check_precision(device: torch.device, dtype: Any) -> None:
-    """Raise a ValueError for vectors in float64 on Metal, which does not have it."""
+    """Raise a ValueError for float64 vectors on Metal, which has no float64."""
     if device.type == "mps" and dtype.name == "float64":
         raise ValueError(
             "device='mps' computes in float32 only, but X is float64: pass X as float32, or "

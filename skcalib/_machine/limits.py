@@ -8,7 +8,7 @@ __all__ = ["check_size", "rows_within"]
 
 
 def rows_within(n_bytes: int, n_features: int, itemsize: int = 8) -> int:
-    """Rows of a working buffer of about ``n_bytes``, 64 at least."""
+    """Rows of a working buffer of about ``n_bytes``, at least 64."""
     return max(64, n_bytes // (itemsize * n_features))
 
 

@@ -1,8 +1,8 @@
 """Passes over ranges of rows in threads.
 
-Such passes alternate matrix products with element-wise work that NumPy runs on one core, so
-BLAS's own threads idle through much of it, and where cores are shared they wait for each
-other. One thread for each range of rows keeps every core busy.
+Such passes alternate matrix products with element-wise work that NumPy runs on one core. So
+BLAS's own threads are idle much of the time, and on shared cores they wait for each other. One
+thread per range of rows keeps every core busy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from threadpoolctl import ThreadpoolController
 
 __all__ = ["limit_blas", "map_row_ranges"]
 
-# With fewer rows each, our threads cost more than they bring beside those of BLAS.
+# With fewer rows per thread, our threads cost more than they gain over those of BLAS.
 ROWS_PER_THREAD = 16384
 
 _lock = threading.Lock()
@@ -35,7 +35,7 @@ def _blas() -> ThreadpoolController:
 def limit_blas(n_threads: int) -> Iterator[None]:
     """Limit the threads of BLAS, in one Python thread at a time.
 
-    The limit is the process's: of two that overlapped, one would restore the other's.
+    The limit holds for the whole process: of two that overlap, one would restore the other's.
     """
     with _lock, _blas().limit(limits=n_threads):
         yield
@@ -52,17 +52,17 @@ def map_row_ranges(
     """Results of ``job`` on consecutive ranges that cover ``n_rows``, one per thread.
 
     Each call of ``job`` gets the chunks of one range, slices of at most ``step`` rows, and
-    needs ``working_bytes`` of memory. After an error or an interrupt it gets no more of them.
-    The split depends on the number of BLAS's threads alone: a call repeated gives equal bits.
+    needs ``working_bytes`` of memory. After an error or an interrupt it gets no more chunks.
+    The split depends only on the number of BLAS's threads: a repeated call gives equal bits.
     """
     n_threads = max((library.num_threads for library in _blas().lib_controllers), default=1)
-    # Where 56 MB of memory allow fewer threads than cores, BLAS uses several cores in each.
+    # If 56 MB of memory allow fewer threads than cores, BLAS uses several cores per thread.
     workers = min(n_threads, n_rows // rows_per_thread, 56 * 2**20 // working_bytes)
     if workers <= 1:
         return [job(_chunks(0, n_rows, step))]
     size = -(-n_rows // workers)
     over = threading.Event()
-    errors = np.geterr()  # NumPy keeps them for each thread
+    errors = np.geterr()  # NumPy keeps these settings per thread
 
     def run(begin: int) -> Any:
         chunks = _chunks(begin, min(begin + size, n_rows), step)

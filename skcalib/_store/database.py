@@ -13,10 +13,10 @@ from filelock import FileLock
 __all__ = ["connect", "turn"]
 
 FORMAT = 5
-WAIT = 60.0  # seconds, for another process that writes
-PATIENCE = 600.0  # seconds, for one's turn
-# A batch of texts is a block, of one array per slot (a layer and a way of pooling), since a
-# pipeline reads a slot or two of many texts. The id of a store changes when it is cleared.
+WAIT = 60.0  # seconds to wait for another process that writes
+PATIENCE = 600.0  # seconds to wait for a turn
+# A batch of texts is a block with one array per slot (a layer with a pooling), because a
+# pipeline reads one or two slots of many texts. The id of a store changes when it is cleared.
 SCHEMA = f"""
 PRAGMA page_size = 16384;
 PRAGMA auto_vacuum = INCREMENTAL;
@@ -35,17 +35,17 @@ COMMIT
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open the file, which is made if it is not there; refuse that of another release."""
+    """Open the file, or create it; refuse a file with the format of another release."""
     path.parent.mkdir(parents=True, exist_ok=True)
     uri = path.as_uri()
     if path.exists() and not all(os.access(p, os.W_OK) for p in (path, path.parent)):
-        uri += "?immutable=1"  # otherwise SQLite makes a file beside it, even to read
+        uri += "?immutable=1"  # otherwise SQLite creates a file next to it, even to read
     db = sqlite3.connect(uri, uri=True, timeout=WAIT, isolation_level="IMMEDIATE")
     try:
         db.executescript("PRAGMA trusted_schema = OFF; PRAGMA synchronous = NORMAL")
         if not _format(db):
             with turn(path.parent):
-                if not _format(db):  # nor has another process made the tables since
+                if not _format(db):  # another process may have made the tables since
                     db.executescript(SCHEMA)
         if _format(db) != FORMAT:
             raise ValueError(
@@ -66,11 +66,12 @@ def _format(db: sqlite3.Connection) -> int:
 def turn(folder: Path) -> Iterator[None]:
     """Context in which nobody else encodes for the store in a folder; one thread may nest it.
 
-    It ends with the process, however that ends. Where no lock can be had, in a read-only folder
-    or beside a worker that hangs, work goes on without, and some texts may be encoded twice.
+    It ends with the process, however that ends. If there is no lock to get, because the folder
+    is read-only or a worker hangs, work continues without it, and some texts may be encoded
+    twice.
     """
     lock = FileLock(folder / "skcalib-vectors.lock", is_singleton=True)
-    with suppress(OSError, NotImplementedError):  # the former also when time is up
+    with suppress(OSError, NotImplementedError):  # OSError includes a timeout
         lock.acquire(timeout=PATIENCE)
     try:
         yield

@@ -1,4 +1,4 @@
-"""`VectorStore`, the public face of a store of vectors."""
+"""`VectorStore`, the public class for a store of vectors."""
 
 from __future__ import annotations
 
@@ -19,27 +19,29 @@ POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "zipf", "last", "weighted_mea
 class VectorStore:
     """Vectors of texts on disk, for the parameter ``memory`` of `BertEncoder` or `TextEncoder`.
 
-    A folder as ``memory`` makes one with the defaults.
+    ``memory=folder`` creates one with the defaults.
 
     Parameters
     ----------
     location : path-like
-        Folder; made when first written to. A relative one is looked up from the working
-        directory of each call.
+        Folder; the first write creates it. A relative path refers to the working directory at
+        each call.
     dtype : {"float32", "float16"}, default="float32"
-        Precision on disk. float16 halves the size and rounds each entry to 11 bits, which moves
-        Spearman's rho on STS-B by less than 0.01 points. Whiten such vectors with shrinkage or
-        ``tol=1e-6``: rounding gives a little variance to directions that have none.
+        Precision on disk. float16 halves the size and rounds each entry to 11 bits, which
+        changes Spearman's rho on STS-B by less than 0.01 points (scores are times 100). Whiten
+        such vectors with shrinkage or ``tol=1e-6``: rounding gives a little variance to
+        directions that have none.
     layers : sequence of int or None, default=None
         Hidden states to keep, counted as in `BertEncoder`. None keeps all, so that any
-        choice of layers is read back. An encoder that asks for others is refused.
+        choice of layers can be read later. An encoder that needs others raises an error.
     pooling : str, sequence of str or None, default=None
-        Pooling to keep, or several, named as in `BertEncoder`, each with and without special
-        tokens. None keeps all, "last" and "weighted_mean" only for encoders that use one of
-        them. An encoder that asks for another is refused.
+        Poolings to keep, named as in `BertEncoder`, each with and without special tokens. None
+        keeps all, but "last" and "weighted_mean" only for decoders and for encoders that use
+        one of the two. An encoder that needs another pooling raises an error.
     max_bytes : int or None, default=None
-        Largest size of the file after each batch: the oldest vectors are deleted, never those
-        of the batch. While a batch is written, a journal of about three comes on top.
+        Largest size of the file after each batch: the oldest vectors are deleted, but never
+        those of the batch. While a batch is written, a journal of about three batches needs
+        space as well.
 
     Raises
     ------
@@ -48,18 +50,20 @@ class VectorStore:
 
     Notes
     -----
-    A text takes ``n_layers * 6 * (4 * d + 32)`` bytes: 66 kB for MiniLM (7 hidden states of 384
-    dimensions), 242 kB for BERT-base (13 of 768). The six are the first token, mean and maximum
-    with and without special tokens, and the mean by Zipf's weights. ``pooling="mean"`` keeps
-    two of them, which also give "mean_sqrt_len"; "cls" or "zipf" keeps one.
+    A text needs ``n_states * 6 * (4 * d + 32)`` bytes: 66 kB for MiniLM (7 hidden states of 384
+    dimensions), 242 kB for BERT-base (13 of 768). The six vectors are the first token, the mean
+    and the maximum with and without special tokens, and the Zipf-weighted mean.
+    ``pooling="mean"`` keeps two of them, which also give "mean_sqrt_len"; "cls" or "zipf"
+    keeps one.
 
-    Several processes may use the file at once, on a local disk: SQLite's locks do not work on
-    every network file system. They take turns, so that each text is encoded once. A damaged
-    file is begun anew, with a warning. Where the disk is full, the folder is read-only, or
-    another process holds the file for a minute, vectors are computed but not kept, with one.
+    Several processes may use the file at once if it is on a local disk; SQLite's locks do not
+    work on every network file system. They take turns, so that each text is encoded once. A
+    damaged file is renamed and a new one is started, with a warning. If the disk is full, the
+    folder is read-only, or another process holds the file for a minute, vectors are computed
+    but not kept, also with a warning.
 
     The store holds numbers and hashes of texts, not the texts, and nothing in it can run code.
-    Use a folder that you trust: who may write to it can forge vectors.
+    Use a folder that you trust: anyone who can write to it can forge vectors.
 
     Examples
     --------
@@ -86,9 +90,9 @@ class VectorStore:
 
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "float16"):
-            raise ValueError(f"dtype={self.dtype!r}; it takes 'float32' or 'float16'.")
+            raise ValueError(f"dtype={self.dtype!r}; it must be 'float32' or 'float16'.")
         if not self._poolings or not set(self._poolings) <= set(POOLINGS):
-            raise ValueError(f"pooling={self.pooling!r}; it takes some of {POOLINGS}, or None.")
+            raise ValueError(f"pooling={self.pooling!r}; it must be among {POOLINGS}, or None.")
 
     def __len__(self) -> int:
         """Return the number of texts, counted once per model and its settings."""
@@ -99,11 +103,11 @@ class VectorStore:
 
     @property
     def n_bytes(self) -> int:
-        """Size of its file in bytes."""
+        """Size of the file in bytes."""
         return self._path.stat().st_size if self._path.exists() else 0
 
     def clear(self) -> None:
-        """Forget all vectors and give the space on disk back."""
+        """Delete all vectors and free the disk space."""
         if self._path.exists():
             with closing(connect(self._path)) as db:
                 db.executescript(

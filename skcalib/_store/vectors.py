@@ -1,7 +1,7 @@
 """Vectors of texts in the file of a store.
 
-A checksum covers each array, and the key of its text lies beside each vector, so that a damaged
-file costs time and never gives a wrong vector.
+Each array has a checksum, and each vector is stored with the key of its text, so that a damaged
+file costs time but never gives a wrong vector.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from skcalib._store.store import VectorStore
 
 __all__ = ["Vectors"]
 
-# Errors where the file is at fault, not the machine.
+# Errors for which the file is at fault, not the machine.
 DAMAGE = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 ARRAY = "SELECT crc, data FROM arrays WHERE block = ? AND slot = ?"
 
 
 class Vectors:
-    """Vectors of one model in a store, during one call of the user; to be closed.
+    """Vectors of one model in a store, for one call of the user; to be closed.
 
-    ``model`` names all that a vector of d = ``width`` numbers depends on beside its text. Once
-    the machine refuses to read or write the file, nothing more is kept in this call.
+    ``model`` names all that a vector of d = ``width`` numbers depends on, except its text. Once
+    the machine cannot read or write the file, nothing more is kept in this call.
     """
 
     def __init__(self, store: VectorStore, model: str | None, width: int):
@@ -51,16 +51,16 @@ class Vectors:
 
     @property
     def store_id(self) -> bytes | None:
-        """What tells this store from others and from itself before it was cleared, if known."""
+        """Id of this store, a new one after it was cleared; None if it cannot be read."""
         found = self._run("read", lambda db: db.execute("SELECT id FROM store").fetchone())
         return found and found[0]
 
     def read(
         self, texts: Sequence[str], slots: Sequence[str]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return which of n distinct texts are known, (n,), vectors and counts.
+        """Return which of n distinct texts are known, (n,), and their vectors and counts.
 
-        The latter are of shape (n, n_slots, d) and (n, 4); rows of unknown texts hold anything.
+        Vectors have shape (n, n_slots, d), counts (n, 4). Rows of unknown texts are arbitrary.
         """
         keys = [self._key(text) for text in texts]
         known = np.zeros(len(texts), dtype=bool)
@@ -82,14 +82,14 @@ class Vectors:
                             raise ValueError("rows of other texts")
                         vectors[out, j], counts[out] = found["vector"], found["counts"]
                     known[out] = True
-                # Damage leaves values that are gone, or of another type or size.
+                # Damaged values are missing, or have another type or size.
                 except (TypeError, ValueError, IndexError):
                     n_damaged += 1
             return n_damaged
 
         n_damaged = self._run("read", load)
         if n_damaged:
-            self._warn(f"has {n_damaged} damaged blocks; their texts are encoded anew.")
+            self._warn(f"has {n_damaged} damaged blocks; their texts are encoded again.")
         return known, vectors, counts
 
     def write(
@@ -99,7 +99,7 @@ class Vectors:
         vectors: np.ndarray,
         counts: np.ndarray,
     ) -> bool:
-        """Keep arrays such as `read` gives, all or nothing; return whether they are kept."""
+        """Keep arrays such as `read` returns, all or none; return whether they were kept."""
         keys = [self._key(text) for text in texts]
         rows = np.empty(len(texts), self._row)
         rows["key"], rows["counts"] = np.frombuffer(b"".join(keys), "V16"), counts
@@ -112,7 +112,7 @@ class Vectors:
                 data = rows.tobytes()
                 array = block, slot, _checksum(slot, data), data
                 db.execute("INSERT INTO arrays VALUES (?, ?, ?, ?)", array)
-            # Some may be in an older block, a damaged one or another process's.
+            # Some texts may be in an older block already, damaged or from another process.
             places = [(key, block, row) for row, key in enumerate(keys)]
             db.executemany("INSERT OR REPLACE INTO texts VALUES (?, ?, ?)", places)
             if self._max_bytes is not None:
@@ -126,7 +126,7 @@ class Vectors:
         return hashlib.blake2b(content, digest_size=16, key=self._model).digest()
 
     def _run(self, done: str, operation: Callable[[sqlite3.Connection], Any]) -> Any:
-        """Return what a transaction gives, None if the file cannot be read or written."""
+        """Return the result of a transaction, None if the file cannot be read or written."""
         if not (self._readable if done == "read" else self._writable):
             return None
         try:
@@ -135,21 +135,20 @@ class Vectors:
                 self._inode = self.path.stat().st_ino
             with self._db as db:
                 return operation(db)
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter from a message
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter in a message
             self.close()
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
             if code not in DAMAGE or not self._set_aside(error):
-                # What cannot be read is not written; what cannot be written may be read.
+                # A file that cannot be read is not written; one that cannot be written is read.
                 self._writable, self._readable = False, done == "written"
                 self._warn(
-                    f"could not be {done}: {error}. Vectors are computed all the same, and not "
-                    "kept. Free some space, end a process that holds the lock, or choose "
-                    "another folder."
+                    f"could not be {done}: {error}. Vectors are computed but not kept. Free "
+                    "some space, end a process that holds the lock, or choose another folder."
                 )
             return None
 
     def _set_aside(self, error: Exception) -> bool:
-        """Rename the damaged file unless another process has; return whether that went well."""
+        """Rename the damaged file unless another process has; return whether that worked."""
         aside = Path(f"{self.path}.damaged-{time.time_ns()}")
         try:
             if self._inode not in (None, self.path.stat().st_ino):
@@ -159,7 +158,7 @@ class Vectors:
                 Path(f"{self.path}{suffix}").unlink(missing_ok=True)
         except OSError:
             return False
-        self._warn(f"is damaged ({error}). It was put aside as {aside.name!r} and begun anew.")
+        self._warn(f"is damaged ({error}). It was renamed to {aside.name!r}; a new one starts.")
         return True
 
     def _warn(self, what: str) -> None:
@@ -171,10 +170,10 @@ def _checksum(slot: str, data: bytes) -> int:
 
 
 def _places(db: sqlite3.Connection, keys: list[bytes]) -> dict[int, list[tuple[int, int]]]:
-    """Find texts in the file: by block, their positions among the keys and in the block."""
+    """Find texts: for each block, their positions among the keys and in the block."""
     position = {key: i for i, key in enumerate(keys)}
     places: dict[int, list[tuple[int, int]]] = {}
-    for i in range(0, len(keys), 900):  # SQLite takes 999 parameters at least
+    for i in range(0, len(keys), 900):  # SQLite accepts at least 999 parameters
         some = keys[i : i + 900]
         query = f"SELECT key, block, row FROM texts WHERE key IN ({','.join('?' * len(some))})"
         for key, block, row in db.execute(query, some):
@@ -184,7 +183,7 @@ def _places(db: sqlite3.Connection, keys: list[bytes]) -> dict[int, list[tuple[i
 
 
 def _make_room(db: sqlite3.Connection, max_bytes: int) -> None:
-    """Delete the oldest blocks, never the newest, until the bound holds."""
+    """Delete the oldest blocks, never the newest, until the file is small enough."""
     size = "SELECT (page_count - freelist_count) * page_size"
     size += " FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
     while db.execute(size).fetchone()[0] > max_bytes:

@@ -1,4 +1,4 @@
-"""Sentence pairs with human judgements of similarity, and a small real BERT."""
+"""Sentence pairs with human judgments of similarity, and a small real BERT."""
 
 from skcalib.datasets._model import minilm_path
 from skcalib.datasets._sts import fetch_sts, load_toy_sts

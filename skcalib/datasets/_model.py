@@ -1,4 +1,4 @@
-"""The embedded model."""
+"""The bundled model."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,12 +9,12 @@ __all__ = ["minilm_path"]
 def minilm_path() -> str:
     """Folder of all-MiniLM-L6-v2, a BERT of 6 layers and 384 dimensions.
 
-    The weights come with the package of the ``demo`` extra, so no hub is needed.
+    The weights come with the package of the ``demo`` extra, so the hub is not needed.
 
     Returns
     -------
     path : str
-        For other libraries; `BertEncoder` finds it by the name "minilm".
+        Path for other libraries; `BertEncoder` finds the model by the name "minilm".
 
     Raises
     ------

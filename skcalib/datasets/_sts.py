@@ -1,4 +1,4 @@
-"""Semantic textual similarity: the toy set that ships, and the seven benchmarks."""
+"""Semantic textual similarity: the bundled toy set and the seven benchmarks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sklearn.utils import Bunch
 __all__ = ["fetch_sts", "load_toy_sts"]
 
 # Repository of each benchmark on the hub, and the hub's names of the splits of "stsb"; the
-# others have the last one alone.
+# others have only the last split.
 HUB = {
     "stsb": "mteb/stsbenchmark-sts",
     "sickr": "mteb/sickr-sts",
@@ -30,7 +30,7 @@ def load_toy_sts(*, return_X_y: bool = False) -> Any:
 
     Five genres of 60 pairs each: captions, headlines, forum answers, questions and
     definitions. Grades follow the guidelines of the STS tasks, from 0 (unrelated) to 5 (the
-    same meaning), by one annotator. Good for trying things out, too small to report on.
+    same meaning), by one annotator. Use them to try things out; they are too few to report on.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def fetch_sts(
     task : {"stsb", "sickr", "sts12", "sts13", "sts14", "sts15", "sts16"}
         Name of the benchmark.
     split : {"train", "dev", "test"}, default="test"
-        Only "stsb" has others than "test".
+        Only "stsb" has splits other than "test".
     data_home : path-like or None, default=None
         Folder of CSV files.
     return_X_y : bool, default=False
@@ -85,13 +85,13 @@ def fetch_sts(
     sts : Bunch
         ``data``, object array of shape (n_pairs, 2), the pairs; ``target``, array of shape
         (n_pairs,), grades from 0 to 5; ``subset``, array of shape (n_pairs,), the part of
-        the benchmark (the task itself where the source names none).
+        the benchmark (the task itself if the source names none).
 
     Raises
     ------
     ValueError
-        If there is no such task or split, or a file is no CSV in UTF-8, lacks columns or holds
-        no numbers.
+        If there is no such task or split, or if a file is not CSV in UTF-8, lacks columns or
+        has grades that are not numbers.
     FileNotFoundError
         If the folder does not hold the file.
     ImportError
@@ -151,10 +151,10 @@ def _bunch(
         if not (np.isfinite(target[i]) and all(isinstance(text, str) for text in data[i])):
             raise ValueError(
                 f"{source} has a row without two sentences and a finite score: row {i}, "
-                f"{row!r:.120}. It takes the columns {', '.join(COLUMNS)}."
+                f"{row!r:.120}. Each row needs the columns {', '.join(COLUMNS)}."
             )
     if not rows:
-        raise ValueError(f"{source} has no row; it takes the columns {', '.join(COLUMNS)}.")
+        raise ValueError(f"{source} has no row; it needs the columns {', '.join(COLUMNS)}.")
     if return_X_y:
         return data, target
     subset = np.array([row.get("subset") or task for row in rows])

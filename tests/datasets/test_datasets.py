@@ -220,7 +220,7 @@ def test_a_missing_file_is_named_with_its_folder(folder, tmp_path):
 
 
 HEAD = "sentence1,sentence2,score\n"
-NOT_WHOLE = "has a row without two sentences and a finite score: row {}, .*takes"
+NOT_WHOLE = "has a row without two sentences and a finite score: row {}, .*needs"
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ NOT_WHOLE = "has a row without two sentences and a finite score: row {}, .*takes
             (HEAD.replace(c, "x") + "a,b,1\n", NOT_WHOLE.format(0))
             for c in HEAD.strip().split(",")
         ],
-        *[(content, "has no row; it takes") for content in ("", HEAD)],
+        *[(content, "has no row; it needs") for content in ("", HEAD)],
         *[(f'{HEAD}a,b,1\na,b,"{s}"\n', NOT_WHOLE.format(1)) for s in ("", "high", "1,5")],
         *[(f"{HEAD}a,b,1\na,b,{s}\n", NOT_WHOLE.format(1)) for s in ("nan", "inf")],
         ("score,sentence1,sentence2\n1,a,b\n2,a\n", NOT_WHOLE.format(1)),

@@ -68,7 +68,7 @@ def test_weights_elsewhere_are_refused(tiny_bert_copy, name):
     (folder / "model.safetensors").rename(folder / "model-1.safetensors")
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": {"x": name}}))
-    check_refused(folder, r"names the file .*beside it only")
+    check_refused(folder, r"names the file .*in the same folder")
 
 
 def test_weights_in_several_files_are_read(tiny_bert, tiny_bert_copy, texts):
@@ -93,7 +93,7 @@ def test_a_link_out_of_the_folder_is_refused(tiny_bert_copy, tmp_path, name):
     (folder / name).rename(tmp_path / "elsewhere")
     (folder / name).symlink_to(tmp_path / "elsewhere")
     for use in (encoder.transform, encoder.fit):
-        with pytest.raises(ValueError, match=rf"{name} is a link out of it.*Copy that file"):
+        with pytest.raises(ValueError, match=rf"{name} links to .*Copy that file into it"):
             use(["dog"])
     link = tmp_path / "link"
     link.symlink_to(tiny_bert_copy())  # a link to the folder itself is no matter
@@ -309,7 +309,7 @@ def test_a_snapshot_that_cannot_be_completed_is_refused(hub):
     asked.append("down")
     for file in ("tokenizer.json", "model.safetensors"):
         (snapshot / file).unlink()
-    with pytest.raises(OSError, match=r"nor in the cache .* could not be fetched"):
+    with pytest.raises(OSError, match=r"nor complete in the cache .* download"):
         BertEncoder("someone/tiny").fit(["dog"])
 
 
@@ -336,7 +336,7 @@ def test_a_model_that_overflows_the_precision_is_refused(tiny_bert_copy, texts):
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     for dtype in ("float32", "bfloat16"):
         BertEncoder(folder, dtype=dtype, device="cpu").fit_transform(texts)
-    message = r"in torch.float16 on cpu: .* not those of a text alone with dtype='float32'"
+    message = r"in torch.float16 on cpu: .* differ from .* alone with dtype='float32'"
     with pytest.raises(ValueError, match=message):
         BertEncoder(folder, dtype="float16", device="cpu").fit(texts)
 

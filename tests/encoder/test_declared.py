@@ -127,7 +127,7 @@ def test_a_declared_length_goes_before_that_of_the_tokenizer(declare, edit_json)
     with pytest.warns(UserWarning, match="1 of 4 texts were cut off at max_length=12"):
         vectors = encoder.fit_transform(TEXTS)
     np.testing.assert_allclose(vectors, _theirs(folder), **equal)
-    with pytest.raises(ValueError, match="takes 3 to 12 tokens"):
+    with pytest.raises(ValueError, match="accepts 3 to 12 tokens"):
         BertEncoder(folder, max_length=13).fit(TEXTS)
 
 
@@ -155,7 +155,7 @@ def test_declarations_that_cannot_be_followed_are_refused(declare):
     BertEncoder(folder, pooling="max").fit(TEXTS)
     folder = declare(default="document")
     with pytest.raises(
-        ValueError, match=r"default prompt 'document', but only the prompts \['pa"
+        ValueError, match=r"default prompt 'document', but has only the prompts \['pa"
     ):
         BertEncoder(folder).fit(TEXTS)
     BertEncoder(folder, prompt="").fit(TEXTS)

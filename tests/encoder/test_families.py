@@ -135,7 +135,7 @@ def test_bigbird_takes_texts_as_long_as_it_attends_to_all_their_tokens(save, tex
     folder = save("BigBird", **SMALL, block_size=2, num_random_blocks=1)
     encoder = BertEncoder(folder).fit(texts)
     assert encoder.max_length_ == 14
-    with pytest.raises(ValueError, match=r"max_length=40; this model takes 3 to 14 tokens"):
+    with pytest.raises(ValueError, match=r"max_length=40; this model accepts 3 to 14 tokens"):
         BertEncoder(folder, max_length=40).fit(texts)
     cut = [" ".join(text.split()[:12]) for text in texts]
     assert_allclose(encoder.transform(texts), means_of(folder, cut)[3], atol=1e-5)
@@ -151,7 +151,7 @@ def test_a_model_whose_texts_mix_in_any_batch_is_refused(save, monkeypatch):
         return hidden + hidden.mean(dim=0, keepdim=True)
 
     monkeypatch.setattr(YosoEmbeddings, "forward", mixing)
-    message = r"depend on the texts beside it.*failed: .* of a text alone"
+    message = r"depend on other texts.*failed: .* of a text alone"
     with pytest.raises(ValueError, match=message):
         BertEncoder(save("Yoso", **SMALL, seed=1)).fit(["dog"])
 
@@ -225,18 +225,18 @@ VIT = SMALL | {"image_size": 8, "patch_size": 4}
         (
             "Bart",
             BART,
-            r"cannot be used .*: AttributeError: .*BertEncoder takes encoders such as BERT",
+            r"cannot be used .*: AttributeError: .*BertEncoder accepts encoders such as BERT",
         ),
         (
             "CLIP",
             {"text_config": VIT, "vision_config": VIT},
             "cannot be used",
         ),
-        ("ViT", VIT, "it takes pixel_values, such as of images or sound, and no texts"),
-        ("AST", SMALL, "it takes input_values"),
+        ("ViT", VIT, "its input is pixel_values, such as images or sound, not texts"),
+        ("AST", SMALL, "its input is input_values"),
         ("Bros", SMALL, "cannot be used"),
         ("Canine", SMALL | {"num_hash_buckets": 64}, "cannot be used"),
-        ("Perceiver", {"d_model": 16, "d_latents": 16, "num_latents": 4}, "takes inputs"),
+        ("Perceiver", {"d_model": 16, "d_latents": 16, "num_latents": 4}, "input is inputs"),
     ],
     ids=lambda value: value if str(value).isalnum() else "",
 )

@@ -30,7 +30,9 @@ def test_a_file_is_no_folder(tmp_path):
 
 @pytest.mark.parametrize("model", ["bert-base-nowhere", "nobody/no-such-model"])
 def test_a_hub_id_that_is_not_there_says_how_to_work_offline(model):
-    message = rf"(?s){model}.*neither a local folder nor in the cache.*hf download {model}"
+    message = (
+        rf"(?s){model}.*neither a local folder nor complete in the cache.*hf download {model}"
+    )
     with pytest.raises(OSError, match=message) as caught:
         locate(model)
     in_full = f"in full it may be 'sentence-transformers/{model}'"

@@ -78,7 +78,7 @@ def test_a_model_that_multiplies_wrongly_is_refused(tiny_bert, monkeypatch, load
 
     monkeypatch.setattr("skcalib._encoder.forward.pack_linears", forget)
     with pytest.raises(
-        ValueError, match=r"cannot be used in torch.float32 on cpu: .* not those of"
+        ValueError, match=r"cannot be used in torch.float32 on cpu: .* differ from those of"
     ):
         BertEncoder(tiny_bert, device="cpu").fit(["dog"])
 

@@ -73,7 +73,7 @@ def test_other_counts_have_vectors_of_their_own(tiny_bert, tmp_path, memory):
 @pytest.mark.parametrize(
     ("counts", "error", "message"),
     [
-        ({"no-such-token": 1}, ValueError, "1 for 'no-such-token'; it takes .* tokens that"),
+        ({"no-such-token": 1}, ValueError, "1 for 'no-such-token'; it expects .* tokens of"),
         ({"dog": -1}, ValueError, "-1 for 'dog'"),
         ({"dog": np.nan}, ValueError, "nan for 'dog'"),
         ({"dog": "many"}, ValueError, "'many' for 'dog'"),

@@ -42,7 +42,7 @@ def test_a_text_with_memory_takes_the_stops_of_the_page(tiny_bert, tmp_path, tra
     section = PAGE.read_text(encoding="utf-8").partition("## The path of a text\n")[2]
     section = section.partition("\n## ")[0]
     stops = re.findall(r"^\d+\. `([\w.]+:[\w.]+)`", section, re.MULTILINE)
-    others = re.findall(r"`([\w.]+)`", section.partition("Beside the way")[2])
+    others = re.findall(r"`([\w.]+)`", section.partition("Other modules help")[2])
     modules = {stop.partition(":")[0] for stop in stops}
     assert 8 <= len(stops) <= 12
     assert len(modules) <= 8

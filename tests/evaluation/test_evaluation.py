@@ -142,13 +142,13 @@ def test_progress_is_silent_unless_asked(data_home, capsys):
         ({"fit_on": [1, 2]}, TypeError, "fit_on of evaluate_sts"),
         ({"aggregate": "median"}, ValueError, "'all', 'mean' or 'wmean'"),
         ({"encoder": {}}, ValueError, "at least one"),
-        ({"encoder": 3}, TypeError, "evaluate_sts got a int; it takes the folder"),
+        ({"encoder": 3}, TypeError, "evaluate_sts got a int; it expects the folder"),
         (
             {"encoder": {"a": BertEncoder}},
             TypeError,
             "instance of scikit-learn",
         ),
-        ({"encoder": BiEncoder(Waves())}, TypeError, "evaluate_sts got a BiEncoder; it takes"),
+        ({"encoder": BiEncoder(Waves())}, TypeError, "evaluate_sts got a BiEncoder; it exp"),
     ],
 )
 def test_errors_say_what_is_expected(arguments, error, message):

@@ -67,6 +67,7 @@ def test_loaded_model_gives_the_vectors_of_the_pipeline(params, tiny_bert, texts
     )
 
 
+@pytest.mark.filterwarnings("ignore:1 of 2 groups have fewer")
 def test_queries_and_documents_keep_their_prompts(tiny_bert, texts, tmp_path):
     texts = [text for text in texts if len(text.split()) < 9]
     documents = [f"{a} {b}" for a in texts for b in texts]

@@ -340,7 +340,7 @@ def test_unfitted_and_wrong_width(method, banana):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"device": "gpu"}, "device='gpu' is unknown; it takes 'auto', 'cpu', 'cuda'"),
+        ({"device": "gpu"}, "device='gpu' is unknown. Use 'auto', 'cpu', 'cuda'"),
         ({"device": "cuda:99"}, r"torch sees \d+ CUDA devices.*Use 'auto'"),
         ({"validation_fraction": 0.01}, "of 10 samples holds out 0 and leaves 10"),
         ({"validation_fraction": 0.95}, "of 10 samples holds out 9 and leaves 1"),

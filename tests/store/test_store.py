@@ -133,7 +133,7 @@ def test_store_of_some_poolings_serves_those_alone(
         assert sum(count_runs) == (len(set(texts)) if special_tokens else 0)
     other = "cls" if pooling == "max" else "max"
     encoder.set_params(pooling=other, memory=replace(store, pooling=[pooling]))
-    with pytest.raises(ValueError, match=rf"under pooling=\['{pooling}'\]; .* under '{other}'"):
+    with pytest.raises(ValueError, match=rf"with pooling=\['{pooling}'\]; .* with '{other}'"):
         encoder.fit_transform(texts)
 
 
@@ -155,7 +155,7 @@ def test_a_text_takes_as_many_bytes_as_the_page_says(tiny_bert, tmp_path):
     [("pooling", "sum"), ("pooling", ()), ("pooling", ["cls", "sum"]), ("dtype", "int8")],
 )
 def test_options_of_a_store_are_checked(tmp_path, option, value):
-    with pytest.raises(ValueError, match=rf"{option}=.*; it takes"):
+    with pytest.raises(ValueError, match=rf"{option}=.*; it must be"):
         VectorStore(tmp_path, **{option: value})
 
 
