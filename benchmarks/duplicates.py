@@ -1,16 +1,18 @@
-"""Planted duplicates found, at a threshold from the very texts that are searched.
+"""How many planted duplicates a threshold finds that was set from the searched texts.
 
     SKCALIB_DATA=folder python benchmarks/duplicates.py MODEL --memory vectors
 
-The folders ``tasks`` (banking77-{train,test}.csv) and ``topics`` (biomedical-{train,test}.csv)
-lie beside that of ``SKCALIB_DATA``. MODEL is a folder, or minilm. Printed are, for thresholds
-from half of all texts, the found pairs of the other half for those promised.
+Beside the folder of ``SKCALIB_DATA`` there are the folders ``tasks``
+(banking77-{train,test}.csv) and ``topics`` (biomedical-{train,test}.csv). MODEL is a folder, or
+minilm. The script first sets thresholds from half of all texts. For each requested
+false-positive rate it prints how many times more pairs of the other half exceed the threshold.
 
-Then 400 copies with misspellings, with two words swapped or one dropped, or 393 pairs of STS-B
-of grade 5 are planted among 4,000 texts. A row tells how many pairs are planted, and how many
-false ones promised; the threshold from the texts without plants, the planted pairs that it
-lists, and the others; and the same of the extrapolated threshold from the texts with plants.
-Nobody knows which of the others are false: many are related.
+Then it plants duplicates among 4,000 texts: 400 copies with misspellings, with two words
+swapped or with one word dropped, or 393 pairs of STS-B with grade 5. A row has the number of
+planted pairs and the requested number of false ones. Then it has, for the threshold from the
+texts without duplicates, the threshold, the planted pairs that it finds, and the other pairs.
+The same follows for the extrapolated threshold from the texts with duplicates. Nobody knows
+which of the other pairs are false: many are related.
 """
 
 import argparse
@@ -32,7 +34,7 @@ RNG = np.random.default_rng(0)
 
 
 def misspelt(text):
-    """Return the text with a letter dropped, doubled or exchanged, one in forty."""
+    """Drop, double or swap a letter of the text, and one more per 40 letters."""
     letters = list(text)
     for _ in range(1 + len(letters) // 40):
         i = RNG.integers(1, len(letters) - 1)
@@ -55,7 +57,7 @@ def dropped(text):
 
 
 def planted(texts):
-    """Texts to add, by name, and the row of the original of each; -1 is the text before."""
+    """Yield a name, texts to add, and the row of each original; -1 is the text before."""
     rows = [i for i, text in enumerate(texts) if len(text.split()) >= 5][:N_PLANTED]
     for edit in (misspelt, swapped, dropped):
         copies = {edit(texts[row]): row for row in rows}
@@ -72,7 +74,7 @@ def planted(texts):
 
 
 def listed(unit, threshold, pairs):
-    """Planted pairs and others at least as similar."""
+    """Count planted pairs that reach the threshold, and other pairs that do."""
     blocks = range(0, len(unit), 1024)
     n = sum(
         np.count_nonzero(np.triu(unit[i : i + 1024] @ unit.T >= threshold, i + 1))
@@ -85,7 +87,7 @@ def listed(unit, threshold, pairs):
 
 
 def held_out(name, texts, encoder, calibrator):
-    """Found for promised pairs of one half, at thresholds from the other."""
+    """Print observed per requested pairs of one half, with thresholds of the other."""
     pipeline = make_pipeline(encoder, calibrator)
     fitted, new = texts[::2], texts[1::2]
     scale = SimilarityScale().fit(pipeline.fit_transform(fitted))
@@ -126,8 +128,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", metavar="MODEL")
     parser.add_argument("--memory", required=True, help="folder for vectors")
-    parser.add_argument("--prompt", default=None)
-    parser.add_argument("--budgets", type=int, nargs="*", default=(20, 200))
+    parser.add_argument("--prompt", default=None, help="comes before each text")
+    parser.add_argument("--budgets", type=int, nargs="*", default=(20, 200), help="false pairs")
     options = parser.parse_args()
     model = minilm_path() if options.model == "minilm" else options.model
     store = VectorStore(options.memory, layers=(-1,), pooling="mean")

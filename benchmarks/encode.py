@@ -1,18 +1,21 @@
-"""Throughput of encoding: texts per second of ways to the same vectors.
+"""Throughput of encoding: texts per second for several ways to the same vectors.
 
 Run by hand, on a quiet machine::
 
     pip install -c constraints.txt '.[demo]'
     SKCALIB_DATA=folder python benchmarks/encode.py [--repeats 5] [--texts 2000] [--threads 2]
 
-All contenders encode the same texts in turn, round by round. Printed are the median of texts
-per second and its spread; the median ratio, round by round, to the best of
-sentence-transformers' batch sizes in the same precision, and its spread; the share of the rate
-at which one packed matrix product runs in that round; and the largest 1 - cosine to
-sentence-transformers' vectors in float32. With one thread the clock is the processor's, which
-others on the machine disturb less.
+In each round all contenders encode the same texts, one after the other. The columns are:
 
-(a) short: distinct sentences of STS; (b) mixed: texts of 5 to 256 tokens made of them.
+- the median of texts per second, and its range;
+- the median ratio, round by round, to the best batch size of sentence-transformers in the same
+  precision, and its range;
+- the share of the speed of one packed matrix product, measured in the same round;
+- the largest 1 - cosine to sentence-transformers' vectors in float32.
+
+With one thread the clock is the processor's, which other programs on the machine disturb less.
+
+(a) short: distinct sentences of STS; (b) mixed: texts of 5 to 256 tokens made from them.
 """
 
 import argparse
@@ -48,26 +51,28 @@ def mixed_texts(n):
     return [" ".join(words[s : s + m]) for s, m in zip(starts, lengths, strict=True)]
 
 
-def peers(dtype):
-    """Three batch sizes of sentence-transformers, by name."""
+def alternatives(dtype):
+    """sentence-transformers with three batch sizes, by name."""
     options = {"model_kwargs": {"dtype": dtype}} if dtype != torch.float32 else {}
     transformer = Transformer(minilm_path(), max_seq_length=256, **options)
     modules = [transformer, Pooling(384, pooling_mode="mean")]
-    peer = SentenceTransformer(modules=modules, device="cpu")
-    assert next(peer.parameters()).dtype == dtype
+    model = SentenceTransformer(modules=modules, device="cpu")
+    assert next(model.parameters()).dtype == dtype
 
-    def encode_peer(size):
+    def encode_by(size):
         return lambda texts: (
-            peer.encode(texts, batch_size=size, show_progress_bar=False, convert_to_tensor=True)
+            model.encode(
+                texts, batch_size=size, show_progress_bar=False, convert_to_tensor=True
+            )
             .float()
             .numpy()
         )
 
-    return {f"sentence-transformers, batch {size}": encode_peer(size) for size in (8, 32, 128)}
+    return {f"sentence-transformers, batch {size}": encode_by(size) for size in (8, 32, 128)}
 
 
 def ours(dtype):
-    """Ways of this package, by name."""
+    """Ways to encode with this package, by name."""
     name = str(dtype).removeprefix("torch.")
     encoder = BertEncoder(minilm_path(), max_length=256, dtype=name).fit(["a"])
     ways = {"skcalib": encoder.transform}
@@ -88,7 +93,7 @@ def ours(dtype):
 
 
 def product_rate(dtype, clock):
-    """FLOP per second of a packed matrix product."""
+    """FLOP per second of one packed matrix product."""
     packed = PackedLinear(torch.nn.Linear(384, 1536), dtype)
     x = torch.randn(4096, 384).to(dtype)
     seconds = []
@@ -101,7 +106,7 @@ def product_rate(dtype, clock):
 
 
 def flops(texts):
-    """Of the matrix products of MiniLM: linear layers, and attention."""
+    """FLOP of MiniLM's matrix products: linear layers and attention."""
     tokenizer = BertEncoder(minilm_path()).fit(["a"])._backbone().tokenizer
     ids = tokenizer(texts, truncation=True, max_length=256)["input_ids"]
     lengths = np.array([len(i) for i in ids], dtype=np.float64)
@@ -113,9 +118,9 @@ def compare(title, texts, repeats, clock):
     print(f"\n{title}: {len(texts)} texts", flush=True)
     total, reference = flops(texts), None
     for dtype in (torch.float32, torch.bfloat16):
-        theirs = peers(dtype)
+        theirs = alternatives(dtype)
         ways = theirs | ours(dtype)
-        vectors = {name: way(texts) for name, way in ways.items()}  # a round to warm up
+        vectors = {name: way(texts) for name, way in ways.items()}  # a warm-up round
         if reference is None:
             reference = vectors["sentence-transformers, batch 32"].astype(np.float64)
         seconds, rates = {name: [] for name in ways}, []
@@ -153,7 +158,7 @@ if __name__ == "__main__":
     parser.add_argument("--texts", type=int, default=2000)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
-    MEMORY.bound = 0  # else later rounds read the vectors of the first
+    MEMORY.bound = 0  # otherwise later rounds read the vectors of the first
     torch.set_num_threads(arguments.threads)
     clock = time.process_time if arguments.threads == 1 else time.perf_counter
     machine = platform.processor() or platform.machine()

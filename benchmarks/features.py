@@ -1,11 +1,11 @@
-"""What else might help: other frequency weights, more layers, unions of calibrated vectors.
+"""What else might help: other weights of words, more layers, unions of calibrated vectors.
 
 Run by hand::
 
     SKCALIB_DATA=folder python benchmarks/features.py --memory vectors
 
-Every line is fitted on STS-B's training sentences, and what it leaves open is chosen on STS-B
-dev; printed are Spearman's rho times 100 on dev and the average over the seven test sets.
+Each line is fitted on STS-B's training sentences, and open parameters are chosen on STS-B dev.
+The output is Spearman's rho times 100 on dev, and the average over the seven test sets.
 """
 
 import argparse
@@ -29,7 +29,7 @@ CALIBRATIONS = [("raw", None)] + [
 
 
 class Benchmarks:
-    """Texts of all sets, each once, and the scores of vectors for them."""
+    """All distinct texts of the sets, and scores of vectors for them."""
 
     def __init__(self):
         self.sets = {task: fetch_sts(task) for task in TASKS}
@@ -54,7 +54,7 @@ class Benchmarks:
         return np.mean([self.score(vectors, task) for task in TASKS])
 
     def calibrated(self, vectors):
-        """Yield names of calibrations and the calibrated vectors."""
+        """Yield the name of each calibration and its vectors."""
         spectra = {}
         for name, options in CALIBRATIONS:
             if options is None:
@@ -66,7 +66,7 @@ class Benchmarks:
             yield name, spectra[key].transform(vectors)[:, : options["n_components"]]
 
     def chosen(self, vectors):
-        """Return calibrated vectors, the best on dev, and what made them."""
+        """Return the best score on dev, the name of its calibration, and the vectors."""
         return max(
             ((self.score(v, "dev"), name, v) for name, v in self.calibrated(vectors)),
             key=lambda entry: entry[0],
@@ -74,7 +74,7 @@ class Benchmarks:
 
 
 def weighted(encoder, texts, weights):
-    """Pool the embeddings by weights of token ids."""
+    """Pool the embeddings with weights of token ids."""
     backbone = encoder._backbone()
     backbone.zipf = weights.astype(np.float32)
     out = np.empty((len(texts), backbone.width), dtype=np.float32)
@@ -84,7 +84,7 @@ def weighted(encoder, texts, weights):
 
 
 def frequency_weights(backbone, benchmarks):
-    """Name and weight per token id: of the vocabulary's ranks, and counted on the corpus."""
+    """Yield names and weights per token id, from vocabulary ranks or counts in the corpus."""
     zipf = backbone.zipf.astype(np.float64)
     rank = np.expm1(zipf)  # 0 for special tokens
     yield "log(1 + rank), as pooling='zipf'", zipf
@@ -113,7 +113,7 @@ def line(name, benchmarks, vectors):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--memory", default=None)
+    parser.add_argument("--memory", default=None, help="folder for vectors")
     memory = parser.parse_args().memory
     benchmarks = Benchmarks()
     texts = list(benchmarks.texts)

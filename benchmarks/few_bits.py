@@ -1,12 +1,14 @@
-"""R-precision of vectors as float32, int8 and bits, and accuracy on vectors of any length.
+"""Vectors as float32, int8 and bits, and classifiers on unit vectors or vectors of any length.
 
     SKCALIB_DATA=folder python benchmarks/few_bits.py MODEL --memory vectors
 
-The folder ``tasks`` (Banking77: banking77-train.csv, banking77-test.csv) lies beside that of
-``SKCALIB_DATA``. MODEL is a folder, or minilm. Calibrators are fitted on 4,000 training
-questions without labels. Codes are those of sentence-transformers: int8 in the range of each
-dimension among the fitted texts, and signs. They are compared by their cosine. Then a logistic
-regression learns from ten training questions of each intent.
+Beside the folder of ``SKCALIB_DATA`` there is the folder ``tasks`` (Banking77:
+banking77-train.csv, banking77-test.csv). MODEL is a folder, or minilm. Calibrators are fitted
+on 4,000 training questions without labels. The codes are those of sentence-transformers: int8
+in the range that each dimension has among the fitted texts, and signs. Coded vectors are
+compared by their cosine. The score is R-precision: for a question with R others of its intent,
+the share of its R nearest questions that have that intent. Then a logistic regression learns
+from ten training questions of each intent.
 """
 
 import argparse
@@ -25,7 +27,7 @@ from skcalib.evaluation._labelled import _retrieval
 
 TASKS = Path(os.environ["SKCALIB_DATA"]).parent / "tasks"
 PARAMS = {
-    "as shipped": None,
+    "raw": None,
     "pca, all": {},
     "pca": {"n_components": 128},
     "rotated": {"n_components": 128, "method": "rotated"},
@@ -36,7 +38,7 @@ PARAMS = {
 
 
 def calibrated(params, fit, *others):
-    """Vectors of unit length, fitted ones first."""
+    """Calibrated vectors of unit length, those of the fit first."""
     given = fit, *others
     if params is not None:
         whitening = Whitening(noise="auto", **params).fit(fit)
@@ -77,7 +79,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", metavar="MODEL")
     parser.add_argument("--memory", required=True, help="folder for vectors")
-    parser.add_argument("--prompt", help="in front of each text")
+    parser.add_argument("--prompt", help="comes before each text")
     options = parser.parse_args()
     model = minilm_path() if options.model == "minilm" else options.model
     store = VectorStore(options.memory, layers=(-1,), pooling="mean")

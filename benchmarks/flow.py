@@ -1,23 +1,23 @@
 """Time NormalizingFlow against other Glows on sentence vectors.
 
-Contenders, all with 2 levels (or as many steps as the library allows), depth 3, coupling
-width 32, additive couplings, reversed order, one epoch of batches of 32:
+All contenders have 2 levels (or as many steps as the library allows), depth 3, coupling width
+32, additive couplings, reversed order, and one epoch of batches of 32:
 
 - ``skcalib``: ``NormalizingFlow().fit``
-- ``autograd``: the same Glow, plain autograd and torch's fused AdamW over its parameters
+- ``autograd``: the same Glow with plain autograd and torch's fused AdamW
 - ``published``: BERT-flow's layout, 1 x 1 convolutions on 1 x 1 images with an ActNorm after
   each hidden one, and AdamW
 - ``nflows``, ``normflows``, ``zuko``: the closest flow that each library offers, where it is
   installed
 
-Each seed is a round of all contenders, and speeds are compared within a round, so that a slow
-minute hurts all alike. The seconds of skcalib are those of ``fit``, with its checks of the
-data and its standardisation; those of the others begin when they are ready to train::
+Each seed is a round of all contenders. Speeds are compared within a round, so that a slow
+minute affects all of them. The seconds of skcalib are those of ``fit``, including its checks of
+the data and its standardization. Those of the others start when they are ready to train::
 
     SKCALIB_DATA=folder python benchmarks/flow.py --features 384 --threads 1 --seeds 5
 
-Without SKCALIB_DATA the rows are drawn from a normal distribution, and the bits per
-dimension say nothing.
+Without SKCALIB_DATA the rows are drawn from a normal distribution, and the bits per dimension
+mean nothing.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def load_rows(n_rows, n_features):
 
 
 class ConvNorm(nn.Module):
-    """ActNorm on (n, d, 1, 1), initialised by its first batch, log-scale counted in thirds."""
+    """ActNorm on (n, d, 1, 1), initialized by its first batch, with a log-scale in thirds."""
 
     def __init__(self, width):
         super().__init__()
@@ -69,7 +69,7 @@ class ConvNorm(nn.Module):
 
 
 class ConvStep(nn.Module):
-    """ActNorm, reversed order and additive coupling, all as convolutions."""
+    """ActNorm, reversed order and additive coupling as convolutions."""
 
     def __init__(self, width):
         super().__init__()
@@ -101,7 +101,7 @@ class ConvStep(nn.Module):
 
 
 class ConvGlow(nn.Module):
-    """The multi-scale architecture of such steps."""
+    """Multi-scale architecture of these steps."""
 
     def __init__(self, width):
         super().__init__()
@@ -127,7 +127,7 @@ class ConvGlow(nn.Module):
 
 
 class MLP(nn.Module):
-    """The coupling network for the libraries; nflows hands it a context, which is None."""
+    """Coupling network for the libraries; nflows passes a context, which is None."""
 
     def __init__(self, n_in, n_out):
         super().__init__()
@@ -190,14 +190,14 @@ def conv_glow(d):
 
 
 def train_torch(build, X, seed, device):
-    """One epoch of a torch flow; return seconds, bits per dimension and rows per second."""
+    """Train for one epoch; return seconds, bits per dimension and rows per second."""
     torch.manual_seed(seed)
     flow, log_prob, forward = build()
     flow.to(device).train()
     rows = torch.from_numpy(X).to(device)
     synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
     with torch.no_grad():
-        log_prob(rows[:BATCH])  # data-dependent initialisation, lazy modules
+        log_prob(rows[:BATCH])  # data-dependent initialization, lazy modules
     optimizer = torch.optim.AdamW(flow.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
     synchronize()
     start = time.perf_counter()
@@ -260,8 +260,8 @@ def main():
             with contextlib.suppress(ImportError):
                 results[name].append(train(seed, X))
     print(f"{len(X)} x {d}, {device}, {arguments.threads} thread(s), torch {torch.__version__}")
-    print("median [least, most] over the seeds; times skcalib: in the same round")
-    print("| contender | s per epoch | times skcalib | bits per dim | 1000 rows/s mapped |")
+    print("median [min, max] over the seeds; ratios to skcalib are within a round")
+    print("| contender | s per epoch | ratio to skcalib | bits per dim | 1000 rows/s mapped |")
     print("|---|---|---|---|---|")
     ours = np.array(results["skcalib"])[:, 0]
     for name, runs in results.items():
@@ -275,7 +275,7 @@ def main():
 
 
 def spread(values, form):
-    """Write a median and the range around it."""
+    """Format a median and the range."""
     return "{0} [{0}, {0}]".replace("{0}", form).format(
         np.median(values), values.min(), values.max()
     )

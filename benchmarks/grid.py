@@ -1,20 +1,21 @@
-"""A grid search over pooling, layers and kept dimensions, against what peers can express.
+"""A grid search over pooling, layers and kept dimensions, compared with two alternatives.
 
 Run by hand, on a quiet machine::
 
     pip install -c constraints.txt '.[demo]' skrub
     SKCALIB_DATA=folder python benchmarks/grid.py
 
-On STS-B dev, 3 folds, in turn in one process:
+All searches use STS-B dev with 3 folds and run one after the other in one process:
 
-- skcalib: 4 poolings x 4 layers x 6 numbers of kept dimensions, an empty store;
-- sentence-transformers in a FunctionTransformer before scikit-learn's PCA(whiten=True), the
-  pipeline's own cache on: 6 numbers of kept dimensions, it has one pooling and layer;
-- skrub's TextEncoder, its own PCA: the same 6.
+- skcalib: 4 poolings x 4 layers x 6 numbers of kept dimensions, with an empty store;
+- sentence-transformers in a FunctionTransformer before scikit-learn's PCA(whiten=True), with
+  the pipeline's own cache: 6 numbers of kept dimensions, since it has one pooling and layer;
+- skrub's TextEncoder with its own PCA: the same 6.
 
-Printed: seconds in all and per candidate, beside one plain encoding of the distinct texts by
-sentence-transformers, and by skcalib without a store, and the eigendecompositions alone, one
-for each of the different matrices. ``--ours`` leaves the peers out.
+The output is seconds in total and per candidate. For comparison it has one plain encoding of
+the distinct texts by sentence-transformers, one by skcalib without a store, and the
+eigendecompositions alone, one for each different matrix. ``--ours`` leaves the alternatives
+out.
 """
 
 import argparse
@@ -49,16 +50,16 @@ FOLDS = KFold(3, shuffle=True, random_state=0)
 
 
 def encode_anew(encoder, texts):
-    MEMORY.clear()  # else the vectors of the first time are in memory
+    MEMORY.clear()  # otherwise the vectors of the first time are in memory
     encoder.transform(texts)
 
 
-def encode_by_peer(texts):
-    return PEER.encode(list(texts), show_progress_bar=False)
+def encode_by_st(texts):
+    return PLAIN_MODEL.encode(list(texts), show_progress_bar=False)
 
 
 class Skrub(TransformerMixin, BaseEstimator):
-    """TextEncoder takes a Series."""
+    """TextEncoder for lists of texts, since it expects a Series."""
 
     def __init__(self, n_components=None):
         self.n_components = n_components
@@ -94,7 +95,7 @@ def ours(pairs, grades):
 
 def sentence_transformers(pairs, grades):
     with tempfile.TemporaryDirectory() as folder:
-        steps = [("bert", FunctionTransformer(encode_by_peer)), ("pca", PCA(whiten=True))]
+        steps = [("bert", FunctionTransformer(encode_by_st)), ("pca", PCA(whiten=True))]
         grid = {"encoder__pca__n_components": KEPT}
         return search(Pipeline(steps, memory=folder), grid, pairs, grades)
 
@@ -112,10 +113,10 @@ def timed(function):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--ours", action="store_true")
+    parser.add_argument("--ours", action="store_true", help="leave the alternatives out")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    PEER = SentenceTransformer(minilm_path(), device="cpu")
+    PLAIN_MODEL = SentenceTransformer(minilm_path(), device="cpu")
     pairs, grades = fetch_sts("stsb", "dev", return_X_y=True)
     texts = list(np.unique(pairs.astype(str)))
     plain = BertEncoder(minilm_path()).fit(texts)
@@ -130,7 +131,7 @@ if __name__ == "__main__":
     }
     if not arguments.ours:
         ways |= {
-            "one encoding, sentence-transformers": alone(lambda: encode_by_peer(texts)),
+            "one encoding, sentence-transformers": alone(lambda: encode_by_st(texts)),
             "sentence-transformers": lambda: sentence_transformers(pairs, grades),
             "skrub": lambda: skrub(pairs, grades),
         }

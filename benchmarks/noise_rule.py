@@ -1,18 +1,21 @@
-"""How the noise of ``Whitening(noise="auto")`` was chosen: differences to raw vectors.
+"""Rules for the regularization of ``Whitening(noise="auto")``: differences to raw vectors.
 
     SKCALIB_DATA=folder python benchmarks/noise_rule.py MODEL --layers 6 3 0 --memory vectors
     SKCALIB_DATA=folder python benchmarks/noise_rule.py MODEL --layers 6 --memory vectors --few
 
-The folders ``tasks`` (banking77-{train,test}.csv), ``topics`` (biomedical-{train,test}.csv) and
-``retrieval/cranfield`` (in BEIR's layout) lie beside that of ``SKCALIB_DATA``. MODEL is a
-folder, or minilm. ``--prompt`` stands in front of each text, ``--document-prompt`` in front of
-Cranfield's documents. ``6,3`` is two layers side by side.
+Beside the folder of ``SKCALIB_DATA`` there are the folders ``tasks``
+(banking77-{train,test}.csv), ``topics`` (biomedical-{train,test}.csv) and
+``retrieval/cranfield`` (in BEIR's layout). MODEL is a folder, or minilm. ``--prompt`` comes
+before each text, ``--document-prompt`` before each of Cranfield's documents. ``6,3`` means two
+layers side by side.
 
-All fits are without labels, on at most 4,000 texts: of STS-B's training sentences for the STS
-sets, of the training texts of Banking77 and of the topics, and of Cranfield's documents, whose
-queries get their own mean (`Whitening.recentered`). Columns, times 100: the mean of Spearman's
-rho over the STS sets; R-precision and average precision of all pairs, by intent and by topic;
-nDCG@10. ``--few`` prints the differences after a fit on few texts, as means of five draws.
+No fit uses labels. Each uses at most 4,000 texts: STS-B's training sentences for the STS sets,
+the training texts of Banking77 and of the topics, and Cranfield's documents. Cranfield's
+queries have their own mean subtracted (`Whitening.recentered`). The columns, times 100, are the
+mean of Spearman's rho over the STS sets; R-precision (for a text with R others of its kind,
+their share of its R nearest texts) and the average precision of all pairs, ranked by cosine,
+by intent and by topic; and nDCG@10. ``--few`` prints the differences after a fit on few texts,
+as means of five draws.
 """
 
 import argparse
@@ -34,8 +37,8 @@ from skcalib.metrics import spearman
 
 DATA = Path(os.environ["SKCALIB_DATA"])
 LABELLED = {"Banking77": "tasks/banking77", "topics": "topics/biomedical"}
-# Share of the total variance, power of 1 - c, entropy rank up to which it grows, and power of
-# 1 - s, the part that sampling does not explain.
+# Share of the total variance, power of 1 - c (c: mean cosine), entropy rank up to which the
+# noise grows, and power of 1 - s (s: shrinkage).
 RULES = {
     "1/80": (1 / 80, 0, 0, 0),
     "1/80, cone": (1 / 80, 1 / 3, 0, 0),
@@ -49,7 +52,7 @@ RULES = {
 
 
 def by_rule(fitted, share, cone, rank, sampling):
-    """Noise by a rule, from an exact whitening that was shrunk by ``shrinkage="auto"``."""
+    """Noise by a rule, from an exact whitening with ``shrinkage="auto"``."""
     s, variance = fitted.shrinkage_, fitted.explained_variance_
     variance = (1 - s) * variance + s * variance.mean()
     total = variance.sum()
@@ -60,7 +63,7 @@ def by_rule(fitted, share, cone, rank, sampling):
 
 
 def calibrators(X):
-    """Peers and candidates, not yet fitted."""
+    """Alternatives and candidates, not yet fitted."""
     fitted = Whitening(shrinkage="auto").fit(X)
     d = X.shape[1]
     width = {  # in units of the mean eigenvalue, which depends on the width
@@ -100,7 +103,7 @@ class Sts:
 
 
 class Labelled:
-    """R-precision and average precision of all pairs."""
+    """R-precision, and average precision of all pairs, ranked by cosine."""
 
     def __init__(self, encode, options, name):
         self.columns = name, f"{name}, pairs"
@@ -123,7 +126,7 @@ class Labelled:
 
 
 class Cranfield:
-    """nDCG@10, queries and documents each about their own mean."""
+    """nDCG@10; queries and documents each have their own mean subtracted."""
 
     columns = ("Cranfield",)
 
@@ -152,7 +155,7 @@ def tasks_of(encode, options):
 
 
 def board(tasks):
-    """Print the scores of raw vectors, and of each calibrator the differences to them."""
+    """Print the scores of raw vectors, and the difference of each calibrator to them."""
     columns = [column for task in tasks for column in task.columns]
     rows = {}
     for task in tasks:
@@ -170,7 +173,7 @@ def board(tasks):
 
 
 def few(tasks):
-    """Print mean and worst difference to raw, of five draws of few texts."""
+    """Print the mean and the worst difference to raw vectors in five draws of few texts."""
     columns = [column for task in tasks for column in task.columns]
     rng = np.random.default_rng(0)
     raw = [np.array(task.scores(None)) for task in tasks]
@@ -200,13 +203,13 @@ if __name__ == "__main__":
     parser.add_argument("--layers", nargs="+", required=True)
     parser.add_argument("--pooling", default="mean")
     parser.add_argument("--memory", required=True, help="folder for vectors")
-    parser.add_argument("--prompt", default=None)
-    parser.add_argument("--document-prompt", default=None)
+    parser.add_argument("--prompt", default=None, help="comes before each text")
+    parser.add_argument("--document-prompt", default=None, help="of Cranfield's documents")
     tasks = ["sts", *LABELLED, "cranfield"]
     parser.add_argument("--tasks", nargs="+", default=tasks, choices=tasks)
-    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS, help="of sts")
+    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS, help="STS sets")
     parser.add_argument("--n-fit", type=int, default=4000, help="most texts to fit on")
-    parser.add_argument("--n-texts", type=int, default=None, help="most labelled texts")
+    parser.add_argument("--n-texts", type=int, default=None, help="most labeled test texts")
     parser.add_argument("--few", action="store_true")
     options = parser.parse_args()
     model = minilm_path() if options.model == "minilm" else options.model

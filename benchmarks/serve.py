@@ -2,8 +2,8 @@
 
     SKCALIB_DATA=folder python benchmarks/serve.py
 
-Each client sends a sentence, waits for its vector, and sends the next; no sentence comes twice.
-"smoothed" searches among vectors of sentences and copies of them with noise, 100,000 in all.
+Each client sends a sentence, waits for its vector, and sends the next. No sentence occurs
+twice. "smoothed" searches among 100,000 vectors: sentences, and copies of them with noise.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def client(port, texts):
 
 
 def clients(port, texts, n_clients):
-    """Return p50 and p99 in milliseconds, and texts a second, of clients that run at once."""
+    """Return p50 and p99 in milliseconds, and texts per second, of simultaneous clients."""
     with ThreadPoolExecutor(n_clients) as threads:
         start = time.perf_counter()
         shares = [texts[i::n_clients] for i in range(n_clients)]
@@ -72,7 +72,7 @@ def running(app):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 200])
-    parser.add_argument("--texts", type=int, default=500, help="a round")
+    parser.add_argument("--texts", type=int, default=500, help="texts per round")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--fitted", type=int, default=100_000, help="vectors of the smoothing")
     options = parser.parse_args()
@@ -91,7 +91,7 @@ if __name__ == "__main__":
         running(application(pipeline)) as batches,
         running(application(smoothed)) as smooth,
         running(application(pipeline, most_texts=1)) as alone,
-        get_context("spawn").Pool(1) as process,  # clients have a process of their own
+        get_context("spawn").Pool(1) as process,  # the clients run in a process of their own
     ):
         for _ in range(options.repeats):
             for n_clients in options.clients:
@@ -99,7 +99,7 @@ if __name__ == "__main__":
                 for name, port in ports.items():
                     part = process.apply(clients, (port, list(next(rounds)), n_clients))
                     figures.setdefault((n_clients, name), []).append(part)
-    print("| clients | | p50, ms | p99, ms | texts a second |\n|---:|---|---:|---:|---:|")
+    print("| clients | | p50, ms | p99, ms | texts per second |\n|---:|---|---:|---:|---:|")
     for (n_clients, name), parts in figures.items():
         columns = zip(*parts, strict=True)
         cells = (f"{np.median(c):.0f} ({min(c):.0f} to {max(c):.0f})" for c in columns)

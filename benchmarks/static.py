@@ -1,15 +1,16 @@
-"""Tables of word vectors: what `save_static` costs and gains, beside model2vec.
+"""Tables of word vectors: costs and gains of `save_static`, compared with model2vec.
 
 Run by hand, on a quiet machine::
 
     pip install -c constraints.txt '.[demo]' sentence-transformers 'model2vec[distill]'
     SKCALIB_DATA=folder python benchmarks/static.py [--texts 2000] [--repeats 5]
 
-Printed are Spearman's rho times 100, average of the seven STS sets, of pipelines on the
-embedding layer of MiniLM and of their tables, fitted on STS-B's training sentences; of tables
-averaged over other numbers of positions; and of model2vec's distillation of the same model.
-Then texts a second in one thread, by the processor's clock, round by round: the median and its
-spread, tokenising included. Every contender encodes the same distinct sentences of STS.
+The first output is Spearman's rho times 100, the average of the seven STS sets: of pipelines on
+the embedding layer of MiniLM and of their tables, fitted on STS-B's training sentences; of
+tables averaged over other numbers of positions; and of model2vec's distillation of the same
+model. The second is texts per second in one thread by the processor's clock: the median over
+the rounds and its range, including tokenization. All contenders encode the same distinct
+sentences of STS.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from skcalib.export._static import _tokenizer, word_vectors
 
 
 class Encoder(TransformerMixin, BaseEstimator):
-    """Anything with ``encode`` as a fitted transformer."""
+    """Fitted transformer around an object with ``encode``."""
 
     def __init__(self, model):
         self.model = model
@@ -49,7 +50,7 @@ class Encoder(TransformerMixin, BaseEstimator):
 
 
 def static(pipeline, positions):
-    """Model of sentence-transformers with the table of a pipeline."""
+    """Return a sentence-transformers model with the table of a pipeline."""
     parts = take_apart(pipeline, "static")
     table, _ = word_vectors(parts, positions)
     module = StaticEmbedding(_tokenizer(parts), embedding_weights=table)
@@ -57,7 +58,7 @@ def static(pipeline, positions):
 
 
 def quality(train):
-    """Print the scores; return contenders for the clock by name."""
+    """Print the scores; return the contenders of the speed test by name."""
     zipf = {"layers": 0, "pooling": "zipf"}
     mean = {"layers": 0, "special_tokens": False}
     contenders = {}
@@ -80,16 +81,16 @@ def quality(train):
         table = evaluate_sts({"model2vec": Encoder(model)}, fit_on=["one", "two"])
         print(f"model2vec, pca_dims={dims}: {table.scores[0, -1]:.1f}")
     contenders["model2vec"] = model.encode
-    contenders["MiniLM as shipped, by skcalib"] = BertEncoder(minilm_path()).fit([""]).transform
+    contenders["MiniLM, raw, by skcalib"] = BertEncoder(minilm_path()).fit([""]).transform
     return contenders
 
 
 def speed(contenders, texts, repeats):
-    """Print texts a second of each."""
+    """Print texts per second of each contender."""
     rates = {name: [] for name in contenders}
     for _ in range(repeats + 1):
         for name, encode in contenders.items():
-            some = texts[:200] if "shipped" in name else texts
+            some = texts[:200] if "raw" in name else texts
             start = time.process_time()
             encode(some)
             rates[name].append(len(some) / (time.process_time() - start))

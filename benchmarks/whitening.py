@@ -1,20 +1,21 @@
-"""Time and weigh Whitening against other whitenings of sentence vectors.
+"""Compare time, memory and accuracy of Whitening with other whitenings of sentence vectors.
 
-Contenders, on the same float32 rows, keeping ``--kept`` dimensions:
+All contenders get the same float32 rows and keep ``--kept`` dimensions:
 
 - ``skcalib``: ``Whitening``
 - ``sklearn-f32``, ``sklearn-f64``: ``PCA(whiten=True, svd_solver="covariance_eigh")`` on the
-  rows as they are, and on a float64 copy of them, whose making counts
+  rows as they are, and on a float64 copy, whose creation counts
 - ``full``: the same with ``svd_solver="full"``
 - ``incremental``: ``IncrementalPCA(whiten=True)``
 - ``faiss``: ``PCAMatrix(eigen_power=-0.5)``, where faiss is installed
 - ``numpy``: ``numpy.cov`` of a float64 copy and ``numpy.linalg.svd``
 
-Each round times all contenders in turn, and times are compared within a round, so that a slow
-minute hurts all alike; medians of the ratios, with the quartiles, are printed. Peak memory is
-that of a process of its own above the same process without the fit; the rows are a memmap
-there, pages of which do not count. Accuracy is ``max |W'ΣW - I|`` of a harder sample: mean 100
-times the spread and eigenvalues over eight decades; Σ is a float64 covariance::
+Each round times all contenders one after the other. Times are compared within a round, so that
+a slow minute affects all of them. The output has medians of the ratios, with quartiles. Peak
+memory is measured in a separate process, as the difference to the same process without the fit;
+its rows are a memmap, whose pages do not count. Accuracy is ``max |W'ΣW - I|`` on a harder
+sample, where Σ is a float64 covariance. The mean of that sample is 100 times its spread, and
+its eigenvalues span eight decades::
 
     python benchmarks/whitening.py --rows 100000 --features 768 --rounds 5
     python benchmarks/whitening.py --rows 1000000 --memmap --rounds 2 \
@@ -54,7 +55,7 @@ class Numpy:
 
 
 class Faiss:
-    """A PCAMatrix trained on all rows."""
+    """PCAMatrix trained on all rows."""
 
     def __init__(self, kept):
         self.kept = kept
@@ -90,7 +91,7 @@ MAKERS = {
 
 
 def make_rows(n, d, path=None, *, hard=False):
-    """Float32 rows: an easy spectrum about a mean of the spread's size, or a hard one."""
+    """Float32 rows with an easy spectrum and a mean as large as the spread, or a hard one."""
     rng = np.random.default_rng(0)
     rotation = np.linalg.qr(rng.normal(size=(d, d)))[0]
     spread = 10.0 ** np.linspace(0, -4 if hard else -1, d)
@@ -109,14 +110,14 @@ def make_rows(n, d, path=None, *, hard=False):
 
 
 def seconds(function, X):
-    recent._fits.clear()  # else a second fit of the same rows is one from memory
+    recent._fits.clear()  # otherwise a second fit of the same rows comes from memory
     start = time.perf_counter()
     function(X)
     return time.perf_counter() - start
 
 
 def compare(times):
-    """Median seconds, and the median and quartiles of the ratio to skcalib, per contender."""
+    """Yield median seconds, and median and quartiles of the ratio to skcalib."""
     ours = np.array(times["skcalib"])
     for name, values in times.items():
         low, middle, high = np.percentile(np.array(values) / ours, [25, 50, 75])
@@ -134,7 +135,7 @@ def anonymous():
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("RssAnon")) / 1024
 X = np.load({path!r}, mmap_mode="r")
-whitening.MAKERS[{name!r}](8).fit(X[:4000])  # libraries and threads are up
+whitening.MAKERS[{name!r}](8).fit(X[:4000])  # starts libraries and threads
 before = peak = anonymous()
 done = False
 def watch():
@@ -154,7 +155,7 @@ print(peak - before)
 
 
 def inaccuracy(name, rows, kept):
-    """Largest entry of ``W'ΣW - I``, W being found out from transform."""
+    """Largest entry of ``W'ΣW - I``, with the W of the fitted model."""
     X = rows.astype(np.float64)
     covariance = np.cov(X, rowvar=False)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -202,7 +203,7 @@ def main():
                 transforms[name].append(seconds(models[name].transform, X[:100_000]))
         for title, times in (("fit", fits), ("transform of 100k", transforms)):
             print(f"\n{title}, {args.rows} x {args.features}, {args.rounds} rounds")
-            print(f"{'':<14}{'seconds':>9}  times skcalib's (quartiles)")
+            print(f"{'':<14}{'seconds':>9}  ratio to skcalib (quartiles)")
             for name, middle, ratio in compare(times):
                 print(f"{name:<14}{middle:>9.3f}  {ratio}")
         if "memory" not in args.skip:

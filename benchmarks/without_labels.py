@@ -1,4 +1,4 @@
-"""Calibration without labels: what is chosen by the spectrum, by self-retrieval, and by grades.
+"""Calibration without labels: choices by spectrum and self-retrieval, and their scores.
 
 Run by hand::
 
@@ -11,16 +11,23 @@ Run by hand::
     SKCALIB_DATA=folder python benchmarks/without_labels.py --memory vectors fitted_on
     SKCALIB_DATA=folder python benchmarks/without_labels.py --memory vectors flow
 
-``noise``: every hidden state of a model, raw, plainly whitened, and with automatic noise:
-Spearman's rho on the seven sets (fitted on STS-B's training sentences) and R-precision on
-Banking77's test questions (fitted on its training questions).
-``few``: the last layer, fitted on few sentences.
-``selection``: what the criterion chooses among all hidden states and 60 calibrations.
-``labelled``: search, clustering and classification of Banking77's test questions. ``clusters``:
-k-means over five seeds. ``classes``: classifiers that saw few labels. ``fitted_on``: search
-after a fit on other texts and on fewer. ``flow``: every hidden state raw, whitened and through
-a flow, plainly and with automatic noise. Banking77 is read from ``banking77-train.csv`` and
-``banking77-test.csv`` (columns text and category) in ``--labelled-data``.
+The tables are:
+
+- ``noise``: every layer and pooling, raw, with exact whitening and with ``noise="auto"``
+  (regularization). The scores are Spearman's rho on the seven sets (fitted on STS-B's training
+  sentences) and R-precision on Banking77's test questions (fitted on its training questions):
+  for a question with R others of its intent, their share of its R nearest questions.
+- ``few``: the last layer, fitted on few sentences.
+- ``selection``: the choice of self-retrieval among all layers, poolings and 60 calibrations.
+- ``labelled``: search, clustering and classification of Banking77's test questions.
+- ``clusters``: k-means with five seeds.
+- ``classes``: classifiers that saw few labels.
+- ``fitted_on``: search after a fit on other texts and on fewer.
+- ``flow``: every layer and pooling raw, whitened and through a flow, both without
+  regularization and with ``noise="auto"``.
+
+``--labelled-data`` names the folder of ``banking77-train.csv`` and ``banking77-test.csv``
+(columns text and category).
 """
 
 import argparse
@@ -58,7 +65,7 @@ CALIBRATIONS = [
 
 
 class Texts:
-    """Vectors of texts under any hidden state, and the scores of vectors."""
+    """Vectors of texts for any layer and pooling, and scores of vectors."""
 
     def __init__(self, model, memory, labelled_data):
         self.encoder = BertEncoder(model, memory=memory).fit([""])
@@ -85,7 +92,7 @@ class Texts:
         return self.encoder.set_params(pooling=pooling, layers=layer).fit_transform(texts)
 
     def pairs(self, tasks=TASKS):
-        """Distinct sentences of tasks, and each task's pairs as rows of them with grades."""
+        """Return distinct sentences, and each task's pairs as rows of these with grades."""
         texts, rows = distinct([t for task in tasks for t in self.sets[task].data.T.ravel()])
         lengths = [2 * len(self.sets[task].target) for task in tasks]
         parts = np.split(rows, np.cumsum(lengths)[:-1])
@@ -136,7 +143,7 @@ def tasks_of(data):
 
 
 def noise(data):
-    """Print a row per hidden state and task."""
+    """Print a row for each layer, pooling and task."""
     tasks = tasks_of(data)
     print("pooling,layer,task,raw,whitening,auto,noise")
     gains = []
@@ -148,11 +155,11 @@ def noise(data):
             gains.append(scores[2] - scores[0])
             cells = ",".join(f"{value:.1f}" for value in scores)
             print(f"{pooling},{layer},{name},{cells},{auto.noise_:.4f}", flush=True)
-    print(f"auto less raw: mean {np.mean(gains):.2f}, least {min(gains):.2f}")
+    print(f"auto minus raw: mean {np.mean(gains):.2f}, smallest {min(gains):.2f}")
 
 
 def few(data):
-    """Print the last layer's score on STS-B dev, fitted on few training sentences."""
+    """Print scores of the last layer on STS-B dev after fits on few training sentences."""
     texts, pairs = data.pairs(["dev"])
     X = data.vectors(texts, "mean", -1)
     fit = data.vectors(data.train, "mean", -1)
@@ -175,10 +182,10 @@ def few(data):
 
 
 def selection(data):
-    """Print what self-retrieval chooses, beside the best, on the seven sets.
+    """Print the choice of self-retrieval and the best choice, on the seven sets.
 
-    As in `calibrate`: the calibration of each hidden state by halves and thinned copies, then
-    the hidden state by halves alone.
+    As in `calibrate`, both views (split halves, copies with words dropped) choose the
+    calibration of each layer and pooling, and the split halves alone choose layer and pooling.
     """
     views = Views(data.train, n_texts=2000, seed=0)
     texts, pairs = data.pairs()
@@ -191,7 +198,7 @@ def selection(data):
         for params in (None, *CALIBRATIONS):
             Z, Zv = X, viewed
             if params is not None:
-                # All take their spectrum from one decomposition.
+                # One decomposition serves all of them.
                 whitening = Whitening(**params).fit(fit)
                 Z, Zv = whitening.transform(X), whitening.transform(viewed)
             halves, thinned = views.reciprocal_ranks(Zv).mean(axis=1)
@@ -213,12 +220,12 @@ def selection(data):
         )
     within = [best[state][0] - chosen[state][0] for state in data.states]
     print(
-        f"within a hidden state: mean regret {np.mean(within):.2f}, worst {np.max(within):.1f}"
+        f"per layer and pooling: mean regret {np.mean(within):.2f}, worst {np.max(within):.1f}"
     )
 
 
 def calibrated(data):
-    """Yield hidden states, names of calibrators, and calibrators not yet fitted."""
+    """Yield layer and pooling, and the name of a calibrator and the calibrator, not fitted."""
     calibrators = {
         "raw": "passthrough",
         "whitening": Whitening(),
@@ -233,7 +240,7 @@ def calibrated(data):
 
 
 def labelled(data):
-    """Print search, clusters and classes of Banking77's test questions."""
+    """Print scores of search, clusters and classes on Banking77's test questions."""
     rows = {}
     for (pooling, layer), name, calibrator in calibrated(data):
         encoder = BertEncoder(
@@ -245,7 +252,7 @@ def labelled(data):
 
 
 def clusters(data):
-    """Print k-means NMI on unit vectors (and its spread), and on vectors as they come."""
+    """Print NMI of k-means on unit vectors (and its spread) and on vectors of any length."""
     texts, labels = data.labelled["text"].tolist(), data.labelled["category"]
     k_means = [KMeans(labels.nunique(), n_init=3, random_state=seed) for seed in range(5)]
     for state, name, calibrator in calibrated(data):
@@ -263,7 +270,7 @@ def clusters(data):
 
 
 def classes(data):
-    """Print accuracy of a logistic regression on 3, 10 and 30 questions of each intent."""
+    """Print accuracies of a logistic regression on 3, 10 and 30 questions of each intent."""
     texts, labels = data.labelled["text"].tolist(), data.labelled["category"]
     train = data.labelled_train.drop_duplicates("text")
     draws = {
@@ -288,10 +295,10 @@ def classes(data):
 
 
 def fitted_on(data):
-    """Print R-precision on Banking77's test questions, calibrated on other texts."""
+    """Print R-precision on Banking77's test questions after fits on several kinds of texts."""
     texts, labels = data.labelled["text"].tolist(), data.labelled["category"]
     rng = np.random.default_rng(0)
-    samples = {"the questions that are searched": [texts]}
+    samples = {"the searched questions": [texts]}
     for n in (len(data.questions), 1000, 100):
         draws = 1 if n == len(data.questions) else 5
         samples[f"{n:,} other questions"] = [
@@ -318,14 +325,14 @@ def fitted_on(data):
 
 
 def flow(data):
-    """Print a row per hidden state, each cell STS / Banking77."""
+    """Print a row for each layer and pooling, with cells STS / Banking77."""
     calibrators = {
         "whitening": Whitening(),
         "whitening, auto": Whitening(noise="auto"),
         "flow": NormalizingFlow(random_state=0),
         "flow, auto": NormalizingFlow(noise="auto", random_state=0),
     }
-    print("| hidden state | raw | " + " | ".join(calibrators) + " |")
+    print("| pooling, layer | raw | " + " | ".join(calibrators) + " |")
     print("|---|" + "---:|" * (1 + len(calibrators)))
     below = {name: [] for name in calibrators}
     for pooling, layer in data.states:
@@ -340,7 +347,7 @@ def flow(data):
             f"{sts:.1f} / {search:.1f}" for sts, search in zip(*cells, strict=True)
         )
         print(f"| {pooling} {layer} | {row} |", flush=True)
-    print("\nmost below raw:", {name: round(max(lost), 2) for name, lost in below.items()})
+    print("\nlargest loss:", {name: round(max(lost), 2) for name, lost in below.items()})
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ for k, (recall, right, megabytes, milliseconds) in table.items():
     print(f"{label:>6}{recall:>11.2f}{right:>18.3f}{megabytes:>8.1f}{milliseconds:>12.2f}")
 
 # %%
-# With fewer dimensions the neighbors change: with 64, a fifth to a third of the ten are
+# With fewer dimensions the neighbors change: with 64, a sixth to a third of the ten are
 # different. But they are not worse. With 128 dimensions the equivalent sentence comes first as
 # often as with all 384, for a third of the memory and less than a third of the time. With 64,
 # one query in a hundred loses it. The dropped directions carry little meaning, so **recall

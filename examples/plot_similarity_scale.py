@@ -49,8 +49,8 @@ for name, pipeline in (("raw", encoder), ("calibrated", calibrated)):
 
 # %%
 # One unrelated pair in 200 reaches 0.8 with raw vectors. With calibrated vectors, none of
-# 11,175 does. For new sentences, the observed false-positive rate is within a factor of two of
-# the requested one, down to one in a hundred, with both encoders. Lower rates cannot be
+# 11,175 does. For new sentences, the observed false-positive rate is within a factor of about
+# two of the requested one, down to one in a hundred, with both encoders. Lower rates cannot be
 # estimated well from 150 texts, but they `can be from thousands
 # <../similarity.html#how-accurate-the-thresholds-are>`_.
 

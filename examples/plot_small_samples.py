@@ -89,13 +89,13 @@ figure.savefig("small_samples.png", dpi=150)
 print("Saved small_samples.png")
 
 # %%
-# Exact whitening is worst up to the gray line, where there are as many sentences as dimensions.
-# The weakest directions of such a sample are pure noise, and exact whitening amplifies them
-# most. Its scores also vary most between the splits; the number after ± is their standard
-# deviation. More samples help, but not on the fine-tuned last layer: there exact whitening
-# still loses two points (scores are times 100) on STS-B with 6,400 sentences. The estimate of
-# Ledoit and Wolf, ``shrinkage="auto"``, corrects only the sampling error, and vanishes as the
-# sample grows.
+# Exact whitening is worst below and at the gray line, where there are as many sentences as
+# dimensions. The weakest directions of such a sample are pure noise, and exact whitening
+# amplifies them most. Its scores often vary most between the splits, too; the number after ± is
+# their standard deviation. More samples help, but not on the fine-tuned last layer: there exact
+# whitening still loses two points (scores are times 100) on STS-B with 6,400 sentences. The
+# estimate of Ledoit and Wolf, ``shrinkage="auto"``, corrects only the sampling error, and
+# vanishes as the sample grows.
 #
 # ``noise="auto"`` is above raw vectors in every row of both layers. On the embedding layer,
 # shrinkage gains two or three points more on STS-B, but without labels you could not know that.

@@ -40,11 +40,11 @@ print(f"{len(sentences)} sentences of {name}")
 # %%
 # The search tries every layer with four poolings, raw and whitened with regularization
 # (directions that are mostly noise fade). It keeps the layer and pooling of the raw model
-# unless another choice is clearly better. ``memory`` keeps the results of the model, so that
-# each text passes through it once. Both scores are mean reciprocal ranks (MRR) times 100: 100
-# means that the right part always comes first. ``score`` picks the calibration. ``halves``
-# picks layer and pooling: it is the split-half score, for which the odd words of a text must
-# find its even words.
+# unless another choice is clearly better; on that layer it also tries simpler steps. ``memory``
+# keeps the results of the model, so that each text passes through it once. Both scores are mean
+# reciprocal ranks (MRR) times 100: 100 means that the right part always comes first. ``score``
+# picks the calibration. ``halves`` picks layer and pooling: it is the split-half score, for
+# which the odd words of a text must find its even words.
 
 folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 memory = folder.name  # a folder of your own would be kept

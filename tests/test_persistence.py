@@ -51,16 +51,6 @@ def whitening(X):
 
 
 @round_trips
-def test_a_whitening_comes_back_as_it_was(round_trip, whitening, X):
-    back = round_trip(whitening)
-    assert type(back) is Whitening
-    assert back.get_params() == whitening.get_params()
-    np.testing.assert_array_equal(back.transform(X), whitening.transform(X))
-    np.testing.assert_array_equal(back.components_, whitening.components_)
-    assert back.n_samples_seen_ == 60
-
-
-@round_trips
 def test_a_whitening_that_came_back_goes_on_learning(round_trip, whitening, X):
     back = round_trip(whitening).partial_fit(2 * X)
     expected = clone(whitening).fit(np.vstack([X, 2 * X]))

@@ -81,35 +81,6 @@ def test_parallel_search_encodes_once_and_equals_the_serial_one(
     assert_array_equal(parallel.predict(pairs), serial.predict(pairs))
 
 
-DASK = """
-import sys, warnings, joblib, numpy as np
-sys.path.insert(0, sys.argv[1])
-from test_processes import is_encoded_once, search_on
-from dask.distributed import Client, LocalCluster
-if __name__ == "__main__":
-    folder, model, *texts = sys.argv[2:]
-    search, pairs, y = search_on(folder, model, texts)
-    with (
-        LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-        joblib.parallel_config(backend="dask"),
-    ):
-        scores = search.set_params(n_jobs=2).fit(pairs, y).cv_results_["mean_test_score"]
-    assert is_encoded_once(folder, model, texts)
-    serial = search.set_params(n_jobs=None).fit(pairs, y).cv_results_["mean_test_score"]
-    assert np.array_equal(scores, serial), (scores, serial)
-"""
-
-
-def test_search_on_a_dask_cluster_encodes_once_and_equals_the_serial_one(
-    tiny_bert, texts, tmp_path
-):
-    pytest.importorskip("distributed")
-    script = tmp_path / "search.py"  # a file, so that spawned workers can import it
-    script.write_text(DASK)
-    run([str(script), os.path.dirname(__file__), str(tmp_path / "store"), tiny_bert, *texts])
-
-
 @pytest.mark.parametrize("backend", ["loky", "threading"])
 def test_workers_share_the_texts_of_one_call(tiny_bert, texts, tmp_path, backend):
     """Started on the same texts at the same time, each text is run by one of them."""

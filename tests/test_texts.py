@@ -5,7 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from skcalib._texts import as_pairs, as_texts, distinct, is_pairs
+from skcalib._texts import as_pairs, as_texts, is_pairs
 
 TEXTS = ["The dog runs.", "", "a", "Ein größerer Satz, 中文 🙂\n", "a", " spaces  kept "]
 OTHERS = ["b", "The dog runs.", "", "x", "Wörter", "y"]
@@ -70,6 +70,7 @@ def test_every_container_of_texts_gives_the_same_list(container):
     texts = as_texts(container(TEXTS), caller="Encoder")
     assert texts == TEXTS
     assert {type(text) for text in texts} == {str}
+    assert not is_pairs(container(TEXTS))
 
 
 @pair_containers
@@ -78,15 +79,6 @@ def test_every_container_of_pairs_gives_the_same_two_lists(container):
     assert first == TEXTS
     assert second == OTHERS
     assert {type(text) for text in first + second} == {str}
-
-
-@text_containers
-def test_single_texts_are_no_pairs(container):
-    assert not is_pairs(container(TEXTS))
-
-
-@pair_containers
-def test_pairs_are_pairs(container):
     assert is_pairs(container(TEXTS, OTHERS))
 
 
@@ -255,17 +247,6 @@ def test_a_long_entry_does_not_flood_the_message(X):
     with pytest.raises((TypeError, ValueError), match="xxx") as caught:
         as_texts(X, caller="Encoder")
     assert len(str(caught.value)) < 300
-
-
-@pytest.mark.parametrize(
-    "texts", [[], ["a"], ("a",) * 5, TEXTS, TEXTS + OTHERS, ["b", "A", "b"]]
-)
-def test_distinct_keeps_the_order_of_first_appearance_and_indexes_back(texts):
-    unique, inverse = distinct(texts)
-    assert unique == sorted(set(texts), key=texts.index)
-    assert [unique[i] for i in inverse] == list(texts)
-    assert inverse.dtype == np.intp
-    assert inverse.shape == (len(texts),)
 
 
 @pytest.mark.parametrize(

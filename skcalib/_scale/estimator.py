@@ -141,14 +141,16 @@ class SimilarityScale(VersionedState, BaseEstimator):
         """
         self.__dict__.pop("vectors_", None)  # an error below leaves nothing half-fitted
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
-        X = np.random.default_rng(0).permutation(X)
+        k, n_counted = self.n_neighbors, int(np.sqrt(2 * self.n_pairs)) + 1
+        n_fitted = REFERENCE_TEXTS if k < 1 else len(X)
+        drawn = np.random.default_rng(0).permutation(len(X))
+        X = X[drawn[: max(n_fitted, n_counted)]]
         unit = unit_rows(X)[0]
-        k, vectors = self.n_neighbors, unit.astype(np.float32)
+        vectors = unit[:n_fitted].astype(np.float32)
         if k < 1:
-            vectors = vectors[:REFERENCE_TEXTS].copy()
             k = max(1, round(k * len(vectors)))
         self.n_neighbors_ = min(int(k), len(vectors) - 1)
-        unit = unit[: int(np.sqrt(2 * self.n_pairs)) + 1]
+        unit = unit[:n_counted]
         self.n_pairs_ = len(unit) * (len(unit) - 1) // 2
         self._counts = self._count(X[: len(unit)], unit, vectors)
         self._in_narrow_cone = float(np.sum(unit.mean(axis=0) ** 2)) > NARROW_CONE

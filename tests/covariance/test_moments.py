@@ -83,10 +83,3 @@ def test_ledoit_wolf_stays_between_nothing_and_all():
     assert min(shrinkages) > 0.9
     column = np.arange(9.0)[:, None]  # the target already
     assert Whitening(shrinkage="auto").fit(column).shrinkage_ == 0.0
-
-
-def test_input_is_not_changed():
-    X = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
-    before = X.copy()
-    Whitening().fit(X, sample_weight=np.arange(50)).transform(X)
-    assert_array_equal(X, before)

@@ -23,7 +23,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from transformers import AutoModel, AutoTokenizer, BertModel
 from transformers.models.bert.modeling_bert import BertLayer
 
-from skcalib import BertEncoder, BiEncoder, Whitening
+from skcalib import BertEncoder, BiEncoder
 from skcalib._encoder.batches import _batches
 
 POOLINGS = ["cls", "mean", "max", "mean_sqrt_len", "zipf"]
@@ -392,16 +392,6 @@ def test_scikit_learn_checks_of_text_estimators(tiny_bert):
         assert check_estimator(estimator)  # those that run on texts: repr, tags, parameters
 
 
-def test_unfitted_encoder_says_so(tiny_bert):
-    with pytest.raises(NotFittedError, match="BertEncoder instance is not fitted"):
-        BertEncoder(tiny_bert).transform(["dog"])
-
-
-def test_init_stores_arguments_and_loads_nothing():
-    encoder = BertEncoder("no/such-model")
-    assert clone(encoder).get_params() == encoder.get_params()
-
-
 def test_models_are_loaded_once_per_process(tiny_bert, texts, loader):
     search = GridSearchCV(
         make_pipeline(BertEncoder(tiny_bert), Ridge()),
@@ -439,16 +429,6 @@ def test_column_transformer_and_feature_union(tiny_bert, texts):
     assert len(union.get_feature_names_out()) == 32
 
 
-def test_search_over_models(tiny_bert, other_bert, texts):
-    y = np.arange(len(texts), dtype=float)
-    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(shrinkage=0.5), Ridge())
-    grid = {"bertencoder__model": [tiny_bert, other_bert]}
-    search = GridSearchCV(pipeline, grid, cv=3).fit(texts, y)
-    scores = search.cv_results_["mean_test_score"]
-    assert np.isfinite(scores).all()
-    assert scores[0] != scores[1]
-
-
 # Pickles ---------------------------------------------------------------------------------
 
 
@@ -468,19 +448,11 @@ def test_pickle_gives_the_same_vectors_in_another_process(tiny_bert, texts, tmp_
     assert_allclose(np.load(tmp_path / "out.npy"), encoder.transform(texts), atol=1e-5)
 
 
-def test_other_weights_are_refused(tiny_bert_copy, other_bert, texts):
-    from safetensors.numpy import load_file, save_file
-
-    folder = tiny_bert_copy()
-    encoder = pickle.loads(pickle.dumps(BertEncoder(folder).fit(texts)))
-    weights = load_file(folder / "model.safetensors")
-    name = next(iter(weights))
-    weights[name] = weights[name] + np.float32(1e-3)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    for model in (folder, other_bert):
-        encoder.set_params(model=model)
-        with pytest.raises(ValueError, match=r"has fingerprint .* was fitted with .*fit again"):
-            encoder.transform(texts)
+def test_other_weights_are_refused(tiny_bert, other_bert, texts):
+    encoder = pickle.loads(pickle.dumps(BertEncoder(tiny_bert).fit(texts)))
+    encoder.set_params(model=other_bert)
+    with pytest.raises(ValueError, match=r"has fingerprint .* was fitted with .*fit again"):
+        encoder.transform(texts)
     encoder.fit(texts).transform(texts)
 
 
@@ -507,16 +479,6 @@ def test_minilm_equals_its_own_hidden_states(minilm):
         expected = np.vstack([s[layer][0].mean(dim=0).numpy() for s in states])
         vectors = BertEncoder(minilm, layers=layer, device="cpu").fit_transform(texts)
         assert_allclose(vectors, expected, atol=2e-6)
-
-
-@pytest.mark.filterwarnings("ignore:.*unknown to this model")
-def test_chinese_goes_through_as_far_as_the_vocabulary_knows_it(minilm):
-    # English BERTs know a few hundred Chinese characters; the rest is one unknown token.
-    known = ["明天会下雨。", "北京大学", "天上"]
-    vectors = BertEncoder(minilm).fit_transform([*known, "猫", "狗"])
-    assert np.isfinite(vectors).all()
-    assert len(np.unique(vectors[: len(known)], axis=0)) == len(known)
-    assert_array_equal(vectors[-2], vectors[-1])
 
 
 def test_chinese_sentences_differ_for_a_model_of_chinese(make_bert, tmp_path):

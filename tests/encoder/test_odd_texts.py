@@ -96,10 +96,10 @@ def test_long_texts_are_tokenised_a_few_at_a_time(minilm, monkeypatch):
     assert_array_equal(found[1], expected[1])
 
 
-def test_a_hundred_thousand_texts_of_one_character(tiny_bert):
-    texts = [chr(i) for i in range(100_000)]
+def test_texts_of_one_character_of_every_plane(tiny_bert):
+    texts = [chr(i) for i in range(0, 0x110000, 89)]
     vectors = BertEncoder(tiny_bert, layers=0).fit_transform(texts)
-    assert vectors.shape == (100_000, 16)
+    assert vectors.shape == (len(texts), 16)
     assert np.isfinite(vectors).all()
 
 

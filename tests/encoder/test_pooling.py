@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from skcalib._encoder.pooling import PRIMITIVES, Pooler, primitive_of
+from skcalib._encoder.pooling import PRIMITIVES, Pooler
 
 SPECIAL = (0, 1)  # the ids of [CLS] and [SEP]
 # Tokens of each text between [CLS] and [SEP], up to 7; ids from 3 to 9 weigh nothing.
@@ -71,25 +71,12 @@ def test_primitives_equal_a_plain_loop(texts):
             np.testing.assert_allclose(vectors[row, i], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_tokens_of_a_texts_own_are_counted():
-    ids, lengths, _ = batch_of(ALL)
-    pooler = Pooler(lengths, np.isin(ids, SPECIAL), None, ["cls"])
-    assert pooler.n_own.tolist() == [1, 7, 3, 2, 2, 3]  # an empty text's own are special
-    assert pooler.starts.tolist() == [0, 3, 12, 17, 22, 24]
-
-
 def test_together_primitives_equal_each_alone_in_the_order_asked():
     batch = batch_of(ALL)
     together = pool(*batch, PRIMITIVES[::-1])
     for i, primitive in enumerate(PRIMITIVES[::-1]):
         alone = pool(*batch, [primitive], zipf=zipf_of if primitive == "zipf" else None)
         torch.testing.assert_close(together[:, i], alone[:, 0], rtol=1e-6, atol=1e-6)
-
-
-def test_zipf_ignores_the_scale_of_the_weights():
-    batch = batch_of(ALL)
-    scaled = pool(*batch, ["zipf"], zipf=lambda ids: 0.01 * zipf_of(ids))
-    torch.testing.assert_close(scaled, pool(*batch, ["zipf"]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
@@ -99,18 +86,3 @@ def test_vectors_are_finite_float32_at_any_precision(texts, dtype):
     vectors = pool(ids, lengths, hidden.to(dtype), PRIMITIVES)
     expected = pool(ids, lengths, hidden, PRIMITIVES)
     torch.testing.assert_close(vectors, expected, rtol=0.05, atol=0.05)
-
-
-@pytest.mark.parametrize(
-    ("pooling", "primitives"),
-    [
-        ("cls", ("cls", "cls")),
-        ("mean", ("mean", "mean_own")),
-        ("max", ("max", "max_own")),
-        ("mean_sqrt_len", ("mean", "mean_own")),
-        ("zipf", ("zipf", "zipf")),
-    ],
-)
-def test_pooling_reads_its_primitive(pooling, primitives):
-    assert tuple(primitive_of(pooling, special) for special in (True, False)) == primitives
-    assert set(primitives) <= set(PRIMITIVES)

@@ -13,7 +13,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib import BertEncoder, TextEncoder, VectorStore, Whitening
-from skcalib._encoder.text_encoder import as_encoder
 from skcalib.datasets import minilm_path
 
 TEXTS = ["a tin star", "nine notes", "as it is", "a tin star"]
@@ -221,12 +220,3 @@ def test_refuses_another_width():
     encoder.set_params(model=lambda texts: letters(texts)[:, :2])
     with pytest.raises(ValueError, match=r"returns 2 features, but .* fitted with 5"):
         encoder.transform(TEXTS)
-
-
-def test_any_encoder():
-    assert isinstance(as_encoder("folder", "calibrate"), BertEncoder)
-    assert isinstance(as_encoder(letters, "calibrate"), TextEncoder)
-    transformer = CountVectorizer()
-    assert as_encoder(transformer, "calibrate") is transformer
-    with pytest.raises(TypeError, match="calibrate got a int; it expects the folder"):
-        as_encoder(3, "calibrate")

@@ -102,12 +102,6 @@ def test_unknown_tokens_are_told_of_with_their_share(tiny_bert, tmp_path, memory
         encoder.transform(["the dog sleeps on a small red bridge with a cat", "the zebra"])
 
 
-def test_chinese_is_unknown_to_minilm(minilm):
-    encoder = BertEncoder(minilm).fit(["dog"])
-    with pytest.warns(UserWarning, match="67% of the tokens are unknown"):
-        encoder.transform(["今天天气很好"])
-
-
 def test_the_first_token_of_layer_0_is_no_vector_of_a_text(tiny_bert):
     encoder = BertEncoder(tiny_bert, pooling="cls", layers=0)
     with pytest.warns(UserWarning, match="every text the same vector"):

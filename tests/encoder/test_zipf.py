@@ -1,9 +1,6 @@
 """Zipf's weights are log(1 + rank) of a token in a vocabulary sorted by frequency."""
 
-import json
 import math
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -82,25 +79,3 @@ def test_up_to_a_quarter_of_the_vocabulary_may_be_characters():
         zipf_weights([*many, *words], ())
     with pytest.raises(ValueError, match="first whole word is number 10 "):
         zipf_weights(few, ())
-
-
-def _vocabulary(folder):
-    """Tokens by id and special ids, read from the file without the tokenizer."""
-    tokenizer = json.loads((Path(folder) / "tokenizer.json").read_text(encoding="utf-8"))
-    ids = tokenizer["model"]["vocab"]
-    special = [token["id"] for token in tokenizer["added_tokens"] if token["special"]]
-    return sorted(ids, key=ids.get), special
-
-
-def test_in_the_vocabulary_of_bert_the_word_the_has_rank_one(minilm):
-    tokens, special = _vocabulary(minilm)
-    weights = zipf_weights(tokens, special)
-    assert len(weights) == 30522
-    assert tokens[1996] == "the"
-    assert weights[1996] == pytest.approx(math.log(2), rel=1e-6)
-    assert not weights[:1996].any()
-    ids = np.arange(1996, len(tokens))
-    np.testing.assert_allclose(weights[ids], np.log(1 + ids - 1995), rtol=1e-6)
-    # Every one of them but the [unused...] is of one character, or special.
-    pattern = re.compile(r"\[.*\]|(##)?.")
-    assert all(pattern.fullmatch(token) for token in tokens[:1996])

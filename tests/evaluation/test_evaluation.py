@@ -112,19 +112,6 @@ def test_rows_are_the_encoders_by_name_and_stay_unfitted(data_home):
     assert not hasattr(named["one"], "fitted_")
 
 
-def test_a_second_evaluation_runs_no_text_through_the_model(
-    data_home, tiny_bert, tmp_path, monkeypatch
-):
-    encoder = BertEncoder(tiny_bert, memory=tmp_path, pooling="cls", layers=1)
-    first = evaluate_sts(encoder, "stsb", data_home=data_home)
-    monkeypatch.setattr(
-        "skcalib._encoder.forward.ForwardPass.__call__", lambda *_: pytest.fail("encoded again")
-    )
-    again = evaluate_sts(encoder, "stsb", data_home=data_home)
-    assert_array_equal(first.scores, again.scores)
-    evaluate_sts(encoder.set_params(pooling="mean", layers=2), "stsb", data_home=data_home)
-
-
 def test_progress_is_silent_unless_asked(data_home, capsys):
     evaluate_sts(Waves(), "stsb", data_home=data_home)
     assert capsys.readouterr() == ("", "")

@@ -15,9 +15,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from skcalib import BertEncoder, Whitening, calibrate
+from skcalib import BertEncoder, Whitening
 from skcalib.__main__ import main
-from skcalib.datasets import load_toy_sts
 from skcalib.evaluation import _retrieval, evaluate_retrieval
 
 # The tiny BERT knows fifty words.
@@ -256,13 +255,6 @@ def reciprocal_ranks(encoder):
         yield 1 / rank if rank <= 10 else 0
 
 
-def test_equal_encoders_differ_by_nothing(noisy):
-    folder, encoders = noisy
-    table = evaluate_retrieval({"a": encoders["like"], "b": encoders["like"]}, folder)
-    assert_array_equal(table.differences, 0)
-    assert_array_equal(table.intervals, 0)
-
-
 def test_table_has_the_interval_behind_each_score(noisy):
     folder, encoders = noisy
     table = evaluate_retrieval(encoders, folder)
@@ -305,19 +297,6 @@ def test_a_pipeline_is_fitted_if_one_of_its_steps_is_not(small):
     assert encoder.seen == [["fourth", "third", "second", "first"]]
 
 
-def test_what_calibrate_returns_is_taken_as_it_is(tiny_bert, texts, tmp_path):
-    sentences = load_toy_sts().data.ravel()
-    pipeline = calibrate(tiny_bert, sentences, layers=[1], pooling="mean")
-    documents = {str(i): text for i, text in enumerate(texts[:8])}
-    write(tmp_path, documents, {"q": texts[8]}, [("q", "3", 1)])
-    before = pipeline.transform(texts)
-    table = evaluate_retrieval(
-        {"raw": BertEncoder(tiny_bert), "calibrated": pipeline}, tmp_path
-    )
-    assert table.rows == ("raw", "calibrated")
-    assert_array_equal(pipeline.transform(texts), before)
-
-
 def test_an_encoder_of_queries_stands_before_what_is_fitted_on_documents(small):
     folder, vectors = small
     encoder, queries = Lookup(vectors, []), Lookup({"question": (np.cos(2), np.sin(2))}, [])
@@ -340,16 +319,6 @@ def test_encoders_of_queries_by_the_name_of_their_row(small):
         {"same": encoder, "other": encoder}, folder, queries_encoder={"other": queries}
     )
     assert_allclose(table.scores[:, 3], [50, 100])
-
-
-def test_functions_encode(small):
-    folder, vectors = small
-
-    def encode(texts):
-        return np.array([vectors[text] for text in texts])
-
-    table = evaluate_retrieval(encode, folder, queries_encoder=encode)
-    assert_allclose(table.scores[0, 3], 50)
 
 
 @pytest.mark.parametrize(
@@ -560,20 +529,3 @@ def test_cranfield_scores_are_those_of_trec_eval(cranfield):
     expected = by_trec_eval(unit[0] @ unit[1].T, full, queries, qrels)
     assert_allclose(table.scores[0], expected, rtol=0, atol=1e-9)
     assert table.scores[0, 0] > 20
-
-
-def test_minilm_finds_the_abstracts_of_cranfield(cranfield, minilm, tmp_path):
-    documents, queries, qrels = read(cranfield)
-    queries = dict(list(queries.items())[:12])
-    qrels = [triple for triple in qrels if triple[0] in queries]
-    kept = {document for _, document, _ in qrels} | set(list(documents)[:40])
-    documents = {name: text[:400] for name, text in documents.items() if name in kept}
-    write(tmp_path, documents, queries, qrels)
-    encoder = BertEncoder(minilm, memory=tmp_path)
-    table = evaluate_retrieval(encoder, tmp_path)
-    fitted = encoder.fit(["a text"])
-    a, b = (fitted.transform(list(texts.values())) for texts in (queries, documents))
-    a, b = (side / np.linalg.norm(side.astype(float), axis=1)[:, None] for side in (a, b))
-    expected = by_trec_eval(a @ b.T, documents, queries, qrels)
-    assert_allclose(table.scores[0], expected, rtol=0, atol=1e-9)
-    assert table.scores[0, 0] > 40

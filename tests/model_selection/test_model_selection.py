@@ -24,7 +24,6 @@ from scipy.stats import rankdata
 from sklearn import config_context
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.exceptions import NotFittedError
-from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
@@ -222,24 +221,6 @@ def test_search_without_grades_on_texts_and_on_pairs(tiny_bert, sentences, tmp_p
         assert scores.max() == pytest.approx(np.mean(by_hand))
 
 
-def test_score_depends_on_random_state_alone(tiny_bert, sentences):
-    encoder = BertEncoder(tiny_bert).fit(sentences)
-    score = SelfRetrieval(n_texts=50)(encoder, sentences)
-    assert SelfRetrieval(n_texts=50)(encoder, sentences[::-1]) == pytest.approx(score)
-    assert SelfRetrieval(n_texts=50, random_state=1)(encoder, sentences) != score
-
-
-def test_views_go_through_the_model_once_ever(tiny_bert, sentences, tmp_path, encoded):
-    scorer = SelfRetrieval(n_texts=50)
-    encoder = BertEncoder(tiny_bert, memory=tmp_path).fit(sentences)
-    first = scorer(encoder, sentences)
-    assert encoded
-    encoded.clear()
-    assert scorer(encoder, sentences[::-1]) == pytest.approx(first)
-    assert SelfRetrieval(n_texts=20)(encoder.set_params(pooling="max").fit([""]), sentences)
-    assert encoded == []
-
-
 def test_fewer_texts_than_can_be_told_apart():
     encoder = FirstNumber().fit([])
     short = ["5 words are too few"] * 50
@@ -294,12 +275,6 @@ def test_vectors_that_are_not_finite_win_no_search(value):
     model = BiEncoder(encoder, similarity="dot").fit(numbered(30))
     with pytest.raises(ValueError, match="not finite, or whose products overflow"):
         SelfRetrieval(n_texts=20)(model, numbered(30))
-
-
-def test_sparse_vectors_are_refused():
-    encoder = TfidfVectorizer().fit(numbered(30))
-    with pytest.raises(TypeError, match="Sparse data was passed for vectors of the encoder"):
-        SelfRetrieval(n_texts=20)(encoder, numbered(30))
 
 
 # calibrate
@@ -504,13 +479,6 @@ def test_progress_of_the_search_is_none_of_the_pipelines(
     pipeline = calibrate(encoder, sentences + short, verbose=True, **params)
     assert "search" in capsys.readouterr().err
     assert pipeline.named_steps["encode"].verbose is own
-
-
-@pytest.mark.parametrize("terminal", [False, True])
-def test_progress_is_shown_on_a_terminal(tiny_bert, sentences, terminal, monkeypatch, capsys):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    calibrate(tiny_bert, sentences, layers=[0], pooling="mean", n_texts=100)
-    assert ("search" in capsys.readouterr().err) == terminal
 
 
 @pytest.mark.parametrize("n_texts", [50, 100], ids=["a sample", "all texts"])
@@ -867,14 +835,6 @@ def test_failure_in_the_middle_leaves_nothing(tiny_bert, file, error, tmp_path, 
     assert list(output.parent.iterdir()) == []
 
 
-def test_command_says_what_is_wrong_with_a_file(tiny_bert, tmp_path, capsys):
-    path = tmp_path / "texts.txt"
-    path.write_text("one short line\n" * 30)
-    assert command(tiny_bert, str(path), tmp_path / "out") == 2
-    assert "error: calibrate found 0 distinct texts of 6 words" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.filterwarnings("default:calibrate found:UserWarning")
 def test_command_on_few_texts_warns_in_one_line(tiny_bert, sentences, tmp_path, capsys):
     path = tmp_path / "texts.txt"
@@ -898,11 +858,11 @@ def test_what_is_chosen_without_labels_is_as_good_as_the_model_as_shipped(
 ):
     recent.bound = 2**28  # each text goes through the model once
     texts = fetch_sts("stsb", "train", data_home=sts_home).data.ravel()
-    texts = np.random.default_rng(0).choice(np.unique(texts.astype(str)), 700, replace=False)
+    texts = np.random.default_rng(0).choice(np.unique(texts.astype(str)), 400, replace=False)
     pipeline = calibrate(minilm, texts, layers=[0, 3, 6], pooling=["mean", "zipf"])
     assert pipeline.calibration_.chosen.layers == 6
     pairs, grades = fetch_sts("stsb", "dev", data_home=sts_home, return_X_y=True)
-    pairs, grades = pairs[::2], grades[::2]
+    pairs, grades = pairs[::4], grades[::4]
     chosen, shipped = (
         100 * BiEncoder(FrozenEstimator(encoder)).fit(pairs).score(pairs, grades)
         for encoder in (pipeline, BertEncoder(minilm).fit([""]))

@@ -139,24 +139,6 @@ def test_what_no_line_tells_is_refused(X):
             scale.threshold(rate, extrapolate=True)
 
 
-@pytest.mark.parametrize("similarity", ["dot", "euclidean"])
-def test_inner_products_and_distances_have_a_scale(X, similarity):
-    X = X * np.random.default_rng(0).uniform(0.1, 30, size=(len(X), 1))
-    scale = SimilarityScale(similarity=similarity).fit(X)
-    i, j = np.triu_indices(len(X), k=1)
-    every = {"dot": lambda: np.einsum("ij,ij->i", X[i], X[j])}
-    every["euclidean"] = lambda: -np.linalg.norm(X[i] - X[j], axis=1)
-    every = every[similarity]()
-    largest = np.linalg.norm(X, axis=1).max()
-    unit = largest**2 if similarity == "dot" else largest
-    for rate in (0.5, 1e-2, 1e-4):
-        allowed = int(rate * (1 + len(every))) - 1
-        threshold = scale.threshold(rate)
-        assert_allclose(threshold, np.sort(every)[-1 - allowed], atol=5e-6 * unit)
-        assert (every >= threshold).mean() <= rate
-        assert scale.p_value([threshold])[0] <= rate
-
-
 @pytest.mark.parametrize("corrected", [False, True])
 def test_p_value_and_threshold_are_each_others_inverse(X, corrected):
     scale = SimilarityScale().fit(X)
