@@ -154,7 +154,9 @@ def timed(encoders, texts, repeats, clock):
             encoder.transform(texts)
             seconds[name].append(clock() - start)
     rates = {name: len(texts) / np.array(times) for name, times in seconds.items()}
-    return {name: f"{np.median(r):.0f} ({r.min():.0f}-{r.max():.0f})" for name, r in rates.items()}
+    return {
+        name: f"{np.median(r):.0f} ({r.min():.0f}-{r.max():.0f})" for name, r in rates.items()
+    }
 
 
 def main(model, prompt, threads, repeats, n):
@@ -168,8 +170,10 @@ def main(model, prompt, threads, repeats, n):
         short = timed(encoders, sentences[:n], repeats, clock)
         long = timed(encoders, mixed(sentences, n // 8), repeats, clock)
         reference = None
-        print("| | short, texts/s | mixed, texts/s | 1 - cosine | STS-B | calibrated | "
-              "R-precision | calibrated |")
+        print(
+            "| | short, texts/s | mixed, texts/s | 1 - cosine | STS-B | calibrated | "
+            "R-precision | calibrated |"
+        )
         print("|---|---|---|---|---|---|---|---|")
         for name, encoder in encoders.items():
             left, right = (encoder.transform(list(c)) for c in test.data.T)
@@ -183,8 +187,11 @@ def main(model, prompt, threads, repeats, n):
                 reference = normalize(left.astype(np.float64))
             far = 1 - np.sum(reference * normalize(left.astype(np.float64)), axis=1).min()
             found = [r_precision(c(asked), intents) for c in (np.asarray, whitening.transform)]
-            print(f"| {name} | {short[name]} | {long[name]} | {far:.0e} | {scores[0]:.1f} | "
-                  f"{scores[1]:.1f} | {found[0]:.1f} | {found[1]:.1f} |", flush=True)
+            print(
+                f"| {name} | {short[name]} | {long[name]} | {far:.0e} | {scores[0]:.1f} | "
+                f"{scores[1]:.1f} | {found[0]:.1f} | {found[1]:.1f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

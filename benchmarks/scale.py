@@ -187,7 +187,9 @@ def main(n, n_encoded, folder):
     smooth = open_memmap(folder / "smooth.npy", "w+", np.float32, (n, KEPT))
     with step("  smooth all", n):
         for start in range(0, n, BLOCK):
-            smooth[start : start + BLOCK] = smoothing.transform(calibrated[start : start + BLOCK])
+            smooth[start : start + BLOCK] = smoothing.transform(
+                calibrated[start : start + BLOCK]
+            )
 
     unit = np.array(calibrated)
     faiss.normalize_L2(unit)
