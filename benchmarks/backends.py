@@ -79,7 +79,7 @@ def on_openvino(path, threads, precision, quantize_on=None):
 
 
 def contenders(model, prompt, threads, folder, sample):
-    """Encoders of the same vectors, by name."""
+    """Return encoders of the same vectors, by name."""
     ours = {
         f"BertEncoder, {dtype}": BertEncoder(
             model, prompt=prompt or None, max_length=MAX_LENGTH, dtype=dtype

@@ -88,7 +88,7 @@ def encoded(n, folder):
 
 
 def vectors(n, path):
-    """A memory map of n vectors with topics of 1,000 texts within topics of 50,000."""
+    """Write n vectors with topics of 1,000 texts within topics of 50,000."""
     rng = np.random.default_rng(0)
     spread = np.arange(1, FEATURES + 1) ** -0.5
     coarse = rng.normal(size=(max(2, n // 50_000), FEATURES))
@@ -121,18 +121,18 @@ def on_a_cluster(path, n):
         for start in range(0, n, BLOCK)
     ]
     X = da.concatenate(blocks)
-    fits = []
+    fits, seconds = [], 0.0
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
     with LocalCluster(**options) as cluster, Client(cluster):
         for kill in (False, True):
             if kill:
                 worker = next(iter(cluster.workers.values()))
-                half = (time.perf_counter() - start) / 2
-                killer = threading.Timer(half, os.kill, (worker.pid, signal.SIGKILL))
+                killer = threading.Timer(seconds / 2, os.kill, (worker.pid, signal.SIGKILL))
                 killer.start()
-            start = time.perf_counter()
+            begun = time.perf_counter()
             with step(f"fit on two processes of dask{', one killed' if kill else ''}", n):
                 fits.append(Whitening(KEPT, noise="auto").fit(X))
+            seconds = time.perf_counter() - begun
     return fits
 
 

@@ -1,4 +1,4 @@
-"""Figures that stand on several pages are the same on all of them."""
+"""Figures that stand on several pages are the same on all of them, and links lead somewhere."""
 
 import re
 from pathlib import Path
@@ -56,3 +56,17 @@ def test_the_front_page_has_the_scores_of_readme(readme):
     text = (ROOT / "docs" / "index.md").read_text("utf-8")
     for row in readme[:2]:
         assert {row[0], row[2]} <= set(re.findall(r"\d+\.\d", text))
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_links_out_of_the_pages_that_sphinx_does_not_read(page):
+    links = re.findall(
+        r"\]\((?!https?:)([^)#]+)(?:#([^)]*))?\)", (ROOT / page).read_text("utf-8")
+    )
+    for file, anchor in links:
+        target = ROOT / file
+        assert target.exists(), file
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", target.read_text("utf-8"), re.MULTILINE)
+            slugs = {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
+            assert anchor in slugs, f"{file}#{anchor}"
