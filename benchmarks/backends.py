@@ -5,7 +5,7 @@ Run by hand, on a quiet machine, in an environment of its own::
     pip install -c constraints.txt '.[demo,onnx]' openvino nncf
     SKCALIB_DATA=folder python benchmarks/backends.py [MODEL] [--prompt "query: "]
 
-The model in the state as shipped is exported by `save_onnx`, and its graph runs on onnxruntime
+The raw model is exported by `save_onnx`, and its graph runs on onnxruntime
 and on OpenVINO, in float32, in bfloat16 where the backend has it, and in int8. A `TextEncoder`
 makes an encoder of each. All encode the same texts in turn; with one thread the clock is the
 processor's. The scores are of vectors as they come and after ``Whitening(noise="auto")``,
