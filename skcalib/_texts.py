@@ -68,9 +68,13 @@ def as_pairs(X: Any, *, caller: str) -> tuple[list[str], list[str]]:
     """
     cells = _cells(X, caller)
     if cells.ndim != 2 or cells.shape[1] != 2:
+        which = ""
+        if cells.ndim == 1:
+            row = next((i for i, cell in enumerate(cells) if np.shape(cell) != (2,)), 0)
+            which = f", whose row {row} is {cells[row]!r:.80}"
         raise ValueError(
-            f"{caller} got an input of shape {cells.shape}; it expects pairs of texts, of "
-            "shape (n_pairs, 2): a list of (text, text), an array or a frame with two columns."
+            f"{caller} got an input of shape {cells.shape}{which}; it expects pairs of "
+            "texts, of shape (n_pairs, 2): a list of (text, text), an array or a frame with two columns."
         )
     left, right = cells.T.tolist()
     return _strings(left, ", column 0", caller), _strings(right, ", column 1", caller)
@@ -98,8 +102,8 @@ def lines_of(file: Path) -> Iterator[tuple[str, str]]:
             place = f"{file}, line {number}"
             if NOT_UTF8.search(line):
                 raise ValueError(
-                    f"{place} is not UTF-8. Convert the file, for instance with: iconv -f "
-                    "latin1 -t utf-8, or -f utf-16"
+                    f"{place} is not UTF-8, or has a NUL. Convert the file, for instance "
+                    "with: iconv -f latin1 -t utf-8, or -f utf-16"
                 )
             if line.strip():
                 yield place, line.rstrip("\n")

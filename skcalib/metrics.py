@@ -286,10 +286,13 @@ def _vectors(X: ArrayLike, min_features: int = 1) -> np.ndarray:
 def _finite_pair(y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:
     check_consistent_length(y_true, y_pred)
     limits = {"dtype": np.float64, "ensure_2d": False, "ensure_min_samples": 2}
-    return [
-        check_array(column_or_1d(unmasked(y)), input_name=name, **limits)
-        for name, y in (("y_true", y_true), ("y_pred", y_pred))
-    ]
+    pair = []
+    for name, y in (("y_true", y_true), ("y_pred", y_pred)):
+        y = column_or_1d(unmasked(y))
+        if y.dtype.kind not in "fiubO":  # neither dates nor str count as numbers
+            raise ValueError(f"{name} has dtype {y.dtype}; it needs numbers.")
+        pair.append(check_array(y, input_name=name, **limits))
+    return pair
 
 
 def _correlation(name: str, a: np.ndarray, b: np.ndarray) -> float:

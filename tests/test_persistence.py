@@ -15,6 +15,7 @@ from skcalib import (
     BertEncoder,
     BiEncoder,
     GroupErasure,
+    NeighborSmoothing,
     NormalizingFlow,
     SimilarityScale,
     VectorStore,
@@ -129,8 +130,9 @@ def test_pickling_leaves_the_state_in_memory_as_it_is(whitening, X):
         lambda X, bert: BiEncoder(BertEncoder(bert)).fit(["dog", "cat"]),
         lambda X, bert: GroupErasure().fit(X, groups=np.arange(60) % 2),
         lambda X, bert: SimilarityScale().fit(X),
+        lambda X, bert: NeighborSmoothing().fit(X),
     ],
-    ids=["whitening", "flow", "encoder", "store", "pairs", "groups", "scale"],
+    ids=["whitening", "flow", "encoder", "store", "pairs", "groups", "scale", "smoothing"],
 )
 def test_skops_has_to_trust_nothing_but_skcalib(make, X, tiny_bert):
     io = pytest.importorskip("skops.io")

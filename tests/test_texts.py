@@ -154,7 +154,10 @@ def test_several_columns_are_no_texts(X):
     ],
 )
 def test_other_than_two_columns_are_no_pairs(X, shape):
-    with pytest.raises(ValueError, match=rf"Encoder got .*{shape}; it expects pairs of texts"):
+    with pytest.raises(
+        ValueError,
+        match=rf"Encoder got .*{shape}(, whose row . is .*)?; it expects pairs",
+    ):
         as_pairs(X, caller="Encoder")
 
 

@@ -66,8 +66,17 @@ class Backbone:
         self.n_layers = self.module.config.num_hidden_layers
         self.width = self.module.config.hidden_size
         self.n_positions = _n_positions(self.module)
+        longest, least = (
+            self.tokenizer.model_max_length,
+            self.tokenizer.num_special_tokens_to_add(),
+        )
+        if not isinstance(longest, int | float) or not longest > least:
+            raise ValueError(
+                f"its tokenizer_config.json has model_max_length={longest!r}; it needs a "
+                f"number above {least}, that of its special tokens"
+            )
         # A tokenizer without a limit declares 1e30.
-        self.max_length = int(min(self.tokenizer.model_max_length, self.n_positions))
+        self.max_length = int(min(longest, self.n_positions))
         beyond = range(self.n_embedded, len(self.tokenizer))
         self.special_ids = np.array(sorted({*self.tokenizer.all_special_ids, *beyond}))
         [empty], _ = tokenise(self.tokenizer, [""], self.max_length)
@@ -100,6 +109,8 @@ class Backbone:
         """All hidden states of one text, of shape (n_layers + 1, length, d)."""
         with torch.inference_mode():
             output = self.module(torch.from_numpy(ids[None]), output_hidden_states=True)
+        if getattr(output, "hidden_states", None) is None:
+            raise ValueError("it is an encoder-decoder, or has no hidden states of tokens")
         states = [*output.hidden_states[:-1], output.last_hidden_state]
         shapes = [tuple(state.shape) for state in states]
         if shapes != [(1, len(ids), self.width)] * (self.n_layers + 1):
@@ -125,7 +136,7 @@ class Backbone:
         """Count the tokens that a prompt adds, with the special ones at the beginning."""
         if not prompt:
             return 0
-        [ids], _ = tokenise(self.tokenizer, [prompt], self.max_length)
+        [ids], _ = tokenise(self.tokenizer, [prompt], self.n_positions)
         return len(ids) - (ids[-1] in self.special_ids)
 
     @property
@@ -188,6 +199,8 @@ def _load(folder: Path, key: str, device: torch.device, dtype: torch.dtype) -> B
         backbone = Backbone(folder, key, device, dtype)
         if fingerprint(folder) != key:
             raise ValueError("its files changed while they were read. Call again")
+    except (MemoryError, torch.cuda.OutOfMemoryError):
+        raise
     except Exception as error:  # transformers raises any kind for a broken or hostile model
         raise ValueError(
             f"The model in {str(folder)!r} cannot be used in {dtype} on {device.type}: "

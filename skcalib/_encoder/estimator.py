@@ -260,7 +260,7 @@ class BertEncoder(TextTransformer):
             )
         concat = self.layer_merge == "concat"
         self._n_features_out = backbone.width * (len(layers) if concat else 1)
-        self._recipe = Recipe(
+        recipe = Recipe(
             fingerprint=backbone.fingerprint,
             layers=layers,
             pooling=pooling,
@@ -274,6 +274,7 @@ class BertEncoder(TextTransformer):
         )
         self.layers_, self.pooling_, self.prompt_ = layers, pooling, prompt
         self.max_length_, self.fingerprint_ = max_length, backbone.fingerprint
+        self._recipe = recipe  # the last, since it marks the encoder as fitted
         return self
 
     def transform(self, X: Any) -> Any:

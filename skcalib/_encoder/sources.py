@@ -254,6 +254,8 @@ def _of_block(
         for rows, some, numbers, _ in batches:
             if not len(vectors):
                 vectors = np.empty((len(unique), some.shape[1]), some.dtype)
+            elif some.dtype.itemsize > vectors.itemsize:  # a model that answers in both
+                vectors = vectors.astype(some.dtype)
             vectors[rows], counts[rows] = some, numbers
             advance(int(times[rows].sum()))
     return vectors if len(unique) == len(texts) else vectors[inverse], times @ counts[:, 1:]

@@ -37,7 +37,8 @@ class TextEncoder(TextTransformer):
     memory : None, path-like or VectorStore, default=None
         Where to keep vectors on disk as well, in float32 or the ``dtype`` of the store, so that
         other processes do not call the model again. Each process encodes one text with the
-        model, to find the width and to refuse a store that has a different vector for it.
+        model, to find the width and to refuse a store that has a different vector of this
+        width for it.
     name : str or None, default=None
         Name of the model in ``memory``, required there because the model itself cannot be
         identified. Give a new name whenever the vectors change, as with a new version of an
@@ -251,7 +252,11 @@ class TextModel(Model):
     def _ask(self, texts: list[str]) -> np.ndarray:
         """Vectors that the model returns for some texts, checked."""
         model = self.model
-        answer = np.asarray(getattr(model, "encode", model)(list(texts)))
+        answer = getattr(model, "encode", model)(list(texts))
+        try:
+            answer = np.asarray(answer)
+        except ValueError:  # rows of different lengths
+            answer = np.asarray(answer, dtype=object)
         is_right = answer.ndim == 2 and len(answer) == len(texts)
         is_right = is_right and answer.shape[1] == (self.width or answer.shape[1])
         if not is_right or answer.dtype.kind not in "fiub":

@@ -97,6 +97,8 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
 
+    _state_version = 2
+
     vectors_: np.ndarray
 
     def __init__(

@@ -315,7 +315,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         longest = unit_rows(X)[1].max()
         exponent = int(np.frexp(longest)[1])
         exponent_of_unit = exponent if distances else 2 * exponent
-        if not -1000 < exponent_of_unit < 1000:
+        if not (np.isfinite(longest) and -1000 < exponent_of_unit < 1000):
             raise ValueError(
                 f"X has rows of length up to {longest:.1g}; float64 cannot hold their "
                 f"similarity={self.similarity!r} with all digits. Scale X first."

@@ -439,9 +439,9 @@ class Whitening(
         """Set the moments, and the map that follows from them if it is known."""
         for name in SOLVED:
             self.__dict__.pop(name, None)
+        self._warned = linear is not None
         fitted = moments, moments.mean.copy(), moments.n
         self.__dict__.update(zip(SUMMED, fitted, strict=True))  # all or none, if interrupted
-        self._warned = linear is not None
         if linear is not None:
             self._set_map(linear)
         return self

@@ -53,6 +53,10 @@ def read_beir(folder: str | PathLike[str], split: str) -> Collection:
     judged = _relevant(files[2], queries, corpus)
     documents = {name: corpus[name] for name in sorted(corpus, reverse=True) if corpus[name]}
     names = sorted(judged, reverse=True)
+    if empty := [name for name in names if not queries[name]]:
+        raise ValueError(
+            f"{files[1]}: the query {empty[0]!r} is empty. Leave it out there and in the qrels."
+        )
     return Collection(
         documents,
         {name: queries[name] for name in names},

@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> None:
     fit_on = options.fit_on
     texts = fit_on if fit_on in ("target", "train") else texts_in(fit_on)
     aggregate = "" if options.retrieval else options.aggregate
-    settings, pipelines = [], {}
+    settings, pipelines = {}, {}
     tables: list[ScoreTable] = []
     with opened(options.output) as file, folder_for(options.memory) as memory:
         for row in product(options.pooling, options.layers, calibrators):
@@ -126,10 +126,10 @@ def run(options: argparse.Namespace) -> None:
                 prompt=options.prompt,
                 memory=memory,
             )
-            settings.append((options.model, *row, fit_on, aggregate))
+            settings[" ".join(row)] = (options.model, *row, fit_on, aggregate)
             steps = [("encode", encoder), ("calibrate", calibrators[name])]
             pipelines[" ".join(row)] = Pipeline(steps)
-        writer, rows = csv.writer(file), iter(settings)
+        writer, rows = csv.writer(file), iter(settings.values())
         for table in (_search if options.retrieval else _similarity)(pipelines, texts, options):
             if not tables:
                 file.truncate(0)

@@ -28,9 +28,11 @@ TRUSTED_TYPES = [
     "skcalib._store.store.VectorStore",
     "skcalib._whitening.estimator.Whitening",
     "skcalib._whitening.linear_map.WhiteningMap",
+    "skcalib.model_selection._bootstrap.Difference",
     "skcalib.model_selection._calibration.Calibration",
     "skcalib.model_selection._calibration.Candidate",
     "skcalib.model_selection._calibration.Cosines",
+    "skcalib.model_selection._self_retrieval.SelfRetrieval",
 ]
 
 __all__ = [

@@ -118,7 +118,8 @@ def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
     >>> bias.n_words
     array([100, 400, 500,   0])
     """
-    words = check_array(vectors, dtype=[np.float64, np.float32], input_name="vectors")
+    limits = {"input_name": "vectors", "ensure_min_samples": max(NEIGHBORS) + 1}
+    words = check_array(vectors, dtype=[np.float64, np.float32], **limits)
     check_consistent_length(words, ranks)
     places = check_array(
         column_or_1d(ranks), ensure_2d=False, dtype=np.float64, input_name="ranks"

@@ -167,6 +167,13 @@ def test_a_tokenizer_of_special_tokens_alone_is_refused(make_bert, tmp_path):
     check_refused(folder, "has no vocabulary")
 
 
+@pytest.mark.parametrize("longest", [-5, "512", 2, float("nan")])
+def test_a_longest_text_that_is_no_length_is_refused(tiny_bert_copy, edit_json, longest):
+    folder = tiny_bert_copy()
+    edit_json(folder / "tokenizer_config.json", model_max_length=longest)
+    check_refused(folder, rf"model_max_length='?{longest}.*a number above 2")
+
+
 @pytest.mark.parametrize(
     ("name", "entries"),
     [

@@ -160,6 +160,14 @@ def test_a_store_gives_first_what_it_gives_later(tmp_path, forget):
     assert len(store) == 3
 
 
+def test_a_model_that_answers_in_two_dtypes_loses_no_digits():
+    def mixed(texts):
+        return np.full((1, 2), 1e300) if texts == ["b"] else np.ones((1, 2), np.float32)
+
+    encoder = TextEncoder(mixed, batch_size=1).fit(["a"])
+    np.testing.assert_array_equal(encoder.transform(["a", "b"])[:, 0], [1, 1e300])
+
+
 def test_one_name_is_not_for_two_models(tmp_path):
     TextEncoder(letters, memory=tmp_path, name="letters").fit_transform(TEXTS)
     message = "different vector of the text 'a tin star' under the name.*nother name"

@@ -370,6 +370,11 @@ def test_a_bad_line_is_named(small, file, line, message):
             "",
             "begins with ''; it should begin with the header query-id, corp",
         ),
+        (
+            "queries.jsonl",
+            '{"_id": "q", "text": ""}\n{"_id": "r", "text": "r"}',
+            "'q' is empty",
+        ),
         ("qrels/test.tsv", "q\ta\t1\n", "begins with 'q.*it should begin with the header"),
         ("qrels/test.tsv", HEADER, "no score above 0.*another split"),
         ("qrels/test.tsv", f"{HEADER}\nq\ta\t0\n", "no score above 0"),
