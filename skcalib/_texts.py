@@ -73,8 +73,8 @@ def as_pairs(X: Any, *, caller: str) -> tuple[list[str], list[str]]:
             row = next((i for i, cell in enumerate(cells) if np.shape(cell) != (2,)), 0)
             which = f", whose row {row} is {cells[row]!r:.80}"
         raise ValueError(
-            f"{caller} got an input of shape {cells.shape}{which}; it expects pairs of "
-            "texts, of shape (n_pairs, 2): a list of (text, text), an array or a frame with two columns."
+            f"{caller} got an input of shape {cells.shape}{which}; it expects pairs of texts, "
+            "of shape (n_pairs, 2): a list of (text, text), an array, or a frame of two columns."
         )
     left, right = cells.T.tolist()
     return _strings(left, ", column 0", caller), _strings(right, ", column 1", caller)
