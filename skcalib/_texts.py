@@ -74,7 +74,7 @@ def as_pairs(X: Any, *, caller: str) -> tuple[list[str], list[str]]:
             which = f", whose row {row} is {cells[row]!r:.80}"
         raise ValueError(
             f"{caller} got an input of shape {cells.shape}{which}; it expects pairs of texts, "
-            "of shape (n_pairs, 2): a list of (text, text), an array, or a frame of two columns."
+            "of shape (n_pairs, 2): a list of (text, text), an array, or a two-column frame."
         )
     left, right = cells.T.tolist()
     return _strings(left, ", column 0", caller), _strings(right, ", column 1", caller)
