@@ -707,7 +707,8 @@ def run(options):
     with written_whole(options.output) as folder:
         folder.mkdir()
         print("begun", flush=True)
-        time.sleep(60)
+        for _ in range(600):  # a signal just before a long sleep would wait for its end
+            time.sleep(0.1)
 
 _command.run = run
 sys.exit(__main__.main())
