@@ -1,4 +1,4 @@
-"""What estimators share: versioned pickles, fits that merge, progress bars and warnings."""
+"""What estimators share: pickles with a version, merging, progress, warnings, imports."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import inspect
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,7 +19,15 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-__all__ = ["FloatTransformer", "MergingFit", "VersionedState", "is_fitted", "progress", "warn"]
+__all__ = [
+    "FloatTransformer",
+    "MergingFit",
+    "VersionedState",
+    "import_package",
+    "is_fitted",
+    "progress",
+    "warn",
+]
 
 # Files that no warning points at: these packages, and the decorators of NumPy 1.
 INNER = (
@@ -169,3 +178,16 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     while frame and frame.f_code.co_filename.startswith(INNER):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
+
+
+def import_package(caller: str, package: str, *names: str) -> Any:
+    """Import the first of the named modules that can be imported."""
+    for name in names:
+        try:
+            return import_module(name)
+        except ImportError as error:
+            reason = error
+    raise ImportError(
+        f"{caller} needs the package {package}, which cannot be imported ({reason}). Install "
+        f"it with: pip install {package}"
+    ) from reason

@@ -6,11 +6,11 @@ estimate of the error, and a map that would lose the vectors' digits is refused.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from skcalib._base import import_package
 from skcalib._whitening.linear_map import AffineMap, WhiteningMap
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from skcalib._whitening.torch_module import WhiteningModule
 
-__all__ = ["LinearExports", "affine_float32", "centred_float32", "dense", "import_package"]
+__all__ = ["LinearExports", "affine_float32", "centred_float32", "dense"]
 
 LinearMap = WhiteningMap | AffineMap
 
@@ -174,16 +174,3 @@ def dense(modules: Any, W: np.ndarray, b: np.ndarray) -> Any:
         init_weight=torch.from_numpy(np.ascontiguousarray(W.T)),
         init_bias=torch.from_numpy(b),
     )
-
-
-def import_package(caller: str, package: str, *names: str) -> Any:
-    """Import the first of the named modules that can be imported."""
-    for name in names:
-        try:
-            return import_module(name)
-        except ImportError as error:
-            reason = error
-    raise ImportError(
-        f"{caller} needs the package {package}, which cannot be imported ({reason}). Install "
-        f"it with: pip install {package}"
-    ) from reason

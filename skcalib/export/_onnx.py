@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from skcalib._whitening.exports import import_package
+from skcalib._base import import_package
 from skcalib.export._parts import differs, probes, prompt_of_queries, take_apart
 from skcalib.export._writing import written_whole
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import Normalizer
 
+from skcalib._base import import_package
 from skcalib._encoder.declared import POOLING_MODES
-from skcalib._whitening.exports import centred_float32, dense, import_package
+from skcalib._whitening.exports import centred_float32, dense
 from skcalib.export._folder import save
 from skcalib.export._parts import (
     Parts,

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from skcalib._base import import_package
 from skcalib._groups.estimator import GroupErasure
 from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._whitening.estimator import Whitening
-from skcalib._whitening.exports import centred_float32, import_package
+from skcalib._whitening.exports import centred_float32
 
 __all__ = ["register_skl2onnx"]
 
