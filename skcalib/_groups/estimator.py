@@ -254,18 +254,29 @@ def _means_of_block(block: Any, groups: Any, weight: Any) -> GroupMeans:
 
 
 def _labels(groups: Any) -> np.ndarray:
-    """Return the groups as an array of str or of numbers, none of them missing."""
-    # NumPy would turn missing values among str into str.
-    labels = column_or_1d(groups if hasattr(groups, "dtype") else np.array(groups, object))
-    if labels.dtype.kind == "O" and len({isinstance(label, str) for label in labels}) < 2:
+    """Return the groups as an array of str, of bool, of int64 or of floats, none missing."""
+    # NumPy would turn missing values among str into str, and nullable integers into floats.
+    is_plain = isinstance(getattr(groups, "dtype", None), np.dtype)
+    labels = column_or_1d(groups if is_plain else np.array(groups, object))
+    if labels.dtype.kind == "O" and len(set(map(_kind, labels))) < 2:
         labels = np.asarray(labels.tolist())
     named = labels.dtype.kind in "Ubiuf" and not np.ma.is_masked(groups)
     if not named or (labels != labels).any():
         raise ValueError(
-            "groups has entries that are neither str nor numbers, are of both kinds, or are "
+            "groups has entries that are neither str nor numbers, are of several kinds, or are "
             "missing. Give every sample a group, such as 'unknown'."
         )
-    return labels
+    bound = 2.0**53 if labels.dtype.kind == "f" else 2**63
+    if labels.dtype.kind in "uf" and (large := np.abs(labels).max(initial=0)) >= bound:
+        raise ValueError(
+            f"groups has the number {large}, and others of its size may be equal only because "
+            "they are rounded. Give such numbers as str."
+        )
+    return labels.astype(np.int64) if labels.dtype.kind in "iu" else labels
+
+
+def _kind(label: Any) -> type:
+    return next((kind for kind in (str, bool, np.bool_) if isinstance(label, kind)), float)
 
 
 def _check(means: GroupMeans) -> None:

@@ -152,8 +152,8 @@ def test_groups_that_are_missing_or_of_both_kinds_are_refused(X, groups, lazy):
         ([*np.zeros(899), np.nan], "or are missing. Give every sample a group"),
         ([*groups[:-1], np.nan], "or are missing"),  # which NumPy would turn into "nan"
         (np.array([*groups[:-1], np.nan], object), "or are missing"),  # a column of pandas
-        ([*groups[:-1], 1], "are of both kinds"),
-        ([1, *groups[1:]], "are of both kinds"),
+        ([*groups[:-1], 1], "are of several kinds"),
+        ([1, *groups[1:]], "are of several kinds"),
         (masked, "or are missing"),
         (np.ma.masked_array(np.arange(900) % 3, mask=groups == "de"), "or are missing"),
         (groups[:10], r"inconsistent numbers of samples: \[900, 10\]"),
@@ -325,3 +325,32 @@ def test_errors_say_what_groups_are(X, groups):
 def test_small_groups_warn(X, groups):
     with pytest.warns(UserWarning, match="1 of 2 groups have fewer than 20 .* 'rare' with 19"):
         GroupErasure().fit(X, groups=["rare"] * 19 + ["en"] * 881)
+
+
+@few_texts
+@pytest.mark.parametrize(
+    "ids",
+    [
+        np.array([2**53, 2**53 + 1], dtype=np.float64) + [0, 2],
+        np.array([2**63 + 1, 2**63 + 2], dtype=np.uint64),
+        [2**53 + 1, 0.5],
+        [True, 1],
+        [-1, 2**63],
+    ],
+)
+def test_groups_that_would_be_merged_in_silence_are_refused(X, ids):
+    with pytest.raises(ValueError, match=r"groups has (the number .* as str|entries .* kinds)"):
+        GroupErasure().fit(X[:40], groups=ids.repeat(20) if hasattr(ids, "dtype") else ids * 20)
+
+
+@few_texts
+def test_large_integers_stay_different_groups(X):
+    pd = pytest.importorskip("pandas")
+    ids = [2**53, 2**53 + 1] * 20
+    for groups in (ids, np.array(ids, np.uint64), pd.Series(ids, dtype="Int64")):
+        part = GroupErasure().fit(X[:40], groups=groups)
+        signed = GroupErasure().fit(X[40:80], groups=np.array(ids) - 2**53)
+        assert part.groups_.tolist() == ids[:2]
+        assert part.merge(signed).groups_.tolist() == [0, 1, *ids[:2]]
+    with pytest.raises(ValueError, match="are bool in one part and numbers in another"):
+        signed.merge(GroupErasure().fit(X[:40], groups=[True, False] * 20))
