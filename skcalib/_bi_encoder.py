@@ -336,4 +336,10 @@ def vectors_of(encoder: Any, texts: list[str]) -> np.ndarray:
     vectors = encoder.transform(texts)
     name = "vectors of the encoder"
     dtypes = [np.float64, np.float32]
-    return check_array(vectors, dtype=dtypes, ensure_all_finite=False, input_name=name)
+    vectors = check_array(vectors, dtype=dtypes, ensure_all_finite=False, input_name=name)
+    if len(vectors) != len(texts):
+        raise ValueError(
+            f"The encoder {encoder!r:.80} returned {len(vectors)} rows for {len(texts)} texts; "
+            "it must return one row for each text."
+        )
+    return vectors

@@ -80,6 +80,19 @@ class GroupMeans:
         scale = max(s.max(initial=0), np.abs(self.mean).max(initial=0))
         return vt[s > max(self.mean.shape) * np.finfo(np.float64).eps * scale]
 
+    @cached_property
+    def variances(self) -> tuple[np.ndarray, np.ndarray]:
+        """Variance of each column between and within groups, each of shape (d,)."""
+        total = self.n.sum() or 1
+        return self.n @ (self.mean - self.overall) ** 2 / total, self.scatter / total
+
+    @cached_property
+    def kept(self) -> float:
+        """Share of the variance that is left, were columns uncorrelated within groups."""
+        between, within = self.variances
+        left = within @ (1 - (self.differences**2).sum(axis=0))
+        return float(left / ((between + within).sum() or 1))
+
 
 def _kind(names: np.ndarray) -> str:
     return {"U": "str", "b": "bool"}.get(names.dtype.kind, "numbers")

@@ -163,9 +163,13 @@ def test_a_store_gives_first_what_it_gives_later(tmp_path, forget):
 @pytest.mark.parametrize(("dtype", "scale"), [("float16", 1e-6), ("float32", 1e-40)])
 def test_a_store_refuses_vectors_that_would_lose_their_digits(tmp_path, dtype, scale):
     encoder = TextEncoder(
-        lambda texts: scale * letters(texts), memory=VectorStore(tmp_path, dtype=dtype), name="x"
+        lambda texts: scale * letters(texts),
+        memory=VectorStore(tmp_path, dtype=dtype),
+        name="x",
     )
-    with pytest.raises(ValueError, match=f"'a tin star' has entries .* too small for the {dtype}"):
+    with pytest.raises(
+        ValueError, match=f"'a tin star' has entries .* too small for the {dtype}"
+    ):
         encoder.fit_transform(TEXTS)
 
 
@@ -198,7 +202,8 @@ def test_requests_are_full_whatever_the_store(tmp_path):
 
     texts = [f"text {i}" for i in range(2100)]
     TextEncoder(service, batch_size=100, memory=tmp_path, name="x").fit_transform(texts)
-    assert sum(sizes) == 2100 and len(sizes) == 22  # the first tells the width
+    assert sum(sizes) == 2100
+    assert len(sizes) == 22
 
 
 def test_a_model_that_answers_in_two_dtypes_loses_no_digits():
