@@ -89,7 +89,8 @@ class MergingFit:
         Parameters
         ----------
         *others : estimators of the same class
-            Fitted on vectors of the same width. They stay as they are.
+            Fitted on the same features in the same order. They stay as they are, and their
+            parameters have no influence: no parameter changes what is summed.
 
         Returns
         -------
@@ -101,7 +102,8 @@ class MergingFit:
         TypeError
             If one of them is of another class.
         ValueError
-            If one of them was fitted on another number of features.
+            If one of them was fitted on another number of features, or on features of other
+            names, or in another order.
 
         Examples
         --------
@@ -124,6 +126,18 @@ class MergingFit:
                 raise ValueError(
                     f"merge got a {name} fitted on {other.n_features_in_} features; this one "
                     f"has {self.n_features_in_}. Fit both on vectors of the same width."
+                )
+            mine, its = (getattr(e, "feature_names_in_", None) for e in (self, other))
+            if mine is not None and its is not None and (mine != its).any():
+                i = int((mine != its).argmax())
+                raise ValueError(
+                    f"merge got a {name} whose feature {i} is {its[i]!r}; that of this one is "
+                    f"{mine[i]!r}. Fit both on the same columns in the same order."
+                )
+            if (mine is None) != (its is None):
+                warn(
+                    f"merge got one {name} fitted on named features and one on features without "
+                    "names, so their order cannot be compared."
                 )
             moments = moments.merge(other._moments)
         return self._learn(moments)

@@ -18,7 +18,7 @@ from skcalib._base import VersionedState
 from skcalib._encoder.text_encoder import as_encoder
 from skcalib._scale.estimator import SimilarityScale
 from skcalib._sklearn_compat import HasMethods, StrOptions, _fit_context
-from skcalib._texts import as_pairs, distinct, texts_of
+from skcalib._texts import as_pairs, distinct, is_pairs, texts_of
 from skcalib._vectors import unit_rows
 from skcalib.metrics import spearman
 
@@ -135,7 +135,7 @@ class BiEncoder(VersionedState, BaseEstimator):
             The fitted estimator.
         """
         texts = texts_of(X, caller=type(self).__name__)
-        labels = None if groups is None else _labels(groups, len(texts))
+        labels = None if groups is None else _labels(groups, X)
         if hasattr(self, "encoder_"):
             del self.encoder_  # an error below leaves nothing half-fitted
         encoder = clone(self._transformer())
@@ -277,16 +277,22 @@ class BiEncoder(VersionedState, BaseEstimator):
         return tags
 
 
-def _labels(groups: Any, n_texts: int) -> list[Any]:
+def _labels(groups: Any, X: Any) -> list[Any]:
     """Return the group of each text, where the first texts of all pairs come first."""
     # Masked entries become None, which the step that accepts groups refuses as missing.
-    labels: list[Any] = np.ma.MaskedArray(groups, dtype=object).T.ravel().tolist()
-    if len(labels) not in (n_texts, n_texts / 2):
+    labels = np.ma.MaskedArray(groups, dtype=object)
+    n, shapes = len(X), [(len(X), 1), (len(X),)]
+    if is_pairs(X):
+        shapes = [(n, 2), *shapes]
+    if labels.shape not in shapes:
         raise ValueError(
-            f"BiEncoder got {len(labels)} groups for {n_texts} texts. Pass one group for each "
-            "text, or one for each pair."
+            f"BiEncoder got groups of shape {labels.shape} for {n} "
+            f"{'pairs' if is_pairs(X) else 'texts'}; it expects {shapes[-1]}"
+            f"{f', one for both texts of a pair, or {shapes[0]}' if is_pairs(X) else ''}."
         )
-    return labels * (n_texts // len(labels))
+    columns = 2 if is_pairs(X) and labels.size == n else 1
+    found: list[Any] = labels.T.ravel().tolist() * columns
+    return found
 
 
 def _fit(encoder: Any, texts: list[str], labels: list[Any] | None) -> tuple[Any, Any]:
@@ -330,4 +336,10 @@ def vectors_of(encoder: Any, texts: list[str]) -> np.ndarray:
     vectors = encoder.transform(texts)
     name = "vectors of the encoder"
     dtypes = [np.float64, np.float32]
-    return check_array(vectors, dtype=dtypes, ensure_all_finite=False, input_name=name)
+    vectors = check_array(vectors, dtype=dtypes, ensure_all_finite=False, input_name=name)
+    if len(vectors) != len(texts):
+        raise ValueError(
+            f"The encoder {encoder!r:.80} returned {len(vectors)} rows for {len(texts)} texts; "
+            "it must return one row for each text."
+        )
+    return vectors

@@ -9,11 +9,14 @@ from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_consistent_length
+from sklearn.utils.validation import check_array, check_consistent_length
+
+from skcalib._sklearn_compat import get_output_container
 
 __all__ = [
     "as_floats",
     "check_dask",
+    "check_lazy",
     "dask_apply",
     "dask_reduce",
     "is_dask",
@@ -65,7 +68,7 @@ def lazily(encode: Callable[[list[str]], np.ndarray], X: Any, n_features: int) -
 
 
 def check_dask(X: Any, caller: str) -> None:
-    """Raise a ValueError for a dask collection that is not a two-dimensional array."""
+    """Raise a ValueError for a dask collection that is not a two-dimensional real array."""
     import dask.array as da
 
     if not isinstance(X, da.Array) or X.ndim != 2:
@@ -74,12 +77,23 @@ def check_dask(X: Any, caller: str) -> None:
             f"{caller} got a {type(X).__name__} of dask{shape}; it expects an array of shape "
             "(n_samples, n_features). Convert a frame by to_dask_array()."
         )
+    if X.dtype.kind == "c":
+        raise ValueError(f"{caller} got a dask array of {X.dtype}. Complex data not supported.")
+
+
+def check_lazy(estimator: Any) -> None:
+    """Refuse an output container, which would compute a lazy array as a whole."""
+    if (container := get_output_container(estimator)) != "default":
+        raise ValueError(
+            f"{type(estimator).__name__} got a dask array, which stays lazy, but set_output "
+            f"asks for {container}. Pass X.compute(), or set_output(transform='default')."
+        )
 
 
 def as_floats(block: Any) -> np.ndarray:
-    """Return the block as float32 or float64."""
-    block = np.asarray(block)
-    return block.astype(_float_dtype(block), copy=False)
+    """Return the block as float32 or float64; refuse what is complex or not finite."""
+    floats = [np.float64, np.float32]
+    return check_array(block, dtype=floats, ensure_min_samples=0, input_name="X")
 
 
 def dask_apply(function: Callable[[np.ndarray], np.ndarray], X: Any, width: int) -> Any:

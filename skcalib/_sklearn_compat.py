@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import (
     StrOptions,
     validate_parameter_constraints,
 )
+from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import _check_n_features as check_n_features
 from sklearn.utils.validation import _check_sample_weight
 
@@ -28,6 +29,7 @@ __all__ = [
     "check_params",
     "check_sample_weight",
     "get_namespace_and_device",
+    "get_output_container",
     "validate_parameter_constraints",
 ]
 
@@ -49,3 +51,8 @@ def check_sample_weight(sample_weight: Any, X: Any) -> Any:
 def check_params(estimator: Any) -> None:
     """Raise a ValueError for a parameter that `fit` would refuse by its constraints."""
     estimator._validate_params()
+
+
+def get_output_container(estimator: Any) -> str:
+    """Container of what `transform` returns: "default", "pandas" or "polars"."""
+    return _get_output_config("transform", estimator)["dense"]

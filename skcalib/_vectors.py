@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["unit_rows", "unmasked"]
+__all__ = ["comparable", "unit_rows", "unmasked"]
+
+LAST_BIT = 2.0**-24  # of float32 below 1
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -21,6 +23,14 @@ def unit_rows(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.sqrt(np.maximum(np.einsum("ij,ij->i", unit, unit), 1.0))
     unit /= lengths[:, None]
     return unit, largest * lengths
+
+
+def comparable(cosines: np.ndarray) -> np.ndarray:
+    """Round cosines of float64 to multiples of 2**-24, so that equal ones compare as equal.
+
+    Their last bits depend on the machine and on what else is in the block, also next to 0.
+    """
+    return (np.rint(cosines / LAST_BIT) * LAST_BIT).astype(np.float32)
 
 
 def unmasked(values: Any) -> Any:

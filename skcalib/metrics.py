@@ -8,14 +8,15 @@ float64.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
 from scipy.special import logsumexp
-from scipy.stats import entropy, rankdata
+from scipy.stats import entropy, pearsonr, rankdata
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import make_scorer
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
@@ -134,13 +135,17 @@ def aggregate(
     if how not in ("all", "mean", "wmean"):
         raise ValueError(f"how={how!r} is unknown. Use 'all', 'mean' or 'wmean'.")
     y_true, y_pred = _finite_pair(y_true, y_pred)
-    subsets = column_or_1d(subsets)
+    # NumPy would turn the 1 of [1, "1"] into str.
+    subsets = column_or_1d(subsets if hasattr(subsets, "dtype") else np.array(subsets, object))
     check_consistent_length(y_true, subsets)
     if how == "all":
         return float(metric(y_true, y_pred))
-    names, counts = np.unique(subsets, return_counts=True)
-    scores = [metric(y_true[subsets == name], y_pred[subsets == name]) for name in names]
-    return float(np.average(scores, weights=counts if how == "wmean" else None))
+    members: dict[Any, list[int]] = {}
+    for i, name in enumerate(subsets.tolist()):
+        members.setdefault(name, []).append(i)
+    scores = [metric(y_true[rows], y_pred[rows]) for rows in members.values()]
+    weights = list(map(len, members.values())) if how == "wmean" else None
+    return float(np.average(scores, weights=weights))
 
 
 def isoscore(X: ArrayLike) -> float:
@@ -285,13 +290,14 @@ def _vectors(X: ArrayLike, min_features: int = 1) -> np.ndarray:
 
 def _finite_pair(y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:
     check_consistent_length(y_true, y_pred)
-    limits = {"dtype": np.float64, "ensure_2d": False, "ensure_min_samples": 2}
+    limits = {"ensure_2d": False, "ensure_min_samples": 2}
     pair = []
     for name, y in (("y_true", y_true), ("y_pred", y_pred)):
         y = column_or_1d(unmasked(y))
         if y.dtype.kind not in "fiubO":  # neither dates nor str count as numbers
             raise ValueError(f"{name} has dtype {y.dtype}; it needs numbers.")
-        pair.append(check_array(y, input_name=name, **limits))
+        dtype = None if y.dtype.kind in "iu" else np.float64  # large integers stay different
+        pair.append(check_array(y, input_name=name, dtype=dtype, **limits))
     return pair
 
 
@@ -302,8 +308,10 @@ def _correlation(name: str, a: np.ndarray, b: np.ndarray) -> float:
             UndefinedMetricWarning,
         )
         return float("nan")
-    # Scaled by the largest, so that no square overflows or underflows.
-    a, b = a / np.abs(a).max(), b / np.abs(b).max()
-    a, b = a - a.mean(), b - b.mean()
-    # A single root gives exactly 1 where both sides are equal.
-    return float(np.clip(a @ b / np.sqrt((a @ a) * (b @ b)), -1.0, 1.0))
+    # By a power of two, which rounds nothing: no square overflows or underflows.
+    a, b = (np.ldexp(x.astype(np.float64), -np.frexp(np.abs(x).max())[1]) for x in (a, b))
+    if len(a) == 2:  # where SciPy's correlation is undefined
+        return float(np.sign(a[1] - a[0]) * np.sign(b[1] - b[0]))
+    with warnings.catch_warnings():  # of sides that are nearly constant
+        warnings.simplefilter("ignore")
+        return float(pearsonr(a, b).statistic)

@@ -399,8 +399,18 @@ def test_a_text_of_two_groups_counts_in_each(tiny_bert):
 def test_groups_that_nothing_takes_are_refused(tiny_bert, texts):
     with pytest.raises(ValueError, match="no step of its encoder accepts them"):
         BiEncoder(make_pipeline(BertEncoder(tiny_bert), Whitening())).fit(texts, groups=texts)
-    with pytest.raises(ValueError, match="BiEncoder got 1 groups for"):
+    with pytest.raises(ValueError, match=r"groups of shape \(1,\) for \d+ texts; it expects"):
         BiEncoder(with_erasure(BertEncoder(tiny_bert))).fit(texts, groups=["de"])
+
+
+def test_groups_for_half_the_texts_or_row_by_row_are_refused():
+    model = BiEncoder(with_erasure(FunctionTransformer(lambda texts: np.eye(len(texts)))))
+    texts = [f"the dog {i}" for i in range(8)]
+    with pytest.raises(ValueError, match=r"shape \(4,\) for 8 texts; it expects \(8,\)\."):
+        model.fit(texts, groups=["de", "en"] * 2)
+    pairs = [(a, b) for a, b in zip(texts[:4], texts[4:], strict=True)]
+    with pytest.raises(ValueError, match=r"\(8,\) for 4 pairs; it expects \(4,\), .* \(4, 2\)"):
+        model.fit(pairs, groups=["de", "en"] * 4)
 
 
 @pytest.mark.parametrize("names", [["de", "en"], [0, 1]])

@@ -337,3 +337,13 @@ def test_measures_refuse_what_is_no_set_of_vectors(isotropy, X, match):
 def test_measures_refuse_vectors_for_which_they_are_undefined(isotropy, X, match):
     with pytest.raises(ValueError, match=match):
         isotropy(X)
+
+
+def test_large_numbers_keep_their_digits():
+    assert pearson([1e16, 1e16 + 2, 1e16 + 4], [0, 1, 2]) == pytest.approx(1)
+    assert spearman([2**53, 2**53 + 1, 2**53 + 2], [0, 1, 2]) == pytest.approx(1)
+
+
+def test_subsets_1_and_str_1_are_two():
+    subsets, grades, cosines = [1, 1, 1, "1", "1", "1"], [0, 1, 2] * 2, [0, 1, 2, 9, 8, 7]
+    assert aggregate(grades, cosines, subsets, "mean") == pytest.approx(0)

@@ -15,6 +15,7 @@ from contextlib import closing, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from sklearn.utils import gen_batches
 
 from skcalib._base import progress
 from skcalib._store.database import turn
@@ -46,6 +47,7 @@ class Model(Protocol):
     slots: Sequence[str]  # ways to make a vector, all of which a disk keeps
     asked: Sequence[int]  # positions of the slots that an answer is made from
     not_finite: str  # why an entry may not be finite, for the error
+    batch_size: int = 1  # texts of a request, if that matters
 
     def answer(self, texts: Sequence[str]) -> Iterator[Records]:
         """Yield the records of distinct texts, batch by batch."""
@@ -145,13 +147,14 @@ class Disk:
 
     def answer(self, texts: Sequence[str]) -> Generator[Records, None, None]:
         """Yield what the store has; ask the model for the rest, and keep all its slots."""
-        for start in range(0, len(texts), BLOCK):
-            rows = np.arange(start, min(start + BLOCK, len(texts)))
-            rows = yield from self._known(texts, rows)
-            for i in range(0, len(rows), TURN):
+        size = self._model.batch_size
+        size *= max(TURN // size, 1)  # whole batches, which a price per request may depend on
+        for block in gen_batches(len(texts), size * max(BLOCK // size, 1)):
+            rows = yield from self._known(texts, np.arange(block.start, block.stop))
+            for some in gen_batches(len(rows), size) if len(rows) else ():
                 with turn(self._stored.path.parent):
                     # Another worker may have encoded some since.
-                    new = yield from self._known(texts, rows[i : i + TURN])
+                    new = yield from self._known(texts, rows[some])
                     yield from self._new(texts, new)
 
     def read(self, texts: Sequence[str]) -> Records:
@@ -179,6 +182,7 @@ class Disk:
             with np.errstate(over="ignore"):
                 vectors = records.vectors.astype(self._dtype).astype(np.float32, copy=False)
             _check_finite(vectors, some, self.not_finite)
+            _check_not_tiny(records.vectors, some, self._dtype)
             vectors = vectors.reshape(len(some), len(self._model.slots), self._model.width)
             kept = self._stored.write(some, self._model.slots, vectors, records.counts)
             vectors = self._model.merged(vectors[:, self._model.asked], records.counts)
@@ -190,6 +194,17 @@ def _check_finite(vectors: np.ndarray, texts: Sequence[str], why: str) -> None:
     if not finite.all():
         text = texts[int(np.argmin(finite))]
         raise ValueError(f"The vector of the text {text!r:.60} is not finite: {why}")
+
+
+def _check_not_tiny(vectors: np.ndarray, texts: Sequence[str], dtype: str) -> None:
+    largest = np.abs(vectors.reshape(len(texts), -1)).max(axis=1)
+    tiny = (largest > 0) & (largest < np.finfo(dtype).tiny)  # where entries lose their digits
+    if tiny.any():
+        i = int(tiny.argmax())
+        raise ValueError(
+            f"The vector of the text {texts[i]!r:.60} has entries of at most {largest[i]:.1g}, "
+            f"too small for the {dtype} of the VectorStore. Scale the vectors up."
+        )
 
 
 def store_of(memory: Any) -> VectorStore | None:

@@ -7,11 +7,14 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from numbers import Integral
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib._base import warn
 from skcalib._encoder.estimator import BertEncoder
 from skcalib._encoder.sources import Disk, Model, Records, recall, store_of, vectors_of
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
@@ -19,6 +22,8 @@ from skcalib._store.store import VectorStore
 from skcalib._texts import TextTransformer, as_texts
 
 __all__ = ["TextEncoder", "as_encoder"]
+
+PROBED = 256  # texts that are looked up together for one that the store has
 
 
 class TextEncoder(TextTransformer):
@@ -36,9 +41,9 @@ class TextEncoder(TextTransformer):
         Largest number of texts that the model gets at once.
     memory : None, path-like or VectorStore, default=None
         Where to keep vectors on disk as well, in float32 or the ``dtype`` of the store, so that
-        other processes do not call the model again. Each process encodes one text with the
-        model, to find the width and to refuse a store that has a different vector of this
-        width for it.
+        other processes do not call the model again. Each process encodes one text that the
+        store has with the model as well, and refuses a store that has a different vector for
+        it. If the model cannot be reached, a fitted encoder warns and uses what is stored.
     name : str or None, default=None
         Name of the model in ``memory``, required there because the model itself cannot be
         identified. Give a new name whenever the vectors change, as with a new version of an
@@ -52,6 +57,9 @@ class TextEncoder(TextTransformer):
 
     Notes
     -----
+    Only texts that were encoded before come from ``memory``. `calibrate` encodes fragments of
+    each text as well, several for each, which a model with a price per text charges for.
+
     Vectors are float64 if the model returns float64, otherwise float32; float16 and integers
     are converted without scaling. Nothing is normalized. Quantized codes (int8, binary) are
     compared as numbers; use vectors from before quantization if you can.
@@ -126,7 +134,7 @@ class TextEncoder(TextTransformer):
             The fitted encoder.
         """
         texts = as_texts(X, caller=type(self).__name__)
-        self._n_features_out = self._encode(texts[:1]).shape[1]
+        self._n_features_out = self._encode(texts, n=1).shape[1]
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -163,7 +171,8 @@ class TextEncoder(TextTransformer):
             One row per text.
         """
         check_is_fitted(self)
-        vectors = self._encode(as_texts(X, caller=type(self).__name__))
+        texts = as_texts(X, caller=type(self).__name__)
+        vectors = self._encode(texts, width=self._n_features_out)
         if vectors.shape[1] != self._n_features_out:
             raise ValueError(
                 f"The model {self.model!r:.80} returns {vectors.shape[1]} features, but this "
@@ -180,8 +189,8 @@ class TextEncoder(TextTransformer):
         shared.name, shared.batch_size = self.name, self.batch_size
         return shared
 
-    def _encode(self, texts: list[str]) -> np.ndarray:
-        """Vectors of the texts; the model gets each text once."""
+    def _encode(self, texts: list[str], n: int | None = None, width: int = 0) -> np.ndarray:
+        """Vectors of the first n texts; the model gets each once. ``width`` is 0 if unknown."""
         store = store_of(self.memory)
         if isinstance(self.model, str):
             raise TypeError(
@@ -194,8 +203,9 @@ class TextEncoder(TextTransformer):
                 "the model. Set a name, such as name='text-embedding-3-small'."
             )
         model = self._text_model()
-        if store is not None and not model.compared:
-            model.compare(store, texts[0])
+        if store is not None:
+            model.compare(store, texts, width)
+        texts = texts[:n]
         return vectors_of([texts], model, store, total=len(texts), verbose=self.verbose)[0]
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -212,34 +222,61 @@ class TextModel(Model):
         self.model = model
         self.name: str | None = None  # which distinguishes it from others
         self.width = 0  # until its first answer
-        self.compared = False  # with a store
+        # Hashes of texts that a store lacked; None once one that it had was compared.
+        self.lacked: dict[Path, set[int] | None] = {}
         self.key = object()  # not the model, which would stay in memory with its vectors
         self.not_finite = (
             f"the model {model!r:.80} returned it so, or it overflows the dtype of the "
             "VectorStore. Check what the model returns for this text."
         )
 
-    def compare(self, store: VectorStore, text: str) -> None:
-        """Encode a text to find the width, and refuse a store of another model's vectors."""
-        [asked] = recall([text], self)
+    def compare(self, store: VectorStore, texts: Sequence[str], width: int) -> None:
+        """Encode a text that the store has, and refuse a store of another model's vectors.
+
+        Texts that it lacked before do not count: this model has written their vectors.
+        """
+        if not self.width and not width:
+            next(recall(texts[:1], self))
+        self.width = self.width or width
+        lacked = self.lacked.setdefault(store._path, set())
+        if lacked is None:
+            return
+        others = [text for text in dict.fromkeys(texts) if hash(text) not in lacked]
         with closing(Disk(store, self)) as disk:
-            kept = disk.read([text]).vectors
+            for rows in gen_batches(len(others) or 1, PROBED):
+                kept = disk.read(others[rows])
+                if len(kept.rows):
+                    break
+                lacked.update(map(hash, others[rows]))
+            else:
+                return
+        text = others[rows][kept.rows[0]]
+        try:
+            [asked] = recall([text], self)
+        except (TypeError, ValueError):
+            raise
+        except Exception as error:  # each client has its own
+            warn(
+                f"The model {self.model!r:.80} cannot be reached ({error!r:.200}); its vectors "
+                f"in the store {str(store.location)!r} are used without a comparison."
+            )
+            return
         # The same model rounds differently on another machine; a float16 store, to 11 bits.
-        if len(kept) and np.linalg.norm(kept - asked.vectors) > 0.05 * np.linalg.norm(kept):
+        known = kept.vectors[:1]
+        if np.linalg.norm(known - asked.vectors) > 0.05 * np.linalg.norm(known):
             raise ValueError(
                 f"The store {str(store.location)!r} has a different vector of the text "
                 f"{text!r:.60} under the name {self.name!r} than the model {self.model!r:.80} "
                 "returns. Give this model another name."
             )
-        self.compared = True
+        self.lacked[store._path] = None
 
     def answer(self, texts: Sequence[str]) -> Iterator[Records]:
         """Encode the texts with the model, batch by batch."""
-        for start in range(0, len(texts), self.batch_size):
-            batch = texts[start : start + self.batch_size]
-            vectors = self._ask(list(batch))
-            rows = np.arange(start, start + len(batch))
-            yield Records(rows, vectors, np.zeros((len(batch), 4), np.int32))
+        for batch in gen_batches(len(texts), self.batch_size):
+            vectors = self._ask(list(texts[batch]))
+            rows = np.arange(batch.start, batch.stop)
+            yield Records(rows, vectors, np.zeros((len(rows), 4), np.int32))
 
     def every(self, texts: Sequence[str]) -> Iterator[Records]:
         """Encode only what memory lacks: a new store lacks texts that were encoded before."""
@@ -264,7 +301,8 @@ class TextModel(Model):
                 f"The model {model!r:.80} returned an array of shape {answer.shape} and dtype "
                 f"{answer.dtype} for {len(texts)} texts; it must return numbers, one row per "
                 f"text: ({len(texts)}, {self.width or 'n_features'}). Wrap it in a function "
-                "that returns such an array."
+                "that returns such an array; if the model has changed its width, make a new "
+                "TextEncoder of it, with another name if it has a memory."
             )
         self.width = answer.shape[1]
         return answer.astype(np.float64 if answer.dtype == np.float64 else np.float32)

@@ -18,9 +18,10 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skcalib._base import FloatTransformer, VersionedState
-from skcalib._dask import check_dask, dask_apply, is_dask, on_disk
+from skcalib._dask import check_dask, check_lazy, dask_apply, is_dask, on_disk
 from skcalib._machine.devices import check_precision, resolve_device
 from skcalib._sklearn_compat import Interval, StrOptions, _fit_context, check_n_features
+from skcalib._vectors import unmasked
 
 if TYPE_CHECKING:
     import torch
@@ -422,15 +423,16 @@ class NormalizingFlow(
         width = width or self.n_features_in_
         if is_dask(X):
             check_dask(X, type(self).__name__)
+            check_lazy(self)
             validate_data(self, X, reset=False, skip_check_array=True)
             fitted = copy(self)  # so that a later fit does not change the result
             apply = partial(fitted._apply, function=function, is_latent=is_latent, width=width)
             return dask_apply(apply, X, width)
         if is_latent:  # its columns have other names
-            X = check_array(X, dtype=FLOATS, input_name="X", estimator=self)
+            X = check_array(unmasked(X), dtype=FLOATS, input_name="X", estimator=self)
             check_n_features(self, X, reset=False)
         else:
-            X = validate_data(self, X, reset=False, dtype=FLOATS)
+            X = validate_data(self, unmasked(X), reset=False, dtype=FLOATS)
         return self._fitted.map(function, X, width, device=resolve_device(self.device))
 
     def _fit(self, X: Any, resume: bool, **changes: Any) -> NormalizingFlow:
@@ -470,7 +472,7 @@ class NormalizingFlow(
         """Return X as an array; refuse to continue with another architecture."""
         n = 1 if resume else 2
         least = {"ensure_min_samples": n, "ensure_min_features": n}
-        X = validate_data(self, X, reset=not resume, dtype=FLOATS, **least)
+        X = validate_data(self, unmasked(X), reset=not resume, dtype=FLOATS, **least)
         for name, fitted in self._fitted.architecture.items() if resume else ():
             if (given := getattr(self, name)) != fitted:
                 raise ValueError(

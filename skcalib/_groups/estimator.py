@@ -18,9 +18,17 @@ from sklearn.utils.validation import (
 
 from skcalib._base import FloatTransformer, MergingFit, VersionedState, warn
 from skcalib._covariance.moments import chunk_rows
-from skcalib._dask import as_floats, check_dask, dask_apply, dask_reduce, is_dask
+from skcalib._dask import (
+    as_floats,
+    check_dask,
+    check_lazy,
+    dask_apply,
+    dask_reduce,
+    is_dask,
+)
 from skcalib._groups.means import GroupMeans
 from skcalib._sklearn_compat import check_sample_weight
+from skcalib._vectors import unmasked
 from skcalib._whitening.estimator import Whitening
 from skcalib._whitening.exports import LinearExports
 from skcalib._whitening.linear_map import AffineMap
@@ -29,6 +37,8 @@ __all__ = ["GroupErasure"]
 
 # Samples of a group below which its mean is mostly chance.
 FEW_SAMPLES = 20
+# Share of the variance below which not only the groups are erased: languages leave far more.
+LITTLE = 0.25
 
 
 class GroupErasure(
@@ -62,6 +72,9 @@ class GroupErasure(
         Mean of all samples.
     components_ : ndarray of shape (rank, n_features)
         Q: n_groups - 1 rows, or fewer if the means of groups depend on each other.
+    variance_kept_ : float
+        Share of the variance of the fitted samples that is left, estimated as if columns were
+        uncorrelated within groups. `fit` warns below 0.25.
     n_features_in_, feature_names_in_
         Number of features seen during fit, and their names when all are strings.
 
@@ -99,9 +112,10 @@ class GroupErasure(
     means_ = property(attrgetter("_moments.mean"), doc="Mean of each group.")
     mean_ = property(attrgetter("_moments.overall"), doc="Mean of all samples.")
     components_ = property(attrgetter("_moments.differences"), doc="Q, orthonormal rows.")
+    variance_kept_ = property(attrgetter("_moments.kept"), doc="Share of the variance left.")
 
     def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
-        """Learn the mean of each group, and warn of groups of fewer than 20 samples.
+        """Learn the mean of each group; warn of small groups, or if little is left.
 
         Parameters
         ----------
@@ -127,6 +141,12 @@ class GroupErasure(
                 f"{few.sum()} of {len(few)} groups have fewer than {FEW_SAMPLES} samples, such "
                 f"as {name!r} with {n:g}: their means are mostly chance. Fit on more samples, "
                 "or leave them out."
+            )
+        if means.kept < LITTLE:
+            warn(
+                f"GroupErasure leaves {100 * means.kept:.2g} % of the variance: the groups are "
+                "what the vectors differ in, such as clusters or topics, or they are too many "
+                f"for {means.mean.shape[1]} features. Give fewer groups, or others."
             )
         return self._learn(means)
 
@@ -165,7 +185,10 @@ class GroupErasure(
         _check(self._moments)
         X = self._checked(X, reset=False)
         erase = partial(_erased, self.mean_, self.components_)
-        return dask_apply(erase, X, X.shape[1]) if is_dask(X) else erase(X)
+        if not is_dask(X):
+            return erase(X)
+        check_lazy(self)
+        return dask_apply(erase, X, X.shape[1])
 
     def joined(self, whitening: Whitening) -> ErasedWhitening:
         """Combine both steps into one linear map, for exports.
@@ -202,17 +225,16 @@ class GroupErasure(
     def _linear_map(self) -> AffineMap:
         check_is_fitted(self)
         _check(self._moments)
-        means, mean = self._moments, self.mean_
+        mean, (between, within) = self.mean_, self._moments.variances
         P = np.eye(len(mean)) - self.components_.T @ self.components_
-        between = means.n @ (means.mean - mean) ** 2 / means.n.sum()
-        within = means.scatter / means.n.sum()
         # What is left of a sample, were its columns uncorrelated.
         mean_square = np.mean(within @ P**2 + mean**2)
         return AffineMap(mean, P, mean, between + within, float(mean_square))
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
         if not is_dask(X):
-            return validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
+            floats = [np.float64, np.float32]
+            return validate_data(self, unmasked(X), dtype=floats, reset=reset)
         check_dask(X, type(self).__name__)
         validate_data(self, X, reset=reset, skip_check_array=True)
         return X
@@ -228,10 +250,7 @@ class GroupErasure(
         X = self._checked(X, reset=reset)
         if is_dask(X):
             groups = groups if is_dask(groups) else _labels(groups)
-            means = dask_reduce(_means_of_block, GroupMeans.merge, X, groups, sample_weight)
-            if not np.isfinite(means.mean).all():
-                raise ValueError("X contains NaN or infinity. Drop such rows.")
-            return means
+            return dask_reduce(_means_of_block, GroupMeans.merge, X, groups, sample_weight)
         check_consistent_length(X, groups)
         return _means_of_block(X, groups, sample_weight)
 
@@ -254,18 +273,29 @@ def _means_of_block(block: Any, groups: Any, weight: Any) -> GroupMeans:
 
 
 def _labels(groups: Any) -> np.ndarray:
-    """Return the groups as an array of str or of numbers, none of them missing."""
-    # NumPy would turn missing values among str into str.
-    labels = column_or_1d(groups if hasattr(groups, "dtype") else np.array(groups, object))
-    if labels.dtype.kind == "O" and len({isinstance(label, str) for label in labels}) < 2:
+    """Return the groups as an array of str, of bool, of int64 or of floats, none missing."""
+    # NumPy would turn missing values among str into str, and nullable integers into floats.
+    is_plain = isinstance(getattr(groups, "dtype", None), np.dtype)
+    labels = column_or_1d(groups if is_plain else np.array(groups, object))
+    if labels.dtype.kind == "O" and len(set(map(_kind, labels))) < 2:
         labels = np.asarray(labels.tolist())
     named = labels.dtype.kind in "Ubiuf" and not np.ma.is_masked(groups)
     if not named or (labels != labels).any():
         raise ValueError(
-            "groups has entries that are neither str nor numbers, are of both kinds, or are "
+            "groups has entries that are neither str nor numbers, are of several kinds, or are "
             "missing. Give every sample a group, such as 'unknown'."
         )
-    return labels
+    bound = 2.0**53 if labels.dtype.kind == "f" else 2**63
+    if labels.dtype.kind in "uf" and (large := np.abs(labels).max(initial=0)) >= bound:
+        raise ValueError(
+            f"groups has the number {large}, and others of its size may be equal only because "
+            "they are rounded. Give such numbers as str."
+        )
+    return labels.astype(np.int64) if labels.dtype.kind in "iu" else labels
+
+
+def _kind(label: Any) -> type:
+    return next((kind for kind in (str, bool, np.bool_) if isinstance(label, kind)), float)
 
 
 def _check(means: GroupMeans) -> None:

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 from scipy.sparse import csr_array
+from sklearn.utils import gen_batches
 
 from skcalib._covariance.moments import chunk_rows
 
@@ -33,8 +34,7 @@ class GroupMeans:
         # Sums of differences from a row keep the digits below a large common mean.
         origin = X[:1].sum(axis=0, dtype=np.float64)
         sums, squares = np.zeros((len(names), X.shape[1])), 0.0
-        step = chunk_rows(X.shape[1])
-        for rows in (slice(start, start + step) for start in range(0, len(X), step)):
+        for rows in gen_batches(len(X) or 1, chunk_rows(X.shape[1])):
             members = weight[rows], (codes[rows], np.arange(len(codes[rows])))
             differences = X[rows] - origin
             sums += csr_array(members, (len(names), len(codes[rows]))) @ differences
@@ -49,15 +49,16 @@ class GroupMeans:
         Raises
         ------
         ValueError
-            If the groups of one are str and those of the other are numbers.
+            If the groups of both are not of the same kind: str, bool or numbers.
         """
         if not (len(self.names) and len(other.names)):
             return self if len(self.names) else other
-        if (self.names.dtype.kind == "U") != (other.names.dtype.kind == "U"):
+        if _kind(self.names) != _kind(other.names):
             first, second = self.names[:1].tolist() + other.names[:1].tolist()
             raise ValueError(
-                f"groups are str in one part and numbers in another, such as {first!r} and "
-                f"{second!r}. Give the groups of all parts the same type."
+                f"groups are {_kind(self.names)} in one part and {_kind(other.names)} in "
+                f"another, such as {first!r} and {second!r}. Give the groups of all parts the "
+                "same type."
             )
         pairs = ((self.names, other.names), (self.n, other.n), (self.mean, other.mean))
         names, n, mean = map(np.concatenate, pairs)
@@ -78,3 +79,20 @@ class GroupMeans:
         # Means have rounding errors of their own magnitude.
         scale = max(s.max(initial=0), np.abs(self.mean).max(initial=0))
         return vt[s > max(self.mean.shape) * np.finfo(np.float64).eps * scale]
+
+    @cached_property
+    def variances(self) -> tuple[np.ndarray, np.ndarray]:
+        """Variance of each column between and within groups, each of shape (d,)."""
+        total = self.n.sum() or 1
+        return self.n @ (self.mean - self.overall) ** 2 / total, self.scatter / total
+
+    @cached_property
+    def kept(self) -> float:
+        """Share of the variance that is left, were columns uncorrelated within groups."""
+        between, within = self.variances
+        left = within @ (1 - (self.differences**2).sum(axis=0))
+        return float(left / ((between + within).sum() or 1))
+
+
+def _kind(names: np.ndarray) -> str:
+    return {"U": "str", "b": "bool"}.get(names.dtype.kind, "numbers")

@@ -14,8 +14,8 @@ from skcalib._base import FloatTransformer, VersionedState
 from skcalib._machine.limits import rows_within
 from skcalib._neighbors.search import nearest
 from skcalib._neighbors.smoothing import smoothed
-from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
-from skcalib._vectors import unit_rows
+from skcalib._sklearn_compat import HasMethods, Interval, _fit_context, check_params
+from skcalib._vectors import unit_rows, unmasked
 
 if TYPE_CHECKING:
     from skcalib._neighbors.torch_module import SmoothingModule
@@ -48,9 +48,9 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     ----------
     n_neighbors : int, default=10
         Number of nearest fitted texts; all where fewer are fitted.
-    weight : float >= 0, default=1.0
+    weight : float in [0, 1e9], default=1.0
         Weight of their mean. 0.5 keeps most of the gain and harms half as much.
-    alpha : float >= 0, default=3
+    alpha : float in [0, 1e9], default=3
         Exponent of the cosine. Texts of cosine 0 or less have no weight.
     neighbors : transformer or None, default=None
         scikit-learn's ``KNeighborsTransformer``, or one like it (of pynndescent or faiss), by
@@ -92,8 +92,8 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
 
     _parameter_constraints: dict = {
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "weight": [Interval(Real, 0, None, closed="left")],
-        "alpha": [Interval(Real, 0, None, closed="left")],
+        "weight": [Interval(Real, 0, 1e9, closed="both")],
+        "alpha": [Interval(Real, 0, 1e9, closed="both")],
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
 
@@ -145,7 +145,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         self : NeighborSmoothing
         """
         first = not self.__sklearn_is_fitted__()
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=first)
+        X = validate_data(self, unmasked(X), dtype=[np.float64, np.float32], reset=first)
         vectors = unit_rows(X)[0].astype(np.float32)
         vectors = vectors[vectors.any(axis=1)]
         vectors = vectors if first else np.vstack([self.vectors_, vectors])
@@ -168,8 +168,8 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         X_new : ndarray of shape (n_samples, n_features)
             Of unit length, float32 for float32 input and float64 otherwise.
         """
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        self._check_fitted()
+        X = validate_data(self, unmasked(X), dtype=[np.float64, np.float32], reset=False)
         if not len(self.vectors_):
             return unit_rows(X)[0].astype(X.dtype)
         out = np.empty_like(X)
@@ -202,8 +202,19 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         """
         from skcalib._neighbors.torch_module import SmoothingModule
 
-        check_is_fitted(self)
+        self._check_fitted()
         return SmoothingModule(self.vectors_, self.n_neighbors, self.weight, self.alpha)
+
+    def _check_fitted(self) -> None:
+        """Check the fit, and the parameters, which may have been set since."""
+        check_is_fitted(self)
+        check_params(self)
+        found = self.neighbors_ and self.neighbors_.get_params()["n_neighbors"]
+        if found and self.n_neighbors >= found:
+            raise ValueError(
+                f"n_neighbors={self.n_neighbors} was set after a fit that lets `neighbors` find "
+                f"{found - 1}. Call fit again."
+            )
 
     def _nearest(self, unit: np.ndarray) -> np.ndarray:
         """Rows of candidates among the fitted, of shape (n_samples, m); -1 for none."""

@@ -91,7 +91,8 @@ def fetch_sts(
     ------
     ValueError
         If there is no such task or split, or if a file is not CSV in UTF-8, lacks columns or
-        has grades that are not numbers.
+        has grades that are not numbers from 0 to 5, empty sentences, or rows with more cells
+        than the header.
     FileNotFoundError
         If the folder does not hold the file.
     ImportError
@@ -123,9 +124,12 @@ def fetch_sts(
         )
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            rows = list(csv.DictReader(stream))
+            reader = csv.DictReader(stream)
+            rows, names = list(reader), list(reader.fieldnames or ())
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read as CSV in UTF-8: {error}.") from None
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"{path} names the column {twice[0]!r} twice. Remove one.")
     return _bunch(rows, str(path), return_X_y, task)
 
 
@@ -147,11 +151,14 @@ def _bunch(
     target = np.full(len(rows), np.nan)
     for i, row in enumerate(rows):
         with suppress(KeyError, TypeError, ValueError):
-            data[i], target[i] = (row["sentence1"], row["sentence2"]), float(row["score"])
-        if not (np.isfinite(target[i]) and all(isinstance(text, str) for text in data[i])):
+            data[i] = row["sentence1"], row["sentence2"]
+            target[i] = float(str(row["score"]).replace("_", "?"))  # as Python writes 10: 1_0
+        is_whole = None not in row and 0 <= target[i] <= 5
+        if not (is_whole and all(isinstance(t, str) and t.strip() for t in data[i])):
             raise ValueError(
-                f"{source} has a row without two sentences and a finite score: row {i}, "
-                f"{row!r:.120}. Each row needs the columns {', '.join(COLUMNS)}."
+                f"{source} has a row without two sentences and a score from 0 to 5, or with "
+                f"more cells than its header: row {i}, {row!r:.120}. Each row needs the columns "
+                f"{', '.join(COLUMNS)}, and quotes around a text with a comma."
             )
     if not rows:
         raise ValueError(f"{source} has no row; it needs the columns {', '.join(COLUMNS)}.")

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from skcalib._base import progress
 from skcalib._bi_encoder import vectors_of
 from skcalib._texts import as_texts
-from skcalib._vectors import unit_rows
+from skcalib._vectors import comparable, unit_rows
 from skcalib.evaluation._sts import ScoreTable, checked_encoders
 
 __all__ = ["evaluate_labelled"]
@@ -164,7 +164,7 @@ def _retrieval(vectors: np.ndarray, codes: np.ndarray) -> tuple[float, float, fl
     hits, precisions = [], []
     pairs: Any = 0  # numbers of pairs by kind, and by falling cosine
     for rows in gen_batches(len(vectors), QUERIES_AT_A_TIME):
-        similarity = vectors[rows] @ vectors.T
+        similarity = comparable(vectors[rows] @ vectors.T)
         itself = np.arange(len(similarity)), np.arange(rows.start, rows.stop)
         kind = (codes == codes[rows, None]).astype(np.intp)
         kind[itself] = 2

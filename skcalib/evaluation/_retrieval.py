@@ -17,7 +17,7 @@ from sklearn.utils import gen_batches
 from skcalib._base import is_fitted, progress
 from skcalib._bi_encoder import vectors_of
 from skcalib._texts import as_texts
-from skcalib._vectors import unit_rows
+from skcalib._vectors import comparable, unit_rows
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._sts import ScoreTable, checked_encoders
 from skcalib.model_selection._bootstrap import interval, resamples
@@ -166,9 +166,9 @@ def evaluate_retrieval(
     Notes
     -----
     The measures are those of trec_eval [2]_: "ndcg_cut_10", "recall_10", "recall_100", and
-    "recip_rank" of the first ten. As there, cosines are compared in float32, and among equal
-    ones the document with the greater id comes first, so that the order of lines in the files
-    does not matter.
+    "recip_rank" of the first ten. As there, among equal cosines the document with the greater
+    id comes first, so that the order of lines in the files does not matter. Cosines are
+    computed in float64 and compared as multiples of 2**-24, the last bit of float32 below 1.
 
     Empty documents are neither fitted nor found; relevant ones count as missed. Vectors of all
     documents are held in float64.
@@ -276,8 +276,7 @@ def _ranked(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
     k = min(DEPTH, len(documents))
     ranked = np.empty((len(queries), k), np.intp)
     for block in gen_batches(len(queries), max(1, ENTRIES // len(documents))):
-        # Computed in float64, compared in float32: the order does not depend on the last bits.
-        cosines = (queries[block] @ documents.T).astype(np.float32)
+        cosines = comparable(queries[block] @ documents.T)
         for i, row in enumerate(cosines, block.start):
             near = np.flatnonzero(row >= np.partition(row, -k)[-k])
             ranked[i] = near[np.argsort(-row[near], kind="stable")[:k]]

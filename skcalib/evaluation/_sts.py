@@ -220,6 +220,11 @@ def checked_encoders(encoder: Any, caller: str) -> dict[str, BaseEstimator]:
     named = dict(encoder) if several else {"": encoder}
     if not named:
         raise ValueError(f"{caller} got no encoder; give at least one by its name.")
+    if len(set(map(str, named))) < len(named):
+        raise ValueError(
+            f"{caller} got the names {list(named)}, of which some are equal as str. Give each "
+            "encoder a name of its own."
+        )
     named = {name: as_encoder(given, caller) for name, given in named.items()}
     return {str(name) if several else type(e).__name__: e for name, e in named.items()}
 

@@ -127,11 +127,11 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
     return Parts(encoder, tuple(steps), fitted, similarity, encoder._recipe)
 
 
-def take_apart_for_folder(pipeline: Any, caller: str) -> Parts:
+def take_apart_for_folder(pipeline: Any, caller: str, normalize: bool | None = None) -> Parts:
     """Take a pipeline apart for a folder of sentence-transformers.
 
-    That library often computes cosines as inner products: if the model's own folder ends with
-    ``Normalize``, so does this pipeline.
+    That library often computes cosines as inner products. So with ``normalize=None`` the
+    pipeline ends with a `Normalizer` if the model's own folder ends with ``Normalize``.
     """
     parts = take_apart(pipeline, caller)
     if parts.similarity == "corrected":
@@ -143,9 +143,9 @@ def take_apart_for_folder(pipeline: Any, caller: str) -> Parts:
     path = parts.backbone().folder / "modules.json"
     modules = json.loads(path.read_text("utf-8")) if path.is_file() else []
     declares = bool(modules) and modules[-1]["type"].rpartition(".")[2] == "Normalize"
-    if not declares or parts.similarity != "cosine":
+    if normalize is None and not (declares and parts.similarity == "cosine"):
         return parts
-    if parts.steps and isinstance(parts.steps[-1], Normalizer):
+    if normalize is False or (parts.steps and isinstance(parts.steps[-1], Normalizer)):
         return parts
     last = (Normalizer(),)
     return parts._replace(steps=parts.steps + last, fitted=parts.fitted + last)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import Normalizer
 
-from skcalib._base import import_package
+from skcalib._base import import_package, warn
 from skcalib._encoder.declared import POOLING_MODES
 from skcalib._whitening.exports import centred_float32, dense
 from skcalib.export._folder import save
@@ -18,6 +18,7 @@ from skcalib.export._parts import (
     not_linear,
     probes,
     prompt_of_queries,
+    take_apart,
     take_apart_for_folder,
 )
 from skcalib.export._writing import written_whole
@@ -31,14 +32,15 @@ CALLER = "save_sentence_transformer"
 NEGLIGIBLE = 1e-8
 
 
-def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
+def save_sentence_transformer(
+    pipeline: Any, folder: str | os.PathLike, *, normalize: bool | None = None
+) -> None:
     """Save a fitted pipeline as a folder that ``SentenceTransformer(folder)`` loads.
 
     The folder holds the blocks of the model that are needed, the calibration as modules of
     sentence-transformers, and a model card. That library, from version 5.4 on, loads it without
     skcalib and without ``trust_remote_code``, and returns the vectors of the pipeline, to 1e-5
-    of a typical entry. They have unit length if the model's own folder ends with ``Normalize``,
-    unless the similarity is "dot" or "euclidean". The encoder's prompt becomes the default
+    of a typical entry, or these at unit length, see `normalize`. The encoder's prompt becomes the default
     prompt, for queries and documents alike; if `calibrate` was given queries, ``encode_query``
     and ``encode_document`` have their own prompts.
 
@@ -50,6 +52,10 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
         model.
     folder : str or path-like
         New, or empty. It is written whole or not at all.
+    normalize : bool or None, default=None
+        Whether vectors are scaled to unit length. None does so, with a warning where lengths
+        change, if the model's own folder ends with ``Normalize`` and the similarity is the
+        cosine: programs may rely on it and compute cosines as inner products.
 
     Raises
     ------
@@ -85,7 +91,14 @@ def save_sentence_transformer(pipeline: Any, folder: str | os.PathLike) -> None:
     >>> from sentence_transformers import SentenceTransformer  # doctest: +SKIP
     >>> SentenceTransformer("calibrated").encode(["A new text."])  # doctest: +SKIP
     """
-    parts = take_apart_for_folder(pipeline, CALLER)
+    parts = take_apart_for_folder(pipeline, CALLER, normalize)
+    if normalize is None and len(parts.steps) > len(take_apart(pipeline, CALLER).steps):
+        warn(
+            "The model's own folder ends with Normalize, and so does this one: its vectors have "
+            "unit length, those of the pipeline have not. Cosines are equal. Pass "
+            "normalize=False to keep the lengths, such as for a classifier that was trained on "
+            "them, or normalize=True if unit length is right."
+        )
     of_queries = prompt_of_queries(pipeline, parts, CALLER)
     _check_expressible(parts)
     package, modules = sentence_transformers(CALLER)

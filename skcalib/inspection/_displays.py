@@ -221,7 +221,8 @@ class CosineDisplay(_Display):
         n = len(vectors)
         vectors = vectors[np.linspace(0, n - 1, min(n, ROWS_OF_COSINES)).astype(int)]
         unit, _ = unit_rows(vectors)
-        return ((unit @ unit.T)[np.triu_indices(len(unit), 1)],)
+        cosines = (unit @ unit.T)[np.triu_indices(len(unit), 1)]
+        return (np.clip(cosines, -1, 1),)  # rounding would put some outside the bins
 
     def _draw(self, ax: Axes, kwargs: dict[str, Any]) -> None:
         # Fixed bins, so that overlaid histograms compare.

@@ -130,8 +130,10 @@ def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
             f"word_frequency_bias got ranks from {places.min():g} up; it needs the place of "
             "each word in a list sorted by falling frequency: 0 or more, and one below 10000."
         )
-    distances, neighbors = _nearest(words, counted)
     everything = words.astype(np.float64)
+    # The search expands squares of distances, which a large common mean would cancel.
+    centred = (everything - everything.mean(axis=0)).astype(words.dtype)
+    distances, neighbors = _nearest(centred, counted)
     binned, places = everything[counted], places[counted]
     dots = np.stack(
         [np.einsum("ij,ij->i", binned, everything[column]) for column in neighbors.T], axis=1

@@ -26,7 +26,7 @@ N_SUBSETS = {"stsb": 1, "sickr": 1, "sts12": 5, "sts13": 3, "sts14": 6, "sts15":
 benchmarks = pytest.mark.parametrize(("task", "split"), N_PAIRS)
 ROWS = [
     {"sentence1": "A plane, taking off.", "sentence2": 'He said "no".', "score": "5"},
-    {"sentence1": "Two\nlines", "sentence2": "", "score": "3.25"},
+    {"sentence1": "Two\nlines", "sentence2": "1", "score": "3.25"},
     {"sentence1": "Größe 中文", "sentence2": "nan", "score": "0"},
 ]
 
@@ -205,7 +205,7 @@ def test_a_missing_file_is_named_with_its_folder(folder, tmp_path):
 
 
 HEAD = "sentence1,sentence2,score\n"
-NOT_WHOLE = "has a row without two sentences and a finite score: row {}, .*needs"
+NOT_WHOLE = "has a row without two sentences and a score from 0 to 5, .* row {}, .*needs"
 
 
 @pytest.mark.parametrize(
@@ -216,10 +216,18 @@ NOT_WHOLE = "has a row without two sentences and a finite score: row {}, .*needs
             for c in HEAD.strip().split(",")
         ],
         *[(content, "has no row; it needs") for content in ("", HEAD)],
-        *[(f'{HEAD}a,b,1\na,b,"{s}"\n', NOT_WHOLE.format(1)) for s in ("", "high", "1,5")],
-        *[(f"{HEAD}a,b,1\na,b,{s}\n", NOT_WHOLE.format(1)) for s in ("nan", "inf")],
+        *[
+            (f'{HEAD}a,b,1\na,b,"{s}"\n', NOT_WHOLE.format(1))
+            for s in ("", "high", "1,5", "1_0")
+        ],
+        *[
+            (f"{HEAD}a,b,1\na,b,{s}\n", NOT_WHOLE.format(1))
+            for s in ("nan", "inf", "1,000", "-1", "5.1")
+        ],
         ("score,sentence1,sentence2\n1,a,b\n2,a\n", NOT_WHOLE.format(1)),
         (f"{HEAD}a,b\n", NOT_WHOLE.format(0)),
+        (f"{HEAD}a, ,1\n", NOT_WHOLE.format(0)),
+        (f"{HEAD[:-1]},score\na,b,1,2\n", "names the column 'score' twice"),
         (HEAD.encode() + "größer,b,1\n".encode("latin-1"), "cannot be read as CSV.*byte 0xf6"),
         (
             HEAD + '"a,b,1\n' + "c,d,2\n" * 40_000,

@@ -160,6 +160,52 @@ def test_a_store_gives_first_what_it_gives_later(tmp_path, forget):
     assert len(store) == 3
 
 
+@pytest.mark.parametrize(("dtype", "scale"), [("float16", 1e-6), ("float32", 1e-40)])
+def test_a_store_refuses_vectors_that_would_lose_their_digits(tmp_path, dtype, scale):
+    encoder = TextEncoder(
+        lambda texts: scale * letters(texts),
+        memory=VectorStore(tmp_path, dtype=dtype),
+        name="x",
+    )
+    with pytest.raises(
+        ValueError, match=f"'a tin star' has entries .* too small for the {dtype}"
+    ):
+        encoder.fit_transform(TEXTS)
+
+
+def test_stored_vectors_do_not_need_the_model(tmp_path, forget):
+    is_down = False
+
+    def service(texts):
+        if is_down:
+            raise ConnectionError("no route")
+        return letters(texts)
+
+    encoder = TextEncoder(service, memory=tmp_path, name="letters")
+    expected = encoder.fit_transform(TEXTS)
+    is_down, later = True, clone(encoder)
+    later._n_features_out = 5  # as a pickle of the fitted one has it, in a new process
+    del later._shared
+    forget()
+    with pytest.warns(UserWarning, match="cannot be reached .*no route.* without a comparison"):
+        np.testing.assert_array_equal(later.transform(TEXTS), expected)
+    with pytest.warns(UserWarning), pytest.raises(ConnectionError):
+        later.transform([*TEXTS, "new"])
+
+
+def test_requests_are_full_whatever_the_store(tmp_path):
+    sizes = []
+
+    def service(texts):
+        sizes.append(len(texts))
+        return letters(texts)
+
+    texts = [f"text {i}" for i in range(2100)]
+    TextEncoder(service, batch_size=100, memory=tmp_path, name="x").fit_transform(texts)
+    assert sum(sizes) == 2100
+    assert len(sizes) == 22
+
+
 def test_a_model_that_answers_in_two_dtypes_loses_no_digits():
     def mixed(texts):
         return np.full((1, 2), 1e300) if texts == ["b"] else np.ones((1, 2), np.float32)
@@ -173,6 +219,10 @@ def test_one_name_is_not_for_two_models(tmp_path):
     message = "different vector of the text 'a tin star' under the name.*nother name"
     with pytest.raises(ValueError, match=message):
         TextEncoder(lambda t: -letters(t), memory=tmp_path, name="letters").fit(TEXTS)
+    late = TextEncoder(lambda t: -letters(t), memory=tmp_path, name="letters").fit(["new"])
+    late.transform(["newer"])
+    with pytest.raises(ValueError, match=message):  # as soon as the store has a text
+        late.transform(["new", "newer", *TEXTS])
     narrow = TextEncoder(lambda t: letters(t)[:, :2], memory=tmp_path, name="letters")
     np.testing.assert_array_equal(narrow.fit_transform(TEXTS), letters(TEXTS)[:, :2])
     rounded = TextEncoder(lambda texts: letters(texts) * 1.001, memory=tmp_path, name="letters")

@@ -8,7 +8,9 @@ from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, normalized_mutual_info_score
 from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.preprocessing import FunctionTransformer
 
+from skcalib import TextEncoder
 from skcalib.evaluation import evaluate_labelled
 
 
@@ -131,3 +133,33 @@ def test_encoders_are_fitted_without_labels_on_the_texts_or_others(sample):
 def test_bad_input_is_named(sample, spoil, message):
     with pytest.raises(ValueError, match=message):
         evaluate_labelled(*spoil(*sample))
+
+
+def test_equal_cosines_are_in_the_order_of_the_texts(monkeypatch):
+    """Entries of -1, 0 and 1, so that many cosines are equal; whatever the block."""
+    rng, labels = np.random.default_rng(0), np.arange(60) % 3
+    vectors = rng.integers(-1, 2, (60, 5)).astype(float)
+    texts = [f"text {i}" for i in range(60)]
+    encoder = TextEncoder(lambda asked: vectors[[texts.index(text) for text in asked]])
+    tables = []
+    for size in (60, 7, 1):
+        monkeypatch.setattr("skcalib.evaluation._labelled.QUERIES_AT_A_TIME", size)
+        tables.append(evaluate_labelled(encoder, texts, labels).scores[0, :3])
+    np.testing.assert_array_equal(tables[0], tables[1])
+    np.testing.assert_array_equal(tables[0], tables[2])
+    lengths = np.linalg.norm(vectors, axis=1)
+    cosines = vectors @ vectors.T / np.maximum(np.outer(lengths, lengths), 1e-9)
+    cosines = cosines.round(9) - 9 * np.eye(60)
+    nearest = cosines.argmax(axis=1)
+    assert tables[0][0] == pytest.approx(100 * (labels[nearest] == labels).mean())
+
+
+def test_an_encoder_of_too_few_rows_is_refused():
+    encoder = FunctionTransformer(lambda texts: np.eye(len(texts))[:-1])
+    with pytest.raises(ValueError, match="returned 9 rows for 10 texts"):
+        evaluate_labelled(encoder, [f"{i}" for i in range(10)], [0, 1] * 5)
+
+
+def test_encoders_named_1_and_str_1_are_refused():
+    with pytest.raises(ValueError, match="of which some are equal as str"):
+        evaluate_labelled({1: len, "1": len}, ["a"], [0])

@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections import Counter
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -546,3 +547,27 @@ def test_cranfield_scores_are_those_of_trec_eval(cranfield):
     expected = by_trec_eval(unit[0] @ unit[1].T, full, queries, qrels)
     assert_allclose(table.scores[0], expected, rtol=0, atol=1e-9)
     assert table.scores[0, 0] > 20
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_equal_cosines_are_found_equal_whatever_their_last_bits(tmp_path, seed):
+    """Vectors of -1, 0 and 1; ties are counted exactly, in whole numbers."""
+    rng = np.random.default_rng(seed)
+    documents = {f"d{i:03}": f"document {i}" for i in range(60)}
+    queries = {f"q{i}": f"query {i}" for i in range(5)}
+    texts = [*documents.values(), *queries.values()]
+    vectors = rng.integers(-1, 2, (65, 6))
+    vectors[(vectors == 0).all(axis=1)] = 1
+    qrels = [(q, d, 1) for q in queries for d in rng.choice(list(documents), 8, replace=False)]
+    write(tmp_path, documents, queries, qrels)
+    lookup = Lookup(dict(zip(texts, vectors, strict=True)), [])
+    found = evaluate_retrieval(lookup, tmp_path).scores[0, 1]
+    recall = []
+    for i, query in enumerate(queries):
+        dots = (vectors[:60] @ vectors[60 + i]).tolist()
+        squares = (vectors[:60] ** 2).sum(axis=1).tolist()
+        # The order of dot / root(square) is that of sign * dot² / square.
+        keys = [Fraction(abs(dot) * dot, square) for dot, square in zip(dots, squares, strict=False)]
+        ranked = sorted(zip(keys, documents, strict=False), reverse=True)[:10]
+        recall.append(sum((query, name, 1) in qrels for _, name in ranked) / 8)
+    assert found == pytest.approx(100 * np.mean(recall))

@@ -198,7 +198,17 @@ def normalized(tiny_bert_copy):
 def test_a_model_of_unit_length_stays_one(last, normalized, texts, tmp_path):
     whitening = Whitening(6, noise="auto")
     pipeline = make_pipeline(BertEncoder(normalized), whitening, last).fit(texts)
-    save_sentence_transformer(pipeline, tmp_path / "model")
+    if last:
+        save_sentence_transformer(pipeline, tmp_path / "model")
+    else:
+        save_sentence_transformer(pipeline, tmp_path / "lengths", normalize=False)
+        assert_equal_vectors(
+            load(tmp_path / "lengths").encode(texts), pipeline.transform(texts)
+        )
+        with pytest.warns(
+            UserWarning, match="ends with Normalize.*Pass normalize=False to keep"
+        ):
+            save_sentence_transformer(pipeline, tmp_path / "model")
     model, raw = load(tmp_path / "model"), pipeline.transform(texts)
     found = model.encode(texts)
     assert_equal_vectors(found, Normalizer().transform(raw))

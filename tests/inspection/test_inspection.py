@@ -222,3 +222,22 @@ def test_without_matplotlib_the_error_names_the_extra(display, cone, monkeypatch
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"pip install skcalib\[plot\]"):
         display.from_embeddings(*arguments(display, cone))
+
+
+def test_a_large_common_mean_does_not_change_distances():
+    rng = np.random.default_rng(0)
+    X, ranks = rng.integers(-9, 9, size=(200, 6)).astype(float), np.arange(200)
+    expected = word_frequency_bias(X, ranks).knn_distance
+    np.testing.assert_allclose(word_frequency_bias(X + 1e8, ranks).knn_distance, expected)
+
+
+def test_no_cosine_is_lost_outside_the_bins(pyplot):
+    display = CosineDisplay.from_embeddings(
+        np.random.default_rng(0).normal(size=(9, 7)).repeat(9, 0)
+    )
+    assert display.cosines.max() == 1.0
+    heights = [bar.get_height() for bar in display.bars_]
+    assert np.sum(heights) * 0.02 == pytest.approx(1)
+    assert heights[-1] * 0.02 * len(display.cosines) == pytest.approx(
+        np.sum(display.cosines > 0.98)
+    )

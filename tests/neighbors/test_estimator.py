@@ -197,3 +197,23 @@ def test_precision_pickles_frames_and_errors(X):
         smoothing.fit([[np.nan, 1.0]])
     with pytest.raises(NotFittedError):  # nothing half-fitted
         smoothing.transform(X)
+
+
+def test_parameters_set_after_the_fit_are_checked():
+    X = np.random.default_rng(0).normal(size=(60, 4))
+    smoothing = NeighborSmoothing(3, neighbors=KNeighborsTransformer(metric="cosine")).fit(X)
+    with pytest.raises(
+        ValueError, match="n_neighbors=20 was set after a fit .* find 3. Call fit"
+    ):
+        smoothing.set_params(n_neighbors=20).transform(X)
+    expected = NeighborSmoothing(2).fit(X).transform(X)
+    assert_allclose(smoothing.set_params(n_neighbors=2).transform(X), expected, atol=1e-6)
+    for weight in (np.nan, 1e308):
+        with pytest.raises(ValueError, match="The 'weight' parameter"):
+            smoothing.set_params(weight=weight).transform(X)
+
+
+def test_a_masked_entry_is_missing():
+    X = np.random.default_rng(0).normal(size=(60, 4))
+    with pytest.raises(ValueError, match="contains NaN"):
+        NeighborSmoothing().fit(np.ma.masked_greater(X, 1))

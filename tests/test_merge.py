@@ -1,0 +1,26 @@
+"""Merging parts of a corpus: the features must be the same, in the same order."""
+
+import numpy as np
+import pytest
+
+from skcalib import GroupErasure, Whitening
+
+X = np.random.default_rng(0).normal(size=(80, 4)) * [1, 2, 3, 4]
+GROUPS = {"groups": np.arange(80) % 2}
+
+
+@pytest.mark.parametrize("estimator", [Whitening, GroupErasure])
+def test_columns_in_another_order_are_not_added(estimator):
+    pd = pytest.importorskip("pandas")
+    groups = GROUPS if estimator is GroupErasure else {}
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    fitted = estimator().fit(frame, **groups)
+    before = fitted.transform(frame)
+    with pytest.raises(ValueError, match="feature 0 is 'd'; that of this one is 'a'"):
+        fitted.merge(estimator().fit(frame[list("dcba")], **groups))
+    np.testing.assert_array_equal(fitted.transform(frame), before)
+    np.testing.assert_allclose(
+        fitted.merge(estimator().fit(frame + 1e-9, **groups)).transform(frame), before, rtol=0.1
+    )
+    with pytest.warns(UserWarning, match="their order cannot be compared"):
+        fitted.merge(estimator().fit(X, **groups))
