@@ -22,7 +22,7 @@ from skcalib._texts import as_pairs, distinct, is_pairs, texts_of
 from skcalib._vectors import unit_rows
 from skcalib.metrics import spearman
 
-__all__ = ["BiEncoder", "vectors_of"]
+__all__ = ["BiEncoder", "groups_of", "vectors_of"]
 
 # Texts whose two million pairs show how similar unrelated texts are.
 SAMPLED_TEXTS = 2000
@@ -135,7 +135,7 @@ class BiEncoder(VersionedState, BaseEstimator):
             The fitted estimator.
         """
         texts = texts_of(X, caller=type(self).__name__)
-        labels = None if groups is None else _labels(groups, X)
+        labels = None if groups is None else groups_of(X, groups, caller=type(self).__name__)
         if hasattr(self, "encoder_"):
             del self.encoder_  # an error below leaves nothing half-fitted
         encoder = clone(self._transformer())
@@ -277,7 +277,7 @@ class BiEncoder(VersionedState, BaseEstimator):
         return tags
 
 
-def _labels(groups: Any, X: Any) -> list[Any]:
+def groups_of(X: Any, groups: Any, *, caller: str) -> list[Any]:
     """Return the group of each text, where the first texts of all pairs come first."""
     # Masked entries become None, which the step that accepts groups refuses as missing.
     labels = np.ma.MaskedArray(groups, dtype=object)
@@ -286,7 +286,7 @@ def _labels(groups: Any, X: Any) -> list[Any]:
         shapes = [(n, 2), *shapes]
     if labels.shape not in shapes:
         raise ValueError(
-            f"BiEncoder got groups of shape {labels.shape} for {n} "
+            f"{caller} got groups of shape {labels.shape} for {n} "
             f"{'pairs' if is_pairs(X) else 'texts'}; it expects {shapes[-1]}"
             f"{f', one for both texts of a pair, or {shapes[0]}' if is_pairs(X) else ''}."
         )

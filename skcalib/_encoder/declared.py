@@ -28,6 +28,7 @@ class Declared(NamedTuple):
     """Settings that a model's folder declares, with defaults for those that it does not."""
 
     pooling: str  # our name, or theirs if we have none
+    declares_pooling: bool  # False if `pooling` is only the default
     include_prompt: bool  # whether the prompt's tokens are pooled too
     prompts: dict[str, str]  # by name
     default_prompt_name: str | None
@@ -53,6 +54,7 @@ def declared(folder: Path) -> Declared:
     prompts = prompts if isinstance(prompts, dict) else {}
     return Declared(
         pooling=", then ".join([*before, _pooling(pooling)]),
+        declares_pooling=bool(pooling),
         include_prompt=pooling.get("include_prompt") is not False,
         prompts={name: str(prompt or "") for name, prompt in prompts.items()},
         default_prompt_name=settings.get("default_prompt_name"),

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_consistent_length
 
 from skcalib._base import is_fitted
-from skcalib._bi_encoder import vectors_of
+from skcalib._bi_encoder import groups_of, vectors_of
 from skcalib._encoder.estimator import BertEncoder
 from skcalib._encoder.text_encoder import as_encoder
 from skcalib._groups.estimator import GroupErasure
@@ -23,7 +22,7 @@ from skcalib.model_selection._calibration import calibration_of, cosines_of
 from skcalib.model_selection._encoders import AsGiven, HiddenStates
 from skcalib.model_selection._search import Sample, choose, search
 from skcalib.model_selection._self_retrieval import views_of
-from skcalib.model_selection._tasks import TASKS, Task, fitted
+from skcalib.model_selection._tasks import TASKS, Task
 
 __all__ = ["calibrate"]
 
@@ -39,10 +38,11 @@ def calibrate(
     queries: Any = None,
     queries_encoder: Any = None,
     groups: Any = None,
-    pooling: str | Sequence[str] = ("mean", "cls", "max", "zipf"),
+    pooling: str | Sequence[str] | None = None,
     layers: int | str | Sequence[Any] | None = None,
     n_components: int | float | None = None,
     noise: float | str = "auto",
+    n_clusters: int | None = None,
     n_texts: int = 2000,
     random_state: int = 0,
     memory: Any = None,
@@ -50,10 +50,12 @@ def calibrate(
 ) -> Pipeline:
     """Choose layer, pooling and calibration of a model from texts without labels.
 
-    The candidates are all layers under all poolings, each raw and whitened with regularization:
-    directions that are mostly noise fade. `SelfRetrieval` decides whether whitening improves
-    each; with ``thinned=0`` it then compares them, thus calibrated. The raw model, the layer
-    and pooling that its authors chose, stays unless something else is better beyond chance.
+    A model whose folder declares its pooling was fine-tuned for it: its layer and pooling stay,
+    unless you ask for others. Of any other model, the candidates are all layers under all
+    poolings, each raw and whitened with regularization: directions that are mostly noise fade.
+    `SelfRetrieval` decides whether whitening improves each; with ``thinned=0`` it then compares
+    them, thus calibrated. The raw model, the layer and pooling that its authors chose, stays
+    unless something else is better beyond chance.
 
     Self-retrieval cannot determine the `task`, nor which texts are `queries` or belong to
     `groups`: pass these.
@@ -80,21 +82,26 @@ def calibrate(
     queries_encoder : BertEncoder or any encoder of texts, default=None
         Encodes the queries if `model` does not, such as the same model with another prompt. It
         uses the chosen layer and pooling.
-    groups : array-like of shape (n_texts,), default=None
-        Group of each text, such as its language. `GroupErasure` removes the differences
-        between groups before the whitening.
-    pooling : str or sequence of str, default=("mean", "cls", "max", "zipf")
-        Poolings to try. "zipf" (rare words weigh more) is left out if the vocabulary is not
-        sorted by frequency. "last" replaces "cls" for a decoder, whose first token attends only
-        to itself.
+    groups : array-like of shape (n_texts,), (n_pairs,) or (n_pairs, 2), default=None
+        Group of each text, such as its language, as in `BiEncoder.fit`. `GroupErasure` removes
+        the differences between groups before the whitening.
+    pooling : str, sequence of str, or None, default=None
+        Poolings to try. None keeps the one that the folder declares; if it declares none, or
+        `layers` is given, it tries "mean", "cls", "max" and "zipf". "zipf" (rare words weigh
+        more) is left out if the vocabulary is not sorted by frequency. "last" replaces "cls"
+        for a decoder, whose first token attends only to itself.
     layers : int, str, sequence of them, or None, default=None
-        Layers to try, each as in `BertEncoder`; None tries all. A tuple inside the sequence, or
-        a name such as "first_last", merges several layers.
+        Layers to try, each as in `BertEncoder`. None keeps the last one if the folder declares
+        its pooling and `pooling` is None, and tries all otherwise. A tuple inside the sequence,
+        or a name such as "first_last", merges several layers.
     n_components : int, float or None, default=None
         Dimensions that the whitening keeps, as in `Whitening`; None keeps all. Self-retrieval
         cannot choose them.
     noise : float or "auto", default="auto"
         Regularization of the whitening, see `Whitening`.
+    n_clusters : int or None, default=None
+        About how many groups the vectors shall tell apart, see `Whitening`; texts cannot tell.
+        If given, the whitening is always used.
     n_texts : int, default=2000
         Largest number of texts to sample, as in `SelfRetrieval`.
     random_state : int, default=0
@@ -137,14 +144,19 @@ def calibrate(
     >>> len(pipeline.transform(["A new sentence."]))
     1
     """
-    texts = texts_of(texts, caller="calibrate")
+    given, texts = texts, texts_of(texts, caller="calibrate")
     if queries is not None:
         queries = texts_of(queries, caller="queries of calibrate")
         task = task or "search"
-    elif groups is not None:
-        check_consistent_length(texts, groups)
+    elif queries_encoder is not None:
+        raise ValueError(
+            "calibrate got queries_encoder and no queries. Pass a sample of queries too, or "
+            "leave it out."
+        )
     how = _task_of(task, queries, groups)
-    whitening = Whitening(n_components, noise=noise)
+    if groups is not None:
+        groups = groups_of(given, groups, caller="calibrate")
+    whitening = Whitening(n_components, noise=noise, n_clusters=n_clusters)
     check_params(whitening)
     sampling = {"n_texts": n_texts, "random_state": random_state}
     views = views_of(texts, sampling, "calibrate")
@@ -152,18 +164,18 @@ def calibrate(
     encoders: AsGiven | HiddenStates
     if isinstance(encoder, BertEncoder):
         encoders = HiddenStates(encoder, pooling, layers, memory, verbose)
-    elif memory is None and layers is None:
+    elif memory is None and layers is None and pooling is None:
         encoders = AsGiven(encoder)
     else:
         raise ValueError(
-            f"calibrate got layers or memory for a {type(encoder).__name__}; they need a "
-            "BertEncoder. Leave them out; TextEncoder(model, name=..., memory=...) keeps "
+            f"calibrate got pooling, layers or memory for a {type(encoder).__name__}; they "
+            "need a BertEncoder. Leave them out; TextEncoder(model, name=..., memory=...) keeps "
             "vectors."
         )
     sample = Sample.of(views, random_state)
     with encoders.searching(sample.texts):
-        scored = search(encoders, sample, whitening, how.noise)
-        choice = choose(scored, how.calibrates, random_state)
+        scored = search(encoders, sample, whitening)
+        choice = choose(scored, how.calibrates or n_clusters is not None, random_state)
         encode = encoders.fitted(choice.chosen.state, texts)
         vectors = encode.transform(texts)
         if queries is not None:
@@ -181,7 +193,8 @@ def calibrate(
     if queries is not None:
         pipeline.queries_ = Pipeline([("encode", encode_queries), *steps])
     prompt = getattr(encode, "prompt_", "")
-    pipeline.calibration_ = calibration_of(choice, task, views.n_texts, prompt, cosines)
+    report = choice, task, views.n_texts, prompt, cosines, encoders.is_declared
+    pipeline.calibration_ = calibration_of(*report)
     return pipeline
 
 
@@ -227,7 +240,7 @@ def _fitted_steps(
     if groups is not None:
         steps.append(("erase", GroupErasure().fit(vectors, groups=groups)))
         vectors = steps[-1][1].transform(vectors)
-    whitening = "passthrough" if calibrator is None else fitted(calibrator, vectors, how.noise)
+    whitening = "passthrough" if calibrator is None else clone(calibrator).fit(vectors)
     steps.append(("calibrate", whitening))
     if how.smooths:
         mapped = Pipeline(steps[-1:]).transform(vectors)

@@ -12,7 +12,7 @@ from skcalib._tables import markdown
 from skcalib._vectors import unit_rows
 from skcalib.model_selection._bootstrap import Difference
 from skcalib.model_selection._encoders import State
-from skcalib.model_selection._search import Choice, Scored
+from skcalib.model_selection._search import LEAST_HALVES, Choice, Scored
 from skcalib.model_selection._tasks import TASKS
 
 __all__ = ["Calibration", "Candidate", "Cosines", "calibration_of", "cosines_of"]
@@ -125,6 +125,9 @@ class Calibration:
         Prompt that the encoder puts before each text; "" if there is none.
     cosines : Cosines
         Cosines of the raw model and of the chosen pipeline.
+    is_declared : bool
+        Whether layer and pooling were not searched, since the model's folder declares them or
+        the encoder has no others.
     """
 
     task: str | None
@@ -136,6 +139,7 @@ class Calibration:
     lead: Difference
     prompt: str
     cosines: Cosines
+    is_declared: bool
 
     def __str__(self) -> str:
         return f"{self.table()}\n\n{self.summary()}"
@@ -154,12 +158,33 @@ class Calibration:
         return "\n\n".join(part for part in parts if part)
 
     def _verdict(self) -> str:
-        """Say what was chosen, and how clearly."""
+        """Say what was chosen, by what evidence."""
+        return f"{self._on_layers()}\n{self._on_whitening()}".strip()
+
+    def _on_layers(self) -> str:
+        if self.is_declared:
+            stays = "Layer and pooling stay as the model's folder declares them."
+            return "" if self.shipped.layers is None else stays
         if self.chosen.state != self.shipped.state:
             return (
                 "Another layer and pooling than the raw model's is chosen: its split-half\n"
-                f"score (halves) is better by {self.lead}; the 95 % interval is above zero."
+                f"score (halves) is better by {self.lead}; the interval, above\n"
+                "zero, allows for the chance of the best of many."
             )
+        best = max(candidate.halves for candidate in self.candidates)
+        if best < LEAST_HALVES:
+            return (
+                "These texts are too short to compare layers and poolings: halves of them hardly\n"
+                f"find each other (halves: {100 * best:.1f} at most). Those of the raw model stay."
+            )
+        return (
+            "The raw model's layer and pooling stay. The best of the others changes halves by\n"
+            f"{self.lead}, which may be the chance of the best of many."
+        )
+
+    def _on_whitening(self) -> str:
+        if self.chosen.state != self.shipped.state:
+            return ""
         if self.chosen == self.shipped:
             return (
                 "Keep the raw model: these texts show no gain from whitening, which changes "
@@ -168,8 +193,8 @@ class Calibration:
         if self.gain.is_gain:
             return f"Whitening improves the score by {self.gain}, beyond chance."
         return (
-            f"Whitening changes the score by {self.gain}. It is used because of the task\n"
-            "or the groups, whose benefit the score does not show."
+            f"Whitening changes the score by {self.gain}. It is used because of the task,\n"
+            "the groups or their number, whose benefit the score does not show."
         )
 
     def table(self, n_candidates: int | None = None) -> str:
@@ -204,7 +229,12 @@ class Calibration:
 
 
 def calibration_of(
-    choice: Choice, task: str | None, n_texts: int, prompt: str, cosines: Cosines
+    choice: Choice,
+    task: str | None,
+    n_texts: int,
+    prompt: str,
+    cosines: Cosines,
+    is_declared: bool,
 ) -> Calibration:
     """Report a choice."""
     states = sorted(choice.scored, key=lambda state: -max(c.halves() for c in state))
@@ -219,6 +249,7 @@ def calibration_of(
         lead=choice.lead,
         prompt=prompt,
         cosines=cosines,
+        is_declared=is_declared,
     )
 
 

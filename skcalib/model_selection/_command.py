@@ -48,12 +48,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--output", required=True, metavar="FOLDER", help="new folder to write to")
     written = "pipeline.joblib, a model folder, or model.onnx"
     add("--format", choices=FORMATS, default="joblib", help=f"{written}; default: joblib")
-    add("--pooling", type=names, default="mean,cls,max,zipf", help="default: mean,cls,max,zipf")
-    several = "layers to try, such as 0,3,first_last,0+3; default: all"
+    declared = "default: what the model's folder declares, else all"
+    poolings = f"poolings to try, such as mean,cls,max,zipf; {declared}"
+    add("--pooling", type=names, help=poolings)
+    several = f"layers to try, such as 0,3,first_last,0+3; {declared}"
     add("--layers", type=names, help=several)
     tasks = [task for task in TASKS if task]
     add("--task", choices=tasks, help="what the vectors are for; default: none of these")
     add("--queries", metavar="FILE", help="sample of queries; TEXTS are then documents")
+    add("--n-clusters", type=int, help="about how many groups the vectors shall tell apart")
     grouped = "group of each text, one per line, such as its language"
     add("--groups", metavar="FILE", help=grouped)
     add_encoding(add)
@@ -84,6 +87,7 @@ def run(options: argparse.Namespace) -> None:
             groups=options.groups and texts_in(options.groups),
             pooling=options.pooling,
             layers=options.layers and list(map(layers, options.layers)),
+            n_clusters=options.n_clusters,
             n_texts=options.n_texts,
             random_state=options.random_state,
             memory=options.memory,
@@ -130,6 +134,7 @@ def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
         "score compares calibrations of one layer and pooling, halves layers and poolings",
         "random_state": options.random_state,
         "noise": getattr(calibrator, "noise_", None),
+        "power": getattr(calibrator, "power_", None),
         "shrinkage": getattr(calibrator, "shrinkage_", None),
         **asdict(pipeline.calibration_),
         "versions": {"python": platform.python_version()} | {p: version(p) for p in PACKAGES},

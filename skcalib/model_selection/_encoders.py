@@ -14,9 +14,12 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
 from skcalib._base import is_fitted
+from skcalib._encoder.declared import declared
 from skcalib._encoder.estimator import BertEncoder, resolve_layers
 from skcalib._encoder.text_encoder import TextEncoder
 from skcalib._sklearn_compat import check_params
+
+POOLINGS = "mean", "cls", "max", "zipf"  # to try, unless others are asked for
 
 __all__ = ["AsGiven", "HiddenStates", "State", "folder_for"]
 
@@ -34,11 +37,14 @@ class AsGiven:
     """Any encoder of texts: its own vectors are its only state."""
 
     states: Sequence[State] = [("as given", None)]
+    is_declared = True
     verbose = False
 
     def __init__(self, encoder: Any) -> None:
-        keeps_its_fit = not isinstance(encoder, TextEncoder) and is_fitted(encoder)
+        of_a_function = isinstance(encoder, TextEncoder)
+        keeps_its_fit = not of_a_function and is_fitted(encoder)
         self._encoder = FrozenEstimator(encoder) if keeps_its_fit else encoder
+        self.learns = not (of_a_function or keeps_its_fit)
 
     @contextmanager
     def searching(self, texts: Sequence[str]) -> Iterator[None]:
@@ -57,6 +63,9 @@ class AsGiven:
 class HiddenStates:
     """The layers of a `BertEncoder`, each under every pooling.
 
+    A folder that declares its pooling holds a model that was fine-tuned for it: unless layers
+    or poolings are asked for, its own are the only state.
+
     During a search, one pass of each text through the model computes all of them. They are kept
     in the encoder's ``memory``, or in a temporary folder if it has none.
     """
@@ -64,12 +73,16 @@ class HiddenStates:
     def __init__(
         self, encoder: BertEncoder, pooling: Any, layers: Any, memory: Any, verbose: bool | None
     ) -> None:
+        self.learns = False
         self._encoder = clone(encoder)
         if memory is not None:
             self._encoder.set_params(memory=memory)
         shows = sys.stderr.isatty() if verbose is None else verbose
         self.verbose = bool(shows or encoder.verbose)
-        self.states = _states(self._encoder, _listed(pooling), layers)
+        self.is_declared = pooling is None and layers is None and _declares(self._encoder)
+        poolings = POOLINGS if pooling is None else _listed(pooling)
+        states = _states(self._encoder, poolings, layers)
+        self.states = states[:1] if self.is_declared else states
 
     @contextmanager
     def searching(self, texts: Sequence[str]) -> Iterator[None]:
@@ -102,6 +115,11 @@ def _at(state: State, encoder: BertEncoder) -> BertEncoder:
 def _listed(values: Any) -> list[Any]:
     """Values to try: those of a sequence, or a single one."""
     return [values] if isinstance(values, str | Number) else list(values)
+
+
+def _declares(encoder: BertEncoder) -> bool:
+    """Whether the folder of a model declares its pooling."""
+    return declared(clone(encoder).fit([""])._backbone().folder).declares_pooling
 
 
 def _states(template: BertEncoder, poolings: Sequence[str], layers: Any) -> list[State]:

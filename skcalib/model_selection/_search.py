@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.base import clone
 
 from skcalib._base import progress
 from skcalib._bi_encoder import vectors_of
 from skcalib._whitening.estimator import Whitening
-from skcalib.model_selection._bootstrap import Difference, interval, resamples
+from skcalib.model_selection._bootstrap import Difference, interval, lead_of_best, resamples
 from skcalib.model_selection._encoders import State
-from skcalib.model_selection._tasks import fitted
 from skcalib.model_selection._views import Views, combined
 
-__all__ = ["Choice", "Sample", "Scored", "choose", "search"]
+__all__ = ["LEAST_HALVES", "Choice", "Sample", "Scored", "choose", "search"]
+
+Fold = tuple[Views, np.ndarray, np.ndarray]  # vectors of the views, and those to fit on
+
+# Halves that find each other less often do so by shared words: questions of ten words reach
+# 0.02, and a layer that scores best there can lose ten points of R-precision.
+LEAST_HALVES = 0.1
 
 # The simplest alternatives to whitening, shown for comparison.
 PEERS = [
@@ -67,35 +73,41 @@ class Scored:
         return np.minimum(self.ranks @ weights, 1.0)  # rounding may exceed 1
 
 
-def search(
-    encoders: Any, sample: Sample, whitening: Whitening, noise: float
-) -> list[list[Scored]]:
+def search(encoders: Any, sample: Sample, whitening: Whitening) -> list[list[Scored]]:
     """Score every layer under every pooling, raw and whitened.
 
-    ``noise`` is that of a `Task`. The first state is the raw model's; the alternatives come
-    between its raw and its whitened scores.
+    The first state is the raw model's; the alternatives come between its raw and its whitened
+    scores.
     """
     found = []
     n_states = len(encoders.states)
     with progress(n_states, unit="state", desc="search", verbose=encoders.verbose) as advance:
         for state in encoders.states:
-            vectors = vectors_of(encoders.fitted(state, sample.texts), sample.texts)
-            _check_distinct(vectors, sample, state)
-            name = repr(whitening) if noise == 1 else f"Whitening, {noise:g} times the noise"
-            calibrators = [("raw", None), (name, whitening)]
+            folds = list(_folds(encoders, state, sample))
+            _check_distinct(folds, state)
+            calibrators = [("raw", None), (repr(whitening), whitening)]
             if state == encoders.states[0]:
-                most = min(vectors.shape[1], *(len(fit_on) for *_, fit_on in sample.folds))
+                most = min(min(fitted_on.shape) for *_, fitted_on in folds)
                 calibrators[1:1] = [
                     peer for peer in PEERS if (peer[1].n_components or 0) < most
                 ]
-            found.append(
-                [
-                    Scored(state, name, calibrator, _ranks(vectors, sample, calibrator, noise))
-                    for name, calibrator in calibrators
-                ]
-            )
+            found.append([Scored(state, *one, _ranks(folds, one[1])) for one in calibrators])
             advance(1)
     return found
+
+
+def _folds(encoders: Any, state: State, sample: Sample) -> Iterator[Fold]:
+    """Yield the views of each fold, their vectors, and the vectors that a fit may see."""
+    vectors = None
+    if not encoders.learns:
+        vectors = vectors_of(encoders.fitted(state, sample.texts), sample.texts)
+    for views, rows, fit_on in sample.folds:
+        if vectors is not None:
+            yield views, vectors[rows], vectors[fit_on]
+        else:  # it must not see the texts that it is scored on
+            texts = [sample.texts[i] for i in fit_on]
+            encoder = encoders.fitted(state, texts)
+            yield views, vectors_of(encoder, views.texts), vectors_of(encoder, texts)
 
 
 class Choice(NamedTuple):
@@ -112,41 +124,38 @@ def choose(scored: list[list[Scored]], calibrates: bool, seed: int) -> Choice:
     """Choose a state, whitened if that improves its score, or always if ``calibrates``."""
     shipped, whitened = scored[0][0], scored[0][-1]
     weights = resamples(shipped.ranks.shape[1], seed)
-    gains = [_difference(one, shipped, Scored.score, weights) for one in scored[0]]
+    gains = [_difference(one, shipped, weights) for one in scored[0]]
     at_home = whitened if calibrates or gains[-1].is_gain else shipped
     elsewhere = [
         whitened if calibrates or whitened.score() > raw.score() else raw
         for raw, whitened in scored[1:]
     ]
-    best = max([at_home, *elsewhere], key=Scored.halves)
-    lead = _difference(best, at_home, Scored.halves, weights)
-    return Choice(shipped, best if lead.is_gain else at_home, scored, gains, lead)
+    states = [at_home, *elsewhere]
+    halves = np.array([one.halves() for one in states])
+    best, lead = lead_of_best(halves, np.array([one.halves(weights) for one in states]))
+    leads = lead.is_gain and halves[best] >= LEAST_HALVES
+    return Choice(shipped, states[best] if leads else at_home, scored, gains, lead)
 
 
-def _difference(
-    one: Scored, other: Scored, of: Callable[..., Any], weights: np.ndarray
-) -> Difference:
-    """Difference of a score, by the weights of `resamples`."""
-    low, high = interval(of(one, weights) - of(other, weights))
-    return Difference(float(of(one) - of(other)), float(low), float(high))
+def _difference(one: Scored, other: Scored, weights: np.ndarray) -> Difference:
+    """Difference of the score, by the weights of `resamples`."""
+    low, high = interval(one.score(weights) - other.score(weights))
+    return Difference(float(one.score() - other.score()), float(low), float(high))
 
 
-def _ranks(
-    vectors: np.ndarray, sample: Sample, calibrator: Whitening | None, noise: float
-) -> np.ndarray:
+def _ranks(folds: list[Fold], calibrator: Whitening | None) -> np.ndarray:
     """Ranks of the texts of each fold, by a fit on the other."""
     ranks = []
-    for views, rows, fit_on in sample.folds:
-        mapped = vectors[rows]
+    for views, mapped, fit_on in folds:
         if calibrator is not None:
-            mapped = np.asarray(fitted(calibrator, vectors[fit_on], noise).transform(mapped))
+            mapped = np.asarray(clone(calibrator).fit(fit_on).transform(mapped))
         ranks.append(views.reciprocal_ranks(mapped))
     return np.hstack(ranks)
 
 
-def _check_distinct(vectors: np.ndarray, sample: Sample, state: State) -> None:
-    for _, _, fit_on in sample.folds:
-        if np.allclose(vectors[fit_on], vectors[fit_on[0]]):
+def _check_distinct(folds: list[Fold], state: State) -> None:
+    for *_, fit_on in folds:
+        if np.allclose(fit_on, fit_on[0], atol=1e-5 * np.abs(fit_on).max()):
             raise ValueError(
                 "calibrate got texts that all have the same vector under "
                 f"pooling={state[0]!r}, layers={state[1]}: the model knows none of their "

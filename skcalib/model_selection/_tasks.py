@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-from sklearn.base import clone
-
-from skcalib._whitening.estimator import Whitening
-
-__all__ = ["TASKS", "Task", "fitted"]
+__all__ = ["TASKS", "Task"]
 
 BY_LABELS = """\
 evaluate_labelled(
@@ -35,7 +30,6 @@ class Task(NamedTuple):
 
     calibrates: bool = False  # always, as self-retrieval cannot judge this task
     smooths: bool = False
-    noise: float = 1.0  # times that of noise="auto"
     advice: str = ""
     decision: str = BY_LABELS  # code that compares the pipeline with the encoder
 
@@ -44,8 +38,7 @@ class Task(NamedTuple):
 TASKS: dict[str | None, Task] = {
     None: Task(),
     "similarity": Task(
-        noise=0.5,
-        advice="Graded similarity needs half the default noise, and no smoothing.",
+        advice="Graded similarity needs no smoothing, and no number of clusters.",
         decision=BY_GRADES,
     ),
     "duplicates": Task(
@@ -67,11 +60,3 @@ TASKS: dict[str | None, Task] = {
         decision=BY_JUDGEMENTS,
     ),
 }
-
-
-def fitted(calibrator: Whitening, X: np.ndarray, noise: float) -> Whitening:
-    """Return a calibrator fitted on vectors, with ``noise`` times the noise of ``"auto"``."""
-    automatic = clone(calibrator).fit(X)
-    if noise == 1 or calibrator.noise != "auto":
-        return automatic
-    return automatic.set_params(noise=noise * automatic.noise_, shrinkage="auto").fit(X)

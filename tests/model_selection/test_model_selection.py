@@ -34,6 +34,7 @@ from skcalib.__main__ import main
 from skcalib.datasets import fetch_sts
 from skcalib.evaluation import evaluate_labelled, evaluate_retrieval
 from skcalib.model_selection import SelfRetrieval, calibrate
+from skcalib.model_selection._bootstrap import lead_of_best, resamples
 
 ENGLISH = "The old man plays a flute,  and it\trains.\nA dog sleeps."
 CHINESE = "我昨天在公园里看见一只小狗。"
@@ -388,6 +389,56 @@ def test_shipped_hidden_state_is_kept_where_the_lead_may_be_chance(tiny_bert, se
         assert (state == ("mean", 3)) == (not calibration.lead.is_gain), seed
 
 
+def test_the_best_of_many_equal_candidates_is_rarely_called_better():
+    # Of 28 that are equal, the interval of two would call one better in 23 to 32 % of runs.
+    rng, n, found = np.random.default_rng(0), 200, 0
+    weights = resamples(n, 0)
+    for _ in range(400):
+        ranks = rng.normal(size=(1, n)) + rng.normal(size=(28, n))  # hard and easy texts
+        found += lead_of_best(ranks.mean(axis=1), ranks @ weights)[1].is_gain
+    assert found <= 14  # 3.5 %
+
+
+def test_a_clear_lead_among_many_candidates_is_found():
+    rng, n = np.random.default_rng(0), 200
+    ranks = rng.normal(size=(1, n)) + rng.normal(size=(28, n))
+    ranks[17] += 0.5
+    best, lead = lead_of_best(ranks.mean(axis=1), ranks @ resamples(n, 0))
+    assert best == 17
+    assert 0 < lead.low < lead.mean < lead.high
+
+
+def test_texts_too_short_to_compare_layers_keep_the_raw_ones(tiny_bert, words):
+    # Half of a text says nothing of its other half.
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.permutation(words)[:6]) for _ in range(300)]
+    calibration = calibrate(tiny_bert, texts, n_texts=300).calibration_
+    assert calibration.chosen.state == calibration.shipped.state
+    assert "too short to compare layers" in calibration.summary()
+
+
+def test_what_an_encoder_learns_it_learns_without_the_texts_it_is_scored_on(sentences):
+    class Memorizing(TransformerMixin, BaseEstimator):
+        """Knows the texts that it has seen, and nothing else."""
+
+        def fit(self, X, y=None):
+            self.seen_ = {word: i for i, word in enumerate(sorted(set(" ".join(X).split())))}
+            return self
+
+        def transform(self, X):
+            rows = np.full((len(X), len(self.seen_) + 1), 1e-3)
+            for row, text in zip(rows, X, strict=True):
+                for word in text.split():
+                    row[self.seen_.get(word, -1)] += 1
+            return rows
+
+    texts = [f"{i}a {i}b " * 4 for i in range(200)]  # no word in two of them
+    calibration = calibrate(Memorizing(), texts, n_texts=200).calibration_
+    assert calibration.shipped.score < 0.1
+    fitted = calibrate(Memorizing().fit(texts), texts, n_texts=200).calibration_
+    assert fitted.shipped.score > 0.9
+
+
 def test_nothing_is_calibrated_where_that_does_not_help(tiny_bert, words):
     # One word over and over: raw embeddings find every view, and nothing finds more.
     texts = [" ".join([word] * 20) for word in words]
@@ -436,10 +487,27 @@ def test_zipf_is_left_out_where_the_vocabulary_tells_no_frequencies(
     assert {c.pooling for c in calibration.candidates} == {"mean", "cls", "max"}
 
 
-def test_declared_pooling_is_a_candidate_whatever_was_asked_for(tiny_bert_copy, sentences):
+@pytest.fixture
+def declaring(tiny_bert_copy):
+    """Folder of a model that declares its pooling."""
     folder = tiny_bert_copy()
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    return folder
+
+
+def test_declared_layer_and_pooling_stay_unless_others_are_asked_for(declaring, sentences):
+    calibration = calibrate(declaring, sentences, n_texts=100).calibration_
+    assert {(c.pooling, c.layers) for c in calibration.candidates} == {("cls", 3)}
+    assert "stay as the model's folder declares" in calibration.summary()
+    for asked in ({"layers": [0, 3]}, {"pooling": ["mean", "cls"]}):
+        searched = calibrate(declaring, sentences, n_texts=100, **asked).calibration_
+        assert len({(c.pooling, c.layers) for c in searched.candidates}) > 2
+        assert "declares" not in searched.summary()
+
+
+def test_declared_pooling_is_a_candidate_whatever_was_asked_for(declaring, sentences):
+    folder = declaring
     pipeline = calibrate(folder, sentences, layers=[0], pooling=["mean"], n_texts=100)
     shipped = pipeline.calibration_.shipped
     assert (shipped.pooling, shipped.layers, shipped.calibrator) == ("cls", 3, "raw")
@@ -518,7 +586,11 @@ def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentence
         ({"task": "search"}, ValueError, "task='search' and no queries"),
         ({"task": "topics", "queries": ["a"]}, ValueError, "task='topics' and also queries"),
         ({"queries": ["a"], "groups": ["b"]}, ValueError, "queries and groups"),
-        ({"groups": ["b"]}, ValueError, "inconsistent numbers of samples"),
+        ({"groups": ["b"]}, ValueError, r"groups of shape \(1,\) for 100 texts"),
+        ({"queries_encoder": chance}, ValueError, "queries_encoder and no queries"),
+        ({"model": chance, "pooling": "mean"}, ValueError, "pooling, layers or memory for a T"),
+        ({"n_clusters": 1}, ValueError, "'n_clusters' parameter of Whitening"),
+        ({"n_clusters": 4, "noise": 0.1}, ValueError, "n_clusters=4 and noise=0.1"),
         ({"layers": [0.5]}, ValueError, "'layers' parameter of BertEncoder"),
         ({"model": "no/where"}, OSError, "neither a local folder"),
     ],
@@ -601,12 +673,14 @@ def test_queries_share_the_encoder_of_the_documents(sentences):
     assert pipeline.queries_["encode"] is pipeline["encode"]
 
 
-def test_similarity_wants_half_the_noise(tiny_bert, sentences):
-    params = {"layers": [0], "pooling": "zipf", "n_texts": 100}
-    encoder = BertEncoder(tiny_bert, layers=0, pooling="zipf")
-    whitening = Whitening(noise="auto").fit(encoder.fit_transform(sentences))
-    pipeline = calibrate(tiny_bert, sentences, task="similarity", groups=[0, 1] * 50, **params)
-    assert pipeline["calibrate"].noise_ == pytest.approx(whitening.noise_ / 2, rel=0.1)
+def test_a_number_of_clusters_reaches_the_whitening(tiny_bert, sentences):
+    params = {"layers": [3], "pooling": "mean", "n_texts": 100}
+    pipeline = calibrate(tiny_bert, sentences, n_clusters=4, **params)
+    expected = Whitening(noise="auto", n_clusters=4).fit(
+        pipeline["encode"].transform(sentences)
+    )
+    assert pipeline["calibrate"].noise_ == pytest.approx(expected.noise_, rel=1e-4)
+    assert "or their number" in pipeline.calibration_.summary()
 
 
 @pytest.mark.parametrize("task", [None, "similarity", "duplicates", "topics", "search"])
@@ -643,6 +717,24 @@ def test_the_summary_ends_with_code_that_decides_by_labels(
 
 
 @pytest.mark.parametrize("routed", [False, True])
+def test_groups_of_pairs_are_read_as_a_bi_encoder_reads_them(tiny_bert, sentences):
+    params = {"layers": [3], "pooling": "mean", "n_texts": 100}
+    pairs, groups = np.array(sentences).reshape(50, 2), np.tile([0, 1], (50, 1))
+    pipeline = calibrate(tiny_bert, pairs, groups=groups, **params)
+    left, right = (pipeline.transform(column).mean(axis=0) for column in pairs.T)
+    assert_allclose(left, right, atol=1e-5)
+    with pytest.raises(ValueError, match=r"groups of shape \(100,\) for 50 pairs"):
+        calibrate(tiny_bert, pairs, groups=groups.ravel(), **params)
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0])
+def test_short_vectors_are_no_equal_ones(sentences, scale):
+    def vectors(texts):
+        return scale * chance(texts)
+
+    calibrate(vectors, sentences, n_texts=100)
+
+
 def test_groups_are_taken_out(tiny_bert, sentences, routed):
     params = {"layers": [3], "pooling": "mean", "n_texts": 100}
     groups = np.arange(100) % 3
