@@ -11,6 +11,7 @@ from sklearn.pipeline import Pipeline
 
 from skcalib._base import is_fitted
 from skcalib._bi_encoder import groups_of, vectors_of
+from skcalib._covariance.noise import Regularization
 from skcalib._encoder.estimator import BertEncoder
 from skcalib._encoder.text_encoder import as_encoder
 from skcalib._groups.estimator import GroupErasure
@@ -158,6 +159,7 @@ def calibrate(
         groups = groups_of(given, groups, caller="calibrate")
     whitening = Whitening(n_components, noise=noise, n_clusters=n_clusters)
     check_params(whitening)
+    Regularization(noise=noise, n_clusters=n_clusters)  # refuses figures for both
     sampling = {"n_texts": n_texts, "random_state": random_state}
     views = views_of(texts, sampling, "calibrate")
     encoder = as_encoder(model, "calibrate")
@@ -169,8 +171,8 @@ def calibrate(
     else:
         raise ValueError(
             f"calibrate got pooling, layers or memory for a {type(encoder).__name__}; they "
-            "need a BertEncoder. Leave them out; TextEncoder(model, name=..., memory=...) keeps "
-            "vectors."
+            "need a BertEncoder. Leave them out; TextEncoder(model, name=..., memory=...) "
+            "keeps vectors."
         )
     sample = Sample.of(views, random_state)
     with encoders.searching(sample.texts):

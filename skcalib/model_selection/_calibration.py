@@ -12,7 +12,7 @@ from skcalib._tables import markdown
 from skcalib._vectors import unit_rows
 from skcalib.model_selection._bootstrap import Difference
 from skcalib.model_selection._encoders import State
-from skcalib.model_selection._search import LEAST_HALVES, Choice, Scored
+from skcalib.model_selection._search import Choice, Scored, tells_layers
 from skcalib.model_selection._tasks import TASKS
 
 __all__ = ["Calibration", "Candidate", "Cosines", "calibration_of", "cosines_of"]
@@ -172,10 +172,11 @@ class Calibration:
                 "zero, allows for the chance of the best of many."
             )
         best = max(candidate.halves for candidate in self.candidates)
-        if best < LEAST_HALVES:
+        if not tells_layers(best, self.n_texts // 2):
             return (
-                "These texts are too short to compare layers and poolings: halves of them hardly\n"
-                f"find each other (halves: {100 * best:.1f} at most). Those of the raw model stay."
+                "These texts are too short to compare layers and poolings: halves of them "
+                f"hardly\nfind each other (halves: {100 * best:.1f} at most). Those of the raw "
+                "model stay."
             )
         return (
             "The raw model's layer and pooling stay. The best of the others changes halves by\n"

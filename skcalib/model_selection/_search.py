@@ -16,13 +16,14 @@ from skcalib.model_selection._bootstrap import Difference, interval, lead_of_bes
 from skcalib.model_selection._encoders import State
 from skcalib.model_selection._views import Views, combined
 
-__all__ = ["LEAST_HALVES", "Choice", "Sample", "Scored", "choose", "search"]
+__all__ = ["Choice", "Sample", "Scored", "choose", "search", "tells_layers"]
 
 Fold = tuple[Views, np.ndarray, np.ndarray]  # vectors of the views, and those to fit on
 
-# Halves that find each other less often do so by shared words: questions of ten words reach
-# 0.02, and a layer that scores best there can lose ten points of R-precision.
-LEAST_HALVES = 0.1
+# How far beyond chance halves of the texts must find each other, for layers to be compared. In
+# questions of ten words they hardly do, except by shared words, and a layer that is better at
+# that can lose ten points of R-precision.
+LEAST_HALVES = 0.03
 
 # The simplest alternatives to whitening, shown for comparison.
 PEERS = [
@@ -133,8 +134,15 @@ def choose(scored: list[list[Scored]], calibrates: bool, seed: int) -> Choice:
     states = [at_home, *elsewhere]
     halves = np.array([one.halves() for one in states])
     best, lead = lead_of_best(halves, np.array([one.halves(weights) for one in states]))
-    leads = lead.is_gain and halves[best] >= LEAST_HALVES
-    return Choice(shipped, states[best] if leads else at_home, scored, gains, lead)
+    tells = tells_layers(halves.max(), shipped.ranks.shape[1] // 2)
+    chosen = states[best] if tells and lead.is_gain else at_home
+    return Choice(shipped, chosen, scored, gains, lead)
+
+
+def tells_layers(halves: float, n: int) -> bool:
+    """Whether halves of texts find each other among n beyond chance, a rank from 1 to n."""
+    chance = np.sum(1 / np.arange(1, n + 1)) / n
+    return bool(halves - chance >= LEAST_HALVES * (1 - chance))
 
 
 def _difference(one: Scored, other: Scored, weights: np.ndarray) -> Difference:

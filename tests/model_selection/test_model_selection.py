@@ -680,7 +680,7 @@ def test_a_number_of_clusters_reaches_the_whitening(tiny_bert, sentences):
         pipeline["encode"].transform(sentences)
     )
     assert pipeline["calibrate"].noise_ == pytest.approx(expected.noise_, rel=1e-4)
-    assert "or their number" in pipeline.calibration_.summary()
+    assert "n_clusters=4" in pipeline.calibration_.chosen.calibrator
 
 
 @pytest.mark.parametrize("task", [None, "similarity", "duplicates", "topics", "search"])
@@ -716,7 +716,6 @@ def test_the_summary_ends_with_code_that_decides_by_labels(
     assert len(found if isinstance(found, list) else found.scores) == 2
 
 
-@pytest.mark.parametrize("routed", [False, True])
 def test_groups_of_pairs_are_read_as_a_bi_encoder_reads_them(tiny_bert, sentences):
     params = {"layers": [3], "pooling": "mean", "n_texts": 100}
     pairs, groups = np.array(sentences).reshape(50, 2), np.tile([0, 1], (50, 1))
@@ -735,6 +734,7 @@ def test_short_vectors_are_no_equal_ones(sentences, scale):
     calibrate(vectors, sentences, n_texts=100)
 
 
+@pytest.mark.parametrize("routed", [False, True])
 def test_groups_are_taken_out(tiny_bert, sentences, routed):
     params = {"layers": [3], "pooling": "mean", "n_texts": 100}
     groups = np.arange(100) % 3
