@@ -75,8 +75,9 @@ def calibrate(
     task : {"similarity", "duplicates", "topics", "search"} or None, default=None
         What the vectors are for. "topics" means all groups of texts about one thing: topics,
         intents (what a customer wants), classes, clusters; it always whitens, and adds
-        `NeighborSmoothing` as the last step. "search" finds documents by `queries`, which it
-        needs. For the others, and for None, only a whitening follows the encoder, if it helps.
+        `NeighborSmoothing` as the last step. "duplicates" always whitens. "search" finds
+        documents by `queries`, which it needs. For "similarity", and for None, a whitening
+        follows the encoder only if it helps.
     queries : texts of shape (n_queries,), default=None
         A sample of queries, a few dozen or more; `texts` are then documents. Queries and
         documents become the two groups of a `GroupErasure` before the whitening.

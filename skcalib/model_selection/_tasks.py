@@ -42,6 +42,7 @@ TASKS: dict[str | None, Task] = {
         decision=BY_GRADES,
     ),
     "duplicates": Task(
+        calibrates=True,
         advice="Choose the threshold by the rate of false pairs, with SimilarityScale. With\n"
         "its corrected similarity, one threshold fits dense and sparse regions.",
         decision=BY_GRADES,

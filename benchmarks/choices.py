@@ -1,0 +1,92 @@
+"""What `calibrate` chooses, scored by labels that it never saw: never worse than the raw model.
+
+    SKCALIB_DATA=folder python benchmarks/choices.py MODEL [--prompt "query: "] --memory vectors
+
+Beside the folder of ``SKCALIB_DATA`` there are the folders ``tasks`` (Banking77), ``topics``
+(biomedical titles) and ``coarse`` (news). For each task and two seeds, `calibrate` chooses on
+2,000 training texts; its pipeline maps up to 2,000 test texts. Each row has R-precision (for a
+text with R others of its kind, their share of its R nearest texts) and the accuracy of the
+nearest mean of three labelled texts a class, a mean of ten draws, both as differences to the raw
+model, times 100. Beside "topics" stands the last layer, whitened and smoothed.
+"""
+
+import argparse
+import csv
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from sklearn.neighbors import NearestCentroid
+from sklearn.pipeline import make_pipeline
+
+from skcalib import BertEncoder, NeighborSmoothing, Whitening, calibrate
+from skcalib._vectors import unit_rows
+from skcalib.datasets import minilm_path
+from skcalib.evaluation._labelled import _retrieval
+
+DATA = Path(os.environ["SKCALIB_DATA"]).parent
+SETS = {"Banking77": "tasks/banking77", "news": "coarse/news", "biomedical": "topics/biomedical"}
+TASKS = None, "duplicates", "topics"
+
+
+def halves_of(name, seed):
+    """Training texts, and texts and labels to score."""
+    rng = np.random.default_rng(seed)
+    fit, score = (
+        pd.read_csv(DATA / f"{SETS[name]}-{half}.csv", keep_default_na=False)
+        for half in ("train", "test")
+    )
+    chosen = np.sort(np.random.default_rng(0).permutation(len(score))[:2000])
+    texts, labels = (score.iloc[chosen, i].tolist() for i in (0, 1))
+    return rng.permutation(fit.iloc[:, 0])[:2000].tolist(), texts, np.array(labels)
+
+
+def scores(vectors, labels):
+    """R-precision and accuracy with three labels a class, times 100."""
+    units = unit_rows(np.asarray(vectors, np.float64))[0]
+    codes = np.unique(labels, return_inverse=True)[1]
+    precision, rng, found = _retrieval(units, codes)[1], np.random.default_rng(0), []
+    for _ in range(10):
+        order = rng.permutation(len(codes))
+        few = np.concatenate([order[codes[order] == code][:3] for code in np.unique(codes)])
+        rest = np.setdiff1d(order, few)
+        means = NearestCentroid().fit(units[few], codes[few]).centroids_
+        nearest = (units[rest] @ unit_rows(means)[0].T).argmax(axis=1)
+        found.append(np.mean(nearest == codes[rest]))
+    return 100 * np.array([precision, np.mean(found)])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model")
+    parser.add_argument("--prompt")
+    parser.add_argument("--memory")
+    parser.add_argument("--output", default="choices.csv")
+    options = parser.parse_args()
+    model = minilm_path() if options.model == "minilm" else options.model
+    encoder = BertEncoder(model, prompt=options.prompt, memory=options.memory)
+    rows = []
+    for name in SETS:
+        for seed in (0, 1):
+            fit_on, texts, labels = halves_of(name, seed)
+            raw = scores(encoder.fit(fit_on).transform(texts), labels)
+            steps = Whitening(noise="auto"), NeighborSmoothing()
+            smoothed = make_pipeline(encoder, *steps).fit(fit_on)
+            found = {"whitened, smoothed": scores(smoothed.transform(texts), labels)}
+            for task in TASKS:
+                pipeline = calibrate(encoder, fit_on, task=task, random_state=seed)
+                found[str(task)] = scores(pipeline.transform(texts), labels)
+            for row, value in found.items():
+                cells = [name, seed, row, *np.round([*raw, *(value - raw)], 1)]
+                print(*cells, sep="\t", flush=True)
+                rows.append(cells)
+    with open(options.output, "w", newline="", encoding="utf-8") as stream:
+        header = "set seed chosen raw_rp raw_3 rp three_labels".split()
+        csv.writer(stream).writerows([header, *rows])
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main()
