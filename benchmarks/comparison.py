@@ -12,7 +12,7 @@ banking77-test.csv), ``topics`` (biomedical-...), ``coarse`` (news-...) and
 read the two files of ``--output``, and README and the front page the picture.
 
 No fit uses labels. The fits use 4,000 of STS-B's training sentences ("STS") or those that are
-in no test set ("STS, unseen"), 4,000 texts of the training half of each labelled set, and, for
+in no test set ("STS unseen"), 4,000 texts of the training half of each labelled set, and, for
 the search, Cranfield's documents and queries. "told" knows the number of groups. Each score has
 its difference to raw vectors and the 95 % interval of a paired bootstrap over pairs (STS),
 texts (labelled sets) or queries (Cranfield).
@@ -26,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
@@ -39,7 +40,6 @@ from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.evaluation import evaluate_retrieval
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._sts import TASKS
-from skcalib.metrics import spearman
 
 DATA = Path(os.environ["SKCALIB_DATA"]).parent
 FITTED = 4000  # texts
@@ -112,18 +112,18 @@ def steps(n_groups=None):
         "all but the top": AllButTheTop(),
         "PCA(30)": PCA(30, random_state=0),
         "PCA(128)": PCA(128, random_state=0),
-        "PCA, whitened": PCA(whiten=True),
-        "spectral tempering, 128": SpectralTempering(),
+        "PCA(whiten=True)": PCA(whiten=True),
+        "spectral tempering": SpectralTempering(),
         "exact": Whitening(),
         "whitened": whitened,
-        "whitened, 128": Whitening(128, noise="auto"),
-        "whitened, smoothed": make_pipeline(whitened, smoothing),
+        "whitened to 128": Whitening(128, noise="auto"),
+        "smoothed": make_pipeline(whitened, smoothing),
     }
     if n_groups is not None:
         told = Whitening(noise="auto", n_clusters=n_groups)
         found["PCA(groups)"] = PCA(n_groups, random_state=0)
         found["told"] = told
-        found["told, smoothed"] = make_pipeline(told, smoothing)
+        found["told and smoothed"] = make_pipeline(told, smoothing)
     return found
 
 
@@ -147,6 +147,11 @@ def plain(text):
     return re.sub(r"\W+", " ", text.lower()).strip()
 
 
+def correlations(grades, cosines):
+    """Spearman's rho of each row of cosines with the grades."""
+    return np.corrcoef(rankdata(np.vstack([grades, *cosines]), axis=1))[0, 1:]
+
+
 def sts(encode):
     """Spearman's rho, averaged over the seven sets, after two fits."""
     train = np.unique(fetch_sts("stsb", "train").data)
@@ -154,17 +159,17 @@ def sts(encode):
     seen = {plain(text) for pairs, _ in tests.values() for text in pairs.ravel()}
     unseen = train[[plain(text) not in seen for text in train]]
     print(f"{len(unseen)} of STS-B's {len(train)} training sentences are in no test set")
-    for name, texts in {"STS": train, "STS, unseen": unseen}.items():
+    for name, texts in {"STS": train, "STS unseen": unseen}.items():
         vectors = encode(some(texts))
         fitted = [step.fit(vectors) for step in steps().values()]
         scores, samples = [], []
         for seed, (pairs, grades) in enumerate(tests.values()):
             A, B = encode(pairs[:, 0]), encode(pairs[:, 1])
             sides = [[unit_rows(step.transform(X))[0] for X in (A, B)] for step in fitted]
-            cosines = [(a * b).sum(axis=1) for a, b in sides]
-            scores.append([spearman(grades, c) for c in cosines])
+            cosines = np.array([(a * b).sum(axis=1) for a, b in sides])
+            scores.append(correlations(grades, cosines))
             drawn = resampled(len(grades), seed=seed)
-            samples.append([[spearman(grades[i], c[i]) for c in cosines] for i in drawn])
+            samples.append([correlations(grades[i], cosines[:, i]) for i in drawn])
         ends = intervals(np.mean(samples, axis=0).T)
         yield name, "Spearman", steps(), np.mean(scores, axis=0), ends
 

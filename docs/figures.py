@@ -1,0 +1,105 @@
+"""Read figures and tables of the pages from the files in ``results``, so that none is typed.
+
+The role ``{figure}`` shows one cell of a file: the name of the file, cells that only one of its
+rows has, and the name of a column ("value" may be left out), with slashes between them::
+
+    {figure}`comparison-e5/Banking77/R-precision/whitened/difference`
+
+The directive ``{scores}`` shows one score of the comparison, a row for each step and a column
+for each set of texts and encoder. ``:intervals:`` shows the differences to raw vectors with
+their 95 % intervals in place of the scores::
+
+    ```{scores} R-precision
+    :data: Banking77, biomedical, news
+    :steps: raw, centered, whitened
+    ```
+"""
+
+import csv
+from functools import cache
+from pathlib import Path
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+RESULTS = Path(__file__).parent / "results"
+ENCODERS = {"e5": "comparison-e5", "MiniLM": "comparison-minilm"}
+
+
+@cache
+def rows_of(name):
+    """Rows of a file as dictionaries."""
+    with open(RESULTS / f"{name}.csv", newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def figure(place):
+    """Return the cell at a place such as "comparison-e5/STS/Spearman/raw"."""
+    name, *cells = place.split("/")
+    rows = rows_of(name)
+    column = cells.pop() if cells[-1] in rows[0] else "value"
+    found = [row[column] for row in rows if set(cells) <= set(row.values())]
+    if len(found) != 1 or not found[0]:
+        raise ValueError(
+            f"{place!r} names {len(found)} rows of results/{name}.csv, or an empty cell; name "
+            "cells that one row has, and a column."
+        )
+    return found[0]
+
+
+def cell(row, intervals):
+    if not intervals:
+        return row["value"]
+    ends = f" ({row['low']} to {row['high']})" if row["low"] else ""
+    return row["difference"] + ends
+
+
+def scores(score, data, steps=None, intervals=False):
+    """Return the lines of a Markdown table of one score."""
+    by_encoder = {encoder: rows_of(name) for encoder, name in ENCODERS.items()}
+    columns, cells = [], {}
+    for name in data:
+        for encoder, rows in by_encoder.items():
+            columns.append(f"{name}: {encoder}")
+            for row in rows:
+                if (row["data"], row["score"]) == (name, score):
+                    cells.setdefault(row["step"], {})[columns[-1]] = cell(row, intervals)
+    if unknown := set(steps or ()) - set(cells):
+        raise ValueError(f"no {score} of {data} has the steps {unknown}")
+    names = steps or [name for name in cells if not (intervals and name == "raw")]
+    lines = [["step", *columns], ["---"] + ["---:"] * len(columns)]
+    lines += [[name, *(cells[name].get(column, "") for column in columns)] for name in names]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def listed(text):
+    return [part.strip() for part in text.split(",")]
+
+
+class Figure(SphinxRole):
+    """One cell of a file."""
+
+    def run(self):
+        self.env.note_dependency(str(RESULTS / f"{self.text.partition('/')[0]}.csv"))
+        return [nodes.Text(figure(self.text))], []
+
+
+class Scores(SphinxDirective):
+    """A table of one score."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+    option_spec = {"data": listed, "steps": listed, "intervals": directives.flag}
+
+    def run(self):
+        for name in ENCODERS.values():
+            self.env.note_dependency(str(RESULTS / f"{name}.csv"))
+        options = self.options | {"intervals": "intervals" in self.options}
+        return self.parse_text_to_nodes("\n".join(scores(self.arguments[0], **options)))
+
+
+def setup(app):
+    app.add_role("figure", Figure())
+    app.add_directive("scores", Scores)
+    return {"parallel_read_safe": True}
