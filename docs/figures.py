@@ -5,12 +5,11 @@ rows has, and the name of a column ("value" may be left out), with slashes betwe
 
     {figure}`comparison-e5/Banking77/R-precision/whitened/difference`
 
-The directive ``{scores}`` shows one score of the comparison, a row for each step and a column
-for each set of texts and encoder. ``:intervals:`` shows the differences to raw vectors with
-their 95 % intervals in place of the scores::
+The directive ``{scores}`` shows scores of the comparison, a row for each step and a column for
+each score and encoder. ``:intervals:`` shows the differences to raw vectors with their 95 %
+intervals in place of the scores::
 
-    ```{scores} R-precision
-    :data: Banking77, biomedical, news
+    ```{scores} Banking77/R-precision, news/R-precision
     :steps: raw, centered, whitened
     ```
 """
@@ -55,18 +54,18 @@ def cell(row, intervals):
     return row["difference"] + ends
 
 
-def scores(score, data, steps=None, intervals=False):
-    """Return the lines of a Markdown table of one score."""
-    by_encoder = {encoder: rows_of(name) for encoder, name in ENCODERS.items()}
+def scores(places, steps=None, intervals=False):
+    """Return the lines of a Markdown table of scores at places such as "STS/Spearman"."""
     columns, cells = [], {}
-    for name in data:
-        for encoder, rows in by_encoder.items():
+    for place in places:
+        name = place.partition("/")[0]
+        for encoder, file in ENCODERS.items():
             columns.append(f"{name}: {encoder}")
-            for row in rows:
-                if (row["data"], row["score"]) == (name, score):
-                    cells.setdefault(row["step"], {})[columns[-1]] = cell(row, intervals)
-    if unknown := set(steps or ()) - set(cells):
-        raise ValueError(f"no {score} of {data} has the steps {unknown}")
+            found = [row for row in rows_of(file) if f"{row['data']}/{row['score']}" == place]
+            for row in found:
+                cells.setdefault(row["step"], {})[columns[-1]] = cell(row, intervals)
+            if not found:
+                raise ValueError(f"results/{file}.csv has no {place!r}.")
     names = steps or [name for name in cells if not (intervals and name == "raw")]
     lines = [["step", *columns], ["---"] + ["---:"] * len(columns)]
     lines += [[name, *(cells[name].get(column, "") for column in columns)] for name in names]
@@ -86,17 +85,18 @@ class Figure(SphinxRole):
 
 
 class Scores(SphinxDirective):
-    """A table of one score."""
+    """A table of scores."""
 
     required_arguments = 1
     final_argument_whitespace = True
-    option_spec = {"data": listed, "steps": listed, "intervals": directives.flag}
+    option_spec = {"steps": listed, "intervals": directives.flag}
 
     def run(self):
         for name in ENCODERS.values():
             self.env.note_dependency(str(RESULTS / f"{name}.csv"))
         options = self.options | {"intervals": "intervals" in self.options}
-        return self.parse_text_to_nodes("\n".join(scores(self.arguments[0], **options)))
+        lines = scores(listed(self.arguments[0]), **options)
+        return self.parse_text_to_nodes("\n".join(lines))
 
 
 def setup(app):
