@@ -26,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.signal import argrelextrema
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.cluster import KMeans
@@ -75,6 +76,16 @@ class MeanProjectedOff(TransformerMixin, BaseEstimator):
         return X - np.outer(X @ self.direction_, self.direction_)
 
 
+def knee_of(curve, sensitivity=0.5):
+    """Return the first knee of a convex, falling curve (Kneedle, with the paper's setting)."""
+    below = (curve[0] - curve) / (curve[0] - curve[-1]) - np.linspace(0, 1, len(curve))
+    enough = sensitivity / (len(curve) - 1)
+    peaks = argrelextrema(below, np.greater_equal)[0]
+    ends = [*peaks[1:], len(below)]
+    falls = (below[k:end].min() < below[k] - enough for k, end in zip(peaks, ends, strict=True))
+    return next((k for k, fall in zip(peaks, falls, strict=True) if fall), np.argmax(below))
+
+
 class SpectralTempering(TransformerMixin, BaseEstimator):
     """Whiten the leading axes by a power that their spectrum gives (Li et al., 2026).
 
@@ -90,10 +101,7 @@ class SpectralTempering(TransformerMixin, BaseEstimator):
         variances = self.pca_.explained_variance_
         tail = int(0.9 * len(variances))
         ratio = np.maximum(variances[:tail] / variances[tail:].mean() - 1, 0)
-        # Kneedle for a convex, falling curve: the point farthest below the chord of its ends.
-        fallen = (ratio[0] - ratio) / (ratio[0] - ratio[-1])
-        knee = np.argmax(fallen - np.linspace(0, 1, tail))
-        self.power_ = min(1.0, ratio[self.n_components - 1] / ratio[knee])
+        self.power_ = min(1.0, ratio[self.n_components - 1] / ratio[knee_of(ratio)])
         self.scale_ = variances[: self.n_components] ** (-self.power_ / 2)
         return self
 

@@ -1,7 +1,8 @@
-"""Link names of the API in the pages' text, such as ``Whitening(noise="auto")``, to their page."""
+"""Link names of the API in the text of the pages, such as ``Whitening()``, to their page."""
 
 import importlib
 import re
+from inspect import isclass, isfunction
 
 from docutils import nodes
 from sphinx import addnodes
@@ -15,11 +16,13 @@ CALLED = re.compile(r"(\w+(?:\.\w+)?)(?:\(.*\))?")
 
 
 def public_names():
-    """Map each public name to where the API has it."""
+    """Map the name of each public class and function to where the API has it."""
     found = {}
-    for module in MODULES:
-        for name in importlib.import_module(module).__all__:
-            found.setdefault(name, f"{module}.{name}")
+    for path in MODULES:
+        module = importlib.import_module(path)
+        for name in module.__all__:
+            if isclass(getattr(module, name)) or isfunction(getattr(module, name)):
+                found.setdefault(name, f"{path}.{name}")
     return found
 
 
