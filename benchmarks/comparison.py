@@ -361,7 +361,9 @@ def figure(cosines, found, path):
         axes[0].legend(loc="center left", frameon=False)
         axes[1].set(xlabel="cosine of two questions", xlim=(-0.3, 1))
         file = path.with_stem(path.stem + suffix)
-        fig.savefig(file, transparent=True, metadata={"Date": None, "Creator": None})
+        # Elsewhere than on these pages, the light one may stand on a dark ground.
+        color = "none" if suffix else "white"
+        fig.savefig(file, facecolor=color, metadata={"Date": None, "Creator": None})
         plt.close(fig)
 
 

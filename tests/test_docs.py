@@ -8,11 +8,11 @@ import pytest
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-PAGES = "deployment.md index.md languages.md similarity.md vectors.md"
+PAGES = "deployment.md index.md languages.md similarity.md tuning.md user_guide.md vectors.md"
 PAGES += " tasks/search.md tasks/duplicates.md"
 PAGES += " tasks/clustering.md tasks/classification.md"
 # Whose blocks use names of those before.
-CONTINUED = "../README.md user_guide.md"
+CONTINUED = "../README.md"
 
 
 def blocks(page):
@@ -24,21 +24,24 @@ def blocks(page):
 
 
 @pytest.mark.filterwarnings("ignore:n_samples=")  # the toy set is small
+@pytest.mark.filterwarnings("ignore:.*unknown to this model")  # Chinese, as the page says
 @pytest.mark.parametrize("page", PAGES.split())
 def test_each_block_of_a_page_runs_by_itself(page, minilm, recent, tmp_path, monkeypatch):
     recent.bound = 2**28  # vectors stay in memory, as they do for a reader
     monkeypatch.chdir(tmp_path)  # files of one block are there for the next, names are not
+    missing = []
     for code in blocks(page):
         try:
             exec(compile(code, DOCS / page, "exec"), {})
         except ImportError as error:  # of a package that old dependencies leave no room for
             if (error.name or "").startswith("skcalib"):
                 raise
-            pytest.skip(str(error))
+            missing.append(str(error))
+    if missing:
+        pytest.skip("; ".join(missing))
 
 
 @pytest.mark.filterwarnings("ignore:n_samples=")
-@pytest.mark.filterwarnings("ignore:.*unknown to this model")  # Chinese, as the guide says
 @pytest.mark.parametrize("page", CONTINUED.split())
 def test_the_blocks_of_a_page_run_one_after_another(page, minilm, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")

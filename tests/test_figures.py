@@ -76,7 +76,7 @@ def test_no_sentence_has_a_typed_figure_of_a_measure(page):
 
 def test_a_place_names_one_cell(figures):
     assert figures.figure("sts/mean/6/train/raw") == "78.9"
-    with pytest.raises(ValueError, match="names 2 rows of results/sts.csv"):
+    with pytest.raises(ValueError, match=r"names 2 rows of results/sts\.csv"):
         figures.figure("sts/mean/6/raw")
     with pytest.raises(ValueError, match=r"names 0 rows .* or an empty cell"):
         figures.figure("sts/median/6/train/raw")
