@@ -13,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+# Pages whose blocks use names of those before.
+CONTINUED = "README.md", "user_guide.md", "clustering.md", "clients.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OUTPUT = re.compile(r"(?:^# ?.*\n)*\Z", re.MULTILINE)
 
@@ -52,5 +54,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for page in pages:
-            text = rewritten(page, continued=page.name in ("README.md", "user_guide.md"))
+            text = rewritten(page, continued=page.name in CONTINUED)
             page.write_text(text, "utf-8")
