@@ -1,26 +1,65 @@
-"""The blocks of Python in the pages run as they stand, each for itself."""
+"""The blocks of Python in the pages run as they stand, and print what stands under them."""
 
+import importlib.util
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[1] / "docs"
-
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+spec = importlib.util.spec_from_file_location("outputs", DOCS / "outputs.py")
+outputs = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(outputs)
 
 PAGES = "deployment.md index.md languages.md similarity.md tuning.md user_guide.md vectors.md"
-PAGES += " tasks/search.md tasks/duplicates.md"
-PAGES += " tasks/clustering.md tasks/classification.md"
+PAGES += " tasks/search.md tasks/duplicates.md tasks/classification.md"
 # Whose blocks use names of those before.
-CONTINUED = "../README.md"
+CONTINUED = "../README.md tasks/clustering.md"
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 def blocks(page):
-    """Python blocks of a page, which keep its lines."""
+    """Code of each block of a page, which keeps its lines, and the output under it."""
     text = (DOCS / page).read_text("utf-8")
-    found = list(re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    found = list(outputs.BLOCK.finditer(text))
     assert found
-    return ["\n" * text[: block.start(1)].count("\n") + block[1] for block in found]
+    for block in found:
+        code, output = outputs.split(block[1])
+        yield "\n" * text[: block.start(1)].count("\n") + code, output
+
+
+def pinned():
+    """Tell whether the texts, and what computes with them, have the pages' versions."""
+    pins = dict(re.findall(r"^([\w-]+)==(\S+)", (ROOT / "constraints.txt").read_text(), re.M))
+    packages = "numpy", "scipy", "scikit-learn", "torch", "transformers"
+    return all(version(name).partition("+")[0] == pins[name] for name in packages)
+
+
+def check(printed, output):
+    """Compare what a block prints with its page: words exactly, numbers to rounding."""
+    assert NUMBER.sub("#", printed) == NUMBER.sub("#", output)
+    numbers = [[float(number) for number in NUMBER.findall(t)] for t in (printed, output)]
+    assert numbers[0] == pytest.approx(numbers[1], rel=0.01, abs=0.011)
+
+
+def run(page, shared=None):
+    pairs = list(blocks(page))
+    held = any(output for _, output in pairs) and pinned()
+    missing = []
+    for code, output in pairs:
+        try:
+            printed = outputs.run(code, DOCS / page, {} if shared is None else shared)
+        except ImportError as error:  # of a package that old dependencies leave no room for
+            if (error.name or "").startswith("skcalib"):
+                raise
+            missing.append(str(error))
+            continue
+        if held:
+            check(printed, output)
+    if missing:
+        pytest.skip("; ".join(missing))
 
 
 @pytest.mark.filterwarnings("ignore:n_samples=")  # the toy set is small
@@ -29,26 +68,44 @@ def blocks(page):
 def test_each_block_of_a_page_runs_by_itself(page, minilm, recent, tmp_path, monkeypatch):
     recent.bound = 2**28  # vectors stay in memory, as they do for a reader
     monkeypatch.chdir(tmp_path)  # files of one block are there for the next, names are not
-    missing = []
-    for code in blocks(page):
-        try:
-            exec(compile(code, DOCS / page, "exec"), {})
-        except ImportError as error:  # of a package that old dependencies leave no room for
-            if (error.name or "").startswith("skcalib"):
-                raise
-            missing.append(str(error))
-    if missing:
-        pytest.skip("; ".join(missing))
+    run(page)
 
 
 @pytest.mark.filterwarnings("ignore:n_samples=")
 @pytest.mark.parametrize("page", CONTINUED.split())
-def test_the_blocks_of_a_page_run_one_after_another(page, minilm, tmp_path, monkeypatch):
+def test_the_blocks_of_a_page_run_one_after_another(
+    page, minilm, recent, tmp_path, monkeypatch
+):
     pytest.importorskip("matplotlib")
+    recent.bound = 2**28
     monkeypatch.chdir(tmp_path)
-    names = {}
-    for code in blocks(page):
-        exec(compile(code, DOCS / page, "exec"), names)
+    run(page, {})
+
+
+def test_readme_shows_a_gain_of_two_points_over_each_other_step():
+    (output,) = [output for _, output in blocks("../README.md") if "calibrated" in output]
+    scores = dict(re.findall(r"^(.*?) +([\d.]+)$", output, re.M))
+    calibrated = float(scores.pop("calibrated"))
+    assert set(scores) == {"raw", "mean subtracted", "PCA"}
+    assert all(calibrated >= float(score) + 2 for score in scores.values())
+
+
+def test_what_a_block_prints_is_told_from_its_code():
+    code, output = outputs.split("x = 1  # one\n\n# a comment\nprint(x)\n# 1\n#\n# 2\n")
+    assert code.endswith("print(x)\n")
+    assert output == "1\n\n2\n"
+    check("found 40.5\n", "found 40.5\n")
+    with pytest.raises(AssertionError):
+        check("found 40.5\n", "found 41.5\n")
+    with pytest.raises(AssertionError):
+        check("found 40.5\n", "lost 40.5\n")
+
+
+def test_outputs_are_written_under_blocks(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nx = 2\nprint(x)\n# 3\n```\n\n```python\nx = 1\n```\n", "utf-8")
+    rewritten = outputs.rewritten(page, continued=False)
+    assert rewritten == page.read_text("utf-8").replace("# 3", "# 2")
 
 
 def test_recipes_run_that_need_no_more_than_the_extra_for_tests(minilm, tmp_path, monkeypatch):
@@ -56,7 +113,7 @@ def test_recipes_run_that_need_no_more_than_the_extra_for_tests(minilm, tmp_path
     pytest.importorskip("skl2onnx")
     monkeypatch.chdir(tmp_path)
     names, ran = {}, set()
-    for code in blocks("clients.md"):
+    for code, _ in blocks("clients.md"):
         packages = set(re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE))
         if packages <= {"skcalib", "sklearn", "sentence_transformers", "skl2onnx"}:
             exec(compile(code, DOCS / "clients.md", "exec"), names)
