@@ -35,7 +35,14 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from skcalib import BertEncoder, GroupErasure, NeighborSmoothing, VectorStore, Whitening
+from skcalib import (
+    BertEncoder,
+    GroupErasure,
+    NeighborSmoothing,
+    SimilarityScale,
+    VectorStore,
+    Whitening,
+)
 from skcalib._vectors import unit_rows
 from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.evaluation import evaluate_retrieval
@@ -238,26 +245,38 @@ def labelled(encode, name):
     i, j = np.triu_indices(len(y), k=1)
     contenders, cosines = steps(y.max() + 1), {}
     found, pairs_found, few, clusters = [], [], [], []
+
+    def of_pairs(similarity):
+        pairs = Pairs(similarity, i, j, same[i, j])
+        drawn = resampled(len(y), RESAMPLES_OF_PAIRS)
+        counts = [np.ones(len(y)), *(np.bincount(rows, minlength=len(y)) for rows in drawn)]
+        return [pairs.average_precision(count) for count in counts]
+
     for step_name, step in contenders.items():
         unit = unit_rows(clone(step).fit(X).transform(vectors))[0]
         similarity = unit @ unit.T
         for measure, of_each in ((found, precisions(similarity, same)), (few, right(unit, y))):
             means = (of_each[rows].mean() for rows in resampled(len(y)))
             measure.append([of_each.mean(), *means])
-        pairs = Pairs(similarity[i, j], i, j, same[i, j])
-        drawn = resampled(len(y), RESAMPLES_OF_PAIRS)
-        counts = [np.ones(len(y)), *(np.bincount(rows, minlength=len(y)) for rows in drawn)]
-        pairs_found.append([pairs.average_precision(count) for count in counts])
+        pairs_found.append(of_pairs(similarity[i, j]))
         seeds = (KMeans(y.max() + 1, n_init=3, random_state=seed) for seed in range(5))
         nmi = [normalized_mutual_info_score(y, seed.fit_predict(unit)) for seed in seeds]
         clusters.append(np.mean(nmi))
         if name == "Banking77":
             cosines[step_name] = similarity[i, j].astype(np.float32), same[i, j]
+        if step_name == "whitened":
+            fitted = clone(step).fit(X)
+            scale = SimilarityScale().fit(fitted.transform(X))
+            r = scale.neighbor_similarity(fitted.transform(vectors))
+            corrected = of_pairs(similarity[i, j] - (r[i] + r[j]) / 2)
     rows = []
-    names = {"R-precision": found, "average precision": pairs_found, "3 labels": few}
-    for score, measured in names.items():
+    for score, names, measured in (
+        ("R-precision", contenders, found),
+        ("average precision", [*contenders, "corrected"], [*pairs_found, corrected]),
+        ("3 labels", contenders, few),
+    ):
         measured = np.array(measured)
-        rows.append((name, score, contenders, measured[:, 0], intervals(measured[:, 1:])))
+        rows.append((name, score, names, measured[:, 0], intervals(measured[:, 1:])))
     return [*rows, (name, "NMI", contenders, np.array(clusters), None)], cosines
 
 
@@ -312,15 +331,19 @@ def write(measured, path):
                 writer.writerow(cells + [""] * (7 - len(cells)))
 
 
-def thresholds(cosines):
-    """Print and return the cosine that 1 % of unrelated pairs reach, by row."""
-    print("cosine that 1 % of pairs of other intents reach; pairs of one intent that do; means")
+def thresholds(cosines, path):
+    """Write, and return, the cosine that 1 % of unrelated pairs reach, by step."""
     found = {}
-    for name, (cosine, same) in cosines.items():
-        threshold = np.quantile(cosine[~same], 0.99)
-        found[name] = threshold, np.mean(cosine[same] >= threshold)
-        means = f"{cosine[~same].mean():6.2f}{cosine[same].mean():6.2f}"
-        print(f"  {name:30}{threshold:6.2f}{100 * found[name][1]:6.1f} %, means{means}")
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(
+            ["step", "threshold", "related above", "unrelated mean", "related mean"]
+        )
+        for name, (cosine, same) in cosines.items():
+            threshold = np.quantile(cosine[~same], 0.99)
+            found[name] = threshold, np.mean(cosine[same] >= threshold)
+            means = (f"{cosine[kind].mean():z.2f}" for kind in (~same, same))
+            writer.writerow([name, f"{threshold:.2f}", f"{100 * found[name][1]:.0f}", *means])
     return found
 
 
@@ -361,7 +384,9 @@ def figure(cosines, found, path):
         axes[0].legend(loc="center left", frameon=False)
         axes[1].set(xlabel="cosine of two questions", xlim=(-0.3, 1))
         file = path.with_stem(path.stem + suffix)
-        fig.savefig(file, transparent=True, metadata={"Date": None, "Creator": None})
+        # Elsewhere than on these pages, the light one may stand on a dark ground.
+        color = "none" if suffix else "white"
+        fig.savefig(file, facecolor=color, metadata={"Date": None, "Creator": None})
         plt.close(fig)
 
 
@@ -375,11 +400,12 @@ def main(options):
         for prompt in prompts
     )
     measured = [*sts(encoder.transform), search(documents_encoder, encoder)]
+    kind = options.output.name.removeprefix("comparison-")
     for name in SETS:
         rows, cosines = labelled(encoder.transform, name)
         measured += rows
         if cosines:
-            passed = thresholds(cosines)
+            passed = thresholds(cosines, options.output.with_name(f"cosines-{kind}"))
             if options.figure:
                 figure(cosines, passed, options.figure)
     write(measured, options.output)
@@ -389,7 +415,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", metavar="MODEL", help="a folder, or minilm")
     parser.add_argument("--memory", required=True, help="folder for vectors")
-    parser.add_argument("--output", required=True, metavar="FILE", help="table (CSV)")
+    text = "table (CSV); one of cosines lies beside it"
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help=text)
     text = "draw the cosines into this SVG file and one for dark pages"
     parser.add_argument("--figure", type=Path, metavar="FILE", help=text)
     parser.add_argument("--prompt", help='comes before each text, such as "query: "')

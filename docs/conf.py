@@ -31,6 +31,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "class_names",
     "figures",
+    "pictures",
 ]
 exclude_patterns = ["_build", "_templates"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]

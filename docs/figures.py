@@ -12,9 +12,12 @@ intervals in place of the scores::
     ```{scores} Banking77/R-precision, news/R-precision
     :steps: raw, centered, whitened
     ```
+
+README has no roles: ``python docs/figures.py`` writes the scores into its table.
 """
 
 import csv
+import re
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +26,13 @@ from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 RESULTS = Path(__file__).parent / "results"
+README = Path(__file__).parents[1] / "README.md"
+# The rows and columns of README's table, as the comparison names them.
+README_ROWS = [
+    *("Banking77/R-precision", "Banking77/average precision", "biomedical/R-precision"),
+    *("Banking77/NMI", "biomedical/NMI", "Cranfield/nDCG@10", "STS/Spearman"),
+]
+README_STEPS = ["raw", "whitened", "smoothed", "centered", "PCA(128)"]
 ENCODERS = {"e5": "comparison-e5", "MiniLM": "comparison-minilm"}
 
 
@@ -72,6 +82,17 @@ def scores(places, steps=None, intervals=False):
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
+def filled(readme):
+    """Return the text of README with the scores of e5 in the table of what it brings."""
+    head, title, rest = readme.partition("## What it brings\n")
+    before, rows, after = re.split(r"((?<=:\|\n)(?:\|.*\n)+)", rest, maxsplit=1)
+    lines = []
+    for row, place in zip(rows.splitlines(), README_ROWS, strict=True):
+        cells = [figure(f"comparison-e5/{place}/{step}") for step in README_STEPS]
+        lines.append(f"|{row.split('|')[1]}| {' | '.join(cells)} |\n")
+    return "".join([head, title, before, *lines, after])
+
+
 def listed(text):
     return [part.strip() for part in text.split(",")]
 
@@ -103,3 +124,7 @@ def setup(app):
     app.add_role("figure", Figure())
     app.add_directive("scores", Scores)
     return {"parallel_read_safe": True}
+
+
+if __name__ == "__main__":
+    README.write_text(filled(README.read_text("utf-8")), "utf-8")
