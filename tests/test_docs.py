@@ -5,7 +5,11 @@ import re
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+
+from skcalib.datasets import load_questions
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -80,6 +84,39 @@ def test_the_blocks_of_a_page_run_one_after_another(
     recent.bound = 2**28
     monkeypatch.chdir(tmp_path)
     run(page, {})
+
+
+OWN = {
+    "list": list,
+    "array": np.array,
+    "Series": lambda texts: pd.Series(texts, index=range(len(texts), 0, -1)),
+    "column": lambda texts: pd.DataFrame({"text": texts}, index=range(7, 107))["text"],
+}
+
+
+@pytest.mark.parametrize("own", OWN.values(), ids=OWN)
+def test_recipes_take_texts_of_ones_own(own, minilm, recent):
+    recent.bound = 2**28
+    ((code, output),) = blocks("index.md")
+    code = code.replace("load_questions().data", "np.array(own(load_questions().data))")
+    check(outputs.run(code, "index.md", {"np": np, "own": own}), output)
+
+
+def test_groups_reach_the_rows_of_a_frame_with_any_index(minilm, recent):
+    recent.bound = 2**28
+    questions = load_questions()
+    mixed = np.random.default_rng(0).permutation(100)
+    own = pd.DataFrame({"text": questions.data, "intent": questions.target}, index=mixed)
+    (first, _), (second, _), *_ = blocks("tasks/clustering.md")
+    names = {"own": own}
+    made = 'pd.DataFrame({"text": load_docstrings().data})'
+    assert made in first
+    outputs.run(first.replace(made, "own"), "clustering.md", names)
+    printed = outputs.run(second, "clustering.md", names)
+    groups = own.groupby("intent")["group"].agg(lambda group: group.value_counts().iloc[0])
+    assert groups.mean() > 6  # of ten questions of an intent, most are in one group
+    for group, rows in own.sort_values("typical", ascending=False).groupby("group"):
+        assert f"Group {group}, {len(rows)} texts\n    {rows['text'].iloc[0]}\n" in printed
 
 
 def test_readme_shows_a_gain_of_two_points_over_each_other_step():
