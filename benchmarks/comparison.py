@@ -1,24 +1,33 @@
-"""Common steps after an encoder compared, with intervals, and a picture of the cosines.
+r"""Common steps after an encoder compared, with intervals, and a picture of the cosines.
 
-    SKCALIB_DATA=folder python benchmarks/comparison.py MODEL --memory vectors [--unseen]
-        [--prompt "query: " --document-prompt "passage: "]
+    SKCALIB_DATA=folder python benchmarks/comparison.py minilm --memory vectors \
+        --output docs/results/comparison-minilm.csv
+    SKCALIB_DATA=folder python benchmarks/comparison.py E5 --memory vectors \
+        --prompt "query: " --document-prompt "passage: " \
+        --output docs/results/comparison-e5.csv --figure docs/_static/cosines.svg
 
-Beside the folder of ``SKCALIB_DATA`` there are the folders ``tasks`` (Banking77:
-banking77-train.csv, banking77-test.csv), ``topics`` (biomedical-train.csv, biomedical-test.csv)
-and ``retrieval/cranfield`` (in BEIR's layout). MODEL is a folder, or minilm. No fit uses
-labels: the fits use 4,000 of STS-B's training sentences, 4,000 texts of the training half of
-Banking77 and of the topics, and, for the search, Cranfield's documents and queries. Each score
-is followed by its difference to the raw model, with the 95 % interval of a paired bootstrap
-over pairs (STS), texts (Banking77, topics) or queries (Cranfield).
+Beside the folder of ``SKCALIB_DATA`` there are the folders ``tasks`` (banking77-train.csv,
+banking77-test.csv), ``topics`` (biomedical-...), ``coarse`` (news-...) and
+``retrieval/cranfield`` (in BEIR's layout). E5 is a folder with multilingual-e5-small. The pages
+read the two files of ``--output``, and README and the front page the picture.
+
+No fit uses labels. The fits use 4,000 of STS-B's training sentences ("STS") or those that are
+in no test set ("STS unseen"), 4,000 texts of the training half of each labelled set, and, for
+the search, Cranfield's documents and queries. "told" knows the number of groups. Each score has
+its difference to raw vectors and the 95 % interval of a paired bootstrap over pairs (STS),
+texts (labelled sets) or queries (Cranfield).
 """
 
 import argparse
+import csv
 import os
 import re
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.signal import argrelextrema
+from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
@@ -26,19 +35,30 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from skcalib import BertEncoder, GroupErasure, NeighborSmoothing, VectorStore, Whitening
+from skcalib import (
+    BertEncoder,
+    GroupErasure,
+    NeighborSmoothing,
+    SimilarityScale,
+    VectorStore,
+    Whitening,
+)
 from skcalib._vectors import unit_rows
 from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.evaluation import evaluate_retrieval
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._sts import TASKS
-from skcalib.metrics import spearman
 
-DATA = Path(os.environ["SKCALIB_DATA"])
+DATA = Path(os.environ["SKCALIB_DATA"]).parent
 FITTED = 4000  # texts
 RESAMPLES = 1000
-RESAMPLES_OF_PAIRS = 400  # of millions of pairs each
-SETS = {"intent": ("tasks", "banking77"), "topic": ("topics", "biomedical")}
+RESAMPLES_OF_PAIRS = 200  # of millions of pairs each
+FEW, DRAWS = 3, 20  # labels of each class, and how many times they are drawn
+SETS = {
+    "Banking77": "tasks/banking77",
+    "biomedical": "topics/biomedical",
+    "news": "coarse/news",
+}
 
 
 class AllButTheTop(TransformerMixin, BaseEstimator):
@@ -52,19 +72,74 @@ class AllButTheTop(TransformerMixin, BaseEstimator):
         return X - self.pca_.inverse_transform(self.pca_.transform(X))
 
 
-ROWS = {
-    "raw": FunctionTransformer(),
-    "the first 128 dimensions": FunctionTransformer(lambda X: X[:, :128]),
-    "subtract the mean": StandardScaler(with_std=False),
-    "all but the top": AllButTheTop(),
-    "PCA(30)": PCA(30, random_state=0),
-    "PCA(128)": PCA(128, random_state=0),
-    "PCA(whiten=True)": PCA(whiten=True),
-    "Whitening()": Whitening(),
-    'Whitening(noise="auto")': Whitening(noise="auto"),
-    'Whitening(128, noise="auto")': Whitening(128, noise="auto"),
-    "and NeighborSmoothing()": make_pipeline(Whitening(noise="auto"), NeighborSmoothing()),
-}
+class MeanProjectedOff(TransformerMixin, BaseEstimator):
+    """Remove the direction of the mean (Ren et al., 2025, arXiv:2511.11041, "R2")."""
+
+    def fit(self, X, y=None):
+        self.direction_ = unit_rows(unit_rows(X)[0].mean(axis=0, keepdims=True))[0][0]
+        return self
+
+    def transform(self, X):
+        return X - np.outer(X @ self.direction_, self.direction_)
+
+
+def knee_of(curve, sensitivity=0.5):
+    """Return the first knee of a convex, falling curve (Kneedle, with the paper's setting)."""
+    below = (curve[0] - curve) / (curve[0] - curve[-1]) - np.linspace(0, 1, len(curve))
+    enough = sensitivity / (len(curve) - 1)
+    peaks = argrelextrema(below, np.greater_equal)[0]
+    ends = [*peaks[1:], len(below)]
+    falls = (below[k:end].min() < below[k] - enough for k, end in zip(peaks, ends, strict=True))
+    return next((k for k, fall in zip(peaks, falls, strict=True) if fall), np.argmax(below))
+
+
+class SpectralTempering(TransformerMixin, BaseEstimator):
+    """Whiten the leading axes by a power that their spectrum gives (Li et al., 2026).
+
+    arXiv:2603.19339: the power is the signal-to-noise ratio of the last kept axis over that of
+    the knee of the spectrum, at most 1; the noise is the mean of the last tenth of variances.
+    """
+
+    def __init__(self, n_components=128):
+        self.n_components = n_components
+
+    def fit(self, X, y=None):
+        self.pca_ = PCA(svd_solver="full").fit(np.asarray(X, dtype=float))
+        variances = self.pca_.explained_variance_
+        tail = int(0.9 * len(variances))
+        ratio = np.maximum(variances[:tail] / variances[tail:].mean() - 1, 0)
+        self.power_ = min(1.0, ratio[self.n_components - 1] / ratio[knee_of(ratio)])
+        self.scale_ = variances[: self.n_components] ** (-self.power_ / 2)
+        return self
+
+    def transform(self, X):
+        return self.pca_.transform(X)[:, : self.n_components] * self.scale_
+
+
+def steps(n_groups=None):
+    """Return the steps by name, with those that know the number of groups if there is one."""
+    whitened, smoothing = Whitening(noise="auto"), NeighborSmoothing()
+    found = {
+        "raw": FunctionTransformer(),
+        "first 128": FunctionTransformer(lambda X: X[:, :128]),
+        "centered": StandardScaler(with_std=False),
+        "mean projected off": MeanProjectedOff(),
+        "all but the top": AllButTheTop(),
+        "PCA(30)": PCA(30, random_state=0),
+        "PCA(128)": PCA(128, random_state=0),
+        "PCA(whiten=True)": PCA(whiten=True),
+        "spectral tempering": SpectralTempering(),
+        "exact": Whitening(),
+        "whitened": whitened,
+        "whitened to 128": Whitening(128, noise="auto"),
+        "smoothed": make_pipeline(whitened, smoothing),
+    }
+    if n_groups is not None:
+        told = Whitening(noise="auto", n_clusters=n_groups)
+        found["PCA(groups)"] = PCA(n_groups, random_state=0)
+        found["told"] = told
+        found["told and smoothed"] = make_pipeline(told, smoothing)
+    return found
 
 
 def resampled(n, times=RESAMPLES, seed=0):
@@ -87,25 +162,31 @@ def plain(text):
     return re.sub(r"\W+", " ", text.lower()).strip()
 
 
-def sts(encode, unseen=False):
-    """Mean of Spearman's rho over the seven sets, and the intervals of its differences."""
+def correlations(grades, cosines):
+    """Spearman's rho of each row of cosines with the grades."""
+    return np.corrcoef(rankdata(np.vstack([grades, *cosines]), axis=1))[0, 1:]
+
+
+def sts(encode):
+    """Spearman's rho, averaged over the seven sets, after two fits."""
     train = np.unique(fetch_sts("stsb", "train").data)
     tests = {task: fetch_sts(task, "test", return_X_y=True) for task in TASKS}
-    if unseen:
-        seen = {plain(text) for pairs, _ in tests.values() for text in pairs.ravel()}
-        train = train[[plain(text) not in seen for text in train]]
-        print(f"STS: fitted on {len(train)} sentences that are in no test set")
-    train = encode(some(train))
-    fitted = [clone(step).fit(train) for step in ROWS.values()]
-    scores, samples = [], []
-    for seed, (pairs, grades) in enumerate(tests.values()):
-        A, B = encode(pairs[:, 0]), encode(pairs[:, 1])
-        sides = [[unit_rows(step.transform(X))[0] for X in (A, B)] for step in fitted]
-        cosines = [(a * b).sum(axis=1) for a, b in sides]
-        scores.append([spearman(grades, c) for c in cosines])
-        drawn = resampled(len(grades), seed=seed)
-        samples.append([[spearman(grades[i], c[i]) for c in cosines] for i in drawn])
-    return np.mean(scores, axis=0), intervals(np.mean(samples, axis=0).T)
+    seen = {plain(text) for pairs, _ in tests.values() for text in pairs.ravel()}
+    unseen = train[[plain(text) not in seen for text in train]]
+    print(f"{len(unseen)} of STS-B's {len(train)} training sentences are in no test set")
+    for name, texts in {"STS": train, "STS unseen": unseen}.items():
+        vectors = encode(some(texts))
+        fitted = [step.fit(vectors) for step in steps().values()]
+        scores, samples = [], []
+        for seed, (pairs, grades) in enumerate(tests.values()):
+            A, B = encode(pairs[:, 0]), encode(pairs[:, 1])
+            sides = [[unit_rows(step.transform(X))[0] for X in (A, B)] for step in fitted]
+            cosines = np.array([(a * b).sum(axis=1) for a, b in sides])
+            scores.append(correlations(grades, cosines))
+            drawn = resampled(len(grades), seed=seed)
+            samples.append([correlations(grades[i], cosines[:, i]) for i in drawn])
+        ends = intervals(np.mean(samples, axis=0).T)
+        yield name, "Spearman", steps(), np.mean(scores, axis=0), ends
 
 
 def precisions(similarity, same):
@@ -140,28 +221,63 @@ class Pairs:
         return weights @ (found / np.maximum(above, 1)) / found[-1]
 
 
-def labelled(encode, fit, texts, y):
-    """R-precision, average precision of pairs, NMI of k-means, and cosines of pairs, by row."""
-    X, vectors = encode(fit), encode(texts)
-    y = np.unique(y, return_inverse=True)[1]
+def right(unit, y):
+    """How often each text is nearest the mean of a few labelled texts of its class."""
+    rng = np.random.default_rng(0)
+    found, asked = np.zeros(len(y)), np.zeros(len(y))
+    for _ in range(DRAWS):
+        order = rng.permutation(len(y))
+        order = order[np.argsort(y[order], kind="stable")]
+        place = np.arange(len(y)) - np.searchsorted(y[order], y[order])
+        seen, others = order[place < FEW], order[place >= FEW]
+        means = unit_rows(unit[seen].reshape(-1, FEW, unit.shape[1]).mean(axis=1))[0]
+        found[others] += (unit[others] @ means.T).argmax(axis=1) == y[others]
+        asked[others] += 1
+    return found / asked
+
+
+def labelled(encode, name):
+    """Return names, steps, scores and intervals of one set, and cosines of pairs by step."""
+    fit, test = (pd.read_csv(DATA / f"{SETS[name]}-{half}.csv") for half in ("train", "test"))
+    X = encode(some(fit["text"].to_numpy()))
+    vectors, y = encode(test["text"].to_numpy()), pd.factorize(test.iloc[:, 1])[0]
     same = y[:, None] == y
     i, j = np.triu_indices(len(y), k=1)
-    found, pairs_found, clusters, cosines = [], [], [], {}
-    for name, step in ROWS.items():
-        unit = unit_rows(clone(step).fit(X).transform(vectors))[0]
-        similarity = unit @ unit.T
-        each = precisions(similarity, same)
-        found.append([each.mean(), *(each[rows].mean() for rows in resampled(len(y)))])
-        pairs = Pairs(similarity[i, j], i, j, same[i, j])
+    contenders, cosines = steps(y.max() + 1), {}
+    found, pairs_found, few, clusters = [], [], [], []
+
+    def of_pairs(similarity):
+        pairs = Pairs(similarity, i, j, same[i, j])
         drawn = resampled(len(y), RESAMPLES_OF_PAIRS)
         counts = [np.ones(len(y)), *(np.bincount(rows, minlength=len(y)) for rows in drawn)]
-        pairs_found.append([pairs.average_precision(count) for count in counts])
+        return [pairs.average_precision(count) for count in counts]
+
+    for step_name, step in contenders.items():
+        unit = unit_rows(clone(step).fit(X).transform(vectors))[0]
+        similarity = unit @ unit.T
+        for measure, of_each in ((found, precisions(similarity, same)), (few, right(unit, y))):
+            means = (of_each[rows].mean() for rows in resampled(len(y)))
+            measure.append([of_each.mean(), *means])
+        pairs_found.append(of_pairs(similarity[i, j]))
         seeds = (KMeans(y.max() + 1, n_init=3, random_state=seed) for seed in range(5))
         nmi = [normalized_mutual_info_score(y, seed.fit_predict(unit)) for seed in seeds]
         clusters.append(np.mean(nmi))
-        cosines[name] = similarity[i, j].astype(np.float32), same[i, j]
-    measures = [np.array(measure) for measure in (found, pairs_found)]
-    return *((m[:, 0], intervals(m[:, 1:])) for m in measures), np.array(clusters), cosines
+        if name == "Banking77":
+            cosines[step_name] = similarity[i, j].astype(np.float32), same[i, j]
+        if step_name == "whitened":
+            fitted = clone(step).fit(X)
+            scale = SimilarityScale().fit(fitted.transform(X))
+            r = scale.neighbor_similarity(fitted.transform(vectors))
+            corrected = of_pairs(similarity[i, j] - (r[i] + r[j]) / 2)
+    rows = []
+    for score, names, measured in (
+        ("R-precision", contenders, found),
+        ("average precision", [*contenders, "corrected"], [*pairs_found, corrected]),
+        ("3 labels", contenders, few),
+    ):
+        measured = np.array(measured)
+        rows.append((name, score, names, measured[:, 0], intervals(measured[:, 1:])))
+    return [*rows, (name, "NMI", contenders, np.array(clusters), None)], cosines
 
 
 def of_queries(step, D, Q):
@@ -186,81 +302,92 @@ def of_queries(step, D, Q):
 
 
 def search(documents_encoder, queries_encoder):
-    """nDCG@10 on Cranfield, and the intervals of its differences to raw vectors."""
-    folder = DATA.parent / "retrieval" / "cranfield"
+    """nDCG@10 on Cranfield."""
+    folder = DATA / "retrieval" / "cranfield"
     documents, queries, *_ = read_beir(folder, "test")
     D = documents_encoder.transform(list(documents.values()))
     Q = queries_encoder.transform(list(queries.values()))
     rows, query_rows = {}, {}
-    for name, step in ROWS.items():
+    for name, step in steps().items():
         for_documents, for_queries = of_queries(step, D, Q)
         rows[name] = make_pipeline(documents_encoder, for_documents)
         query_rows[name] = make_pipeline(queries_encoder, for_queries)
     found = evaluate_retrieval(rows, folder, queries_encoder=query_rows)
-    return found.scores[:, 0] / 100, found.intervals[:, 0] / 100
+    ends = found.intervals[:, 0] / 100
+    return "Cranfield", "nDCG@10", steps(), found.scores[:, 0] / 100, ends
 
 
-def table(measures):
-    """Print a row for each of ROWS: score, difference to the first row, interval."""
-    print(f"| after the encoder | {' | '.join(measures)} |")
-    print("|---|" + "---:|" * len(measures))
-    for k, name in enumerate(ROWS):
-        cells = []
-        for scores, ends in measures.values():
-            cell = f"{100 * scores[k]:.1f}"
-            if k and ends is not None:
-                low, high = 100 * ends[k]
-                cell += f" ({100 * (scores[k] - scores[0]):+.1f}, {low:+.1f} to {high:+.1f})"
-            cells.append(cell)
-        print(f"| {name} | {' | '.join(cells)} |")
+def write(measured, path):
+    """Write a row for each set, score and step: value, difference to raw, and its interval."""
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["data", "score", "step", "value", "difference", "low", "high"])
+        for name, score, contenders, values, ends in measured:
+            ends = [(), *([()] * (len(values) - 1) if ends is None else 100 * ends[1:])]
+            for k, step in enumerate(contenders):
+                difference = [100 * (values[k] - values[0])] * (k > 0)
+                signed = [f"{points:+.1f}" for points in (*difference, *ends[k])]
+                cells = [name, score, step, f"{100 * values[k]:.1f}", *signed]
+                writer.writerow(cells + [""] * (7 - len(cells)))
 
 
-def thresholds(cosines):
-    """Print and return the cosine that 1 % of unrelated pairs reach, by row."""
-    print("cosine that 1 % of pairs of other intents reach; pairs of one intent that do; means")
+def thresholds(cosines, path):
+    """Write, and return, the cosine that 1 % of unrelated pairs reach, by step."""
     found = {}
-    for name, (cosine, same) in cosines.items():
-        threshold = np.quantile(cosine[~same], 0.99)
-        found[name] = threshold, np.mean(cosine[same] >= threshold)
-        means = f"{cosine[~same].mean():6.2f}{cosine[same].mean():6.2f}"
-        print(f"  {name:30}{threshold:6.2f}{100 * found[name][1]:6.1f} %, means{means}")
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(
+            ["step", "threshold", "related above", "unrelated mean", "related mean"]
+        )
+        for name, (cosine, same) in cosines.items():
+            threshold = np.quantile(cosine[~same], 0.99)
+            found[name] = threshold, np.mean(cosine[same] >= threshold)
+            means = (f"{cosine[kind].mean():z.2f}" for kind in (~same, same))
+            writer.writerow([name, f"{threshold:.2f}", f"{100 * found[name][1]:.0f}", *means])
     return found
 
 
 def figure(cosines, found, path):
-    """Draw the cosines of related and unrelated pairs, before and after."""
+    """Draw the cosines of related and unrelated pairs, before and after, for both themes."""
     import matplotlib.pyplot as plt
 
     # Text stays text, so that the file is small; nothing in it changes from run to run.
     plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "cosines", "font.size": 12})
-    _, axes = plt.subplots(2, sharex=True, figsize=(7, 5), layout="constrained")
-    titles = {"raw": "raw", 'Whitening(noise="auto")': "calibrated"}
-    for ax, (name, title) in zip(axes, titles.items(), strict=True):
-        cosine, same = cosines[name]
-        threshold, share = found[name]
-        for kind, color, label in (
-            (~same, "#8c8c8c", "unrelated questions"),
-            (same, "#d9570d", "questions that want the same thing"),
-        ):
-            heights, edges = np.histogram(cosine[kind], bins=np.linspace(-0.3, 1, 105))
-            heights = heights / heights.max()
-            ax.stairs(heights, edges, fill=True, color=color, alpha=0.55, label=label)
-        ax.axvline(threshold, color="black", linewidth=1.5)
-        left = threshold > 0.6
-        ax.annotate(
-            f"1 % of unrelated pairs exceed {threshold:.2f},\n"
-            f"and {100 * share:.0f} % of those that want the same",
-            (threshold, 1.45),
-            (-6 if left else 6, 0),
-            textcoords="offset points",
-            ha="right" if left else "left",
-            va="top",
-        )
-        ax.set(title=title, yticks=[], ylim=(0, 1.5))
-        ax.spines[["left", "right", "top"]].set_visible(False)
-    axes[0].legend(loc="center left", frameon=False)
-    axes[1].set(xlabel="cosine of two questions", xlim=(-0.3, 1))
-    plt.savefig(path, facecolor="white", metadata={"Date": None, "Creator": None})
+    names = {"raw": "raw", "whitened": "calibrated"}
+    for ink, grey, suffix in (("black", "#8c8c8c", ""), ("white", "#7f8a99", "-dark")):
+        inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor")
+        plt.rcParams.update(dict.fromkeys((*inked, "xtick.color"), ink))
+        fig, axes = plt.subplots(2, sharex=True, figsize=(7, 4), layout="constrained")
+        for ax, (name, title) in zip(axes, names.items(), strict=True):
+            cosine, same = cosines[name]
+            threshold, share = found[name]
+            for kind, color, label in (
+                (~same, grey, "unrelated questions"),
+                (same, "#d9570d", "questions that want the same thing"),
+            ):
+                heights, edges = np.histogram(cosine[kind], bins=np.linspace(-0.3, 1, 105))
+                heights = heights / heights.max()
+                ax.stairs(heights, edges, fill=True, color=color, alpha=0.6, label=label)
+            ax.axvline(threshold, color=ink, linewidth=1.5)
+            left = threshold > 0.6
+            ax.annotate(
+                f"1 % of unrelated pairs exceed {threshold:.2f},\n"
+                f"and {100 * share:.0f} % of those that want the same",
+                (threshold, 1.45),
+                (-6 if left else 6, 0),
+                textcoords="offset points",
+                ha="right" if left else "left",
+                va="top",
+            )
+            ax.set(title=title, yticks=[], ylim=(0, 1.5))
+            ax.spines[["left", "right", "top"]].set_visible(False)
+        axes[0].legend(loc="center left", frameon=False)
+        axes[1].set(xlabel="cosine of two questions", xlim=(-0.3, 1))
+        file = path.with_stem(path.stem + suffix)
+        # Elsewhere than on these pages, the light one may stand on a dark ground.
+        color = "none" if suffix else "white"
+        fig.savefig(file, facecolor=color, metadata={"Date": None, "Creator": None})
+        plt.close(fig)
 
 
 def main(options):
@@ -272,34 +399,26 @@ def main(options):
         BertEncoder(model, pooling="mean", prompt=prompt, memory=store).fit(["one text"])
         for prompt in prompts
     )
-    encode = encoder.transform
-    measures, clusters = {"STS": sts(encode, options.unseen)}, {}
-    for kind, (folder, name) in SETS.items():
-        fit, test = (
-            pd.read_csv(DATA.parent / folder / f"{name}-{split}.csv")
-            for split in ("train", "test")
-        )
-        texts, y = test["text"].to_numpy(), test["category"].to_numpy()
-        found, pairs, nmi, cosines = labelled(encode, some(fit["text"].to_numpy()), texts, y)
-        measures |= {f"same {kind}": found, f"pairs of one {kind}": pairs}
-        clusters[f"clusters, {kind}s"] = nmi, None
-        if kind == "intent":
-            passed = thresholds(cosines)
+    measured = [*sts(encoder.transform), search(documents_encoder, encoder)]
+    kind = options.output.name.removeprefix("comparison-")
+    for name in SETS:
+        rows, cosines = labelled(encoder.transform, name)
+        measured += rows
+        if cosines:
+            passed = thresholds(cosines, options.output.with_name(f"cosines-{kind}"))
             if options.figure:
                 figure(cosines, passed, options.figure)
-    measures["search"] = search(documents_encoder, encoder)
-    table(measures)
-    print()
-    table(clusters)
+    write(measured, options.output)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("model", metavar="MODEL", help="a folder, or minilm")
     parser.add_argument("--memory", required=True, help="folder for vectors")
-    parser.add_argument("--figure", metavar="FILE", help="draw the cosines into a file")
-    text = "fit STS on sentences of no test set (case and punctuation are ignored)"
-    parser.add_argument("--unseen", action="store_true", help=text)
+    text = "table (CSV); one of cosines lies beside it"
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help=text)
+    text = "draw the cosines into this SVG file and one for dark pages"
+    parser.add_argument("--figure", type=Path, metavar="FILE", help=text)
     parser.add_argument("--prompt", help='comes before each text, such as "query: "')
     text = "comes before Cranfield's documents; default: the same as --prompt"
     parser.add_argument("--document-prompt", help=text)

@@ -1,12 +1,16 @@
 """Sphinx configuration."""
 
 import os
+import sys
+from pathlib import Path
 
 from docutils.nodes import SkipNode
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx_gallery.sorting import ExplicitOrder
 
 import skcalib
+
+sys.path.insert(0, str(Path(__file__).parent))  # of the extensions beside this file
 
 # The examples run while the site is built: offline, and on the sentences that ship with the
 # package, so that every build shows the same figures.
@@ -25,6 +29,9 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
+    "class_names",
+    "figures",
+    "pictures",
 ]
 exclude_patterns = ["_build", "_templates"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
@@ -68,26 +75,8 @@ if published := os.environ.get("SKCALIB_DOCS_VERSION"):
     }
 html_math_renderer = "mathml"
 copybutton_exclude = ".linenos, .gp, .go"  # neither prompts nor output
-html_sidebars = {
-    page: []
-    for page in (
-        "changelog",
-        "clients",
-        "comparison",
-        "developers",
-        "faq",
-        "gpu",
-        "languages",
-        "mathematics",
-        "reliability",
-        "results",
-        "scaling",
-        "similarity",
-        "stability",
-        "user_guide",
-        "vectors",
-    )
-}
+# The front page has its links in the text.
+html_sidebars = {"index": []}
 toc_object_entries_show_parents = "hide"
 
 # From the problem to the grid search, then what each part does, then the limits.

@@ -7,7 +7,7 @@ meaning better than the text itself. :class:`~skcalib.NeighborSmoothing` moves e
 toward its nearest neighbors. This does harm where similar texts must stay apart, as in graded
 similarity (STS: pairs of sentences that people scored from 0 to 5).
 
-The questions were written for this script.
+The questions were written for this project (:func:`~skcalib.datasets.load_questions`).
 """
 
 # %%
@@ -20,73 +20,11 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, NeighborSmoothing, Whitening
-from skcalib.datasets import minilm_path
+from skcalib.datasets import load_questions, minilm_path
 from skcalib.evaluation import evaluate_labelled
 
-QUESTIONS = """
-How do I reset my password? | I can't remember my password.
-The login does not take my password | My account is locked after three tries
-I need a new password, please | Where do I get back in? | You sent no link to set the password
-It says wrong password, but it is right | Can you unlock my login?
-Since yesterday I am locked out
-
-How do I close my account? | I no longer want to be a customer. | Please delete all my data
-What must I do to leave you? | I want to cancel the contract | Terminate my membership, please
-Is there a fee for closing early? | My father died, who closes his account?
-Where is the button to delete my profile? | I am moving to another bank
-
-My parcel has not come. | Where is my order? | It was to be delivered last Monday
-How long does shipping take? | The tracking number does not work
-Has my order been sent at all? | The carrier says that you never handed it over
-I have waited two weeks for my shoes | When will the delivery arrive?
-Somebody else must have taken the parcel
-
-I want my money back. | How do I return a jacket? | The lamp came broken, please refund me
-When do I see the refund? | I sent the goods back ten days ago and nothing was repaid
-Do you pay the return postage? | Can I return it without the box? | It does not fit, what now?
-How many days do I have to send it back? | You refunded too little
-
-Someone stole my card. | I lost my wallet with the card in it | Block my card at once!
-There are payments that I did not make | Who do I call when the card is gone?
-My card was copied at a machine | I found my card again, can you unblock it?
-I left the card in a taxi | Freeze the card for a few days, please
-A stranger used my card number
-
-I have moved to another street. | How do I change my address?
-You still write to my old house | My post code is wrong in your files
-From May on I live in Leeds | Please update where I live | The letters go to my former flat
-Can I enter two addresses? | I got married and moved in with him
-Our office has a new location
-
-Can I speak to a person? | Is there a phone number? | Your robot does not understand me
-When is your hotline open? | Please call me back | I would like to talk with an adviser
-Nobody answers the phone | Connect me with the staff | Do you have a branch where I can go?
-I need a human, not a chat
-
-What does the transfer abroad cost? | Do you take a fee for foreign money?
-How much is a payment in dollars? | Why was I charged three euros in Poland?
-Is paying with the card free on holiday? | Which rate do you use for the pound?
-The exchange rate was worse than promised | Are there charges for cash in Japan?
-I want to send francs to my sister | Does sending money to India cost extra?
-
-My salary has not arrived. | A transfer is missing | When will the money be on my account?
-I was sent 200 euros on Friday, where are they?
-How long does a transfer take at the weekend? | The payment is shown as pending
-My boss has paid, but I see nothing | The sum was sent twice and came never
-Is my incoming payment held back? | Money does not show up
-
-Can I get a higher limit? | How much may I withdraw in a day? | The machine gave me only 300
-I want to spend more with my card | Raise my credit line, please
-My limit is too low for the rent | Why was the large purchase declined?
-Is there a maximum for payments? | Set my daily limit to a thousand
-For my holiday I need a larger frame
-"""
-questions = [
-    question
-    for intent in QUESTIONS.strip().split("\n\n")
-    for question in intent.replace("\n", " | ").split(" | ")
-]
-labels = np.repeat(np.arange(10), 10)
+intents = load_questions()
+questions, labels = intents.data.tolist(), intents.target
 
 # %%
 # The smoothing follows the whitening. It learns from vectors without labels; the labels here

@@ -1,51 +1,148 @@
-"""The blocks of Python in the pages run as they stand, each for itself."""
+"""The blocks of Python in the pages run as they stand, and print what stands under them."""
 
+import importlib.util
 import re
+from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
-DOCS = Path(__file__).parents[1] / "docs"
+from skcalib.datasets import load_questions
 
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+spec = importlib.util.spec_from_file_location("outputs", DOCS / "outputs.py")
+outputs = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(outputs)
 
-PAGES = "deployment.md index.md languages.md similarity.md vectors.md"
-PAGES += " tasks/search.md tasks/duplicates.md"
-PAGES += " tasks/clustering.md tasks/classification.md"
+PAGES = "deployment.md index.md languages.md similarity.md tuning.md user_guide.md vectors.md"
+PAGES += " tasks/search.md tasks/duplicates.md tasks/classification.md"
 # Whose blocks use names of those before.
-CONTINUED = "../README.md user_guide.md"
+CONTINUED = "../README.md tasks/clustering.md"
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 def blocks(page):
-    """Python blocks of a page, which keep its lines."""
+    """Code of each block of a page, which keeps its lines, and the output under it."""
     text = (DOCS / page).read_text("utf-8")
-    found = list(re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    found = list(outputs.BLOCK.finditer(text))
     assert found
-    return ["\n" * text[: block.start(1)].count("\n") + block[1] for block in found]
+    for block in found:
+        code, output = outputs.split(block[1])
+        yield "\n" * text[: block.start(1)].count("\n") + code, output
+
+
+def pinned():
+    """Tell whether the texts, and what computes with them, have the pages' versions."""
+    pins = dict(re.findall(r"^([\w-]+)==(\S+)", (ROOT / "constraints.txt").read_text(), re.M))
+    packages = "numpy", "scipy", "scikit-learn", "torch", "transformers"
+    return all(version(name).partition("+")[0] == pins[name] for name in packages)
+
+
+def check(printed, output):
+    """Compare what a block prints with its page: words exactly, numbers to rounding."""
+    assert NUMBER.sub("#", printed) == NUMBER.sub("#", output)
+    numbers = [[float(number) for number in NUMBER.findall(t)] for t in (printed, output)]
+    assert numbers[0] == pytest.approx(numbers[1], rel=0.01, abs=0.011)
+
+
+def run(page, shared=None):
+    pairs = list(blocks(page))
+    held = any(output for _, output in pairs) and pinned()
+    missing = []
+    for code, output in pairs:
+        try:
+            printed = outputs.run(code, DOCS / page, {} if shared is None else shared)
+        except ImportError as error:  # of a package that old dependencies leave no room for
+            if (error.name or "").startswith("skcalib"):
+                raise
+            missing.append(str(error))
+            continue
+        if held:
+            check(printed, output)
+    if missing:
+        pytest.skip("; ".join(missing))
 
 
 @pytest.mark.filterwarnings("ignore:n_samples=")  # the toy set is small
+@pytest.mark.filterwarnings("ignore:.*unknown to this model")  # Chinese, as the page says
 @pytest.mark.parametrize("page", PAGES.split())
 def test_each_block_of_a_page_runs_by_itself(page, minilm, recent, tmp_path, monkeypatch):
     recent.bound = 2**28  # vectors stay in memory, as they do for a reader
     monkeypatch.chdir(tmp_path)  # files of one block are there for the next, names are not
-    for code in blocks(page):
-        try:
-            exec(compile(code, DOCS / page, "exec"), {})
-        except ImportError as error:  # of a package that old dependencies leave no room for
-            if (error.name or "").startswith("skcalib"):
-                raise
-            pytest.skip(str(error))
+    run(page)
 
 
 @pytest.mark.filterwarnings("ignore:n_samples=")
-@pytest.mark.filterwarnings("ignore:.*unknown to this model")  # Chinese, as the guide says
 @pytest.mark.parametrize("page", CONTINUED.split())
-def test_the_blocks_of_a_page_run_one_after_another(page, minilm, tmp_path, monkeypatch):
+def test_the_blocks_of_a_page_run_one_after_another(
+    page, minilm, recent, tmp_path, monkeypatch
+):
     pytest.importorskip("matplotlib")
+    recent.bound = 2**28
     monkeypatch.chdir(tmp_path)
-    names = {}
-    for code in blocks(page):
-        exec(compile(code, DOCS / page, "exec"), names)
+    run(page, {})
+
+
+OWN = {
+    "list": list,
+    "array": np.array,
+    "Series": lambda texts: pd.Series(texts, index=range(len(texts), 0, -1)),
+    "column": lambda texts: pd.DataFrame({"text": texts}, index=range(7, 107))["text"],
+}
+
+
+@pytest.mark.parametrize("own", OWN.values(), ids=OWN)
+def test_recipes_take_texts_of_ones_own(own, minilm, recent):
+    recent.bound = 2**28
+    ((code, output),) = blocks("index.md")
+    code = code.replace("load_questions().data", "np.array(own(load_questions().data))")
+    check(outputs.run(code, "index.md", {"np": np, "own": own}), output)
+
+
+def test_groups_reach_the_rows_of_a_frame_with_any_index(minilm, recent):
+    recent.bound = 2**28
+    questions = load_questions()
+    mixed = np.random.default_rng(0).permutation(100)
+    own = pd.DataFrame({"text": questions.data, "intent": questions.target}, index=mixed)
+    (first, _), (second, _), *_ = blocks("tasks/clustering.md")
+    names = {"own": own}
+    made = 'pd.DataFrame({"text": load_docstrings().data})'
+    assert made in first
+    outputs.run(first.replace(made, "own"), "clustering.md", names)
+    printed = outputs.run(second, "clustering.md", names)
+    groups = own.groupby("intent")["group"].agg(lambda group: group.value_counts().iloc[0])
+    assert groups.mean() > 6  # of ten questions of an intent, most are in one group
+    for group, rows in own.sort_values("typical", ascending=False).groupby("group"):
+        assert f"Group {group}, {len(rows)} texts\n    {rows['text'].iloc[0]}\n" in printed
+
+
+def test_readme_shows_a_gain_of_two_points_over_each_other_step():
+    (output,) = [output for _, output in blocks("../README.md") if "calibrated" in output]
+    scores = dict(re.findall(r"^(.*?) +([\d.]+)$", output, re.M))
+    calibrated = float(scores.pop("calibrated"))
+    assert set(scores) == {"raw", "mean subtracted", "PCA"}
+    assert all(calibrated >= float(score) + 2 for score in scores.values())
+
+
+def test_what_a_block_prints_is_told_from_its_code():
+    code, output = outputs.split("x = 1  # one\n\n# a comment\nprint(x)\n# 1\n#\n# 2\n")
+    assert code.endswith("print(x)\n")
+    assert output == "1\n\n2\n"
+    check("found 40.5\n", "found 40.5\n")
+    with pytest.raises(AssertionError):
+        check("found 40.5\n", "found 41.5\n")
+    with pytest.raises(AssertionError):
+        check("found 40.5\n", "lost 40.5\n")
+
+
+def test_outputs_are_written_under_blocks(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nx = 2\nprint(x)\n# 3\n```\n\n```python\nx = 1\n```\n", "utf-8")
+    rewritten = outputs.rewritten(page, continued=False)
+    assert rewritten == page.read_text("utf-8").replace("# 3", "# 2")
 
 
 def test_recipes_run_that_need_no_more_than_the_extra_for_tests(minilm, tmp_path, monkeypatch):
@@ -53,7 +150,7 @@ def test_recipes_run_that_need_no_more_than_the_extra_for_tests(minilm, tmp_path
     pytest.importorskip("skl2onnx")
     monkeypatch.chdir(tmp_path)
     names, ran = {}, set()
-    for code in blocks("clients.md"):
+    for code, _ in blocks("clients.md"):
         packages = set(re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE))
         if packages <= {"skcalib", "sklearn", "sentence_transformers", "skl2onnx"}:
             exec(compile(code, DOCS / "clients.md", "exec"), names)

@@ -245,7 +245,9 @@ class GroupErasure(
                 "GroupErasure got no groups; it needs the group of each sample, such as its "
                 "language. Call fit(X, groups=languages); in a pipeline enable metadata "
                 "routing by sklearn.set_config(enable_metadata_routing=True) and call "
-                "pipeline.fit(X, groups=languages)."
+                "pipeline.fit(X, groups=languages). To put a step after a pipeline that "
+                "calibrate has fitted, keep its fit: make_pipeline(FrozenEstimator(pipeline), "
+                "step)."
             )
         X = self._checked(X, reset=reset)
         if is_dask(X):

@@ -193,7 +193,6 @@ class Whitening(
 
     _fitted: FittedWhitening
     _moments = property(attrgetter("_fitted.moments"))
-    mean_ = property(lambda self: self._moments.mean.copy(), doc="Mean of the sample.")
     n_samples_seen_ = property(attrgetter("_moments.n"), doc="Samples, or their weight.")
     components_ = property(attrgetter("_fitted.components"), doc="Principal axes in rows.")
     explained_variance_ = property(attrgetter("_fitted.variance"), doc="Along the axes.")
@@ -204,6 +203,11 @@ class Whitening(
     noise_ = property(attrgetter("_fitted.map.regularized.noise"), doc="Noise in use.")
     power_ = property(attrgetter("_fitted.map.regularized.power"), doc="Power in use.")
     _n_features_out = n_components_
+
+    @property
+    def mean_(self) -> np.ndarray:
+        """Mean of the sample."""
+        return self._moments.mean.copy()
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline
 
 from skcalib._command_line import add_encoding, layers, names, texts_in
 from skcalib._encoder.estimator import BertEncoder
-from skcalib.datasets import load_toy_sts
+from skcalib.datasets import load_docstrings, load_toy_sts
 from skcalib.export import save_onnx, save_sentence_transformer
 from skcalib.export._onnx import import_runtime
 from skcalib.export._sentence_transformer import sentence_transformers
@@ -25,6 +25,7 @@ from skcalib.model_selection._calibrate import calibrate
 from skcalib.model_selection._tasks import TASKS
 
 PACKAGES = ("skcalib", "scikit-learn", "numpy", "scipy", "torch", "transformers", "joblib")
+BUNDLED = {"docstrings": load_docstrings, "toy": load_toy_sts}
 FORMATS = {  # what loads it, and the file in the folder
     "joblib": ("joblib.load", "pipeline.joblib"),
     "sentence-transformers": ("SentenceTransformer", ""),
@@ -41,10 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "reciprocal ranks of finding one part of a text from another: score compares "
         "calibrations of one layer and pooling, halves compares layers and poolings."
     )
-    parser.epilog = "Example: skcalib calibrate minilm toy --output calibrated"
+    parser.epilog = "Example: skcalib calibrate minilm docstrings --output calibrated"
     add = parser.add_argument
     add("model", metavar="MODEL", help="hub id, folder, or minilm (of the demo extra)")
-    add("texts", metavar="TEXTS", help="UTF-8 file with a text per line, or toy")
+    add("texts", metavar="TEXTS", help="UTF-8 file with a text per line, or docstrings or toy")
     add("--output", required=True, metavar="FOLDER", help="new folder to write to")
     written = "pipeline.joblib, a model folder, or model.onnx"
     add("--format", choices=FORMATS, default="joblib", help=f"{written}; default: joblib")
@@ -69,8 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Search, write the pipeline and a report, and print the table."""
     _check_format(options)
-    if options.texts == "toy" and not Path("toy").exists():
-        texts = load_toy_sts().data.ravel().tolist()
+    if options.texts in BUNDLED and not Path(options.texts).exists():
+        texts = BUNDLED[options.texts]().data.ravel().tolist()
     else:
         texts = texts_in(options.texts)
     encoder = BertEncoder(options.model, prompt=options.prompt, max_length=options.max_length)

@@ -1,0 +1,161 @@
+"""Texts with labels that need no network: sentences about functions, questions of customers."""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import re
+import warnings
+from collections.abc import Iterator
+from importlib import import_module, resources
+from typing import Any
+
+import numpy as np
+from sklearn.utils import Bunch
+
+__all__ = ["load_docstrings", "load_questions"]
+
+# Parts of scipy, and their modules beside the part itself. Physical constants have no
+# docstrings, and fftpack repeats those of fft.
+PARTS = {
+    "cluster": ("hierarchy", "vq"),
+    "fft": (),
+    "integrate": (),
+    "interpolate": (),
+    "io": ("arff", "wavfile"),
+    "linalg": ("interpolative",),
+    "ndimage": (),
+    "optimize": (),
+    "signal": ("windows",),
+    "sparse": ("csgraph", "linalg"),
+    "spatial": ("distance", "transform"),
+    "special": (),
+    "stats": ("contingency", "mstats", "qmc", "sampling"),
+}
+FEWEST_WORDS = 5
+SIGNATURE = re.compile(r"[\w.]+ ?\(")
+DIRECTIVE = re.compile(r"\.\. |[=~-]{3}")
+MARKUP = re.compile(r":\w+:(?=`)|`+(?:~(?:\w+\.)*)?|\*\*?(?=\S)|(?<=\S)\*\*?")
+
+
+def load_docstrings(*, return_X_y: bool = False) -> Any:
+    """Load sentences about functions of scipy, labeled by the part of scipy.
+
+    The first sentence of each docstring, from the installed scipy: functions, classes and their
+    methods in 13 parts, such as ``scipy.stats``. Nothing is downloaded, and no two sentences
+    are equal. Another version of scipy has slightly other sentences.
+
+    Parameters
+    ----------
+    return_X_y : bool, default=False
+        Return ``(data, target)`` instead of a Bunch.
+
+    Returns
+    -------
+    docstrings : Bunch
+        ``data``, object array of shape (n_texts,), sentences of five words or more, about
+        1,500; ``target``, array of shape (n_texts,), the parts as numbers; ``target_names``,
+        array of shape (13,), their names; ``DESCR``, where the sentences are from.
+
+    Examples
+    --------
+    >>> from skcalib.datasets import load_docstrings
+    >>> docstrings = load_docstrings()
+    >>> docstrings.target_names[:4].tolist()
+    ['cluster', 'fft', 'integrate', 'interpolate']
+    """
+    import scipy
+
+    labels: dict[str, int] = {}
+    for code, (part, modules) in enumerate(PARTS.items()):
+        for name in (part, *(f"{part}.{module}" for module in modules)):
+            for docstring in _docstrings(f"scipy.{name}"):
+                sentence = first_sentence(docstring)
+                if len(sentence.split()) >= FEWEST_WORDS:
+                    labels.setdefault(sentence, code)
+    description = f"First sentences of the docstrings of scipy {scipy.__version__}, by part."
+    return _bunch(list(labels), list(labels.values()), list(PARTS), description, return_X_y)
+
+
+def load_questions(*, return_X_y: bool = False) -> Any:
+    """Load a hundred questions of customers, ten for each of ten intents.
+
+    An intent is what the customer wants, such as a new password or a refund. The questions
+    were written for this project. Use them to try things out; they are too few to report on.
+
+    Parameters
+    ----------
+    return_X_y : bool, default=False
+        Return ``(data, target)`` instead of a Bunch.
+
+    Returns
+    -------
+    questions : Bunch
+        ``data``, object array of shape (100,), the questions; ``target``, array of shape
+        (100,), the intents as numbers; ``target_names``, array of shape (10,), their names;
+        ``DESCR``, where the questions are from.
+
+    Examples
+    --------
+    >>> from skcalib.datasets import load_questions
+    >>> questions = load_questions()
+    >>> questions.data[0], str(questions.target_names[questions.target[0]])
+    ('How do I reset my password?', 'password')
+    """
+    source = resources.files("skcalib.datasets") / "data" / "questions.csv"
+    rows = list(csv.DictReader(source.read_text(encoding="utf-8").splitlines()))
+    names = list(dict.fromkeys(row["intent"] for row in rows))
+    texts, codes = zip(
+        *((row["text"], names.index(row["intent"])) for row in rows), strict=True
+    )
+    description = "A hundred questions of customers, ten for each intent, written for skcalib."
+    return _bunch(texts, codes, names, description, return_X_y)
+
+
+def first_sentence(docstring: str) -> str:
+    """Return the first sentence of a docstring without markup, "" if it has none.
+
+    Signatures, which many docstrings begin with, are no sentences.
+    """
+    for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(docstring)):
+        lines = paragraph.split("\n")
+        while lines and SIGNATURE.match(lines[0]):
+            lines = lines[1:]
+        if lines and not any(DIRECTIVE.match(line) for line in lines):
+            text = MARKUP.sub("", " ".join(" ".join(lines).split()))
+            return re.split(r"(?<=[.?!]) (?=[A-Z])", text)[0]
+    return ""
+
+
+def _docstrings(name: str) -> Iterator[str]:
+    """Yield the docstrings of what a module makes public, and of public methods."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of modules that scipy will drop
+            module = import_module(name)
+    except ImportError:  # of another version of scipy
+        return
+    for public in sorted(getattr(module, "__all__", dir(module))):
+        thing = getattr(module, public, None)
+        if public.startswith("_") or inspect.ismodule(thing):
+            continue
+        yield _own(thing)
+        if inspect.isclass(thing):
+            for method, value in sorted(vars(thing).items()):
+                if not method.startswith("_"):
+                    yield _own(value)
+
+
+def _own(thing: object) -> str:
+    """Docstring of an object, but not of a number's or a list's class."""
+    docstring = getattr(thing, "__doc__", None)
+    return docstring if isinstance(docstring, str) and docstring != type(thing).__doc__ else ""
+
+
+def _bunch(
+    texts: Any, codes: Any, names: list[str], description: str, return_X_y: bool
+) -> Bunch | tuple[np.ndarray, np.ndarray]:
+    data, target = np.array(texts, dtype=object), np.array(codes)
+    if return_X_y:
+        return data, target
+    return Bunch(data=data, target=target, target_names=np.array(names), DESCR=description)
