@@ -40,7 +40,8 @@ def as_texts(X: Any, *, caller: str, missing: str = "error") -> list[str]:
     """Return the texts of a container as a list; error messages name the ``caller``.
 
     It accepts lists, tuples, arrays of shape (n,) or (n, 1), columns of pyarrow, and Series and
-    one-column frames of pandas and polars. With ``missing="empty"`` a missing text becomes an empty one.
+    one-column frames of pandas and polars. With ``missing="empty"`` a missing text becomes an
+    empty one.
 
     Raises
     ------

@@ -143,8 +143,8 @@ def reference_inner_products(whitening, X):
     shrinkage = whitening.shrinkage_
     regularised = (1 - shrinkage) * variance + shrinkage * variance.sum() / X.shape[1]
     k = min(len(whitening.explained_variance_), whitening.rank_)
-    Z = C @ vt[:k].T * regularised[:k] ** (-whitening.power / 2)
-    return Z @ Z.T, exponent * (1 - whitening.power)
+    Z = C @ vt[:k].T * regularised[:k] ** (-whitening.power_ / 2)
+    return Z @ Z.T, exponent * (1 - whitening.power_)
 
 
 def coarseness(Z):
@@ -178,7 +178,7 @@ def comes_back(whitening, X, Z):
     variance, shrinkage = whitening.explained_variance_, whitening.shrinkage_
     total = variance[0] / whitening.explained_variance_ratio_[0]
     least = (1 - shrinkage) * variance[: whitening.rank_].min() + shrinkage * total / D
-    growth = min(least ** (-whitening.power / 2), 1e300)
+    growth = min(least ** (-whitening.power_ / 2), 1e300)
     rounding = np.finfo(Z.dtype).eps * np.abs(np.asarray(X, dtype=float)).max()
     size = np.abs(Z).max() + rounding * growth
     return np.abs(again / size - Z / size).max() < 1e-3 + coarseness(Z)

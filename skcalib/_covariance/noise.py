@@ -1,66 +1,128 @@
-"""Noise in the spectrum of a sample: how much there is, and the gain that fades it."""
+"""How strongly weak directions count: shrinkage, noise and power, as given or chosen."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from skcalib._covariance.moments import Moments, ledoit_wolf_shrinkage
 
-__all__ = ["noise_level", "regularise", "whitening_gain"]
+__all__ = ["Regularization", "Regularized"]
 
-# Chosen on layers of three encoders, 384 and 768 wide; docs/results.md shows how.
+# Chosen on layers of several encoders, 384 and 768 wide; docs/results.md shows how.
 LARGEST_SHARE = 1 / 80
 SPREAD_RANK = 120
 CONE_POWER = 1 / 3
+FLAT_RANKS = 85, 125  # entropy ranks of the steepest spectrum that is flat in part, and whole
+FLAT_POWER, FLAT_NOISE = 0.1, 0.08
+TOLD_POWER = 0.5
 
 
-def regularise(
-    moments: Moments, variance: np.ndarray, shrinkage: float | str, noise: float | str
-) -> tuple[np.ndarray, float, float]:
-    """Eigenvalues after shrinkage, and the shrinkage and noise in use.
+@dataclass(frozen=True)
+class Regularized:
+    """A spectrum after shrinkage, and the parameters in use."""
 
-    ``variance`` are the eigenvalues of the moments' covariance, of shape (d,).
+    eigenvalues: np.ndarray  # Λ
+    total: float  # variance of the sample, tr Σ
+    shrinkage: float
+    noise: float  # as a share of the total variance
+    power: float
+
+    def gain(self) -> np.ndarray:
+        """``g(λ) = λ^(-power/2) λ / (λ + noise tr Σ)``: whitening times a Wiener filter."""
+        values = self.eigenvalues
+        return values ** (-self.power / 2) * (values / (values + self.noise * self.total))
+
+
+@dataclass(frozen=True)
+class Regularization:
+    """Parameters of `Whitening` that say how strongly weak directions count.
+
+    Raises
+    ------
+    ValueError
+        If `n_clusters` is given beside a noise or a power in figures.
     """
-    estimates = "auto" in (shrinkage, noise)
-    _check_underflow(float(variance.sum()), order=4 if estimates else 2)
-    if estimates:
-        # Noise is chosen for the population's spectrum, so the sample's is corrected too.
-        asked = 0.0 if shrinkage == "auto" else shrinkage
-        shrinkage = max(asked, ledoit_wolf_shrinkage(moments))
-    shrinkage = float(shrinkage)
-    eigenvalues = (1 - shrinkage) * variance + shrinkage * variance.sum() / len(variance)
-    if noise == "auto":
+
+    shrinkage: float | str = 0.0
+    noise: float | str = 0.0
+    power: float | str = "auto"
+    n_clusters: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_clusters is None:
+            return
+        for name in ("noise", "power"):
+            if (value := getattr(self, name)) != "auto":
+                raise ValueError(
+                    f"Got n_clusters={self.n_clusters} and {name}={value!r}; n_clusters "
+                    f"chooses the {name}. Set {name}='auto', or leave out n_clusters."
+                )
+
+    def of(self, moments: Moments, variance: np.ndarray) -> Regularized:
+        """Apply to a sample, whose covariance has the eigenvalues ``variance`` (d,)."""
+        estimates = "auto" in (self.shrinkage, self.noise)
+        total = float(variance.sum())
+        _check_underflow(total, order=4 if estimates else 2)
+        shrinkage = 0.0 if self.shrinkage == "auto" else float(self.shrinkage)
+        if estimates:
+            # Noise is chosen for the population's spectrum, so the sample's is corrected too.
+            shrinkage = max(shrinkage, ledoit_wolf_shrinkage(moments))
+        eigenvalues = (1 - shrinkage) * variance + shrinkage * total / len(variance)
+        if self.noise != "auto":
+            power = 1.0 if self.power == "auto" else self.power
+            return Regularized(eigenvalues, total, shrinkage, float(self.noise), float(power))
+        power, factor = self._power_and_factor(entropy_rank(eigenvalues))
         # Shrinkage has corrected sampling error already; noise would correct it once more.
-        noise = (1 - shrinkage) * noise_level(moments.mean, eigenvalues)
-    return eigenvalues, shrinkage, float(noise)
+        noise = factor * (1 - shrinkage) * noise_level(moments.mean, eigenvalues)
+        return Regularized(eigenvalues, total, shrinkage, noise, power)
+
+    def _power_and_factor(self, rank: float) -> tuple[float, float]:
+        """Choose the power for a spectrum of this entropy rank, and the noise beside it.
+
+        Noise is a multiple of `noise_level`, which fits a power of 1: the weaker directions are
+        amplified, the more noise it takes to fade them. Few large groups lie in the leading
+        directions, fine distinctions in the many weak ones. So the fewer groups there are, the
+        more noise tells them apart.
+        """
+        if self.n_clusters is not None:
+            return TOLD_POWER, max(0.4, (20 / self.n_clusters) ** 1.3)
+        if self.power == "auto":
+            low, high = FLAT_RANKS
+            flat = min(1.0, max(0.0, (rank - low) / (high - low)))
+            power = 1 + flat * (FLAT_POWER - 1)
+        else:
+            power = float(self.power)
+        return power, FLAT_NOISE ** ((1 - power) / (1 - FLAT_POWER))
+
+
+def entropy_rank(eigenvalues: np.ndarray) -> float:
+    """Over how many directions the variance spreads: exp of the entropy of their shares.
+
+    (`skcalib.metrics.effective_rank` takes shares of the singular values instead, and is
+    larger.)
+    """
+    share = eigenvalues[eigenvalues > 0] / eigenvalues.sum()
+    return float(np.exp(-(share @ np.log(share))))
 
 
 def noise_level(mean: np.ndarray, eigenvalues: np.ndarray) -> float:
-    """Noise of a population, as a share of its total variance.
+    """Noise of a population, as a share of its total variance, for a power of 1.
 
     ``(1 - c)^(1/3) min(1, r / 120) / 80``, where ``c = |mean|² / (|mean|² + tr Σ)`` is the mean
-    cosine of two samples, and r the entropy rank of the eigenvalues, the exponential of the
-    entropy of their shares: over how many directions the variance spreads.
-    (`skcalib.metrics.effective_rank` takes shares of the singular values instead, and is
-    larger.) Training for similarity spreads it over many directions, and the weak ones are
-    noise. If a few directions hold nearly all of it, or the cone is narrow (c near 1), as in
-    inner layers, weak directions distinguish texts.
+    cosine of two samples, and r the entropy rank of the eigenvalues. Training for similarity
+    spreads the variance over many directions, and the weak ones are noise. If a few directions
+    hold nearly all of it, or the cone is narrow (c near 1), as in inner layers, weak directions
+    distinguish texts.
 
     A share of the total variance, as opposed to one of the mean eigenvalue, does not depend on
     the width: zeros appended to every vector add neither variance nor entropy.
     """
     total = eigenvalues.sum()
-    share = eigenvalues[eigenvalues > 0] / total
-    entropy_rank = np.exp(-(share @ np.log(share)))
     spread = total / (float(mean @ mean) + total)  # 1 - c
-    return float(spread**CONE_POWER * min(1.0, entropy_rank / SPREAD_RANK) * LARGEST_SHARE)
-
-
-def whitening_gain(
-    eigenvalues: np.ndarray, noise_variance: float, power: float = 1.0
-) -> np.ndarray:
-    """``λ^(-power/2) λ / (λ + noise_variance)``: whitening times a Wiener filter."""
-    return eigenvalues ** (-power / 2) * (eigenvalues / (eigenvalues + noise_variance))
+    fades = min(1.0, entropy_rank(eigenvalues) / SPREAD_RANK)
+    return float(spread**CONE_POWER * fades * LARGEST_SHARE)
 
 
 def _check_underflow(total_variance: float, order: int) -> None:

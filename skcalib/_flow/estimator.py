@@ -75,7 +75,11 @@ class NormalizingFlow(
         :class:`Whitening`. Above 0 the flow is trained on the principal axes instead of the
         columns, and :meth:`transform` first multiplies each axis, of variance λ, by
         ``λ / (λ + noise tr(Σ))``. Density and samples are those of unfiltered vectors. "auto"
-        chooses it as `Whitening` does, for the raw vectors of an encoder.
+        chooses it as `Whitening` does, for the raw vectors of an encoder, and a power p with
+        it: the factor is then also multiplied by ``(λ / λ_max)^((1 - p) / 2)``.
+    n_clusters : int or None, default=None
+        About how many groups the vectors shall tell apart, as in :class:`Whitening`; needs
+        ``noise="auto"``.
     learning_rate : float, default=1e-3
         Learning rate of Adam without bias correction, as in BERT-flow's code: the first few
         hundred steps are up to six times as long as with the correction.
@@ -112,6 +116,8 @@ class NormalizingFlow(
         Completed epochs.
     noise_ : float
         Noise in use.
+    power_ : float
+        Power that goes with it: 1 unless `noise` is "auto".
     n_features_in_ : int
         Dimension of the vectors.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -133,8 +139,8 @@ class NormalizingFlow(
 
     With ``noise="auto"`` the filter also corrects each axis for the shrinkage of Ledoit and
     Wolf, so that an untrained flow equals ``Whitening(noise="auto")`` up to the order of the
-    dimensions. :meth:`inverse_transform` divides by the factors of the filter, which are
-    never less than 1e-3.
+    dimensions and a common factor. :meth:`inverse_transform` divides by the factors of the
+    filter, which are never less than 1e-3.
 
     Training uses one thread of torch, because its operations are too small to share. The
     default ``coupling`` and ``permutation`` have a gradient written by hand. All others use
@@ -174,6 +180,7 @@ class NormalizingFlow(
         "coupling": [StrOptions({"additive", "affine"})],
         "permutation": [StrOptions({"reverse", "shuffle", "lu"})],
         "noise": [Interval(Real, 0, 1e9, closed="both"), StrOptions({"auto"})],
+        "n_clusters": [Interval(Integral, 2, None, closed="left"), None],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
@@ -185,7 +192,7 @@ class NormalizingFlow(
         "random_state": ["random_state"],
         "verbose": ["boolean"],
     }
-    _state_version = 5
+    _state_version = 6
     _fitted: FittedFlow
     _n_features_out = property(attrgetter("n_features_in_"))
     n_iter_ = property(lambda self: len(self._fitted.curve))
@@ -194,6 +201,7 @@ class NormalizingFlow(
         lambda self: [loss for _, loss in self._fitted.curve if loss is not None] or None
     )
     noise_ = property(attrgetter("_fitted.noise"), doc="Noise in use.")
+    power_ = property(attrgetter("_fitted.power"), doc="Power in use.")
 
     def __init__(
         self,
@@ -204,6 +212,7 @@ class NormalizingFlow(
         coupling: str = "additive",
         permutation: str = "reverse",
         noise: float | str = 0.0,
+        n_clusters: int | None = None,
         learning_rate: float = 1e-3,
         weight_decay: float = 0.01,
         max_epochs: int = 1,
@@ -221,6 +230,7 @@ class NormalizingFlow(
         self.coupling = coupling
         self.permutation = permutation
         self.noise = noise
+        self.n_clusters = n_clusters
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.max_epochs = max_epochs

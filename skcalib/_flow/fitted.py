@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from sklearn.utils import gen_batches
 
+from skcalib._covariance.noise import Regularization
 from skcalib._flow.glow import Glow
 from skcalib._flow.statistics import column_moments, principal_axes
 from skcalib._machine.devices import check_precision
@@ -20,7 +21,10 @@ from skcalib._machine.limits import check_size
 __all__ = ["FittedFlow", "plain_torch", "untrained", "within_memory"]
 
 # Parameters of the estimator that no later training can change.
-ARCHITECTURE = ("n_levels", "depth", "coupling_width", "coupling", "permutation", "noise")
+ARCHITECTURE = (
+    *("n_levels", "depth", "coupling_width", "coupling", "permutation"),
+    *("noise", "n_clusters"),
+)
 
 
 @contextmanager
@@ -64,7 +68,8 @@ class FittedFlow:
     """The whole state of a flow, in arrays on the CPU whatever device it was trained on."""
 
     architecture: dict[str, Any]  # arguments of Glow
-    noise: float  # the chosen one if "auto" was asked for
+    noise: float  # the chosen one if "auto" was asked for, and its power
+    power: float
     rng: np.random.RandomState  # which the next training draws from
     weights: dict[str, np.ndarray]  # in the data type of the rows it was fitted on
     moments: np.ndarray  # Adam's two, (2, n_parameters), in the order of the training's vector
@@ -75,7 +80,7 @@ class FittedFlow:
     def network(self) -> Glow:
         """Build the network, on the CPU, in the data type of the fit."""
         with plain_torch(torch.device("cpu")):
-            flow = Glow(len(self.weights["gain"]), **self.architecture)
+            flow = _glow(len(self.weights["gain"]), self.architecture)
             weights = {name: torch.tensor(array) for name, array in self.weights.items()}
             flow.load_state_dict(weights, assign=True)
         return flow
@@ -114,16 +119,25 @@ def untrained(
     ``settings`` has the parameters of :class:`NormalizingFlow`.
     """
     architecture = {name: getattr(settings, name) for name in ARCHITECTURE}
+    strength = Regularization(noise=settings.noise, n_clusters=settings.n_clusters)
     d, noise, permutation = X.shape[1], settings.noise, settings.permutation
     if noise != 0 or permutation == "lu":
         check_size(d, f"permutation={permutation!r} with noise={noise!r}")
     if noise == 0:
         standardisation: Any = column_moments(X, rows)
+        power = 1.0
     else:
-        *standardisation, noise = principal_axes(X, rows, noise)
-    flow = Glow(d, **architecture).to(getattr(torch, X.dtype.name))
+        *standardisation, regularized = principal_axes(X, rows, strength)
+        noise, power = regularized.noise, regularized.power
+    flow = _glow(d, architecture).to(getattr(torch, X.dtype.name))
     flow.initialize(rng, *standardisation)
     weights = flow.arrays()
     n_parameters = sum(parameter.numel() for parameter in flow.parameters())
     moments = np.zeros((2, n_parameters), dtype=X.dtype)
-    return FittedFlow(architecture, float(noise), rng, weights, moments)
+    return FittedFlow(architecture, float(noise), power, rng, weights, moments)
+
+
+def _glow(n_features: int, architecture: dict[str, Any]) -> Glow:
+    """Build a network; the number of clusters only decides its gain."""
+    settings = {name: value for name, value in architecture.items() if name != "n_clusters"}
+    return Glow(n_features, **settings)

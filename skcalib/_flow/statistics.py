@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 from sklearn.utils import gen_batches
 
 from skcalib._covariance.moments import Moments
-from skcalib._covariance.noise import regularise, whitening_gain
+from skcalib._covariance.noise import Regularization, Regularized
 from skcalib._covariance.spectrum import decompose, rounding_error
 
 __all__ = ["column_moments", "principal_axes"]
@@ -46,13 +47,14 @@ def column_moments(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 @np.errstate(over="ignore", invalid="ignore")  # an overflow shows in the result
 def principal_axes(
-    X: np.ndarray, rows: np.ndarray, noise: float | str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
+    X: np.ndarray, rows: np.ndarray, strength: Regularization
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Regularized]:
     """Principal axes of X over the given rows, and the weight of each in the noise filter.
 
     Returns the mean (d,), the deviation along the axes (d,), 0 beyond the numerical rank, the
-    axes in columns (d, d), the positive gain of ``Whitening(noise=noise)`` along them (d,), and
-    the noise as a share of the total variance, chosen if "auto".
+    axes in columns (d, d), their positive gain (d,), and the regularization in use. The gain is
+    that of a `Whitening`; with a power below 1, in units of the largest deviation, since the
+    networks of a flow expect entries of about 1.
     """
     parts = (Moments.from_array(X[rows[part]]) for part in gen_batches(len(rows), 8192))
     moments = reduce(Moments.merge, parts)
@@ -61,13 +63,14 @@ def principal_axes(
     variance, axes = decompose(moments.covariance())
     if not variance[0] > 0:
         raise ValueError(
-            f"All {moments.n} samples are equal: noise={noise!r} needs samples that differ. "
-            "Fit on other samples, or set noise=0."
+            f"All {moments.n} samples are equal: noise={strength.noise!r} needs samples that "
+            "differ. Fit on other samples, or set noise=0."
         )
-    eigenvalues, _, noise = regularise(moments, variance, 0.0, noise)
+    regularized = strength.of(moments, variance)
     # Smaller eigenvalues are rounding errors; `decompose` has set the negative ones to 0.
     least = rounding_error(variance)
     deviation = np.sqrt(np.where(variance > least, variance, 0.0))
     # A direction without variance has a gain in the limit only.
-    whitening = whitening_gain(np.maximum(eigenvalues, least), noise * variance.sum())
-    return moments.mean, deviation, axes, whitening, noise
+    bounded = replace(regularized, eigenvalues=np.maximum(regularized.eigenvalues, least))
+    unit = bounded.eigenvalues[0] ** ((1 - regularized.power) / 2)
+    return moments.mean, deviation, axes, bounded.gain() / unit, regularized

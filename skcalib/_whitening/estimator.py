@@ -15,20 +15,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from skcalib._base import FloatTransformer, MergingFit, VersionedState
 from skcalib._covariance.moments import Moments
 from skcalib._machine.limits import check_size
-from skcalib._sklearn_compat import Interval, RealNotInt, StrOptions, _fit_context
+from skcalib._sklearn_compat import Interval, RealNotInt, StrOptions, _fit_context, check_params
 from skcalib._whitening.exports import LinearExports
-from skcalib._whitening.linear_map import WhiteningMap
+from skcalib._whitening.linear_map import AffineMap
 from skcalib._whitening.recent import moments_and_spectrum
 from skcalib._whitening.rows import as_float64, check_rows, inverted, mapped, moments_of
 from skcalib._whitening.shift import Shift, mahalanobis_map, shift_between
-from skcalib._whitening.solver import solve, spectrum_of, warn_of_few_samples
+from skcalib._whitening.solver import FittedWhitening
 
 __all__ = ["Whitening"]
-
-# Fitted attributes: those known from the moments, and those that need a decomposition.
-SUMMED = ("_moments", "mean_", "n_samples_seen_")
-AXES = ("components_", "explained_variance_", "explained_variance_ratio_")
-SOLVED = (*AXES, "n_components_", "noise_", "rank_", "shrinkage_", "_linear_map")
 
 
 class Whitening(
@@ -47,9 +42,10 @@ class Whitening(
     all directions of the sample equal weight; a few directions dominate that of raw BERT
     vectors.
 
-    Equal weight means that noise counts as much as signal. Exact whitening, the default, often
-    makes search and clustering worse than raw vectors. Without labels use
-    ``Whitening(noise="auto")``: its regularization fades directions that are mostly noise.
+    Equal weight means that noise counts as much as signal: exact whitening, the default, often
+    makes search and clustering worse. Without labels use ``Whitening(noise="auto")``, which
+    whitens gently and fades directions that are mostly noise, or
+    ``Whitening(noise="auto", n_clusters=20)`` if you know how many groups there are.
 
     Moments and decomposition are computed in float64, in chunks of ``X``, which is never copied
     as a whole.
@@ -66,8 +62,9 @@ class Whitening(
         vector can be [2]_, always ``n_features_in_`` wide. "rotated" turns the coordinates of
         "pca" by a random rotation, the same for every fit of that width: cosines stay, and
         every column gets a share of the variance, which int8 and binary codes need.
-    power : float in [0, 1], default=1.0
-        1 whitens, 0 only centers and rotates (PCA); values between them whiten partly.
+    power : float in [0, 1] or "auto", default="auto"
+        1 whitens, 0 only centers and rotates (PCA); values between them whiten partly. "auto"
+        is 1 if `noise` is a number, and is chosen with the noise if that is "auto".
     noise : float in [0, 1e9] or "auto", default=0.0
         Regularization: the assumed variance of noise in every direction, as a share of the
         total variance tr(Σ). The gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``:
@@ -77,6 +74,11 @@ class Whitening(
         shrinks by at least the estimate of Ledoit and Wolf, which protects against few
         samples. Pass vectors as an encoder returns them: centered or standardized ones have
         lost their mean cosine.
+    n_clusters : int or None, default=None
+        About how many groups the vectors shall tell apart, such as topics, intents or clusters.
+        Few large groups lie in the leading directions, fine distinctions in the many weak ones:
+        the smaller the number, the more noise. It needs ``noise="auto"`` and chooses the power
+        too. None is neutral, for similarity and for groups of any size.
     shrinkage : float in [0, 1] or "auto", default=0.0
         Weight of the scaled identity in the covariance,
         ``(1 - shrinkage) Σ + shrinkage tr(Σ)/d I``. It bounds the amplification of weak
@@ -109,6 +111,8 @@ class Whitening(
         Shrinkage in use.
     noise_ : float
         Noise in use.
+    power_ : float
+        Power in use.
     n_samples_seen_ : int or float
         Number of samples fitted on, over all calls of `partial_fit`; the sum of their
         weights where there were weights.
@@ -129,15 +133,20 @@ class Whitening(
     fit from ``diag(Σ)`` and W, stays below about 1e-6 of the typical output, and in float64
     otherwise. So an ill-conditioned sample costs time, never digits.
 
-    With ``noise="auto"``, ``noise_ = (1 - s) (1 - c)^(1/3) min(1, r / 120) / 80``: s is the
-    shrinkage, c the mean cosine of two samples, ``|mean|² / (|mean|² + tr Σ)``, and r the
-    entropy rank of the eigenvalues, the exponential of the entropy of their shares. The
-    documentation's page of results shows how this was found.
+    With ``noise="auto"``, let s be the shrinkage, c the mean cosine of two samples,
+    ``|mean|² / (|mean|² + tr Σ)``, and r the entropy rank of the eigenvalues, the exponential
+    of the entropy of their shares. A power of 1 goes with the noise
+    ``ν = (1 - s) (1 - c)^(1/3) min(1, r / 120) / 80``. Where a model was trained for
+    similarity, the variance spreads over many directions, and little needs to be changed:
+    ``power_ = 1 - 0.9 t`` and ``noise_ = 0.08^t ν``, with t rising from 0 at r = 85 to 1 at
+    r = 125. Told a number k of groups, ``power_ = 0.5`` and
+    ``noise_ = max(0.4, (20 / k)^1.3) ν``. The documentation's page of results shows how this
+    was found.
 
     The attributes describe the fit: changing one does not change the map. `recentered` returns
     a map with another mean. After `partial_fit` and `merge`, the first use of an attribute or
-    of `transform` computes the decomposition. `fit` warns if there are few samples; after
-    `partial_fit` or `merge` the first `transform` does.
+    of `transform` computes the decomposition, with the parameters of the last call of `fit` or
+    `partial_fit`, and warns if there are few samples.
 
     A dask array is fitted block by block on the active scheduler and never gathered;
     `transform` of one is a lazy dask array. With
@@ -174,23 +183,36 @@ class Whitening(
             None,
         ],
         "method": [StrOptions({"pca", "zca", "rotated"})],
-        "power": [Interval(Real, 0, 1, closed="both")],
+        "power": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "noise": [Interval(Real, 0, 1e9, closed="both"), StrOptions({"auto"})],
+        "n_clusters": [Interval(Integral, 2, None, closed="left"), None],
         "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "tol": [Interval(Real, 0, 1, closed="left"), None],
     }
-    _state_version = 8
+    _state_version = 9
 
-    _moments: Moments
-    _warned: bool  # of few samples, if there are few
+    _fitted: FittedWhitening
+    _moments = property(attrgetter("_fitted.moments"))
+    mean_ = property(lambda self: self._moments.mean.copy(), doc="Mean of the sample.")
+    n_samples_seen_ = property(attrgetter("_moments.n"), doc="Samples, or their weight.")
+    components_ = property(attrgetter("_fitted.components"), doc="Principal axes in rows.")
+    explained_variance_ = property(attrgetter("_fitted.variance"), doc="Along the axes.")
+    explained_variance_ratio_ = property(attrgetter("_fitted.variance_ratio"), doc="Shares.")
+    n_components_ = property(attrgetter("_fitted.map.width"), doc="Width of the output.")
+    rank_ = property(attrgetter("_fitted.map.rank"), doc="Rank of the covariance.")
+    shrinkage_ = property(attrgetter("_fitted.map.regularized.shrinkage"), doc="In use.")
+    noise_ = property(attrgetter("_fitted.map.regularized.noise"), doc="Noise in use.")
+    power_ = property(attrgetter("_fitted.map.regularized.power"), doc="Power in use.")
+    _n_features_out = n_components_
 
     def __init__(
         self,
         n_components: int | float | None = None,
         *,
         method: str = "pca",
-        power: float = 1.0,
+        power: float | str = "auto",
         noise: float | str = 0.0,
+        n_clusters: int | None = None,
         shrinkage: float | str = 0.0,
         tol: float | None = None,
     ):
@@ -198,6 +220,7 @@ class Whitening(
         self.method = method
         self.power = power
         self.noise = noise
+        self.n_clusters = n_clusters
         self.shrinkage = shrinkage
         self.tol = tol
 
@@ -223,16 +246,16 @@ class Whitening(
         Raises
         ------
         ValueError
-            If `n_components` exceeds the number of features, all samples are equal, or the
-            weights sum to 1 or less.
+            If `n_components` exceeds the number of features, `n_clusters` stands beside a noise
+            or power in figures, all samples are equal, or the weights sum to 1 or less.
         """
-        for name in (*SUMMED, *SOLVED):
-            self.__dict__.pop(name, None)  # an error below leaves nothing half-fitted
+        self.__dict__.pop("_fitted", None)  # an error below leaves nothing half-fitted
         X = self._sample(X, reset=True)
         moments, spectrum = moments_and_spectrum(X, sample_weight)
-        linear = solve(moments, spectrum, **self.get_params(deep=False))
-        warn_of_few_samples(moments.n, linear)
-        return self._learn(moments, linear)
+        fitted = FittedWhitening(moments, self.get_params(deep=False), spectrum)
+        fitted.map  # noqa: B018 - solved now, where its errors belong
+        self._fitted = fitted
+        return self
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -255,9 +278,12 @@ class Whitening(
         self : Whitening
             The estimator with the samples added.
         """
+        check_params(self)  # scikit-learn checks those of the first call only
         first = not self.__sklearn_is_fitted__()
         moments = moments_of(self._sample(X, reset=first), sample_weight)
-        return self._learn(moments if first else self._moments.merge(moments))
+        moments = moments if first else self._moments.merge(moments)
+        self._fitted = FittedWhitening(moments, self.get_params(deep=False))
+        return self
 
     def transform(self, X: Any) -> Any:
         """Whiten ``X``: ``(x - mean_) W``.
@@ -274,9 +300,6 @@ class Whitening(
             array for a dask array, and a tensor for a tensor with array API dispatch.
         """
         linear = self._linear_map
-        if not self._warned:
-            self._warned = True
-            warn_of_few_samples(self.n_samples_seen_, linear)
         return mapped(self._rows(X), linear)
 
     def inverse_transform(self, X: Any) -> Any:
@@ -299,7 +322,7 @@ class Whitening(
                 f"X has {X.shape[1]} columns; inverse_transform expects whitened vectors of "
                 f"n_components_={width} columns, as transform returns them."
             )
-        return inverted(X, self._linear_map)
+        return inverted(X, self._fitted.map)
 
     def get_covariance(self) -> np.ndarray:
         """Covariance in use, ``(1 - shrinkage_) Σ + shrinkage_ tr(Σ)/d I``.
@@ -322,8 +345,9 @@ class Whitening(
         precision : ndarray of shape (n_features, n_features)
             Float64, of all features whatever `n_components`.
         """
-        linear = self._linear_map
-        return (linear.basis / linear.regularised) @ linear.basis.T
+        check_is_fitted(self)
+        linear = self._fitted.map
+        return (linear.basis / linear.regularized.eigenvalues) @ linear.basis.T
 
     def mahalanobis(self, X: Any) -> Any:
         """Squared Mahalanobis distance from the mean.
@@ -355,7 +379,8 @@ class Whitening(
         >>> whitening.mahalanobis([[9.0, 9.0, 9.0, 9.0]]) > 100
         array([ True])
         """
-        Z = as_float64(mapped(self._rows(X), mahalanobis_map(self._linear_map)))
+        check_is_fitted(self)
+        Z = as_float64(mapped(self._rows(X), mahalanobis_map(self._fitted.map).affine))
         return (Z * Z).sum(axis=1)  # float32 overflows for far vectors
 
     def shift(self, X: Any) -> Shift:
@@ -387,7 +412,7 @@ class Whitening(
         """
         check_is_fitted(self)
         new = moments_of(self._rows(X))
-        return shift_between(self._linear_map, self._moments, new)
+        return shift_between(self._fitted.map, self._moments, new)
 
     def recentered(self, X: Any) -> Self:
         """Return a copy with the mean of new vectors and the same map.
@@ -413,9 +438,10 @@ class Whitening(
         >>> np.allclose(whitening.recentered(X + 5).transform(X + 5), whitening.transform(X))
         True
         """
-        linear, mean = self._linear_map, moments_of(self._rows(X)).mean
-        moments = replace(self._moments, mean=mean)
-        return copy(self)._learn(moments, replace(linear, mean=mean))
+        check_is_fitted(self)
+        moved = copy(self)
+        moved._fitted = self._fitted.recentered(moments_of(self._rows(X)).mean)
+        return moved
 
     def _sample(self, X: Any, *, reset: bool) -> Any:
         """Check a sample to learn from."""
@@ -435,39 +461,14 @@ class Whitening(
         validate_data(self, X, reset=reset, skip_check_array=True)
         return rows
 
-    def _learn(self, moments: Moments, linear: WhiteningMap | None = None) -> Self:
-        """Set the moments, and the map that follows from them if it is known."""
-        for name in SOLVED:
-            self.__dict__.pop(name, None)
-        self._warned = linear is not None
-        fitted = moments, moments.mean.copy(), moments.n
-        self.__dict__.update(zip(SUMMED, fitted, strict=True))  # all or none, if interrupted
-        if linear is not None:
-            self._set_map(linear)
+    def _learn(self, moments: Moments) -> Self:
+        self._fitted = replace(self._fitted, moments=moments, spectrum=None)
         return self
 
-    def _set_map(self, linear: WhiteningMap) -> None:
-        """Set the attributes of `SOLVED`."""
-        kept, surplus = linear.kept, linear.surplus
-        self.components_ = np.pad(linear.basis[:, :kept].T, ((0, surplus), (0, 0)))
-        self.explained_variance_ = np.pad(linear.variance[:kept], (0, surplus))
-        self.explained_variance_ratio_ = self.explained_variance_ / linear.total_variance
-        self.n_components_ = linear.width
-        self.rank_ = linear.rank
-        self.shrinkage_ = linear.shrinkage
-        self.noise_ = linear.noise
-        self._linear_map = linear
-
-    def __getattr__(self, name: str) -> Any:
-        # Python asks here for what is not set. After `partial_fit` and `merge` that is SOLVED:
-        # a decomposition for each batch would take longer than the batch.
-        if name in SOLVED:
-            check_is_fitted(self)  # a NotFittedError is an AttributeError, for `hasattr`
-            moments = self._moments
-            self._set_map(solve(moments, spectrum_of(moments), **self.get_params(deep=False)))
-        return super().__getattribute__(name)
-
-    _n_features_out = property(attrgetter("n_components_"))
+    @property
+    def _linear_map(self) -> AffineMap:
+        check_is_fitted(self)
+        return self._fitted.map.affine
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skcalib._base import import_package
-from skcalib._whitening.linear_map import AffineMap, WhiteningMap
+from skcalib._whitening.linear_map import AffineMap
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,13 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["LinearExports", "affine_float32", "centred_float32", "dense"]
 
-LinearMap = WhiteningMap | AffineMap
-
 
 class LinearExports:
     """Mixin of an estimator that has a `_linear_map`."""
 
-    _linear_map: Any  # a LinearMap
+    _linear_map: Any  # an AffineMap
 
     def to_torch(self) -> WhiteningModule:
         """Return the map as a ``torch.nn.Module``.
@@ -135,7 +133,7 @@ class LinearExports:
         return index
 
 
-def affine_float32(linear: LinearMap, caller: str) -> tuple[np.ndarray, np.ndarray]:
+def affine_float32(linear: AffineMap, caller: str) -> tuple[np.ndarray, np.ndarray]:
     """``W`` of shape (d, k) and ``b = bias - mean W``, in float32, or a ValueError."""
     what = f"{caller} gives a map with the mean in its bias"
     _refuse_lost_digits(linear.uncentred_growth, what)
@@ -143,7 +141,7 @@ def affine_float32(linear: LinearMap, caller: str) -> tuple[np.ndarray, np.ndarr
     return W.astype(np.float32), (linear.bias - linear.mean @ W).astype(np.float32)
 
 
-def centred_float32(linear: LinearMap, caller: str) -> tuple[np.ndarray, ...]:
+def centred_float32(linear: AffineMap, caller: str) -> tuple[np.ndarray, ...]:
     """``m``, ``W`` and ``b`` of ``(x - m) W + b``, ``m`` near the mean, or a ValueError."""
     _refuse_lost_digits(linear.growth, f"{caller} gives a map")
     m, W = linear.mean.astype(np.float32), linear.projection

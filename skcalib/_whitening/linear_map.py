@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from skcalib._covariance.noise import whitening_gain
+from skcalib._covariance.noise import Regularized
 from skcalib._machine.limits import rows_within
 from skcalib._machine.threads import map_row_ranges
 
@@ -24,11 +24,26 @@ MAX_GROWTH = 4.0
 CHUNK_BYTES = 2 * 2**20
 
 
-class Growth:
-    """Mixin of a map ``x -> (x - mean) W + bias``: how rounding errors of ``x`` grow in it."""
+@dataclass(frozen=True, eq=False)
+class AffineMap:
+    """``x -> (x - mean) W + bias``, ready to apply, and how rounding errors grow in it."""
+
+    mean: np.ndarray  # (d,)
+    projection: np.ndarray  # (d, width), W
+    bias: np.ndarray  # (width,)
+    column_variance: np.ndarray  # (d,), of the input
+    mean_square: float  # of an entry of the output
+
+    def then(self, after: AffineMap) -> AffineMap:
+        """Combine both maps into one."""
+        W = after.projection
+        bias = (self.bias - after.mean) @ W + after.bias
+        return replace(
+            self, projection=self.projection @ W, bias=bias, mean_square=after.mean_square
+        )
 
     @cached_property
-    def growth(self: Any) -> float:
+    def growth(self) -> float:
         """Growth of a rounding error in ``(x - mean) W``.
 
         An entry c_j of a centered vector carries an error of eps |c_j|, which W turns into
@@ -38,13 +53,13 @@ class Growth:
         return self._relative_to_output(self.column_variance @ self.projection**2)
 
     @cached_property
-    def uncentred_growth(self: Any) -> float:
+    def uncentred_growth(self) -> float:
         """Growth of a rounding error in ``x W + (bias - mean W)``, as for `growth`."""
         shift = self.bias - self.mean @ self.projection
         second_moment = self.column_variance + self.mean**2
         return self._relative_to_output(second_moment @ self.projection**2 + shift**2)
 
-    def _relative_to_output(self: Any, error2: np.ndarray) -> float:
+    def _relative_to_output(self, error2: np.ndarray) -> float:
         return float(np.sqrt(error2.max() / self.mean_square))
 
     @property
@@ -52,32 +67,28 @@ class Growth:
         """Whether a product with W in float32 keeps the digits of centered float32 rows."""
         return self.growth <= MAX_GROWTH
 
-
-@dataclass(frozen=True, eq=False)
-class AffineMap(Growth):
-    """``x -> (x - mean) W + bias``, with what exports use of a `WhiteningMap`."""
-
-    mean: np.ndarray  # (d,)
-    projection: np.ndarray  # (d, width), W
-    bias: np.ndarray  # (width,)
-    column_variance: np.ndarray  # (d,), of the input
-    mean_square: float  # of an entry of the output
-
-    def then(self, after: WhiteningMap) -> AffineMap:
-        """Combine both maps into one."""
-        W = after.projection
-        bias = (self.bias - after.mean) @ W
-        return replace(
-            self, projection=self.projection @ W, bias=bias, mean_square=after.mean_square
-        )
+    def product(self, dtype: np.dtype) -> Product:
+        """How to map rows of this dtype, float32 or float64, without losing digits."""
+        work = dtype if self.float32_is_safe else np.dtype(np.float64)
+        if dtype == work and self.uncentred_growth <= MAX_GROWTH:
+            offset, rest = None, self.mean  # saves a pass over the rows
+        else:
+            # Once the rounded mean is subtracted, an entry is as small as the spread and exact
+            # to its own last digit. The rest of the mean, about eps of it, goes through W: it
+            # is too small to cancel digits there.
+            offset = self.mean.astype(work)
+            rest = self.mean - offset
+        rest = (rest @ self.projection - self.bias).astype(work)
+        W = self.projection.astype(work, copy=False)
+        return Product(offset, W, rest if rest.any() else None)
 
 
 class Product(NamedTuple):
-    """``(x - mean) W`` computed as ``(x - offset) W - rest``, in the precision of ``W``."""
+    """The same computed as ``(x - offset) W - rest``, in the precision of ``W``."""
 
     offset: np.ndarray | None  # (d,), the mean rounded; None to subtract all of it later
     W: np.ndarray  # (d, width)
-    rest: np.ndarray | None  # (width,), ``(mean - offset) W``; None where it is zero
+    rest: np.ndarray | None  # (width,), ``(mean - offset) W - bias``; None where it is zero
 
     def apply(self, X: np.ndarray) -> np.ndarray:
         """Map the rows of ``X``, in chunks and several threads, in its dtype."""
@@ -101,21 +112,13 @@ class Product(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class WhiteningMap(Growth):
-    """``x -> (x - mean) W`` with ``W = U g(Λ)``, ready to apply.
-
-    ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``: whitening, times a Wiener filter for noise of
-    that variance in every direction.
-    """
+class WhiteningMap:
+    """``x -> (x - mean) W`` with ``W = U g(Λ)``, by axes."""
 
     mean: np.ndarray  # (d,)
     basis: np.ndarray  # (d, rank), eigenvectors U of the covariance, by falling eigenvalue
     variance: np.ndarray  # (rank,), eigenvalues of the sample's covariance
-    regularised: np.ndarray  # (rank,), the same after shrinkage, Λ
-    total_variance: float  # trace of the sample's covariance Σ
-    shrinkage: float
-    power: float
-    noise: float
+    regularized: Regularized  # the same after shrinkage, Λ, and the parameters in use
     n_components: int  # requested axes; may exceed the rank
     method: str  # what follows ``U g(Λ)``: nothing, ``Uᵀ`` or a random rotation
 
@@ -142,18 +145,19 @@ class WhiteningMap(Growth):
     @cached_property
     def gain(self) -> np.ndarray:
         """g(Λ) of the axes kept."""
-        eigenvalues = self.regularised[: self.kept]
-        return whitening_gain(eigenvalues, self.noise * self.total_variance, self.power)
+        return self.regularized.gain()[: self.kept]
 
     @cached_property
-    def projection(self) -> np.ndarray:
-        """W, of shape (d, width)."""
-        return self._scaled(self.gain)
-
-    @property
-    def bias(self) -> np.ndarray:
-        """Zeros, of shape (width,): the mean becomes the origin."""
-        return np.zeros(self.width)
+    def affine(self) -> AffineMap:
+        """The map, with W of shape (d, width)."""
+        output2 = self.variance[: self.kept] * self.gain**2
+        return AffineMap(
+            mean=self.mean,
+            projection=self._scaled(self.gain),
+            bias=np.zeros(self.width),
+            column_variance=self.basis**2 @ self.variance,
+            mean_square=output2.sum() / (self.width - self.surplus),  # surplus columns are zero
+        )
 
     @property
     def back_projection(self) -> np.ndarray:
@@ -171,28 +175,5 @@ class WhiteningMap(Growth):
             return scaled @ np.linalg.qr(drawn).Q[: self.kept]
         return np.pad(scaled, ((0, 0), (0, self.surplus)))
 
-    @cached_property
-    def column_variance(self) -> np.ndarray:
-        """Variance of the columns of the input, of shape (d,)."""
-        return self.basis**2 @ self.variance
-
-    @cached_property
-    def mean_square(self) -> float:
-        """Mean square of the entries of the output without surplus columns."""
-        output2 = self.variance[: self.kept] * self.gain**2
-        return output2.sum() / (self.width - self.surplus)
-
-    def product(self, dtype: np.dtype) -> Product:
-        """How to map rows of this dtype, float32 or float64, without losing digits."""
-        work = dtype if self.float32_is_safe else np.dtype(np.float64)
-        if dtype == work and self.uncentred_growth <= MAX_GROWTH:
-            offset, rest = None, self.mean  # saves a pass over the rows
-        else:
-            # Once the rounded mean is subtracted, an entry is as small as the spread and exact
-            # to its own last digit. The rest of the mean, about eps of it, goes through W: it
-            # is too small to cancel digits there.
-            offset = self.mean.astype(work)
-            rest = self.mean - offset
-        rest = (rest @ self.projection).astype(work)
-        W = self.projection.astype(work, copy=False)
-        return Product(offset, W, rest if rest.any() else None)
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}

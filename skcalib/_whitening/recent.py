@@ -13,14 +13,13 @@ from sklearn.utils import gen_batches
 from skcalib._covariance.moments import Moments
 from skcalib._machine.limits import rows_within
 from skcalib._whitening.rows import moments_of
-from skcalib._whitening.solver import spectrum_of
+from skcalib._whitening.solver import Spectrum, spectrum_of
 
 __all__ = ["moments_and_spectrum"]
 
 RECENT_BYTES = 2**27  # of scatter matrices and bases together
 
-# Moments, and eigenvalues and eigenvectors of their covariance.
-Fit = tuple[Moments, tuple[np.ndarray, np.ndarray]]
+Fit = tuple[Moments, Spectrum]
 
 _fits: OrderedDict[bytes, Fit] = OrderedDict()  # the latest last
 _lock = threading.Lock()

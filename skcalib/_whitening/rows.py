@@ -17,7 +17,7 @@ from skcalib._covariance.moments import Moments
 from skcalib._dask import as_floats, check_dask, dask_apply, dask_reduce, is_dask
 from skcalib._machine.limits import rows_within
 from skcalib._sklearn_compat import check_sample_weight, get_namespace_and_device
-from skcalib._whitening.linear_map import WhiteningMap
+from skcalib._whitening.linear_map import AffineMap, WhiteningMap
 
 __all__ = ["as_float64", "check_rows", "inverted", "mapped", "moments_of"]
 
@@ -61,10 +61,10 @@ def moments_of(X: Any, sample_weight: Any = None) -> Moments:
     return moments
 
 
-def mapped(X: Any, linear: WhiteningMap) -> Any:
+def mapped(X: Any, linear: AffineMap) -> Any:
     """Whitened rows, lazy for a dask array; or a ValueError if they are not finite."""
     if is_dask(X):
-        return dask_apply(partial(mapped, linear=linear), X, linear.width)
+        return dask_apply(partial(mapped, linear=linear), X, len(linear.bias))
     with np.errstate(over="ignore", invalid="ignore"):
         if isinstance(X, np.ndarray):
             out = linear.product(X.dtype).apply(X)
@@ -125,7 +125,7 @@ def _moments_of_tensor(X: Any, weight: Any) -> Moments:
     return Moments.from_chunks(chunks, xp).on_cpu()
 
 
-def _mapped_tensor(X: Any, linear: WhiteningMap) -> Any:
+def _mapped_tensor(X: Any, linear: AffineMap) -> Any:
     xp, _, device = get_namespace_and_device(X)
     product = linear.product(np.dtype("float32" if X.dtype == xp.float32 else "float64"))
     work = getattr(xp, product.W.dtype.name)

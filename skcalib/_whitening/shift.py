@@ -45,11 +45,11 @@ def mahalanobis_map(linear: WhiteningMap) -> WhiteningMap:
     The dropped axes share their mean eigenvalue, so that what lies outside the kept space
     counts as well. With their own eigenvalues, sampling error would hide it.
     """
-    eigenvalues = linear.regularised.copy()
+    eigenvalues = linear.regularized.eigenvalues.copy()
     if (dropped := eigenvalues[linear.kept :]).size:
         dropped[:] = dropped.mean()
-    whole = replace(linear, regularised=eigenvalues, n_components=linear.rank)
-    return replace(whole, power=1.0, noise=0.0, method="pca")
+    exact = replace(linear.regularized, eigenvalues=eigenvalues, power=1.0, noise=0.0)
+    return replace(linear, regularized=exact, n_components=linear.rank, method="pca")
 
 
 def shift_between(linear: WhiteningMap, fitted: Moments, new: Moments) -> Shift:
@@ -58,7 +58,7 @@ def shift_between(linear: WhiteningMap, fitted: Moments, new: Moments) -> Shift:
         raise ValueError(
             f"shift got n_samples={new.n}; it needs two or more, better a few hundred."
         )
-    W = mahalanobis_map(linear).projection
+    W = mahalanobis_map(linear).affine.projection
     delta = new.mean - fitted.mean
     scatter = np.sum((new.scatter @ W) * W) / new.n  # of new samples about their own mean
     expected = np.sum((fitted.scatter @ W) * W) / fitted.n

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
 import numpy as np
 
 from skcalib._base import warn
 from skcalib._covariance.moments import Moments
-from skcalib._covariance.noise import regularise
+from skcalib._covariance.noise import Regularization
 from skcalib._covariance.spectrum import decompose, rounding_error
 from skcalib._whitening.linear_map import WhiteningMap
 
-__all__ = ["solve", "spectrum_of", "warn_of_few_samples"]
+__all__ = ["FittedWhitening", "Spectrum", "spectrum_of"]
 
 # Samples per feature below which whitening amplifies sampling error. With 5, the smallest
 # estimate of equal eigenvalues is (1 - sqrt(1/5))^2 = 0.3 of their value (Marchenko & Pastur).
 SAMPLES_PER_FEATURE = 5
 
+Spectrum = tuple[np.ndarray, np.ndarray]  # eigenvalues and eigenvectors
 
-def spectrum_of(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
+
+def spectrum_of(moments: Moments) -> Spectrum:
     """Decompose the covariance, or raise a ValueError if there are too few samples for one."""
     n = moments.n
     if n < 2 and isinstance(n, int):
@@ -34,30 +40,77 @@ def spectrum_of(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
     return decompose(moments.covariance())
 
 
+@dataclass(frozen=True, eq=False)
+class FittedWhitening:
+    """Moments of a sample, the parameters of the fit, and the map that follows from both."""
+
+    moments: Moments
+    parameters: dict[str, Any]  # of `Whitening`, validated
+    spectrum: Spectrum | None = None  # of the moments' covariance, if it is known
+
+    @cached_property
+    def map(self) -> WhiteningMap:
+        """The map, solved at first use: a stream of batches needs no decomposition for each.
+
+        Raises
+        ------
+        ValueError
+            If there are too few samples, or all are equal.
+        """
+        spectrum = self.spectrum or spectrum_of(self.moments)
+        linear = solve(self.moments, spectrum, **self.parameters)
+        warn_of_few_samples(self.moments.n, linear)
+        return linear
+
+    def recentered(self, mean: np.ndarray) -> FittedWhitening:
+        """Return the same with another mean."""
+        moved = replace(self, moments=replace(self.moments, mean=mean))
+        vars(moved)["map"] = replace(self.map, mean=mean)
+        return moved
+
+    @property
+    def components(self) -> np.ndarray:
+        """Axes kept, in rows, then a row of zeros for each surplus column."""
+        basis = self.map.basis[:, : self.map.kept]
+        return np.pad(basis.T, ((0, self.map.surplus), (0, 0)))
+
+    @property
+    def variance(self) -> np.ndarray:
+        """Variance along each of `components`."""
+        return np.pad(self.map.variance[: self.map.kept], (0, self.map.surplus))
+
+    @property
+    def variance_ratio(self) -> np.ndarray:
+        """The same as a share of the total."""
+        return self.variance / self.map.regularized.total
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "spectrum": None}  # the map has its own
+
+
 def solve(
     moments: Moments,
-    spectrum: tuple[np.ndarray, np.ndarray],
+    spectrum: Spectrum,
     *,
     n_components: int | float | None,
     method: str,
-    power: float,
-    noise: float | str,
-    shrinkage: float | str,
     tol: float | None,
+    **strength: Any,
 ) -> WhiteningMap:
     """Decide which axes to keep, for parameters of `Whitening` that are validated.
 
-    ``spectrum`` is what `spectrum_of` the moments returns. Samples that are all equal raise a
-    ValueError.
+    ``spectrum`` is what `spectrum_of` the moments returns, and ``strength`` are the parameters
+    of a `Regularization`. Samples that are all equal raise a ValueError.
     """
     n, (variance, basis) = moments.n, spectrum
-    regularised, shrinkage, noise = regularise(moments, variance, shrinkage, noise)
+    regularized = Regularization(**strength).of(moments, variance)
+    eigenvalues = regularized.eigenvalues
     if tol is None:
-        least = np.maximum(rounding_error(regularised), moments.rounding(basis))
+        least = np.maximum(rounding_error(eigenvalues), moments.rounding(basis))
     else:
-        least = tol * regularised[0]
-    axes = np.flatnonzero(regularised > least)
-    if shrinkage == 0 and isinstance(n, int):
+        least = tol * eigenvalues[0]
+    axes = np.flatnonzero(eigenvalues > least)
+    if regularized.shrinkage == 0 and isinstance(n, int):
         axes = axes[: n - 1]  # centering uses up one sample
     rank = len(axes)
     if rank == 0:
@@ -69,11 +122,7 @@ def solve(
         mean=moments.mean.copy(),  # torch warns of arrays that it may not write to
         basis=np.ascontiguousarray(basis[:, axes]),
         variance=variance[axes],
-        regularised=regularised[axes],
-        total_variance=float(variance.sum()),
-        shrinkage=shrinkage,
-        power=float(power),
-        noise=noise,
+        regularized=replace(regularized, eigenvalues=eigenvalues[axes]),
         n_components=_n_kept(n_components, rank, variance[axes] / variance.sum()),
         method=method,
     )
@@ -82,7 +131,8 @@ def solve(
 def warn_of_few_samples(n: int | float, linear: WhiteningMap) -> None:
     """Warn if a map suffers from too few samples."""
     d = len(linear.mean)
-    bare = linear.noise == 0 and linear.shrinkage == 0 and linear.power > 0
+    used = linear.regularized
+    bare = used.noise == 0 and used.shrinkage == 0 and used.power > 0
     if linear.surplus:
         consequence = (
             f"have rank {linear.rank}, below n_components={linear.n_components}: the surplus "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from skcalib._whitening.linear_map import AffineMap, WhiteningMap
+from skcalib._whitening.linear_map import AffineMap
 
 __all__ = ["WhiteningModule"]
 
@@ -22,7 +22,7 @@ class WhiteningModule(nn.Module):
     weight: torch.Tensor
     bias: torch.Tensor
 
-    def __init__(self, linear: WhiteningMap | AffineMap):
+    def __init__(self, linear: AffineMap):
         super().__init__()
         self.safe = linear.float32_is_safe
         buffers = {"mean": linear.mean, "weight": linear.projection, "bias": linear.bias}

@@ -15,6 +15,7 @@ from skcalib.export._static import save_static
 TRUSTED_TYPES = [
     "skcalib._bi_encoder.BiEncoder",
     "skcalib._covariance.moments.Moments",
+    "skcalib._covariance.noise.Regularized",
     "skcalib._encoder.estimator.BertEncoder",
     "skcalib._encoder.recipe.Recipe",
     "skcalib._encoder.text_encoder.TextEncoder",
@@ -28,6 +29,7 @@ TRUSTED_TYPES = [
     "skcalib._store.store.VectorStore",
     "skcalib._whitening.estimator.Whitening",
     "skcalib._whitening.linear_map.WhiteningMap",
+    "skcalib._whitening.solver.FittedWhitening",
     "skcalib.model_selection._bootstrap.Difference",
     "skcalib.model_selection._calibration.Calibration",
     "skcalib.model_selection._calibration.Candidate",

@@ -370,7 +370,9 @@ def test_weights_that_are_not_finite_are_refused(tiny_bert_copy, entry):
     name = next(name for name in weights if "attention.self.key.weight" in name)
     weights[name][0, 0] = entry
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ValueError, match="attention.self.key.weight' has entries that are not"):
+    with pytest.raises(
+        ValueError, match=r"attention.self.key.weight' has entries that are not"
+    ):
         BertEncoder(folder).fit(["dog"])
 
 

@@ -1,5 +1,7 @@
 """Whitening: the theorem, the reference, and scikit-learn's contract."""
 
+import pickle
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -7,6 +9,7 @@ from sklearn.covariance import EmpiricalCovariance
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from untold import leave_untold
 
 from skcalib import Whitening
 
@@ -51,7 +54,8 @@ def float64_whitening(X, k=None):
     ]
 )
 @pytest.mark.filterwarnings("ignore:n_samples=:UserWarning")
-def test_scikit_learn_contract(estimator, check):
+def test_scikit_learn_contract(estimator, check, monkeypatch):
+    leave_untold(estimator, check, monkeypatch)
     check(estimator)
 
 
@@ -141,29 +145,67 @@ def test_a_rotation_gives_every_column_its_share_of_the_variance(n):
     assert 0.2 < (variance / variance.mean()).min() < (variance / variance.mean()).max() < 4
 
 
-def expected_noise(X, spectrum, shrinkage):
-    """The rule of ``noise="auto"``, from the sample itself."""
+def expected_strength(X, spectrum, shrinkage, k=None):
+    """Power and noise of ``noise="auto"``, from the sample itself."""
     unit = np.mean(np.sum((X - X.mean(axis=0)) ** 2, axis=1)) * len(X) / (len(X) - 1)
     cosine = np.sum(X.mean(axis=0) ** 2) / (np.sum(X.mean(axis=0) ** 2) + unit)
     share = spectrum / spectrum.sum()
     rank = np.exp(-np.sum(share * np.log(share)))
-    return (1 - shrinkage) * (1 - cosine) ** (1 / 3) * min(1, rank / 120) / 80
+    noise = (1 - shrinkage) * (1 - cosine) ** (1 / 3) * min(1, rank / 120) / 80
+    if k:
+        return 0.5, noise * max(0.4, (20 / k) ** 1.3)
+    flat = np.clip((rank - 85) / 40, 0, 1)
+    return 1 - 0.9 * flat, noise * 0.08**flat
 
 
 @pytest.mark.parametrize("offset", [0, 1, 50])
-@pytest.mark.parametrize("first", [1, 1000])
-def test_automatic_noise_follows_cone_and_concentration(offset, first):
+@pytest.mark.parametrize("n_steep", [0, 60, 199])  # entropy ranks of 199, 102 and 6
+def test_automatic_noise_follows_cone_and_concentration(offset, n_steep):
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(4000, 200)) * np.r_[first, np.ones(199)] + offset
-    whitening = Whitening(noise="auto").fit(X)
+    X = rng.normal(size=(4000, 200)) * np.r_[np.ones(200 - n_steep), np.full(n_steep, 0.3)]
+    X = X * np.r_[10.0 if n_steep == 199 else 1.0, np.ones(199)] + offset
     variance = Whitening().fit(X).explained_variance_
-    shrunk = (1 - whitening.shrinkage_) * variance + whitening.shrinkage_ * variance.mean()
-    assert_allclose(
-        whitening.noise_, expected_noise(X, shrunk, whitening.shrinkage_), rtol=1e-10
-    )
-    assert whitening.shrinkage_ == Whitening(shrinkage="auto").fit(X).shrinkage_
-    by_hand = Whitening(noise=whitening.noise_, shrinkage=whitening.shrinkage_)
-    assert_array_equal(by_hand.fit_transform(X), whitening.transform(X))
+    for k in (None, 2, 7, 100):
+        whitening = Whitening(noise="auto", n_clusters=k).fit(X)
+        s = whitening.shrinkage_
+        assert s == Whitening(shrinkage="auto").fit(X).shrinkage_
+        expected = expected_strength(X, (1 - s) * variance + s * variance.mean(), s, k)
+        assert_allclose((whitening.power_, whitening.noise_), expected, rtol=1e-10)
+        by_hand = Whitening(power=whitening.power_, noise=whitening.noise_, shrinkage=s)
+        assert_array_equal(by_hand.fit_transform(X), whitening.transform(X))
+
+
+def test_a_power_in_figures_takes_the_noise_that_goes_with_it():
+    X = np.random.default_rng(0).normal(size=(2000, 200))
+    chosen = Whitening(noise="auto").fit(X)
+    assert chosen.power_ == pytest.approx(0.1)
+    same = Whitening(noise="auto", power=chosen.power_).fit(X)
+    assert same.noise_ == pytest.approx(chosen.noise_)
+    whole = Whitening(noise="auto", power=1.0).fit(X)
+    assert whole.noise_ == pytest.approx(chosen.noise_ / 0.08)
+    assert Whitening(noise=0.02).fit(X).power_ == Whitening().fit(X).power_ == 1.0
+
+
+@pytest.mark.parametrize("given", [{}, {"noise": 0.02}, {"noise": "auto", "power": 0.5}])
+def test_a_number_of_clusters_beside_figures_is_refused(X, given):
+    whitening = Whitening(n_clusters=4, **given)
+    with pytest.raises(ValueError, match=r"n_clusters=4 and (noise|power)=.*'auto'"):
+        whitening.fit(X)
+    assert not hasattr(whitening, "mean_")
+
+
+def test_a_spectrum_changed_a_little_changes_power_and_noise_a_little():
+    rng = np.random.default_rng(0)
+    rows, directions = rng.normal(size=(3000, 300)), np.arange(300)
+
+    def strength(decay):
+        whitening = Whitening(noise="auto").fit(rows * np.exp(-decay * directions))
+        return np.array([whitening.power_, np.log(whitening.noise_)])
+
+    decays = np.geomspace(0.002, 0.02, 30)
+    found, beside = (np.array([*map(strength, factor * decays)]) for factor in (1, 1.01))
+    assert np.ptp(found[:, 0]) == pytest.approx(0.9)  # from one end of the rule to the other
+    assert np.abs(beside - found).max() < 0.1
 
 
 def cosines(Z):
@@ -171,17 +213,20 @@ def cosines(Z):
     return Z @ Z.T
 
 
-def test_automatic_noise_depends_on_neither_scale_rotation_nor_width():
-    X = np.random.default_rng(0).normal(size=(9000, 60)) * np.logspace(0, -2, 60) + 0.3
-    rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(60, 60)))[0]
-    expected = cosines(Whitening(noise="auto").fit(X).transform(X[:300]))
+@pytest.mark.parametrize(("width", "k"), [(60, None), (180, None), (60, 4)])
+def test_automatic_noise_depends_on_neither_scale_rotation_nor_width(width, k):
+    X = np.random.default_rng(0).normal(size=(9000, width)) * np.logspace(0, -1, width) + 0.3
+    rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(width, width)))[0]
+    automatic = Whitening(noise="auto", n_clusters=k)
+    expected = cosines(automatic.fit(X).transform(X[:300]))
     # The shrinkage is toward the identity, which gives zeros some variance.
     for Y, atol in (
         (1e-5 * X, 1e-9),
         (X @ rotation, 1e-9),
-        (np.pad(X, ((0, 0), (0, 60))), 0.01),
+        (np.pad(X, ((0, 0), (0, width))), 0.01),
+        (np.hstack([X, X]), 0.01),
     ):
-        found = cosines(Whitening(noise="auto").fit(Y).transform(Y[:300]))
+        found = cosines(automatic.fit(Y).transform(Y[:300]))
         assert_allclose(found, expected, atol=atol)
 
 
@@ -465,13 +510,38 @@ def test_attributes_in_parts_are_those_of_the_whole(X, params, name):
     assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-10, atol=1e-10)
 
 
-def test_in_parts_the_first_transform_warns_of_few_samples(few):
+def test_in_parts_the_first_use_warns_of_few_samples(few):
     whitening = Whitening().partial_fit(few[:5]).partial_fit(few[5:])
-    assert (whitening.rank_, whitening.merge(Whitening().partial_fit(few)).rank_) == (9, 9)
+    with pytest.warns(UserWarning, match="n_samples=10 of n_features=30 have rank 9"):
+        assert whitening.rank_ == 9
+    whitening.merge(Whitening().partial_fit(few))
     with pytest.warns(UserWarning, match="n_samples=20 of n_features=30 have rank 9"):
         expected = whitening.transform(few)
     assert_array_equal(whitening.transform(few), expected)  # in silence
     assert_allclose(whitening.inverse_transform(expected), few)
+
+
+@pytest.mark.parametrize("looks", [False, True])
+@pytest.mark.parametrize("learn", [Whitening.fit, Whitening.partial_fit])
+def test_parameters_are_those_of_the_last_call_that_learned(X, learn, looks):
+    whitening = learn(Whitening(3), X)
+    expected = Whitening(3).fit_transform(X)
+    if looks:
+        assert whitening.n_components_ == 3
+    whitening.set_params(n_components=2, power=9)
+    assert_allclose(whitening.transform(X), expected, atol=1e-10)
+    assert_allclose(whitening.merge().transform(X), expected, atol=1e-10)
+    with pytest.raises(ValueError, match="'power' parameter"):
+        whitening.partial_fit(X)
+    assert_allclose(whitening.transform(X), expected, atol=1e-10)
+    assert whitening.set_params(power=1.0).partial_fit(X).n_components_ == 2
+
+
+def test_a_pickle_holds_the_covariance_and_its_axes_once():
+    X = np.random.default_rng(0).normal(size=(500, 384)).astype(np.float32)
+    whitening = Whitening(noise="auto").fit(X)
+    whitening.transform(X[:2])
+    assert len(pickle.dumps(whitening)) < 2.5e6  # two matrices of 384 x 384 in float64
 
 
 @pytest.mark.parametrize("learn", [Whitening.fit, Whitening.partial_fit])
