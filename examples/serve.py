@@ -15,7 +15,8 @@ from typing import Annotated, NamedTuple
 import joblib
 import numpy as np
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, HTTPException
+from fastapi import Request as HTTPRequest
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
@@ -71,14 +72,22 @@ async def run_pass(pipeline, batch):
                 request.vectors.set_result(part)
 
 
-def application(pipeline, *, most_texts=256, most_bytes=2**20, seconds=30):
+async def cancel_when_gone(http, vectors):
+    """Cancel the future of a client that closes its connection: no pass is made for it."""
+    while (await http.receive())["type"] != "http.disconnect":
+        pass
+    vectors.cancel()
+
+
+def application(pipeline, *, most_texts=256, most_waiting=2048, most_bytes=2**20, seconds=30):
     """Return the application that serves a fitted pipeline.
 
     A batch is full at `most_texts`. The server refuses a request of more than `most_bytes`, and
-    abandons one that takes more than `seconds`, including the time to send it.
+    at once one that would wait behind `most_waiting` texts. It abandons one that takes more
+    than `seconds`, including the time to send it, or whose client has gone.
     """
     pipeline.transform([""])  # loads the model before the first client waits for it
-    queue = asyncio.Queue()
+    queue, n_waiting = asyncio.Queue(), 0
 
     @asynccontextmanager
     async def lifespan(_):
@@ -89,10 +98,19 @@ def application(pipeline, *, most_texts=256, most_bytes=2**20, seconds=30):
     app = FastAPI(title="Calibrated vectors", lifespan=lifespan, max_body_size=most_bytes)
 
     @app.post("/vectors")
-    async def vectors(body: Texts) -> Vectors:
+    async def vectors(body: Texts, http: HTTPRequest) -> Vectors:
+        nonlocal n_waiting
+        if n_waiting + len(body.texts) > most_waiting:
+            raise HTTPException(503, "too many texts are waiting", {"Retry-After": "1"})
         request = Request(body.texts, asyncio.get_running_loop().create_future())
+        gone = asyncio.create_task(cancel_when_gone(http, request.vectors))
+        n_waiting += len(body.texts)
         queue.put_nowait(request)
-        return Vectors(vectors=await request.vectors)
+        try:
+            return Vectors(vectors=await request.vectors)
+        finally:
+            n_waiting -= len(body.texts)
+            gone.cancel()
 
     @app.middleware("http")
     async def limit_time(request, call_next):

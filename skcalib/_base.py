@@ -136,8 +136,8 @@ class MergingFit:
                 )
             if (mine is None) != (its is None):
                 warn(
-                    f"merge got one {name} fitted on named features and one on features without "
-                    "names, so their order cannot be compared."
+                    f"merge got one {name} fitted on features with names and one on features "
+                    "without, so their order cannot be compared."
                 )
             moments = moments.merge(other._moments)
         return self._learn(moments)

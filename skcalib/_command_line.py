@@ -34,4 +34,9 @@ def layers(name: str) -> int | str | Sequence[int]:
 
 def texts_in(file: str) -> list[str]:
     """Texts of a file with one text per line."""
-    return [line.strip() for _, line in lines_of(Path(file).expanduser())]
+    path = Path(file).expanduser()
+    if path.is_dir():
+        raise ValueError(f"{file!r} is a folder; give a file with one text per line.")
+    if not (texts := [line.strip() for _, line in lines_of(path)]):
+        raise ValueError(f"{file!r} has no text; give a file with one text per line.")
+    return texts

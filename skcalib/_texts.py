@@ -39,8 +39,9 @@ class TextTransformer(
 def as_texts(X: Any, *, caller: str, missing: str = "error") -> list[str]:
     """Return the texts of a container as a list; error messages name the ``caller``.
 
-    It accepts lists, tuples, arrays of shape (n,) or (n, 1), and Series and one-column frames
-    of pandas and polars. With ``missing="empty"`` a missing text becomes an empty one.
+    It accepts lists, tuples, arrays of shape (n,) or (n, 1), columns of pyarrow, and Series and
+    one-column frames of pandas and polars. With ``missing="empty"`` a missing text becomes an
+    empty one.
 
     Raises
     ------
@@ -156,6 +157,8 @@ def _cells(X: Any, caller: str) -> np.ndarray:
             f"{caller} got a {type(X).__name__}; it expects a list of str, a 1-D array, a "
             "pandas or polars Series, or a frame. Convert it first, an iterator with list(...)."
         )
+    if hasattr(X, "to_pylist"):  # a column of pyarrow
+        X = X.to_pylist()
     if isinstance(X, np.ma.MaskedArray):
         X = np.ma.filled(X.astype(object), None)
     cells = np.asarray(X if hasattr(X, "shape") else list(X), dtype=object)
@@ -202,6 +205,8 @@ def _complaint(entry: Any, position: str, caller: str) -> Exception:
     remedy = "Select a column of texts, or convert it with str(...)."
     if isinstance(entry, bytes):
         remedy = "Decode it, for instance with entry.decode('utf-8')."
+    elif isinstance(entry, list | tuple | np.ndarray):
+        remedy = "Give one text per row: join its parts, for instance with ' '.join(entry)."
     return TypeError(
         f"{caller} got a {type(entry).__name__} ({entry!r:.60}) at {position}; it expects str. "
         f"{remedy}"

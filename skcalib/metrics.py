@@ -136,12 +136,13 @@ def aggregate(
         raise ValueError(f"how={how!r} is unknown. Use 'all', 'mean' or 'wmean'.")
     y_true, y_pred = _finite_pair(y_true, y_pred)
     # NumPy would turn the 1 of [1, "1"] into str.
-    subsets = column_or_1d(subsets if hasattr(subsets, "dtype") else np.array(subsets, object))
-    check_consistent_length(y_true, subsets)
+    named = subsets if hasattr(subsets, "dtype") else np.array(subsets, object)
+    names = np.asarray(column_or_1d(named))
+    check_consistent_length(y_true, names)
     if how == "all":
         return float(metric(y_true, y_pred))
     members: dict[Any, list[int]] = {}
-    for i, name in enumerate(subsets.tolist()):
+    for i, name in enumerate(names.tolist()):
         members.setdefault(name, []).append(i)
     scores = [metric(y_true[rows], y_pred[rows]) for rows in members.values()]
     weights = list(map(len, members.values())) if how == "wmean" else None

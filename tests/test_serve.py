@@ -51,16 +51,20 @@ def served(pipeline, **limits):
     thread.start()
     wait_until(lambda: server.started)
 
-    def post(body, **headers):
-        connection = HTTPConnection(*server.servers[0].sockets[0].getsockname(), timeout=300)
+    def post(body, seconds=300, **headers):
+        connection = HTTPConnection(
+            *server.servers[0].sockets[0].getsockname(), timeout=seconds
+        )
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(
             "POST", "/vectors", data, {"Content-Type": "application/json", **headers}
         )
-        with connection.getresponse() as response:
-            content = response.read()
-        connection.close()
+        try:
+            with connection.getresponse() as response:
+                content = response.read()
+        finally:
+            connection.close()
         return response.status, json.loads(content) if content[:1] == b"{" else content
 
     yield post
@@ -186,3 +190,28 @@ def test_requests_that_were_given_up_are_not_encoded(given_up):
     got = answers(pipeline, [["a"], ["b"], ["c"]], most_texts=2, given_up=given_up)
     assert got[2] == [[1.0, 1.0]]
     assert not {"ab"[i] for i in given_up} & {t for batch in pipeline.batches for t in batch}
+
+
+def test_no_pass_is_made_for_clients_that_have_gone():
+    pipeline = Pipeline()
+    with served(pipeline) as post, ThreadPoolExecutor(1) as first:
+        pipeline.go.clear()
+        busy = first.submit(post, GOOD)
+        wait_until(lambda: GOOD["texts"] in pipeline.batches)
+        for _ in range(5):
+            with pytest.raises(TimeoutError):
+                post({"texts": ["gone"]}, seconds=0.2)
+        pipeline.go.set()
+        assert busy.result() == post(GOOD) == (200, VECTORS)
+    assert not any("gone" in batch for batch in pipeline.batches)
+
+
+def test_what_may_wait_is_bounded():
+    pipeline = Pipeline()
+    with served(pipeline, most_waiting=3) as post, ThreadPoolExecutor(1) as first:
+        pipeline.go.clear()
+        busy = first.submit(post, GOOD)
+        wait_until(lambda: GOOD["texts"] in pipeline.batches)
+        assert post(GOOD) == (503, {"detail": "too many texts are waiting"})
+        pipeline.go.set()
+        assert busy.result() == post(GOOD) == (200, VECTORS)

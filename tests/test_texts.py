@@ -172,7 +172,7 @@ BAD_ENTRIES = {
     "numpy.int64": (np.int64(7), TypeError, r"a int64 \((np\.int64\()?7\)", "column of texts"),
     "bool": (True, TypeError, r"a bool \(True\)", r"str\(\.\.\.\)"),
     "bytes": (b"xyz", TypeError, r"a bytes \(b'xyz'\)", r"decode\('utf-8'\)"),
-    "list": (["x", "y"], TypeError, r"a list \(\['x', 'y'\]\)", r"str\(\.\.\.\)"),
+    "list": (["x", "y"], TypeError, r"a list \(\['x', 'y'\]\)", r"' '\.join\(entry\)"),
     "dict": ({"x": 1}, TypeError, r"a dict \(\{'x': 1\}\)", r"str\(\.\.\.\)"),
     "object": (object(), TypeError, r"a object \(<object object", r"str\(\.\.\.\)"),
 }
@@ -265,3 +265,14 @@ def test_a_long_entry_does_not_flood_the_message(X):
 )
 def test_what_has_rows_of_several_columns_counts_as_pairs(X, expected):
     assert is_pairs(X) is expected
+
+
+@pytest.mark.parametrize("texts", [["a", "bc"], ["ab", "cd"], ["a", "b", "c"]])
+def test_columns_of_pyarrow_are_taken(texts):
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"text": texts})
+    for column in (table["text"], table["text"].combine_chunks()):
+        assert as_texts(column, caller="Encoder") == texts
+    with pytest.raises(ValueError, match="missing value \\(None\\) at position 1"):
+        as_texts(pa.array(["a", None]), caller="Encoder")
+    assert as_texts(pa.array(["a", None]), caller="Encoder", missing="empty") == ["a", ""]

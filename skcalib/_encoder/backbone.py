@@ -243,6 +243,12 @@ def read(folder: Path) -> tuple[Any, Any]:
             f"its weights lack {len(missing)} tensors of {type(module).__name__}, such as "
             f"{missing[0]!r}. Save it again"
         )
+    # In a weight of attention, NaN can give vectors that are finite and wrong.
+    named = module.named_parameters()
+    if bad := [name for name, weight in named if not torch.isfinite(weight.abs().max())]:
+        raise ValueError(
+            f"its weight {bad[0]!r} has entries that are not finite. Save it again"
+        )
     return tokenizer, module.eval().requires_grad_(False)
 
 

@@ -48,17 +48,22 @@ class Declared(NamedTuple):
 
 
 def declared(folder: Path) -> Declared:
-    """Read the settings of a folder."""
-    settings, (before, pooling) = entries(folder / SETTINGS), _pooling_module(folder)
-    prompts, length = settings.get("prompts"), entries(folder / LENGTH).get("max_seq_length")
+    """Read the settings of a folder; a file that is there but cannot be read is an error."""
+    settings, (before, pooling) = _written(folder / SETTINGS), _pooling_module(folder)
+    prompts, length = settings.get("prompts"), _written(folder / LENGTH).get("max_seq_length")
     prompts = prompts if isinstance(prompts, dict) else {}
+    if length is not None and (not isinstance(length, int) or length < 1 or length is True):
+        raise ValueError(
+            f"{folder / LENGTH} declares max_seq_length={length!r}; it should be a number of "
+            "tokens, 1 or more. Correct it, or download the model again."
+        )
     return Declared(
         pooling=", then ".join([*before, _pooling(pooling)]),
         declares_pooling=bool(pooling),
         include_prompt=pooling.get("include_prompt") is not False,
         prompts={name: str(prompt or "") for name, prompt in prompts.items()},
         default_prompt_name=settings.get("default_prompt_name"),
-        max_length=length if isinstance(length, int) and length > 0 else None,
+        max_length=length,
     )
 
 
@@ -74,16 +79,51 @@ def wants_prompt(model: str | os.PathLike, folder: Path, told: Declared) -> bool
 
 def _pooling_module(folder: Path) -> tuple[list[str], dict]:
     """Classes of the modules between the model and its pooling, and the pooling's settings."""
+    path = folder / MODULES
+    if not path.is_file():  # as in most folders
+        pooling = folder / "1_Pooling" / "config.json"
+        return [], _checked(pooling) if pooling.is_file() else {}
     try:
-        content = json.loads((folder / MODULES).read_bytes())
-        modules = [(m["type"].rpartition(".")[2], Path(m["path"]).name) for m in content]
+        modules = [
+            (module["type"].rpartition(".")[2], Path(module["path"]).name)
+            for module in json.loads(path.read_bytes())
+        ]
     except (OSError, ValueError, RecursionError, TypeError, LookupError, AttributeError):
-        modules = [("Transformer", ""), ("Pooling", "1_Pooling")]  # as in most folders
+        raise _unreadable(path) from None
+    if not modules:
+        raise _unreadable(path)
     classes = [name for name, _ in modules]
     if "Pooling" not in classes:
         return [], {}
     i = classes.index("Pooling")
-    return classes[1:i], entries(folder / modules[i][1] / "config.json")
+    return classes[1:i], _checked(folder / modules[i][1] / "config.json")
+
+
+def _checked(path: Path) -> dict:
+    """Return the settings of a pooling, which has some; without a mode it is the mean."""
+    if not (config := _written(path)):
+        raise _unreadable(path)
+    return config
+
+
+def _written(path: Path) -> dict:
+    """Entries of a file; none if there is no such file."""
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise _unreadable(path)
+    return content
+
+
+def _unreadable(path: Path) -> ValueError:
+    return ValueError(
+        f"{path} is missing, incomplete, or declares nothing that can be read. Download the "
+        "model again; or, if the folder is to declare nothing, remove modules.json as well."
+    )
 
 
 def _pooling(config: dict) -> str:

@@ -47,8 +47,9 @@ def locate(model: str, revision: str | None = None) -> Path:
     if not folder.is_dir():
         is_hub_id = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", model)  # name, or owner/name
         if not is_hub_id or folder.exists():
+            what = "is a file, not a" if folder.is_file() else "is no"
             raise FileNotFoundError(
-                f"There is no folder {str(folder)!r}. Give the folder of a model that "
+                f"{str(folder)!r} {what} folder. Give the folder of a model that "
                 f"save_pretrained wrote, or the id of a model on the hub. {MOVED}"
             )
         folder = Path(_snapshot(model, revision))
@@ -83,6 +84,11 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
     for file in files:
         if file.is_symlink() and not file.resolve().is_relative_to(home):
             refuse(f"{file.name} links to {file.resolve()}, outside it. Copy that file into it")
+    config = entries(folder / "config.json")
+    n_layers, width = (config.get(name) for name in ("num_hidden_layers", "hidden_size"))
+    n_bytes = sum(f.stat().st_size for f in files if f.name.endswith(".safetensors"))
+    if isinstance(n_layers, int) and isinstance(width, int) and 0 < n_bytes < n_layers * width:
+        refuse(f"config.json asks for {n_layers} layers, but the weights have {n_bytes} bytes")
     for name in _shards(folder):
         if not (isinstance(name, str) and re.fullmatch(r"model-[\w.-]*\.safetensors", name)):
             refuse(

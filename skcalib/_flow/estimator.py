@@ -103,8 +103,6 @@ class NormalizingFlow(
     random_state : int, RandomState instance or None, default=None
         Seeds the initial weights, the permutations, the order of the rows and
         :meth:`sample`. If given, the global generators are not used.
-    warm_start : bool, default=False
-        Whether :meth:`fit` continues from the last fit, with the state of the optimizer.
     verbose : bool, default=False
         Whether to show a progress bar, which counts batches.
 
@@ -134,7 +132,7 @@ class NormalizingFlow(
     z holds the dimensions in the order in which they leave the flow: the half that left
     after level 1, then level 2, and so on.
 
-    A column that varies by no more than the rounding of its data type (a constant, or a
+    A column that varies by no more than the rounding of its own values (a constant, or a
     unit that the encoder never uses) would make the likelihood infinite. It is scaled like a
     column of typical deviation. In training, noise replaces it, and in :meth:`transform` this
     dimension of z stays near 0.
@@ -192,7 +190,6 @@ class NormalizingFlow(
         "tol": [Interval(Real, 0, None, closed="left")],
         "device": [str],
         "random_state": ["random_state"],
-        "warm_start": ["boolean"],
         "verbose": ["boolean"],
     }
     _state_version = 6
@@ -225,7 +222,6 @@ class NormalizingFlow(
         tol: float = 1e-4,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
-        warm_start: bool = False,
         verbose: bool = False,
     ):
         self.n_levels = n_levels
@@ -244,7 +240,6 @@ class NormalizingFlow(
         self.tol = tol
         self.device = device
         self.random_state = random_state
-        self.warm_start = warm_start
         self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -271,7 +266,7 @@ class NormalizingFlow(
         ValueError
             If X has NaN, infinities, one row or one column, if the device is not available or
             cannot compute in the data type of X, if the validation split leaves too few rows,
-            or if a warm start would change the number of features or the architecture.
+            or if a row that is held out has no finite density.
         MemoryError
             If a batch does not fit into the memory of a GPU.
 
@@ -281,7 +276,7 @@ class NormalizingFlow(
             If the loss became NaN or infinite; the flow is then the last good one. Or if a
             round trip does not recover a batch or a sample; the flow is then of no use.
         """
-        return self._fit(X, resume=self.warm_start)
+        return self._fit(X, resume=False)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None) -> NormalizingFlow:
@@ -437,7 +432,7 @@ class NormalizingFlow(
 
     def _fit(self, X: Any, resume: bool, **changes: Any) -> NormalizingFlow:
         """Train a new flow, or continue with the fitted one; ``changes`` set parameters."""
-        from skcalib._flow.fitted import untrained
+        from skcalib._flow.fitted import plain_torch, untrained
         from skcalib._flow.rows import split
         from skcalib._flow.training import train
 
@@ -445,7 +440,7 @@ class NormalizingFlow(
         settings, device = copy(self).set_params(**changes), resolve_device(self.device)
         if is_dask(X):
             check_dask(X, type(self).__name__)
-        with on_disk(X) if is_dask(X) else nullcontext(X) as array:
+        with on_disk(X) if is_dask(X) else nullcontext(X) as array, plain_torch(device):
             # The copy gets the names of features now; this estimator, after the training.
             array = settings._checked(array, resume)
             check_precision(device, array.dtype)
@@ -477,8 +472,7 @@ class NormalizingFlow(
             if (given := getattr(self, name)) != fitted:
                 raise ValueError(
                     f"Training cannot continue with {name}={given!r}: this flow was fitted "
-                    f"with {name}={fitted!r}. Set it back, or call fit with warm_start=False "
-                    "to start again."
+                    f"with {name}={fitted!r}. Set it back, or call fit to start again."
                 )
         return X
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.utils import gen_batches
 
 from skcalib._covariance.noise import Regularization
 from skcalib._flow.glow import Glow
@@ -16,13 +18,28 @@ from skcalib._flow.statistics import column_moments, principal_axes
 from skcalib._machine.devices import check_precision
 from skcalib._machine.limits import check_size
 
-__all__ = ["FittedFlow", "untrained", "within_memory"]
+__all__ = ["FittedFlow", "plain_torch", "untrained", "within_memory"]
 
 # Parameters of the estimator that no later training can change.
 ARCHITECTURE = (
     *("n_levels", "depth", "coupling_width", "coupling", "permutation"),
     *("noise", "n_clusters"),
 )
+
+
+@contextmanager
+def plain_torch(device: torch.device) -> Iterator[None]:
+    """Context in which torch computes as if the caller had set nothing.
+
+    Under the caller's ``no_grad`` there would be no gradient, under ``autocast`` bfloat16.
+    """
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.autocast(device.type, enabled=False),
+        torch.device("cpu"),
+    ):
+        yield
 
 
 def within_memory(function: Callable) -> Callable:
@@ -62,9 +79,10 @@ class FittedFlow:
 
     def network(self) -> Glow:
         """Build the network, on the CPU, in the data type of the fit."""
-        flow = _glow(len(self.weights["gain"]), self.architecture)
-        weights = {name: torch.tensor(array) for name, array in self.weights.items()}
-        flow.load_state_dict(weights, assign=True)
+        with plain_torch(torch.device("cpu")):
+            flow = _glow(len(self.weights["gain"]), self.architecture)
+            weights = {name: torch.tensor(array) for name, array in self.weights.items()}
+            flow.load_state_dict(weights, assign=True)
         return flow
 
     @within_memory
@@ -73,17 +91,20 @@ class FittedFlow:
     ) -> np.ndarray:
         """Return ``function(network, X)``, with ``width`` columns, in the data type of X."""
         check_precision(device, X.dtype)
-        key = (str(device), X.dtype.name)
+        # In float32, what was fitted in float64 would round the mean that is subtracted.
+        dtype = np.promote_types(X.dtype, self.weights["gain"].dtype)
+        dtype = X.dtype if device.type == "mps" else dtype
+        key = (str(device), dtype.name)
         if key not in self._networks:  # built once per device and data type
-            self._networks[key] = self.network().to(device, getattr(torch, X.dtype.name)).eval()
+            self._networks[key] = self.network().to(device, getattr(torch, dtype.name)).eval()
         # With few rows, intermediate results stay in a CPU's cache; a GPU needs more rows.
         n_rows = 2**10 if device.type == "cpu" else 2**13
         result = np.empty((len(X), width), dtype=X.dtype)
-        with torch.inference_mode():
-            for start in range(0, len(X), n_rows):
-                block = np.ascontiguousarray(X[start : start + n_rows])  # no negative strides
+        with plain_torch(device), torch.inference_mode():
+            for rows in gen_batches(len(X) or 1, n_rows):
+                block = np.ascontiguousarray(X[rows], dtype)  # no negative strides
                 values = function(self._networks[key], torch.tensor(block, device=device))
-                result[start : start + n_rows] = values.cpu().numpy()
+                result[rows] = values.cpu().numpy()
         return result
 
     def __getstate__(self) -> dict[str, Any]:

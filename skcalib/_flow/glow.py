@@ -71,10 +71,12 @@ class Standardize(nn.Module):
         roundings of the column's values, so that it is not lost when it is added to them.
         """
         typical = math.sqrt(np.mean(np.square(deviation))) or 1.0
-        # Along an axis the roundings of all columns add up, each by its share.
-        offset = mean if axes is None else np.sqrt(np.square(mean) @ np.square(axes))
         limits = torch.finfo(self.loc.dtype)
-        rounding = 10.0 * limits.eps * np.hypot(typical, offset)
+        if axes is None:  # columns may have different units
+            magnitude = np.abs(mean)
+        else:  # along an axis the roundings of all columns add up, each by its share
+            magnitude = np.hypot(typical, np.sqrt(np.square(mean) @ np.square(axes)))
+        rounding = np.maximum(10.0 * limits.eps * magnitude, limits.tiny**0.75)
         degenerate = deviation <= rounding
         noise = np.maximum(typical, rounding)
         units = np.where(degenerate, noise, deviation)

@@ -171,14 +171,14 @@ class Trainer:
                 batch += noise @ axes[:, degenerate].T
         return batch
 
-    def evaluate(self, rows: np.ndarray) -> float:
-        """Return the mean loss over the given rows, in nats per sample."""
+    def evaluate(self, rows: np.ndarray) -> np.ndarray:
+        """Return the loss of each of the given rows, in nats, in float64."""
         self.write_back()
         blocks = (self._tensor(self._X[rows[block]]) for block in gen_batches(len(rows), 1024))
         with torch.inference_mode():
-            # Summed on the CPU: not every GPU has float64.
+            # On the CPU: not every GPU has float64.
             losses = [-self.flow.log_prob(block).cpu() for block in blocks]
-            return float(torch.cat(losses).double().mean())
+            return torch.cat(losses).double().numpy()
 
     def warn_of_divergence(self) -> None:
         """Warn if the flow is of no use because round trips do not return to their start.
@@ -226,6 +226,11 @@ def train(
     best epoch if rows are held out) and whether Ctrl-C ended the training.
     """
     trainer = Trainer(start, X, rows, settings, device)
+    if len(held_out) and not (finite := np.isfinite(trainer.evaluate(held_out))).all():
+        raise ValueError(
+            f"Row {held_out[finite.argmin()]} of X, which is held out, lies so far from the "
+            "others that it has no finite density. Drop it, or scale it."
+        )
     curve, n_batches = list(start.curve), settings.max_epochs * trainer.n_steps
     best_loss, best_state, stale, interrupted = math.inf, None, 0, False
     bar = progress(n_batches, unit="batch", desc="NormalizingFlow", verbose=settings.verbose)
@@ -240,7 +245,9 @@ def train(
                         ConvergenceWarning,
                     )
                     break
-                held_out_loss = trainer.evaluate(held_out) if len(held_out) else None
+                held_out_loss = None
+                if len(held_out):
+                    held_out_loss = float(trainer.evaluate(held_out).mean())
                 curve.append((loss, held_out_loss))
                 watched = loss if held_out_loss is None else held_out_loss
                 stale = 0 if watched < best_loss - settings.tol else stale + 1

@@ -212,8 +212,8 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         found = self.neighbors_ and self.neighbors_.get_params()["n_neighbors"]
         if found and self.n_neighbors >= found:
             raise ValueError(
-                f"n_neighbors={self.n_neighbors} was set after a fit that lets `neighbors` find "
-                f"{found - 1}. Call fit again."
+                f"n_neighbors={self.n_neighbors} was set after a fit that lets `neighbors` "
+                f"find {found - 1}. Call fit again."
             )
 
     def _nearest(self, unit: np.ndarray) -> np.ndarray:

@@ -157,8 +157,8 @@ def _bunch(
         if not (is_whole and all(isinstance(t, str) and t.strip() for t in data[i])):
             raise ValueError(
                 f"{source} has a row without two sentences and a score from 0 to 5, or with "
-                f"more cells than its header: row {i}, {row!r:.120}. Each row needs the columns "
-                f"{', '.join(COLUMNS)}, and quotes around a text with a comma."
+                f"more cells than its header: row {i}, {row!r:.120}. Each row needs the "
+                f"columns {', '.join(COLUMNS)}, and quotes around a text with a comma."
             )
     if not rows:
         raise ValueError(f"{source} has no row; it needs the columns {', '.join(COLUMNS)}.")

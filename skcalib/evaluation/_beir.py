@@ -11,6 +11,7 @@ from skcalib._texts import lines_of
 
 __all__ = ["Collection", "read_beir"]
 
+LARGEST = 10**9  # grade
 HEADER = ["query-id", "corpus-id", "score"]
 
 
@@ -52,6 +53,8 @@ def read_beir(folder: str | PathLike[str], split: str) -> Collection:
     corpus, queries = _texts(files[0]), _texts(files[1])
     judged = _relevant(files[2], queries, corpus)
     documents = {name: corpus[name] for name in sorted(corpus, reverse=True) if corpus[name]}
+    if not documents:
+        raise ValueError(f"{files[0]} has no document with a text.")
     names = sorted(judged, reverse=True)
     if empty := [name for name in names if not queries[name]]:
         raise ValueError(
@@ -73,7 +76,7 @@ def _texts(path: Path) -> dict[str, str]:
         try:
             entry = json.loads(line)
             name, title, text = entry["_id"], entry.get("title") or "", entry["text"]
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, RecursionError):
             name = title = text = None
         if not (
             isinstance(name, str | int) and isinstance(title, str) and isinstance(text, str)
@@ -104,11 +107,13 @@ def _relevant(
     for place, line in lines:
         try:
             query, document, score = line.split("\t")
-            grade = int(score)
+            grade = int(score.replace("_", "?"))  # as Python writes 10: 1_0
+            if abs(grade) > LARGEST:
+                raise ValueError
         except ValueError:
             raise ValueError(
                 f"{place} is {line!r:.60}; it should have {', '.join(HEADER)}, separated by "
-                "tabs, where the score is a whole number."
+                f"tabs, where the score is a whole number up to {LARGEST}."
             ) from None
         if query not in queries or document not in corpus:
             raise ValueError(

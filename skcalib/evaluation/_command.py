@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from io import StringIO
 from itertools import product
@@ -77,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     seven = "default: all seven; also toy"
     on.add_argument("--tasks", type=names, default=list(TASKS), help=seven)
     on.add_argument("--retrieval", metavar="FOLDER", help="search a folder in BEIR's layout")
-    add("--split", default="test", help="with --retrieval, file in qrels; default: test")
+    add("--split", help="with --retrieval, file in qrels; default: test")
     _add_calibrators(add)
     add("--pooling", type=names, default="mean", help="default: mean")
     several = "ints, names, or ints joined by + such as 0+3; default: -1"
@@ -92,7 +93,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     hows = "of subsets: all, mean, or wmean, which BERT-flow's paper reports; default: all"
     add("--aggregate", default="all", help=hows)
     add("--data-home", help="folder of CSV files")
-    add("--output", help="CSV file, which gets each row as soon as it is known")
+    add("--output", help="new CSV file, which gets each row as soon as it is known")
+    add("--force", action="store_true", help="replace the file of --output")
     add("-q", "--quiet", action="store_true", help="no progress bar")
 
 
@@ -111,6 +113,16 @@ def run(options: argparse.Namespace) -> None:
     """Evaluate, print a table, and write it to a file if asked."""
     calibrators = named_calibrators(options)  # checked before anything is encoded
     fit_on = options.fit_on
+    for name in ("split", "query_prompt"):
+        if not options.retrieval and getattr(options, name) is not None:
+            raise ValueError(f"--{name.replace('_', '-')} needs --retrieval FOLDER.")
+    if options.output is not None and Path(options.output).expanduser().exists():
+        is_input = Path(fit_on).is_file() and Path(fit_on).samefile(options.output)
+        if is_input or not options.force:
+            raise FileExistsError(
+                f"--output {options.output!r} exists"
+                + (" and is the file of --fit-on." if is_input else "; --force replaces it.")
+            )
     texts = fit_on if fit_on in ("target", "train") else texts_in(fit_on)
     aggregate = "" if options.retrieval else options.aggregate
     settings, pipelines = {}, {}
@@ -129,6 +141,10 @@ def run(options: argparse.Namespace) -> None:
             settings[" ".join(row)] = (options.model, *row, fit_on, aggregate)
             steps = [("encode", encoder), ("calibrate", calibrators[name])]
             pipelines[" ".join(row)] = Pipeline(steps)
+        with warnings.catch_warnings():  # which the rows give again
+            warnings.simplefilter("ignore")
+            for pipeline in pipelines.values():  # a bad layer shows before hours of work
+                clone(pipeline["encode"]).fit([""])
         writer, rows = csv.writer(file), iter(settings.values())
         for table in (_search if options.retrieval else _similarity)(pipelines, texts, options):
             if not tables:
@@ -180,7 +196,7 @@ def _search(
         pipelines,
         options.retrieval,
         queries_encoder=of_queries,
-        split=options.split,
+        split=options.split or "test",
         fit_on=checked_texts(texts, options.data_home),
         verbose=_is_watched(options),
     )

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from sklearn import config_context
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Normalizer
@@ -75,8 +76,9 @@ class Parts(NamedTuple):
 
 def apply(steps: Sequence[Any], vectors: Any) -> np.ndarray:
     """Transform vectors by fitted steps, into arrays whatever `set_output` asks for."""
-    for step in steps:
-        vectors = step.transform(np.asarray(vectors))
+    with config_context(transform_output="default"):
+        for step in steps:
+            vectors = step.transform(np.asarray(vectors))
     return np.asarray(vectors)
 
 

@@ -40,9 +40,9 @@ def save_sentence_transformer(
     The folder holds the blocks of the model that are needed, the calibration as modules of
     sentence-transformers, and a model card. That library, from version 5.4 on, loads it without
     skcalib and without ``trust_remote_code``, and returns the vectors of the pipeline, to 1e-5
-    of a typical entry, or these at unit length, see `normalize`. The encoder's prompt becomes the default
-    prompt, for queries and documents alike; if `calibrate` was given queries, ``encode_query``
-    and ``encode_document`` have their own prompts.
+    of a typical entry, or these at unit length, see `normalize`. The encoder's prompt becomes
+    the default prompt, for queries and documents alike; if `calibrate` was given queries,
+    ``encode_query`` and ``encode_document`` have their own prompts.
 
     Parameters
     ----------
@@ -94,10 +94,10 @@ def save_sentence_transformer(
     parts = take_apart_for_folder(pipeline, CALLER, normalize)
     if normalize is None and len(parts.steps) > len(take_apart(pipeline, CALLER).steps):
         warn(
-            "The model's own folder ends with Normalize, and so does this one: its vectors have "
-            "unit length, those of the pipeline have not. Cosines are equal. Pass "
-            "normalize=False to keep the lengths, such as for a classifier that was trained on "
-            "them, or normalize=True if unit length is right."
+            "The model's own folder ends with Normalize, and so does this one: its vectors "
+            "have unit length, those of the pipeline have not. Cosines are equal. Pass "
+            "normalize=False to keep the lengths, such as for a classifier that was trained "
+            "on them, or normalize=True if unit length is right."
         )
     of_queries = prompt_of_queries(pipeline, parts, CALLER)
     _check_expressible(parts)

@@ -361,3 +361,23 @@ def test_random_generator_of_torch_is_left_alone(tiny_bert, texts):
     before = torch.get_rng_state()
     BertEncoder(tiny_bert).fit_transform(texts)
     assert np.array_equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("entry", [np.nan, np.inf])
+def test_weights_that_are_not_finite_are_refused(tiny_bert_copy, entry):
+    folder = tiny_bert_copy()
+    weights = load_file(folder / "model.safetensors")
+    name = next(name for name in weights if "attention.self.key.weight" in name)
+    weights[name][0, 0] = entry
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(
+        ValueError, match=r"attention.self.key.weight' has entries that are not"
+    ):
+        BertEncoder(folder).fit(["dog"])
+
+
+def test_more_layers_than_the_weights_can_have_are_refused(tiny_bert_copy, edit_json):
+    folder = tiny_bert_copy()
+    edit_json(folder / "config.json", num_hidden_layers=10**6)
+    with pytest.raises(ValueError, match="asks for 1000000 layers, but the weights have"):
+        BertEncoder(folder).fit(["dog"])

@@ -184,11 +184,35 @@ def test_what_stands_before_the_pooling_is_not_left_out_in_silence(declare, betw
     assert BertEncoder(folder, pooling="mean").fit(TEXTS).pooling_ == "mean"
 
 
-@pytest.mark.parametrize("content", ["{}", "[1]", "[{}]", "no json", '[{"type": 1}]'])
-def test_modules_that_cannot_be_read_are_those_of_most_folders(declare, content):
+@pytest.mark.parametrize(
+    ("name", "contents"),
+    [
+        ("modules.json", ["{}", "[1]", "[{}]", "no json", '[{"type": 1}]', "[" * 100_000]),
+        ("1_Pooling/config.json", [None, "", '{"pooling_mode_cls', "{}"]),
+        ("sentence_bert_config.json", ['{"max_seq_length": 1', "[]"]),
+        ("config_sentence_transformers.json", ["", '{"prompts": {']),
+    ],
+)
+def test_a_declaration_that_cannot_be_read_is_named(declare, name, contents):
     folder = declare("cls")
-    (folder / "modules.json").write_text(content)
-    assert BertEncoder(folder).fit(TEXTS).pooling_ in ("cls", "mean")
+    for content in contents:
+        (folder / name).unlink(missing_ok=True)
+        if content is not None:
+            (folder / name).write_text(content)
+        with pytest.raises(ValueError, match=f"{name} is missing, incomplete, or declares"):
+            BertEncoder(folder).fit(TEXTS)
+
+
+@pytest.mark.parametrize("length", ["x", 0, -1, True, 12.5])
+def test_a_length_that_is_none_is_refused(declare, length, edit_json):
+    folder = declare("cls")
+    edit_json(folder / "sentence_bert_config.json", max_seq_length=length)
+    with pytest.raises(ValueError, match=r"sentence_bert_config.json declares max_seq_length="):
+        BertEncoder(folder).fit(TEXTS)
+
+
+def test_a_folder_without_declarations_is_read_as_before(tiny_bert_copy):
+    assert BertEncoder(tiny_bert_copy()).fit(TEXTS).pooling_ == "mean"
 
 
 @pytest.mark.parametrize("max_length", [1, 2])

@@ -278,7 +278,7 @@ def test_command_line_ends_with_the_message(tiny_bert, options, message, capsys)
         ("größer".encode("utf-16-le"), "line 1 is not UTF-8"),
         ("見出し".encode("utf-16"), "line 1 is not UTF-8"),
         (b"one\ntw\0o\n", "line 2 is not UTF-8"),
-        (b"\n  \n", "minimum of 1 is required by fit_on of evaluate_sts"),
+        (b"\n  \n", r"sentences\.txt' has no text; give a file with one"),
     ],
     ids=["latin-1", "utf-16", "without mark", "without NUL", "NUL", "blank"],
 )
@@ -287,3 +287,38 @@ def test_a_file_without_texts_is_named(content, message, tmp_path, capsys):
     file.write_bytes(content)
     assert main(["evaluate", "--tasks", "toy", "--fit-on", str(file)]) == 2
     assert re.search(message, capsys.readouterr().err)
+    assert main(["evaluate", "--tasks", "toy", "--fit-on", str(tmp_path)]) == 2
+    assert "is a folder; give a file" in capsys.readouterr().err
+
+
+def test_command_line_replaces_a_file_by_force_only(tmp_path, capsys, tiny_bert):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("the dog\na cat\n")
+    output, command = tmp_path / "scores.csv", ["evaluate", "--tasks", "toy", "-q"]
+    output.write_text("mine")
+    command += ["--model", str(tiny_bert), "--calibrators", "raw", "--fit-on", str(texts)]
+    assert main([*command, "--output", str(output)]) == 2
+    assert "exists; --force replaces it" in capsys.readouterr().err
+    assert main([*command, "--output", str(texts), "--force"]) == 2
+    assert "exists and is the file of --fit-on" in capsys.readouterr().err
+    assert (output.read_text(), texts.read_text()) == ("mine", "the dog\na cat\n")
+    assert main([*command, "--output", str(output), "--force"]) == 0
+    assert output.read_text().startswith("model,pooling")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--split", "dev"], "--split needs --retrieval"),
+        (["--query-prompt", "q"], "--query-prompt needs --retrieval"),
+        (["--layers", "1,77"], "77"),
+    ],
+)
+def test_command_line_refuses_before_the_first_row(
+    options, message, tiny_bert, tmp_path, capsys
+):
+    output = tmp_path / "scores.csv"
+    command = ["evaluate", "--tasks", "toy", "--model", str(tiny_bert), "--output", str(output)]
+    assert main([*command, *options]) == 2
+    assert message in capsys.readouterr().err
+    assert not output.exists() or not output.read_text()

@@ -567,9 +567,7 @@ def test_equal_cosines_are_found_equal_whatever_their_last_bits(tmp_path, seed):
         dots = (vectors[:60] @ vectors[60 + i]).tolist()
         squares = (vectors[:60] ** 2).sum(axis=1).tolist()
         # The order of dot / root(square) is that of sign * dot² / square.
-        keys = [
-            Fraction(abs(dot) * dot, square) for dot, square in zip(dots, squares, strict=False)
-        ]
-        ranked = sorted(zip(keys, documents, strict=False), reverse=True)[:10]
+        keys = [Fraction(abs(x) * x, s) for x, s in zip(dots, squares, strict=True)]
+        ranked = sorted(zip(keys, documents, strict=True), reverse=True)[:10]
         recall.append(sum((query, name, 1) in qrels for _, name in ranked) / 8)
     assert found == pytest.approx(100 * np.mean(recall))

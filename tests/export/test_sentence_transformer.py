@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn import config_context
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
@@ -187,9 +188,11 @@ def normalized(tiny_bert_copy):
     folder = tiny_bert_copy()
     kinds = "Transformer", "Pooling", "Normalize"
     modules = [
-        {"idx": i, "name": str(i), "path": "", "type": f"sentence_transformers.models.{kind}"}
+        {"idx": i, "name": str(i), "path": f"{i}_{kind}", "type": f"models.{kind}"}
         for i, kind in enumerate(kinds)
     ]
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
     (folder / "modules.json").write_text(json.dumps(modules))
     return str(folder)
 
@@ -350,3 +353,12 @@ def test_missing_package_is_named(tiny_bert, texts, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers.sentence_transformer.modules", None)
     with pytest.raises(ImportError, match=r"needs the package sentence-transformers>=5.4"):
         save_sentence_transformer(BertEncoder(tiny_bert).fit(texts), tmp_path / "model")
+
+
+def test_a_default_container_has_no_influence(normalized, texts, tmp_path):
+    pytest.importorskip("pandas")
+    pipeline = make_pipeline(BertEncoder(normalized), Whitening(6, noise="auto")).fit(texts)
+    with config_context(transform_output="pandas"):
+        save_sentence_transformer(pipeline, tmp_path / "model", normalize=True)
+    expected = Normalizer().transform(pipeline.transform(texts))
+    assert_equal_vectors(load(tmp_path / "model").encode(texts), expected)

@@ -363,7 +363,7 @@ def test_a_lazy_array_is_checked_block_by_block(X, groups, bad):
     da = pytest.importorskip("dask.array")
     erasure, wrong = GroupErasure().fit(X, groups=groups), X + 0 * bad
     wrong[500, 3] = bad
-    with pytest.raises(ValueError, match="Input X contains NaN|Complex data not supported"):
+    with pytest.raises(ValueError, match=r"Input X contains NaN|Complex data not supported"):
         erasure.transform(da.from_array(wrong, chunks=130)).compute()
 
 

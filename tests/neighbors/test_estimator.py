@@ -203,7 +203,7 @@ def test_parameters_set_after_the_fit_are_checked():
     X = np.random.default_rng(0).normal(size=(60, 4))
     smoothing = NeighborSmoothing(3, neighbors=KNeighborsTransformer(metric="cosine")).fit(X)
     with pytest.raises(
-        ValueError, match="n_neighbors=20 was set after a fit .* find 3. Call fit"
+        ValueError, match=r"n_neighbors=20 was set after a fit .* find 3. Call fit"
     ):
         smoothing.set_params(n_neighbors=20).transform(X)
     expected = NeighborSmoothing(2).fit(X).transform(X)
