@@ -6,8 +6,8 @@ Beside the folder of ``SKCALIB_DATA`` there are the folders ``tasks`` (Banking77
 (biomedical titles) and ``coarse`` (news). For each task and two seeds, `calibrate` chooses on
 2,000 training texts; its pipeline maps up to 2,000 test texts. Each row has R-precision (for a
 text with R others of its kind, their share of its R nearest texts) and the accuracy of the
-nearest mean of three labelled texts a class, a mean of ten draws, both as differences to the raw
-model, times 100. Beside "topics" stands the last layer, whitened and smoothed.
+nearest mean of three labelled texts a class, a mean of ten draws, both as differences to the
+raw model, times 100. Beside "topics" stands the last layer, whitened and smoothed.
 """
 
 import argparse
@@ -27,7 +27,11 @@ from skcalib.datasets import minilm_path
 from skcalib.evaluation._labelled import _retrieval
 
 DATA = Path(os.environ["SKCALIB_DATA"]).parent
-SETS = {"Banking77": "tasks/banking77", "news": "coarse/news", "biomedical": "topics/biomedical"}
+SETS = {
+    "Banking77": "tasks/banking77",
+    "news": "coarse/news",
+    "biomedical": "topics/biomedical",
+}
 TASKS = None, "duplicates", "topics"
 
 
@@ -83,7 +87,7 @@ def main():
                 print(*cells, sep="\t", flush=True)
                 rows.append(cells)
     with open(options.output, "w", newline="", encoding="utf-8") as stream:
-        header = "set seed chosen raw_rp raw_3 rp three_labels".split()
+        header = ["set", "seed", "chosen", "raw_rp", "raw_3", "rp", "three_labels"]
         csv.writer(stream).writerows([header, *rows])
 
 

@@ -305,7 +305,7 @@ def test_errors_say_what_groups_are(X, groups):
     erasure = GroupErasure().fit(X, groups=groups)
     single = r"single group, \['en'\], in n_samples=900; it needs two or more"
     for given, match in [
-        (None, r"got no groups; it needs .* language.*pipeline.fit\(X, groups=languages\).*Frozen"),
+        (None, r"got no groups; it needs .*pipeline.fit\(X, groups=languages\).*Frozen"),
         (["en"] * 900, single),
         ([*groups[:-1], None], "neither str nor numbers"),
         (np.arange(900) % 50, "50 groups differ in every direction of n_features=12"),
