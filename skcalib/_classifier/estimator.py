@@ -267,7 +267,9 @@ class ZeroShotClassifier(VersionedState, ClassifierMixin, BaseEstimator):
     ) -> tuple[Pipeline, np.ndarray, np.ndarray]:
         """Fit the encoder and its calibration; return both, and vectors of texts and names."""
         encoder = clone(as_encoder(self.encoder, type(self).__name__))
-        vectors = np.asarray(encoder.fit_transform(texts), np.float64)
+        frozen = not hasattr(encoder, "fit_transform")
+        vectors = encoder.transform(texts) if frozen else encoder.fit_transform(texts)
+        vectors = np.asarray(vectors, np.float64)
         moved = np.empty((0, vectors.shape[1]))
         if names:
             moved = vectors_of(encoder, names).astype(np.float64)
