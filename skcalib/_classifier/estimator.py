@@ -82,7 +82,7 @@ class ZeroShotClassifier(VersionedState, ClassifierMixin, BaseEstimator):
     neighbors by `NeighborSmoothing`.
 
     A threshold for `other` needs cosines of texts that no class was made from. So the fitted
-    texts are judged in five folds, each by classes made without it.
+    texts are judged in ten folds, each by classes made without it.
 
     A distinct text counts once, and the result depends neither on the order of the texts nor on
     that of the classes. With many labels (more than eight a class, in our measurements) a

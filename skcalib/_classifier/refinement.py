@@ -13,7 +13,7 @@ __all__ = ["best_of_others", "class_vectors"]
 
 ROUNDS = 3
 WEIGHT = 10.0  # texts that a name or a labelled text counts as
-FOLDS = 5
+FOLDS = 10
 
 
 def class_vectors(

@@ -15,7 +15,7 @@ from skcalib import BertEncoder, TextEncoder, Whitening, ZeroShotClassifier
 from skcalib.datasets import load_questions
 
 TOPICS = {0: "music", 1: "animals", 2: "cooking"}
-PLACES = np.random.default_rng(7).normal(size=(4, 12))
+PLACES = np.random.default_rng(7).normal(size=(4, 40))
 
 
 class Drawn:
@@ -30,10 +30,10 @@ class Drawn:
 
     def _vector(self, text):
         if text in TOPICS.values():
-            rng = np.random.default_rng(len(text))
-            return 0.6 * PLACES[list(TOPICS.values()).index(text)] + 5 + rng.normal(size=12) / 3
+            topic, rng = list(TOPICS.values()).index(text), np.random.default_rng(len(text))
+            return 0.6 * PLACES[topic] + 5 + rng.normal(size=40) / 3
         topic, number = map(int, text.split())
-        return PLACES[topic] + np.random.default_rng([topic, number]).normal(size=12) / 2
+        return PLACES[topic] + np.random.default_rng([topic, number]).normal(size=40)
 
 
 def texts_of(topics=(0, 1, 2), start=0, n=60):
@@ -88,7 +88,7 @@ def test_a_few_labels_tell_classes(names, missing):
     for y in (labels, pd.Series(labels, index=range(7, 187), dtype=object)):
         model = drawn(names).fit(texts, y)
         assert_array_equal(model.classes_, [0, 1, 2])
-        assert model.score(new, truth(new)) > 0.95
+        assert model.score(new, truth(new)) > 0.9
         assert model.score(texts, y) == model.score(texts[:9], labels[:9])
 
 
@@ -104,7 +104,7 @@ def test_labels_are_returned_as_given():
     texts = texts_of()
     names = drawn(["music", "animals", "cooking"]).fit(texts)
     assert names.predict(["0 5", "1 5"]).tolist() == ["music", "animals"]
-    described = {"b": ["music", "music"], "a": "animals", "c": "cooking"}
+    described = {"b": ["music"], "a": "animals", "c": "cooking"}
     assert drawn(described).fit(texts).predict(["0 5", "1 5"]).tolist() == ["b", "a"]
 
 
@@ -112,14 +112,14 @@ def test_labels_are_returned_as_given():
 def test_new_texts_are_rejected_at_the_promised_rate(rate):
     shares = []
     for draw in range(10):
-        fitted, new = (texts_of(start=1000 * draw + s, n=150) for s in (0, 500))
+        fitted, new = (texts_of(start=2000 * draw + s, n=400) for s in (0, 1000))
         predicted = drawn(rejection_rate=rate, other=-1).fit(fitted).predict(new)
         shares.append(np.mean(predicted == -1))
     assert np.mean(shares) == pytest.approx(rate, abs=0.25 * rate)
 
 
 def test_texts_of_no_class_are_rejected():
-    model = drawn(rejection_rate=0.05, other="none").fit(texts_of())
+    model = drawn(rejection_rate=0.05, other="none").fit(texts_of(n=300))
     strangers = texts_of(topics=(3,))
     assert np.mean(model.predict(strangers) == "none") > 0.9
     assert model.predict(["0 5", *strangers[:1]]).tolist() == [0, "none"]
@@ -128,8 +128,8 @@ def test_texts_of_no_class_are_rejected():
 
 def test_few_texts_few_classes():
     assert drawn({7: "music"}).fit(texts_of()).predict(["1 1"]).tolist() == [7]
-    two = drawn().fit(["0 1", "1 1"])
-    assert two.predict(["0 1", "1 1"]).tolist() == [0, 1]
+    assert set(drawn().fit(["0 1", "1 1"]).predict(texts_of())) <= {0, 1, 2}
+    assert drawn().fit(texts_of(n=2)).predict(["0 1", "1 1"]).tolist() == [0, 1]
     assert drawn().fit(texts_of(topics=(0, 1))).predict(["0 99", "1 99"]).tolist() == [0, 1]
 
 
