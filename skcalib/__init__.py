@@ -4,6 +4,7 @@ The job is a pipeline, and the modules follow it::
 
     texts ── BertEncoder ──> vectors ── Whitening | NormalizingFlow ──> calibrated vectors
     pairs ── BiEncoder(that pipeline) ──> cosine similarity ── Spearman's rho
+    names ── ZeroShotClassifier(BertEncoder, names) ──> classes
 
 `calibrate` chooses such a pipeline from texts, without labels. `TextEncoder` replaces
 `BertEncoder` for a model of another library, and `VectorStore` keeps vectors on disk. Before a
@@ -26,6 +27,7 @@ from importlib import import_module
 from typing import Any
 
 from skcalib._bi_encoder import BiEncoder
+from skcalib._classifier.estimator import ZeroShotClassifier
 from skcalib._encoder.estimator import BertEncoder
 from skcalib._encoder.text_encoder import TextEncoder
 from skcalib._flow.estimator import NormalizingFlow
@@ -50,6 +52,7 @@ __all__ = [
     "TextEncoder",
     "VectorStore",
     "Whitening",
+    "ZeroShotClassifier",
     "__version__",
     "calibrate",
     *PACKAGES,

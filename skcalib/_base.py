@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import os
 import warnings
@@ -29,13 +30,14 @@ __all__ = [
     "warn",
 ]
 
-# Files that no warning points at: these packages, and the decorators of NumPy 1.
+# Files that no warning points at: these packages, cached properties, decorators of NumPy 1.
 INNER = (
     *(
         str(Path(file).parent) + os.sep
         for file in (__file__, sklearn.__file__, joblib.__file__, np.__file__)
     ),
     contextlib.__file__,
+    functools.__file__,
 )
 
 

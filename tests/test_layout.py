@@ -26,10 +26,14 @@ ALLOWED = {
         "datasets",
     },
     "_whitening": {"_machine", "_covariance", "_base", "_dask", "_sklearn_compat"},
-    "_groups": {"_covariance", "_whitening", "_base", "_dask", "_sklearn_compat"},
+    "_groups": {"_covariance", "_whitening", "_base", "_dask", "_sklearn_compat", "_vectors"},
     "_neighbors": {"_machine", "_base", "_sklearn_compat", "_vectors"},
     "_scale": {"_neighbors", "_base", "_sklearn_compat", "_vectors"},
-    "_flow": {"_machine", "_covariance", "_base", "_dask", "_sklearn_compat"},
+    "_classifier": {
+        *("_encoder", "_whitening", "_flow", "_neighbors", "_bi_encoder"),
+        *("_base", "_sklearn_compat", "_texts", "_vectors"),
+    },
+    "_flow": {"_machine", "_covariance", "_base", "_dask", "_sklearn_compat", "_vectors"},
 }
 
 

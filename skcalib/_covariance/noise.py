@@ -14,7 +14,9 @@ __all__ = ["Regularization", "Regularized"]
 LARGEST_SHARE = 1 / 80
 SPREAD_RANK = 120
 CONE_POWER = 1 / 3
-FLAT_RANKS = 85, 125  # entropy ranks of the steepest spectrum that is flat in part, and whole
+# Little is changed where the variance spreads over many directions, in a wide enough cone: from
+# not at all to fully, by entropy rank and by one minus the mean cosine.
+FLAT_RANKS, WIDE_CONES = (85, 125), (0.12, 0.16)
 FLAT_POWER, FLAT_NOISE = 0.1, 0.08
 TOLD_POWER = 0.5
 
@@ -73,13 +75,15 @@ class Regularization:
         if self.noise != "auto":
             power = 1.0 if self.power == "auto" else self.power
             return Regularized(eigenvalues, total, shrinkage, float(self.noise), float(power))
-        power, factor = self._power_and_factor(entropy_rank(eigenvalues))
+        power, factor = self._power_and_factor(moments.mean, eigenvalues)
         # Shrinkage has corrected sampling error already; noise would correct it once more.
         noise = factor * (1 - shrinkage) * noise_level(moments.mean, eigenvalues)
         return Regularized(eigenvalues, total, shrinkage, noise, power)
 
-    def _power_and_factor(self, rank: float) -> tuple[float, float]:
-        """Choose the power for a spectrum of this entropy rank, and the noise beside it.
+    def _power_and_factor(
+        self, mean: np.ndarray, eigenvalues: np.ndarray
+    ) -> tuple[float, float]:
+        """Choose the power for a population, and the noise beside it.
 
         Noise is a multiple of `noise_level`, which fits a power of 1: the weaker directions are
         amplified, the more noise it takes to fade them. Few large groups lie in the leading
@@ -89,8 +93,8 @@ class Regularization:
         if self.n_clusters is not None:
             return TOLD_POWER, max(0.4, (20 / self.n_clusters) ** 1.3)
         if self.power == "auto":
-            low, high = FLAT_RANKS
-            flat = min(1.0, max(0.0, (rank - low) / (high - low)))
+            flat = _share_of(entropy_rank(eigenvalues), FLAT_RANKS)
+            flat *= _share_of(cone_width(mean, eigenvalues), WIDE_CONES)
             power = 1 + flat * (FLAT_POWER - 1)
         else:
             power = float(self.power)
@@ -107,6 +111,18 @@ def entropy_rank(eigenvalues: np.ndarray) -> float:
     return float(np.exp(-(share @ np.log(share))))
 
 
+def cone_width(mean: np.ndarray, eigenvalues: np.ndarray) -> float:
+    """One minus the mean cosine of two samples, ``|mean|² / (|mean|² + tr Σ)``."""
+    total = eigenvalues.sum()
+    return float(total / (float(mean @ mean) + total))
+
+
+def _share_of(value: float, ends: tuple[float, float]) -> float:
+    """Where a value lies between two ends, in [0, 1]."""
+    low, high = ends
+    return min(1.0, max(0.0, (value - low) / (high - low)))
+
+
 def noise_level(mean: np.ndarray, eigenvalues: np.ndarray) -> float:
     """Noise of a population, as a share of its total variance, for a power of 1.
 
@@ -119,10 +135,8 @@ def noise_level(mean: np.ndarray, eigenvalues: np.ndarray) -> float:
     A share of the total variance, as opposed to one of the mean eigenvalue, does not depend on
     the width: zeros appended to every vector add neither variance nor entropy.
     """
-    total = eigenvalues.sum()
-    spread = total / (float(mean @ mean) + total)  # 1 - c
     fades = min(1.0, entropy_rank(eigenvalues) / SPREAD_RANK)
-    return float(spread**CONE_POWER * fades * LARGEST_SHARE)
+    return cone_width(mean, eigenvalues) ** CONE_POWER * fades * LARGEST_SHARE
 
 
 def _check_underflow(total_variance: float, order: int) -> None:

@@ -138,8 +138,9 @@ class Whitening(
     of the entropy of their shares. A power of 1 goes with the noise
     ``ν = (1 - s) (1 - c)^(1/3) min(1, r / 120) / 80``. Where a model was trained for
     similarity, the variance spreads over many directions, and little needs to be changed:
-    ``power_ = 1 - 0.9 t`` and ``noise_ = 0.08^t ν``, with t rising from 0 at r = 85 to 1 at
-    r = 125. Told a number k of groups, ``power_ = 0.5`` and
+    ``power_ = 1 - 0.9 t`` and ``noise_ = 0.08^t ν``. t is the product of two shares: one rises
+    from 0 at r = 85 to 1 at r = 125, the other falls from 1 at c = 0.84 to 0 at c = 0.88. Told
+    a number k of groups, ``power_ = 0.5`` and
     ``noise_ = max(0.4, (20 / k)^1.3) ν``. The documentation's page of results shows how this
     was found.
 

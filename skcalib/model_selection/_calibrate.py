@@ -150,12 +150,7 @@ def calibrate(
     if queries is not None:
         queries = distinct(texts_of(queries, caller="queries of calibrate"))[0]
         task = task or "search"
-    elif queries_encoder is not None:
-        raise ValueError(
-            "calibrate got queries_encoder and no queries. Pass a sample of queries too, or "
-            "leave it out."
-        )
-    how = _task_of(task, queries, groups)
+    how = _task_of(task, queries, groups, queries_encoder)
     if groups is not None:
         groups = groups_of(given, groups, caller="calibrate")
     whitening = Whitening(n_components, noise=noise, n_clusters=n_clusters)
@@ -168,18 +163,7 @@ def calibrate(
     else:  # a text counts in each of its groups
         pairs = dict.fromkeys(zip(texts, groups, strict=True))
         texts, groups = map(list, zip(*pairs, strict=True))
-    encoder = as_encoder(model, "calibrate")
-    encoders: AsGiven | HiddenStates
-    if isinstance(encoder, BertEncoder):
-        encoders = HiddenStates(encoder, pooling, layers, memory, verbose)
-    elif memory is None and layers is None and pooling is None:
-        encoders = AsGiven(encoder)
-    else:
-        raise ValueError(
-            f"calibrate got pooling, layers or memory for a {type(encoder).__name__}; they "
-            "need a BertEncoder. Leave them out; TextEncoder(model, name=..., memory=...) "
-            "keeps vectors."
-        )
+    encoders = _encoders_of(model, pooling, layers, memory, verbose)
     sample = Sample.of(views, random_state)
     with encoders.searching(sample.texts):
         scored = search(encoders, sample, whitening)
@@ -208,7 +192,23 @@ def calibrate(
     return pipeline
 
 
-def _task_of(task: str | None, queries: Any, groups: Any) -> Task:
+def _encoders_of(
+    model: Any, pooling: Any, layers: Any, memory: Any, verbose: bool | None
+) -> AsGiven | HiddenStates:
+    """Return what to search: layers and poolings of a `BertEncoder`, or another encoder."""
+    encoder = as_encoder(model, "calibrate")
+    if isinstance(encoder, BertEncoder):
+        return HiddenStates(encoder, pooling, layers, memory, verbose)
+    if any(given is not None for given in (pooling, layers, memory)):
+        raise ValueError(
+            f"calibrate got pooling, layers or memory for a {type(encoder).__name__}; they "
+            "need a BertEncoder. Leave them out; TextEncoder(model, name=..., memory=...) "
+            "keeps vectors."
+        )
+    return AsGiven(encoder)
+
+
+def _task_of(task: str | None, queries: Any, groups: Any, queries_encoder: Any) -> Task:
     """Return what to do for a task, after checking that queries and groups fit it."""
     if task not in TASKS:
         names = ", ".join(repr(name) for name in TASKS if name)
@@ -218,6 +218,11 @@ def _task_of(task: str | None, queries: Any, groups: Any) -> Task:
             f"calibrate got task={task!r} and {'no' if queries is None else 'also'} queries; "
             'the task "search" needs a sample of queries, and no other task accepts one. To '
             "find texts by others of their kind, leave out both."
+        )
+    if queries is None and queries_encoder is not None:
+        raise ValueError(
+            "calibrate got queries_encoder and no queries. Pass a sample of queries too, or "
+            "leave it out."
         )
     if queries is not None and groups is not None:
         raise ValueError(

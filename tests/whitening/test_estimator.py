@@ -154,11 +154,11 @@ def expected_strength(X, spectrum, shrinkage, k=None):
     noise = (1 - shrinkage) * (1 - cosine) ** (1 / 3) * min(1, rank / 120) / 80
     if k:
         return 0.5, noise * max(0.4, (20 / k) ** 1.3)
-    flat = np.clip((rank - 85) / 40, 0, 1)
+    flat = np.clip((rank - 85) / 40, 0, 1) * np.clip((0.88 - cosine) / 0.04, 0, 1)
     return 1 - 0.9 * flat, noise * 0.08**flat
 
 
-@pytest.mark.parametrize("offset", [0, 1, 50])
+@pytest.mark.parametrize("offset", [0, 1, 2.5, 50])
 @pytest.mark.parametrize("n_steep", [0, 60, 199])  # entropy ranks of 199, 102 and 6
 def test_automatic_noise_follows_cone_and_concentration(offset, n_steep):
     rng = np.random.default_rng(0)

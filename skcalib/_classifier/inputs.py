@@ -1,0 +1,88 @@
+"""What a classifier is told: names of classes, and labels of some of the texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_consistent_length
+
+__all__ = ["in_order", "known_labels", "named_classes"]
+
+
+def named_classes(class_names: Any) -> dict[Any, list[str]]:
+    """Return the descriptions of each class, by its label, in the order of the labels.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there are no classes, one comes twice, or a description is no text.
+    """
+    several = isinstance(class_names, Mapping | Sequence | np.ndarray)
+    if isinstance(class_names, str) or not several:
+        raise TypeError(
+            f"class_names is {class_names!r:.80}; it expects a list of names, or a mapping "
+            "from labels to descriptions, such as {0: 'world news', 1: 'sports'}."
+        )
+    if not isinstance(class_names, Mapping):
+        listed = list(class_names)
+        if twice := sorted({str(name) for name in listed if listed.count(name) > 1}):
+            raise ValueError(f"class_names has {twice[0]!r} twice. Give each class once.")
+        class_names = {name: name for name in listed}
+    if not class_names:
+        raise ValueError("class_names is empty. Give the name of at least one class.")
+    described = {label: _listed(given) for label, given in class_names.items()}
+    for label, texts in described.items():
+        if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+            raise ValueError(
+                f"class_names describes class {label!r} by {class_names[label]!r}; it expects "
+                "a text that is not blank, or a list of such texts."
+            )
+    return {label: [_words(text) for text in described[label]] for label in in_order(described)}
+
+
+def known_labels(y: Any, n_texts: int) -> tuple[np.ndarray, list[Any]]:
+    """Return the rows that have a label, and their labels.
+
+    Missing are None and NaN, and -1 where all labels are integers.
+    """
+    if y is None:
+        return np.array([], int), []
+    labels = list(y.tolist() if hasattr(y, "tolist") else y)
+    check_consistent_length(labels, range(n_texts))
+    known = [i for i, label in enumerate(labels) if not _is_missing(label)]
+    if all(isinstance(labels[i], Integral) and not isinstance(labels[i], bool) for i in known):
+        known = [i for i in known if labels[i] != -1]
+    return np.array(known, int), [labels[i] for i in known]
+
+
+def _is_missing(label: Any) -> bool:
+    if label is None:
+        return True
+    try:
+        return bool(label != label)
+    except TypeError:  # pandas.NA
+        return True
+
+
+def _listed(given: Any) -> list[Any]:
+    several = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
+    return list(given) if several else [given]
+
+
+def _words(name: str) -> str:
+    return " ".join(name.replace("_", " ").replace("-", " ").split())
+
+
+def in_order(labels: Any) -> list[Any]:
+    """Sort labels, or raise a ValueError if they are of several types."""
+    try:
+        return sorted(labels)
+    except TypeError:
+        kinds = ", ".join(sorted({type(label).__name__ for label in labels}))
+        raise ValueError(
+            f"The labels of the classes are of several types ({kinds}). Give labels of one "
+            "type."
+        ) from None

@@ -1,0 +1,79 @@
+"""Vectors of classes, from their names, a few labelled texts and many without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from sklearn.model_selection import KFold
+
+from skcalib._vectors import unit_rows
+
+__all__ = ["best_of_others", "class_vectors"]
+
+ROUNDS = 3
+WEIGHT = 10.0  # texts that a name or a labelled text counts as
+FOLDS = 10
+
+
+def class_vectors(
+    texts: np.ndarray, names: np.ndarray, rows: np.ndarray, codes: np.ndarray
+) -> np.ndarray:
+    """Return unit vectors of classes, (n_classes, d).
+
+    A class begins as the mean of its name and its labelled texts. Then, three times, it becomes
+    the mean of these, each counted as ten texts, and of the texts without label that are more
+    similar to it than to any other class.
+
+    Parameters
+    ----------
+    texts : ndarray of shape (n, d)
+        Unit vectors.
+    names : ndarray of shape (n_classes, d)
+        Unit vectors, or zeros where classes have no names.
+    rows, codes : ndarray of shape (n_labels,)
+        The labelled texts and their classes.
+    """
+    fixed = WEIGHT * names
+    np.add.at(fixed, codes, WEIGHT * texts[rows])
+    free = np.delete(texts, rows, axis=0)
+    vectors = unit_rows(fixed)[0]
+    for _ in range(ROUNDS):
+        total = fixed.copy()
+        np.add.at(total, (free @ vectors.T).argmax(axis=1), free)
+        vectors = unit_rows(total)[0]
+    return vectors
+
+
+def best_of_others(
+    texts: np.ndarray, names: np.ndarray, rows: np.ndarray, codes: np.ndarray, width: int
+) -> np.ndarray:
+    """Each text's highest cosine to a class, by classes that were made without it.
+
+    The cosines are those of the first ``width`` entries. A text pulls its class toward itself,
+    so with itself it would seem more similar than a new one. Fewer than two texts have none.
+    """
+    found = [_held_out(texts, names, rows, codes, width, fold) for fold in _folds(len(texts))]
+    return np.concatenate([[], *found])
+
+
+def _folds(n: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    if n > 1:
+        yield from KFold(min(FOLDS, n), shuffle=True, random_state=0).split(np.empty((n, 1)))
+
+
+def _held_out(
+    texts: np.ndarray,
+    names: np.ndarray,
+    rows: np.ndarray,
+    codes: np.ndarray,
+    width: int,
+    fold: tuple[np.ndarray, np.ndarray],
+) -> np.ndarray:
+    kept, left_out = fold
+    place = np.full(len(texts), -1)
+    place[kept] = np.arange(len(kept))
+    stays = place[rows] >= 0
+    vectors = class_vectors(texts[kept], names, place[rows[stays]], codes[stays])
+    units, classes = (unit_rows(part[:, :width])[0] for part in (texts[left_out], vectors))
+    return (units @ classes.T).max(axis=1)

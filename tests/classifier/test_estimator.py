@@ -1,0 +1,210 @@
+"""ZeroShotClassifier: classes from names, from a few labels, and none of these."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+
+from skcalib import BertEncoder, TextEncoder, Whitening, ZeroShotClassifier
+from skcalib.datasets import load_questions
+
+TOPICS = {0: "music", 1: "animals", 2: "cooking"}
+PLACES = np.random.default_rng(7).normal(size=(4, 40))
+
+
+class Drawn:
+    """Texts "k i" lie around the place of topic k; names of topics lie near it, all moved."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, texts):
+        self.asked.extend(texts)
+        return np.stack([self._vector(text) for text in texts])
+
+    def _vector(self, text):
+        if text in TOPICS.values():
+            topic, rng = list(TOPICS.values()).index(text), np.random.default_rng(len(text))
+            return 0.6 * PLACES[topic] + 5 + rng.normal(size=40) / 3
+        topic, number = map(int, text.split())
+        return PLACES[topic] + np.random.default_rng([topic, number]).normal(size=40)
+
+
+def texts_of(topics=(0, 1, 2), start=0, n=60):
+    return [f"{topic} {i}" for i in range(start, start + n) for topic in topics]
+
+
+def truth(texts):
+    return np.array([int(text.split()[0]) for text in texts])
+
+
+def drawn(class_names=TOPICS, **params):
+    return ZeroShotClassifier(TextEncoder(Drawn()), class_names, **params)
+
+
+def test_names_and_texts_make_classes():
+    model, new = drawn().fit(texts_of()), texts_of(start=1000)
+    assert model.score(new, truth(new)) > 0.95
+    cosines = model.decision_function(new)
+    assert cosines.shape == (180, 3)
+    assert np.abs(cosines).max() <= 1 + 1e-9
+    assert_array_equal(model.classes_[cosines.argmax(axis=1)], model.predict(new))
+    probabilities = model.predict_proba(new)
+    assert_allclose(probabilities.sum(axis=1), 1)
+    assert_array_equal(probabilities.argmax(axis=1), cosines.argmax(axis=1))
+    assert_allclose(np.linalg.norm(model.class_vectors_, axis=1), 1)
+
+
+def test_neither_the_order_of_texts_nor_that_of_names_matters():
+    texts = texts_of()
+    expected = drawn(rejection_rate=0.1).fit(texts)
+    shuffled = np.random.default_rng(0).permutation(texts + texts[:20]).tolist()
+    names = dict(reversed(TOPICS.items()))
+    found = drawn(names, rejection_rate=0.1).fit(shuffled)
+    assert_array_equal(found.class_vectors_, expected.class_vectors_)
+    assert_array_equal(found.classes_, expected.classes_)
+    assert found.threshold_ == expected.threshold_
+
+
+def test_each_text_and_each_name_is_encoded_once():
+    model = Drawn()
+    texts = texts_of()
+    ZeroShotClassifier(TextEncoder(model), TOPICS, rejection_rate=0.1).fit(texts + texts)
+    asked = [text for text in model.asked if text in texts or text in TOPICS.values()]
+    assert sorted(asked) == sorted([*texts, *TOPICS.values()])
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, -1, pd.NA])
+@pytest.mark.parametrize("names", [None, TOPICS])
+def test_a_few_labels_tell_classes(names, missing):
+    texts, new = texts_of(), texts_of(start=1000)
+    labels = [label if i < 9 else missing for i, label in enumerate(truth(texts).tolist())]
+    for y in (labels, pd.Series(labels, index=range(7, 187), dtype=object)):
+        model = drawn(names).fit(texts, y)
+        assert_array_equal(model.classes_, [0, 1, 2])
+        assert model.score(new, truth(new)) > 0.9
+        assert model.score(texts, y) == model.score(texts[:9], labels[:9])
+
+
+def test_labels_outweigh_a_wrong_name():
+    texts = texts_of()
+    wrong = {0: "animals", 1: "music", 2: "cooking"}
+    assert drawn(wrong).fit(texts).score(texts, truth(texts)) < 0.5
+    labels = np.where(np.arange(180) < 60, truth(texts), -1)
+    assert drawn(wrong).fit(texts, labels).score(texts, truth(texts)) > 0.95
+
+
+def test_labels_are_returned_as_given():
+    texts = texts_of()
+    names = drawn(["music", "animals", "cooking"]).fit(texts)
+    assert names.predict(["0 5", "1 5"]).tolist() == ["music", "animals"]
+    described = {"b": ["music"], "a": "animals", "c": "cooking"}
+    assert drawn(described).fit(texts).predict(["0 5", "1 5"]).tolist() == ["b", "a"]
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.2])
+def test_new_texts_are_rejected_at_the_promised_rate(rate):
+    shares = []
+    for draw in range(10):
+        fitted, new = (texts_of(start=2000 * draw + s, n=400) for s in (0, 1000))
+        predicted = drawn(rejection_rate=rate, other=-1).fit(fitted).predict(new)
+        shares.append(np.mean(predicted == -1))
+    assert np.mean(shares) == pytest.approx(rate, abs=0.25 * rate)
+
+
+def test_texts_of_no_class_are_rejected():
+    model = drawn(rejection_rate=0.05, other="none").fit(texts_of(n=300))
+    strangers = texts_of(topics=(3,))
+    assert np.mean(model.predict(strangers) == "none") > 0.9
+    assert model.predict(["0 5", *strangers[:1]]).tolist() == [0, "none"]
+    assert drawn().fit(texts_of()).predict(strangers[:1]).dtype.kind == "i"
+
+
+def test_few_texts_few_classes():
+    assert drawn({7: "music"}).fit(texts_of()).predict(["1 1"]).tolist() == [7]
+    assert set(drawn().fit(["0 1", "1 1"]).predict(texts_of())) <= {0, 1, 2}
+    assert drawn().fit(texts_of(n=2)).predict(["0 1", "1 1"]).tolist() == [0, 1]
+    assert drawn().fit(texts_of(topics=(0, 1))).predict(["0 99", "1 99"]).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("params", "y", "message"),
+    [
+        ({"class_names": ["music", "music"]}, None, "has 'music' twice"),
+        ({"class_names": []}, None, "class_names is empty"),
+        ({"class_names": {}}, None, "class_names is empty"),
+        ({"class_names": ["music", " "]}, None, "describes class ' ' by ' '"),
+        ({"class_names": {0: []}}, None, "describes class 0"),
+        ({"class_names": {0: 5}}, None, "describes class 0 by 5"),
+        ({"class_names": {0: "music", "a": "animals"}}, None, r"several types \(int, str\)"),
+        ({"class_names": "music"}, None, "expects a list of names, or a mapping"),
+        ({"class_names": None}, None, "neither class_names nor labels"),
+        ({"class_names": None}, [None] * 180, "neither class_names nor labels"),
+        ({}, [9] + [None] * 179, "label 9, which is none of the classes"),
+        ({}, [0, 1], "inconsistent numbers of samples"),
+        ({"rejection_rate": 1.0}, None, "'rejection_rate' parameter"),
+        ({"rejection_rate": 5}, None, "'rejection_rate' parameter"),
+    ],
+)
+def test_errors(params, y, message):
+    model = clone(drawn().fit(texts_of())).set_params(**params)
+    with pytest.raises((ValueError, TypeError), match=message):
+        model.fit(texts_of(), y)
+    assert not hasattr(model, "classes_")
+
+
+def test_one_text_is_too_few():
+    with pytest.raises(ValueError, match="1 distinct text; it needs two or more"):
+        drawn().fit(["0 1", "0 1"])
+
+
+def test_pickles_and_clones(tiny_bert, words):
+    texts = [" ".join(np.random.default_rng(i).choice(words, 6)) for i in range(40)]
+    model = ZeroShotClassifier(BertEncoder(tiny_bert), list(words[:3])).fit(texts)
+    back = pickle.loads(pickle.dumps(model))
+    assert_array_equal(back.decision_function(texts), model.decision_function(texts))
+    assert not hasattr(clone(model), "classes_")
+
+
+def test_a_pipeline_that_calibrates_is_not_calibrated_again(tiny_bert, words):
+    texts = [" ".join(np.random.default_rng(i).choice(words, 6)) for i in range(40)]
+    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(4, noise="auto")).fit(texts)
+    for encoder in (pipeline, FrozenEstimator(pipeline)):
+        model = ZeroShotClassifier(encoder, list(words[:3])).fit(texts)
+        assert list(model.encoder_.named_steps) == ["encode"]
+        assert_allclose(
+            model.encoder_.transform(texts), pipeline.transform(texts), rtol=1e-3, atol=1e-4
+        )
+    bare = ZeroShotClassifier(pipeline[0], list(words[:3])).fit(texts)
+    assert list(bare.encoder_.named_steps) == ["encode", "calibrate"]
+
+
+def test_scikit_learn_tunes_its_encoder_on_a_pool_partly_labelled(tiny_bert, words):
+    texts = [" ".join(np.random.default_rng(i).choice(words, 6)) for i in range(60)]
+    y = [i % 3 if i % 2 else None for i in range(60)]
+    encoder = make_pipeline(BertEncoder(tiny_bert), Whitening(noise="auto"))
+    grid = {"encoder__bertencoder__layers": [1, 3], "encoder__whitening__noise": [0.01, "auto"]}
+    folds = KFold(3, shuffle=True, random_state=0)
+    search = GridSearchCV(ZeroShotClassifier(encoder), grid, cv=folds, error_score="raise")
+    search.fit(np.array(texts), np.array(y, object))
+    assert len(set(search.cv_results_["mean_test_score"])) > 1
+    predicted = cross_val_predict(search.best_estimator_, texts, y, cv=folds)
+    assert set(predicted) <= {0, 1, 2}
+
+
+def test_questions_of_customers(minilm):
+    questions = load_questions()
+    names = [name.replace("_", " ") for name in questions.target_names]
+    texts, labels = questions.data, np.array(names)[questions.target]
+    model = ZeroShotClassifier(BertEncoder(minilm), names).fit(texts)
+    raw = BertEncoder(minilm)
+    vectors, of_names = raw.fit_transform(texts), raw.transform(names)
+    units = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in (vectors, of_names)]
+    nearest = np.array(names)[(units[0] @ units[1].T).argmax(axis=1)]
+    assert model.score(texts, labels) > np.mean(nearest == labels)
