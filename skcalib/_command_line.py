@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from skcalib._texts import lines_of
 
-__all__ = ["add_encoding", "layers", "names", "texts_in"]
+__all__ = ["add_encoding", "layers", "names", "texts_in", "with_groups"]
 
 
 def add_encoding(add: Callable[..., Any]) -> None:
@@ -34,9 +35,46 @@ def layers(name: str) -> int | str | Sequence[int]:
 
 def texts_in(file: str) -> list[str]:
     """Texts of a file with one text per line."""
+    if not (texts := [line for line in _lines_in(file) if line]):
+        raise ValueError(f"{file!r} has no text; give a file with one text per line.")
+    return texts
+
+
+def with_groups(texts: str | Sequence[str], groups: str) -> tuple[list[str], list[str]]:
+    """Texts, of a file or given, and the group of each from the line of the same number.
+
+    A blank line of the file of texts is left out together with its group.
+
+    Raises
+    ------
+    ValueError
+        If a text has no group, or a group no line of the texts.
+    """
+    lines = _lines_in(texts) if isinstance(texts, str) else texts
+    labels = _lines_in(groups)
+    if any(labels[len(lines) :]):
+        raise ValueError(
+            f"{groups!r} has {len(labels)} lines for {len(lines)} lines of texts. Give one "
+            "group per line, in the order of the texts."
+        )
+    found = []
+    for number, (text, label) in enumerate(zip_longest(lines, labels, fillvalue=""), 1):
+        if text and not label:
+            raise ValueError(
+                f"{groups!r} has no group in line {number}, for the text {text!r:.60}. Write "
+                "the group there, or leave line and text blank in both files."
+            )
+        if text:
+            found.append((text, label))
+    if not found:
+        raise ValueError(f"{texts!r} has no text; give a file with one text per line.")
+    kept, of_kept = zip(*found, strict=True)
+    return list(kept), list(of_kept)
+
+
+def _lines_in(file: str) -> list[str]:
+    """Lines of a file, the blank ones empty."""
     path = Path(file).expanduser()
     if path.is_dir():
         raise ValueError(f"{file!r} is a folder; give a file with one text per line.")
-    if not (texts := [line.strip() for _, line in lines_of(path)]):
-        raise ValueError(f"{file!r} has no text; give a file with one text per line.")
-    return texts
+    return [line.strip() for _, line in lines_of(path, blank=True)]

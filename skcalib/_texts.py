@@ -89,8 +89,10 @@ def texts_of(X: Any, *, caller: str) -> list[str]:
     return as_texts(X, caller=caller)
 
 
-def lines_of(file: Path) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a file that are not blank, each behind its place, for messages.
+def lines_of(file: Path, *, blank: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a file, each behind its place, for messages.
+
+    Without ``blank`` those that are blank are left out.
 
     Raises
     ------
@@ -106,7 +108,7 @@ def lines_of(file: Path) -> Iterator[tuple[str, str]]:
                     f"{place} is not UTF-8, or has a NUL. Convert the file, for instance "
                     "with: iconv -f latin1 -t utf-8, or -f utf-16"
                 )
-            if line.strip():
+            if blank or line.strip():
                 yield place, line.rstrip("\n")
 
 

@@ -215,7 +215,7 @@ def evaluate_retrieval(
             scores[row] = 100 * _measures(ranked, list(documents), grades)
             advance(1, name)
     differences = scores - scores[0]
-    means = np.moveaxis(differences, 1, -1) @ resamples(len(queries), random_state)
+    means = np.moveaxis(differences, 1, -1) @ resamples(np.arange(len(queries)), random_state)
     intervals = np.moveaxis(interval(means), 0, -1)
     return RetrievalTable(
         tuple(encoders),

@@ -17,7 +17,7 @@ from skcalib._encoder.text_encoder import as_encoder
 from skcalib._groups.estimator import GroupErasure
 from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._sklearn_compat import check_params
-from skcalib._texts import texts_of
+from skcalib._texts import distinct, texts_of
 from skcalib._whitening.estimator import Whitening
 from skcalib.model_selection._calibration import calibration_of, cosines_of
 from skcalib.model_selection._encoders import AsGiven, HiddenStates
@@ -71,7 +71,7 @@ def calibrate(
         a function from a list of texts to an array, see `TextEncoder`.
     texts : texts of shape (n_texts,), or pairs of shape (n_pairs, 2)
         Texts of the kind that you will compare. The search uses a sample; the chosen
-        calibrator is fitted on all of them.
+        calibrator is fitted on all of them. Repeated texts count once.
     task : {"similarity", "duplicates", "topics", "search"} or None, default=None
         What the vectors are for. "topics" means all groups of texts about one thing: topics,
         intents (what a customer wants), classes, clusters; it always whitens, and adds
@@ -148,7 +148,7 @@ def calibrate(
     """
     given, texts = texts, texts_of(texts, caller="calibrate")
     if queries is not None:
-        queries = texts_of(queries, caller="queries of calibrate")
+        queries = distinct(texts_of(queries, caller="queries of calibrate"))[0]
         task = task or "search"
     how = _task_of(task, queries, groups, queries_encoder)
     if groups is not None:
@@ -158,11 +158,18 @@ def calibrate(
     Regularization(noise=noise, n_clusters=n_clusters)  # refuses figures for both
     sampling = {"n_texts": n_texts, "random_state": random_state}
     views = views_of(texts, sampling, "calibrate")
+    if groups is None:
+        texts = distinct(texts)[0]
+    else:  # a text counts in each of its groups
+        pairs = dict.fromkeys(zip(texts, groups, strict=True))
+        texts, groups = map(list, zip(*pairs, strict=True))
     encoders = _encoders_of(model, pooling, layers, memory, verbose)
     sample = Sample.of(views, random_state)
     with encoders.searching(sample.texts):
         scored = search(encoders, sample, whitening)
-        choice = choose(scored, how.calibrates or n_clusters is not None, random_state)
+        choice = choose(
+            scored, sample.groups, how.calibrates or n_clusters is not None, random_state
+        )
         encode = encoders.fitted(choice.chosen.state, texts)
         vectors = encode.transform(texts)
         if queries is not None:

@@ -13,6 +13,7 @@ from skcalib._vectors import unit_rows
 from skcalib.model_selection._bootstrap import Difference
 from skcalib.model_selection._encoders import State
 from skcalib.model_selection._search import Choice, Scored, tells_layers
+from skcalib.model_selection._self_retrieval import FEWEST_TEXTS
 from skcalib.model_selection._tasks import TASKS
 
 __all__ = ["Calibration", "Candidate", "Cosines", "calibration_of", "cosines_of"]
@@ -116,6 +117,9 @@ class Calibration:
         `halves`, and the calibrations of each in order of `score`.
     n_texts : int
         Number of texts in the sample that gave the scores.
+    n_groups : int
+        Number of groups among them, where texts that share most of their words are one group.
+        The intervals draw whole groups.
     gain : Difference
         How much whitening improves the `score` of the raw model.
     lead : Difference
@@ -135,6 +139,7 @@ class Calibration:
     chosen: Candidate
     candidates: tuple[Candidate, ...]
     n_texts: int
+    n_groups: int
     gain: Difference
     lead: Difference
     prompt: str
@@ -159,7 +164,17 @@ class Calibration:
 
     def _verdict(self) -> str:
         """Say what was chosen, by what evidence."""
-        return f"{self._on_layers()}\n{self._on_whitening()}".strip()
+        parts = self._on_texts(), self._on_layers(), self._on_whitening()
+        return "\n".join(part for part in parts if part)
+
+    def _on_texts(self) -> str:
+        if 2 * self.n_groups > self.n_texts:
+            return ""
+        few = " Fewer than 20 are no evidence." if self.n_groups < FEWEST_TEXTS else ""
+        return (
+            "Most texts share most of their words with others. So the intervals count the\n"
+            f"{self.n_texts} texts as {self.n_groups} groups.{few}"
+        )
 
     def _on_layers(self) -> str:
         if self.is_declared:
@@ -246,6 +261,7 @@ def calibration_of(
         chosen=_candidate(choice.chosen, choice),
         candidates=tuple(_candidate(c, choice) for c in ordered),
         n_texts=n_texts,
+        n_groups=choice.n_groups,
         gain=choice.gains[-1],
         lead=choice.lead,
         prompt=prompt,

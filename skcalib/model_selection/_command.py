@@ -14,7 +14,7 @@ import joblib
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from skcalib._command_line import add_encoding, layers, names, texts_in
+from skcalib._command_line import add_encoding, layers, names, texts_in, with_groups
 from skcalib._encoder.estimator import BertEncoder
 from skcalib.datasets import load_docstrings, load_toy_sts
 from skcalib.export import save_onnx, save_sentence_transformer
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--task", choices=tasks, help="what the vectors are for; default: none of these")
     add("--queries", metavar="FILE", help="sample of queries; TEXTS are then documents")
     add("--n-clusters", type=int, help="about how many groups the vectors shall tell apart")
-    grouped = "group of each text, one per line, such as its language"
+    grouped = "group of each text, in the line of the same number, such as its language"
     add("--groups", metavar="FILE", help=grouped)
     add_encoding(add)
     add("--max-length", type=int, help="tokens kept of a text; default: the model's limit")
@@ -70,10 +70,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Search, write the pipeline and a report, and print the table."""
     _check_format(options)
-    if options.texts in BUNDLED and not Path(options.texts).exists():
-        texts = BUNDLED[options.texts]().data.ravel().tolist()
-    else:
-        texts = texts_in(options.texts)
+    texts, groups = options.texts, None
+    if texts in BUNDLED and not Path(texts).exists():
+        texts = BUNDLED[texts]().data.ravel().tolist()
+    if options.groups:
+        texts, groups = with_groups(texts, options.groups)
+    elif isinstance(texts, str):
+        texts = texts_in(texts)
     encoder = BertEncoder(options.model, prompt=options.prompt, max_length=options.max_length)
     queries_encoder = None
     if options.query_prompt is not None:
@@ -85,7 +88,7 @@ def run(options: argparse.Namespace) -> None:
             task=options.task,
             queries=options.queries and texts_in(options.queries),
             queries_encoder=queries_encoder,
-            groups=options.groups and texts_in(options.groups),
+            groups=groups,
             pooling=options.pooling,
             layers=options.layers and list(map(layers, options.layers)),
             n_clusters=options.n_clusters,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,8 @@ from skcalib._bi_encoder import vectors_of
 from skcalib._whitening.estimator import Whitening
 from skcalib.model_selection._bootstrap import Difference, interval, lead_of_best, resamples
 from skcalib.model_selection._encoders import State
-from skcalib.model_selection._views import Views, combined
+from skcalib.model_selection._self_retrieval import FEWEST_TEXTS
+from skcalib.model_selection._views import Views, combined, near_duplicates
 
 __all__ = ["Choice", "Sample", "Scored", "choose", "search", "tells_layers"]
 
@@ -35,6 +36,7 @@ PEERS = [
 class Sample(NamedTuple):
     """Distinct texts of a search, and two folds: views of one half, fits on the other."""
 
+    groups: np.ndarray  # of near-duplicates: the group of each text that has views
     texts: list[str]
     folds: list[tuple[Views, list[int], list[int]]]  # views, their rows, and rows to fit on
 
@@ -48,7 +50,7 @@ class Sample(NamedTuple):
             (half, [row[text] for text in half.texts], [row[text] for text in other.sample])
             for half, other in ((one, two), (two, one))
         ]
-        return cls(texts, folds)
+        return cls(near_duplicates([*one.sample, *two.sample]), texts, folds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,12 +121,18 @@ class Choice(NamedTuple):
     scored: list[list[Scored]]
     gains: list[Difference]  # in score, of calibrations of the raw model over itself
     lead: Difference  # in halves, of the best state over the raw model's, each calibrated
+    n_groups: int  # of near-duplicates
 
 
-def choose(scored: list[list[Scored]], calibrates: bool, seed: int) -> Choice:
-    """Choose a state, whitened if that improves its score, or always if ``calibrates``."""
+def choose(
+    scored: list[list[Scored]], groups: np.ndarray, calibrates: bool, seed: int
+) -> Choice:
+    """Choose a state, whitened if that improves its score, or always if ``calibrates``.
+
+    ``groups`` holds the group of each text: near-duplicates are one piece of evidence.
+    """
     shipped, whitened = scored[0][0], scored[0][-1]
-    weights = resamples(shipped.ranks.shape[1], seed)
+    weights = resamples(groups, seed)
     gains = [_difference(one, shipped, weights) for one in scored[0]]
     at_home = whitened if calibrates or gains[-1].is_gain else shipped
     elsewhere = [
@@ -134,9 +142,12 @@ def choose(scored: list[list[Scored]], calibrates: bool, seed: int) -> Choice:
     states = [at_home, *elsewhere]
     halves = np.array([one.halves() for one in states])
     best, lead = lead_of_best(halves, np.array([one.halves(weights) for one in states]))
+    n_groups = int(groups.max()) + 1
+    if n_groups < FEWEST_TEXTS:  # no evidence, so that only the range of scores is certain
+        *gains, lead = (replace(one, low=-1.0, high=1.0) for one in (*gains, lead))
     tells = tells_layers(halves.max(), shipped.ranks.shape[1] // 2)
     chosen = states[best] if tells and lead.is_gain else at_home
-    return Choice(shipped, chosen, scored, gains, lead)
+    return Choice(shipped, chosen, scored, gains, lead, n_groups)
 
 
 def tells_layers(halves: float, n: int) -> bool:

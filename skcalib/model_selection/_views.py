@@ -13,17 +13,22 @@ import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.metrics.pairwise import cosine_similarity
 
 from skcalib._texts import distinct
 from skcalib._vectors import unit_rows
 
-__all__ = ["FEWEST_UNITS", "Views", "combined"]
+__all__ = ["FEWEST_UNITS", "Views", "combined", "near_duplicates"]
 
 # Units that a text must have, so that half of it still means something.
 FEWEST_UNITS = 6
 
 # Share of the units that a copy with units dropped keeps.
 KEPT = 0.3
+
+# Cosine of the sets of units of two texts, from which one is a near-duplicate of the other.
+NEAR = 0.6
 
 # Scripts that put no spaces between words: Thai to Tibetan, Burmese, Khmer, kana, Chinese
 # characters. There a unit is a character, elsewhere it is a word between spaces.
@@ -117,6 +122,15 @@ def combined(halves: float, thinned: float, weight: float = 0.5) -> float:
     right = halves ** (1 - weight) * thinned**weight
     wrong = (1 - halves) ** (1 - weight) * (1 - thinned) ** weight
     return right / (right + wrong)
+
+
+def near_duplicates(texts: Sequence[str]) -> np.ndarray:
+    """Group of each text, from 0: that of the first text with mostly the same units."""
+    counted = CountVectorizer(
+        analyzer=lambda text: [unit.strip().casefold() for unit in units_of(text)], binary=True
+    ).fit_transform(texts)
+    first = (cosine_similarity(counted) >= NEAR).argmax(axis=1)
+    return np.unique(first, return_inverse=True)[1]
 
 
 def _digest(text: str, seed: int) -> bytes:
