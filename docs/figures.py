@@ -13,7 +13,7 @@ intervals in place of the scores::
     :steps: raw, centered, whitened
     ```
 
-README has no roles: ``python docs/figures.py`` writes the scores into its table.
+README has no roles: ``python docs/figures.py`` writes the scores into its tables.
 """
 
 import csv
@@ -30,8 +30,17 @@ README = Path(__file__).parents[1] / "README.md"
 # The rows and columns of README's table, as the comparison names them.
 README_ROWS = [
     *("Banking77/R-precision", "Banking77/average precision", "biomedical/R-precision"),
+    *("news/R-precision", "news told/R-precision"),
     *("Banking77/NMI", "biomedical/NMI", "Cranfield/nDCG@10", "STS/Spearman"),
 ]
+CLASSES_ROWS = {
+    "names": ["raw", "ours", "PCA(128)", None],
+    "3 labels": [
+        *("nearest mean, raw", "ours, without names"),
+        *("nearest mean, PCA(128)", "logistic regression, raw"),
+    ],
+}
+TOLD_STEPS = ["raw", "told", "told and smoothed", "centered", "PCA(groups)"]
 README_STEPS = ["raw", "whitened", "smoothed", "centered", "PCA(128)"]
 ENCODERS = {"e5": "comparison-e5", "MiniLM": "comparison-minilm"}
 
@@ -83,14 +92,28 @@ def scores(places, steps=None, intervals=False):
 
 
 def filled(readme):
-    """Return the text of README with the scores of e5 in the table of what it brings."""
+    """Return the text of README with the scores of e5 in the tables of what it brings."""
     head, title, rest = readme.partition("## What it brings\n")
-    before, rows, after = re.split(r"((?<=:\|\n)(?:\|.*\n)+)", rest, maxsplit=1)
+    parts = re.split(r"((?<=:\|\n)(?:\|.*\n)+)", rest, maxsplit=2)
+    compared = []
+    for place in README_ROWS:
+        steps = TOLD_STEPS if " told/" in place else README_STEPS
+        compared.append([f"comparison-e5/{place.replace(' told', '')}/{step}" for step in steps])
+    classes = [
+        [step and f"classes-e5/Banking77/{row}/{step}" for step in steps]
+        for row, steps in CLASSES_ROWS.items()
+    ]
+    parts[1], parts[3] = _table(parts[1], compared), _table(parts[3], classes)
+    return "".join([head, title, *parts])
+
+
+def _table(rows, places):
+    """Return rows of a table with their figures from these places."""
     lines = []
-    for row, place in zip(rows.splitlines(), README_ROWS, strict=True):
-        cells = [figure(f"comparison-e5/{place}/{step}") for step in README_STEPS]
-        lines.append(f"|{row.split('|')[1]}| {' | '.join(cells)} |\n")
-    return "".join([head, title, before, *lines, after])
+    for row, cells in zip(rows.splitlines(), places, strict=True):
+        values = (figure(place) if place else "" for place in cells)
+        lines.append(f"|{row.split('|')[1]}| {' | '.join(values)} |\n")
+    return "".join(lines)
 
 
 def listed(text):

@@ -15,6 +15,7 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit status: 0, or 2 after an error, 130 after Ctrl-C."""
     from skcalib import __version__
+    from skcalib import _classify_command as classify
     from skcalib.evaluation import _command as evaluate
     from skcalib.model_selection import _command as calibrate
 
@@ -25,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True, metavar="command")
     for name, module, summary in (
         ("calibrate", calibrate, "choose layer, pooling and calibration from texts"),
+        ("classify", classify, "classify texts by the names of the classes, or a few labels"),
         ("evaluate", evaluate, "score a model on textual similarity or a search"),
     ):
         command = commands.add_parser(name, help=summary)

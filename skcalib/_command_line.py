@@ -12,10 +12,11 @@ from skcalib._texts import lines_of
 __all__ = ["add_encoding", "layers", "names", "texts_in", "with_groups"]
 
 
-def add_encoding(add: Callable[..., Any]) -> None:
-    """Add the arguments that determine how texts are encoded."""
+def add_encoding(add: Callable[..., Any], *, queries: bool = True) -> None:
+    """Add the arguments that determine how texts, and queries, are encoded."""
     add("--prompt", help="put before each text; default: what the model's folder declares")
-    add("--query-prompt", help="put before each query; default: same as --prompt")
+    if queries:
+        add("--query-prompt", help="put before each query; default: same as --prompt")
     add("--memory", help="folder that keeps vectors, so that each text is encoded only once")
 
 
@@ -40,10 +41,13 @@ def texts_in(file: str) -> list[str]:
     return texts
 
 
-def with_groups(texts: str | Sequence[str], groups: str) -> tuple[list[str], list[str]]:
+def with_groups(
+    texts: str | Sequence[str], groups: str, *, every: bool = True
+) -> tuple[list[str], list[str]]:
     """Texts, of a file or given, and the group of each from the line of the same number.
 
-    A blank line of the file of texts is left out together with its group.
+    A blank line of the file of texts is left out together with its group. Unless ``every`` text
+    needs one, its group may be blank.
 
     Raises
     ------
@@ -59,7 +63,7 @@ def with_groups(texts: str | Sequence[str], groups: str) -> tuple[list[str], lis
         )
     found = []
     for number, (text, label) in enumerate(zip_longest(lines, labels, fillvalue=""), 1):
-        if text and not label:
+        if text and not label and every:
             raise ValueError(
                 f"{groups!r} has no group in line {number}, for the text {text!r:.60}. Write "
                 "the group there, or leave line and text blank in both files."

@@ -18,9 +18,9 @@ outputs = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(outputs)
 
 PAGES = "deployment.md index.md languages.md similarity.md tuning.md user_guide.md vectors.md"
-PAGES += " tasks/search.md tasks/duplicates.md tasks/classification.md"
+PAGES += " tasks/search.md tasks/duplicates.md"
 # Whose blocks use names of those before.
-CONTINUED = "../README.md tasks/clustering.md"
+CONTINUED = "../README.md tasks/clustering.md tasks/classification.md"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
