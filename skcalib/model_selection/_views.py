@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.metrics.pairwise import cosine_similarity
+from sklearn.metrics import pairwise_distances_chunked
 
 from skcalib._texts import distinct
 from skcalib._vectors import unit_rows
@@ -27,8 +27,9 @@ FEWEST_UNITS = 6
 # Share of the units that a copy with units dropped keeps.
 KEPT = 0.3
 
-# Cosine of the sets of units of two texts, from which one is a near-duplicate of the other.
-NEAR = 0.6
+# Largest cosine distance between the sets of units of near-duplicates: of five words each,
+# three are the same.
+NEAR = 0.4 + 1e-9
 
 # Scripts that put no spaces between words: Thai to Tibetan, Burmese, Khmer, kana, Chinese
 # characters. There a unit is a character, elsewhere it is a word between spaces.
@@ -129,8 +130,10 @@ def near_duplicates(texts: Sequence[str]) -> np.ndarray:
     counted = CountVectorizer(
         analyzer=lambda text: [unit.strip().casefold() for unit in units_of(text)], binary=True
     ).fit_transform(texts)
-    first = (cosine_similarity(counted) >= NEAR).argmax(axis=1)
-    return np.unique(first, return_inverse=True)[1]
+    blocks = pairwise_distances_chunked(
+        counted, reduce_func=lambda block, _: (block <= NEAR).argmax(axis=1), metric="cosine"
+    )
+    return np.unique(np.concatenate([*blocks]), return_inverse=True)[1]
 
 
 def _digest(text: str, seed: int) -> bytes:
