@@ -159,7 +159,10 @@ class ZeroShotClassifier(VersionedState, ClassifierMixin, BaseEstimator):
             np.add.at(named, owner, _side_by_side(names, smoothing))
         place, code = ({value: i for i, value in enumerate(v)} for v in (texts, described))
         pairs = {(place[given[i]], code[label]) for i, label in zip(known, labels, strict=True)}
-        named, (rows, codes) = unit_rows(named)[0], np.array(sorted(pairs), int).reshape(-1, 2).T
+        named, (rows, codes) = (
+            unit_rows(named)[0],
+            np.array(sorted(pairs), int).reshape(-1, 2).T,
+        )
         threshold = -np.inf
         if self.rejection_rate is not None:
             best = best_of_others(views, named, rows, codes, vectors.shape[1])
