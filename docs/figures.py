@@ -98,7 +98,9 @@ def filled(readme):
     compared = []
     for place in README_ROWS:
         steps = TOLD_STEPS if " told/" in place else README_STEPS
-        compared.append([f"comparison-e5/{place.replace(' told', '')}/{step}" for step in steps])
+        compared.append(
+            [f"comparison-e5/{place.replace(' told', '')}/{step}" for step in steps]
+        )
     classes = [
         [step and f"classes-e5/Banking77/{row}/{step}" for step in steps]
         for row, steps in CLASSES_ROWS.items()

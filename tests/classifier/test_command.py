@@ -1,0 +1,67 @@
+"""The command `skcalib classify`."""
+
+import csv
+
+import pytest
+
+from skcalib import BertEncoder, ZeroShotClassifier
+from skcalib.__main__ import main
+
+
+@pytest.fixture
+def files(words, tmp_path):
+    """Texts, names and labels: a blank line of the texts belongs to one of the labels."""
+    texts = [" ".join(words[i % 9 : i % 9 + 4]) + f" {words[i % 7]}" for i in range(24)]
+    lines = [*texts[:5], "", *texts[5:]]
+    labels = [words[0] if i == 1 else words[1] if i == 2 else "" for i in range(25)]
+    for name, content in (("texts", lines), ("names", words[:2]), ("labels", labels)):
+        (tmp_path / name).write_text("\n".join(content) + "\n", encoding="utf-8")
+    return tmp_path, texts, [label or None for label in labels[:5] + labels[6:]]
+
+
+def run(folder, model, *options):
+    output = ["-o", str(folder / "out.csv")]
+    return main(["classify", str(model), str(folder / "texts"), *options, *output])
+
+
+def test_texts_get_the_classes_of_the_estimator(files, tiny_bert, words, capsys):
+    folder, texts, labels = files
+    options = ["--classes", str(folder / "names"), "--labels", str(folder / "labels")]
+    assert run(folder, tiny_bert, *options, "--rejection-rate", "0.2", "--other", "?") == 0
+    assert "24 texts in 2 classes" in capsys.readouterr().out
+    with (folder / "out.csv").open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    model = ZeroShotClassifier(
+        BertEncoder(tiny_bert), list(words[:2]), rejection_rate=0.2, other="?"
+    ).fit(texts, labels)
+    assert [row["text"] for row in rows] == texts
+    assert [row["label"] for row in rows] == model.predict(texts).tolist()
+    cosines = model.decision_function(texts).max(axis=1)
+    assert [float(row["cosine"]) for row in rows] == pytest.approx(cosines.tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "neither --classes nor --labels"),
+        (["--classes", "none"], "none"),
+        (["--classes", "names", "--rejection-rate", "2"], "'rejection_rate' parameter"),
+        (["--classes", "labels", "--labels", "names"], "none of the classes"),
+        (["--labels", "long"], "40 lines for 25 lines of texts"),
+    ],
+)
+def test_errors_leave_nothing(files, tiny_bert, words, options, message, capsys, monkeypatch):
+    folder, *_ = files
+    monkeypatch.chdir(folder)
+    (folder / "long").write_text("a\n" * 40, encoding="utf-8")
+    assert run(folder, tiny_bert, *options) == 2
+    assert message in capsys.readouterr().err
+    assert not (folder / "out.csv").exists()
+
+
+def test_a_file_that_exists_is_not_replaced(files, tiny_bert, capsys):
+    folder, *_ = files
+    (folder / "out.csv").write_text("kept", encoding="utf-8")
+    assert run(folder, tiny_bert, "--classes", str(folder / "names")) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert (folder / "out.csv").read_text(encoding="utf-8") == "kept"
