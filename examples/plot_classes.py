@@ -43,6 +43,10 @@ for ax, (title, labels) in zip(axes, predicted.items(), strict=True):
     ConfusionMatrixDisplay.from_predictions(
         truth, labels, ax=ax, colorbar=False, xticks_rotation="vertical"
     )
-    ax.set(title=f"{title}, accuracy {accuracy_score(truth, labels):.2f}", xlabel="found", ylabel="")
+    ax.set(
+        title=f"{title}, accuracy {accuracy_score(truth, labels):.2f}",
+        xlabel="found",
+        ylabel="",
+    )
 axes[0].set_ylabel("true intent")
 figure.savefig("classes.png", dpi=150)
