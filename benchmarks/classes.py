@@ -4,9 +4,9 @@
         --output docs/results/classes-minilm.csv
 
 Beside the folder of ``SKCALIB_DATA`` there are the folders ``coarse`` (news, four topics) and
-``tasks`` (Banking77), with training texts, of which up to 4,000 are the pool without labels, and
-test texts, of which up to 3,000 are scored; also ``topics`` (biomedical titles), whose 20 topics
-have no names. Names are encoded as written, with spaces for "_".
+``tasks`` (Banking77), with training texts, of which up to 4,000 are the pool without labels,
+and test texts, of which up to 3,000 are scored; also ``topics`` (biomedical titles), whose 20
+topics have no names. Names are encoded as written, with spaces for "_".
 
 "names" is the nearest name, raw or after a step fitted on the pool, with the mean of the names
 moved to that of the texts for all steps but the first. "small" are pools of 80 to 770 texts, in

@@ -15,7 +15,7 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit status: 0, or 2 after an error, 130 after Ctrl-C."""
     from skcalib import __version__
-    from skcalib import _classify_command as classify
+    from skcalib._classifier import command as classify
     from skcalib.evaluation import _command as evaluate
     from skcalib.model_selection import _command as calibrate
 

@@ -32,6 +32,7 @@ ALLOWED = {
     "_classifier": {
         *("_encoder", "_whitening", "_flow", "_neighbors", "_bi_encoder"),
         *("_base", "_sklearn_compat", "_texts", "_vectors"),
+        *("_command_line", "export", "model_selection"),  # of its command
     },
     "_flow": {"_machine", "_covariance", "_base", "_dask", "_sklearn_compat", "_vectors"},
 }
