@@ -144,6 +144,11 @@ class ZeroShotClassifier(VersionedState, ClassifierMixin, BaseEstimator):
         given = as_texts(X, caller=type(self).__name__)
         known, labels = known_labels(y, len(given))
         described = self._described(labels)
+        if self.rejection_rate is not None and self.other in [*described]:
+            raise ValueError(
+                f"other={self.other!r} is also a class, so that rejected texts would be taken "
+                "for texts of that class. Give other a label that is no class."
+            )
         texts = sorted(set(given))  # so that their order does not matter
         if len(texts) < 2:
             raise ValueError(
@@ -159,10 +164,8 @@ class ZeroShotClassifier(VersionedState, ClassifierMixin, BaseEstimator):
             np.add.at(named, owner, _side_by_side(names, smoothing))
         place, code = ({value: i for i, value in enumerate(v)} for v in (texts, described))
         pairs = {(place[given[i]], code[label]) for i, label in zip(known, labels, strict=True)}
-        named, (rows, codes) = (
-            unit_rows(named)[0],
-            np.array(sorted(pairs), int).reshape(-1, 2).T,
-        )
+        named = unit_rows(named)[0]
+        rows, codes = np.array(sorted(pairs), int).reshape(-1, 2).T
         threshold = -np.inf
         if self.rejection_rate is not None:
             best = best_of_others(views, named, rows, codes, vectors.shape[1])
@@ -244,8 +247,10 @@ class ZeroShotClassifier(VersionedState, ClassifierMixin, BaseEstimator):
         if not labels:
             return float("nan")
         weights = None if sample_weight is None else np.asarray(sample_weight)[known]
-        found = self.predict([texts[i] for i in known])
-        return float(np.average(found == np.array(labels, found.dtype), weights=weights))
+        found = self.predict([texts[i] for i in known]).tolist()
+        # One by one: an array of one dtype would cut labels that no class has, or round them.
+        right = [label == expected for label, expected in zip(found, labels, strict=True)]
+        return float(np.average(right, weights=weights))
 
     def _described(self, labels: list[Any]) -> dict[Any, list[str]]:
         """Return the descriptions of each class, none if only labels tell of it."""

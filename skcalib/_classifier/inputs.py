@@ -40,7 +40,18 @@ def named_classes(class_names: Any) -> dict[Any, list[str]]:
                 f"class_names describes class {label!r} by {class_names[label]!r}; it expects "
                 "a text that is not blank, or a list of such texts."
             )
-    return {label: [_words(text) for text in described[label]] for label in in_order(described)}
+    ordered = {
+        label: [_words(text) for text in described[label]] for label in in_order(described)
+    }
+    seen: dict[tuple[str, ...], Any] = {}
+    for label, texts in ordered.items():
+        first = seen.setdefault(tuple(sorted(texts)), label)
+        if first != label:
+            raise ValueError(
+                f"class_names describes the classes {first!r} and {label!r} by the same words, "
+                f"{texts[0]!r}. Describe them differently."
+            )
+    return ordered
 
 
 def known_labels(y: Any, n_texts: int) -> tuple[np.ndarray, list[Any]]:
@@ -52,6 +63,11 @@ def known_labels(y: Any, n_texts: int) -> tuple[np.ndarray, list[Any]]:
         return np.array([], int), []
     labels = list(y.tolist() if hasattr(y, "tolist") else y)
     check_consistent_length(labels, range(n_texts))
+    if listed := [label for label in labels if isinstance(label, list)]:
+        raise ValueError(
+            f"y has the row {listed[0]!r:.80}; it expects one label for each text, in one "
+            "dimension. Use y.ravel() for a column."
+        )
     known = [i for i, label in enumerate(labels) if not _is_missing(label)]
     if all(isinstance(labels[i], Integral) and not isinstance(labels[i], bool) for i in known):
         known = [i for i in known if labels[i] != -1]

@@ -92,6 +92,13 @@ def test_a_few_labels_tell_classes(names, missing):
         assert model.score(texts, y) == model.score(texts[:9], labels[:9])
 
 
+def test_labels_that_no_class_has_count_as_wrong():
+    texts = texts_of()
+    named = drawn(["music", "animals", "cooking"]).fit(texts)
+    assert named.score(["2 5", "0 5"], ["cooking at home", "music"]) == 0.5
+    assert drawn().fit(texts).score(["2 5", "0 5"], [2.5, 0]) == 0.5
+
+
 def test_labels_outweigh_a_wrong_name():
     texts = texts_of()
     wrong = {0: "animals", 1: "music", 2: "cooking"}
@@ -139,6 +146,10 @@ def test_few_texts_few_classes():
         ({"class_names": ["music", "music"]}, None, "has 'music' twice"),
         ({"class_names": []}, None, "class_names is empty"),
         ({"class_names": {}}, None, "class_names is empty"),
+        ({"class_names": ["lost card", "lost_card"]}, None, "'lost_card' by the same words"),
+        ({"class_names": {0: ["a", "b"], 1: ["b", "a"]}}, None, "classes 0 and 1 by the same"),
+        ({"rejection_rate": 0.1, "other": 2}, None, "other=2 is also a class"),
+        ({}, np.zeros((180, 1), int), r"y has the row \[0\]; it expects one label"),
         ({"class_names": ["music", " "]}, None, "describes class ' ' by ' '"),
         ({"class_names": {0: []}}, None, "describes class 0"),
         ({"class_names": {0: 5}}, None, "describes class 0 by 5"),
