@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from skcalib._base import VersionedState, warn
 from skcalib._neighbors.search import neighbor_similarity
 from skcalib._scale.pairs import FITTED_P_VALUES, PairCounts, count_pairs
-from skcalib._sklearn_compat import Interval, RealNotInt, StrOptions, _fit_context
+from skcalib._sklearn_compat import Interval, RealNotInt, _fit_context
 from skcalib._vectors import unit_rows, unmasked
 
 __all__ = ["SimilarityScale"]
@@ -51,9 +51,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Number of nearest fitted texts that are a text's neighbors; or, as a float in (0, 1), a
         share of the fitted texts, at most 10,000 of them. Use 10 for matching one to one, such
         as translations.
-    similarity : {"cosine", "dot", "euclidean"}, default="cosine"
-        Similarity that thresholds and p-values are for: the cosine, and the corrected one; the
-        inner product; or the negated distance.
 
     Attributes
     ----------
@@ -68,8 +65,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
 
     Notes
     -----
-    Thresholds and p-values are exact to 1e-6 in cosine for the pairs counted, or to 2e-6 of the
-    largest length in distance, 4e-6 of its square in inner product. A text that is equal to a
+    Thresholds and p-values are exact to 1e-6 for the pairs counted. A text that is equal to a
     fitted one does not count it as a neighbor. The correction is that of CSLS [1]_ with a
     share of all texts instead of ten.
 
@@ -108,21 +104,13 @@ class SimilarityScale(VersionedState, BaseEstimator):
             Interval(Integral, 1, None, closed="left"),
             Interval(RealNotInt, 0, 1, closed="neither"),
         ],
-        "similarity": [StrOptions({"cosine", "dot", "euclidean"})],
     }
 
-    _state_version = 3
+    _state_version = 4
 
-    def __init__(
-        self,
-        n_pairs: int = 10_000_000,
-        n_neighbors: int | float = 0.05,
-        *,
-        similarity: Literal["cosine", "dot", "euclidean"] = "cosine",
-    ) -> None:
+    def __init__(self, n_pairs: int = 10_000_000, n_neighbors: int | float = 0.05) -> None:
         self.n_pairs = n_pairs
         self.n_neighbors = n_neighbors
-        self.similarity = similarity
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -144,15 +132,15 @@ class SimilarityScale(VersionedState, BaseEstimator):
         k, n_counted = self.n_neighbors, int(np.sqrt(2 * self.n_pairs)) + 1
         n_fitted = REFERENCE_TEXTS if k < 1 else len(X)
         drawn = np.random.default_rng(0).permutation(len(X))
-        X = X[drawn[: max(n_fitted, n_counted)]]
-        unit = unit_rows(X)[0]
+        unit = unit_rows(X[drawn[: max(n_fitted, n_counted)]])[0]
         vectors = unit[:n_fitted].astype(np.float32)
         if k < 1:
             k = max(1, round(k * len(vectors)))
         self.n_neighbors_ = min(int(k), len(vectors) - 1)
         unit = unit[:n_counted]
         self.n_pairs_ = len(unit) * (len(unit) - 1) // 2
-        self._counts = self._count(X[: len(unit)], unit, vectors)
+        r = neighbor_similarity(unit.astype(np.float32), vectors, self.n_neighbors_)
+        self._counts = count_pairs(unit, [np.zeros(len(unit)), r])
         self._in_narrow_cone = float(np.sum(unit.mean(axis=0) ** 2)) > NARROW_CONE
         self.vectors_ = vectors
         return self
@@ -183,27 +171,25 @@ class SimilarityScale(VersionedState, BaseEstimator):
             The smallest that keeps the rate. Pairs at least as similar count as related.
         """
         counts = self._counted(corrected)
-        given: Any = false_positive_rate  # perhaps no number
-        rate = float(given) if isinstance(given, Real) else np.nan
+        rate = checked_rate(false_positive_rate)
         if extrapolate and rate < FITTED_P_VALUES[1]:
             return self._extrapolated(counts, rate, corrected)
         least = FEWEST_PAIRS / self.n_pairs_
-        if not least <= rate < 1:
-            told = f"rates from {least:.2g} to 1" if least < 1 else "no rate"
+        if rate < least:
+            told = "no rate"
+            if least < 1:  # rounded up, so that it is accepted
+                digits = 10.0 ** (1 - np.floor(np.log10(least)))
+                told = f"rates from {np.ceil(least * digits) / digits:.2g} to 1"
             raise ValueError(
-                f"threshold got false_positive_rate={given!r}; {self.n_pairs_:,} pairs are "
-                f"enough for {told}. For smaller rates fit a SimilarityScale on more texts, "
-                f"with more n_pairs: 1e-5 needs {FEWEST_PAIRS / 1e-5:,.0f} pairs, of 1,415 "
-                "texts."
+                f"threshold got false_positive_rate={false_positive_rate!r}; {self.n_pairs_:,} "
+                f"pairs are enough for {told}. Set extrapolate=True, or fit a SimilarityScale "
+                "on more texts: 1e-5 needs 1,415, and more than 4,473 need more n_pairs."
             )
         return float(counts.threshold(rate))
 
     def _extrapolated(self, counts: PairCounts, rate: float, corrected: bool) -> float:
-        if corrected or self.similarity != "cosine":
-            raise ValueError(
-                "extrapolate=True needs cosines. Set corrected=False, and fit a "
-                "SimilarityScale with similarity='cosine'."
-            )
+        if corrected:
+            raise ValueError("extrapolate=True needs cosines. Set corrected=False.")
         if rate < LEAST_EXTRAPOLATED or self.n_pairs_ < EXTRAPOLATED_PAIRS:
             raise ValueError(
                 f"threshold got false_positive_rate={rate:g} and extrapolate=True with "
@@ -304,32 +290,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         unit = self._unit(X)
         return np.column_stack([unit, np.ones(len(unit), unit.dtype)])
 
-    def _count(self, X: np.ndarray, unit: np.ndarray, vectors: np.ndarray) -> list[PairCounts]:
-        """Return counts of similarities, and where they are cosines, of corrected ones."""
-        none = np.zeros(len(X))
-        if self.similarity == "cosine":
-            r = neighbor_similarity(unit.astype(np.float32), vectors, self.n_neighbors_)
-            return count_pairs(unit, [none, r])
-        distances = self.similarity == "euclidean"
-        # Divided by this power of two no row is longer than 1, and none is rounded.
-        longest = unit_rows(X)[1].max()
-        exponent = int(np.frexp(longest)[1])
-        exponent_of_unit = exponent if distances else 2 * exponent
-        if not (np.isfinite(longest) and -1000 < exponent_of_unit < 1000):
-            raise ValueError(
-                f"X has rows of length up to {longest:.1g}; float64 cannot hold their "
-                f"similarity={self.similarity!r} with all digits. Scale X first."
-            )
-        scaled = np.ldexp(X.astype(np.float64), -exponent)
-        return count_pairs(scaled, [none], unit=2.0**exponent_of_unit, distances=distances)
-
     def _counted(self, corrected: bool) -> PairCounts:
         check_is_fitted(self)
-        if corrected and len(self._counts) == 1:
-            raise ValueError(
-                f"corrected=True needs cosines; this {type(self).__name__} was fitted with "
-                f"similarity={self.similarity!r}. Fit one with similarity='cosine'."
-            )
         return self._counts[bool(corrected)]
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -350,3 +312,13 @@ class SimilarityScale(VersionedState, BaseEstimator):
         return unit, neighbor_similarity(
             unit.astype(np.float32), self.vectors_, self.n_neighbors_
         )
+
+
+def checked_rate(given: Any) -> float:
+    """Return a rate as a float; raise a ValueError for what is none."""
+    if not isinstance(given, Real) or not 0 < float(given) < 1:
+        raise ValueError(
+            f"threshold got false_positive_rate={given!r}; it expects a number above 0 and "
+            "below 1, such as 0.01 for 1 %."
+        )
+    return float(given)

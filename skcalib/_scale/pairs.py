@@ -26,21 +26,20 @@ BLOCK = 1024
 
 @dataclass(frozen=True)
 class PairCounts:
-    """Numbers of pairs by their similarity, in bins of width 2⁻²⁰ units."""
+    """Numbers of pairs by their similarity, in bins of width 2⁻²⁰."""
 
     first: int  # bin i has its middle at similarity i / BINS; this is the lowest counted
     counts: np.ndarray  # (n_bins,), of the smallest type that holds them; the last is 0
-    unit: float  # of similarity
 
     def p_value(self, similarity: np.ndarray) -> np.ndarray:
         """``(1 + pairs at least as similar) / (1 + pairs)``."""
-        bins = np.floor(similarity / self.unit * BINS + MARGIN) - self.first
+        bins = np.floor(similarity * BINS + MARGIN) - self.first
         return self._p_values()[np.clip(bins, 0, len(self.counts) - 1).astype(np.intp)]
 
     def threshold(self, p_value: ArrayLike) -> np.ndarray:
         """Least similarity whose p-value is at most this."""
         least = self.first + np.searchsorted(-self._p_values(), -np.asarray(p_value))
-        return (least - MARGIN) / BINS * self.unit
+        return (least - MARGIN) / BINS
 
     def extrapolated(self, p_value: float) -> tuple[float, float]:
         """Threshold of cosines below the p-values counted, and the largest error of the fit.
@@ -62,38 +61,27 @@ class PairCounts:
         return at_least / at_least[0]
 
 
-def count_pairs(
-    rows: np.ndarray,
-    corrections: list[np.ndarray],
-    *,
-    unit: float = 1.0,
-    distances: bool = False,
-) -> list[PairCounts]:
-    """Count the inner products of all pairs of rows, or their negated distances.
+def count_pairs(unit: np.ndarray, corrections: list[np.ndarray]) -> list[PairCounts]:
+    """Count the cosines of all pairs of rows, which are float64 and of unit length.
 
-    ``rows`` are float64, of length 1 at most, and similarities are multiples of ``unit``. There
-    is a result for each of ``corrections``, of shape (n_rows,): half the correction of each row
-    of a pair is subtracted.
+    There is a result for each of ``corrections``, of shape (n_rows,): half the correction of
+    each row of a pair is subtracted.
     """
     counts = np.zeros((len(corrections), 4 * BINS + 2), np.int64)  # all lie within [-2, 2]
-    squares = np.einsum("ij,ij->i", rows, rows)
-    for start in range(0, len(rows), BLOCK):
+    for start in range(0, len(unit), BLOCK):
         block = slice(start, start + BLOCK)
-        similarity = rows[block] @ rows[start:].T
+        similarity = unit[block] @ unit[start:].T
         later = np.arange(similarity.shape[1]) > np.arange(len(similarity))[:, None]
-        if distances:
-            squared = squares[block, None] + squares[start:] - 2 * similarity
-            similarity = -np.sqrt(np.maximum(squared, 0))
         similarity = similarity[later]
         for kind, correction in zip(counts, corrections, strict=True):
             less = (correction[block, None] / 2 + correction[start:] / 2)[later]
             bins = np.rint(np.clip(similarity - less, -2, 2) * BINS).astype(np.int32)
             kind += np.bincount(bins + 2 * BINS, minlength=len(kind))
-    return [_trimmed(kind, unit) for kind in counts]
+    return [_trimmed(kind) for kind in counts]
 
 
-def _trimmed(counts: np.ndarray, unit: float) -> PairCounts:
+def _trimmed(counts: np.ndarray) -> PairCounts:
     filled = np.flatnonzero(counts)
     kept = counts[filled[0] : filled[-1] + 2]
     first = int(filled[0]) - 2 * BINS
-    return PairCounts(first, kept.astype(np.min_scalar_type(kept.max())), unit)
+    return PairCounts(first, kept.astype(np.min_scalar_type(kept.max())))

@@ -1,6 +1,7 @@
 """SimilarityScale: quantiles of all pairs, neighborhoods, and scikit-learn's contract."""
 
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -129,11 +130,6 @@ def test_what_no_line_tells_is_refused(X):
         SimilarityScale().fit(X[:100]).threshold(**ask)
     with pytest.raises(ValueError, match="needs cosines"):
         scale.threshold(**ask, corrected=True)
-    euclidean = SimilarityScale(similarity="euclidean").fit(X)
-    with pytest.raises(ValueError, match="needs cosines"):
-        euclidean.threshold(**ask)
-    with pytest.raises(ValueError, match="corrected=True needs cosines"):
-        euclidean.threshold(0.1, corrected=True)
     for rate in (0, -1, np.nan):
         with pytest.raises(ValueError, match="rate="):
             scale.threshold(rate, extrapolate=True)
@@ -201,16 +197,22 @@ def test_rates_hold_on_real_texts_that_were_not_fitted(minilm, sts_home):
 
 
 def test_what_a_sample_cannot_tell_is_refused(X):
-    scale = SimilarityScale().fit(X[:100])
-    for rate in (1e-5, 0, 1, -0.1, np.nan, None, "x"):
-        match = rf"rate={rate!r}; 4,950 pairs are .* rates from 0\.002 to 1.* of 1,415 texts"
-        with pytest.raises(ValueError, match=match):
+    for n in (7, 30, 61, 100, 317):  # the rate that is named is accepted
+        scale = SimilarityScale().fit(X[:n])
+        match = r"rate=1e-05; .* from (\S+) to 1\. Set extrapolate=True, or .* 1e-5 needs 1,415"
+        with pytest.raises(ValueError, match=match) as error:
+            scale.threshold(1e-5)
+        least = float(re.search(match, str(error.value))[1])
+        assert least < 1.1 * 20 / (n * (n - 1))
+        assert np.isfinite(scale.threshold(least))
+    for rate in (0, 1, 5, -0.1, np.nan, None, "1%"):
+        with pytest.raises(ValueError, match=rf"rate={rate!r}; it expects .* 0\.01 for 1 %"):
             scale.threshold(rate)
     with pytest.raises(ValueError, match="similarity contains NaN"):
         scale.p_value([np.nan])
     with pytest.raises(ValueError, match="similarity contains NaN"):
         scale.p_value(np.ma.masked_array([0.5, 0.9], [False, True]))
-    with pytest.raises(ValueError, match=r"1 pairs are enough for no rate\. For smaller"):
+    with pytest.raises(ValueError, match=r"1 pairs are enough for no rate\. Set"):
         SimilarityScale().fit(X[:2]).threshold(0.5)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         scale.corrected(X[:3], X[:4])
