@@ -176,7 +176,7 @@ class BiEncoder(VersionedState, BaseEstimator):
         check_is_fitted(self)
         if self.similarity not in ("cosine", "corrected"):
             raise ValueError(
-                f"This BiEncoder has similarity={self.similarity!r}; thresholds and p-values are "
+                f"BiEncoder has similarity={self.similarity!r}; thresholds and p-values are "
                 "for cosines. Set similarity='cosine' or 'corrected'."
             )
         if self._scale is None:
