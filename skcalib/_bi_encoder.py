@@ -58,9 +58,9 @@ class BiEncoder(VersionedState, BaseEstimator):
     encoder_ : estimator
         The fitted clone.
     scale_ : SimilarityScale
-        Thresholds and p-values of `similarity`, from the pairs of up to 2,000 fitted texts
-        drawn at random. It is computed at first use from vectors that `fit` kept, and again
-        after ``set_params`` changes `similarity`.
+        Thresholds and p-values of cosines and corrected similarities, from the pairs of up to
+        2,000 fitted texts drawn at random. It is computed at first use from vectors that `fit`
+        kept.
 
     Notes
     -----
@@ -103,7 +103,7 @@ class BiEncoder(VersionedState, BaseEstimator):
     # In a search, groups go to the splitter only, unless set_fit_request asks for more.
     __metadata_request__fit = {"groups": False}
     encoder_: BaseEstimator
-    _state_version = 4
+    _state_version = 5
 
     def __init__(
         self,
@@ -174,10 +174,14 @@ class BiEncoder(VersionedState, BaseEstimator):
     def scale_(self) -> SimilarityScale:
         """The scale of similarity, fitted when first asked for."""
         check_is_fitted(self)
-        similarity = "cosine" if self.similarity == "corrected" else self.similarity
-        if self._scale is None or self._scale.similarity != similarity:
+        if self.similarity not in ("cosine", "corrected"):
+            raise ValueError(
+                f"BiEncoder has similarity={self.similarity!r}; thresholds and p-values are "
+                "for cosines. Set similarity='cosine' or 'corrected'."
+            )
+        if self._scale is None:
             vectors = self._kept if self._left is None else vectors_of(self._left, self._kept)
-            self._scale = SimilarityScale(similarity=similarity).fit(vectors)
+            self._scale = SimilarityScale().fit(vectors)
         return self._scale
 
     def threshold(self, false_positive_rate: float = 0.01) -> float:
@@ -189,7 +193,8 @@ class BiEncoder(VersionedState, BaseEstimator):
         ----------
         false_positive_rate : float, default=0.01
             Largest share of such pairs that may pass, below 1. A rate too small to be estimated
-            from the counted pairs, below 5e-6 with 2,000 texts or more, raises a ValueError.
+            from the counted pairs, below 5e-6 with 2,000 texts or more, raises a ValueError, as
+            do `similarity` "dot" and "euclidean".
 
         Returns
         -------

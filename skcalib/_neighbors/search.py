@@ -9,13 +9,16 @@ from sklearn.utils import gen_batches
 
 from skcalib._machine.limits import rows_within
 from skcalib._machine.threads import map_row_ranges
+from skcalib._vectors import unit_rows
 
-__all__ = ["EQUAL", "nearest", "neighbor_similarity"]
+__all__ = ["EQUAL", "best_of_others", "nearest", "neighbor_similarity"]
 
 # Cosine in float64 from which two vectors count as those of one text.
 EQUAL = 1 - 1e-6
 # Queries whose cosines with all fitted vectors are in memory: fewer if they need more bytes.
 QUERIES, PRODUCT_BYTES = 256, 28 * 2**20
+# Fitted vectors that are scaled to unit length at a time.
+SCALED_BYTES = 64 * 2**20
 # Entries of a row of cosines of which only the greatest is compared first.
 STRIPES = 16
 
@@ -74,3 +77,22 @@ def neighbor_similarity(queries: np.ndarray, fitted: np.ndarray, k: int) -> np.n
         one_too_many = np.where(exact >= EQUAL, cosines.max(axis=1), cosines.min(axis=1))
         means[chunk] = (cosines.sum(axis=1, dtype=np.float64) - one_too_many) / k
     return means
+
+
+def best_of_others(
+    queries: np.ndarray, own: np.ndarray, fitted: np.ndarray, labels: np.ndarray
+) -> np.ndarray:
+    """Largest cosine of each query with the fitted vectors of another label than its own.
+
+    The queries are float32 and of unit length; the fitted vectors have any length. -1 where
+    there is no vector of another label.
+    """
+    best = np.full(len(queries), -1, np.float32)
+    for block in gen_batches(len(fitted), rows_within(SCALED_BYTES, fitted.shape[1])):
+        unit = unit_rows(fitted[block])[0].astype(np.float32)
+        step = rows_within(PRODUCT_BYTES, len(unit), itemsize=4)
+        for chunk in gen_batches(len(queries), step):
+            product = queries[chunk] @ unit.T
+            product[own[chunk, None] == labels[block]] = -1
+            np.maximum(best[chunk], product.max(axis=1), out=best[chunk])
+    return best

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -12,20 +12,16 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from skcalib._base import VersionedState, warn
-from skcalib._neighbors.search import neighbor_similarity
+from skcalib._neighbors.search import best_of_others, neighbor_similarity
 from skcalib._scale.pairs import FITTED_P_VALUES, PairCounts, count_pairs
-from skcalib._sklearn_compat import Interval, RealNotInt, StrOptions, _fit_context
+from skcalib._scale.rates import line_of, threshold_of
+from skcalib._sklearn_compat import Interval, RealNotInt, _fit_context
 from skcalib._vectors import unit_rows, unmasked
 
 __all__ = ["SimilarityScale"]
 
 # Largest number of fitted texts of which a share are neighbors.
 REFERENCE_TEXTS = 10_000
-# Pairs that a threshold must let pass for an estimate of its rate.
-FEWEST_PAIRS = 10
-# What ``extrapolate=True`` needs: the smallest rate that was compared with the observed one on
-# real texts, pairs of which 30 are at the lower end of the line, and the error of the line.
-LEAST_EXTRAPOLATED, EXTRAPOLATED_PAIRS, LARGEST_ERROR = 1e-6, 100_000, 0.1
 # Squared length of the mean of unit vectors above which they are not centered.
 NARROW_CONE = 0.2
 
@@ -43,6 +39,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
     cosine with the nearest fitted ones, is comparable between regions: one threshold fits all
     pairs. Fit on vectors of ``Whitening(noise="auto")``; do not correct raw ones.
 
+    A rate is one **per pair**, unless ``per="query"``: a query without an answer is compared
+    with each document, and the best pair counts.
+
     Parameters
     ----------
     n_pairs : int, default=10_000_000
@@ -51,14 +50,13 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Number of nearest fitted texts that are a text's neighbors; or, as a float in (0, 1), a
         share of the fitted texts, at most 10,000 of them. Use 10 for matching one to one, such
         as translations.
-    similarity : {"cosine", "dot", "euclidean"}, default="cosine"
-        Similarity that thresholds and p-values are for: the cosine, and the corrected one; the
-        inner product; or the negated distance.
 
     Attributes
     ----------
     n_pairs_ : int
         Number of pairs counted.
+    n_queries_ : int
+        Number of queries whose best document was sought.
     n_neighbors_ : int
         Number of nearest texts in use, among `vectors_`.
     vectors_ : ndarray of shape (n_texts, n_features), float32
@@ -68,8 +66,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
 
     Notes
     -----
-    Thresholds and p-values are exact to 1e-6 in cosine for the pairs counted, or to 2e-6 of the
-    largest length in distance, 4e-6 of its square in inner product. A text that is equal to a
+    Thresholds and p-values are exact to 1e-6 for the pairs counted. A text that is equal to a
     fitted one does not count it as a neighbor. The correction is that of CSLS [1]_ with a
     share of all texts instead of ten.
 
@@ -78,12 +75,19 @@ class SimilarityScale(VersionedState, BaseEstimator):
     the logarithm of the rate, fitted at rates where duplicates hardly count. A line that is off
     by 0.1 decades is refused.
 
+    Per query, a p-value is ``(1 + queries with a best cosine as large) / (1 + n_queries_)``. It
+    is exact for any number of queries (conformal prediction [3]_) if they are of the kind that
+    will be asked and no document answers them. Where documents do answer them, or without
+    `queries`, where documents stand for them and some are related, the threshold is stricter:
+    fewer queries are answered than the rate allows.
+
     References
     ----------
     .. [1] Conneau et al. (2018), "Word Translation Without Parallel Data", ICLR,
            arXiv:1710.04087, section 2.3.
     .. [2] Fisher (1915), "Frequency Distribution of the Values of the Correlation Coefficient
            in Samples from an Indefinitely Large Population", Biometrika 10 (4).
+    .. [3] Vovk, Gammerman & Shafer (2005), "Algorithmic Learning in a Random World", Springer.
 
     Examples
     --------
@@ -108,24 +112,16 @@ class SimilarityScale(VersionedState, BaseEstimator):
             Interval(Integral, 1, None, closed="left"),
             Interval(RealNotInt, 0, 1, closed="neither"),
         ],
-        "similarity": [StrOptions({"cosine", "dot", "euclidean"})],
     }
 
-    _state_version = 3
+    _state_version = 5
 
-    def __init__(
-        self,
-        n_pairs: int = 10_000_000,
-        n_neighbors: int | float = 0.05,
-        *,
-        similarity: Literal["cosine", "dot", "euclidean"] = "cosine",
-    ) -> None:
+    def __init__(self, n_pairs: int = 10_000_000, n_neighbors: int | float = 0.05) -> None:
         self.n_pairs = n_pairs
         self.n_neighbors = n_neighbors
-        self.similarity = similarity
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, queries: Any = None) -> Self:
         """Count the similarities of pairs of texts.
 
         Parameters
@@ -134,33 +130,57 @@ class SimilarityScale(VersionedState, BaseEstimator):
             Vectors of distinct texts, at least two.
         y : None
             Ignored.
+        queries : array-like of shape (n_queries, n_features), default=None
+            Vectors of queries, if pairs of a query and a text of `X` are to be counted: prompts
+            and wording set queries apart. For ``per="query"`` pass queries that no text of `X`
+            answers. None counts pairs of texts of `X`.
 
         Returns
         -------
         self : SimilarityScale
         """
-        self.__dict__.pop("vectors_", None)  # an error below leaves nothing half-fitted
-        X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        self.__dict__.pop("_counts", None)  # an error below leaves nothing half-fitted
+        dtypes = [np.float64, np.float32]
+        X = validate_data(self, X, dtype=dtypes, ensure_min_samples=2)
+        if queries is not None:
+            queries = validate_data(self, queries, dtype=dtypes, reset=False)
         k, n_counted = self.n_neighbors, int(np.sqrt(2 * self.n_pairs)) + 1
         n_fitted = REFERENCE_TEXTS if k < 1 else len(X)
-        drawn = np.random.default_rng(0).permutation(len(X))
-        X = X[drawn[: max(n_fitted, n_counted)]]
-        unit = unit_rows(X)[0]
+        rng = np.random.default_rng(0)
+        drawn = rng.permutation(len(X))
+        if queries is None:
+            n_rows = n_columns = min(n_counted, len(X))
+        else:
+            n_rows = min(n_counted, len(queries))
+            n_columns = min(max(self.n_pairs // n_rows, 1), len(X))
+        unit = unit_rows(X[drawn[: max(n_fitted, n_columns)]])[0]
         vectors = unit[:n_fitted].astype(np.float32)
         if k < 1:
             k = max(1, round(k * len(vectors)))
         self.n_neighbors_ = min(int(k), len(vectors) - 1)
-        unit = unit[:n_counted]
-        self.n_pairs_ = len(unit) * (len(unit) - 1) // 2
-        self._counts = self._count(X[: len(unit)], unit, vectors)
+        unit = unit[:n_columns]
+        r = r_rows = neighbor_similarity(unit.astype(np.float32), vectors, self.n_neighbors_)
+        rows, own = unit, drawn[:n_rows]
+        if queries is not None:
+            rows = unit_rows(queries[rng.permutation(len(queries))[:n_rows]])[0]
+            r_rows = neighbor_similarity(rows.astype(np.float32), vectors, self.n_neighbors_)
+            own = np.full(n_rows, -1)
+        none = np.zeros(n_rows), np.zeros(n_columns)
+        columns = None if queries is None else unit
+        counts = count_pairs(rows, columns, [none, (r_rows, r)])
+        best = best_of_others(rows.astype(np.float32), own, X, np.arange(len(X)))
+        self.n_pairs_, self.n_queries_ = counts[0].n, n_rows
         self._in_narrow_cone = float(np.sum(unit.mean(axis=0) ** 2)) > NARROW_CONE
         self.vectors_ = vectors
+        counts.append(PairCounts.of(best))
+        self._counts = dict(zip(("pair", "corrected", "query"), counts, strict=True))
         return self
 
     def threshold(
         self,
         false_positive_rate: float = 0.01,
         *,
+        per: Literal["pair", "query"] = "pair",
         corrected: bool = False,
         extrapolate: bool = False,
     ) -> float:
@@ -169,65 +189,44 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Parameters
         ----------
         false_positive_rate : float, default=0.01
-            Largest share of such pairs that may pass, below 1. A rate so small that fewer than
-            10 of the counted pairs would pass raises a ValueError.
+            Largest share that may pass, below 1. A rate so small that fewer than 10 of the
+            counted pairs would pass raises a ValueError; per query, a rate below
+            ``1 / (n_queries_ + 1)``.
+        per : {"pair", "query"}, default="pair"
+            Share of what: of all pairs, or of the queries whose best document passes.
         corrected : bool, default=False
-            Whether the threshold is for the corrected similarity.
+            Whether the threshold is for the corrected similarity of pairs.
         extrapolate : bool, default=False
             Whether to estimate rates from 3e-4 to 1e-6 from those at 3e-3 to 3e-4, so that
-            duplicates among the fitted texts hardly raise the threshold: see Notes.
+            duplicates among the fitted texts hardly raise the threshold: see Notes. Per query,
+            whether to estimate too small a rate by Gumbel's law of the largest of many.
 
         Returns
         -------
         similarity : float
             The smallest that keeps the rate. Pairs at least as similar count as related.
         """
-        counts = self._counted(corrected)
-        given: Any = false_positive_rate  # perhaps no number
-        rate = float(given) if isinstance(given, Real) else np.nan
-        if extrapolate and rate < FITTED_P_VALUES[1]:
-            return self._extrapolated(counts, rate, corrected)
-        least = FEWEST_PAIRS / self.n_pairs_
-        if not least <= rate < 1:
-            told = f"rates from {least:.2g} to 1" if least < 1 else "no rate"
-            raise ValueError(
-                f"threshold got false_positive_rate={given!r}; {self.n_pairs_:,} pairs are "
-                f"enough for {told}. For smaller rates fit a SimilarityScale on more texts, "
-                f"with more n_pairs: 1e-5 needs {FEWEST_PAIRS / 1e-5:,.0f} pairs, of 1,415 "
-                "texts."
-            )
-        return float(counts.threshold(rate))
+        if extrapolate and corrected:
+            raise ValueError("extrapolate=True needs cosines. Set corrected=False.")
+        counts = self._counted(per, corrected)
+        return threshold_of(counts, false_positive_rate, per, extrapolate=extrapolate)
 
-    def _extrapolated(self, counts: PairCounts, rate: float, corrected: bool) -> float:
-        if corrected or self.similarity != "cosine":
-            raise ValueError(
-                "extrapolate=True needs cosines. Set corrected=False, and fit a "
-                "SimilarityScale with similarity='cosine'."
-            )
-        if rate < LEAST_EXTRAPOLATED or self.n_pairs_ < EXTRAPOLATED_PAIRS:
-            raise ValueError(
-                f"threshold got false_positive_rate={rate:g} and extrapolate=True with "
-                f"{self.n_pairs_:,} pairs; it needs {EXTRAPOLATED_PAIRS:,}, of 448 texts, and "
-                f"a rate of at least {LEAST_EXTRAPOLATED:g}. Fit on more texts, or ask for a "
-                "larger rate."
-            )
-        similarity, error = counts.extrapolated(rate)
-        if error > LARGEST_ERROR:
-            raise ValueError(
-                f"No threshold for {rate:g} can be estimated from the fitted pairs: the line "
-                f"through their rates from 3e-3 to 3e-4 is off by {error:.2g} decades, as when "
-                "one text in ten has many copies. Fit on texts of the same kind without "
-                "duplicates."
-            )
-        return similarity
-
-    def p_value(self, similarity: ArrayLike, *, corrected: bool = False) -> np.ndarray:
+    def p_value(
+        self,
+        similarity: ArrayLike,
+        *,
+        per: Literal["pair", "query"] = "pair",
+        corrected: bool = False,
+    ) -> np.ndarray:
         """Chance that a pair of unrelated texts is at least as similar.
 
         Parameters
         ----------
         similarity : array-like of shape (n,)
             Cosines, or corrected similarities.
+        per : {"pair", "query"}, default="pair"
+            "query" gives the chance that the best of all documents is at least as similar to a
+            query.
         corrected : bool, default=False
             Whether they are corrected similarities.
 
@@ -237,10 +236,130 @@ class SimilarityScale(VersionedState, BaseEstimator):
             ``(1 + counted pairs that are at least as similar) / (1 + n_pairs_)``: at most the
             rate for similarities from its `threshold` up.
         """
-        counts = self._counted(corrected)
+        counts = self._counted(per, corrected)
         similarity = np.asarray(unmasked(similarity), dtype=np.float64)
         assert_all_finite(similarity, input_name="similarity")
         return counts.p_value(similarity)
+
+    def rarity(
+        self,
+        similarity: ArrayLike,
+        *,
+        per: Literal["pair", "query"] = "pair",
+        corrected: bool = False,
+    ) -> np.ndarray:
+        """Rarity of a similarity, the same unit for all encoders: 3 is one pair in a thousand.
+
+        Parameters
+        ----------
+        similarity, per, corrected
+            As for `p_value`.
+
+        Returns
+        -------
+        rarity : ndarray of shape (n,)
+            Minus the decimal logarithm of the p-value.
+        """
+        return -np.log10(self.p_value(similarity, per=per, corrected=corrected))
+
+    def equivalent(
+        self, similarity: float, *, of: SimilarityScale, per: Literal["pair", "query"] = "pair"
+    ) -> float:
+        """Cosine that is as rare on this scale as a given one is on another.
+
+        It carries a threshold to another encoder, layer or calibration. Fit both scales on the
+        same texts.
+
+        Parameters
+        ----------
+        similarity : float
+            A cosine, such as a threshold in use.
+        of : SimilarityScale
+            The scale of that cosine.
+        per : {"pair", "query"}, default="pair"
+            What is to be as frequent as before: pairs that pass, or queries whose best document
+            does.
+
+        Returns
+        -------
+        similarity : float
+            Where fewer than one pair in 3,333 passes, both rates are estimated as by
+            ``threshold(extrapolate=True)``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib import SimilarityScale
+        >>> X = np.random.default_rng(0).normal(size=(1000, 16))
+        >>> old, new = SimilarityScale().fit(X + 1), SimilarityScale().fit(X)
+        >>> threshold = new.equivalent(0.75, of=old)
+        >>> bool(abs(new.rarity(threshold) - old.rarity(0.75)) < 0.01)
+        True
+        """
+        counts, p_value = self._counted(per, False), float(of.p_value(similarity, per=per))
+        if per == "pair" and p_value < FITTED_P_VALUES[1]:
+            slope, at_one = line_of(of._counted(per, False))
+            decades = (np.arctanh(min(float(similarity), 1 - 1e-6)) - at_one) / slope
+            return float(np.tanh(np.polyval(line_of(counts), decades)))
+        if p_value < 1 / (1 + counts.n):
+            raise ValueError(
+                f"equivalent got {similarity!r}, which a share of {p_value:.2g} reaches on the "
+                f"other scale; this one has {counts.n:,}, too few for that rate. Fit it on as "
+                "many texts as the other."
+            )
+        return float(counts.threshold(p_value))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the p-values as plain lists, for JSON, a server and other languages.
+
+        Returns
+        -------
+        table : dict
+            For "pair" and "query" the number of either counted, ``n``, and two lists:
+            ``similarity``, rising, and ``p_value``. A p-value is that of the last similarity
+            that is not larger (1 below the first), and at most 2 % too large. Fitted vectors
+            and the corrected similarity are left out.
+
+        Examples
+        --------
+        >>> import bisect, json
+        >>> import numpy as np
+        >>> from skcalib import SimilarityScale
+        >>> X = np.random.default_rng(0).normal(size=(1000, 16))
+        >>> scale = SimilarityScale().fit(X)
+        >>> table = json.loads(json.dumps(scale.to_dict()))["pair"]
+        >>> row = bisect.bisect(table["similarity"], 0.7) - 1
+        >>> bool(np.isclose(table["p_value"][row], scale.p_value(0.7), rtol=0.02))
+        True
+        """
+        return {per: self._counted(per, False).table() for per in ("pair", "query")}
+
+    @classmethod
+    def from_dict(cls, table: dict[str, Any]) -> Self:
+        """Return the scale of a table that `to_dict` made.
+
+        Parameters
+        ----------
+        table : dict
+            As from `to_dict`, also by way of JSON.
+
+        Returns
+        -------
+        scale : SimilarityScale
+            With thresholds, p-values and rarity of cosines. Without vectors it has no corrected
+            similarity.
+        """
+        scale = cls()
+        try:
+            counts = {per: PairCounts.from_table(table[per]) for per in ("pair", "query")}
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise ValueError(
+                f"from_dict got a {type(table).__name__} that is no table of to_dict "
+                f"({type(error).__name__}: {error}). Pass what to_dict returned."
+            ) from error
+        scale.n_pairs_, scale.n_queries_ = counts["pair"].n, counts["query"].n
+        scale._counts = counts
+        return scale
 
     def neighbor_similarity(self, X: Any) -> np.ndarray:
         """Mean cosine of each text with the nearest fitted ones.
@@ -304,39 +423,30 @@ class SimilarityScale(VersionedState, BaseEstimator):
         unit = self._unit(X)
         return np.column_stack([unit, np.ones(len(unit), unit.dtype)])
 
-    def _count(self, X: np.ndarray, unit: np.ndarray, vectors: np.ndarray) -> list[PairCounts]:
-        """Return counts of similarities, and where they are cosines, of corrected ones."""
-        none = np.zeros(len(X))
-        if self.similarity == "cosine":
-            r = neighbor_similarity(unit.astype(np.float32), vectors, self.n_neighbors_)
-            return count_pairs(unit, [none, r])
-        distances = self.similarity == "euclidean"
-        # Divided by this power of two no row is longer than 1, and none is rounded.
-        longest = unit_rows(X)[1].max()
-        exponent = int(np.frexp(longest)[1])
-        exponent_of_unit = exponent if distances else 2 * exponent
-        if not (np.isfinite(longest) and -1000 < exponent_of_unit < 1000):
-            raise ValueError(
-                f"X has rows of length up to {longest:.1g}; float64 cannot hold their "
-                f"similarity={self.similarity!r} with all digits. Scale X first."
-            )
-        scaled = np.ldexp(X.astype(np.float64), -exponent)
-        return count_pairs(scaled, [none], unit=2.0**exponent_of_unit, distances=distances)
-
-    def _counted(self, corrected: bool) -> PairCounts:
+    def _counted(self, per: str, corrected: bool) -> PairCounts:
         check_is_fitted(self)
-        if corrected and len(self._counts) == 1:
+        if per not in ("pair", "query") or (corrected and per == "query"):
             raise ValueError(
-                f"corrected=True needs cosines; this {type(self).__name__} was fitted with "
-                f"similarity={self.similarity!r}. Fit one with similarity='cosine'."
+                f"SimilarityScale got per={per!r} and corrected={corrected!r}; it expects "
+                "per='pair', or per='query' with corrected=False."
             )
-        return self._counts[bool(corrected)]
+        if corrected:
+            self._check_vectors()
+        return self._counts["corrected" if corrected else per]
+
+    def _check_vectors(self) -> None:
+        check_is_fitted(self)
+        if "corrected" not in self._counts:
+            raise ValueError(
+                "This SimilarityScale came from from_dict, without vectors; the corrected "
+                "similarity needs those of the fit. Pickle the fitted scale instead."
+            )
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "vectors_")
+        return hasattr(self, "_counts")
 
     def _unit(self, X: Any) -> np.ndarray:
-        check_is_fitted(self)
+        self._check_vectors()
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return unit_rows(X)[0].astype(X.dtype)
 

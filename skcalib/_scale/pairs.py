@@ -8,6 +8,7 @@ edge, so that no pair that was counted below it passes by rounding in float32.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,31 +23,62 @@ MARGIN = 0.25
 FITTED_P_VALUES = 3e-3, 3e-4
 # Rows whose products with all others are in memory at a time.
 BLOCK = 1024
+# Points of a table of p-values, 2 % apart for ten million pairs.
+POINTS = 1000
 
 
 @dataclass(frozen=True)
 class PairCounts:
-    """Numbers of pairs by their similarity, in bins of width 2⁻²⁰ units."""
+    """Numbers of pairs by their similarity, in bins of width 2⁻²⁰."""
 
     first: int  # bin i has its middle at similarity i / BINS; this is the lowest counted
     counts: np.ndarray  # (n_bins,), of the smallest type that holds them; the last is 0
-    unit: float  # of similarity
+
+    @classmethod
+    def of(cls, similarity: np.ndarray) -> PairCounts:
+        """Count similarities in [-2, 2]."""
+        bins = _bins(similarity)
+        counts = np.bincount(bins - bins.min(), minlength=np.ptp(bins) + 2)
+        return cls(int(bins.min()), counts.astype(np.min_scalar_type(counts.max())))
+
+    @classmethod
+    def from_table(cls, table: dict[str, Any]) -> PairCounts:
+        """Return counts of a `table`; between two points the p-value is that of the lower."""
+        bins = np.rint(np.asarray(table["similarity"]) * BINS + MARGIN).astype(int)
+        at_least = np.rint(np.asarray(table["p_value"]) * (1 + table["n"])).astype(int)
+        counts = np.zeros(bins[-1] - bins[0] + 1, np.int64)
+        counts[bins[1:] - 1 - bins[0]] = -np.diff(at_least)
+        return cls(int(bins[0]), counts.astype(np.min_scalar_type(counts.max())))
+
+    def table(self) -> dict[str, Any]:
+        """Similarities, rising, and their p-values, as lists for JSON."""
+        p_values = self._p_values()
+        asked = np.geomspace(1, p_values[-1], POINTS) * (1 + 1e-9)
+        kept = np.unique(np.searchsorted(-p_values, -asked))
+        similarity = (self.first + kept - MARGIN) / BINS
+        lists = {"similarity": similarity.tolist(), "p_value": p_values[kept].tolist()}
+        return {"n": self.n, **lists}
+
+    @property
+    def n(self) -> int:
+        """Number of pairs."""
+        return int(self.counts.sum(dtype=np.int64))
 
     def p_value(self, similarity: np.ndarray) -> np.ndarray:
         """``(1 + pairs at least as similar) / (1 + pairs)``."""
-        bins = np.floor(similarity / self.unit * BINS + MARGIN) - self.first
+        bins = np.floor(similarity * BINS + MARGIN) - self.first
         return self._p_values()[np.clip(bins, 0, len(self.counts) - 1).astype(np.intp)]
 
     def threshold(self, p_value: ArrayLike) -> np.ndarray:
         """Least similarity whose p-value is at most this."""
         least = self.first + np.searchsorted(-self._p_values(), -np.asarray(p_value))
-        return (least - MARGIN) / BINS * self.unit
+        return (least - MARGIN) / BINS
 
-    def extrapolated(self, p_value: float) -> tuple[float, float]:
-        """Threshold of cosines below the p-values counted, and the largest error of the fit.
+    def line(self) -> tuple[np.ndarray, float]:
+        """Fisher's z of a cosine by the logarithm of its p-value, and the largest error.
 
-        Fisher's z of a cosine, ``artanh``, is nearly a straight line in the logarithm of the
-        p-value. It is fitted where related pairs hardly count. The error is in decades.
+        Fisher's z, ``artanh``, is nearly a straight line in the logarithm of the p-value. It is
+        fitted where related pairs hardly count. The error is in decades.
         """
         largest, least = FITTED_P_VALUES
         p_values = np.geomspace(largest, least, 15)
@@ -55,7 +87,20 @@ class PairCounts:
         line = np.polyfit(decades, z, 1)
         falls = line[0] < -1e-3  # a line through ties fits, but means nothing
         error = np.abs(np.polyval(line, decades) - z).max() / -line[0] if falls else np.inf
-        return float(np.tanh(np.polyval(line, np.log10(p_value)))), float(error)
+        return line, float(error)
+
+    def beyond(self, p_value: float) -> float:
+        """Threshold of cosines that are each the largest of many, for a p-value below all.
+
+        Fisher's z of a maximum follows Gumbel's law, whatever the law of one cosine.
+        """
+        from scipy.stats import gumbel_r
+
+        filled = np.flatnonzero(self.counts)
+        middles = np.repeat((self.first + filled) / BINS, self.counts[filled])
+        z = np.arctanh(np.clip(middles, -1 + 1e-6, 1 - 1e-6))
+        location, scale = gumbel_r.fit(z) if np.ptp(z) > 0 else (z[0], 0.0)
+        return float(np.tanh(location - scale * np.log(-np.log1p(-p_value))))
 
     def _p_values(self) -> np.ndarray:
         at_least = 1.0 + self.counts[::-1].cumsum(dtype=np.int64)[::-1]
@@ -63,37 +108,34 @@ class PairCounts:
 
 
 def count_pairs(
-    rows: np.ndarray,
-    corrections: list[np.ndarray],
-    *,
-    unit: float = 1.0,
-    distances: bool = False,
+    rows: np.ndarray, columns: np.ndarray | None, corrections: list[tuple]
 ) -> list[PairCounts]:
-    """Count the inner products of all pairs of rows, or their negated distances.
+    """Count the cosines of all rows with all columns, or of all pairs of rows.
 
-    ``rows`` are float64, of length 1 at most, and similarities are multiples of ``unit``. There
-    is a result for each of ``corrections``, of shape (n_rows,): half the correction of each row
-    of a pair is subtracted.
+    They are float64 and of unit length. There is a result for each of ``corrections``, a value
+    for each row and one for each column: half of both is subtracted from the cosine.
     """
     counts = np.zeros((len(corrections), 4 * BINS + 2), np.int64)  # all lie within [-2, 2]
-    squares = np.einsum("ij,ij->i", rows, rows)
     for start in range(0, len(rows), BLOCK):
         block = slice(start, start + BLOCK)
-        similarity = rows[block] @ rows[start:].T
-        later = np.arange(similarity.shape[1]) > np.arange(len(similarity))[:, None]
-        if distances:
-            squared = squares[block, None] + squares[start:] - 2 * similarity
-            similarity = -np.sqrt(np.maximum(squared, 0))
-        similarity = similarity[later]
-        for kind, correction in zip(counts, corrections, strict=True):
-            less = (correction[block, None] / 2 + correction[start:] / 2)[later]
-            bins = np.rint(np.clip(similarity - less, -2, 2) * BINS).astype(np.int32)
+        after = slice(start if columns is None else 0, None)  # each pair of rows once
+        similarity = rows[block] @ (rows if columns is None else columns)[after].T
+        chosen = np.ones(similarity.shape, bool)
+        if columns is None:
+            chosen = np.arange(similarity.shape[1]) > np.arange(len(similarity))[:, None]
+        for kind, (of_rows, of_columns) in zip(counts, corrections, strict=True):
+            less = of_rows[block, None] / 2 + of_columns[after] / 2
+            bins = _bins((similarity - less)[chosen])
             kind += np.bincount(bins + 2 * BINS, minlength=len(kind))
-    return [_trimmed(kind, unit) for kind in counts]
+    return [_trimmed(kind) for kind in counts]
 
 
-def _trimmed(counts: np.ndarray, unit: float) -> PairCounts:
+def _bins(similarity: np.ndarray) -> np.ndarray:
+    return np.rint(np.clip(similarity, -2, 2) * BINS).astype(np.int32)
+
+
+def _trimmed(counts: np.ndarray) -> PairCounts:
     filled = np.flatnonzero(counts)
     kept = counts[filled[0] : filled[-1] + 2]
     first = int(filled[0]) - 2 * BINS
-    return PairCounts(first, kept.astype(np.min_scalar_type(kept.max())), unit)
+    return PairCounts(first, kept.astype(np.min_scalar_type(kept.max())))

@@ -1,6 +1,9 @@
 """SimilarityScale: quantiles of all pairs, neighborhoods, and scikit-learn's contract."""
 
+import bisect
+import json
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -125,15 +128,10 @@ def test_what_no_line_tells_is_refused(X):
     scale = SimilarityScale().fit(rng.normal(size=(500, 24)))
     with pytest.raises(ValueError, match=r"rate=1e-07 .*rate of at least 1e-06"):
         scale.threshold(1e-7, extrapolate=True)
-    with pytest.raises(ValueError, match="4,950 pairs; it needs 100,000, of 448 texts"):
+    with pytest.raises(ValueError, match="4,950 pairs; to estimate it needs 100,000, of 448"):
         SimilarityScale().fit(X[:100]).threshold(**ask)
     with pytest.raises(ValueError, match="needs cosines"):
         scale.threshold(**ask, corrected=True)
-    euclidean = SimilarityScale(similarity="euclidean").fit(X)
-    with pytest.raises(ValueError, match="needs cosines"):
-        euclidean.threshold(**ask)
-    with pytest.raises(ValueError, match="corrected=True needs cosines"):
-        euclidean.threshold(0.1, corrected=True)
     for rate in (0, -1, np.nan):
         with pytest.raises(ValueError, match="rate="):
             scale.threshold(rate, extrapolate=True)
@@ -201,16 +199,22 @@ def test_rates_hold_on_real_texts_that_were_not_fitted(minilm, sts_home):
 
 
 def test_what_a_sample_cannot_tell_is_refused(X):
-    scale = SimilarityScale().fit(X[:100])
-    for rate in (1e-5, 0, 1, -0.1, np.nan, None, "x"):
-        match = rf"rate={rate!r}; 4,950 pairs are .* rates from 0\.002 to 1.* of 1,415 texts"
-        with pytest.raises(ValueError, match=match):
+    for n in (7, 30, 61, 100, 317):  # the rate that is named is accepted
+        scale = SimilarityScale().fit(X[:n])
+        match = r"rate=1e-05; .* from (\S+) to 1\. Set extrapolate=True, or .* 1e-5 needs 1,415"
+        with pytest.raises(ValueError, match=match) as error:
+            scale.threshold(1e-5)
+        least = float(re.search(match, str(error.value))[1])
+        assert least < 1.1 * 20 / (n * (n - 1))
+        assert np.isfinite(scale.threshold(least))
+    for rate in (0, 1, 5, -0.1, np.nan, None, "1%"):
+        with pytest.raises(ValueError, match=rf"rate={rate!r}; it expects .* 0\.01 for 1 %"):
             scale.threshold(rate)
     with pytest.raises(ValueError, match="similarity contains NaN"):
         scale.p_value([np.nan])
     with pytest.raises(ValueError, match="similarity contains NaN"):
         scale.p_value(np.ma.masked_array([0.5, 0.9], [False, True]))
-    with pytest.raises(ValueError, match=r"1 pairs are enough for no rate\. For smaller"):
+    with pytest.raises(ValueError, match=r"1 pairs are enough for no rate\. Set"):
         SimilarityScale().fit(X[:2]).threshold(0.5)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         scale.corrected(X[:3], X[:4])
@@ -247,3 +251,123 @@ def test_precision_pickles_and_frames(X):
     assert back.threshold(1e-3) == scale.threshold(1e-3)
     assert_array_equal(back.neighbor_similarity(X), scale.neighbor_similarity(X))
     assert len(pickled) < 6e6  # 2 million bins of two similarities
+
+
+def queries_of(X, n=700, seed=5):
+    """Queries: other vectors of the same topics, set apart by an offset."""
+    rng = np.random.default_rng(seed)
+    return X[rng.integers(len(X), size=n)] + rng.normal(size=(n, X.shape[1])) + 0.7
+
+
+def test_pairs_of_queries_and_documents_are_counted_instead(X):
+    queries = queries_of(X)
+    scale = SimilarityScale().fit(X, queries=queries)
+    cosines = (normalize(queries) @ normalize(X).T).ravel()
+    assert (scale.n_pairs_, scale.n_queries_) == (700 * 1500, 700)
+    for rate in (0.1, 1e-3, 1e-5):
+        allowed = int(rate * (1 + len(cosines))) - 1
+        assert_allclose(scale.threshold(rate), np.sort(cosines)[-1 - allowed], atol=3e-6)
+    r = by_hand(queries, X, 75)[:, None], by_hand(X, X, 75)
+    corrected = cosines - (r[0] / 2 + r[1] / 2).ravel()
+    allowed = int(0.01 * (1 + len(corrected))) - 1
+    expected = np.sort(corrected)[-1 - allowed]
+    assert_allclose(scale.threshold(0.01, corrected=True), expected, atol=3e-6)
+    with pytest.raises(ValueError, match=r"X has 3 features.* expecting 20"):
+        scale.fit(X, queries=queries[:, :3])
+    with pytest.raises(NotFittedError):
+        scale.threshold()
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_the_best_document_of_a_query_is_counted_per_query(X, given):
+    """A document that stands for a query does not find itself."""
+    queries = queries_of(X) if given else X
+    scale = SimilarityScale().fit(X, queries=queries if given else None)
+    cosines = normalize(queries) @ normalize(X).T
+    if not given:
+        np.fill_diagonal(cosines, -1)
+    best = np.sort(cosines.max(axis=1))[::-1]
+    for rate in (0.5, 0.05, 2e-3):
+        threshold = scale.threshold(rate, per="query")
+        assert_allclose(threshold, best[int(rate * (1 + len(best))) - 1], atol=2e-6)
+        assert scale.p_value(threshold, per="query") <= rate
+    with pytest.raises(
+        ValueError, match=rf"{len(best):,} queries are .* this rate needs 9,999"
+    ):
+        scale.threshold(1e-4, per="query")
+
+
+def test_a_rate_per_query_holds_for_any_number_of_queries():
+    """The chance that a new query passes, over fits and queries, is what conformal sets say."""
+    rng, passed = np.random.default_rng(0), []
+    for _ in range(50):
+        documents, queries, new = (rng.normal(size=(n, 6)) for n in (50, 39, 200))
+        scale = SimilarityScale().fit(documents, queries=queries)
+        best = (normalize(new) @ normalize(documents).T).max(axis=1)
+        passed.append((best >= scale.threshold(0.1, per="query")).mean())
+    assert np.mean(passed) == pytest.approx(0.1, abs=0.02)
+
+
+def test_too_small_a_rate_per_query_is_estimated_when_asked():
+    rng = np.random.default_rng(0)
+    passed = []
+    for _ in range(60):
+        documents, queries, new = (rng.normal(size=(m, 12)) for m in (200, 40, 500))
+        scale = SimilarityScale().fit(documents, queries=queries)
+        threshold = scale.threshold(0.01, per="query", extrapolate=True)
+        passed.append(
+            ((normalize(new) @ normalize(documents).T).max(axis=1) >= threshold).mean()
+        )
+    assert 0.004 < np.mean(passed) < 0.02
+
+
+def test_rarity_is_one_unit_and_thresholds_move_between_scales(X):
+    old, new = SimilarityScale().fit(X + 1), SimilarityScale().fit(X)
+    assert_allclose(old.rarity([old.threshold(1e-3)]), 3, atol=0.01)
+    for per, cosines in (("pair", (0.4, 0.7, 0.9)), ("query", (0.8, 0.9))):
+        for cosine in cosines:
+            there = new.equivalent(cosine, of=old, per=per)
+            assert_allclose(new.rarity(there, per=per), old.rarity(cosine, per=per), atol=0.01)
+            assert old.equivalent(there, of=new, per=per) == pytest.approx(cosine, abs=0.01)
+    assert old.equivalent(0.999, of=old) == pytest.approx(0.999, abs=1e-6)  # by the line
+    with pytest.raises(ValueError, match=r"equivalent got 0\.99, .* this one has 40, too few"):
+        SimilarityScale().fit(X[:40]).equivalent(0.99, of=old, per="query")
+    with pytest.raises(ValueError, match="780 pairs; to estimate it needs 100,000"):
+        SimilarityScale().fit(X[:40]).equivalent(0.999, of=old)
+
+
+def test_a_scale_travels_as_json(X):
+    scale = SimilarityScale().fit(X)
+    written = json.dumps(scale.to_dict())
+    back = SimilarityScale.from_dict(json.loads(written))
+    assert len(written) < 100_000
+    assert (back.n_pairs_, back.n_queries_) == (scale.n_pairs_, scale.n_queries_)
+    cosines = np.linspace(-1, 1, 1001)
+    for per, table in json.loads(written).items():
+        exact, told = (s.p_value(cosines, per=per) for s in (scale, back))
+        assert (told >= exact - 1e-12).all()
+        assert_allclose(told, exact, rtol=0.025, atol=1e-9)
+        # What a server without skcalib does.
+        rows = [bisect.bisect(table["similarity"], cosine) - 1 for cosine in cosines]
+        by_table = [table["p_value"][row] if row >= 0 else 1.0 for row in rows]
+        assert_allclose(by_table, told)
+    for rate in (0.5, 1e-2, 1e-5):
+        assert scale.p_value(back.threshold(rate)) <= rate
+        assert back.threshold(rate) == pytest.approx(scale.threshold(rate), abs=0.01)
+    assert back.equivalent(0.6, of=scale) == pytest.approx(0.6, abs=0.01)
+    assert json.dumps(back.to_dict()) == json.dumps(
+        SimilarityScale.from_dict(back.to_dict()).to_dict()
+    )
+    for ask in (lambda: back.corrected(X, X), lambda: back.threshold(0.1, corrected=True)):
+        with pytest.raises(ValueError, match=r"came from from_dict, without vectors"):
+            ask()
+    for wrong in ({}, [], {"pair": {"n": 3}}, {"pair": scale.to_dict()["pair"], "query": {}}):
+        with pytest.raises(ValueError, match="no table of to_dict"):
+            SimilarityScale.from_dict(wrong)
+
+
+def test_per_is_checked(X):
+    scale = SimilarityScale().fit(X)
+    for ask in ({"per": "text"}, {"per": "query", "corrected": True}):
+        with pytest.raises(ValueError, match=r"got per='(text|query)'.*expects per='pair'"):
+            scale.threshold(0.1, **ask)
