@@ -14,6 +14,27 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit status: 0, or 2 after an error, 130 after Ctrl-C."""
+    if arguments is None:
+        _prepare_process()
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _prepare_process() -> None:
+    """Let signals end in an exit, which removes temporary files, and output never fail."""
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):  # Windows has no SIGHUP
+            signal.signal(getattr(signal, name), lambda number, _: sys.exit(128 + number))
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        getattr(sys, name).reconfigure(errors="backslashreplace")  # a console without Unicode
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     from skcalib import __version__
     from skcalib._classifier import command as classify
     from skcalib.evaluation import _command as evaluate
@@ -33,8 +54,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     options = parser.parse_args(arguments)
-    if arguments is None:  # SIGTERM becomes an exit, which removes temporary files
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda text, *_: print(f"warning: {text}", file=sys.stderr)
@@ -45,9 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ImportError, OSError, TypeError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
     return 0
 
 

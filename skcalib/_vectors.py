@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn import get_config
 
-__all__ = ["comparable", "unit_rows", "unmasked"]
+__all__ = ["checkable", "comparable", "unit_rows", "unmasked"]
 
 LAST_BIT = 2.0**-24  # of float32 below 1
 
@@ -38,3 +39,33 @@ def unmasked(values: Any) -> Any:
     if isinstance(values, np.ma.MaskedArray):
         return np.ma.filled(values.astype(np.float64), np.nan)
     return values
+
+
+def checkable(X: Any, caller: str) -> Any:
+    """Return rows for scikit-learn's checks, which would not name these faults.
+
+    Raises
+    ------
+    TypeError
+        For texts, and for tensors under array API dispatch.
+    """
+    first = X.iloc[:1].tolist() if getattr(X, "ndim", 0) == 1 and hasattr(X, "iloc") else X
+    if (
+        isinstance(first, list | tuple | np.ndarray)
+        and len(first)
+        and isinstance(first[0], str)
+    ):
+        raise TypeError(
+            f"{caller} got texts, such as {str(first[0])!r:.40}; it expects vectors. Put an "
+            "encoder before it, such as make_pipeline(BertEncoder(), ...)."
+        )
+    if (
+        get_config()["array_api_dispatch"]
+        and hasattr(X, "device")
+        and type(X) is not np.ndarray
+    ):
+        raise TypeError(
+            f"{caller} got a {type(X).__name__}, but of the steps only Whitening computes on "
+            "tensors. Pass an array, such as X.cpu().numpy()."
+        )
+    return unmasked(X)

@@ -5,12 +5,14 @@ import io
 import pickle
 import subprocess
 import sys
+from pydoc import locate
 
 import joblib
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, clone
 
+import skcalib
 from skcalib import (
     BertEncoder,
     BiEncoder,
@@ -23,6 +25,16 @@ from skcalib import (
 )
 from skcalib._base import VersionedState
 from skcalib.export import TRUSTED_TYPES
+
+ESTIMATORS = [
+    kind
+    for kind in map(vars(skcalib).get, skcalib.__all__)
+    if isinstance(kind, type) and issubclass(kind, BaseEstimator)
+]
+
+
+def _name(kind):
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _through_joblib(estimator):
@@ -59,17 +71,11 @@ def test_a_whitening_that_came_back_goes_on_learning(round_trip, whitening, X):
 
 
 @round_trips
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        BertEncoder("some-model"),
-        BiEncoder(Whitening(power=0.5)),
-        NormalizingFlow(),
-        Whitening(),
-    ],
-    ids=lambda estimator: type(estimator).__name__,
-)
-def test_every_estimator_has_a_versioned_state(round_trip, estimator):
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_every_estimator_has_a_versioned_state(round_trip, kind):
+    first = {"BertEncoder": "a-model", "BiEncoder": Whitening(), "TextEncoder": len}
+    first["ZeroShotClassifier"] = "a-model"
+    estimator = kind(*([first[kind.__name__]] if kind.__name__ in first else []))
     assert isinstance(estimator, VersionedState)
     assert estimator.__getstate__()["_state_version"] == estimator._state_version
     back = round_trip(estimator)
@@ -141,6 +147,8 @@ def test_skops_has_to_trust_nothing_but_skcalib(make, X, tiny_bert):
     asked = io.get_untrusted_types(data=dumped)
     assert asked
     assert set(asked) <= set(TRUSTED_TYPES)
+    assert all(name in TRUSTED_TYPES for name in map(_name, ESTIMATORS))
+    assert all(_name(locate(name)) == name for name in TRUSTED_TYPES)  # none is stale
     back = io.loads(dumped, trusted=asked)
     if isinstance(estimator, SimilarityScale):
         assert back.threshold(0.1) == estimator.threshold(0.1)

@@ -151,7 +151,8 @@ def _snapshot(model: str, revision: str | None) -> str:
         return snapshot_download(model, **options)
     except Exception as error:  # the hub raises many: offline, no such id, no access, a bad id
         at = f" at revision {revision!r}" if revision else ""
-        name = "" if "/" in model else f": in full it may be 'sentence-transformers/{model}'"
+        example = "sentence-transformers/all-MiniLM-L6-v2"
+        name = "" if "/" in model else f", which may need its owner in front, as in {example}"
         raise OSError(
             f"The model {model!r}{at} is neither a local folder nor complete in the cache "
             f"({constants.HF_HUB_CACHE}), and the download from the hub failed: "

@@ -21,7 +21,7 @@ from skcalib._base import FloatTransformer, VersionedState
 from skcalib._dask import check_dask, check_lazy, dask_apply, is_dask, on_disk
 from skcalib._machine.devices import check_precision, resolve_device
 from skcalib._sklearn_compat import Interval, StrOptions, _fit_context, check_n_features
-from skcalib._vectors import unmasked
+from skcalib._vectors import checkable
 
 if TYPE_CHECKING:
     import torch
@@ -250,7 +250,8 @@ class NormalizingFlow(
         ----------
         X : array-like or dask array of shape (n_samples, n_features)
             At least 2 rows and 2 columns. Training uses float32 for float32, otherwise
-            float64. A memory map is read as needed and never copied as a whole. Above 1 GiB,
+            float64. A memory map in one of these is read as needed and never copied as a
+            whole; one in float16 is converted as a whole. Above 1 GiB,
             rows are shuffled in runs of 256, and one by one within pools of 256 MiB, so
             that files are read in long stretches. A dask array is computed once, a few
             blocks at a time, into a temporary file that is then read like a memory map.
@@ -424,10 +425,14 @@ class NormalizingFlow(
             apply = partial(fitted._apply, function=function, is_latent=is_latent, width=width)
             return dask_apply(apply, X, width)
         if is_latent:  # its columns have other names
-            X = check_array(unmasked(X), dtype=FLOATS, input_name="X", estimator=self)
+            X = check_array(
+                checkable(X, type(self).__name__), dtype=FLOATS, input_name="X", estimator=self
+            )
             check_n_features(self, X, reset=False)
         else:
-            X = validate_data(self, unmasked(X), reset=False, dtype=FLOATS)
+            X = validate_data(
+                self, checkable(X, type(self).__name__), reset=False, dtype=FLOATS
+            )
         return self._fitted.map(function, X, width, device=resolve_device(self.device))
 
     def _fit(self, X: Any, resume: bool, **changes: Any) -> NormalizingFlow:
@@ -467,7 +472,9 @@ class NormalizingFlow(
         """Return X as an array; refuse to continue with another architecture."""
         n = 1 if resume else 2
         least = {"ensure_min_samples": n, "ensure_min_features": n}
-        X = validate_data(self, unmasked(X), reset=not resume, dtype=FLOATS, **least)
+        X = validate_data(
+            self, checkable(X, type(self).__name__), reset=not resume, dtype=FLOATS, **least
+        )
         for name, fitted in self._fitted.architecture.items() if resume else ():
             if (given := getattr(self, name)) != fitted:
                 raise ValueError(

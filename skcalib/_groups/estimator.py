@@ -28,7 +28,7 @@ from skcalib._dask import (
 )
 from skcalib._groups.means import GroupMeans
 from skcalib._sklearn_compat import check_sample_weight
-from skcalib._vectors import unmasked
+from skcalib._vectors import checkable
 from skcalib._whitening.estimator import Whitening
 from skcalib._whitening.exports import LinearExports
 from skcalib._whitening.linear_map import AffineMap
@@ -234,7 +234,9 @@ class GroupErasure(
     def _checked(self, X: Any, *, reset: bool) -> Any:
         if not is_dask(X):
             floats = [np.float64, np.float32]
-            return validate_data(self, unmasked(X), dtype=floats, reset=reset)
+            return validate_data(
+                self, checkable(X, type(self).__name__), dtype=floats, reset=reset
+            )
         check_dask(X, type(self).__name__)
         validate_data(self, X, reset=reset, skip_check_array=True)
         return X
@@ -245,9 +247,9 @@ class GroupErasure(
                 "GroupErasure got no groups; it needs the group of each sample, such as its "
                 "language. Call fit(X, groups=languages); in a pipeline enable metadata "
                 "routing by sklearn.set_config(enable_metadata_routing=True) and call "
-                "pipeline.fit(X, groups=languages). To put a step after a pipeline that "
-                "calibrate has fitted, keep its fit: make_pipeline(FrozenEstimator(pipeline), "
-                "step)."
+                "pipeline.fit(X, groups=languages); in a search, the BiEncoder around it needs "
+                "set_fit_request(groups=True). To put a step after a pipeline that calibrate "
+                "has fitted, keep its fit: make_pipeline(FrozenEstimator(pipeline), step)."
             )
         X = self._checked(X, reset=reset)
         if is_dask(X):

@@ -13,11 +13,19 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from skcalib import BertEncoder, NeighborSmoothing, NormalizingFlow, Whitening
+from skcalib import (
+    BertEncoder,
+    GroupErasure,
+    NeighborSmoothing,
+    NormalizingFlow,
+    Whitening,
+)
 from skcalib._command_line import add_encoding, layers, names, texts_in
+from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._retrieval import evaluate_retrieval
 from skcalib.evaluation._sts import TASKS, ScoreTable, checked_texts, evaluate_sts
 from skcalib.model_selection._encoders import folder_for
@@ -38,10 +46,14 @@ def named_calibrators(options: argparse.Namespace) -> dict[str, Any]:
             for k, noise, shrinkage in product(*levels):
                 whitening = Whitening(k, noise=noise, shrinkage=shrinkage)
                 named[str(whitening)] = whitening
+        elif kind == "search":
+            named[kind] = make_pipeline(GroupErasure(), Whitening(noise="auto"))
+            if not options.retrieval:
+                raise ValueError("--calibrators search needs --retrieval FOLDER.")
         else:
             raise ValueError(
-                f"There is no calibrator {kind!r}. Choose from raw, whitening and flow. "
-                "Options such as --n-components 128,64 and --noise 0,auto give several "
+                f"There is no calibrator {kind!r}. Choose from raw, whitening, flow and "
+                "search. Options such as --n-components 128,64 and --noise 0,auto give several "
                 "whitenings."
             )
     if options.smoothing:
@@ -100,7 +112,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_calibrators(add: Callable[..., Any]) -> None:
     kinds = "raw,whitening"
-    add("--calibrators", type=names, default=kinds, help=f"also flow; default: {kinds}")
+    also = "also flow; and search, which erases documents against queries, then whitens"
+    add("--calibrators", type=names, default=kinds, help=f"{also}; default: {kinds}")
     kept = "dimensions that a whitening keeps, or all; several give a row each; default: all"
     add("--n-components", type=dimensions, default="all", help=kept)
     add("--noise", type=levels, default="auto", help="of a whitening, or auto; default: auto")
@@ -113,6 +126,8 @@ def run(options: argparse.Namespace) -> None:
     """Evaluate, print a table, and write it to a file if asked."""
     calibrators = named_calibrators(options)  # checked before anything is encoded
     fit_on = options.fit_on
+    if fit_on not in ("target", "train") and not Path(fit_on).expanduser().exists():
+        raise ValueError(f"--fit-on {fit_on!r} is neither target nor train, nor a file.")
     for name in ("split", "query_prompt"):
         if not options.retrieval and getattr(options, name) is not None:
             raise ValueError(f"--{name.replace('_', '-')} needs --retrieval FOLDER.")
@@ -192,6 +207,10 @@ def _search(
             row: clone(pipeline["encode"]).set_params(prompt=options.query_prompt)
             for row, pipeline in pipelines.items()
         }
+    for row, pipeline in pipelines.items():
+        first = of_queries[row] if of_queries else pipeline["encode"]
+        if GroupErasure in map(type, _steps(pipeline)):
+            pipelines[row] = _of_two_groups(pipeline, first, texts, options)
     yield evaluate_retrieval(
         pipelines,
         options.retrieval,
@@ -200,6 +219,26 @@ def _search(
         fit_on=checked_texts(texts, options.data_home),
         verbose=_is_watched(options),
     )
+
+
+def _steps(pipeline: Pipeline) -> Iterator[Any]:
+    for _, step in pipeline.steps:
+        yield from _steps(step) if isinstance(step, Pipeline) else [step]
+
+
+def _of_two_groups(
+    pipeline: Pipeline, of_queries: Any, texts: Any, options: argparse.Namespace
+) -> Pipeline:
+    """Fit on documents and queries as two groups, as `calibrate` does with ``queries=``."""
+    found = read_beir(options.retrieval, options.split or "test")
+    texts = checked_texts(texts, options.data_home)
+    encoder, calibrator = (clone(step) for _, step in pipeline.steps)
+    sides = encoder.fit_transform(list(found.documents.values()) if texts is None else texts)
+    sides = sides, clone(of_queries).fit_transform(list(found.queries.values()))
+    groups = np.repeat(["document", "query"], list(map(len, sides)))
+    with config_context(enable_metadata_routing=True):
+        calibrator.fit(np.vstack(sides), groups=groups)
+    return Pipeline([("encode", encoder), ("calibrate", calibrator)])
 
 
 def _is_watched(options: argparse.Namespace) -> bool:

@@ -14,6 +14,7 @@ from skcalib.export._static import save_static
 # ``mlflow.sklearn.log_model(skops_trusted_types=)``.
 TRUSTED_TYPES = [
     "skcalib._bi_encoder.BiEncoder",
+    "skcalib._classifier.estimator.ZeroShotClassifier",
     "skcalib._covariance.moments.Moments",
     "skcalib._covariance.noise.Regularized",
     "skcalib._encoder.estimator.BertEncoder",

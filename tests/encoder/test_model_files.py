@@ -35,7 +35,7 @@ def test_a_hub_id_that_is_not_there_says_how_to_work_offline(model):
     )
     with pytest.raises(OSError, match=message) as caught:
         locate(model)
-    in_full = f"in full it may be 'sentence-transformers/{model}'"
+    in_full = "which may need its owner in front, as in sentence-transformers/all-MiniLM-L6-v2"
     assert (in_full in str(caught.value)) == ("/" not in model)
 
 

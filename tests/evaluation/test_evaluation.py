@@ -253,7 +253,7 @@ def test_output_that_cannot_be_written_is_found_out_before_anything_is_encoded(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--fit-on nowhere.txt", "No such file or directory: 'nowhere.txt'"),
+        ("--fit-on nowhere.txt", "--fit-on 'nowhere.txt' is neither target nor train"),
         ("--calibrators zca", "There is no calibrator 'zca'"),
         ("--tasks sts99", "Give one or more of sts12, "),
         ("--layers 9", "hidden state 9"),

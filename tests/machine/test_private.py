@@ -2,14 +2,12 @@
 
 import ast
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 import skcalib
 from skcalib._machine.devices import resolve_device
-from skcalib._machine.private import attention_of
 
 ROOT = Path(skcalib.__file__).parent
 PLACES = {"_machine/private.py", "_encoder/packed_linear.py"}
@@ -33,7 +31,3 @@ def test_private_names_of_dependencies_stand_in_one_place(path):
 def test_a_torch_without_the_name_is_taken(monkeypatch):
     monkeypatch.delattr(torch.cuda, "_is_in_bad_fork")
     assert resolve_device("cpu") == torch.device("cpu")
-
-
-def test_a_transformers_without_the_name_tells_nothing():
-    assert attention_of(SimpleNamespace(config=SimpleNamespace())) is None
