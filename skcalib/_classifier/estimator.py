@@ -207,7 +207,7 @@ class ZeroShotClassifier(VersionedState, ClassifierMixin, BaseEstimator):
         width = views.shape[1] // 2
         units, classes = (unit_rows(v[:, :width])[0] for v in (views, self.class_vectors_))
         rejected = (units @ classes.T).max(axis=1) < self.threshold_
-        if not (isinstance(self.other, str) and labels.dtype.kind == "U"):
+        if np.asarray(self.other).dtype.kind != labels.dtype.kind:
             labels = labels.astype(object)
         return np.where(rejected, self.other, labels)
 
@@ -304,7 +304,7 @@ def _side_by_side(vectors: np.ndarray, smoothing: NeighborSmoothing) -> np.ndarr
 
 
 def _calibrates(encoder: Any) -> bool:
-    """Whether a pipeline has a calibration of its own."""
+    """Whether it is a calibration, or a pipeline that has one, at any depth."""
     inner = getattr(encoder, "estimator", encoder)  # of a FrozenEstimator
     steps = [step for _, step in getattr(inner, "steps", [])]
-    return any(isinstance(step, Whitening | NormalizingFlow) for step in steps)
+    return isinstance(inner, Whitening | NormalizingFlow) or any(map(_calibrates, steps))

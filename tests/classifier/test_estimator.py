@@ -8,6 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 
@@ -133,6 +134,13 @@ def test_texts_of_no_class_are_rejected():
     assert drawn().fit(texts_of()).predict(strangers[:1]).dtype.kind == "i"
 
 
+def test_a_rejected_label_of_their_kind_leaves_the_labels_a_dtype_that_metrics_take():
+    texts = texts_of()
+    predicted = drawn(rejection_rate=0.1, other=-1).fit(texts).predict(texts)
+    assert -1 in predicted
+    assert accuracy_score(truth(texts), predicted) == np.mean(truth(texts) == predicted)
+
+
 def test_one_class_takes_every_text():
     assert drawn({7: "music"}).fit(texts_of()).predict(["1 1", "0 5"]).tolist() == [7, 7]
 
@@ -189,7 +197,8 @@ def test_pickles_and_clones(tiny_bert, words):
 def test_a_pipeline_that_calibrates_is_not_calibrated_again(tiny_bert, words):
     texts = [" ".join(np.random.default_rng(i).choice(words, 6)) for i in range(40)]
     pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(4, noise="auto")).fit(texts)
-    for encoder in (pipeline, FrozenEstimator(pipeline)):
+    nested = make_pipeline(pipeline, "passthrough")
+    for encoder in (pipeline, FrozenEstimator(pipeline), nested):
         model = ZeroShotClassifier(encoder, list(words[:3])).fit(texts)
         assert list(model.encoder_.named_steps) == ["encode"]
         assert_allclose(
