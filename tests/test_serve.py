@@ -194,15 +194,26 @@ def test_requests_that_were_given_up_are_not_encoded(given_up):
 
 def test_no_pass_is_made_for_clients_that_have_gone():
     pipeline = Pipeline()
-    with served(pipeline) as post, ThreadPoolExecutor(1) as first:
+    with served(pipeline, most_waiting=3) as post, ThreadPoolExecutor(1) as first:
+
+        def waits():
+            """Whether there is room for one text more, which then waits, and is given up."""
+            try:
+                return post({"texts": ["next"]}, seconds=1)[0] != 503
+            except TimeoutError:
+                return True
+
         pipeline.go.clear()
         busy = first.submit(post, GOOD)
         wait_until(lambda: GOOD["texts"] in pipeline.batches)
-        for _ in range(5):
+        for _ in range(2):
             with pytest.raises(TimeoutError):
-                post({"texts": ["gone"]}, seconds=0.2)
+                post({"texts": ["gone"]}, seconds=1)
+            wait_until(waits)  # so the server has seen that the client has gone
+            wait_until(waits)  # and the next one, too
         pipeline.go.set()
-        assert busy.result() == post(GOOD) == (200, VECTORS)
+        assert busy.result() == (200, VECTORS)
+        wait_until(lambda: post(GOOD) == (200, VECTORS))
     assert not any("gone" in batch for batch in pipeline.batches)
 
 
