@@ -94,8 +94,8 @@ print(f"chosen without labels  {chosen:5.1f}")
 assert chosen > raw - 0.3
 
 # %%
-# On the toy set whitening gains beyond chance, and the grades agree. On STS-B the search sees no
-# gain, and keeps the raw model. If you have grades, use them to decide.
+# On the toy set whitening gains beyond chance, and the grades agree. On STS-B the search sees
+# no gain, and keeps the raw model. If you have grades, use them to decide.
 #
 # The split-half score also separates good layers and poolings from bad ones. Each point below
 # is one combination of layer and pooling, with raw vectors: its split-half score, and its score
