@@ -39,13 +39,16 @@ myst_heading_anchors = 3
 autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings describe the types
 templates_path = ["_templates"]
+REQUESTS = [
+    f"set_{method}_request"
+    for method in ("fit", "partial_fit", "predict", "decision_function", "score", "transform")
+]
 autodoc_default_options = {
     "members": True,
     # What scikit-learn's own base classes bring is in its documentation.
     "inherited-members": "BaseEstimator,TransformerMixin,ClassNamePrefixFeaturesOutMixin,"
     "VersionedState,object",
-    "exclude-members": "set_fit_request,set_partial_fit_request,set_output,"
-    "get_metadata_routing",
+    "exclude-members": ",".join(["set_output", "get_metadata_routing", *REQUESTS]),
 }
 # Every cross-reference must lead somewhere, but for those out of these pages: the site is built
 # without a network.
