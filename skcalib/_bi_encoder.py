@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from os import PathLike
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn import config_context
 from sklearn.base import BaseEstimator, clone
-from sklearn.pipeline import Pipeline
 from sklearn.utils import gen_batches, resample
-from sklearn.utils.metadata_routing import get_routing_for_object
-from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skcalib._base import VersionedState
-from skcalib._encoder.text_encoder import as_encoder
+from skcalib._encoder.any_encoder import encoded, fit_with_groups
 from skcalib._scale.estimator import SimilarityScale
 from skcalib._sklearn_compat import HasMethods, StrOptions, _fit_context
-from skcalib._texts import as_pairs, distinct, is_pairs, texts_of
+from skcalib._texts import as_pairs, distinct, distinct_in_groups, groups_of, texts_of
 from skcalib._vectors import unit_rows
 from skcalib.metrics import spearman
 
-__all__ = ["BiEncoder", "groups_of", "vectors_of"]
+__all__ = ["BiEncoder"]
 
 # Texts whose two million pairs show how similar unrelated texts are.
 SAMPLED_TEXTS = 2000
@@ -39,13 +35,11 @@ class BiEncoder(VersionedState, BaseEstimator):
 
     Parameters
     ----------
-    encoder : estimator, or any encoder of texts
-        Transformer from texts to vectors, such as a pipeline of `BertEncoder` and
-        `Whitening`; or a model's folder, an object with a method ``encode``, or a function from
-        a list of texts to an array, see `TextEncoder`. Transformers are cloned, never changed;
+    encoder : estimator
+        Transformer from texts to vectors, such as a pipeline of `BertEncoder` and `Whitening`;
+        `TextEncoder` makes one of another model or a function. It is cloned, never changed;
         ``FrozenEstimator(pipeline)`` keeps the fit of a fitted one, such as `calibrate`
-        returns. All clones share other objects and functions, and call them once for each
-        text.
+        returns.
     similarity : {"cosine", "corrected", "dot", "euclidean"}, default="cosine"
         Similarity of two vectors; "euclidean" is the negated distance. "corrected" is the
         cosine minus the mean `SimilarityScale.neighbor_similarity` of both texts, so that one
@@ -59,12 +53,11 @@ class BiEncoder(VersionedState, BaseEstimator):
         The fitted clone.
     scale_ : SimilarityScale
         Thresholds and p-values of cosines and corrected similarities, from the pairs of up to
-        2,000 fitted texts drawn at random. It is computed at first use from vectors that `fit`
-        kept.
+        2,000 fitted texts drawn at random, computed at first use.
 
     Notes
     -----
-    The estimator and its pickles contain vectors of these texts, but no text.
+    A pickle contains vectors of these texts, but no text.
 
     References
     ----------
@@ -95,15 +88,16 @@ class BiEncoder(VersionedState, BaseEstimator):
     """
 
     _parameter_constraints: dict = {
-        "encoder": [HasMethods(["fit", "transform"]), HasMethods("encode"), callable]
-        + [str, PathLike],
+        "encoder": [HasMethods(["fit", "transform"])],
         "similarity": [StrOptions({"cosine", "corrected", "dot", "euclidean"})],
     }
 
     # In a search, groups go to the splitter only, unless set_fit_request asks for more.
     __metadata_request__fit = {"groups": False}
     encoder_: BaseEstimator
-    _state_version = 5
+    _sample: Any  # texts, and later their vectors
+    _scale: SimilarityScale | None
+    _state_version = 6
 
     def __init__(
         self,
@@ -138,9 +132,12 @@ class BiEncoder(VersionedState, BaseEstimator):
         labels = None if groups is None else groups_of(X, groups, caller=type(self).__name__)
         if hasattr(self, "encoder_"):
             del self.encoder_  # an error below leaves nothing half-fitted
-        encoder = clone(self._transformer())
-        self._scale: SimilarityScale | None = None
-        self._kept, self._left = _fit(encoder, texts, labels)
+        encoder = clone(self.encoder)
+        fit_with_groups(encoder, *distinct_in_groups(texts, labels), type(self).__name__)
+        some = distinct(texts)[0]
+        if len(some) > SAMPLED_TEXTS:
+            some = resample(some, replace=False, n_samples=SAMPLED_TEXTS, random_state=0)
+        self._sample, self._scale = some, None
         self.encoder_ = encoder
         return self
 
@@ -160,7 +157,7 @@ class BiEncoder(VersionedState, BaseEstimator):
         check_is_fitted(self)
         left, right = as_pairs(X, caller=type(self).__name__)
         texts, inverse = distinct(left + right)
-        vectors = vectors_of(self.encoder_, texts)
+        vectors = encoded(self.encoder_, texts)
         similarity = self._similarities(vectors, inverse[: len(left)], inverse[len(left) :])
         if not np.isfinite(similarity).all():
             raise ValueError(
@@ -180,9 +177,19 @@ class BiEncoder(VersionedState, BaseEstimator):
                 "for cosines. Set similarity='cosine' or 'corrected'."
             )
         if self._scale is None:
-            vectors = self._kept if self._left is None else vectors_of(self._left, self._kept)
-            self._scale = SimilarityScale().fit(vectors)
+            self._scale = SimilarityScale().fit(self._vectors())
         return self._scale
+
+    def _vectors(self) -> np.ndarray:
+        """Vectors of fitted texts, encoded when first asked for: a search never asks."""
+        if isinstance(self._sample, list):
+            self._sample = encoded(self.encoder_, self._sample)
+        return self._sample
+
+    def __getstate__(self) -> dict[str, Any]:
+        if hasattr(self, "encoder_"):
+            self._vectors()  # in place of texts
+        return super().__getstate__()
 
     def threshold(self, false_positive_rate: float = 0.01) -> float:
         """Similarity that a given share of pairs of unrelated texts reaches.
@@ -219,26 +226,6 @@ class BiEncoder(VersionedState, BaseEstimator):
             As in `SimilarityScale`: at most the rate for similarities from its threshold up.
         """
         return self.scale_.p_value(similarity, corrected=self.similarity == "corrected")
-
-    def __sklearn_clone__(self) -> Self:
-        known = self.__dict__.setdefault("_known", {})
-        if hasattr(self.encoder, "get_params"):
-            twin = super().__sklearn_clone__()
-        else:  # a deep copy of a model would need as much memory again, or fail
-            twin = type(self)(**self.get_params(deep=False))
-        twin._known = known
-        return twin
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in super().__getstate__().items() if key != "_known"}
-
-    def _transformer(self) -> Any:
-        """Return the encoder; a model is wrapped once, so that clones share its vectors."""
-        if hasattr(self.encoder, "get_params"):
-            return self.encoder
-        known = self.__dict__.setdefault("_known", {})
-        encoder = as_encoder(self.encoder, type(self).__name__)
-        return known.setdefault(id(self.encoder), encoder)  # keeps the model, so its id
 
     @np.errstate(over="ignore", invalid="ignore")
     def _similarities(self, vectors: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
@@ -280,71 +267,3 @@ class BiEncoder(VersionedState, BaseEstimator):
         tags.input_tags.two_d_array = False  # the tag means two columns of numbers
         tags.target_tags.required = False
         return tags
-
-
-def groups_of(X: Any, groups: Any, *, caller: str) -> list[Any]:
-    """Return the group of each text, where the first texts of all pairs come first."""
-    # Masked entries become None, which the step that accepts groups refuses as missing.
-    labels = np.ma.MaskedArray(groups, dtype=object)
-    n, shapes = len(X), [(len(X), 1), (len(X),)]
-    if is_pairs(X):
-        shapes = [(n, 2), *shapes]
-    if labels.shape not in shapes:
-        raise ValueError(
-            f"{caller} got groups of shape {labels.shape} for {n} "
-            f"{'pairs' if is_pairs(X) else 'texts'}; it expects {shapes[-1]}"
-            f"{f', one for both texts of a pair, or {shapes[0]}' if is_pairs(X) else ''}."
-        )
-    columns = 2 if is_pairs(X) and labels.size == n else 1
-    found: list[Any] = labels.T.ravel().tolist() * columns
-    return found
-
-
-def _fit(encoder: Any, texts: list[str], labels: list[Any] | None) -> tuple[Any, Any]:
-    """Fit an encoder; return vectors of some texts, and the step that must still map them.
-
-    The vectors are the input of a pipeline's last step, which is computed anyway. A search fits
-    that step many times and never uses its output.
-    """
-    if labels is not None:
-        pairs = dict.fromkeys(zip(texts, labels, strict=True))  # a text counts in each group
-        texts, labels = map(list, zip(*pairs, strict=True))
-        with config_context(enable_metadata_routing=True):
-            if not get_routing_for_object(encoder).consumes("fit", ["groups"]):
-                raise ValueError(
-                    "BiEncoder got groups, but no step of its encoder accepts them. Put a "
-                    "GroupErasure into a pipeline, before the whitening."
-                )
-            encoder.fit(texts, None, groups=labels)
-        return vectors_of(encoder, _some(distinct(texts)[0])), None
-    texts = distinct(texts)[0]
-    if type(encoder) is not Pipeline or len(encoder) == 1:
-        encoder.fit(texts, None)  # FrozenEstimator wants a y
-        return vectors_of(encoder, _some(texts)), None
-    steps = [*encoder.steps[:-1], ("vectors", "passthrough")]
-    before = Pipeline(steps, memory=encoder.memory, verbose=encoder.verbose)
-    vectors = before.fit_transform(texts)
-    last = encoder[-1:].fit(vectors)
-    encoder.steps = [*before.steps[:-1], *last.steps]
-    return _some(vectors), last
-
-
-def _some(rows: Any) -> Any:
-    """Return `SAMPLED_TEXTS` random rows, or all rows without a copy if there are fewer."""
-    if np.shape(rows)[0] <= SAMPLED_TEXTS:
-        return rows
-    return resample(rows, replace=False, n_samples=SAMPLED_TEXTS, random_state=0)
-
-
-def vectors_of(encoder: Any, texts: list[str]) -> np.ndarray:
-    """Return vectors of texts as an array, also from a frame; refuse a sparse matrix."""
-    vectors = encoder.transform(texts)
-    name = "vectors of the encoder"
-    dtypes = [np.float64, np.float32]
-    vectors = check_array(vectors, dtype=dtypes, ensure_all_finite=False, input_name=name)
-    if len(vectors) != len(texts):
-        raise ValueError(
-            f"The encoder {encoder!r:.80} returned {len(vectors)} rows for {len(texts)} texts; "
-            "it must return one row for each text."
-        )
-    return vectors

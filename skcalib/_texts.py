@@ -14,8 +14,8 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from skcalib._base import VersionedState
 
 __all__ = [
-    *("TextTransformer", "as_pairs", "as_texts", "distinct", "in_blocks", "is_pairs"),
-    *("lines_of", "texts_of"),
+    *("TextTransformer", "as_pairs", "as_texts", "distinct", "distinct_in_groups"),
+    *("groups_of", "in_blocks", "is_pairs", "lines_of", "texts_of"),
 ]
 
 # What Python makes of bytes that are not UTF-8, and what most of UTF-16 has.
@@ -143,6 +143,34 @@ def distinct(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
         return unique, np.arange(len(texts))
     index = {text: i for i, text in enumerate(unique)}
     return unique, np.fromiter(map(index.__getitem__, texts), dtype=np.intp)
+
+
+def groups_of(X: Any, groups: Any, *, caller: str) -> list[Any]:
+    """Return the group of each text, where the first texts of all pairs come first."""
+    # Masked entries become None, which the step that accepts groups refuses as missing.
+    labels = np.ma.MaskedArray(groups, dtype=object)
+    n, shapes = len(X), [(len(X), 1), (len(X),)]
+    if is_pairs(X):
+        shapes = [(n, 2), *shapes]
+    if labels.shape not in shapes:
+        raise ValueError(
+            f"{caller} got groups of shape {labels.shape} for {n} "
+            f"{'pairs' if is_pairs(X) else 'texts'}; it expects {shapes[-1]}"
+            f"{f', one for both texts of a pair, or {shapes[0]}' if is_pairs(X) else ''}."
+        )
+    columns = 2 if is_pairs(X) and labels.size == n else 1
+    found: list[Any] = labels.T.ravel().tolist() * columns
+    return found
+
+
+def distinct_in_groups(
+    texts: Sequence[str], groups: Sequence[Any] | None
+) -> tuple[list[str], list[Any] | None]:
+    """Distinct texts and their groups, if any; a text counts once in each of its groups."""
+    if groups is None:
+        return distinct(texts)[0], None
+    pairs = dict.fromkeys(zip(texts, groups, strict=True))
+    return [text for text, _ in pairs], [group for _, group in pairs]
 
 
 def _cells(X: Any, caller: str) -> np.ndarray:

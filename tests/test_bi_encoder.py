@@ -18,7 +18,14 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_s
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer
 
-from skcalib import BertEncoder, BiEncoder, GroupErasure, SimilarityScale, Whitening
+from skcalib import (
+    BertEncoder,
+    BiEncoder,
+    GroupErasure,
+    SimilarityScale,
+    TextEncoder,
+    Whitening,
+)
 
 VECTORS = {
     "x": [1.0, 0.0],
@@ -281,10 +288,11 @@ class Counting:
         return self.encode(texts)
 
 
-def test_fitting_asks_for_each_text_once():
+def test_fitting_asks_for_each_text_once(recent):
+    recent.bound = 2**20
     asked = Counting()
     texts = [f"text {i}" for i in range(40)]
-    encoder = make_pipeline(FunctionTransformer(lambda t: asked(t)), Whitening(2, noise=1.0))
+    encoder = make_pipeline(TextEncoder(asked), Whitening(2, noise=1.0))
     model = BiEncoder(encoder).fit(texts)
     assert asked.asked == texts
     model.threshold(0.1)
@@ -296,7 +304,7 @@ def test_clones_share_a_client_and_ask_it_once_for_each_text(wrap, recent):
     recent.bound = 2**20
     client = Counting()
     texts = [f"text {i}" for i in range(40)]
-    model = BiEncoder(wrap(client))
+    model = BiEncoder(TextEncoder(wrap(client)))
     pairs = list(zip(texts[:20], texts[:-21:-1], strict=True))
     grid = {"similarity": ["cosine", "euclidean", "dot"]}
     search = GridSearchCV(model, grid, cv=4, error_score="raise")

@@ -30,7 +30,7 @@ ALLOWED = {
     "_neighbors": {"_machine", "_base", "_sklearn_compat", "_vectors"},
     "_scale": {"_neighbors", "_base", "_sklearn_compat", "_vectors"},
     "_classifier": {
-        *("_encoder", "_whitening", "_flow", "_neighbors", "_bi_encoder"),
+        *("_encoder", "_whitening", "_flow", "_neighbors"),
         *("_base", "_sklearn_compat", "_texts", "_vectors"),
         *("_command_line", "export", "model_selection"),  # of its command
     },

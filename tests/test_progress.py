@@ -8,13 +8,14 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from skcalib import BiEncoder, SimilarityScale, Whitening
+from skcalib import BiEncoder, SimilarityScale, TextEncoder, Whitening
 from skcalib.metrics import spearman
 
 X = np.random.default_rng(0).normal(size=(20, 30))
 CONE = X + 9
 PAIRS = [(str(i), str(i + 1)) for i in range(19)]
-corrected = BiEncoder(lambda texts: CONE[[int(i) for i in texts]], similarity="corrected")
+cone = TextEncoder(lambda texts: CONE[[int(i) for i in texts]])
+corrected = BiEncoder(cone, similarity="corrected")
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib._base import VersionedState
-from skcalib._bi_encoder import vectors_of
 from skcalib._classifier.inputs import in_order, known_labels, named_classes
 from skcalib._classifier.refinement import best_of_others, class_vectors
-from skcalib._encoder.text_encoder import as_encoder
+from skcalib._encoder.any_encoder import as_encoder, encoded
 from skcalib._flow.estimator import NormalizingFlow
 from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._sklearn_compat import Interval, _fit_context
@@ -280,7 +279,7 @@ class ZeroShotClassifier(VersionedState, ClassifierMixin, BaseEstimator):
         vectors = np.asarray(vectors, np.float64)
         moved = np.empty((0, vectors.shape[1]))
         if names:
-            moved = vectors_of(encoder, names).astype(np.float64)
+            moved = encoded(encoder, names).astype(np.float64)
             if len(names) > 1:  # names are another kind of text, with a mean of their own
                 moved += vectors.mean(axis=0) - moved.mean(axis=0)
         steps = [("encode", encoder)]
@@ -294,7 +293,7 @@ class ZeroShotClassifier(VersionedState, ClassifierMixin, BaseEstimator):
     def _views(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         texts, index = distinct(as_texts(X, caller=type(self).__name__))
-        return _side_by_side(vectors_of(self.encoder_, texts), self.smoothing_)[index]
+        return _side_by_side(encoded(self.encoder_, texts), self.smoothing_)[index]
 
 
 def _side_by_side(vectors: np.ndarray, smoothing: NeighborSmoothing) -> np.ndarray:

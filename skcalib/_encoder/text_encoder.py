@@ -15,13 +15,12 @@ from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib._base import warn
-from skcalib._encoder.estimator import BertEncoder
 from skcalib._encoder.sources import Disk, Model, Records, recall, store_of, vectors_of
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib._store.store import VectorStore
 from skcalib._texts import TextTransformer, as_texts
 
-__all__ = ["TextEncoder", "as_encoder"]
+__all__ = ["TextEncoder"]
 
 PROBED = 256  # texts that are looked up together for one that the store has
 
@@ -306,22 +305,3 @@ class TextModel(Model):
             )
         self.width = answer.shape[1]
         return answer.astype(np.float64 if answer.dtype == np.float64 else np.float32)
-
-
-def as_encoder(model: Any, caller: str) -> Any:
-    """Return a transformer of texts: the model itself, or an encoder around it.
-
-    A str or path becomes a `BertEncoder`; an estimator with ``fit`` and ``transform`` is
-    returned as it is; other objects with ``encode``, and functions, become a `TextEncoder`.
-    """
-    if isinstance(model, str | os.PathLike):
-        return BertEncoder(model)
-    if hasattr(model, "fit") and hasattr(model, "transform"):
-        return model
-    if hasattr(model, "encode") or callable(model):
-        return TextEncoder(model)
-    raise TypeError(
-        f"{caller} got a {type(model).__name__}; it expects the folder or hub id of a model, a "
-        "transformer of texts such as BertEncoder, an object with a method encode, or a "
-        "function from a list of texts to an array."
-    )

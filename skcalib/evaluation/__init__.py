@@ -7,7 +7,8 @@ scores search, clustering and classification of texts with labels.
 
 from skcalib.evaluation._labelled import evaluate_labelled
 from skcalib.evaluation._retrieval import RetrievalTable, evaluate_retrieval
-from skcalib.evaluation._sts import ScoreTable, evaluate_sts
+from skcalib.evaluation._score_table import ScoreTable
+from skcalib.evaluation._sts import evaluate_sts
 
 __all__ = [
     "RetrievalTable",

@@ -27,7 +27,8 @@ from skcalib import (
 from skcalib._command_line import add_encoding, layers, names, texts_in
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._retrieval import evaluate_retrieval
-from skcalib.evaluation._sts import TASKS, ScoreTable, checked_texts, evaluate_sts
+from skcalib.evaluation._score_table import ScoreTable
+from skcalib.evaluation._sts import TASKS, checked_texts, evaluate_sts
 from skcalib.model_selection._encoders import folder_for
 
 SETTINGS = ("model", "pooling", "layers", "calibrator", "fit_on", "aggregate")

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import normalized_mutual_info_score
@@ -16,10 +15,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from skcalib._base import progress
-from skcalib._bi_encoder import vectors_of
+from skcalib._encoder.any_encoder import encoded, fitted_on
 from skcalib._texts import as_texts
 from skcalib._vectors import comparable, unit_rows
-from skcalib.evaluation._sts import ScoreTable, checked_encoders
+from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 
 __all__ = ["evaluate_labelled"]
 
@@ -54,9 +53,8 @@ def evaluate_labelled(
     Parameters
     ----------
     encoder : estimator, any encoder of texts, or mapping of str to them
-        As in `BiEncoder`, or several by the name of their row. Each is cloned and fitted
-        without labels. A ``FrozenEstimator`` keeps its fit, such as a pipeline whose
-        `GroupErasure` was fitted with groups.
+        As in `evaluate_sts`. A fitted one, such as `calibrate` returns, stays as it is; others
+        are cloned and fitted without labels.
     texts : texts of shape (n_texts,)
         List, array or frame of one column.
     labels : array-like of shape (n_texts,)
@@ -119,7 +117,7 @@ def evaluate_labelled(
     scores = np.empty((len(encoders), len(COLUMNS)))
     with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
         for row, (name, transformer) in enumerate(encoders.items()):
-            vectors = vectors_of(clone(transformer).fit(fit_on, None), texts)
+            vectors = encoded(fitted_on(transformer, fit_on), texts)
             scores[row] = _scores(unit_rows(vectors)[0], codes, random_state)
             advance(1, name)
     return ScoreTable(tuple(encoders), COLUMNS, 100 * scores)

@@ -8,18 +8,17 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics.pairwise import check_pairwise_arrays
 from sklearn.pipeline import Pipeline
 from sklearn.utils import gen_batches
 
 from skcalib._base import is_fitted, progress
-from skcalib._bi_encoder import vectors_of
+from skcalib._encoder.any_encoder import encoded, fitted_on
 from skcalib._texts import as_texts
 from skcalib._vectors import comparable, unit_rows
 from skcalib.evaluation._beir import read_beir
-from skcalib.evaluation._sts import ScoreTable, checked_encoders
+from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 from skcalib.model_selection._bootstrap import interval, resamples
 
 __all__ = ["RetrievalTable", "evaluate_retrieval"]
@@ -121,7 +120,7 @@ def evaluate_retrieval(
     Parameters
     ----------
     encoder : estimator, any encoder of texts, or mapping of str to them
-        As in `BiEncoder`, or several by the name of their row; all are compared with the first.
+        As in `evaluate_sts`; all are compared with the first.
         A fitted one, such as `calibrate` returns, stays as it is. Others are cloned and fitted.
     folder : path-like
         In BEIR's layout [1]_: ``corpus.jsonl`` and ``queries.jsonl`` have a JSON object with
@@ -210,7 +209,7 @@ def evaluate_retrieval(
         for row, (name, given) in enumerate(encoders.items()):
             fitted = _fitted(given, fit_on)
             beside = _beside(fitted, of_queries.get(name), fit_on)
-            sides = vectors_of(beside, list(queries.values())), vectors_of(fitted, texts)
+            sides = encoded(beside, list(queries.values())), encoded(fitted, texts)
             ranked = _ranked(*(unit_rows(side)[0] for side in sides))
             scores[row] = 100 * _measures(ranked, list(documents), grades)
             advance(1, name)
@@ -257,7 +256,7 @@ def _fitted(encoder: Any, fit_on: Sequence[str]) -> Any:
     """Return a fitted encoder as it is, or a fitted clone of another one."""
     if isinstance(encoder, FrozenEstimator):
         encoder = encoder.estimator  # whose steps are shared
-    return encoder if is_fitted(encoder) else clone(encoder).fit(fit_on)
+    return fitted_on(encoder, fit_on)
 
 
 def _beside(fitted: Any, given: Any, fit_on: Sequence[str]) -> Any:

@@ -2,108 +2,25 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch
 
-from skcalib._base import progress
+from skcalib._base import is_fitted, progress
 from skcalib._bi_encoder import BiEncoder
-from skcalib._encoder.text_encoder import as_encoder
-from skcalib._tables import markdown
 from skcalib._texts import as_texts
 from skcalib.datasets import fetch_sts, load_toy_sts
+from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 from skcalib.metrics import aggregate as aggregate_subsets
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["TASKS", "ScoreTable", "checked_encoders", "checked_texts", "evaluate_sts"]
+__all__ = ["TASKS", "checked_texts", "evaluate_sts"]
 
 #: The seven benchmarks, in the order of the papers' tables.
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
-
-
-@dataclass(frozen=True, eq=False)
-class ScoreTable:
-    """Scores of encoders, times 100, as papers print them.
-
-    Parameters
-    ----------
-    rows : tuple of str
-        Names of the encoders.
-    columns : tuple of str
-        Names of the benchmarks or measures.
-    scores : ndarray of shape (n_rows, n_columns)
-        Scores times 100.
-
-    Notes
-    -----
-    ``str(table)`` is a Markdown table, which a notebook renders.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcalib.evaluation import ScoreTable
-    >>> print(ScoreTable(("raw",), ("stsb", "average"), np.array([[55.64, 55.64]])))
-    |     | stsb | average |
-    |-----|-----:|--------:|
-    | raw | 55.6 |    55.6 |
-    """
-
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    scores: np.ndarray
-
-    def __str__(self) -> str:
-        return markdown(["", *self.columns], self._cells())
-
-    def _repr_markdown_(self) -> str:
-        return str(self)
-
-    def _cells(self) -> list[list[str]]:
-        return [
-            [name, *(f"{score:.1f}" for score in row)]
-            for name, row in zip(self.rows, self.scores, strict=True)
-        ]
-
-    def to_csv(self, path: str | PathLike[str]) -> None:
-        """Write the table as CSV, with the full digits of the scores.
-
-        Parameters
-        ----------
-        path : path-like
-            File to write. An existing file is replaced.
-        """
-        with Path(path).expanduser().open("w", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream)
-            writer.writerow(["encoder", *self.columns])
-            writer.writerows(
-                [name, *row] for name, row in zip(self.rows, self.scores.tolist(), strict=True)
-            )
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return the table as a pandas DataFrame.
-
-        Returns
-        -------
-        frame : DataFrame
-            Encoders as index, benchmarks as columns.
-
-        Raises
-        ------
-        ImportError
-            If pandas is not installed; `rows`, `columns` and `scores` hold the same.
-        """
-        import pandas as pd
-
-        return pd.DataFrame(self.scores, list(self.rows), list(self.columns))
 
 
 def evaluate_sts(
@@ -117,17 +34,18 @@ def evaluate_sts(
 ) -> ScoreTable:
     """Score encoders on the benchmarks of semantic textual similarity.
 
-    Each encoder is cloned, fitted without grades, and scored by Spearman's rho between the
-    cosine of the two vectors of a pair and human judgement, on the test pairs of each
-    benchmark.
+    Each encoder is scored by Spearman's rho between the cosine of the two vectors of a pair and
+    human judgement, on the test pairs of each benchmark. No fit sees a grade.
 
     Parameters
     ----------
     encoder : estimator, any encoder of texts, or mapping of str to them
-        Transformer from texts to vectors, such as a pipeline of `BertEncoder` and
-        `Whitening`, or another encoder that `BiEncoder` accepts; or several by the name of
-        their row. If the encoders have a ``memory``, each text goes through the model once, and
-        an interrupted evaluation continues where it stopped.
+        Transformer from texts to vectors, such as a pipeline of `BertEncoder` and `Whitening`;
+        or a model's folder, an object with a method ``encode``, or a function, see
+        `TextEncoder`; or several by the name of their row. A fitted one, such as `calibrate`
+        returns, stays as it is; others are cloned and fitted. If the encoders have a
+        ``memory``, each text goes through the model once, and an interrupted evaluation
+        continues where it stopped.
     tasks : str or sequence of str, default=all seven
         "sts12" to "sts16", "stsb", "sickr", as in `fetch_sts`, and "toy" for
         `load_toy_sts`.
@@ -196,7 +114,9 @@ def evaluate_sts(
     scores = np.full((len(encoders), len(tasks)), np.nan)
     with progress(scores.size, unit="score", desc="evaluate", verbose=verbose) as advance:
         for i, (name, transformer) in enumerate(encoders.items()):
-            model = BiEncoder(transformer)
+            model = BiEncoder(
+                FrozenEstimator(transformer) if is_fitted(transformer) else transformer
+            )
             for j, (task, sts) in enumerate(benchmarks.items()):
                 if texts is None:
                     model.fit(sts.data)
@@ -212,21 +132,6 @@ def evaluate_sts(
         columns=(*tasks, "average"),
         scores=np.column_stack([scores, scores.mean(axis=1)]),
     )
-
-
-def checked_encoders(encoder: Any, caller: str) -> dict[str, BaseEstimator]:
-    """Return transformers of texts by name, from one encoder of texts or a mapping of them."""
-    several = isinstance(encoder, Mapping)
-    named = dict(encoder) if several else {"": encoder}
-    if not named:
-        raise ValueError(f"{caller} got no encoder; give at least one by its name.")
-    if len(set(map(str, named))) < len(named):
-        raise ValueError(
-            f"{caller} got the names {list(named)}, of which some are equal as str. Give each "
-            "encoder a name of its own."
-        )
-    named = {name: as_encoder(given, caller) for name, given in named.items()}
-    return {str(name) if several else type(e).__name__: e for name, e in named.items()}
 
 
 def _checked_tasks(tasks: str | Sequence[str]) -> tuple[str, ...]:

@@ -9,15 +9,13 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from skcalib._base import is_fitted
-from skcalib._bi_encoder import groups_of, vectors_of
 from skcalib._covariance.noise import Regularization
+from skcalib._encoder.any_encoder import as_encoder, encoded, fit_with_groups, fitted_on
 from skcalib._encoder.estimator import BertEncoder
-from skcalib._encoder.text_encoder import as_encoder
 from skcalib._groups.estimator import GroupErasure
 from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._sklearn_compat import check_params
-from skcalib._texts import distinct, texts_of
+from skcalib._texts import distinct, distinct_in_groups, groups_of, texts_of
 from skcalib._whitening.estimator import Whitening
 from skcalib.model_selection._calibration import calibration_of, cosines_of
 from skcalib.model_selection._encoders import AsGiven, HiddenStates
@@ -158,11 +156,7 @@ def calibrate(
     Regularization(noise=noise, n_clusters=n_clusters)  # refuses figures for both
     sampling = {"n_texts": n_texts, "random_state": random_state}
     views = views_of(texts, sampling, "calibrate")
-    if groups is None:
-        texts = distinct(texts)[0]
-    else:  # a text counts in each of its groups
-        pairs = dict.fromkeys(zip(texts, groups, strict=True))
-        texts, groups = map(list, zip(*pairs, strict=True))
+    texts, groups = distinct_in_groups(texts, groups)
     encoders = _encoders_of(model, pooling, layers, memory, verbose)
     sample = Sample.of(views, random_state)
     with encoders.searching(sample.texts):
@@ -182,7 +176,7 @@ def calibrate(
         shipped = encode
         if choice.chosen.state != encoders.states[0]:
             shipped = encoders.fitted(encoders.states[0], some)
-        cosines = cosines_of(some, vectors_of(shipped, some), vectors_of(pipeline, some))
+        cosines = cosines_of(some, encoded(shipped, some), encoded(pipeline, some))
     encoders.finish(encode)
     if queries is not None:
         pipeline.queries_ = Pipeline([("encode", encode_queries), *steps])
@@ -241,23 +235,17 @@ def _encoder_of_queries(encoder: Any, of_texts: Any, queries: Sequence[str]) -> 
     if isinstance(encoder, BertEncoder) and isinstance(of_texts, BertEncoder):
         state = {name: getattr(of_texts, name) for name in ("pooling", "layers")}
         encoder = clone(encoder).set_params(**state)
-    return encoder if is_fitted(encoder) else clone(encoder).fit(queries, None)
+    return fitted_on(encoder, queries)
 
 
 def _fitted_steps(
     calibrator: Whitening | None, how: Task, vectors: Any, groups: Any
 ) -> list[tuple[str, Any]]:
-    """Return the fitted steps after the encoder.
-
-    A pipeline would pass groups on only if metadata routing is enabled.
-    """
+    """Return the fitted steps after the encoder."""
     steps: list[tuple[str, Any]] = []
     if groups is not None:
-        steps.append(("erase", GroupErasure().fit(vectors, groups=groups)))
-        vectors = steps[-1][1].transform(vectors)
-    whitening = "passthrough" if calibrator is None else clone(calibrator).fit(vectors)
-    steps.append(("calibrate", whitening))
+        steps.append(("erase", GroupErasure()))
+    steps.append(("calibrate", "passthrough" if calibrator is None else clone(calibrator)))
     if how.smooths:
-        mapped = Pipeline(steps[-1:]).transform(vectors)
-        steps.append(("smooth", NeighborSmoothing().fit(mapped)))
-    return steps
+        steps.append(("smooth", NeighborSmoothing()))
+    return fit_with_groups(Pipeline(steps), vectors, groups, "calibrate").steps

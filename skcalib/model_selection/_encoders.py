@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from sklearn.base import clone
-from sklearn.frozen import FrozenEstimator
 
 from skcalib._base import is_fitted
+from skcalib._encoder.any_encoder import fitted_on
 from skcalib._encoder.declared import declared
 from skcalib._encoder.estimator import BertEncoder, resolve_layers
 from skcalib._encoder.text_encoder import TextEncoder
@@ -41,10 +41,8 @@ class AsGiven:
     verbose = False
 
     def __init__(self, encoder: Any) -> None:
-        of_a_function = isinstance(encoder, TextEncoder)
-        keeps_its_fit = not of_a_function and is_fitted(encoder)
-        self._encoder = FrozenEstimator(encoder) if keeps_its_fit else encoder
-        self.learns = not (of_a_function or keeps_its_fit)
+        self._encoder = encoder
+        self.learns = not (isinstance(encoder, TextEncoder) or is_fitted(encoder))
 
     @contextmanager
     def searching(self, texts: Sequence[str]) -> Iterator[None]:
@@ -53,7 +51,7 @@ class AsGiven:
 
     def fitted(self, state: State, texts: Sequence[str]) -> Any:
         """Return an encoder fitted on texts."""
-        return clone(self._encoder).fit(texts, None)
+        return fitted_on(self._encoder, texts)
 
     def finish(self, encoder: Any) -> Any:
         """Return the encoder unchanged."""

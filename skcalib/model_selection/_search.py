@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import clone
 
 from skcalib._base import progress
-from skcalib._bi_encoder import vectors_of
+from skcalib._encoder.any_encoder import encoded
 from skcalib._whitening.estimator import Whitening
 from skcalib.model_selection._bootstrap import Difference, interval, lead_of_best, resamples
 from skcalib.model_selection._encoders import State
@@ -103,14 +103,14 @@ def _folds(encoders: Any, state: State, sample: Sample) -> Iterator[Fold]:
     """Yield the views of each fold, their vectors, and the vectors that a fit may see."""
     vectors = None
     if not encoders.learns:
-        vectors = vectors_of(encoders.fitted(state, sample.texts), sample.texts)
+        vectors = encoded(encoders.fitted(state, sample.texts), sample.texts)
     for views, rows, fit_on in sample.folds:
         if vectors is not None:
             yield views, vectors[rows], vectors[fit_on]
         else:  # it must not see the texts that it is scored on
             texts = [sample.texts[i] for i in fit_on]
             encoder = encoders.fitted(state, texts)
-            yield views, vectors_of(encoder, views.texts), vectors_of(encoder, texts)
+            yield views, encoded(encoder, views.texts), encoded(encoder, texts)
 
 
 class Choice(NamedTuple):

@@ -11,8 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib._base import warn
-from skcalib._bi_encoder import vectors_of
-from skcalib._encoder.text_encoder import as_encoder
+from skcalib._encoder.any_encoder import as_encoder, encoded
 from skcalib._sklearn_compat import Interval, validate_parameter_constraints
 from skcalib._texts import texts_of
 from skcalib.model_selection._views import FEWEST_UNITS, Views, combined
@@ -114,7 +113,7 @@ class SelfRetrieval:
             estimator = as_encoder(estimator, "SelfRetrieval").fit(views.texts)
         encoder = getattr(estimator, "encoder_", estimator)  # of a BiEncoder
         similarity = getattr(estimator, "similarity", "cosine")
-        vectors = vectors_of(encoder, views.texts)
+        vectors = encoded(encoder, views.texts)
         halves, thinned = views.reciprocal_ranks(vectors, similarity).mean(axis=1)
         return float(combined(halves, thinned, self.thinned))
 

@@ -8,7 +8,7 @@ __all__ = ["TASKS", "Task"]
 
 BY_LABELS = """\
 evaluate_labelled(
-    {"raw": pipeline["encode"], "calibrated": FrozenEstimator(pipeline)}, texts, labels
+    {"raw": pipeline["encode"], "calibrated": pipeline}, texts, labels
 )"""
 BY_GRADES = """\
 [

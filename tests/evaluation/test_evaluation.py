@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import spearmanr
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib.__main__ import main
 from skcalib.datasets import fetch_sts, load_toy_sts
-from skcalib.evaluation import ScoreTable, evaluate_sts
+from skcalib.evaluation import ScoreTable, evaluate_labelled, evaluate_sts
 from skcalib.metrics import aggregate
 
 # The tiny BERT knows fifty words.
@@ -133,7 +134,7 @@ def test_progress_is_silent_unless_asked(data_home, capsys):
         (
             {"encoder": {"a": BertEncoder}},
             TypeError,
-            "instance of scikit-learn",
+            "is a class, not an instance",
         ),
         ({"encoder": BiEncoder(Waves())}, TypeError, "evaluate_sts got a BiEncoder; it exp"),
     ],
@@ -322,3 +323,20 @@ def test_command_line_refuses_before_the_first_row(
     assert main([*command, *options]) == 2
     assert message in capsys.readouterr().err
     assert not output.exists() or not output.read_text()
+
+
+def test_every_evaluation_keeps_the_fit_of_a_fitted_encoder(data_home):
+    """As calibrate returns it; another one is cloned and fitted on the scored texts."""
+    texts = fetch_sts("stsb", "train", data_home=data_home).data.ravel()[:40]
+    fitted = make_pipeline(Waves(), Whitening(2)).fit([f"fitted on {i}" for i in range(40)])
+    frozen, fresh = FrozenEstimator(fitted), clone(fitted)
+
+    def of_sts(encoder):
+        return evaluate_sts(encoder, "stsb", data_home=data_home).scores
+
+    def of_labels(encoder):
+        return evaluate_labelled(encoder, texts, np.arange(len(texts)) % 2).scores
+
+    for scores in of_sts, of_labels:
+        assert_array_equal(scores(fitted), scores(frozen))
+        assert not np.array_equal(scores(fitted), scores(fresh))

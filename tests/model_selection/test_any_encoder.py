@@ -84,7 +84,7 @@ def test_an_encoder_alone_is_scored_and_compared(texts):
     pairs, grades = load_toy_sts(return_X_y=True)
     fitted = TextEncoder(bigrams).fit(texts)
     assert SelfRetrieval()(bigrams, texts) == SelfRetrieval()(fitted, texts)
-    score = BiEncoder(bigrams).fit(pairs).score(pairs, grades)
+    score = BiEncoder(TextEncoder(bigrams)).fit(pairs).score(pairs, grades)
     assert score == BiEncoder(FrozenEstimator(fitted)).fit(pairs).score(pairs, grades)
 
 

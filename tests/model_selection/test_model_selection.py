@@ -29,7 +29,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from skcalib import BertEncoder, BiEncoder, NeighborSmoothing, Whitening
+from skcalib import BertEncoder, BiEncoder, NeighborSmoothing, TextEncoder, Whitening
 from skcalib.__main__ import main
 from skcalib.datasets import fetch_sts
 from skcalib.evaluation import evaluate_labelled, evaluate_retrieval
@@ -186,7 +186,7 @@ def test_equal_vectors_share_their_mean_rank():
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
 def test_score_is_the_logits_mean_of_reciprocal_ranks_both_ways(similarity):
     sentences = of_words(100)
-    model = BiEncoder(chance, similarity=similarity).fit(sentences)
+    model = BiEncoder(TextEncoder(chance), similarity=similarity).fit(sentences)
     views = views_of(sentences, n_texts=100, random_state=3)
     whole, one, other, odd, even = map(chance, zip(*views, strict=True))
 

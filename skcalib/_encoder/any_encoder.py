@@ -1,0 +1,71 @@
+"""Any encoder of texts: as a transformer, fitted, and its vectors."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.utils.metadata_routing import get_routing_for_object
+from sklearn.utils.validation import check_array
+
+from skcalib._base import is_fitted
+from skcalib._encoder.estimator import BertEncoder
+from skcalib._encoder.text_encoder import TextEncoder
+
+__all__ = ["as_encoder", "encoded", "fit_with_groups", "fitted_on"]
+
+
+def as_encoder(model: Any, caller: str) -> Any:
+    """Return a transformer of texts: the model itself, or an encoder around it.
+
+    A str or path becomes a `BertEncoder`; an estimator with ``fit`` and ``transform`` is
+    returned as it is; other objects with ``encode``, and functions, become a `TextEncoder`.
+    """
+    if isinstance(model, str | os.PathLike):
+        return BertEncoder(model)
+    if hasattr(model, "fit") and hasattr(model, "transform"):
+        return model
+    if hasattr(model, "encode") or callable(model):
+        return TextEncoder(model)
+    raise TypeError(
+        f"{caller} got a {type(model).__name__}; it expects the folder or hub id of a model, a "
+        "transformer of texts such as BertEncoder, an object with a method encode, or a "
+        "function from a list of texts to an array."
+    )
+
+
+def fitted_on(encoder: Any, texts: Any) -> Any:
+    """Return a fitted encoder as it is, and a fitted clone of another one."""
+    return encoder if is_fitted(encoder) else clone(encoder).fit(texts, None)
+
+
+def fit_with_groups(estimator: Any, X: Any, groups: Any, caller: str) -> Any:
+    """Fit, with the group of each row for the steps that accept groups; None are no groups."""
+    if groups is None:
+        return estimator.fit(X, None)  # a FrozenEstimator wants a y
+    with config_context(enable_metadata_routing=True):
+        if not get_routing_for_object(estimator).consumes("fit", ["groups"]):
+            raise ValueError(
+                f"{caller} got groups, but no step of its encoder accepts them. Put a "
+                "GroupErasure into a pipeline, before the whitening."
+            )
+        return estimator.fit(X, None, groups=groups)
+
+
+def encoded(encoder: Any, texts: list[str]) -> np.ndarray:
+    """Return the vectors of texts as an array, also from a frame; refuse a sparse matrix."""
+    vectors = check_array(
+        encoder.transform(texts),
+        dtype=[np.float64, np.float32],
+        ensure_all_finite=False,
+        input_name="vectors of the encoder",
+    )
+    if len(vectors) != len(texts):
+        raise ValueError(
+            f"The encoder {encoder!r:.80} returned {len(vectors)} rows for {len(texts)} texts; "
+            "it must return one row for each text."
+        )
+    return vectors

@@ -1,0 +1,112 @@
+"""Tables of scores, with a row for each encoder."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from skcalib._encoder.any_encoder import as_encoder
+from skcalib._tables import markdown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ScoreTable", "checked_encoders"]
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreTable:
+    """Scores of encoders, times 100, as papers print them.
+
+    Parameters
+    ----------
+    rows : tuple of str
+        Names of the encoders.
+    columns : tuple of str
+        Names of the benchmarks or measures.
+    scores : ndarray of shape (n_rows, n_columns)
+        Scores times 100.
+
+    Notes
+    -----
+    ``str(table)`` is a Markdown table, which a notebook renders.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcalib.evaluation import ScoreTable
+    >>> print(ScoreTable(("raw",), ("stsb", "average"), np.array([[55.64, 55.64]])))
+    |     | stsb | average |
+    |-----|-----:|--------:|
+    | raw | 55.6 |    55.6 |
+    """
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    scores: np.ndarray
+
+    def __str__(self) -> str:
+        return markdown(["", *self.columns], self._cells())
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+    def _cells(self) -> list[list[str]]:
+        return [
+            [name, *(f"{score:.1f}" for score in row)]
+            for name, row in zip(self.rows, self.scores, strict=True)
+        ]
+
+    def to_csv(self, path: str | PathLike[str]) -> None:
+        """Write the table as CSV, with the full digits of the scores.
+
+        Parameters
+        ----------
+        path : path-like
+            File to write. An existing file is replaced.
+        """
+        with Path(path).expanduser().open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(["encoder", *self.columns])
+            writer.writerows(
+                [name, *row] for name, row in zip(self.rows, self.scores.tolist(), strict=True)
+            )
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the table as a pandas DataFrame.
+
+        Returns
+        -------
+        frame : DataFrame
+            Encoders as index, benchmarks as columns.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed; `rows`, `columns` and `scores` hold the same.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self.scores, list(self.rows), list(self.columns))
+
+
+def checked_encoders(encoder: Any, caller: str) -> dict[str, BaseEstimator]:
+    """Return transformers of texts by name, from one encoder of texts or a mapping of them."""
+    several = isinstance(encoder, Mapping)
+    named = dict(encoder) if several else {"": encoder}
+    if not named:
+        raise ValueError(f"{caller} got no encoder; give at least one by its name.")
+    if len(set(map(str, named))) < len(named):
+        raise ValueError(
+            f"{caller} got the names {list(named)}, of which some are equal as str. Give each "
+            "encoder a name of its own."
+        )
+    named = {name: as_encoder(given, caller) for name, given in named.items()}
+    return {str(name) if several else type(e).__name__: e for name, e in named.items()}
