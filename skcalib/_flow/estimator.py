@@ -134,8 +134,8 @@ class NormalizingFlow(
 
     A column that varies by no more than the rounding of its own values (a constant, or a
     unit that the encoder never uses) would make the likelihood infinite. It is scaled like a
-    column of typical deviation. In training, noise replaces it, and in :meth:`transform` this
-    dimension of z stays near 0.
+    column of typical deviation. In training, random numbers replace it, and in
+    :meth:`transform` this dimension of z stays near 0.
 
     With ``noise="auto"`` the filter also corrects each axis for the shrinkage of Ledoit and
     Wolf, so that an untrained flow equals ``Whitening(noise="auto")`` up to the order of the

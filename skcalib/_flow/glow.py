@@ -66,9 +66,9 @@ class Standardize(nn.Module):
 
         A column that varies by no more than the rounding of its values is degenerate: its
         likelihood has no bound, and training would scale it towards infinity. It is scaled
-        like a column of typical deviation instead, and in training noise replaces it.
-        ``jitter`` is the deviation of that noise, 0 for every other column. It is at least ten
-        roundings of the column's values, so that it is not lost when it is added to them.
+        like a column of typical deviation instead, and in training random numbers replace it.
+        ``jitter`` is their deviation, 0 for every other column. It is at least ten roundings of
+        the column's values, so that it is not lost when it is added to them.
         """
         typical = math.sqrt(np.mean(np.square(deviation))) or 1.0
         limits = torch.finfo(self.loc.dtype)
@@ -78,8 +78,8 @@ class Standardize(nn.Module):
             magnitude = np.hypot(typical, np.sqrt(np.square(mean) @ np.square(axes)))
         rounding = np.maximum(10.0 * limits.eps * magnitude, limits.tiny**0.75)
         degenerate = deviation <= rounding
-        noise = np.maximum(typical, rounding)
-        units = np.where(degenerate, noise, deviation)
+        jitter = np.maximum(typical, rounding)
+        units = np.where(degenerate, jitter, deviation)
         # A quarter of the range is left for the sums and products to come.
         if not limits.tiny**0.75 < units.min() <= units.max() < limits.max**0.75:
             raise ValueError(
@@ -89,7 +89,7 @@ class Standardize(nn.Module):
             )
         self.loc.copy_(torch.as_tensor(mean))
         self.scale.copy_(torch.as_tensor(1.0 / units))
-        self.jitter.copy_(torch.as_tensor(degenerate * noise))
+        self.jitter.copy_(torch.as_tensor(degenerate * jitter))
         if self.axes is not None:
             self.axes.copy_(torch.as_tensor(axes))
 

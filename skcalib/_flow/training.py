@@ -160,15 +160,15 @@ class Trainer:
         return total / self.n_steps
 
     def _with_jitter(self, batch: Tensor) -> Tensor:
-        """Add noise to a batch, in place, where the data hardly vary."""
+        """Add random numbers to a batch, in place, where the data hardly vary."""
         degenerate, axes = np.flatnonzero(self._jitter), self.flow.standardize.axes
         if len(degenerate):
             normal = self._rng.standard_normal((len(batch), len(degenerate)))
-            noise = self._tensor(self._jitter[degenerate] * normal)
+            jitter = self._tensor(self._jitter[degenerate] * normal)
             if axes is None:
-                batch[:, degenerate] += noise
+                batch[:, degenerate] += jitter
             else:
-                batch += noise @ axes[:, degenerate].T
+                batch += jitter @ axes[:, degenerate].T
         return batch
 
     def evaluate(self, rows: np.ndarray) -> np.ndarray:

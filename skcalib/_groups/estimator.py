@@ -16,7 +16,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from skcalib._base import FloatTransformer, MergingFit, VersionedState, warn
+from skcalib._base import FloatTransformer, VersionedState, warn
 from skcalib._covariance.moments import chunk_rows
 from skcalib._dask import (
     as_floats,
@@ -32,6 +32,7 @@ from skcalib._vectors import checkable
 from skcalib._whitening.estimator import Whitening
 from skcalib._whitening.exports import LinearExports
 from skcalib._whitening.linear_map import AffineMap
+from skcalib._whitening.merging import MergingFit
 
 __all__ = ["GroupErasure"]
 

@@ -12,12 +12,13 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skcalib._base import FloatTransformer, MergingFit, VersionedState
+from skcalib._base import FloatTransformer, VersionedState
 from skcalib._covariance.moments import Moments
 from skcalib._machine.limits import check_size
 from skcalib._sklearn_compat import Interval, RealNotInt, StrOptions, _fit_context, check_params
 from skcalib._whitening.exports import LinearExports
 from skcalib._whitening.linear_map import AffineMap
+from skcalib._whitening.merging import MergingFit
 from skcalib._whitening.recent import moments_and_spectrum
 from skcalib._whitening.rows import as_float64, check_rows, inverted, mapped, moments_of
 from skcalib._whitening.shift import Shift, mahalanobis_map, shift_between
