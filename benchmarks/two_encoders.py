@@ -1,0 +1,152 @@
+r"""Vectors of several encoders side by side, raw, calibrated and smoothed, against each alone.
+
+    SKCALIB_DATA=folder python benchmarks/two_encoders.py E5 --memory vectors \
+        --output docs/results/two-encoders.csv
+
+The data lie beside the folder of ``SKCALIB_DATA``, as for ``comparison.py``. E5 is a folder
+with multilingual-e5-small. "words" is TF-IDF, reduced to 128 dimensions by a truncated SVD, an
+encoder that every machine has. No fit uses labels: each takes 4,000 texts of the training
+half, or Cranfield's documents and queries. "raw" scales each encoder's vectors to unit length,
+"calibrated" whitens them by ``Whitening(noise="auto")`` first, and "smoothed" adds
+`NeighborSmoothing` to the calibrated ones, behind the union where there are several.
+
+A row of several encoders has the gain over the best of them alone at the same step, and its
+95 % interval by a paired bootstrap over texts or queries; average precision has no interval.
+"""
+
+import argparse
+import csv
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from comparison import DATA, SETS, intervals, precisions, resampled, some
+from sklearn.base import clone
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import FeatureUnion, make_pipeline
+from sklearn.preprocessing import Normalizer
+
+from skcalib import BertEncoder, GroupErasure, NeighborSmoothing, VectorStore, Whitening
+from skcalib.datasets import minilm_path
+from skcalib.evaluation._beir import read_beir
+from skcalib.evaluation._labelled import _retrieval
+
+STEPS = "raw", "calibrated", "smoothed"
+
+
+def encoders(e5, store, prompt="query: "):
+    """Return the encoders by name; those of documents have another prompt."""
+    params = {"pooling": "mean", "memory": store}
+    words = make_pipeline(TfidfVectorizer(sublinear_tf=True), TruncatedSVD(128, random_state=0))
+    return {
+        "MiniLM": BertEncoder(minilm_path(), prompt="", **params),
+        "e5": BertEncoder(e5, prompt=prompt, **params),
+        "words": words,
+    }
+
+
+def together(blocks):
+    """Names of all encoders alone, and of two and more side by side."""
+    for n in range(1, len(blocks) + 1):
+        yield from combinations(blocks, n)
+
+
+def labelled(name, options):
+    """Yield a score, a step, names of encoders, the value, and the score of each text."""
+    fit, test = (pd.read_csv(DATA / f"{SETS[name]}-{half}.csv") for half in ("train", "test"))
+    known, texts = some(fit["text"].to_numpy()), test["text"].to_numpy()
+    codes = pd.factorize(test.iloc[:, 1])[0]
+    for step in STEPS:
+        calibrator = [] if step == "raw" else [Whitening(noise="auto")]
+        blocks = {
+            key: make_pipeline(clone(encoder), *calibrator, Normalizer()).fit(known)
+            for key, encoder in encoders(*options).items()
+        }
+        for names in together(blocks):
+            model = FeatureUnion([(key, blocks[key]) for key in names])
+            X, T = model.transform(known), model.transform(texts)
+            T = NeighborSmoothing().fit(X).transform(T) if step == "smoothed" else T
+            unit = Normalizer().transform(np.asarray(T, dtype=np.float64))
+            of_each = precisions(unit @ unit.T, codes[:, None] == codes)
+            yield "R-precision", step, names, of_each
+            yield "average precision", step, names, np.array([_retrieval(unit, codes)[2]])
+
+
+def ndcg(similarity, relevant):
+    """nDCG@10 of each query."""
+    order = np.argsort(-similarity, axis=1, kind="stable")[:, :10]
+    discount = 1 / np.log2(np.arange(2, 12))
+    best = -np.sort(-relevant, axis=1)[:, :10] @ discount
+    return np.take_along_axis(relevant, order, axis=1) @ discount / best
+
+
+def search(options):
+    """Like `labelled`, for queries and documents, whose means a `GroupErasure` equals."""
+    documents, queries, judged = read_beir(DATA / "retrieval" / "cranfield", "test")[:3]
+    D, Q = list(documents.values()), list(queries.values())
+    relevant = np.zeros((len(Q), len(D)))
+    rows = ({key: i for i, key in enumerate(side)} for side in (queries, documents))
+    of_query, of_document = rows
+    for query, found in judged.items():
+        for document, grade in found.items():
+            if document in of_document:
+                relevant[of_query[query], of_document[document]] = grade
+    groups = np.repeat(["document", "query"], [len(D), len(Q)])
+    sides = encoders(*options, "passage: "), encoders(*options)
+    for step in STEPS:
+        blocks = {}
+        for key, encoder in sides[0].items():
+            d = clone(encoder).fit(D)
+            q = d if key == "words" else sides[1][key].fit(Q)
+            vectors = np.vstack([d.transform(D), q.transform(Q)])
+            if step != "raw":
+                vectors = GroupErasure().fit(vectors, groups=groups).transform(vectors)
+                vectors = Whitening(noise="auto").fit_transform(vectors)
+            blocks[key] = Normalizer().transform(vectors)
+        for names in together(blocks):
+            vectors = np.hstack([blocks[key] for key in names])
+            if step == "smoothed":
+                vectors = NeighborSmoothing().fit(vectors[: len(D)]).transform(vectors)
+            unit = Normalizer().transform(vectors)
+            yield "nDCG@10", step, names, ndcg(unit[len(D) :] @ unit[: len(D)].T, relevant)
+
+
+def rows_of(data, measured):
+    """Yield the cells of a set; a union has its gain over the best of its encoders alone."""
+    known = {}
+    for score, step, names, of_each in measured:
+        known[score, step, names] = of_each
+        alone = [known[score, step, (name,)] for name in names]
+        best = max(alone, key=np.mean)
+        cells = [data, score, step, " + ".join(names), f"{100 * of_each.mean():.1f}"]
+        if len(names) > 1:
+            cells.append(f"{100 * (of_each.mean() - best.mean()):+.1f}")
+        if len(names) > 1 and len(of_each) > 1:
+            drawn = [[x[i].mean() for x in (best, of_each)] for i in resampled(len(best))]
+            cells += [f"{100 * end:+.1f}" for end in intervals(np.transpose(drawn))[1]]
+        print(*cells, flush=True)
+        yield cells + [""] * (8 - len(cells))
+
+
+def main(arguments):
+    store = VectorStore(arguments.memory, layers=(-1,), pooling="mean")
+    options = arguments.e5, store
+    sets = {name: labelled(name, options) for name in SETS} | {"Cranfield": search(options)}
+    with open(arguments.output, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        columns = ["data", "score", "step", "encoders", "value", "gain", "low", "high"]
+        writer.writerow(columns)
+        for name, measured in sets.items():
+            writer.writerows(rows_of(name, measured))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("e5", metavar="E5", help="a folder with multilingual-e5-small")
+    parser.add_argument("--memory", required=True, help="folder for vectors")
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FILE", help="table (CSV)"
+    )
+    main(parser.parse_args())
