@@ -276,8 +276,7 @@ class BertEncoder(TextTransformer):
                 "embedding of a special token. Set layers=1 or more, or pooling='mean'."
             )
         width = min(self.truncate_dim or told.truncate_dim or backbone.width, backbone.width)
-        concat = self.layer_merge == "concat"
-        self._n_features_out = width * (len(layers) if concat else 1)
+        self._n_features_out = width * (len(layers) if self.layer_merge == "concat" else 1)
         recipe = Recipe(
             fingerprint=backbone.fingerprint,
             layers=layers,
