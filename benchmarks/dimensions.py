@@ -56,6 +56,7 @@ def main(options):
                         scores.append(f"{100 * found.mean():.1f}")
                     print(name, encoder, step, *scores, flush=True)
                     writer.writerow([name, encoder, step, *scores])
+                    file.flush()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ with multilingual-e5-small. "words" is TF-IDF, reduced to 128 dimensions by a tr
 encoder that every machine has. No fit uses labels: each takes 2,000 texts of the training
 half and is scored on 2,000 of the test half, or takes Cranfield's documents and queries. "raw"
 scales each encoder's vectors to unit length, "calibrated" whitens them first, by
-``Whitening(noise="auto")``, and "smoothed" adds `NeighborSmoothing` behind the union.
+``Whitening(noise="auto")``, and "smoothed" adds `NeighborSmoothing` behind the union. "half"
+is a weight of 0.5.
 
 A row of several encoders has the gain over the best of them alone at the same step, and its
 95 % interval by a paired bootstrap over texts or queries; average precision has no interval.
@@ -34,7 +35,15 @@ from skcalib.evaluation._beir import read_beir
 
 TEXTS = 2000  # of each half
 STEPS = "raw", "calibrated", "smoothed"
-TOGETHER = ("MiniLM",), ("e5",), ("words",), ("MiniLM", "e5"), ("MiniLM", "words")
+TOGETHER = {  # weights of the encoders
+    "MiniLM": {"MiniLM": 1},
+    "e5": {"e5": 1},
+    "words": {"words": 1},
+    "MiniLM + e5": {"MiniLM": 1, "e5": 1},
+    "MiniLM + half e5": {"MiniLM": 1, "e5": 0.5},
+    "MiniLM + words": {"MiniLM": 1, "words": 1},
+    "MiniLM + half words": {"MiniLM": 1, "words": 0.5},
+}
 
 
 def encoders(e5, store, prompt="query: "):
@@ -48,9 +57,9 @@ def encoders(e5, store, prompt="query: "):
     }
 
 
-def labelled(name, options):
-    """Yield a score, a step, names of encoders, the value, and the score of each text."""
-    fit, test = (pd.read_csv(DATA / f"{SETS[name]}-{half}.csv") for half in ("train", "test"))
+def labelled(data, options):
+    """Yield a score, a step, a key of `TOGETHER`, and the score of each text."""
+    fit, test = (pd.read_csv(DATA / f"{SETS[data]}-{half}.csv") for half in ("train", "test"))
     fit, test = (half.sample(TEXTS, random_state=0) for half in (fit, test))
     known, texts = fit["text"].to_numpy(), test["text"].to_numpy()
     codes = pd.factorize(test.iloc[:, 1])[0]
@@ -60,16 +69,17 @@ def labelled(name, options):
             key: clone(make_pipeline(encoder, *calibrator, Normalizer())).fit(known)
             for key, encoder in encoders(*options).items()
         }
-        for names in TOGETHER:
-            model = FeatureUnion([(key, blocks[key]) for key in names])
+        for name, weights in TOGETHER.items():
+            union = [(key, blocks[key]) for key in weights]
+            model = FeatureUnion(union, transformer_weights=weights)
             X, T = model.transform(known), model.transform(texts)
             T = NeighborSmoothing().fit(X).transform(T) if step == "smoothed" else T
             unit = Normalizer().transform(T)
             cosines, same = unit @ unit.T, codes[:, None] == codes
-            yield "R-precision", step, names, precisions(cosines, same)
+            yield "R-precision", step, name, precisions(cosines, same)
             pairs = np.triu_indices(len(codes), k=1)
             precision = average_precision_score(same[pairs], cosines[pairs])
-            yield "average precision", step, names, np.array([precision])
+            yield "average precision", step, name, np.array([precision])
 
 
 def ndcg(similarity, relevant):
@@ -82,15 +92,9 @@ def ndcg(similarity, relevant):
 
 def search(options):
     """Like `labelled`, for queries and documents, whose means a `GroupErasure` equals."""
-    documents, queries, judged = read_beir(DATA / "retrieval" / "cranfield", "test")[:3]
+    documents, queries, grades = read_beir(DATA / "retrieval" / "cranfield", "test")[:3]
     D, Q = list(documents.values()), list(queries.values())
-    relevant = np.zeros((len(Q), len(D)))
-    rows = ({key: i for i, key in enumerate(side)} for side in (queries, documents))
-    of_query, of_document = rows
-    for query, found in judged.items():
-        for document, grade in found.items():
-            if document in of_document:
-                relevant[of_query[query], of_document[document]] = grade
+    relevant = np.array([[of_query.get(name, 0) for name in documents] for of_query in grades])
     groups = np.repeat(["document", "query"], [len(D), len(Q)])
     sides = encoders(*options, "passage: "), encoders(*options)
     for step in STEPS:
@@ -103,25 +107,25 @@ def search(options):
                 vectors = GroupErasure().fit(vectors, groups=groups).transform(vectors)
                 vectors = Whitening(noise="auto").fit_transform(vectors)
             blocks[key] = Normalizer().transform(vectors)
-        for names in TOGETHER:
-            vectors = np.hstack([blocks[key] for key in names])
+        for name, weights in TOGETHER.items():
+            vectors = np.hstack([weight * blocks[key] for key, weight in weights.items()])
             if step == "smoothed":
                 vectors = NeighborSmoothing().fit(vectors[: len(D)]).transform(vectors)
             unit = Normalizer().transform(vectors)
-            yield "nDCG@10", step, names, ndcg(unit[len(D) :] @ unit[: len(D)].T, relevant)
+            yield "nDCG@10", step, name, ndcg(unit[len(D) :] @ unit[: len(D)].T, relevant)
 
 
 def rows_of(data, measured):
     """Yield the cells of a set; a union has its gain over the best of its encoders alone."""
     known = {}
-    for score, step, names, of_each in measured:
-        known[score, step, names] = of_each
-        alone = [known[score, step, (name,)] for name in names]
-        best = max(alone, key=np.mean)
-        cells = [data, score, step, " + ".join(names), f"{100 * of_each.mean():.1f}"]
-        if len(names) > 1:
+    for score, step, name, of_each in measured:
+        known[score, step, name] = of_each
+        best = max((known[score, step, key] for key in TOGETHER[name]), key=np.mean)
+        cells = [data, score, step, name, f"{100 * of_each.mean():.1f}"]
+        several = len(TOGETHER[name]) > 1
+        if several:
             cells.append(f"{100 * (of_each.mean() - best.mean()):+.1f}")
-        if len(names) > 1 and len(of_each) > 1:
+        if several and len(of_each) > 1:
             drawn = [[x[i].mean() for x in (best, of_each)] for i in resampled(len(best))]
             cells += [f"{100 * end:+.1f}" for end in intervals(np.transpose(drawn))[1]]
         print(*cells, flush=True)
