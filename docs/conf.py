@@ -94,6 +94,7 @@ EXAMPLES = [
     "plot_classes.py",
     "plot_groups.py",
     "plot_own_embeddings.py",
+    "plot_two_encoders.py",
     "plot_streaming.py",
     "plot_faiss_search.py",
     "plot_flow_density.py",

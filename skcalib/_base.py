@@ -17,7 +17,7 @@ import numpy as np
 import sklearn
 from sklearn.base import TransformerMixin
 from sklearn.exceptions import NotFittedError
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 __all__ = [
@@ -76,10 +76,11 @@ class FloatTransformer(TransformerMixin):
 
 
 def is_fitted(estimator: Any) -> bool:
-    """Whether an estimator is fitted; for a pipeline, whether every step is."""
-    if isinstance(estimator, Pipeline):
-        steps = [step for _, step in estimator.steps if not isinstance(step, str | None)]
-        return all(map(is_fitted, steps))
+    """Whether an estimator is fitted; for a pipeline or a union, whether every step is."""
+    if isinstance(estimator, FeatureUnion | Pipeline):
+        union = isinstance(estimator, FeatureUnion)
+        steps = estimator.transformer_list if union else estimator.steps
+        return all(is_fitted(step) for _, step in steps if not isinstance(step, str | None))
     try:
         check_is_fitted(estimator)
     except NotFittedError:

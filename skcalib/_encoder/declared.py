@@ -6,13 +6,14 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from skcalib._encoder.model_files import DECLARED, entries
 
 __all__ = ["POOLING_MODES", "Declared", "declared", "wants_prompt"]
 
 SETTINGS, LENGTH, MODULES, _ = DECLARED
+CONFIG = "config.json"
 # Names of poolings in sentence-transformers: from version 6 on, and before.
 POOLING_MODES = {
     "mean": ("mean", "mean_tokens"),
@@ -33,6 +34,9 @@ class Declared(NamedTuple):
     prompts: dict[str, str]  # by name
     default_prompt_name: str | None
     max_length: int | None  # most tokens of a text
+    similarity: str | None  # for which the model was trained
+    truncate_dim: int | None  # leading dimensions that sentence-transformers returns
+    matryoshka_dims: tuple[int, ...] | None  # trained to be cut to these; () to any
 
     def prompt(self, asked: str | None) -> str:
         """Text to put before each text: the default prompt, a named one, or `asked` itself."""
@@ -50,26 +54,26 @@ class Declared(NamedTuple):
 def declared(folder: Path) -> Declared:
     """Read the settings of a folder; a file that is there but cannot be read is an error."""
     settings, (before, pooling) = _written(folder / SETTINGS), _pooling_module(folder)
-    prompts, length = settings.get("prompts"), _written(folder / LENGTH).get("max_seq_length")
+    prompts, similarity = settings.get("prompts"), settings.get("similarity_fn_name")
     prompts = prompts if isinstance(prompts, dict) else {}
-    if length is not None and (not isinstance(length, int) or length < 1 or length is True):
-        raise ValueError(
-            f"{folder / LENGTH} declares max_seq_length={length!r}; it should be a number of "
-            "tokens, 1 or more. Correct it, or download the model again."
-        )
+    if not isinstance(similarity, str | None):
+        raise _wrong(folder / SETTINGS, "similarity_fn_name", similarity, "a name")
     return Declared(
         pooling=", then ".join([*before, _pooling(pooling)]),
         declares_pooling=bool(pooling),
         include_prompt=pooling.get("include_prompt") is not False,
         prompts={name: str(prompt or "") for name, prompt in prompts.items()},
         default_prompt_name=settings.get("default_prompt_name"),
-        max_length=length,
+        max_length=_count(folder / LENGTH, "max_seq_length", _written(folder / LENGTH)),
+        similarity=similarity,
+        truncate_dim=_count(folder / SETTINGS, "truncate_dim", settings),
+        matryoshka_dims=_matryoshka(folder / CONFIG),
     )
 
 
 def wants_prompt(model: str | os.PathLike, folder: Path, told: Declared) -> bool:
     """Whether a model is an e5, by its name or its configuration, and declares no prompt."""
-    names = model, str(entries(folder / "config.json").get("_name_or_path"))
+    names = model, str(entries(folder / CONFIG).get("_name_or_path"))
     # Those with "instruct" want a description of the task, which only the user knows.
     e5 = re.compile(r"(?<![a-z0-9])e5(?![a-z0-9])(?!.*instruct)")
     return not any(told.prompts.values()) and any(
@@ -117,6 +121,32 @@ def _written(path: Path) -> dict:
     if not isinstance(content, dict):
         raise _unreadable(path)
     return content
+
+
+def _count(path: Path, name: str, settings: dict) -> int | None:
+    """Return a declared number of tokens or dimensions, or None."""
+    count = settings.get(name)
+    if count is None or (isinstance(count, int) and count >= 1 and count is not True):
+        return count
+    raise _wrong(path, name, count, "a number, 1 or more")
+
+
+def _matryoshka(path: Path) -> tuple[int, ...] | None:
+    """Dimensions that a model was trained to be cut to; () for any, None if it says nothing."""
+    config, name = entries(path), "matryoshka_dimensions"  # where servers of models look
+    dims = config.get(name)
+    if dims is None:
+        return () if config.get("is_matryoshka") else None
+    if not isinstance(dims, list) or not all(type(n) is int and n > 0 for n in dims):
+        raise _wrong(path, name, dims, "a list of numbers, 1 or more")
+    return tuple(dims)
+
+
+def _wrong(path: Path, name: str, value: Any, expected: str) -> ValueError:
+    return ValueError(
+        f"{path} declares {name}={value!r:.80}; it should be {expected}. Correct it, or "
+        "download the model again."
+    )
 
 
 def _unreadable(path: Path) -> ValueError:

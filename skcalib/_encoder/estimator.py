@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
@@ -78,6 +79,11 @@ class BertEncoder(TextTransformer):
         Largest number of tokens per text, including prompt and special tokens. Longer texts
         are cut off, with one warning. None uses the number that the folder declares
         (``max_seq_length``), or else the most that the model has positions for.
+    truncate_dim : int or None, default=None
+        Number of leading dimensions of each layer's vector to keep, for a model that was
+        trained to be cut ("Matryoshka"); a larger number than the model has keeps all. None
+        keeps as many as a folder of sentence-transformers declares (``truncate_dim``), or else
+        all.
     missing : {"error", "empty"}, default="error"
         Whether a missing text (None, NaN, NA of pandas) is an error or an empty text.
     batch_size : int or "auto", default="auto"
@@ -112,6 +118,14 @@ class BertEncoder(TextTransformer):
         Text before each text; "" for none.
     max_length_ : int
         Largest number of tokens per text, including special tokens.
+    declared_ : Declared
+        What the model's folder declares, a named tuple: ``pooling`` and whether it is declared
+        or only the default, ``declares_pooling``; ``prompts`` by name, ``default_prompt_name``
+        and ``include_prompt``; ``max_length``; ``similarity``, for which the model was trained,
+        such as "cosine"; ``truncate_dim``, the dimensions that sentence-transformers returns;
+        and ``matryoshka_dims``, those that the model was trained to be cut to, from
+        ``matryoshka_dimensions`` of its ``config.json``, where () stands for any number
+        (``is_matryoshka``). None if the folder does not say.
     fingerprint_ : str
         SHA-256 of the files in the model's folder, except documentation, pictures, code and
         weights in other formats. A fitted encoder refuses a model with another fingerprint.
@@ -156,6 +170,7 @@ class BertEncoder(TextTransformer):
         "special_tokens": ["boolean"],
         "prompt": [str, None],
         "max_length": [Interval(Integral, 1, None, closed="left"), None],
+        "truncate_dim": [Interval(Integral, 1, None, closed="left"), None],
         "missing": [StrOptions({"error", "empty"})],
         "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "device": [str],
@@ -168,7 +183,7 @@ class BertEncoder(TextTransformer):
 
     _recipe: Recipe
 
-    _state_version = 3
+    _state_version = 4
 
     def __init__(
         self,
@@ -180,6 +195,7 @@ class BertEncoder(TextTransformer):
         special_tokens: bool = True,
         prompt: str | None = None,
         max_length: int | None = None,
+        truncate_dim: int | None = None,
         missing: str = "error",
         batch_size: int | str = "auto",
         device: str = "auto",
@@ -196,6 +212,7 @@ class BertEncoder(TextTransformer):
         self.special_tokens = special_tokens
         self.prompt = prompt
         self.max_length = max_length
+        self.truncate_dim = truncate_dim
         self.missing = missing
         self.batch_size = batch_size
         self.device = device
@@ -258,8 +275,8 @@ class BertEncoder(TextTransformer):
                 f"pooling={pooling!r} with layers=0 gives every text the same vector, the "
                 "embedding of a special token. Set layers=1 or more, or pooling='mean'."
             )
-        concat = self.layer_merge == "concat"
-        self._n_features_out = backbone.width * (len(layers) if concat else 1)
+        width = min(self.truncate_dim or told.truncate_dim or backbone.width, backbone.width)
+        self._n_features_out = width * (len(layers) if self.layer_merge == "concat" else 1)
         recipe = Recipe(
             fingerprint=backbone.fingerprint,
             layers=layers,
@@ -269,11 +286,13 @@ class BertEncoder(TextTransformer):
             prompt=prompt,
             skip=0 if told.include_prompt else backbone.prompt_length(prompt),
             max_length=max_length,
+            truncate_dim=width,
             dtype=self.dtype,
             token_weights=weights,
         )
         self.layers_, self.pooling_, self.prompt_ = layers, pooling, prompt
         self.max_length_, self.fingerprint_ = max_length, backbone.fingerprint
+        self.declared_ = told
         self._recipe = recipe  # the last, since it marks the encoder as fitted
         return self
 
@@ -312,8 +331,13 @@ class BertEncoder(TextTransformer):
         if recipe.prompt:
             blocks = ([recipe.prompt + text for text in block] for block in blocks)
         store = store_of(self.memory)
-        model = BertModel(self._backbone(), recipe, self.batch_size, store)
+        backbone = self._backbone()
+        whole = replace(recipe, truncate_dim=backbone.width)  # kept for encoders of any width
+        model = BertModel(backbone, whole, self.batch_size, store)
         vectors, counts = vectors_of(blocks, model, store, total=total, verbose=self.verbose)
+        if recipe != whole:
+            layers = vectors.reshape(len(vectors), -1, backbone.width)
+            vectors = layers[..., : recipe.truncate_dim].copy().reshape(len(vectors), -1)
         _warn_of_losses(counts.tolist(), len(vectors), recipe.max_length)
         return vectors
 

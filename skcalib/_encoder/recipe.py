@@ -21,6 +21,7 @@ class Recipe:
     prompt: str  # before each text
     skip: int  # tokens of the prompt that are not pooled
     max_length: int  # most tokens of a text, special ones included
+    truncate_dim: int  # leading dimensions of each layer that are kept
     dtype: str  # of the forward pass
     token_weights: np.ndarray | None = field(default=None, compare=False, repr=False)
 

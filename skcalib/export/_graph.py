@@ -34,7 +34,7 @@ class PaddedPipeline(nn.Module):
         self.model = read(backbone.folder)[1]
         self.n_layers = backbone.n_layers
         self.pooling, self.special_tokens = recipe.pooling, recipe.special_tokens
-        self.skip = recipe.skip
+        self.skip, self.truncate_dim = recipe.skip, recipe.truncate_dim
         self.layers, self.concatenates = recipe.layers, recipe.concatenates
         added = torch.zeros(len(backbone.tokenizer), dtype=torch.bool)
         added[backbone.added_ids] = True
@@ -57,6 +57,7 @@ class PaddedPipeline(nn.Module):
         own = mask & ~self.added[input_ids]
         own = own | (mask & ~own.any(dim=1, keepdim=True))
         pooled = [self._pool(states[layer], input_ids, mask, own) for layer in self.layers]
+        pooled = [vectors[:, : self.truncate_dim] for vectors in pooled]
         if self.concatenates:
             vectors = torch.cat(pooled, dim=1)
         else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from sklearn import config_context
 from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import Normalizer
 from sklearn.utils.validation import check_is_fitted
 
@@ -94,6 +94,12 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
         check_is_fitted(pipeline)
         similarity, pipeline = pipeline.similarity, pipeline.encoder_
     encoder, *steps = [*_flat(pipeline)] or [None]
+    if isinstance(encoder, FeatureUnion):
+        raise TypeError(
+            f"{caller} got a FeatureUnion: encoders side by side have a tokenizer each, but "
+            "what it writes has one. Save each pipeline of the union on its own, and put their "
+            "vectors side by side; a step behind the union has to_torch()."
+        )
     if not isinstance(encoder, BertEncoder):
         raise TypeError(
             f"{caller} needs a fitted pipeline that begins with a BertEncoder, not with a "

@@ -197,7 +197,11 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
         chain.append(modules.WordWeights(list(by_id), by_id))
     # The weights of "zipf" are already applied.
     mode, _ = POOLING_MODES["mean" if recipe.pooling == "zipf" else recipe.pooling]
-    return [*chain, modules.Pooling(backbone.width, mode, include_prompt=not recipe.skip)]
+    chain.append(modules.Pooling(backbone.width, mode, include_prompt=not recipe.skip))
+    if (kept := recipe.truncate_dim) < backbone.width:
+        leading = np.eye(backbone.width, kept, dtype=np.float32)
+        chain.append(dense(modules, leading, np.zeros(kept, np.float32)))
+    return chain
 
 
 def _token_weights(parts: Parts) -> np.ndarray | None:

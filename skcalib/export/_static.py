@@ -94,6 +94,7 @@ def word_vectors(parts: Parts, positions: int = 16) -> tuple[np.ndarray, bool]:
     if steps and isinstance(steps[-1], Normalizer):
         steps, is_unit = steps[:-1], True
     table = _embeddings(backbone, min(positions, recipe.max_length - 1))
+    table = np.ascontiguousarray(table[:, : recipe.truncate_dim])
     table = apply(steps, table)  # affine, as averages are
     if recipe.pooling == "zipf":
         weights = backbone.zipf

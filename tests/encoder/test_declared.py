@@ -1,6 +1,7 @@
 """What a folder of sentence-transformers declares is what `BertEncoder` does by default."""
 
 import json
+import pickle
 import re
 
 import numpy as np
@@ -10,6 +11,7 @@ from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, Whitening, calibrate
 from skcalib._encoder.declared import POOLING_MODES
+from skcalib.export import save_onnx, save_sentence_transformer, save_static
 
 package = pytest.importorskip("sentence_transformers")
 
@@ -233,3 +235,100 @@ def test_calibrate_begins_as_shipped(declare):
         pipeline = calibrate(folder, texts, layers=[-1], pooling="mean")
     assert pipeline.calibration_.shipped.pooling == "last"
     assert pipeline["encode"].prompt_ == "dog cat "
+
+
+@pytest.fixture
+def declare_more(declare, edit_json):
+    """Write more entries into the files of a folder that declares its pooling."""
+
+    def declare_more(settings=None, config=None):
+        folder = declare("mean")
+        edit_json(folder / "config_sentence_transformers.json", **(settings or {}))
+        edit_json(folder / "config.json", **(config or {}))
+        return folder
+
+    return declare_more
+
+
+def test_what_a_folder_declares_is_shown(declare, declare_more):
+    told = BertEncoder(declare("cls", "query", max_length=12)).fit(TEXTS).declared_
+    assert told.pooling == "cls"
+    assert told.declares_pooling
+    assert told.include_prompt
+    assert (told.prompts, told.default_prompt_name) == (PROMPTS, "query")
+    assert told.max_length == 12
+    assert (told.similarity, told.truncate_dim, told.matryoshka_dims) == (None, None, None)
+    settings = {"similarity_fn_name": "dot", "truncate_dim": 12}
+    folder = declare_more(settings, {"matryoshka_dimensions": [4, 8]})
+    encoder = BertEncoder(folder).fit(TEXTS)
+    assert encoder.declared_[-3:] == ("dot", 12, (4, 8))
+    declare_more(config={"is_matryoshka": True, "matryoshka_dimensions": None})
+    assert encoder.fit(TEXTS).declared_.matryoshka_dims == ()
+
+
+@pytest.mark.parametrize("pooling", ["mean", "lasttoken"])
+def test_vectors_are_cut_as_sentence_transformers_cuts_them(declare, edit_json, pooling):
+    folder = declare(pooling)
+    edit_json(folder / "config_sentence_transformers.json", truncate_dim=6)
+    expected = _theirs(folder)
+    if expected.shape[1] != 6:
+        pytest.skip("this sentence-transformers does not read truncate_dim")
+    encoder = BertEncoder(folder)
+    np.testing.assert_allclose(encoder.fit_transform(TEXTS), expected, **equal)
+    assert len(encoder.get_feature_names_out()) == 6
+    for asked, kept in {3: 3, 16: 16, 500: 16}.items():
+        vectors = clone(encoder).set_params(truncate_dim=asked).fit_transform(TEXTS)
+        np.testing.assert_allclose(vectors, _theirs(folder, truncate_dim=asked), **equal)
+        assert vectors.shape == (4, kept)
+
+
+def test_each_layer_is_cut_after_memory(declare, tmp_path):
+    folder = declare("mean")
+    whole = BertEncoder(folder, layers=(0, -1), layer_merge="concat", memory=tmp_path)
+    expected = whole.fit_transform(TEXTS).reshape(4, 2, 16)[..., :5].reshape(4, 10)
+    for memory in (None, tmp_path):
+        cut = clone(whole).set_params(truncate_dim=5, memory=memory)
+        vectors = cut.fit_transform(TEXTS)
+        np.testing.assert_array_equal(vectors, expected)
+        assert vectors.base.nbytes == vectors.nbytes  # no view that keeps what was cut off
+        assert len(cut.get_feature_names_out()) == 10
+    again = pickle.loads(pickle.dumps(cut))
+    np.testing.assert_array_equal(again.transform(TEXTS), expected)
+    assert again.declared_ == cut.declared_
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "values"),
+    [
+        ("settings", "truncate_dim", ["x", 0, True, 12.5]),
+        ("settings", "similarity_fn_name", [1, ["dot"]]),
+        ("config", "matryoshka_dimensions", ["64", 64, {"64": 1}, [64, "x"], [0], [[64]]]),
+    ],
+)
+def test_a_declaration_of_another_kind_is_refused(declare_more, file, name, values):
+    for value in values:
+        folder = declare_more(**{file: {name: value}})
+        encoder = BertEncoder(folder)
+        with pytest.raises(ValueError, match=rf"json declares {name}=.*; it should be a"):
+            encoder.fit(TEXTS)
+        assert not hasattr(encoder, "declared_")
+
+
+@pytest.mark.parametrize("whitened", [False, True])
+def test_exports_cut_as_well(declare, edit_json, words, tmp_path, whitened):
+    folder = declare("mean", prompts={})
+    edit_json(folder / "config_sentence_transformers.json", truncate_dim=6)
+    texts = [" ".join(words[i::9]) for i in range(9)]
+    steps = [Whitening(4, noise="auto")] if whitened else []
+    pipeline = make_pipeline(BertEncoder(folder), *steps).fit(texts)
+    expected = pipeline.transform(texts)
+    save_sentence_transformer(pipeline, tmp_path / "model")
+    model = package.SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    np.testing.assert_allclose(model.encode(texts), expected, **equal)
+    assert "truncate_dim=6" in (tmp_path / "model" / "README.md").read_text()
+    static = BertEncoder(folder, layers=0, special_tokens=False)
+    save_static(make_pipeline(static, *steps).fit(texts), tmp_path / "static")
+    table = package.SentenceTransformer(str(tmp_path / "static"), device="cpu")
+    assert table.encode(texts).shape == expected.shape
+    pytest.importorskip("onnxscript")
+    save_onnx(pipeline, tmp_path / "model.onnx")  # which compares the two

@@ -1,0 +1,135 @@
+"""Two calibrated encoders side by side, as a `FeatureUnion` of pipelines."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import FeatureUnion, make_pipeline
+from sklearn.preprocessing import Normalizer
+
+from skcalib import (
+    BertEncoder,
+    BiEncoder,
+    GroupErasure,
+    NeighborSmoothing,
+    TextEncoder,
+    VectorStore,
+    Whitening,
+    ZeroShotClassifier,
+    calibrate,
+)
+from skcalib.datasets import load_questions, load_toy_sts, minilm_path
+from skcalib.export import save_onnx, save_sentence_transformer, save_static
+
+
+def letters(texts):
+    return np.array([[text.count(c) for c in "aeinorst"] for text in texts], np.float32)
+
+
+@pytest.fixture(scope="module")
+def questions():
+    return load_questions()
+
+
+@pytest.fixture
+def calibrated(tiny_bert, other_bert):
+    """Return a function that makes a union of two tiny BERTs, each calibrated."""
+
+    def calibrated(**params):
+        return FeatureUnion(
+            [
+                (name, make_pipeline(encoder, Whitening(4, noise="auto"), Normalizer()))
+                for name, encoder in (
+                    ("tiny", BertEncoder(tiny_bert, **params)),
+                    ("other", BertEncoder(other_bert, **params)),
+                )
+            ]
+        )
+
+    return calibrated
+
+
+@pytest.fixture(scope="module")
+def with_letters():
+    """Return a function that makes a union of MiniLM and counts of letters, each calibrated."""
+
+    def with_letters():
+        blocks = [
+            make_pipeline(BertEncoder(minilm_path()), Whitening(noise="auto"), Normalizer()),
+            make_pipeline(TextEncoder(letters), Whitening(noise="auto"), Normalizer()),
+        ]
+        return FeatureUnion([("minilm", blocks[0]), ("letters", blocks[1])])
+
+    return with_letters
+
+
+def test_the_cosine_is_the_mean_of_both(with_letters, questions):
+    union = with_letters().set_params(transformer_weights={"letters": 0.5})
+    vectors = Normalizer().fit_transform(union.fit_transform(questions.data))
+    alone = [clone(block).fit_transform(questions.data) for _, block in union.transformer_list]
+    cosines = [v @ v.T for v in alone]
+    expected = (cosines[0] + 0.25 * cosines[1]) / 1.25
+    np.testing.assert_allclose(vectors @ vectors.T, expected, atol=1e-5)
+
+
+def test_both_keep_their_vectors_in_one_memory(calibrated, texts, tmp_path):
+    expected = calibrated().fit_transform(texts)
+    union = calibrated(memory=VectorStore(tmp_path, layers=(-1,), pooling="mean"))
+    for _ in range(2):
+        vectors = clone(union).fit_transform(texts)
+        np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    assert len(VectorStore(tmp_path)) == 2 * len(set(texts))
+    again = pickle.loads(pickle.dumps(clone(union).fit(texts)))
+    np.testing.assert_array_equal(again.transform(texts), vectors)
+    assert len(again.get_feature_names_out()) == vectors.shape[1] == 8
+
+
+def test_groups_reach_the_step_that_asks_for_them(tiny_bert, other_bert, texts):
+    texts = texts * 4  # a group of fewer than 20 would warn
+    groups = ["ab"[i % 2] for i in range(len(texts))]
+    with config_context(enable_metadata_routing=True):
+        erasure = GroupErasure().set_fit_request(groups=True)
+        union = FeatureUnion(
+            [
+                ("tiny", make_pipeline(BertEncoder(tiny_bert), erasure)),
+                ("other", BertEncoder(other_bert)),
+            ]
+        )
+        vectors = union.fit(texts, groups=groups).transform(texts)
+    expected = GroupErasure().fit(BertEncoder(tiny_bert).fit_transform(texts), groups=groups)
+    np.testing.assert_allclose(
+        vectors[:, :16], expected.transform(BertEncoder(tiny_bert).fit_transform(texts))
+    )
+
+
+def test_a_search_finds_the_weights(with_letters):
+    pairs, grades = load_toy_sts(return_X_y=True)
+    grid = {"encoder__transformer_weights": [{"letters": w} for w in (0.1, 10.0)]}
+    search = GridSearchCV(BiEncoder(with_letters()), grid, cv=2).fit(pairs[::3], grades[::3])
+    assert search.best_params_ == {"encoder__transformer_weights": {"letters": 0.1}}
+
+
+def test_what_takes_an_encoder_takes_a_union(with_letters, questions):
+    union = with_letters().set_params(transformer_weights={"letters": 0.1})
+    names = questions.target_names.tolist()
+    found = ZeroShotClassifier(union, names).fit(questions.data).predict(questions.data)
+    assert np.mean(found == questions.target_names[questions.target]) > 0.7
+    with pytest.warns(UserWarning, match="close candidates"):
+        pipeline = calibrate(clone(union), questions.data)
+    assert pipeline["encode"].transform(["My card was taken"]).shape == (1, 392)
+    smoothed = make_pipeline(union, NeighborSmoothing()).fit(questions.data)
+    lengths = np.linalg.norm(smoothed.transform(questions.data), axis=1)
+    np.testing.assert_allclose(lengths, 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("save", [save_onnx, save_sentence_transformer, save_static])
+def test_an_export_of_two_models_is_refused(calibrated, texts, tmp_path, save):
+    union = calibrated().fit(texts)
+    message = f"{save.__name__} got a FeatureUnion.* Save each .* side by side"
+    for pipeline in (union, make_pipeline(union, NeighborSmoothing()).fit(texts)):
+        with pytest.raises(TypeError, match=message):
+            save(pipeline, tmp_path / "model")
+    assert not any(tmp_path.iterdir())
