@@ -20,6 +20,7 @@ from skcalib._encoder.forward import ForwardPass, first_position, in_short
 from skcalib._encoder.model_files import fingerprint
 from skcalib._encoder.tokens import tokenise
 from skcalib._encoder.zipf import counted_weights, mapped_counts, zipf_weights
+from skcalib._store.poolings import POOLINGS
 from skcalib._texts import as_texts
 
 __all__ = ["Backbone", "load", "quiet_transformers", "read"]
@@ -130,7 +131,8 @@ class Backbone:
     def takes_mark(self, pooling: str) -> bool:
         """Whether a pooling reads one token only, the same special token in every text."""
         [ids], _ = tokenise(self.tokenizer, ["a"], self.max_length)
-        return {"cls": ids[0], "last": ids[-1]}.get(pooling) in self.added_ids
+        token = POOLINGS[pooling].token
+        return token is not None and ids[token] in self.added_ids
 
     def prompt_length(self, prompt: str) -> int:
         """Count the tokens that a prompt adds, with the special ones at the beginning."""

@@ -10,10 +10,11 @@ import torch
 
 from skcalib._base import warn
 from skcalib._encoder.backbone import Backbone
-from skcalib._encoder.pooling import PRIMITIVES, Pooler, primitive_of
+from skcalib._encoder.pooling import Pooler
 from skcalib._encoder.recipe import Recipe
 from skcalib._encoder.sources import Model, Records
 from skcalib._encoder.tokens import tokenise
+from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
 from skcalib._store.store import VectorStore
 
 __all__ = ["BertModel"]
@@ -38,12 +39,12 @@ class BertModel(Model):
         store: VectorStore | None = None,
     ):
         self._backbone, self._recipe, self._batch_size = backbone, recipe, batch_size
-        primitive = primitive_of(recipe.pooling, recipe.special_tokens)
-        self._layers, self._primitives = list(recipe.layers), [primitive]
+        slot = slot_of(recipe.pooling, recipe.special_tokens)
+        self._layers, self._pooled = list(recipe.layers), [slot]
         if store is not None:
-            self._layers, self._primitives = _kept(store, backbone, recipe, primitive)
-        self.slots = [f"{i} {p}" for i in self._layers for p in self._primitives]
-        self.asked = [self.slots.index(f"{i} {primitive}") for i in recipe.layers]
+            self._layers, self._pooled = _kept(store, backbone, recipe, slot)
+        self.slots = [f"{i} {name}" for i in self._layers for name in self._pooled]
+        self.asked = [self.slots.index(f"{i} {slot}") for i in recipe.layers]
         self.width = backbone.width
         self.key = recipe, backbone.device
         name = backbone.fingerprint, recipe.max_length, recipe.skip, backbone.precision
@@ -76,7 +77,7 @@ class BertModel(Model):
 
     def merged(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Merge the layers of the recipe, (b, n_layers, d), into (b, n_features)."""
-        if self._recipe.pooling == "mean_sqrt_len":
+        if POOLINGS[self._recipe.pooling].by_root:
             n_tokens = counts[:, 0 if self._recipe.special_tokens else 1]
             vectors *= np.sqrt(n_tokens, dtype=np.float32)[:, None, None]
         if self._recipe.layer_merge == "mean":
@@ -102,14 +103,15 @@ class BertModel(Model):
         return np.concatenate(vectors), np.concatenate(n_tokens)
 
     def _run_at_once(self, ids: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-        backbone, layers, primitives = self._backbone, self._layers, self._primitives
+        backbone, layers, slots = self._backbone, self._layers, self._pooled
         tokens = np.concatenate(ids)
         lengths = np.array([len(i) for i in ids])
         special = np.isin(tokens, backbone.added_ids)
-        zipf = backbone.zipf[tokens] if "zipf" in primitives else None
+        ranks = any(SLOTS[name].by_frequency for name in slots)
+        zipf = backbone.zipf[tokens] if ranks else None
         skip = self._recipe.skip
-        pooler = Pooler(lengths, special, zipf, primitives, backbone.device, skip)
-        shape = (len(ids), len(layers), len(primitives), backbone.width)
+        pooler = Pooler(lengths, special, zipf, slots, backbone.device, skip)
+        shape = (len(ids), len(layers), len(slots), backbone.width)
         vectors = torch.empty(shape, device=backbone.device)
 
         def receive(layer: int, hidden: torch.Tensor) -> None:
@@ -124,27 +126,29 @@ class BertModel(Model):
 
 
 def _kept(
-    store: VectorStore, backbone: Backbone, recipe: Recipe, primitive: str
+    store: VectorStore, backbone: Backbone, recipe: Recipe, slot: str
 ) -> tuple[list[int], list[str]]:
-    """Hidden states and primitive vectors that a store keeps; refuse it if some are missing."""
+    """Hidden states and slots of each that a store keeps; refuse it if some are missing."""
     n_states = backbone.n_layers + 1
     asked = range(n_states) if store.layers is None else store.layers
     states = sorted({i + n_states if i < 0 else i for i in asked})
-    kept = {primitive_of(p, own) for p in store._poolings for own in (True, False)}
+    kept = {slot_of(p, special) for p in store._poolings for special in (True, False)}
     there = set(recipe.layers) <= set(states) <= set(range(n_states))
-    if not there or primitive not in kept:
+    if not there or slot not in kept:
         raise ValueError(
             f"The store keeps the hidden states {states} with pooling={store.pooling!r}; this "
             f"model has 0 to {backbone.n_layers}, and this encoder uses {list(recipe.layers)} "
             f"with {recipe.pooling!r}. Create a VectorStore with the layers and the pooling of "
             "the encoder, or leave both out."
         )
-    if not backbone.has_zipf:
-        kept -= {"zipf"}
-    later = {"last", "weighted_mean"}
-    if store.pooling is None and primitive not in later and not backbone.is_causal:
-        kept -= later
-    return states, [p for p in PRIMITIVES if p in kept]
+    all_kept = store.pooling is not None or SLOTS[slot].of_decoders or backbone.is_causal
+    return states, [
+        name
+        for name, how in SLOTS.items()
+        if name in kept
+        and (all_kept or not how.of_decoders)
+        and (backbone.has_zipf or not how.by_frequency)
+    ]
 
 
 def _token_budget(backbone: Backbone) -> int:

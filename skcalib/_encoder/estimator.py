@@ -17,7 +17,8 @@ from skcalib._encoder.recipe import Recipe
 from skcalib._encoder.sources import store_of, vectors_of
 from skcalib._machine.devices import resolve_device
 from skcalib._sklearn_compat import Interval, StrOptions, _fit_context
-from skcalib._store.store import POOLINGS, VectorStore
+from skcalib._store.poolings import POOLINGS
+from skcalib._store.store import VectorStore
 from skcalib._texts import TextTransformer, as_texts, in_blocks
 
 if TYPE_CHECKING:
@@ -246,12 +247,13 @@ class BertEncoder(TextTransformer):
                 "a search, or '' for none."
             )
         max_length = _resolve_max_length(self.max_length, backbone, told)
-        if pooling == "zipf":
+        if POOLINGS[pooling].by_frequency:
             _ = backbone.zipf  # refuses a vocabulary that is not sorted by frequency
-        if pooling == "cls" and backbone.is_causal:
+        if POOLINGS[pooling].token == 0 and backbone.is_causal:
             warn(
-                "pooling='cls' uses the first token of each text. In a decoder such as this "
-                "model, the first token attends only to itself. Set pooling='last' or 'mean'."
+                f"pooling={pooling!r} uses the first token of each text. In a decoder such as "
+                "this model, the first token attends only to itself. Set pooling='last' or "
+                "'mean'."
             )
         elif set(layers) == {0} and backbone.takes_mark(pooling):
             warn(
@@ -390,7 +392,8 @@ def _warn_of_losses(counts: Sequence[int], n_texts: int, max_length: int) -> Non
 def _resolve_pooling(pooling: str, told: Declared) -> str:
     if pooling == "auto" and told.pooling not in POOLINGS:
         raise ValueError(
-            f"The folder declares the pooling {told.pooling!r}; BertEncoder has {POOLINGS}. "
+            f"The folder declares the pooling {told.pooling!r}; BertEncoder has "
+            f"{tuple(POOLINGS)}. "
             "Pass one of them as pooling."
         )
     return told.pooling if pooling == "auto" else pooling
