@@ -14,6 +14,7 @@ from skcalib._encoder.pooling import Pooler
 from skcalib._encoder.recipe import Recipe
 from skcalib._encoder.sources import Model, Records
 from skcalib._encoder.tokens import tokenise
+from skcalib._encoder.windows import Joined
 from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
 from skcalib._store.store import VectorStore
 
@@ -22,6 +23,9 @@ __all__ = ["BertModel"]
 # Number of texts that are tokenized and sorted together: enough for lengths to repeat, few
 # enough for their token ids to need little memory.
 BLOCK = 16384
+# Where texts are read whole, also the number of their characters, and of bytes that are held
+# of those whose windows are not complete.
+CHARACTERS, HELD = 2**20, 2**27
 
 
 class BertModel(Model):
@@ -47,7 +51,10 @@ class BertModel(Model):
         self.asked = [self.slots.index(f"{i} {slot}") for i in recipe.layers]
         self.width = backbone.width
         self.key = recipe, backbone.device
+        self.prompt = recipe.prompt
         name = backbone.fingerprint, recipe.max_length, recipe.skip, backbone.precision
+        if recipe.stride is not None:
+            name += "windows", recipe.stride, len(recipe.prompt)
         self.name = "|".join(map(str, (*name, *self.slots)))
         self.not_finite = (
             f"the model in {str(backbone.folder)!r} overflows dtype={recipe.dtype!r} or the "
@@ -61,19 +68,39 @@ class BertModel(Model):
 
     def every(self, texts: Sequence[str]) -> Iterator[Records]:
         """Yield records with the vectors of all slots, (b, n_slots, d), in order of length."""
-        backbone = self._backbone
+        backbone, recipe = self._backbone, self._recipe
         limits: dict[str, Any] = {"max_texts": self._batch_size, "max_tokens": np.inf}
         if self._batch_size == "auto":
             limits = {"max_texts": BLOCK, "max_tokens": _token_budget(backbone)}
         mixed = backbone.forward.packed
-        for start in range(0, len(texts), BLOCK):
-            block = texts[start : start + BLOCK]
-            ids, truncated = tokenise(backbone.tokenizer, block, self._recipe.max_length)
-            backbone.check_embedded(ids, block)
-            for rows in _batches(np.array([len(i) for i in ids]), mixed=mixed, **limits):
-                vectors, n_tokens = self._run([ids[r] for r in rows.tolist()])
-                counts = np.column_stack([n_tokens, truncated[rows]]).astype(np.int32)
-                yield Records(start + rows, vectors, counts)
+        slots = [SLOTS[name] for name in self._pooled] * len(self._layers)
+        for block in self._blocks(texts):
+            options = {"prompt": recipe.prompt, "stride": recipe.stride}
+            ids, rows, cut = tokenise(
+                backbone.tokenizer, texts[block], recipe.max_length, **options
+            )
+            backbone.check_embedded(ids, rows, texts[block])
+            joined = Joined(rows, slots)
+            for some in _batches(np.array([len(i) for i in ids]), mixed=mixed, **limits):
+                vectors, n_tokens, weights = self._run([ids[i] for i in some.tolist()])
+                counts = np.column_stack([n_tokens, cut[rows[some]]]).astype(np.int32)
+                for done in joined.add(some, vectors, counts, weights):
+                    yield done._replace(rows=block.start + done.rows)
+                self.note(joined.note)
+
+    def _blocks(self, texts: Sequence[str]) -> Iterator[slice]:
+        """Yield the texts that are tokenized and sorted together."""
+        most, characters = BLOCK, np.inf
+        if self._recipe.stride is not None:
+            characters = CHARACTERS
+            most = int(np.clip(HELD // (8 * len(self.slots) * self.width), 1, BLOCK))
+        ends = np.cumsum([len(text) for text in texts])
+        start = 0
+        while start < len(texts):
+            limit = ends[start] - len(texts[start]) + characters
+            stop = min(int(np.searchsorted(ends, limit, "right")), start + most)
+            yield slice(start, stop := max(stop, start + 1))
+            start = stop
 
     def merged(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Merge the layers of the recipe, (b, n_layers, d), into (b, n_features)."""
@@ -85,8 +112,8 @@ class BertModel(Model):
         n, n_layers, d = vectors.shape
         return vectors.reshape(n, n_layers * d)
 
-    def _run(self, ids: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-        """Vectors of a batch and its numbers of tokens, (b, 3)."""
+    def _run(self, ids: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Vectors of a batch, its numbers of tokens, (b, 3), and weights, (b, n_slots)."""
         try:
             return self._run_at_once(ids)
         except torch.cuda.OutOfMemoryError:
@@ -99,10 +126,11 @@ class BertModel(Model):
         warn(message)
         torch.cuda.empty_cache()
         half = len(ids) // 2
-        vectors, n_tokens = zip(*map(self._run, (ids[:half], ids[half:])), strict=True)
-        return np.concatenate(vectors), np.concatenate(n_tokens)
+        halves = zip(*map(self._run, (ids[:half], ids[half:])), strict=True)
+        vectors, n_tokens, weights = map(np.concatenate, halves)
+        return vectors, n_tokens, weights
 
-    def _run_at_once(self, ids: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    def _run_at_once(self, ids: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         backbone, layers, slots = self._backbone, self._layers, self._pooled
         tokens = np.concatenate(ids)
         lengths = np.array([len(i) for i in ids])
@@ -122,7 +150,8 @@ class BertModel(Model):
         is_unknown = tokens == backbone.unknown_id
         n_unknown = np.add.reduceat(is_unknown, np.cumsum(lengths) - lengths, dtype=np.int64)
         n_tokens = np.column_stack([pooler.lengths, pooler.n_own, n_unknown])
-        return vectors.flatten(1, 2).cpu().numpy(), n_tokens
+        weights = np.tile(pooler.weights, len(layers))
+        return vectors.flatten(1, 2).cpu().numpy(), n_tokens, weights
 
 
 def _kept(
