@@ -67,6 +67,7 @@ def _steps(parts: Parts) -> Iterator[str]:
     recipe = parts.recipe
     settings = {name: getattr(recipe, name) for name in ("pooling", "layers", "special_tokens")}
     settings |= {"prompt": recipe.prompt, "max_length": recipe.max_length}
+    settings |= {} if recipe.stride is None else {"overflow": "windows"}
     written = ", ".join(f"{name}={value!r}" for name, value in settings.items())
     yield f"`BertEncoder({written})` of a `{type(parts.backbone().module).__name__}`"
     for step in parts.fitted:

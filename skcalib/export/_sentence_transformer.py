@@ -66,10 +66,10 @@ def save_sentence_transformer(
     NotFittedError
         If a part of the pipeline is not fitted.
     TypeError, ValueError
-        If the pipeline has a part that no module can hold: layers side by side, "max" or
-        "mean_sqrt_len" without special tokens, a flow, a `NeighborSmoothing`, a whitening that
-        needs more digits than float32 has, or the similarity "corrected". The message names the
-        nearest pipeline that can be saved, or an export that accepts it.
+        If the pipeline has a part that no module can hold: windows, layers side by side, "max"
+        or "mean_sqrt_len" without special tokens, a flow, a `NeighborSmoothing`, a whitening
+        that needs more digits than float32 has, or the similarity "corrected". The message names
+        the nearest pipeline that can be saved, or an export that accepts it.
 
     Notes
     -----
@@ -148,7 +148,9 @@ def sentence_transformers(caller: str) -> tuple[Any, Any]:
 def _check_expressible(parts: Parts) -> None:
     recipe, reason = parts.recipe, not_linear(parts)
     slot = SLOTS[slot_of(recipe.pooling, recipe.special_tokens)]
-    if recipe.concatenates:
+    if recipe.stride is not None:
+        reason = "windows of long texts, which it cuts off. Set overflow='cut'"
+    elif recipe.concatenates:
         reason = "layers side by side. Set layer_merge='mean'"
     elif slot.own and (POOLINGS[recipe.pooling].by_root or not slot.by_word):
         reason = (

@@ -136,7 +136,8 @@ def _tokenizer(parts: Parts) -> Any:
         )
     copy = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     added = tokenizer.num_special_tokens_to_add()
-    copy.enable_truncation(parts.recipe.max_length - added)
+    if parts.recipe.stride is None:
+        copy.enable_truncation(parts.recipe.max_length - added)
     return copy
 
 
@@ -149,6 +150,8 @@ def _check_expressible(parts: Parts) -> None:
         reason = f"pooling={recipe.pooling!r}. Set pooling='zipf', or 'mean'"
     elif not SLOTS[slot_of(recipe.pooling, recipe.special_tokens)].own:
         reason = "special tokens in the mean. Set special_tokens=False"
+    elif recipe.stride:
+        reason = "windows that share tokens, which count twice. Set stride=0"
     elif recipe.prompt:
         reason = f"the prompt {recipe.prompt!r:.40}. Set prompt=''"
     elif len(parts.backbone().tokenizer) > parts.backbone().n_embedded:
