@@ -68,8 +68,8 @@ def save_sentence_transformer(
     TypeError, ValueError
         If the pipeline has a part that no module can hold: windows, layers side by side, "max"
         or "mean_sqrt_len" without special tokens, a flow, a `NeighborSmoothing`, a whitening
-        that needs more digits than float32 has, or the similarity "corrected". The message names
-        the nearest pipeline that can be saved, or an export that accepts it.
+        that needs more digits than float32 has, or the similarity "corrected". The message
+        names the nearest pipeline that can be saved, or an export that accepts it.
 
     Notes
     -----
