@@ -45,6 +45,8 @@ def main():
     parser.add_argument("model")
     parser.add_argument("folder")
     parser.add_argument("--lengths", type=int, nargs="+", required=True)
+    ways = "cut", "windows", "apart"
+    parser.add_argument("--how", nargs="+", choices=ways, default=ways)
     parser.add_argument("--memory")
     parser.add_argument("--prompt", default="")
     parser.add_argument("--query-prompt", default="")
@@ -66,7 +68,7 @@ def main():
         writer = csv.writer(file)
         writer.writerow(["length", "how", "longer", "tokens", "vectors", "raw", "whitened"])
         for length in options.lengths:
-            for how in ("cut", "windows", "apart"):
+            for how in options.how:
                 D, rows, tokens = texts, np.arange(len(texts)), np.minimum(n_tokens, length)
                 if how == "apart":
                     parts = [windows_of(text, tokenizer, length - added) for text in texts]

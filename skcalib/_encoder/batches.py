@@ -86,7 +86,8 @@ class BertModel(Model):
                 counts = np.column_stack([n_tokens, cut[rows[some]]]).astype(np.int32)
                 for done in joined.add(some, vectors, counts, weights):
                     yield done._replace(rows=block.start + done.rows)
-                self.note(joined.note)
+                if note := joined.note:
+                    self.note(note)
 
     def _blocks(self, texts: Sequence[str]) -> Iterator[slice]:
         """Yield the texts that are tokenized and sorted together."""
