@@ -118,9 +118,7 @@ class Backbone:
             raise ValueError("it does not have one hidden state per token in every layer")
         return torch.cat(states)
 
-    def check_embedded(
-        self, ids: Sequence[Any], rows: Sequence[int], texts: Sequence[str]
-    ) -> None:
+    def check_embedded(self, ids: Sequence[Any], rows: Any, texts: Sequence[str]) -> None:
         """Refuse windows, of the texts in these rows, with a token that is not embedded."""
         for number, row in zip(map(max, ids), rows, strict=True):
             if number >= self.n_embedded:

@@ -52,10 +52,10 @@ class BertModel(Model):
         self.width = backbone.width
         self.key = recipe, backbone.device
         self.prompt = recipe.prompt
-        name = backbone.fingerprint, recipe.max_length, recipe.skip, backbone.precision
+        name = [backbone.fingerprint, recipe.max_length, recipe.skip, backbone.precision]
         if recipe.stride is not None:
-            name += "windows", recipe.stride, len(recipe.prompt)
-        self.name = "|".join(map(str, (*name, *self.slots)))
+            name += ["windows", recipe.stride, len(recipe.prompt)]
+        self.name = "|".join(map(str, [*name, *self.slots]))
         self.not_finite = (
             f"the model in {str(backbone.folder)!r} overflows dtype={recipe.dtype!r} or the "
             "dtype of the VectorStore, or has weights that are not finite. Try dtype='float32'."
@@ -75,9 +75,10 @@ class BertModel(Model):
         mixed = backbone.forward.packed
         slots = [SLOTS[name] for name in self._pooled] * len(self._layers)
         for block in self._blocks(texts):
-            options = {"prompt": recipe.prompt, "stride": recipe.stride}
             ids, rows, cut = tokenise(
-                backbone.tokenizer, texts[block], recipe.max_length, **options
+                *(backbone.tokenizer, texts[block], recipe.max_length),
+                prompt=recipe.prompt,
+                stride=recipe.stride,
             )
             backbone.check_embedded(ids, rows, texts[block])
             joined = Joined(rows, slots)

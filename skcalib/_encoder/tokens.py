@@ -76,19 +76,20 @@ def _windows(
             else:
                 # The last token of a prompt may be another one before a text.
                 kept = _n_shared(alone, ids[n_before:])
-                parted = np.split(np.array(ids), [n_before + kept, len(ids) - n_behind])
-                windows += _split(*parted, max_length, stride)
+                places = n_before + kept, len(ids) - n_behind
+                windows += _split(np.array(ids), *places, max_length, stride)
             rows += [row] * (len(windows) - len(rows))
     return windows, np.array(rows)
 
 
 def _split(
-    before: np.ndarray, body: np.ndarray, behind: np.ndarray, max_length: int, stride: int
+    ids: np.ndarray, start: int, stop: int, max_length: int, stride: int
 ) -> Iterator[np.ndarray]:
-    """Yield windows of the body, each with what stands before and behind it."""
+    """Yield windows of the ids from start to stop, each with what stands before and behind."""
+    before, body, behind = ids[:start], ids[start:stop], ids[stop:]
     room = max_length - len(before) - len(behind)
-    for start in range(0, len(body) - stride, room - stride):
-        yield np.concatenate([before, body[start : start + room], behind])
+    for i in range(0, len(body) - stride, room - stride):
+        yield np.concatenate([before, body[i : i + room], behind])
 
 
 def _n_shared(one: Sequence[int], other: Sequence[int]) -> int:
