@@ -105,7 +105,7 @@ def progress(
     with tqdm(total=total, unit=unit, desc=desc) as bar:
 
         def advance(n: int, note: str = "") -> None:
-            bar.set_postfix_str(note, refresh=False)
+            bar.set_postfix_str(note, refresh=not n)
             bar.update(n)
 
         yield advance

@@ -17,6 +17,8 @@ def add_encoding(add: Callable[..., Any], *, queries: bool = True) -> None:
     add("--prompt", help="put before each text; default: what the model's folder declares")
     if queries:
         add("--query-prompt", help="put before each query; default: same as --prompt")
+    whole = "cut texts off at the model's limit, or read them whole in windows; default: cut"
+    add("--overflow", choices=("cut", "windows"), default="cut", help=whole)
     add("--memory", help="folder that keeps vectors, so that each text is encoded only once")
 
 

@@ -18,7 +18,7 @@ outputs = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(outputs)
 
 PAGES = "deployment.md index.md languages.md similarity.md tuning.md user_guide.md vectors.md"
-PAGES += " how_coarse.md tasks/search.md tasks/duplicates.md"
+PAGES += " how_coarse.md long_texts.md tasks/search.md tasks/duplicates.md"
 # Whose blocks use names of those before.
 CONTINUED = "../README.md tasks/clustering.md tasks/classification.md two_encoders.md"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")

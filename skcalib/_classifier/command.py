@@ -46,7 +46,9 @@ def run(options: argparse.Namespace) -> None:
         texts = texts_in(options.texts)
     # A file that exists is refused before anything is encoded, and each text is encoded once.
     with written_whole(options.output) as file, folder_for(options.memory) as memory:
-        encoder = BertEncoder(options.model, prompt=options.prompt, memory=memory)
+        encoder = BertEncoder(
+            options.model, prompt=options.prompt, overflow=options.overflow, memory=memory
+        )
         model = ZeroShotClassifier(
             encoder, names, rejection_rate=options.rejection_rate, other=options.other
         )

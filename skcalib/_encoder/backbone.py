@@ -20,6 +20,7 @@ from skcalib._encoder.forward import ForwardPass, first_position, in_short
 from skcalib._encoder.model_files import fingerprint
 from skcalib._encoder.tokens import tokenise
 from skcalib._encoder.zipf import counted_weights, mapped_counts, zipf_weights
+from skcalib._store.poolings import POOLINGS
 from skcalib._texts import as_texts
 
 __all__ = ["Backbone", "load", "quiet_transformers", "read"]
@@ -79,7 +80,7 @@ class Backbone:
         self.max_length = int(min(longest, self.n_positions))
         beyond = range(self.n_embedded, len(self.tokenizer))
         self.special_ids = np.array(sorted({*self.tokenizer.all_special_ids, *beyond}))
-        [empty], _ = tokenise(self.tokenizer, [""], self.max_length)
+        [empty], *_ = tokenise(self.tokenizer, [""], self.max_length)
         # A decoder with a vocabulary for every word may name its end-of-text token here.
         unknown = self.tokenizer.unk_token_id
         self.unknown_id = None if unknown in empty else unknown
@@ -117,10 +118,11 @@ class Backbone:
             raise ValueError("it does not have one hidden state per token in every layer")
         return torch.cat(states)
 
-    def check_embedded(self, ids: Sequence[list[int]], texts: Sequence[str]) -> None:
-        """Refuse a text with a token that the model does not embed."""
-        for number, text in zip(map(max, ids), texts, strict=True):
+    def check_embedded(self, ids: Sequence[Any], rows: Any, texts: Sequence[str]) -> None:
+        """Refuse windows, of the texts in these rows, with a token that is not embedded."""
+        for number, row in zip(map(max, ids), rows, strict=True):
             if number >= self.n_embedded:
+                text = texts[row]
                 raise ValueError(
                     f"The text {text!r:.60} has the token {self._tokens()[number]!r}, which "
                     f"the model in {str(self.folder)!r} does not embed. Leave the text out, or "
@@ -129,15 +131,22 @@ class Backbone:
 
     def takes_mark(self, pooling: str) -> bool:
         """Whether a pooling reads one token only, the same special token in every text."""
-        [ids], _ = tokenise(self.tokenizer, ["a"], self.max_length)
-        return {"cls": ids[0], "last": ids[-1]}.get(pooling) in self.added_ids
+        [ids], *_ = tokenise(self.tokenizer, ["a"], self.max_length)
+        token = POOLINGS[pooling].token
+        return token is not None and ids[token] in self.added_ids
 
     def prompt_length(self, prompt: str) -> int:
         """Count the tokens that a prompt adds, with the special ones at the beginning."""
         if not prompt:
             return 0
-        [ids], _ = tokenise(self.tokenizer, [prompt], self.n_positions)
+        [ids], *_ = tokenise(self.tokenizer, [prompt], self.n_positions)
         return len(ids) - (ids[-1] in self.special_ids)
+
+    def room(self, prompt: str, max_length: int) -> int:
+        """Count the tokens of a text that fit beside the special ones and a prompt."""
+        [ids], *_ = tokenise(self.tokenizer, [prompt], LONGEST)
+        added = self.tokenizer.num_special_tokens_to_add()
+        return max_length - (len(ids) if prompt else added)
 
     @property
     def has_zipf(self) -> bool:
@@ -158,7 +167,7 @@ class Backbone:
             values = mapped_counts(counts, self._tokens())
         else:
             texts = as_texts(counts, caller="token_counts")
-            ids, _ = tokenise(self.tokenizer, texts, self.max_length)
+            ids, *_ = tokenise(self.tokenizer, texts, self.max_length)
             values = np.bincount(np.concatenate(ids), minlength=len(self.tokenizer))
         return counted_weights(values, self.special_ids.tolist())
 

@@ -10,10 +10,12 @@ import torch
 
 from skcalib._base import warn
 from skcalib._encoder.backbone import Backbone
-from skcalib._encoder.pooling import PRIMITIVES, Pooler, primitive_of
+from skcalib._encoder.pooling import Pooler
 from skcalib._encoder.recipe import Recipe
 from skcalib._encoder.sources import Model, Records
 from skcalib._encoder.tokens import tokenise
+from skcalib._encoder.windows import Joined
+from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
 from skcalib._store.store import VectorStore
 
 __all__ = ["BertModel"]
@@ -21,6 +23,9 @@ __all__ = ["BertModel"]
 # Number of texts that are tokenized and sorted together: enough for lengths to repeat, few
 # enough for their token ids to need little memory.
 BLOCK = 16384
+# Where texts are read whole, also the number of their characters, and of bytes that are held
+# of those whose windows are not complete.
+CHARACTERS, HELD = 2**20, 2**27
 
 
 class BertModel(Model):
@@ -38,16 +43,19 @@ class BertModel(Model):
         store: VectorStore | None = None,
     ):
         self._backbone, self._recipe, self._batch_size = backbone, recipe, batch_size
-        primitive = primitive_of(recipe.pooling, recipe.special_tokens)
-        self._layers, self._primitives = list(recipe.layers), [primitive]
+        slot = slot_of(recipe.pooling, recipe.special_tokens)
+        self._layers, self._pooled = list(recipe.layers), [slot]
         if store is not None:
-            self._layers, self._primitives = _kept(store, backbone, recipe, primitive)
-        self.slots = [f"{i} {p}" for i in self._layers for p in self._primitives]
-        self.asked = [self.slots.index(f"{i} {primitive}") for i in recipe.layers]
+            self._layers, self._pooled = _kept(store, backbone, recipe, slot)
+        self.slots = [f"{i} {name}" for i in self._layers for name in self._pooled]
+        self.asked = [self.slots.index(f"{i} {slot}") for i in recipe.layers]
         self.width = backbone.width
         self.key = recipe, backbone.device
-        name = backbone.fingerprint, recipe.max_length, recipe.skip, backbone.precision
-        self.name = "|".join(map(str, (*name, *self.slots)))
+        self.prompt = recipe.prompt
+        name = [backbone.fingerprint, recipe.max_length, recipe.skip, backbone.precision]
+        if recipe.stride is not None:
+            name += ["windows", recipe.stride, len(recipe.prompt)]
+        self.name = "|".join(map(str, [*name, *self.slots]))
         self.not_finite = (
             f"the model in {str(backbone.folder)!r} overflows dtype={recipe.dtype!r} or the "
             "dtype of the VectorStore, or has weights that are not finite. Try dtype='float32'."
@@ -60,23 +68,45 @@ class BertModel(Model):
 
     def every(self, texts: Sequence[str]) -> Iterator[Records]:
         """Yield records with the vectors of all slots, (b, n_slots, d), in order of length."""
-        backbone = self._backbone
+        backbone, recipe = self._backbone, self._recipe
         limits: dict[str, Any] = {"max_texts": self._batch_size, "max_tokens": np.inf}
         if self._batch_size == "auto":
             limits = {"max_texts": BLOCK, "max_tokens": _token_budget(backbone)}
         mixed = backbone.forward.packed
-        for start in range(0, len(texts), BLOCK):
-            block = texts[start : start + BLOCK]
-            ids, truncated = tokenise(backbone.tokenizer, block, self._recipe.max_length)
-            backbone.check_embedded(ids, block)
-            for rows in _batches(np.array([len(i) for i in ids]), mixed=mixed, **limits):
-                vectors, n_tokens = self._run([ids[r] for r in rows.tolist()])
-                counts = np.column_stack([n_tokens, truncated[rows]]).astype(np.int32)
-                yield Records(start + rows, vectors, counts)
+        slots = [SLOTS[name] for name in self._pooled] * len(self._layers)
+        for block in self._blocks(texts):
+            ids, rows, cut = tokenise(
+                *(backbone.tokenizer, texts[block], recipe.max_length),
+                prompt=recipe.prompt,
+                stride=recipe.stride,
+            )
+            backbone.check_embedded(ids, rows, texts[block])
+            joined = Joined(rows, slots)
+            for some in _batches(np.array([len(i) for i in ids]), mixed=mixed, **limits):
+                vectors, n_tokens, weights = self._run([ids[i] for i in some.tolist()])
+                counts = np.column_stack([n_tokens, cut[rows[some]]]).astype(np.int32)
+                for done in joined.add(some, vectors, counts, weights):
+                    yield done._replace(rows=block.start + done.rows)
+                if note := joined.note:
+                    self.note(note)
+
+    def _blocks(self, texts: Sequence[str]) -> Iterator[slice]:
+        """Yield the texts that are tokenized and sorted together."""
+        most, characters = BLOCK, np.inf
+        if self._recipe.stride is not None:
+            characters = CHARACTERS
+            most = int(np.clip(HELD // (8 * len(self.slots) * self.width), 1, BLOCK))
+        ends = np.cumsum([len(text) for text in texts])
+        start = 0
+        while start < len(texts):
+            limit = ends[start] - len(texts[start]) + characters
+            stop = min(int(np.searchsorted(ends, limit, "right")), start + most)
+            yield slice(start, stop := max(stop, start + 1))
+            start = stop
 
     def merged(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Merge the layers of the recipe, (b, n_layers, d), into (b, n_features)."""
-        if self._recipe.pooling == "mean_sqrt_len":
+        if POOLINGS[self._recipe.pooling].by_root:
             n_tokens = counts[:, 0 if self._recipe.special_tokens else 1]
             vectors *= np.sqrt(n_tokens, dtype=np.float32)[:, None, None]
         if self._recipe.layer_merge == "mean":
@@ -84,8 +114,8 @@ class BertModel(Model):
         n, n_layers, d = vectors.shape
         return vectors.reshape(n, n_layers * d)
 
-    def _run(self, ids: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-        """Vectors of a batch and its numbers of tokens, (b, 3)."""
+    def _run(self, ids: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Vectors of a batch, its numbers of tokens, (b, 3), and weights, (b, n_slots)."""
         try:
             return self._run_at_once(ids)
         except torch.cuda.OutOfMemoryError:
@@ -98,18 +128,20 @@ class BertModel(Model):
         warn(message)
         torch.cuda.empty_cache()
         half = len(ids) // 2
-        vectors, n_tokens = zip(*map(self._run, (ids[:half], ids[half:])), strict=True)
-        return np.concatenate(vectors), np.concatenate(n_tokens)
+        halves = zip(*map(self._run, (ids[:half], ids[half:])), strict=True)
+        vectors, n_tokens, weights = map(np.concatenate, halves)
+        return vectors, n_tokens, weights
 
-    def _run_at_once(self, ids: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-        backbone, layers, primitives = self._backbone, self._layers, self._primitives
+    def _run_at_once(self, ids: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        backbone, layers, slots = self._backbone, self._layers, self._pooled
         tokens = np.concatenate(ids)
         lengths = np.array([len(i) for i in ids])
         special = np.isin(tokens, backbone.added_ids)
-        zipf = backbone.zipf[tokens] if "zipf" in primitives else None
+        ranks = any(SLOTS[name].by_frequency for name in slots)
+        zipf = backbone.zipf[tokens] if ranks else None
         skip = self._recipe.skip
-        pooler = Pooler(lengths, special, zipf, primitives, backbone.device, skip)
-        shape = (len(ids), len(layers), len(primitives), backbone.width)
+        pooler = Pooler(lengths, special, zipf, slots, backbone.device, skip)
+        shape = (len(ids), len(layers), len(slots), backbone.width)
         vectors = torch.empty(shape, device=backbone.device)
 
         def receive(layer: int, hidden: torch.Tensor) -> None:
@@ -120,31 +152,34 @@ class BertModel(Model):
         is_unknown = tokens == backbone.unknown_id
         n_unknown = np.add.reduceat(is_unknown, np.cumsum(lengths) - lengths, dtype=np.int64)
         n_tokens = np.column_stack([pooler.lengths, pooler.n_own, n_unknown])
-        return vectors.flatten(1, 2).cpu().numpy(), n_tokens
+        weights = np.tile(pooler.weights, len(layers))
+        return vectors.flatten(1, 2).cpu().numpy(), n_tokens, weights
 
 
 def _kept(
-    store: VectorStore, backbone: Backbone, recipe: Recipe, primitive: str
+    store: VectorStore, backbone: Backbone, recipe: Recipe, slot: str
 ) -> tuple[list[int], list[str]]:
-    """Hidden states and primitive vectors that a store keeps; refuse it if some are missing."""
+    """Hidden states and slots of each that a store keeps; refuse it if some are missing."""
     n_states = backbone.n_layers + 1
     asked = range(n_states) if store.layers is None else store.layers
     states = sorted({i + n_states if i < 0 else i for i in asked})
-    kept = {primitive_of(p, own) for p in store._poolings for own in (True, False)}
+    kept = {slot_of(p, special) for p in store._poolings for special in (True, False)}
     there = set(recipe.layers) <= set(states) <= set(range(n_states))
-    if not there or primitive not in kept:
+    if not there or slot not in kept:
         raise ValueError(
             f"The store keeps the hidden states {states} with pooling={store.pooling!r}; this "
             f"model has 0 to {backbone.n_layers}, and this encoder uses {list(recipe.layers)} "
             f"with {recipe.pooling!r}. Create a VectorStore with the layers and the pooling of "
             "the encoder, or leave both out."
         )
-    if not backbone.has_zipf:
-        kept -= {"zipf"}
-    later = {"last", "weighted_mean"}
-    if store.pooling is None and primitive not in later and not backbone.is_causal:
-        kept -= later
-    return states, [p for p in PRIMITIVES if p in kept]
+    all_kept = store.pooling is not None or SLOTS[slot].of_decoders or backbone.is_causal
+    return states, [
+        name
+        for name, how in SLOTS.items()
+        if name in kept
+        and (all_kept or not how.of_decoders)
+        and (backbone.has_zipf or not how.by_frequency)
+    ]
 
 
 def _token_budget(backbone: Backbone) -> int:

@@ -9,20 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from skcalib._encoder.model_files import DECLARED, entries
+from skcalib._store.poolings import POOLINGS
 
-__all__ = ["POOLING_MODES", "Declared", "declared", "wants_prompt"]
+__all__ = ["Declared", "declared", "wants_prompt"]
 
 SETTINGS, LENGTH, MODULES, _ = DECLARED
 CONFIG = "config.json"
-# Names of poolings in sentence-transformers: from version 6 on, and before.
-POOLING_MODES = {
-    "mean": ("mean", "mean_tokens"),
-    "cls": ("cls", "cls_token"),
-    "max": ("max", "max_tokens"),
-    "last": ("lasttoken", "lasttoken"),
-    "mean_sqrt_len": ("mean_sqrt_len_tokens", "mean_sqrt_len_tokens"),
-    "weighted_mean": ("weightedmean", "weightedmean_tokens"),
-}
 
 
 class Declared(NamedTuple):
@@ -161,5 +153,5 @@ def _pooling(config: dict) -> str:
     if mode is None:  # before version 6: one entry per mode
         mode = [key[13:] for key in config if key.startswith("pooling_mode_") and config[key]]
     modes = [mode] if isinstance(mode, str) else list(map(str, mode))
-    named = {name: ours for ours, theirs in POOLING_MODES.items() for name in (ours, *theirs)}
+    named = {name: ours for ours, how in POOLINGS.items() for name in how.theirs or ()}
     return " and ".join(named.get(name, name) for name in modes) or "mean"

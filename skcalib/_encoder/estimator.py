@@ -18,7 +18,8 @@ from skcalib._encoder.recipe import Recipe
 from skcalib._encoder.sources import store_of, vectors_of
 from skcalib._machine.devices import resolve_device
 from skcalib._sklearn_compat import Interval, StrOptions, _fit_context
-from skcalib._store.store import POOLINGS, VectorStore
+from skcalib._store.poolings import POOLINGS
+from skcalib._store.store import VectorStore
 from skcalib._texts import TextTransformer, as_texts, in_blocks
 
 if TYPE_CHECKING:
@@ -76,14 +77,22 @@ class BertEncoder(TextTransformer):
         declared prompt selects that prompt; any other string is used as it is. The tokens of
         the prompt are pooled unless the folder declares ``include_prompt`` as false.
     max_length : int or None, default=None
-        Largest number of tokens per text, including prompt and special tokens. Longer texts
-        are cut off, with one warning. None uses the number that the folder declares
+        Largest number of tokens per text or window, including prompt and special tokens; see
+        ``overflow``. None uses the number that the folder declares
         (``max_seq_length``), or else the most that the model has positions for.
     truncate_dim : int or None, default=None
         Number of leading dimensions of each layer's vector to keep, for a model that was
         trained to be cut ("Matryoshka"); a larger number than the model has keeps all. None
         keeps as many as a folder of sentence-transformers declares (``truncate_dim``), or else
         all.
+    overflow : {"cut", "windows"}, default="cut"
+        What becomes of a text of more than ``max_length`` tokens. "cut" keeps its beginning,
+        with one warning. "windows" reads it whole, in windows of ``max_length`` tokens, each
+        with prompt and special tokens, and joins their vectors: means, and "cls", as the mean
+        over the windows, weighted by what each was divided by; "max" as the maximum; "last" is
+        that of the last window.
+    stride : int, default=0
+        Number of tokens that consecutive windows share, which then count twice in a mean.
     missing : {"error", "empty"}, default="error"
         Whether a missing text (None, NaN, NA of pandas) is an error or an empty text.
     batch_size : int or "auto", default="auto"
@@ -171,6 +180,8 @@ class BertEncoder(TextTransformer):
         "prompt": [str, None],
         "max_length": [Interval(Integral, 1, None, closed="left"), None],
         "truncate_dim": [Interval(Integral, 1, None, closed="left"), None],
+        "overflow": [StrOptions({"cut", "windows"})],
+        "stride": [Interval(Integral, 0, None, closed="left")],
         "missing": [StrOptions({"error", "empty"})],
         "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "device": [str],
@@ -196,6 +207,8 @@ class BertEncoder(TextTransformer):
         prompt: str | None = None,
         max_length: int | None = None,
         truncate_dim: int | None = None,
+        overflow: str = "cut",
+        stride: int = 0,
         missing: str = "error",
         batch_size: int | str = "auto",
         device: str = "auto",
@@ -213,6 +226,8 @@ class BertEncoder(TextTransformer):
         self.prompt = prompt
         self.max_length = max_length
         self.truncate_dim = truncate_dim
+        self.overflow = overflow
+        self.stride = stride
         self.missing = missing
         self.batch_size = batch_size
         self.device = device
@@ -263,12 +278,13 @@ class BertEncoder(TextTransformer):
                 "a search, or '' for none."
             )
         max_length = _resolve_max_length(self.max_length, backbone, told)
-        if pooling == "zipf":
+        if POOLINGS[pooling].by_frequency:
             _ = backbone.zipf  # refuses a vocabulary that is not sorted by frequency
-        if pooling == "cls" and backbone.is_causal:
+        if POOLINGS[pooling].token == 0 and backbone.is_causal:
             warn(
-                "pooling='cls' uses the first token of each text. In a decoder such as this "
-                "model, the first token attends only to itself. Set pooling='last' or 'mean'."
+                f"pooling={pooling!r} uses the first token of each text. In a decoder such as "
+                "this model, the first token attends only to itself. Set pooling='last' or "
+                "'mean'."
             )
         elif set(layers) == {0} and backbone.takes_mark(pooling):
             warn(
@@ -287,6 +303,7 @@ class BertEncoder(TextTransformer):
             skip=0 if told.include_prompt else backbone.prompt_length(prompt),
             max_length=max_length,
             truncate_dim=width,
+            stride=self._resolve_stride(backbone, prompt, max_length),
             dtype=self.dtype,
             token_weights=weights,
         )
@@ -328,8 +345,6 @@ class BertEncoder(TextTransformer):
             total, blocks = None, in_blocks(X, STREAMED, caller=caller, missing=self.missing)
         else:
             total, blocks = len(X), iter([X])
-        if recipe.prompt:
-            blocks = ([recipe.prompt + text for text in block] for block in blocks)
         store = store_of(self.memory)
         backbone = self._backbone()
         whole = replace(recipe, truncate_dim=backbone.width)  # kept for encoders of any width
@@ -345,6 +360,23 @@ class BertEncoder(TextTransformer):
         """Texts as a list; dask collections and iterators as they are."""
         is_lazy = is_dask(X) or isinstance(X, Iterator)
         return X if is_lazy else as_texts(X, caller=type(self).__name__, missing=self.missing)
+
+    def _resolve_stride(self, backbone: Backbone, prompt: str, max_length: int) -> int | None:
+        """Tokens that windows share; None if there are none."""
+        if self.overflow == "cut":
+            if self.stride:
+                raise ValueError(
+                    f"stride={self.stride} with overflow='cut'; only windows share tokens. Set "
+                    "overflow='windows', or stride=0."
+                )
+            return None
+        if not self.stride < (room := backbone.room(prompt, max_length)):
+            raise ValueError(
+                f"stride={self.stride} with max_length={max_length}; beside its special tokens "
+                f"and the prompt {prompt!r:.60} a window has room for {max(room, 0)} tokens of "
+                "the text, and must share fewer. Set a larger max_length, or a smaller stride."
+            )
+        return int(self.stride)
 
     def _backbone(self) -> Backbone:
         """Return the model that this encoder was fitted with; refuse another one."""
@@ -408,13 +440,17 @@ def _warn_of_losses(counts: Sequence[int], n_texts: int, max_length: int) -> Non
             "Choose a model for the language of these texts."
         )
     if n_cut:
-        warn(f"{n_cut} of {n_texts} texts were cut off at max_length={max_length} tokens.")
+        warn(
+            f"{n_cut} of {n_texts} texts were cut off at max_length={max_length} tokens. "
+            "overflow='windows' reads them whole."
+        )
 
 
 def _resolve_pooling(pooling: str, told: Declared) -> str:
     if pooling == "auto" and told.pooling not in POOLINGS:
         raise ValueError(
-            f"The folder declares the pooling {told.pooling!r}; BertEncoder has {POOLINGS}. "
+            f"The folder declares the pooling {told.pooling!r}; BertEncoder has "
+            f"{tuple(POOLINGS)}. "
             "Pass one of them as pooling."
         )
     return told.pooling if pooling == "auto" else pooling

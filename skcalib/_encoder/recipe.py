@@ -18,10 +18,11 @@ class Recipe:
     pooling: str
     special_tokens: bool
     layer_merge: str
-    prompt: str  # before each text
+    prompt: str  # before each text, and each window of it
     skip: int  # tokens of the prompt that are not pooled
-    max_length: int  # most tokens of a text, special ones included
+    max_length: int  # most tokens of a text or window, special ones included
     truncate_dim: int  # leading dimensions of each layer that are kept
+    stride: int | None  # tokens that windows of a text share; None if long texts are cut off
     dtype: str  # of the forward pass
     token_weights: np.ndarray | None = field(default=None, compare=False, repr=False)
 

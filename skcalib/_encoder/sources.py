@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -43,11 +44,13 @@ class Model(Protocol):
 
     key: Hashable
     name: str | None  # on disk
+    prompt: str = ""  # before each text
     width: int  # of a vector in a slot
     slots: Sequence[str]  # ways to make a vector, all of which a disk keeps
     asked: Sequence[int]  # positions of the slots that an answer is made from
     not_finite: str  # why an entry may not be finite, for the error
     batch_size: int = 1  # texts of a request, if that matters
+    note: Callable[[str], None] = staticmethod(lambda note: None)  # shows it beside the bar
 
     def answer(self, texts: Sequence[str]) -> Iterator[Records]:
         """Yield the records of distinct texts, batch by batch."""
@@ -134,7 +137,7 @@ class Disk:
 
     def __init__(self, store: VectorStore, model: Model):
         self._model, self._dtype = model, store.dtype
-        self._stored = Vectors(store, model.name, model.width)
+        self._stored = Vectors(store, model.name, model.width, model.prompt)
         self.close, self.not_finite = self._stored.close, model.not_finite
 
     @property
@@ -244,6 +247,7 @@ def vectors_of(
         progress(total, unit="text", desc="encode", verbose=bool(verbose)) as advance,
         nullcontext(model) if store is None else closing(Disk(store, model)) as source,
     ):
+        model.note = partial(advance, 0)
         of_blocks = (_of_block(texts, source, advance) for texts in blocks)
         vectors, counts = next(of_blocks)
         n_rows = len(vectors)

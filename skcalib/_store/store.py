@@ -9,10 +9,9 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from skcalib._store.database import connect
+from skcalib._store.poolings import POOLINGS
 
-__all__ = ["POOLINGS", "VectorStore"]
-
-POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "zipf", "last", "weighted_mean")
+__all__ = ["VectorStore"]
 
 
 @dataclass(eq=False)
@@ -92,7 +91,8 @@ class VectorStore:
         if self.dtype not in ("float32", "float16"):
             raise ValueError(f"dtype={self.dtype!r}; it must be 'float32' or 'float16'.")
         if not self._poolings or not set(self._poolings) <= set(POOLINGS):
-            raise ValueError(f"pooling={self.pooling!r}; it must be among {POOLINGS}, or None.")
+            names = tuple(POOLINGS)
+            raise ValueError(f"pooling={self.pooling!r}; it must be among {names}, or None.")
 
     def __len__(self) -> int:
         """Return the number of texts, counted once per model and its settings."""
@@ -122,5 +122,5 @@ class VectorStore:
     @property
     def _poolings(self) -> Sequence[str]:
         if self.pooling is None:
-            return POOLINGS
+            return list(POOLINGS)
         return [self.pooling] if isinstance(self.pooling, str) else self.pooling

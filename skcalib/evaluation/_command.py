@@ -152,6 +152,7 @@ def run(options: argparse.Namespace) -> None:
                 layers=layers(layer),
                 layer_merge=options.layer_merge,
                 prompt=options.prompt,
+                overflow=options.overflow,
                 memory=memory,
             )
             settings[" ".join(row)] = (options.model, *row, fit_on, aggregate)

@@ -69,6 +69,7 @@ def _steps(parts: Parts) -> Iterator[str]:
     settings |= {"prompt": recipe.prompt, "max_length": recipe.max_length}
     if recipe.truncate_dim < parts.backbone().width:
         settings["truncate_dim"] = recipe.truncate_dim
+    settings |= {} if recipe.stride is None else {"overflow": "windows"}
     written = ", ".join(f"{name}={value!r}" for name, value in settings.items())
     yield f"`BertEncoder({written})` of a `{type(parts.backbone().module).__name__}`"
     for step in parts.fitted:

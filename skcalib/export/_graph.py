@@ -16,6 +16,7 @@ from torch.nn.functional import normalize
 from skcalib._encoder.backbone import quiet_transformers, read
 from skcalib._flow.estimator import NormalizingFlow
 from skcalib._neighbors.estimator import NeighborSmoothing
+from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
 from skcalib.export._parts import Parts
 
 __all__ = ["PaddedPipeline", "export"]
@@ -33,13 +34,14 @@ class PaddedPipeline(nn.Module):
         backbone = parts.backbone()
         self.model = read(backbone.folder)[1]
         self.n_layers = backbone.n_layers
-        self.pooling, self.special_tokens = recipe.pooling, recipe.special_tokens
+        self.slot = SLOTS[slot_of(recipe.pooling, recipe.special_tokens)]
+        self.by_root = POOLINGS[recipe.pooling].by_root
         self.skip, self.truncate_dim = recipe.skip, recipe.truncate_dim
         self.layers, self.concatenates = recipe.layers, recipe.concatenates
         added = torch.zeros(len(backbone.tokenizer), dtype=torch.bool)
         added[backbone.added_ids] = True
         self.register_buffer("added", added)
-        zipf = backbone.zipf if recipe.pooling == "zipf" else np.zeros(0, dtype=np.float32)
+        zipf = backbone.zipf if self.slot.by_frequency else np.zeros(0, dtype=np.float32)
         self.register_buffer("zipf", torch.tensor(zipf))
         self.steps: Any = nn.ModuleList(_module(step, neighbors_dtype) for step in parts.steps)
         self.requires_grad_(False)
@@ -69,21 +71,22 @@ class PaddedPipeline(nn.Module):
     def _pool(
         self, hidden: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor, own: torch.Tensor
     ) -> torch.Tensor:
+        how = self.slot
         places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
-        if self.pooling in ("cls", "last"):
-            order = places if self.pooling == "last" else places.flip(0)
+        if how.token is not None:
+            order = places if how.token else places.flip(0)
             one = (mask * order).argmax(dim=1)
             return hidden[torch.arange(hidden.shape[0], device=one.device), one]
-        seen = mask if self.special_tokens and self.pooling != "zipf" else own
-        if self.pooling == "max":
+        seen = own if how.own else mask
+        if how.weight is None:
             return hidden.masked_fill(~seen[:, :, None], -torch.inf).amax(dim=1)
-        weights = (mask * places if self.pooling == "weighted_mean" else seen).float()
-        if self.pooling == "zipf":
-            zipf = self.zipf[ids] * weights
+        weights = how.weight(seen, places, self.zipf[ids] if how.by_frequency else None).float()
+        if how.by_frequency:
             # If all tokens of a text have weight zero, they get equal weights.
-            weights = torch.where(zipf.sum(dim=1, keepdim=True) > 0, zipf, weights)
+            found = weights.sum(dim=1, keepdim=True) > 0
+            weights = torch.where(found, weights, seen.float())
         total = weights.sum(dim=1, keepdim=True)
-        if self.pooling == "mean_sqrt_len":
+        if self.by_root:
             total = total.sqrt()
         return (weights[:, None] @ hidden)[:, 0] / total
 

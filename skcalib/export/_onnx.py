@@ -8,9 +8,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from sklearn.preprocessing import Normalizer
 
 from skcalib._base import import_package
-from skcalib.export._parts import differs, probes, prompt_of_queries, take_apart
+from skcalib._store.poolings import POOLINGS
+from skcalib.export._parts import (
+    Parts,
+    differs,
+    not_linear,
+    probes,
+    prompt_of_queries,
+    take_apart,
+)
 from skcalib.export._writing import written_whole
 
 __all__ = ["import_runtime", "save_onnx"]
@@ -34,7 +43,9 @@ def save_onnx(
     ``max_length_``. Its output ``sentence_embedding``, float32 of shape (n_texts, n_features),
     equals the vectors of the pipeline to 1e-4 of a typical entry. Its metadata are ``prompt``,
     ``query_prompt`` and ``max_length``: one graph encodes texts and queries, whose prompts may
-    differ if `calibrate` was given queries.
+    differ if `calibrate` was given queries. With ``overflow="windows"`` it encodes single
+    windows, and its metadata have the ``stride``: a client splits long texts and joins the
+    vectors, as the documentation's page on long texts shows.
 
     Parameters
     ----------
@@ -56,8 +67,8 @@ def save_onnx(
     NotFittedError
         If a part of the pipeline is not fitted.
     TypeError, ValueError
-        If a step is none of these, the vectors of the graph differ from the pipeline's, or it
-        would exceed the 2 GiB that an ONNX file can hold.
+        If a step is none of these, the vectors of the graph differ from the pipeline's, it
+        would exceed the 2 GiB that an ONNX file can hold, or a client could not join windows.
 
     Notes
     -----
@@ -85,6 +96,7 @@ def save_onnx(
             "'float16'."
         )
     parts = take_apart(pipeline, CALLER)
+    _check_joins(parts)
     if (folder := Path(path).expanduser()).is_dir():
         message = f"{folder} is a folder; {CALLER} writes a file. Give its name, such as"
         raise IsADirectoryError(f"{message} {folder / 'model.onnx'}.")
@@ -113,6 +125,8 @@ def save_onnx(
     inputs = {name: inputs[name].astype(np.int64) for name in ("input_ids", "attention_mask")}
     metadata = {"prompt": parts.recipe.prompt, "query_prompt": of_queries}
     metadata["max_length"] = str(parts.recipe.max_length)
+    if parts.recipe.stride is not None:
+        metadata["stride"] = str(parts.recipe.stride)
     with written_whole(path) as target:
         try:
             export(graph, inputs, metadata, target)
@@ -125,6 +139,22 @@ def save_onnx(
                 f"{type(parts.backbone().module).__name__} could not be exported to ONNX: "
                 f"{in_short(error)}. Encode with the pipeline itself."
             ) from error
+
+
+def _check_joins(parts: Parts) -> None:
+    """Refuse windows whose vectors a client cannot join to the vector of their text."""
+    recipe, reason = parts.recipe, not_linear(parts)
+    how = POOLINGS[recipe.pooling]
+    if how.by_root or how.by_frequency or (how.weight is None and how.token is None):
+        reason = f"pooling={recipe.pooling!r}. Set pooling='mean'"
+    elif any(isinstance(step, Normalizer) for step in parts.steps):
+        reason = "a Normalizer. Leave that step out"
+    if reason and recipe.stride is not None:
+        raise ValueError(
+            f"{CALLER} writes a graph of single windows, whose vectors a client joins by a "
+            "weighted mean of tokens it can count. That is not the vector of a long text with "
+            f"{reason}, or set overflow='cut', and fit again."
+        )
 
 
 def import_runtime(caller: str) -> Any:

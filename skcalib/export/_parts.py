@@ -47,7 +47,7 @@ class Parts(NamedTuple):
     Attributes
     ----------
     encoder : BertEncoder
-        A copy that computes in float32 and keeps nothing on disk.
+        A copy that computes in float32, cuts texts off, and keeps nothing on disk.
     steps : tuple
         Each a `GroupErasure`, a `Whitening`, both combined, a `NormalizingFlow`, a
         `NeighborSmoothing` by exact search, or a ``Normalizer`` to unit length.
@@ -131,8 +131,9 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
         if isinstance(erasure, GroupErasure) and isinstance(whitening, Whitening):
             steps[i : i + 2] = [erasure.joined(whitening)]
     encoder = copy.copy(encoder).set_params(memory=None, verbose=False)
-    encoder._recipe = replace(encoder._recipe, dtype="float32")
-    return Parts(encoder, tuple(steps), fitted, similarity, encoder._recipe)
+    recipe = replace(encoder._recipe, dtype="float32")
+    encoder._recipe = replace(recipe, stride=None)
+    return Parts(encoder, tuple(steps), fitted, similarity, recipe)
 
 
 def take_apart_for_folder(pipeline: Any, caller: str, normalize: bool | None = None) -> Parts:

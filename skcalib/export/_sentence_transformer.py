@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 
 from skcalib._base import import_package, warn
-from skcalib._encoder.declared import POOLING_MODES
+from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
 from skcalib._whitening.exports import centred_float32, dense
 from skcalib.export._folder import save
 from skcalib.export._parts import (
@@ -66,10 +66,10 @@ def save_sentence_transformer(
     NotFittedError
         If a part of the pipeline is not fitted.
     TypeError, ValueError
-        If the pipeline has a part that no module can hold: layers side by side, "max" or
-        "mean_sqrt_len" without special tokens, a flow, a `NeighborSmoothing`, a whitening that
-        needs more digits than float32 has, or the similarity "corrected". The message names the
-        nearest pipeline that can be saved, or an export that accepts it.
+        If the pipeline has a part that no module can hold: windows, layers side by side, "max"
+        or "mean_sqrt_len" without special tokens, a flow, a `NeighborSmoothing`, a whitening
+        that needs more digits than float32 has, or the similarity "corrected". The message
+        names the nearest pipeline that can be saved, or an export that accepts it.
 
     Notes
     -----
@@ -147,9 +147,12 @@ def sentence_transformers(caller: str) -> tuple[Any, Any]:
 
 def _check_expressible(parts: Parts) -> None:
     recipe, reason = parts.recipe, not_linear(parts)
-    if recipe.concatenates:
+    slot = SLOTS[slot_of(recipe.pooling, recipe.special_tokens)]
+    if recipe.stride is not None:
+        reason = "windows of long texts, which it cuts off. Set overflow='cut'"
+    elif recipe.concatenates:
         reason = "layers side by side. Set layer_merge='mean'"
-    elif recipe.pooling in ("max", "mean_sqrt_len") and not recipe.special_tokens:
+    elif slot.own and (POOLINGS[recipe.pooling].by_root or not slot.by_word):
         reason = (
             f"pooling={recipe.pooling!r} without special tokens. Set special_tokens=True, or "
             "pooling='mean'"
@@ -195,8 +198,8 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
     if weights is not None:
         by_id = {str(i): weight for i, weight in enumerate(weights.tolist())}
         chain.append(modules.WordWeights(list(by_id), by_id))
-    # The weights of "zipf" are already applied.
-    mode, _ = POOLING_MODES["mean" if recipe.pooling == "zipf" else recipe.pooling]
+    # What that library has no name for is a mean with weights that are already applied.
+    mode, _ = POOLINGS[recipe.pooling].theirs or ("mean", "")
     chain.append(modules.Pooling(backbone.width, mode, include_prompt=not recipe.skip))
     if (kept := recipe.truncate_dim) < backbone.width:
         leading = np.eye(backbone.width, kept, dtype=np.float32)
@@ -208,11 +211,12 @@ def _token_weights(parts: Parts) -> np.ndarray | None:
     """Weight of every token id in the mean over a text; None where all weigh the same."""
     recipe = parts.recipe
     backbone = parts.backbone()
-    if recipe.pooling == "zipf":
+    slot = SLOTS[slot_of(recipe.pooling, recipe.special_tokens)]
+    if slot.by_frequency:
         # A token without a Zipf weight counts only in a text without weighted ones.
         zipf = backbone.zipf.astype(np.float64)
         weights = np.where(zipf > 0, zipf / NEGLIGIBLE, 1.0)
-    elif recipe.pooling == "mean" and not recipe.special_tokens:
+    elif slot.own and slot.by_word:
         weights = np.ones(len(backbone.tokenizer))
     else:
         return None

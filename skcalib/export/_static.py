@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 from sklearn.utils import gen_batches
 
+from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
 from skcalib.export._folder import save
 from skcalib.export._parts import Parts, apply, not_linear, take_apart_for_folder
 from skcalib.export._sentence_transformer import NEGLIGIBLE, sentence_transformers
@@ -90,13 +91,14 @@ def word_vectors(parts: Parts, positions: int = 16) -> tuple[np.ndarray, bool]:
     """
     recipe = parts.recipe
     backbone = parts.backbone()
-    steps, is_unit = list(parts.steps), recipe.pooling == "zipf"
+    weighted = POOLINGS[recipe.pooling].by_frequency
+    steps, is_unit = list(parts.steps), weighted
     if steps and isinstance(steps[-1], Normalizer):
         steps, is_unit = steps[:-1], True
     table = _embeddings(backbone, min(positions, recipe.max_length - 1))
     table = np.ascontiguousarray(table[:, : recipe.truncate_dim])
     table = apply(steps, table)  # affine, as averages are
-    if recipe.pooling == "zipf":
+    if weighted:
         weights = backbone.zipf
         # Tokens without a weight count only in a text that has no others.
         left_out = NEGLIGIBLE * weights[weights > 0].min()
@@ -135,7 +137,8 @@ def _tokenizer(parts: Parts) -> Any:
         )
     copy = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     added = tokenizer.num_special_tokens_to_add()
-    copy.enable_truncation(parts.recipe.max_length - added)
+    if parts.recipe.stride is None:
+        copy.enable_truncation(parts.recipe.max_length - added)
     return copy
 
 
@@ -144,10 +147,12 @@ def _check_expressible(parts: Parts) -> None:
     reason, exports = "", "save_sentence_transformer or save_onnx"
     if set(recipe.layers) != {0} or recipe.concatenates:
         reason = f"layers={recipe.layers}. Set layers=0"
-    elif recipe.pooling not in ("mean", "zipf"):
+    elif not POOLINGS[recipe.pooling].by_word:
         reason = f"pooling={recipe.pooling!r}. Set pooling='zipf', or 'mean'"
-    elif recipe.pooling == "mean" and recipe.special_tokens:
+    elif not SLOTS[slot_of(recipe.pooling, recipe.special_tokens)].own:
         reason = "special tokens in the mean. Set special_tokens=False"
+    elif recipe.stride:
+        reason = "windows that share tokens, which count twice. Set stride=0"
     elif recipe.prompt:
         reason = f"the prompt {recipe.prompt!r:.40}. Set prompt=''"
     elif len(parts.backbone().tokenizer) > parts.backbone().n_embedded:

@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     grouped = "group of each text, in the line of the same number, such as its language"
     add("--groups", metavar="FILE", help=grouped)
     add_encoding(add)
-    add("--max-length", type=int, help="tokens kept of a text; default: the model's limit")
+    add("--max-length", type=int, help="tokens of a text or window; default: the model's limit")
     add("--n-texts", type=int, default=2000, help="texts in the search; default: 2000")
     add("--random-state", type=int, default=0, help="seed of the sample; default: 0")
     add("-q", "--quiet", action="store_true", help="no progress bar and no table")
@@ -77,7 +77,8 @@ def run(options: argparse.Namespace) -> None:
         texts, groups = with_groups(texts, options.groups)
     elif isinstance(texts, str):
         texts = texts_in(texts)
-    encoder = BertEncoder(options.model, prompt=options.prompt, max_length=options.max_length)
+    params = {name: getattr(options, name) for name in ("prompt", "max_length", "overflow")}
+    encoder = BertEncoder(options.model, **params)
     queries_encoder = None
     if options.query_prompt is not None:
         queries_encoder = clone(encoder).set_params(prompt=options.query_prompt)
@@ -116,11 +117,18 @@ def run(options: argparse.Namespace) -> None:
 
 def _check_format(options: argparse.Namespace) -> None:
     """Refuse what cannot be written, before hours of work."""
+    smooths = TASKS[options.task].smooths
+    is_folder = options.format == "sentence-transformers"
+    if options.overflow == "windows" and (is_folder or (smooths and options.format == "onnx")):
+        raise ValueError(
+            f"--format {options.format} cannot hold --overflow windows"
+            f"{' with NeighborSmoothing' if smooths else ''}. Use --format joblib."
+        )
     if options.format == "onnx":
         import_runtime("--format onnx")
-    elif options.format == "sentence-transformers":
+    elif is_folder:
         sentence_transformers("--format sentence-transformers")
-        if TASKS[options.task].smooths:
+        if smooths:
             raise ValueError(
                 f"--task {options.task} ends with NeighborSmoothing, which a folder of "
                 "sentence-transformers cannot hold. Use --format onnx or joblib."

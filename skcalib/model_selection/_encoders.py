@@ -18,8 +18,9 @@ from skcalib._encoder.declared import declared
 from skcalib._encoder.estimator import BertEncoder, resolve_layers
 from skcalib._encoder.text_encoder import TextEncoder
 from skcalib._sklearn_compat import check_params
+from skcalib._store.poolings import POOLINGS
 
-POOLINGS = "mean", "cls", "max", "zipf"  # to try, unless others are asked for
+TRIED = "mean", "cls", "max", "zipf"  # unless others are asked for
 
 __all__ = ["AsGiven", "HiddenStates", "State", "folder_for"]
 
@@ -78,7 +79,7 @@ class HiddenStates:
         shows = sys.stderr.isatty() if verbose is None else verbose
         self.verbose = bool(shows or encoder.verbose)
         self.is_declared = pooling is None and layers is None and _declares(self._encoder)
-        poolings = POOLINGS if pooling is None else _listed(pooling)
+        poolings = TRIED if pooling is None else _listed(pooling)
         states = _states(self._encoder, poolings, layers)
         self.states = states[:1] if self.is_declared else states
 
@@ -132,7 +133,7 @@ def _states(template: BertEncoder, poolings: Sequence[str], layers: Any) -> list
     indices = [several if len(several) > 1 else several[0] for several in resolved]
     roles = {"auto": shipped.pooling_} | ({"cls": "last"} if backbone.is_causal else {})
     named = (roles.get(name, name) for name in poolings)
-    poolings = [name for name in named if name != "zipf" or backbone.has_zipf]
+    poolings = [name for name in named if backbone.has_zipf or not POOLINGS[name].by_frequency]
     # The embedding of a special token is the same in every text.
-    states = [s for s in product(poolings, indices) if s not in (("cls", 0), ("last", 0))]
+    states = [s for s in product(poolings, indices) if s[1] or POOLINGS[s[0]].token is None]
     return list(dict.fromkeys([(shipped.pooling_, n_layers), *states]))

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, Whitening, calibrate
-from skcalib._encoder.declared import POOLING_MODES
+from skcalib._store.poolings import POOLINGS
 from skcalib.export import save_onnx, save_sentence_transformer, save_static
 
 package = pytest.importorskip("sentence_transformers")
@@ -58,9 +58,9 @@ def _theirs(folder, **options):
 
 
 @pytest.mark.parametrize("include", [True, False], ids=["pooled", "left out"])
-@pytest.mark.parametrize("ours", POOLING_MODES)
+@pytest.mark.parametrize("ours", [name for name, how in POOLINGS.items() if how.theirs])
 def test_prompts_and_poolings_are_those_of_sentence_transformers(declare, ours, include):
-    folder = declare(POOLING_MODES[ours][0], "query", include_prompt=include)
+    folder = declare(POOLINGS[ours].theirs[0], "query", include_prompt=include)
     encoder = BertEncoder(folder)
     np.testing.assert_allclose(encoder.fit_transform(TEXTS), _theirs(folder), **equal)
     assert (encoder.pooling_, encoder.prompt_) == (ours, "dog cat ")

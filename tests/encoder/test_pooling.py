@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from skcalib._encoder.pooling import PRIMITIVES, Pooler
+from skcalib._encoder.pooling import Pooler
+from skcalib._store.poolings import SLOTS
 
 SPECIAL = (0, 1)  # the ids of [CLS] and [SEP]
 # Tokens of each text between [CLS] and [SEP], up to 7; ids from 3 to 9 weigh nothing.
@@ -61,20 +62,20 @@ def reference(primitive, states, ids):
 )
 def test_primitives_equal_a_plain_loop(texts):
     ids, lengths, hidden = batch_of(texts)
-    vectors = pool(ids, lengths, hidden, PRIMITIVES)
+    vectors = pool(ids, lengths, hidden, SLOTS)
     assert vectors.dtype == torch.float32
     ends = np.cumsum(lengths)[:-1]
     texts = zip(np.split(ids, ends), np.split(hidden.numpy(), ends), strict=True)
     for row, (some, states) in enumerate(texts):
-        for i, primitive in enumerate(PRIMITIVES):
+        for i, primitive in enumerate(SLOTS):
             expected = reference(primitive, states.astype(np.float64), some)
             np.testing.assert_allclose(vectors[row, i], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_together_primitives_equal_each_alone_in_the_order_asked():
     batch = batch_of(ALL)
-    together = pool(*batch, PRIMITIVES[::-1])
-    for i, primitive in enumerate(PRIMITIVES[::-1]):
+    together = pool(*batch, [*SLOTS][::-1])
+    for i, primitive in enumerate([*SLOTS][::-1]):
         alone = pool(*batch, [primitive], zipf=zipf_of if primitive == "zipf" else None)
         torch.testing.assert_close(together[:, i], alone[:, 0], rtol=1e-6, atol=1e-6)
 
@@ -83,6 +84,6 @@ def test_together_primitives_equal_each_alone_in_the_order_asked():
 @pytest.mark.parametrize("texts", [ALL, EMPTY, WEIGHTLESS], ids=["all", "empty", "weightless"])
 def test_vectors_are_finite_float32_at_any_precision(texts, dtype):
     ids, lengths, hidden = batch_of(texts)
-    vectors = pool(ids, lengths, hidden.to(dtype), PRIMITIVES)
-    expected = pool(ids, lengths, hidden, PRIMITIVES)
+    vectors = pool(ids, lengths, hidden.to(dtype), SLOTS)
+    expected = pool(ids, lengths, hidden, SLOTS)
     torch.testing.assert_close(vectors, expected, rtol=0.05, atol=0.05)

@@ -19,7 +19,7 @@ from transformers import BertModel
 
 from skcalib import BertEncoder, BiEncoder, TextEncoder, VectorStore, Whitening
 from skcalib._store.database import connect
-from skcalib._store.store import POOLINGS
+from skcalib._store.poolings import POOLINGS
 
 
 @pytest.fixture(autouse=True)
