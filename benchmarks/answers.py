@@ -1,0 +1,228 @@
+"""One of the stored answers, or none: promised and observed false hits, and right answers.
+
+    SKCALIB_DATA=folder python benchmarks/answers.py --e5 E5 --memory vectors \
+        --output docs/results/answers.csv
+
+E5 is a folder with multilingual-e5-small. Beside the folder of ``SKCALIB_DATA`` there are the
+folders ``tasks`` (Banking77), ``topics`` (biomedical titles), ``coarse`` (news, four topics)
+and ``retrieval/cranfield``. Bayesian BM25 is compared if it can be imported.
+
+Half of the groups of the test texts (intents, topics) are stored, with 500 questions, and the
+group is the answer. Of the other texts one half is scored, and the other is the log, or,
+without an answer, the sample of unanswerable questions. "false" is the share of texts of the
+groups left out that get an answer, and "right" and "wrong" are shares of the others. All are
+means of five draws, in percent.
+
+"raw" asks each stored question as if its own answer were not stored, as all steps do but those
+"unanswerable", which know such questions, and "per pair", the threshold that this share of all
+pairs with different answers reaches. "whitened in itself" is a whitening of the stored
+questions, which are farther apart in it than new ones.
+
+Cranfield has no groups. Half of its questions have no answer in a store that has none of the
+abstracts judged relevant to them; the others are asked with those relevant to themselves left
+out ("false") or not ("right": the nearest is relevant). Rules are each abstract's best among
+the others ("documents alone"), and the questions without an answer.
+"""
+
+import argparse
+import csv
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from skcalib import (
+    BertEncoder,
+    GroupErasure,
+    NearestAnswer,
+    NeighborSmoothing,
+    SimilarityScale,
+    TextEncoder,
+    Whitening,
+)
+from skcalib._answers.threshold import as_if_unanswered, promised
+from skcalib._vectors import unit_rows
+from skcalib.datasets import minilm_path
+from skcalib.evaluation._beir import read_beir
+
+try:
+    from bayesian_bm25.vector_probability import VectorProbabilityTransform
+except ImportError:
+    VectorProbabilityTransform = None
+
+DATA = Path(os.environ["SKCALIB_DATA"]).parent
+SETS = {
+    "Banking77": "tasks/banking77-test",
+    "biomedical": "topics/biomedical-test",
+    "news": "coarse/news-test",
+}
+RATES, DRAWS, STORED, MOST = (0.01, 0.05, 0.1), 5, 500, 3080
+
+
+class Draw:
+    """One set of texts with vectors, of which half of the groups are stored."""
+
+    def __init__(self, texts, groups, vectors, seed):
+        self.row, self.vectors = {text: i for i, text in enumerate(texts)}, vectors
+        rng = np.random.default_rng(seed)
+        names = rng.permutation(np.unique(groups))
+        kept = np.isin(groups, names[: len(names) // 2])
+        rows = rng.permutation(np.flatnonzero(kept))
+        stored, rest = rows[:STORED], rng.permutation([*rows[STORED:], *np.flatnonzero(~kept)])
+        scored, log = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+        self.stored, self.answers = texts[stored], groups[stored]
+        self.scored, self.log = texts[scored], texts[log]
+        self.unanswerable = texts[log[~kept[log]]]
+        self.truth = np.where(kept[scored], groups[scored], None)
+
+    def encode(self, texts):
+        return self.vectors[[self.row[text] for text in texts]]
+
+    def rates(self, answered, right):
+        known = self.truth != None  # noqa: E711, of an array
+        false, right_of, wrong = answered[~known], (answered & right)[known], answered & ~right
+        return false.mean(), right_of.mean(), wrong[known].mean()
+
+    def fixed(self, step):
+        """Yield the rates of thresholds of vectors after a fitted step."""
+        stored, asked = (unit_rows(step(self.encode(t)))[0] for t in (self.stored, self.scored))
+        cosines = asked @ stored.T
+        right = self.answers[cosines.argmax(axis=1)] == self.truth
+        best = as_if_unanswered(stored, self.answers, stored.astype(np.float32), self.answers)
+        pairs = (stored @ stored.T)[self.answers[:, None] != self.answers]
+        for rate in RATES:
+            yield rate, "own", self.rates(cosines.max(1) > promised(best, rate, ""), right)
+            threshold = np.quantile(pairs, 1 - rate)
+            yield rate, "per pair", self.rates(cosines.max(axis=1) > threshold, right)
+
+    def ours(self, **more):
+        model = NearestAnswer(TextEncoder(self.encode), false_hit_rate=RATES[-1])
+        model.fit(self.stored, self.answers, **more)
+        for rate in RATES:  # the threshold alone depends on it
+            model.set_params(false_hit_rate=rate).partial_fit(self.stored[:1], self.answers[:1])
+            found = model.hit_rates(self.scored, self.truth)
+            yield rate, (found.false, found.right, found.wrong)
+
+    def bayesian(self):
+        """Yield the rates of the probability that the nearest is relevant, 1 minus promised."""
+        stored, asked = (unit_rows(self.encode(t))[0] for t in (self.stored, self.scored))
+        distances = 1 - asked @ stored.T
+        background = (1 - stored @ stored.T)[np.triu_indices(len(stored), k=1)]
+        model = VectorProbabilityTransform.fit_background(background)
+        nearest = distances.argmin(axis=1)
+        best = np.array([model.calibrate(row).max() for row in distances])
+        right = self.answers[nearest] == self.truth
+        for rate in RATES:
+            yield rate, self.rates(best >= 1 - rate, right)
+
+    def results(self):
+        for rate, rule, found in self.fixed(lambda vectors: vectors):
+            yield "raw" if rule == "own" else "raw, per pair", rate, found
+        step = Whitening(noise="auto").fit(self.encode(self.stored))
+        for rate, rule, found in self.fixed(step.transform):
+            if rule == "own":
+                yield "whitened in itself", rate, found
+        steps = {
+            "ours": {},
+            "ours, log": {"log": self.log},
+            "ours, unanswerable": {"unanswerable": self.unanswerable},
+        }
+        for name, more in steps.items():
+            for rate, found in self.ours(**more):
+                yield name, rate, found
+        if VectorProbabilityTransform:
+            for rate, found in self.bayesian():
+                yield "Bayesian BM25", rate, found
+
+
+def labelled(encoder):
+    """Yield data, step, rate, and the rates observed in one draw."""
+    for data, path in SETS.items():
+        frame = pd.read_csv(DATA / f"{path}.csv", keep_default_na=False).iloc[:MOST]
+        frame = frame[~frame.iloc[:, 0].duplicated()]
+        texts, groups = frame.iloc[:, 0].to_numpy(), frame.iloc[:, 1].astype(str).to_numpy()
+        vectors = encoder.fit_transform(texts)
+        for seed in range(DRAWS):
+            for step, rate, found in Draw(texts, groups, vectors, seed).results():
+                yield data, step, rate, found
+
+
+def cranfield(model, prompts, memory):
+    """Yield the same of questions against abstracts."""
+    collection = read_beir(DATA / "retrieval/cranfield", "test")
+    documents, queries = (
+        BertEncoder(model, prompt=prompt, memory=memory).fit_transform([*texts.values()])
+        for prompt, texts in zip(prompts, collection[:2], strict=True)
+    )
+    ids = [*collection.documents]
+    relevant = np.array([[name in grades for name in ids] for grades in collection.grades])
+    for seed in range(DRAWS):
+        order = np.random.default_rng(seed).permutation(len(queries))
+        sample, scored = order[: len(order) // 2], order[len(order) // 2 :]
+        for smoothed in (False, True):
+            d, q = documents, queries
+            if smoothed:
+                both = np.vstack([d, q[sample]])
+                kinds = np.repeat(["document", "query"], [len(d), len(sample)])
+                erasure = GroupErasure().fit(both, groups=kinds)
+                whitening = Whitening(noise="auto").fit(erasure.transform(both, groups=kinds))
+                d, q = (
+                    whitening.transform(erasure.transform(x, groups=np.repeat(kind, len(x))))
+                    for x, kind in ((d, "document"), (q, "query"))
+                )
+                smooth = NeighborSmoothing().fit(d)
+                d, q = smooth.transform(d), smooth.transform(q)
+            d, q = unit_rows(d)[0], unit_rows(q)[0]
+            cosines = q[scored] @ d.T
+            without = np.where(relevant[scored], -1, cosines).max(axis=1)
+            right = np.take_along_axis(relevant[scored], cosines.argmax(1)[:, None], 1)[:, 0]
+            single = np.arange(len(d))
+            best = as_if_unanswered(d, single, d.astype(np.float32), single)
+            kept = ~relevant[sample].any(axis=0)
+            scale = SimilarityScale().fit(d[kept], queries=q[sample])
+            for rate in RATES:
+                rules = {
+                    "documents alone": promised(best, rate, ""),
+                    "unanswerable": scale.threshold(rate, per="query"),
+                }
+                for rule, threshold in rules.items():
+                    passed = cosines.max(axis=1) > threshold
+                    found = (without > threshold).mean(), (passed & right).mean()
+                    step = f"{'calibrated' if smoothed else 'raw'}, {rule}"
+                    yield "Cranfield", step, rate, (*found, (passed & ~right).mean())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--e5", help="folder of multilingual-e5-small")
+    parser.add_argument("--memory")
+    parser.add_argument("--output", default="answers.csv")
+    options = parser.parse_args()
+    models = {
+        "MiniLM": (minilm_path(), (None, None)),
+    }
+    if options.e5:
+        models["e5"] = options.e5, ("passage: ", "query: ")
+    found = {}
+    for name, (model, prompts) in models.items():
+        encoder = BertEncoder(model, prompt=prompts[1], memory=options.memory)
+        for part in (labelled(encoder), cranfield(model, prompts, options.memory)):
+            for data, step, rate, values in part:
+                place = data, name, step, f"{100 * rate:.0f} %"
+                found.setdefault(place, []).append(values)
+                if len(found[place]) == DRAWS:
+                    print(*place, np.mean(found[place], axis=0).round(3), sep="\t", flush=True)
+    with open(options.output, "w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["data", "encoder", "step", "promised", "false", "right", "wrong"])
+        for place, values in found.items():
+            means = 100 * np.mean(values, axis=0)
+            writer.writerow([*place, *(f"{mean:.1f}" for mean in means)])
+
+
+if __name__ == "__main__":
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        main()
