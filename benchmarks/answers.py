@@ -1,17 +1,19 @@
 """One of the stored answers, or none: promised and observed false hits, and right answers.
 
-    SKCALIB_DATA=folder python benchmarks/answers.py --e5 E5 --memory vectors \
-        --output docs/results/answers.csv
+    SKCALIB_DATA=folder python benchmarks/answers.py minilm --memory vectors \
+        --output docs/results/answers-minilm.csv
+    SKCALIB_DATA=folder python benchmarks/answers.py E5 --memory vectors \
+        --prompt "query: " --document-prompt "passage: " --output docs/results/answers-e5.csv
 
 E5 is a folder with multilingual-e5-small. Beside the folder of ``SKCALIB_DATA`` there are the
 folders ``tasks`` (Banking77), ``topics`` (biomedical titles), ``coarse`` (news, four topics)
 and ``retrieval/cranfield``. Bayesian BM25 is compared if it can be imported.
 
 Half of the groups of the test texts (intents, topics) are stored, with 500 questions, and the
-group is the answer. Of the other texts one half is scored, and the other is the log, or,
-without an answer, the sample of unanswerable questions. "false" is the share of texts of the
-groups left out that get an answer, and "right" and "wrong" are shares of the others. All are
-means of five draws, in percent.
+group is the answer. Of the other texts one half is scored, and the other is the log, of which
+every other question without an answer is the sample of unanswerable ones. "false" is the share
+of texts of the groups left out that get an answer, and "right" and "wrong" are shares of the
+others. All are means of three draws, in percent.
 
 "raw" asks each stored question as if its own answer were not stored, as all steps do but those
 "unanswerable", which know such questions, and "per pair", the threshold that this share of all
@@ -28,6 +30,7 @@ import argparse
 import csv
 import os
 import warnings
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +61,7 @@ SETS = {
     "biomedical": "topics/biomedical-test",
     "news": "coarse/news-test",
 }
-RATES, DRAWS, STORED, MOST = (0.01, 0.05, 0.1), 5, 500, 3080
+RATES, DRAWS, STORED, MOST = (0.01, 0.05, 0.1), 3, 500, 3080
 
 
 class Draw:
@@ -74,7 +77,7 @@ class Draw:
         scored, log = rest[: len(rest) // 2], rest[len(rest) // 2 :]
         self.stored, self.answers = texts[stored], groups[stored]
         self.scored, self.log = texts[scored], texts[log]
-        self.unanswerable = texts[log[~kept[log]]]
+        self.unanswerable = texts[log[~kept[log]]][::2]
         self.truth = np.where(kept[scored], groups[scored], None)
 
     def encode(self, texts):
@@ -127,7 +130,7 @@ class Draw:
         steps = {
             "ours": {},
             "ours, log": {"log": self.log},
-            "ours, unanswerable": {"unanswerable": self.unanswerable},
+            "ours, log, unanswerable": {"log": self.log, "unanswerable": self.unanswerable},
         }
         for name, more in steps.items():
             for rate, found in self.ours(**more):
@@ -149,13 +152,11 @@ def labelled(encoder):
                 yield data, step, rate, found
 
 
-def cranfield(model, prompts, memory):
+def cranfield(of_documents, of_queries):
     """Yield the same of questions against abstracts."""
     collection = read_beir(DATA / "retrieval/cranfield", "test")
-    documents, queries = (
-        BertEncoder(model, prompt=prompt, memory=memory).fit_transform([*texts.values()])
-        for prompt, texts in zip(prompts, collection[:2], strict=True)
-    )
+    documents = of_documents.fit_transform([*collection.documents.values()])
+    queries = of_queries.fit_transform([*collection.queries.values()])
     ids = [*collection.documents]
     relevant = np.array([[name in grades for name in ids] for grades in collection.grades])
     for seed in range(DRAWS):
@@ -196,29 +197,28 @@ def cranfield(model, prompts, memory):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--e5", help="folder of multilingual-e5-small")
+    parser.add_argument("model")
+    parser.add_argument("--prompt")
+    parser.add_argument("--document-prompt")
     parser.add_argument("--memory")
     parser.add_argument("--output", default="answers.csv")
     options = parser.parse_args()
-    models = {
-        "MiniLM": (minilm_path(), (None, None)),
-    }
-    if options.e5:
-        models["e5"] = options.e5, ("passage: ", "query: ")
+    model = minilm_path() if options.model == "minilm" else options.model
+    encoder, documents = (
+        BertEncoder(model, prompt=prompt, memory=options.memory)
+        for prompt in (options.prompt, options.document_prompt)
+    )
     found = {}
-    for name, (model, prompts) in models.items():
-        encoder = BertEncoder(model, prompt=prompts[1], memory=options.memory)
-        for part in (labelled(encoder), cranfield(model, prompts, options.memory)):
-            for data, step, rate, values in part:
-                place = data, name, step, f"{100 * rate:.0f} %"
-                found.setdefault(place, []).append(values)
-                if len(found[place]) == DRAWS:
-                    print(*place, np.mean(found[place], axis=0).round(3), sep="\t", flush=True)
+    for data, step, rate, rates in chain(labelled(encoder), cranfield(documents, encoder)):
+        place = data, step, f"{100 * rate:.0f} %"
+        found.setdefault(place, []).append(rates)
+        if len(found[place]) == DRAWS:
+            print(*place, np.mean(found[place], axis=0).round(3), sep="\t", flush=True)
     with open(options.output, "w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
-        writer.writerow(["data", "encoder", "step", "promised", "false", "right", "wrong"])
-        for place, values in found.items():
-            means = 100 * np.mean(values, axis=0)
+        writer.writerow(["data", "step", "promised", "false", "right", "wrong"])
+        for place, rates in found.items():
+            means = 100 * np.mean(rates, axis=0)
             writer.writerow([*place, *(f"{mean:.1f}" for mean in means)])
 
 

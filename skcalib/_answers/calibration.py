@@ -27,18 +27,19 @@ class Calibration:
 
     @classmethod
     def fitted(
-        cls, encoder: Any, stored: list[str], log: list[str] | None, caller: str
+        cls, encoder: Any, stored: list[str], log: set[str] | None, caller: str
     ) -> tuple[Self, np.ndarray]:
         """Fit all on the log, or the encoder alone on what is stored; return its vectors too.
 
-        A question that is stored tells nothing in the log: it would lie farther from the others
-        than a new one, in vectors that were fitted on it.
+        The log has no stored question: in vectors that were fitted on it, it would lie farther
+        from the others than a new one.
         """
-        texts = stored if log is None else sorted({*log} - {*stored})
+        texts = stored if log is None else sorted(log)
         if len(texts) < 2 and log is not None:
             raise ValueError(
-                f"{caller} got a log with {len(texts)} distinct questions that are not stored; "
-                "it needs two or more, better some hundred. Leave it out if there is none."
+                f"{caller} got a log with {len(texts)} distinct questions besides those stored "
+                "or unanswerable; it needs two or more, better some hundred. Leave it out if "
+                "there is none."
             )
         encoder, vectors = fitted_encoder(encoder, texts, caller)
         steps: list[tuple[str, Any]] = [("encode", encoder)]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
+from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skcalib._answers.calibration import Calibration
@@ -154,11 +155,10 @@ class NearestAnswer(VersionedState, BaseEstimator):
         self.__dict__.pop("threshold_", None)  # an error below leaves nothing fitted
         name = type(self).__name__
         stored = _stored(questions, answers, name)
-        unknown, listed = (
-            None if texts is None else as_texts(texts, caller=name)
-            for texts in (unanswerable, log)
-        )
-        fitted = Calibration.fitted(self.encoder, [*stored], listed, name)
+        unknown = None if unanswerable is None else as_texts(unanswerable, caller=name)
+        if log is not None:  # those that the threshold depends on are new to the calibration
+            log = {*as_texts(log, caller=name)} - {*stored, *(unknown or ())}
+        fitted = Calibration.fitted(self.encoder, [*stored], log, name)
         asked = None if unknown is None else fitted[0].asked(fitted[0].vectors(unknown))
         return self._store(stored, *fitted, asked)
 
@@ -229,10 +229,7 @@ class NearestAnswer(VersionedState, BaseEstimator):
         rows : ndarray of shape (n_questions, n_neighbors), int
             Rows of `questions_` and `answers_`.
         """
-        if not isinstance(n_neighbors, Integral) or n_neighbors < 1:
-            raise ValueError(
-                f"kneighbors got n_neighbors={n_neighbors!r}; it expects an integer from 1 up."
-            )
+        check_scalar(n_neighbors, "n_neighbors", Integral, min_val=1)
         return self._nearest(X, n_neighbors)
 
     def hit_rates(self, X: Any, y: Any) -> HitRates:
@@ -306,7 +303,8 @@ class NearestAnswer(VersionedState, BaseEstimator):
         """Keep questions, sorted, with what was learned, once there is a threshold."""
         order = sorted(range(len(stored)), key=[*stored].__getitem__)
         questions, answers = (_objects(part)[order] for part in (stored, stored.values()))
-        vectors, code = vectors[order], {}
+        code: dict[Any, int] = {}
+        vectors = vectors[order]
         codes = np.array([code.setdefault(answer, len(code)) for answer in answers])
         found, index = entries(vectors, codes), None
         if self.neighbors is not None and len(found) > CANDIDATES + 1:
