@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skcalib._answers.calibration import Calibration
 from skcalib._answers.threshold import as_if_unanswered, entries, nearest_entries, promised
-from skcalib._base import VersionedState
+from skcalib._base import VersionedState, warn
 from skcalib._classifier.inputs import is_missing
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib._texts import as_texts, distinct
@@ -25,6 +25,8 @@ __all__ = ["HitRates", "NearestAnswer"]
 ASKED = 2000
 # Entries that an index given as `neighbors` finds for a question; the cosine decides.
 CANDIDATES = 10
+# Different answers below which the promise is rough.
+FEW = 5
 
 
 class HitRates(NamedTuple):
@@ -318,6 +320,11 @@ class NearestAnswer(VersionedState, BaseEstimator):
             best = as_if_unanswered(asked, codes[drawn], found, codes)
             rate = self.false_hit_rate * (1 - 1 / len(code))  # see Notes
             threshold = promised(best, rate, "stored questions and no others")
+            if len(code) < FEW:
+                warn(
+                    f"{len(code)} different answers tell little about questions without an "
+                    "answer: more than false_hit_rate may be answered. Give `unanswerable`."
+                )
         else:
             raise ValueError(
                 f"{type(self).__name__} got one answer alone, {answers[0]!r:.60}; questions "

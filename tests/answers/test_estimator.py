@@ -125,15 +125,15 @@ def test_without_a_sample_the_promise_holds_for_answers_left_out(rate, log):
     assert np.mean(shares) == pytest.approx(rate, rel=0.5)
 
 
-def test_few_answers_tell_less_and_get_a_smaller_rate():
-    """Of two answers one is left to compare with, so that the rate must be halved."""
-    shares = []
-    for draw in range(40):
-        groups = 100 * draw + np.arange(22)
-        stored, new = texts_of(groups[:2], range(30)), texts_of(groups[2:], range(3))
-        model = drawn(0.2).fit(stored, truth(stored))
-        shares.append(np.mean(model.predict(new) != None))  # noqa: E711
-    assert np.mean(shares) < 0.26
+def test_few_answers_make_the_threshold_stricter_and_fewer_a_warning():
+    """Of five answers four are left to compare with, while new questions meet five."""
+    stored = texts_of(range(5), range(20))
+    model = drawn(0.2).fit(stored, truth(stored))
+    cosines, rows = model.kneighbors(stored, 100)
+    others = np.where(model.answers_[rows] == np.array(truth(stored))[:, None], -1, cosines)
+    assert_allclose(model.threshold_, promised_of(others.max(axis=1), 0.2 * 4 / 5), atol=3e-6)
+    with pytest.warns(UserWarning, match="4 different answers tell little"):
+        drawn(0.2).fit(STORED[:20], truth(STORED[:20]))
 
 
 def test_neither_the_order_of_questions_nor_that_of_the_log_matters():
