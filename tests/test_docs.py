@@ -20,7 +20,7 @@ spec.loader.exec_module(outputs)
 PAGES = "deployment.md index.md languages.md similarity.md tuning.md user_guide.md vectors.md"
 PAGES += " how_coarse.md tasks/search.md tasks/duplicates.md"
 # Whose blocks use names of those before.
-CONTINUED = "../README.md tasks/clustering.md tasks/classification.md"
+CONTINUED = "../README.md tasks/clustering.md tasks/classification.md tasks/answers.md"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
