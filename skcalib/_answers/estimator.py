@@ -67,20 +67,20 @@ class NearestAnswer(VersionedState, BaseEstimator):
     threshold_ : float
         Cosine that is exceeded where an answer is given.
     encoder_ : Pipeline
-        From questions to vectors that are searched with, fitted.
+        From questions to the vectors that `vectors_` are searched with, by cosine, fitted.
 
     See Also
     --------
     SimilarityScale : Thresholds for vectors, per pair and per query.
-    ZeroShotClassifier : Classes with few texts, none of which must be refused.
+    ZeroShotClassifier : Classes of texts, from names or a few labels.
 
     Notes
     -----
     With a `log`, ``Whitening(noise="auto")`` and `NeighborSmoothing` follow the encoder, fitted
-    on those questions that are not stored. Smoothing moves a new question toward the log,
-    where questions with and without an answer lie, and stored ones to their answer. Stored
-    questions alone calibrate nothing: they do not tell how the others are distributed, and lie
-    farther apart than new ones in vectors that were fitted on them.
+    on its questions that are not stored. Smoothing moves a new question toward its neighbors in
+    the log, with and without an answer. Without a log nothing is calibrated: stored questions
+    do not tell how others are distributed, and in vectors that were fitted on them they lie
+    farther apart than new ones.
 
     The threshold is a quantile of best cosines, and of n questions the rank is exact in the
     sense of conformal prediction [1]_: a new one exceeds it with at most this probability, if
@@ -88,9 +88,10 @@ class NearestAnswer(VersionedState, BaseEstimator):
 
     - With `unanswerable`, of their best cosines to the stored questions. This is exact.
     - Without, each stored question (2,000 at most) is asked as if its own answer were not
-      stored. Of G answers one is then missing, so the rate is multiplied by (G - 1) / G, by
-      which any G events of which each is as frequent can differ. It holds if questions without
-      an answer are as unlike the stored ones as those with different answers are.
+      stored. It then meets one answer of G less, so the rate is multiplied by (G - 1) / G:
+      one of G answers that are drawn alike is met at most G / (G - 1) times as often as one of
+      G - 1. It holds if questions without an answer are as unlike the stored ones as those
+      with different answers are, and roughly for fewer than ten answers.
 
     References
     ----------
@@ -200,7 +201,7 @@ class NearestAnswer(VersionedState, BaseEstimator):
         """
         cosines, rows = self._best(X)
         answers = self.answers_[rows]
-        answers[cosines <= self.threshold_] = None
+        answers[~(cosines > self.threshold_)] = None  # nor where a cosine is NaN
         return answers
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -338,9 +339,10 @@ class NearestAnswer(VersionedState, BaseEstimator):
 
     @property
     def encoder_(self) -> Pipeline:
-        """From questions to vectors, fitted."""
+        """From questions to the vectors that `vectors_` are searched with, fitted."""
         check_is_fitted(self)
-        return self._calibration.encoder
+        steps, smoothing = self._calibration.encoder.steps, self._calibration.smoothing
+        return Pipeline(steps if smoothing is None else [*steps, ("smooth", smoothing)])
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "threshold_")

@@ -194,6 +194,8 @@ def test_kneighbors_are_sorted_and_exact():
     assert set(model.answers_[rows[0, :5]]) == {3}
     assert model.kneighbors(["3 50"], 1000)[1].shape == (1, 200)
     assert_allclose(model.decision_function(["3 50"]), cosines[:1, 0] - model.threshold_)
+    by_hand = model.encoder_.transform(["3 50"]) @ model.vectors_.T
+    assert_allclose(by_hand[0, rows[0]], cosines[0], atol=1e-6)
     with pytest.raises(ValueError, match="n_neighbors == 0, must be >= 1"):
         model.kneighbors(["3 50"], 0)
 
@@ -242,7 +244,7 @@ def test_a_calibration_by_the_stored_questions_warns():
         model.fit(STORED, truth(STORED))
     model.fit(STORED, truth(STORED), log=LOG)  # no warning
     steps = [name for name, _ in model.encoder_.steps]
-    assert steps == ["encode"]  # it is not calibrated twice
+    assert steps == ["encode", "smooth"]  # it is not calibrated twice
     frozen = make_pipeline(TextEncoder(Drawn()), Whitening(noise="auto"), NeighborSmoothing())
     model = NearestAnswer(FrozenEstimator(frozen.fit(LOG)), false_hit_rate=0.1)
     model.fit(STORED, truth(STORED))
