@@ -38,7 +38,6 @@ import pandas as pd
 
 from skcalib import (
     BertEncoder,
-    GroupErasure,
     NearestAnswer,
     NeighborSmoothing,
     SimilarityScale,
@@ -165,14 +164,9 @@ def cranfield(of_documents, of_queries):
         for smoothed in (False, True):
             d, q = documents, queries
             if smoothed:
-                both = np.vstack([d, q[sample]])
-                kinds = np.repeat(["document", "query"], [len(d), len(sample)])
-                erasure = GroupErasure().fit(both, groups=kinds)
-                whitening = Whitening(noise="auto").fit(erasure.transform(both, groups=kinds))
-                d, q = (
-                    whitening.transform(erasure.transform(x, groups=np.repeat(kind, len(x))))
-                    for x, kind in ((d, "document"), (q, "query"))
-                )
+                d, q = d - d.mean(axis=0), q - q[sample].mean(axis=0)  # two kinds of text
+                whitening = Whitening(noise="auto").fit(np.vstack([d, q[sample]]))
+                d, q = whitening.transform(d), whitening.transform(q)
                 smooth = NeighborSmoothing().fit(d)
                 d, q = smooth.transform(d), smooth.transform(q)
             d, q = unit_rows(d)[0], unit_rows(q)[0]
