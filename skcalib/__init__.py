@@ -5,6 +5,7 @@ The job is a pipeline, and the modules follow it::
     texts ── BertEncoder ──> vectors ── Whitening | NormalizingFlow ──> calibrated vectors
     pairs ── BiEncoder(that pipeline) ──> cosine similarity ── Spearman's rho
     names ── ZeroShotClassifier(BertEncoder, names) ──> classes
+    questions ── NearestAnswer(BertEncoder) ──> one of the stored answers, or none
 
 `calibrate` chooses such a pipeline from texts, without labels. `TextEncoder` replaces
 `BertEncoder` for a model of another library, and `VectorStore` keeps vectors on disk. Before a
@@ -26,6 +27,7 @@ them imports them.
 from importlib import import_module
 from typing import Any
 
+from skcalib._answers.estimator import NearestAnswer
 from skcalib._bi_encoder import BiEncoder
 from skcalib._classifier.estimator import ZeroShotClassifier
 from skcalib._encoder.estimator import BertEncoder
@@ -46,6 +48,7 @@ __all__ = [
     "BertEncoder",
     "BiEncoder",
     "GroupErasure",
+    "NearestAnswer",
     "NeighborSmoothing",
     "NormalizingFlow",
     "SimilarityScale",

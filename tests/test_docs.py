@@ -21,6 +21,7 @@ PAGES = "deployment.md index.md languages.md similarity.md tuning.md user_guide.
 PAGES += " how_coarse.md long_texts.md tasks/search.md tasks/duplicates.md"
 # Whose blocks use names of those before.
 CONTINUED = "../README.md tasks/clustering.md tasks/classification.md two_encoders.md"
+CONTINUED += " tasks/answers.md"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 

@@ -34,6 +34,10 @@ ALLOWED = {
         *("_base", "_sklearn_compat", "_texts", "_vectors"),
         *("_command_line", "export", "model_selection"),  # of its command
     },
+    "_answers": {
+        *("_classifier", "_encoder", "_whitening", "_neighbors", "_bi_encoder"),
+        *("_machine", "_base", "_sklearn_compat", "_texts", "_vectors"),
+    },
     "_flow": {"_machine", "_covariance", "_base", "_dask", "_sklearn_compat", "_vectors"},
 }
 

@@ -74,7 +74,7 @@ def test_a_whitening_that_came_back_goes_on_learning(round_trip, whitening, X):
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_every_estimator_has_a_versioned_state(round_trip, kind):
     first = {"BertEncoder": "a-model", "BiEncoder": Whitening(), "TextEncoder": len}
-    first["ZeroShotClassifier"] = "a-model"
+    first["ZeroShotClassifier"] = first["NearestAnswer"] = "a-model"
     estimator = kind(*([first[kind.__name__]] if kind.__name__ in first else []))
     assert isinstance(estimator, VersionedState)
     assert estimator.__getstate__()["_state_version"] == estimator._state_version

@@ -9,15 +9,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib._base import VersionedState
+from skcalib._classifier.encoding import calibrates, fitted_encoder
 from skcalib._classifier.inputs import in_order, known_labels, named_classes
 from skcalib._classifier.refinement import best_of_others, class_vectors
-from skcalib._encoder.any_encoder import as_encoder, encoded
-from skcalib._flow.estimator import NormalizingFlow
+from skcalib._encoder.any_encoder import encoded
 from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._sklearn_compat import Interval, _fit_context
 from skcalib._texts import as_texts, distinct
@@ -273,17 +273,14 @@ class ZeroShotClassifier(VersionedState, ClassifierMixin, BaseEstimator):
         self, texts: list[str], names: list[str]
     ) -> tuple[Pipeline, np.ndarray, np.ndarray]:
         """Fit the encoder and its calibration; return both, and vectors of texts and names."""
-        encoder = clone(as_encoder(self.encoder, type(self).__name__))
-        frozen = not hasattr(encoder, "fit_transform")
-        vectors = encoder.transform(texts) if frozen else encoder.fit_transform(texts)
-        vectors = np.asarray(vectors, np.float64)
+        encoder, vectors = fitted_encoder(self.encoder, texts, type(self).__name__)
         moved = np.empty((0, vectors.shape[1]))
         if names:
             moved = encoded(encoder, names).astype(np.float64)
             if len(names) > 1:  # names are another kind of text, with a mean of their own
                 moved += vectors.mean(axis=0) - moved.mean(axis=0)
         steps = [("encode", encoder)]
-        if not _calibrates(encoder):
+        if not calibrates(encoder):
             whitening = Whitening(noise="auto").fit(vectors)
             vectors = whitening.transform(vectors)
             moved = whitening.transform(moved) if names else moved[:, : vectors.shape[1]]
@@ -300,10 +297,3 @@ def _side_by_side(vectors: np.ndarray, smoothing: NeighborSmoothing) -> np.ndarr
     """Return unit rows of twice the width, whose products are means of two cosines."""
     views = unit_rows(vectors)[0], smoothing.transform(vectors)
     return np.hstack(views) / np.sqrt(2)
-
-
-def _calibrates(encoder: Any) -> bool:
-    """Whether it is a calibration, or a pipeline that has one, at any depth."""
-    inner = getattr(encoder, "estimator", encoder)  # of a FrozenEstimator
-    steps = [step for _, step in getattr(inner, "steps", [])]
-    return isinstance(inner, Whitening | NormalizingFlow) or any(map(_calibrates, steps))

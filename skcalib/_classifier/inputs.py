@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
-__all__ = ["in_order", "known_labels", "named_classes"]
+__all__ = ["in_order", "is_missing", "known_labels", "named_classes"]
 
 
 def named_classes(class_names: Any) -> dict[Any, list[str]]:
@@ -68,13 +68,13 @@ def known_labels(y: Any, n_texts: int) -> tuple[np.ndarray, list[Any]]:
             f"y has the row {listed[0]!r:.80}; it expects one label for each text, in one "
             "dimension. Use y.ravel() for a column."
         )
-    known = [i for i, label in enumerate(labels) if not _is_missing(label)]
+    known = [i for i, label in enumerate(labels) if not is_missing(label)]
     if all(isinstance(labels[i], Integral) and not isinstance(labels[i], bool) for i in known):
         known = [i for i in known if labels[i] != -1]
     return np.array(known, int), [labels[i] for i in known]
 
 
-def _is_missing(label: Any) -> bool:
+def is_missing(label: Any) -> bool:
     if label is None:
         return True
     try:

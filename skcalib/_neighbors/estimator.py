@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skcalib._base import FloatTransformer, VersionedState
 from skcalib._machine.limits import rows_within
-from skcalib._neighbors.search import nearest
+from skcalib._neighbors.search import rows_near
 from skcalib._neighbors.smoothing import smoothed
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context, check_params
 from skcalib._vectors import checkable, unit_rows
@@ -177,10 +177,11 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         if not len(self.vectors_):
             return unit_rows(X)[0].astype(X.dtype)
         out = np.empty_like(X)
+        k = min(self.n_neighbors + 1, len(self.vectors_))
         step = rows_within(WORKING_BYTES, (self.n_neighbors + 2) * X.shape[1])
         for chunk in gen_batches(len(X), step):
             unit = unit_rows(X[chunk])[0]
-            rows = self._nearest(unit.astype(np.float32))
+            rows = rows_near(unit.astype(np.float32), self.vectors_, k, self.neighbors_)
             params = self.n_neighbors, self.weight, self.alpha
             out[chunk] = smoothed(unit, self.vectors_[rows], rows < 0, *params)
         return out
@@ -219,17 +220,6 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
                 f"n_neighbors={self.n_neighbors} was set after a fit that lets `neighbors` "
                 f"find {found - 1}. Call fit again."
             )
-
-    def _nearest(self, unit: np.ndarray) -> np.ndarray:
-        """Rows of candidates among the fitted, of shape (n_samples, m); -1 for none."""
-        if self.neighbors_ is None:
-            k = min(self.n_neighbors + 1, len(self.vectors_))
-            return nearest(unit, self.vectors_, k)[1]
-        graph = self.neighbors_.transform(unit).tocsr()
-        found = np.diff(graph.indptr)[:, None]
-        rows = np.full((len(unit), found.max(initial=1)), -1)
-        rows[np.arange(rows.shape[1]) < found] = graph.indices
-        return rows
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "vectors_")

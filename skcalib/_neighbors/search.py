@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from sklearn.utils import gen_batches
@@ -11,7 +12,7 @@ from skcalib._machine.limits import rows_within
 from skcalib._machine.threads import map_row_ranges
 from skcalib._vectors import unit_rows
 
-__all__ = ["EQUAL", "best_of_others", "nearest", "neighbor_similarity"]
+__all__ = ["EQUAL", "best_of_others", "nearest", "neighbor_similarity", "rows_near"]
 
 # Cosine in float64 from which two vectors count as those of one text.
 EQUAL = 1 - 1e-6
@@ -41,6 +42,20 @@ def nearest(queries: np.ndarray, fitted: np.ndarray, k: int) -> tuple[np.ndarray
     limits = {"working_bytes": 4 * step * len(fitted), "rows_per_thread": QUERIES}
     map_row_ranges(search, len(queries), step, **limits)
     return cosines, rows
+
+
+def rows_near(queries: np.ndarray, fitted: np.ndarray, k: int, index: Any = None) -> np.ndarray:
+    """Rows of candidates among the fitted vectors, of shape (n_queries, m); -1 for none.
+
+    ``index`` is a fitted ``KNeighborsTransformer``, or one like it; None compares with each.
+    """
+    if index is None:
+        return nearest(queries, fitted, k)[1]
+    graph = index.transform(queries).tocsr()
+    found = np.diff(graph.indptr)[:, None]
+    rows = np.full((len(queries), found.max(initial=1)), -1)
+    rows[np.arange(rows.shape[1]) < found] = graph.indices
+    return rows
 
 
 def _largest(product: np.ndarray, k: int) -> np.ndarray:

@@ -13,6 +13,8 @@ from skcalib.export._static import save_static
 # Classes in files of skops with estimators of skcalib: for ``skops.io.load(trusted=)`` and
 # ``mlflow.sklearn.log_model(skops_trusted_types=)``.
 TRUSTED_TYPES = [
+    "skcalib._answers.calibration.Calibration",
+    "skcalib._answers.estimator.NearestAnswer",
     "skcalib._bi_encoder.BiEncoder",
     "skcalib._classifier.estimator.ZeroShotClassifier",
     "skcalib._covariance.moments.Moments",

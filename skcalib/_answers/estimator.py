@@ -1,0 +1,394 @@
+"""NearestAnswer: one of the stored answers, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils import check_scalar
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from skcalib._answers.calibration import Calibration
+from skcalib._answers.threshold import as_if_unanswered, entries, nearest_entries, promised
+from skcalib._base import VersionedState, warn
+from skcalib._classifier.inputs import is_missing
+from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
+from skcalib._texts import as_texts, distinct
+
+__all__ = ["HitRates", "NearestAnswer"]
+
+# Stored questions that are asked for the threshold: a sample, if there are more.
+ASKED = 2000
+# Entries that an index given as `neighbors` finds for a question; the cosine decides.
+CANDIDATES = 10
+# Different answers below which the promise is rough.
+FEW = 5
+
+
+class HitRates(NamedTuple):
+    """Shares of questions, from 0 to 1; NaN without questions of the kind."""
+
+    right: float  # of the questions with an answer, those that got it
+    wrong: float  # of the questions with an answer, those that got another
+    false: float  # of the questions without an answer, those that got one
+
+
+class NearestAnswer(VersionedState, BaseEstimator):
+    """Answer a question by the answer of the nearest stored question, or not at all.
+
+    For frequently asked questions and semantic caches. The threshold keeps a promise: of the
+    questions that no stored answer fits, at most `false_hit_rate` get one. This is a rate per
+    question, however many are stored; a threshold of pairs would let far more pass.
+
+    Parameters
+    ----------
+    encoder : transformer of texts, or any encoder of texts
+        Such as `BertEncoder`, or a model's folder, see `TextEncoder`. It is cloned and fitted;
+        a ``FrozenEstimator`` keeps its fit.
+    false_hit_rate : float in (0, 1), default=0.01
+        Share of the questions without a stored answer that may get one.
+    neighbors : transformer or None, default=None
+        scikit-learn's ``KNeighborsTransformer``, or one like it (of pynndescent or faiss), by
+        cosine or Euclidean distance, to find stored questions. It is cloned, its
+        ``n_neighbors`` is set, and it gets vectors of unit length. None compares with every
+        stored question.
+
+    Attributes
+    ----------
+    questions_, answers_ : ndarray of shape (n_stored,), object
+        Stored questions, each once, and their answers.
+    vectors_ : ndarray of shape (n_stored, d), float32
+        Vectors of unit length that are searched: each question moved half the way to the mean
+        of the questions with its answer.
+    threshold_ : float
+        Cosine that is exceeded where an answer is given.
+    encoder_ : Pipeline
+        From questions to the vectors that `vectors_` are searched with, by cosine, fitted.
+
+    See Also
+    --------
+    SimilarityScale : Thresholds for vectors, per pair and per query.
+    ZeroShotClassifier : Classes of texts, from names or a few labels.
+
+    Notes
+    -----
+    With a `log`, ``Whitening(noise="auto")`` and `NeighborSmoothing` follow the encoder, fitted
+    on its questions that are not stored. Smoothing moves a new question toward its neighbors in
+    the log, with and without an answer. Without a log nothing is calibrated: stored questions
+    do not tell how others are distributed, and in vectors that were fitted on them they lie
+    farther apart than new ones.
+
+    The threshold is a quantile of best cosines, and of n questions the rank is exact in the
+    sense of conformal prediction [1]_: a new one exceeds it with at most this probability, if
+    it is drawn like them.
+
+    - With `unanswerable`, of their best cosines to the stored questions. This is exact.
+    - Without, each stored question (2,000 at most) is asked as if its own answer were not
+      stored. It then meets one answer of G less, so the rate is multiplied by (G - 1) / G:
+      one of G answers that are drawn alike is met at most G / (G - 1) times as often as one of
+      G - 1. It holds if questions without an answer are as unlike the stored ones as those
+      with different answers are, and roughly for fewer than ten answers.
+
+    References
+    ----------
+    .. [1] Vovk, Gammerman & Shafer (2005), "Algorithmic Learning in a Random World", Springer.
+
+    Examples
+    --------
+    >>> from skcalib import NearestAnswer
+    >>> from skcalib.datasets import load_questions
+    >>> questions = load_questions()
+    >>> stored = questions.target < 5  # of the other five intents no answer is known
+    >>> answers = questions.target_names[questions.target[stored]]
+    >>> model = NearestAnswer("minilm", false_hit_rate=0.05)
+    >>> _ = model.fit(questions.data[stored], answers, log=questions.data[~stored])
+    >>> model.predict(["I cannot remember my password", "Do you sell bicycles?"])
+    array(['password', None], dtype=object)
+    """
+
+    _parameter_constraints: dict = {
+        "encoder": "no_validation",  # `as_encoder` says what it expects
+        "false_hit_rate": [Interval(Real, 0, 1, closed="neither")],
+        "neighbors": [HasMethods(["fit", "transform"]), None],
+    }
+
+    def __init__(
+        self,
+        encoder: Any,
+        *,
+        false_hit_rate: float = 0.01,
+        neighbors: BaseEstimator | None = None,
+    ) -> None:
+        self.encoder = encoder
+        self.false_hit_rate = false_hit_rate
+        self.neighbors = neighbors
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(
+        self, questions: Any, answers: Any, unanswerable: Any = None, *, log: Any = None
+    ) -> Self:
+        """Store questions with their answers, and find the threshold.
+
+        Parameters
+        ----------
+        questions : texts of shape (n_questions,)
+            Questions. Several may have the same answer.
+        answers : array-like of shape (n_questions,)
+            Their answers: texts or any labels that can be hashed. Equal ones are one answer.
+        unanswerable : texts of shape (n_unanswerable,), default=None
+            Questions known to have no answer among `answers`, drawn as those that will come.
+        log : texts of shape (n_log,), default=None
+            Questions as they are asked, with and without an answer, some hundred or more. They
+            need no label, and bring most of the right answers.
+
+        Returns
+        -------
+        self : NearestAnswer
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a question has no answer or two, if all have the same and there is no
+            `unanswerable`, or if there are too few questions for the rate.
+        """
+        self.__dict__.pop("threshold_", None)  # an error below leaves nothing fitted
+        name = type(self).__name__
+        stored = _stored(questions, answers, name)
+        unknown = None if unanswerable is None else as_texts(unanswerable, caller=name)
+        if log is not None:  # those that the threshold depends on are new to the calibration
+            log = {*as_texts(log, caller=name)} - {*stored, *(unknown or ())}
+        fitted = Calibration.fitted(self.encoder, [*stored], log, name)
+        asked = None if unknown is None else fitted[0].asked(fitted[0].vectors(unknown))
+        return self._store(stored, *fitted, asked)
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def partial_fit(self, questions: Any, answers: Any) -> Self:
+        """Store more questions, and adapt the threshold; the calibration stays as it is.
+
+        Parameters
+        ----------
+        questions, answers
+            As for `fit`. A question that is stored already gets the new answer.
+
+        Returns
+        -------
+        self : NearestAnswer
+            As from a `fit` on all questions, if there is a log, which has none of them.
+        """
+        check_is_fitted(self)
+        given = _stored(questions, answers, type(self).__name__)
+        known = dict(zip(self.questions_, self.answers_, strict=True))
+        more, vectors = [text for text in given if text not in known], self._vectors
+        if more:
+            vectors = np.vstack([vectors, self._calibration.vectors(more)])
+        return self._store(known | given, self._calibration, vectors, self._unanswerable)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Answers of questions.
+
+        Parameters
+        ----------
+        X : texts of shape (n_questions,)
+
+        Returns
+        -------
+        answers : ndarray of shape (n_questions,), object
+            None where no stored question is near enough.
+        """
+        cosines, rows = self._best(X)
+        answers = self.answers_[rows]
+        answers[~(cosines > self.threshold_)] = None  # nor where a cosine is NaN
+        return answers
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Best cosines minus the threshold: positive where an answer is given.
+
+        Parameters
+        ----------
+        X : texts of shape (n_questions,)
+
+        Returns
+        -------
+        excess : ndarray of shape (n_questions,), float64
+        """
+        return self._best(X)[0] - self.threshold_
+
+    def kneighbors(self, X: Any, n_neighbors: int = 5) -> tuple[np.ndarray, np.ndarray]:
+        """Nearest stored questions, compared with each, whatever their cosine.
+
+        Parameters
+        ----------
+        X : texts of shape (n_questions,)
+        n_neighbors : int, default=5
+
+        Returns
+        -------
+        cosines : ndarray of shape (n_questions, n_neighbors), float64
+            From the largest; fewer columns where fewer questions are stored.
+        rows : ndarray of shape (n_questions, n_neighbors), int
+            Rows of `questions_` and `answers_`.
+        """
+        check_scalar(n_neighbors, "n_neighbors", Integral, min_val=1)
+        return self._nearest(X, n_neighbors)
+
+    def hit_rates(self, X: Any, y: Any) -> HitRates:
+        """How many questions get the right answer, another one, and one though they have none.
+
+        Parameters
+        ----------
+        X : texts of shape (n_questions,)
+        y : array-like of shape (n_questions,)
+            The right answers. None, or an answer that is not stored, marks a question without.
+
+        Returns
+        -------
+        rates : HitRates
+            ``right`` and ``wrong``, shares of the questions with an answer, and ``false``, the
+            share of those without that got one.
+        """
+        right, answered, answerable = self._judged(X, y)
+        one_of_both = answered & ~right
+        return HitRates(
+            *(
+                float(of.mean()) if len(of) else float("nan")
+                for of in (right[answerable], one_of_both[answerable], answered[~answerable])
+            )
+        )
+
+    def score(self, X: Any, y: Any) -> float:
+        """Share of questions that get the right answer, or rightly none.
+
+        Parameters
+        ----------
+        X, y
+            As for `hit_rates`.
+
+        Returns
+        -------
+        accuracy : float
+        """
+        right, answered, answerable = self._judged(X, y)
+        return float(np.mean(np.where(answerable, right, ~answered)))
+
+    def _judged(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Whether each question is answered rightly, is answered, and has an answer stored."""
+        found, truth = self.predict(X).tolist(), _listed(y)
+        check_consistent_length(found, truth)
+        known = set(self.answers_)
+        right = [a is not None and a == t for a, t in zip(found, truth, strict=True)]
+        answered = [a is not None for a in found]
+        return np.array(right), np.array(answered), np.array([t in known for t in truth])
+
+    def _nearest(self, X: Any, k: int, index: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        check_is_fitted(self)
+        texts, row = distinct(as_texts(X, caller=type(self).__name__))
+        asked = self._calibration.asked(self._calibration.vectors(texts))
+        k = min(k, len(self.vectors_))
+        cosines, rows = nearest_entries(asked, self.vectors_, k, index)
+        return cosines[row], rows[row]
+
+    def _best(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        check_is_fitted(self)
+        cosines, rows = self._nearest(X, 1, self.neighbors_)
+        return cosines[:, 0], rows[:, 0]
+
+    def _store(
+        self,
+        stored: dict[str, Any],
+        calibration: Calibration,
+        vectors: np.ndarray,
+        unanswerable: np.ndarray | None,
+    ) -> Self:
+        """Keep questions, sorted, with what was learned, once there is a threshold."""
+        order = sorted(range(len(stored)), key=[*stored].__getitem__)
+        questions, answers = (_objects(part)[order] for part in (stored, stored.values()))
+        code: dict[Any, int] = {}
+        vectors = vectors[order]
+        codes = np.array([code.setdefault(answer, len(code)) for answer in answers])
+        found, index = entries(vectors, codes), None
+        if self.neighbors is not None and len(found) > CANDIDATES + 1:
+            index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES).fit(found)
+        if unanswerable is not None:
+            best = nearest_entries(unanswerable, found, 1, index)[0][:, 0]
+            threshold = promised(best, self.false_hit_rate, "questions without an answer")
+        elif len(code) > 1:
+            drawn = np.random.default_rng(0).permutation(len(found))[:ASKED]
+            asked = calibration.asked(vectors[drawn])
+            best = as_if_unanswered(asked, codes[drawn], found, codes)
+            rate = self.false_hit_rate * (1 - 1 / len(code))  # see Notes
+            threshold = promised(best, rate, "stored questions and no others")
+            if len(code) < FEW:
+                warn(
+                    f"{len(code)} different answers tell little about questions without an "
+                    "answer: more than false_hit_rate may be answered. Give `unanswerable`."
+                )
+        else:
+            raise ValueError(
+                f"{type(self).__name__} got one answer alone, {answers[0]!r:.60}; questions "
+                "with other answers, or `unanswerable` ones, tell how near is near enough."
+            )
+        self._calibration, self._vectors = calibration, vectors
+        self._unanswerable, self.neighbors_ = unanswerable, index
+        self.questions_, self.answers_ = questions, answers
+        self.vectors_, self.threshold_ = found, threshold
+        return self
+
+    @property
+    def encoder_(self) -> Pipeline:
+        """From questions to the vectors that `vectors_` are searched with, fitted."""
+        check_is_fitted(self)
+        steps, smoothing = self._calibration.encoder.steps, self._calibration.smoothing
+        return Pipeline(steps if smoothing is None else [*steps, ("smooth", smoothing)])
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "threshold_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        tags.target_tags.required = True
+        return tags
+
+
+def _stored(questions: Any, answers: Any, caller: str) -> dict[str, Any]:
+    """Return the answer of each distinct question, in the order of the questions."""
+    texts, labels = as_texts(questions, caller=caller), _listed(answers)
+    check_consistent_length(texts, labels)
+    stored: dict[str, Any] = {}
+    for text, answer in zip(texts, labels, strict=True):
+        if is_missing(answer):
+            raise ValueError(
+                f"The question {text!r:.60} has the answer {answer!r}. Leave out questions "
+                "without an answer, or pass them as `unanswerable` or `log`."
+            )
+        try:
+            hash(answer)
+        except TypeError:
+            raise TypeError(
+                f"The question {text!r:.60} has a {type(answer).__name__} as answer; it "
+                "expects a text, or a label that can be hashed, such as a number or a tuple."
+            ) from None
+        if stored.setdefault(text, answer) != answer:
+            raise ValueError(
+                f"The question {text!r:.60} has the answers {stored[text]!r:.40} and "
+                f"{answer!r:.40}. Give each question one answer."
+            )
+    return dict(sorted(stored.items(), key=lambda item: item[0]))
+
+
+def _listed(labels: Any) -> list[Any]:
+    return list(labels.tolist() if hasattr(labels, "tolist") else labels)
+
+
+def _objects(values: Iterable) -> np.ndarray:
+    """Return an array of objects, also of tuples of equal length."""
+    listed = [*values]
+    array = np.empty(len(listed), object)
+    for i, value in enumerate(listed):
+        array[i] = value
+    return array

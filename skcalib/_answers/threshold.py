@@ -1,0 +1,76 @@
+"""The nearest stored question, and the cosine that those without an answer rarely exceed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils import gen_batches
+
+from skcalib._machine.limits import rows_within
+from skcalib._neighbors.search import best_of_others, rows_near
+from skcalib._vectors import unit_rows
+
+__all__ = ["as_if_unanswered", "entries", "nearest_entries", "promised"]
+
+# Equal cosines differ by less where other rows are beside them in a product of float32.
+MARGIN = 1e-6
+WORKING_BYTES = 64 * 2**20  # entries beside the questions that found them, at a time
+
+
+def entries(vectors: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Vectors to be found: ``unit(x + mean of the questions with the same answer)``.
+
+    ``vectors`` of shape (n, d) have unit length, and ``codes`` of shape (n,) are the answers,
+    from 0. A question that has its answer for itself stays as it is.
+    """
+    total = np.zeros((codes.max() + 1, vectors.shape[1]))
+    np.add.at(total, codes, vectors)
+    mean = total / np.bincount(codes)[:, None]
+    return unit_rows(vectors + mean[codes])[0].astype(np.float32)
+
+
+def nearest_entries(
+    asked: np.ndarray, found: np.ndarray, k: int, index: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Cosines, from the largest, and rows of the ``k`` entries nearest each question."""
+    cosines = np.empty((len(asked), k))
+    rows = np.empty((len(asked), k), np.intp)
+    for chunk in gen_batches(len(asked), rows_within(WORKING_BYTES, (k + 10) * found.shape[1])):
+        near = rows_near(asked[chunk].astype(np.float32), found, k, index)
+        # Unlike the cosines of a search, these do not depend on the other rows.
+        exact = np.einsum("ij,ikj->ik", asked[chunk], found[near], dtype=np.float64)
+        exact[near < 0] = -1
+        order = np.lexsort((near, -exact))[:, :k]
+        cosines[chunk] = np.take_along_axis(exact, order, axis=1)
+        rows[chunk] = np.take_along_axis(near, order, axis=1)
+    return cosines, rows
+
+
+def as_if_unanswered(
+    asked: np.ndarray, codes: np.ndarray, found: np.ndarray, found_codes: np.ndarray
+) -> np.ndarray:
+    """Best cosine of stored questions, each asked as if its own answer were not stored.
+
+    Entries of other answers do not depend on it, so they stay as they are.
+    """
+    return best_of_others(asked.astype(np.float32), codes, found, found_codes)
+
+
+def promised(best: np.ndarray, rate: float, kind: str) -> float:
+    """Cosine that one more, drawn like these, exceeds with at most this probability.
+
+    The rank of a new one among them is uniform (split conformal prediction).
+
+    Raises
+    ------
+    ValueError
+        If they are too few for the rate.
+    """
+    rank = int(np.ceil((len(best) + 1) * (1 - rate) - 1e-9))
+    if rank > len(best):
+        raise ValueError(
+            f"NearestAnswer got {len(best):,} {kind}; to keep its false_hit_rate it needs "
+            f"{np.ceil(1 / rate - 1 - 1e-9):,.0f}. Give more of them, or allow a larger rate."
+        )
+    return float(np.sort(best)[rank - 1]) + MARGIN

@@ -1,0 +1,33 @@
+"""An encoder as it is given, fitted on texts of the domain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from skcalib._encoder.text_encoder import as_encoder
+from skcalib._flow.estimator import NormalizingFlow
+from skcalib._whitening.estimator import Whitening
+
+__all__ = ["calibrates", "fitted_encoder", "is_frozen"]
+
+
+def fitted_encoder(encoder: Any, texts: list[str], caller: str) -> tuple[Any, np.ndarray]:
+    """Fit a clone of an encoder; return it, and the vectors of the texts in float64."""
+    encoder = clone(as_encoder(encoder, caller))
+    vectors = encoder.transform(texts) if is_frozen(encoder) else encoder.fit_transform(texts)
+    return encoder, np.asarray(vectors, np.float64)
+
+
+def is_frozen(encoder: Any) -> bool:
+    """Whether a fit changes nothing, as of a ``FrozenEstimator``."""
+    return not hasattr(encoder, "fit_transform")
+
+
+def calibrates(encoder: Any) -> bool:
+    """Whether it is a calibration, or a pipeline that has one, at any depth."""
+    inner = getattr(encoder, "estimator", encoder)  # of a FrozenEstimator
+    steps = [step for _, step in getattr(inner, "steps", [])]
+    return isinstance(inner, Whitening | NormalizingFlow) or any(map(calibrates, steps))

@@ -1,0 +1,328 @@
+"""NearestAnswer: the promised rate, one of the stored answers or none, and a growing store."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import cross_val_score
+from sklearn.neighbors import KNeighborsTransformer
+from sklearn.pipeline import make_pipeline
+
+from skcalib import BertEncoder, NearestAnswer, NeighborSmoothing, TextEncoder, Whitening
+from skcalib.datasets import load_questions
+
+
+class Drawn:
+    """Texts "a i" lie around the place of answer a, in a cone, as raw vectors do."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, texts):
+        self.asked.extend(texts)
+        return np.stack([self._vector(*map(int, text.split())) for text in texts])
+
+    def _vector(self, answer, number):
+        place, noise = PLACES[answer], NOISE[(31 * answer + number) % 10_007]
+        return 1 + place + 0.7 * noise
+
+
+PLACES, NOISE = (np.random.default_rng(7).normal(size=(n, 30)) for n in (10_000, 10_007))
+
+
+def texts_of(answers, numbers):
+    return [f"{answer} {number}" for answer in answers for number in numbers]
+
+
+def truth(texts):
+    return [int(text.split()[0]) for text in texts]
+
+
+def drawn(rate=0.1, **params):
+    return NearestAnswer(TextEncoder(Drawn()), false_hit_rate=rate, **params)
+
+
+STORED = texts_of(range(40), range(5))
+LOG = texts_of(range(20, 70), range(10, 18))
+STRANGERS = texts_of(range(100, 140), range(5))
+
+
+def fitted(**params):
+    return drawn(**params).fit(STORED, truth(STORED), log=LOG)
+
+
+def test_it_finds_answers_and_gives_none_to_others():
+    model, asked = fitted(), texts_of(range(40), range(20, 24))
+    rates = model.hit_rates([*asked, *STRANGERS], [*truth(asked), *[None] * 200])
+    assert rates.right > 0.9
+    assert rates.wrong < 0.02
+    assert rates.false < 0.2
+    predicted = model.predict([*asked, *STRANGERS])
+    assert predicted.dtype == object
+    assert_array_equal(model.decision_function([*asked, *STRANGERS]) > 0, predicted != None)  # noqa: E711
+    known = np.isin(np.arange(360), np.arange(160))
+    right = [a == t for a, t in zip(predicted, [*truth(asked), *[None] * 200], strict=True)]
+    score = model.score([*asked, *STRANGERS], [*truth(asked), *[None] * 200])
+    assert score == np.mean(right)
+    assert rates.right == np.mean(np.array(right)[known])
+
+
+@pytest.mark.parametrize("log", [None, LOG])
+@pytest.mark.parametrize("rate", [0.02, 0.1])
+def test_the_promise_to_questions_like_those_known_to_have_no_answer_is_exact(rate, log):
+    """The mean rate over many samples is at most the promise, and near it."""
+    population, n = np.array(texts_of(range(200, 3200), [0])), round(1 / rate) + 5
+    model = drawn(rate).fit(STORED, truth(STORED), population[:n], log=log)
+    best = model.decision_function(population) + model.threshold_
+    assert model.threshold_ == pytest.approx(promised_of(best[:n], rate), abs=3e-6)
+    rng, shares = np.random.default_rng(0), []
+    for _ in range(300):
+        order = rng.permutation(best)
+        shares.append(np.mean(order[n:] > promised_of(order[:n], rate)))
+    # Promised is the rank that keeps the rate, of n + 1; its share is what is expected.
+    kept = np.floor((n + 1) * rate + 1e-9) / (n + 1)
+    assert np.mean(shares) == pytest.approx(kept, rel=0.15)
+    assert kept <= rate
+
+
+def promised_of(best, rate):
+    """The k-th of n, where k = ceil((n + 1) (1 - rate))."""
+    return np.sort(best)[int(np.ceil((len(best) + 1) * (1 - rate) - 1e-9)) - 1]
+
+
+@pytest.mark.parametrize("log", [None, LOG])
+def test_each_stored_question_is_asked_as_if_its_own_answer_were_not_stored(log):
+    model, best = drawn().fit(STORED, truth(STORED), log=log), []
+    for answer in range(0, 40, 4):
+        own = [text for text in STORED if truth([text]) == [answer]]
+        others = [text for text in STORED if text not in own]
+        without = drawn().fit(others, truth(others), log=log)
+        found = without.decision_function(own) + without.threshold_
+        best.extend(found)
+        cosines, rows = model.kneighbors(own, 200)
+        others = np.where(model.answers_[rows] == answer, -1, cosines.astype(float))
+        if log is None:  # otherwise the log of the one lacks what the other stores, or not
+            assert_allclose(others.max(axis=1), found, atol=1e-6)
+    above = np.mean(np.array(best) > model.threshold_)
+    assert 0.02 < above < 0.2  # of 0.1
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.2])
+@pytest.mark.parametrize("log", [False, True])
+def test_without_a_sample_the_promise_holds_for_answers_left_out(rate, log):
+    shares = []
+    for draw in range(8):
+        groups = 1000 * draw + np.arange(60)
+        stored, new = texts_of(groups[:30], range(6)), texts_of(groups[30:], range(6))
+        extra = {"log": texts_of(groups, range(10, 14))} if log else {}
+        model = drawn(rate).fit(stored, truth(stored), **extra)
+        shares.append(np.mean(model.predict(new) != None))  # noqa: E711
+    assert np.mean(shares) == pytest.approx(rate, rel=0.5)
+
+
+def test_few_answers_make_the_threshold_stricter_and_fewer_a_warning():
+    """Of five answers four are left to compare with, while new questions meet five."""
+    stored = texts_of(range(5), range(20))
+    model = drawn(0.2).fit(stored, truth(stored))
+    cosines, rows = model.kneighbors(stored, 100)
+    others = np.where(model.answers_[rows] == np.array(truth(stored))[:, None], -1, cosines)
+    assert_allclose(model.threshold_, promised_of(others.max(axis=1), 0.2 * 4 / 5), atol=3e-6)
+    with pytest.warns(UserWarning, match="4 different answers tell little"):
+        drawn(0.2).fit(STORED[:20], truth(STORED[:20]))
+
+
+def test_neither_the_order_of_questions_nor_that_of_the_log_matters():
+    rng, model = np.random.default_rng(0), fitted()
+    order = rng.permutation(STORED).tolist()
+    other = drawn().fit(order + order[:9], truth(order + order[:9]), log=rng.permutation(LOG))
+    assert other.threshold_ == model.threshold_
+    assert_array_equal(other.predict(STRANGERS), model.predict(STRANGERS))
+    assert_array_equal(other.questions_, model.questions_)
+
+
+@pytest.mark.parametrize("sample", [None, STRANGERS])
+def test_a_store_that_grows_is_that_of_a_fit_on_all(sample):
+    log = texts_of(range(20, 70), range(10, 18))
+    model = drawn().fit(STORED[:120], truth(STORED[:120]), sample, log=log)
+    before = model.threshold_
+    for part in (STORED[120:150], STORED[100:]):
+        model.partial_fit(part, truth(part))
+    whole = drawn().fit(STORED, truth(STORED), sample, log=log)
+    assert model.threshold_ == pytest.approx(whole.threshold_, abs=1e-6) != before
+    assert_array_equal(model.questions_, whole.questions_)
+    assert_allclose(model.vectors_, whole.vectors_, atol=1e-6)
+    assert_array_equal(model.predict(LOG), whole.predict(LOG))
+
+
+def test_a_stored_question_gets_a_new_answer():
+    model = fitted().partial_fit(["3 1"], [77])
+    assert model.predict(["3 1"]).tolist() == [77]
+    assert len(model.questions_) == len(STORED)
+
+
+def test_answers_are_returned_as_given_even_tuples_and_texts():
+    answers = [(a, "x") if a % 2 else f"answer {a}" for a in truth(STORED)]
+    model = drawn().fit(STORED, answers, log=LOG)
+    assert model.predict(["1 50", "2 50"]).tolist() == [(1, "x"), "answer 2"]
+    series = pd.Series(answers, index=range(7, 207))
+    frame = pd.DataFrame({"question": STORED})
+    again = drawn().fit(frame, series, log=np.array(LOG))
+    assert_array_equal(again.predict(STRANGERS), model.predict(STRANGERS))
+
+
+def test_an_answer_that_is_not_stored_counts_as_none():
+    model = fitted()
+    asked = [*texts_of(range(40), [30]), *STRANGERS]
+    assert model.score(asked, truth(asked)) == model.score(
+        asked, [t if t < 40 else None for t in truth(asked)]
+    )
+    assert np.isnan(model.hit_rates(STRANGERS, [None] * 200).right)
+    assert np.isnan(model.hit_rates(STORED, truth(STORED)).false)
+
+
+def test_kneighbors_are_sorted_and_exact():
+    model = fitted()
+    cosines, rows = model.kneighbors(["3 50", "999 1", "3 50"], 7)
+    assert cosines.shape == rows.shape == (3, 7)
+    assert (np.diff(cosines) <= 0).all()
+    assert_array_equal(rows[0], rows[2])
+    assert set(model.answers_[rows[0, :5]]) == {3}
+    assert model.kneighbors(["3 50"], 1000)[1].shape == (1, 200)
+    assert_allclose(model.decision_function(["3 50"]), cosines[:1, 0] - model.threshold_)
+    by_hand = model.encoder_.transform(["3 50"]) @ model.vectors_.T
+    assert_allclose(by_hand[0, rows[0]], cosines[0], atol=1e-6)
+    with pytest.raises(ValueError, match="n_neighbors == 0, must be >= 1"):
+        model.kneighbors(["3 50"], 0)
+
+
+@pytest.mark.parametrize("sample", [None, STRANGERS])
+def test_an_index_finds_what_the_exact_search_finds(sample):
+    by_index = drawn(neighbors=KNeighborsTransformer(metric="cosine"))
+    models = [m.fit(STORED[:150], truth(STORED[:150]), sample) for m in (by_index, drawn())]
+    for model in models:
+        model.partial_fit(STORED[150:], truth(STORED[150:]))
+        assert model.threshold_ == pytest.approx(models[0].threshold_, abs=1e-6)
+    assert_array_equal(models[0].predict(LOG), models[1].predict(LOG))
+
+
+def test_each_text_is_encoded_once():
+    encoder = TextEncoder(model := Drawn())
+    NearestAnswer(encoder, false_hit_rate=0.1).fit(STORED + STORED, truth(STORED + STORED))
+    assert sorted(model.asked) == sorted(STORED)
+    model.asked.clear()
+    NearestAnswer(encoder, false_hit_rate=0.1).fit(STORED, truth(STORED), STRANGERS, log=LOG)
+    assert len(model.asked) <= len({*STRANGERS, *LOG, *STORED})
+
+
+def test_a_pickle_and_a_clone():
+    assert clone(NearestAnswer("minilm", false_hit_rate=0.3)).false_hit_rate == 0.3
+    model = fitted()
+    back = pickle.loads(pickle.dumps(model))
+    assert_array_equal(back.predict(LOG), model.predict(LOG))
+    back.partial_fit(["500 1"], [500])
+    assert back.predict(["500 1"]).tolist() == [500]
+    with pytest.raises(NotFittedError):
+        clone(model).predict(["1 1"])
+    with pytest.raises(NotFittedError):
+        drawn().partial_fit(STORED, truth(STORED))
+
+
+def test_encoders_are_chosen_by_cross_validation():
+    scores = cross_val_score(drawn(), STORED, truth(STORED), cv=3)
+    assert scores.shape == (3,)
+
+
+def test_a_calibration_by_the_stored_questions_warns():
+    pipeline = make_pipeline(TextEncoder(Drawn()), Whitening(noise="auto"))
+    model = NearestAnswer(pipeline, false_hit_rate=0.1)
+    with pytest.warns(UserWarning, match="The stored questions calibrate the encoder"):
+        model.fit(STORED, truth(STORED))
+    model.fit(STORED, truth(STORED), log=LOG)  # no warning
+    steps = [name for name, _ in model.encoder_.steps]
+    assert steps == ["encode", "smooth"]  # it is not calibrated twice
+    frozen = make_pipeline(TextEncoder(Drawn()), Whitening(noise="auto"), NeighborSmoothing())
+    model = NearestAnswer(FrozenEstimator(frozen.fit(LOG)), false_hit_rate=0.1)
+    model.fit(STORED, truth(STORED))
+    asked = texts_of(range(40), [30])
+    assert model.score(asked, truth(asked)) > 0.8
+
+
+ONE = "got one answer alone, 5; questions with other answers, or `unanswerable` ones"
+FEW = r"got 20 stored questions.* to keep its false_hit_rate it needs 26\. Give more"
+
+
+@pytest.mark.parametrize(
+    ("questions", "answers", "more", "error", "match"),
+    [
+        (STORED, truth(STORED)[:-1], {}, ValueError, "inconsistent numbers of samples"),
+        ([], [], {}, ValueError, r"0 sample\(s\)"),
+        ("one text", [1], {}, TypeError, "single str"),
+        (STORED[:30], [5] * 30, {}, ValueError, ONE),
+        (STORED[:20], truth(STORED[:20]), {}, ValueError, FEW),
+        (STORED, truth(STORED), {"unanswerable": STRANGERS[:8]}, ValueError, "it needs 19"),
+        (STORED, truth(STORED), {"unanswerable": []}, ValueError, r"0 sample\(s\)"),
+        (
+            STORED,
+            truth(STORED),
+            {"log": LOG[:1]},
+            ValueError,
+            "log with 1 distinct",
+        ),
+        (
+            STORED,
+            truth(STORED),
+            {"log": STORED},
+            ValueError,
+            "log with 0 distinct",
+        ),
+        (["1 1", "1 2"], ["a", None], {}, ValueError, "'1 2' has the answer None"),
+        (["1 1", "1 1"], ["a", "b"], {}, ValueError, "'1 1' has the answers 'a' and 'b'"),
+        (["1 1", "1 2"], [[1], [2]], {}, TypeError, "has a list as answer"),
+    ],
+)
+def test_what_it_cannot_use_is_refused(questions, answers, more, error, match):
+    model = fitted(rate=0.05)
+    with pytest.raises(error, match=match):
+        model.fit(questions, answers, **more)
+    with pytest.raises(NotFittedError):  # nothing is half fitted
+        model.predict(["1 1"])
+
+
+def test_a_refused_part_leaves_the_store_as_it_was():
+    model = fitted()
+    before = model.predict(LOG)
+    with pytest.raises(ValueError, match="has the answer nan"):
+        model.partial_fit(["500 1", "500 2"], [7, np.nan])
+    model.set_params(false_hit_rate=0.001)
+    with pytest.raises(ValueError, match="to keep its false_hit_rate it needs"):
+        model.partial_fit(["500 1"], [7])
+    assert_array_equal(model.predict(LOG), before)
+    assert "500 1" not in model.questions_
+
+
+@pytest.mark.parametrize("rate", [0, 1, 1.5, True, "some"])
+def test_a_rate_out_of_range_is_refused(rate):
+    with pytest.raises(ValueError, match="'false_hit_rate' parameter of NearestAnswer"):
+        drawn(rate).fit(STORED, truth(STORED))
+
+
+def test_real_questions_get_their_answers(minilm, recent):
+    """Of ten intents five are stored, one question of each aside; others get no answer."""
+    recent.bound = 2**28
+    texts, intents = load_questions(return_X_y=True)
+    stored = (intents < 5) & (np.arange(100) % 10 > 2)
+    asked = (intents < 5) & ~stored
+    model = NearestAnswer(BertEncoder(minilm), false_hit_rate=0.1)
+    model.fit(texts[stored], intents[stored], log=texts[intents >= 7])
+    rates = model.hit_rates(
+        [*texts[asked], *texts[(intents >= 5) & (intents < 7)]],
+        [*intents[asked], *[None] * 20],
+    )
+    assert rates.right >= 0.6
+    assert rates.wrong <= 0.1
+    assert rates.false <= 0.2
