@@ -10,7 +10,14 @@ from typing import Any, Literal
 import numpy as np
 
 from skcalib._base import import_package
-from skcalib.export._parts import differs, probes, prompt_of_queries, take_apart
+from skcalib._scale.estimator import SimilarityScale
+from skcalib.export._parts import (
+    differs,
+    probes,
+    prompt_of_queries,
+    scale_as_json,
+    take_apart,
+)
 from skcalib.export._writing import written_whole
 
 __all__ = ["import_runtime", "save_onnx"]
@@ -24,6 +31,7 @@ def save_onnx(
     path: str | os.PathLike,
     *,
     neighbors_dtype: Literal["float32", "float16"] = "float32",
+    scale: SimilarityScale | None = None,
 ) -> None:
     """Save a fitted pipeline as one ONNX graph, from token ids to calibrated vectors.
 
@@ -46,6 +54,9 @@ def save_onnx(
     neighbors_dtype : {"float32", "float16"}, default="float32"
         Type of the fitted vectors of a `NeighborSmoothing`, 4 or 2 bytes per entry: 154 or
         77 MB for 100,000 texts of 384 dimensions. They are searched in float32.
+    scale : SimilarityScale or None, default=None
+        Fitted on vectors of the pipeline. Its table in JSON becomes one of the metadata,
+        ``similarity_scale``.
 
     Raises
     ------
@@ -84,6 +95,7 @@ def save_onnx(
             f"{CALLER} got neighbors_dtype={neighbors_dtype!r}; it expects 'float32' or "
             "'float16'."
         )
+    table = scale_as_json(scale, CALLER)
     parts = take_apart(pipeline, CALLER)
     if (folder := Path(path).expanduser()).is_dir():
         message = f"{folder} is a folder; {CALLER} writes a file. Give its name, such as"
@@ -113,6 +125,8 @@ def save_onnx(
     inputs = {name: inputs[name].astype(np.int64) for name in ("input_ids", "attention_mask")}
     metadata = {"prompt": parts.recipe.prompt, "query_prompt": of_queries}
     metadata["max_length"] = str(parts.recipe.max_length)
+    if table is not None:
+        metadata["similarity_scale"] = table
     with written_whole(path) as target:
         try:
             export(graph, inputs, metadata, target)
