@@ -113,8 +113,8 @@ def test_calibrated_vectors_are_no_new_ones(sentences, params):
 @pytest.mark.parametrize("params", [{}, {"noise": "auto"}, {"n_components": 20, "noise": 0.1}])
 def test_new_vectors_exceed_the_threshold_at_the_promised_rate(sentences, params):
     rng, rates, real = np.random.default_rng(0), [], []
-    for _ in range(5):
-        A, B = np.split(rng.normal(size=(10_000, 60)) * np.linspace(3, 0.3, 60) + 1, [400])
+    for _ in range(10):
+        A, B = np.split(rng.normal(size=(5000, 60)) * np.linspace(3, 0.3, 60) + 1, [600])
         whitening = Whitening(**params).fit(A)
         new, own = whitening.mahalanobis(B), np.quantile(whitening.mahalanobis(A), 0.99)
         thresholds = *(whitening.mahalanobis_threshold(A, r) for r in (0.01, 0.05)), own
