@@ -123,7 +123,6 @@ def shifts(encoder, vectors, kinds):
                 "encoder": encoder,
                 "data": name,
                 "new": case,
-                "median p": f"{np.median(p):.1g}",
                 "p below .05": np.sum(p < 0.05),
                 "p below .01": np.sum(p < 0.01),
                 "by 0.15": np.sum(distance >= 0.15),

@@ -37,7 +37,8 @@ class Shift:
         is above 1 for samples of the same kind too, by about ``n / (n - d)``.
     p_value : float
         Share of random splits of all samples, fitted and new, whose parts differ as much in
-        mean or Mahalanobis distance: below 0.05 once in twenty times if nothing has changed.
+        mean or Mahalanobis distance: below 0.05 once in twenty times if nothing has changed
+        and each sample was drawn by itself. Halves of pairs, or of chapters, differ by more.
     """
 
     mean_distance: float
@@ -264,7 +265,8 @@ def shift_between(fitted: FittedWhitening, X: Any) -> Shift:
     both = old.merge(new)
     of_means = p_of_means(delta, chance, both)
     _refuse_mapped(fitted, new, chance, of_means)
-    p_value = 1 - (1 - min(of_means, p_of_distances(X, new, both))) ** 2
+    least = min(of_means, p_of_distances(X, new, both))
+    p_value = least * (2 - least)  # 1 - (1 - least)², without its rounding
     affine = mahalanobis_map(fitted.map).affine
     square = delta @ delta / np.trace(old.covariance()) - chance
     about_old = replace(new, scatter=new.scatter + new.n * np.outer(delta, delta))
