@@ -136,14 +136,10 @@ class ShiftDetection:
         0.05
         """
         check_is_fitted(self)
-        if not isinstance(false_positive_rate, Real) or not 0 < false_positive_rate < 1:
-            raise ValueError(
-                f"mahalanobis_threshold got false_positive_rate={false_positive_rate!r}; it "
-                "expects a number above 0 and below 1, such as 0.01 for 1 %."
-            )
+        rate = _checked_rate(false_positive_rate)
         distances = np.sort(held_out_distances(self._fitted, self._rows(X)))
         n = len(distances)
-        place = int(np.ceil((1 - false_positive_rate) * (n + 1))) - 1
+        place = int(np.ceil((1 - rate) * (n + 1))) - 1
         if place >= n:
             raise ValueError(
                 f"mahalanobis_threshold got false_positive_rate={false_positive_rate!r}, which "
@@ -207,6 +203,15 @@ class ShiftDetection:
         return shift_between(self._fitted, self._rows(X))
 
 
+def _checked_rate(given: Any) -> float:
+    if not isinstance(given, Real) or not 0 < float(given) < 1:
+        raise ValueError(
+            f"mahalanobis_threshold got false_positive_rate={given!r}; it expects a number "
+            "above 0 and below 1, such as 0.01 for 1 %."
+        )
+    return float(given)
+
+
 def squared_lengths(X: Any, linear: AffineMap) -> Any:
     """Squared lengths of mapped rows, in float64: float32 overflows for far vectors."""
     Z = as_float64(mapped(X, linear))
@@ -245,7 +250,7 @@ def held_out_distances(fitted: FittedWhitening, X: Any) -> np.ndarray:
         left = np.where(taken < 1 - 1e-9, 1 - taken, 0.0)
         with np.errstate(divide="ignore"):
             return (n / (n - 1)) ** 2 * own / left
-    folds = [slice(k, None, FOLDS) for k in range(min(FOLDS, n))]
+    folds = [slice(k, None, FOLDS) for k in range(min(FOLDS, len(own)))]
     parts = [moments_of(X[rows]) for rows in folds]
     for k, rows in enumerate(folds):
         others = reduce(Moments.merge, parts[:k] + parts[k + 1 :])
@@ -298,8 +303,9 @@ def p_of_distances(X: Any, new: Moments, both: Moments) -> float:
     """Share of random splits whose part differs as much in mean Mahalanobis distance."""
     from scipy.stats import t
 
-    exact = {"n_components": None, "method": "pca", "tol": None, "n_clusters": None}
-    linear = solve(both, spectrum_of(both), **exact, power=1.0, noise=0.0, shrinkage="auto")
+    exact: dict[str, Any] = {"n_components": None, "method": "pca", "tol": None}
+    exact |= {"power": 1.0, "noise": 0.0, "n_clusters": None, "shrinkage": "auto"}
+    linear = solve(both, spectrum_of(both), **exact)
     distances = _gathered(squared_lengths(X, linear.affine))
     error = np.sqrt(distances.var(ddof=1) / new.n * (both.n - new.n) / (both.n - 1))
     difference = distances.mean() - _mean_length(both, linear.affine)

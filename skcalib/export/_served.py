@@ -107,7 +107,8 @@ def check_served(function: Callable[[list[str]], Any], pipeline: Any, texts: Any
     distance = farthest.get("calibrated", np.nan)
     nearest = min(farthest, key=farthest.__getitem__)
     if farthest[nearest] <= SAME:
-        return Served(nearest.partition(",")[0], distance, nearest.partition(", ")[2])
+        kind, _, reason = nearest.partition(", ")
+        return Served("raw" if kind == "raw" else "calibrated", distance, reason)
     for name, each in distances.items():
         if np.all(each.min(axis=1) <= SAME) and len({*each.argmin(axis=1)}) == len(texts):
             return Served("other", distance, f"{name}, in another order")
