@@ -44,7 +44,7 @@ autodoc_default_options = {
     # What scikit-learn's own base classes bring is in its documentation.
     "inherited-members": "BaseEstimator,TransformerMixin,ClassNamePrefixFeaturesOutMixin,"
     "VersionedState,object",
-    "exclude-members": "set_fit_request,set_partial_fit_request,set_output,"
+    "exclude-members": "set_fit_request,set_partial_fit_request,set_score_request,set_output,"
     "get_metadata_routing",
 }
 # Every cross-reference must lead somewhere, but for those out of these pages: the site is built

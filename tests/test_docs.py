@@ -17,10 +17,8 @@ spec = importlib.util.spec_from_file_location("outputs", DOCS / "outputs.py")
 outputs = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(outputs)
 
-PAGES = (
-    "change_model.md deployment.md index.md languages.md similarity.md tuning.md user_guide.md"
-)
-PAGES += " vectors.md how_coarse.md tasks/search.md tasks/duplicates.md"
+PAGES = "change_model.md deployment.md index.md languages.md servers.md similarity.md tuning.md"
+PAGES += " user_guide.md vectors.md how_coarse.md tasks/search.md tasks/duplicates.md"
 # Whose blocks use names of those before.
 CONTINUED = "../README.md tasks/clustering.md tasks/classification.md"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
