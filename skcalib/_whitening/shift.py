@@ -308,9 +308,8 @@ def p_of_distances(X: Any, new: Moments, both: Moments) -> float:
     linear = solve(both, spectrum_of(both), **exact)
     distances = _gathered(squared_lengths(X, linear.affine))
     error = np.sqrt(distances.var(ddof=1) / new.n * (both.n - new.n) / (both.n - 1))
+    error = max(error, 1e-9 * distances.mean())  # all are equal in fewer rows than axes
     difference = distances.mean() - _mean_length(both, linear.affine)
-    if error <= 1e-9 * distances.mean():  # all equal, as where there are fewer rows than axes
-        return 1.0
     return float(2 * t.sf(abs(difference) / error, new.n - 1))
 
 

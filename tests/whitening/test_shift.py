@@ -171,6 +171,12 @@ def test_a_recentred_copy_has_the_new_mean_and_the_same_map(X):
     np.testing.assert_array_equal(unit.transform(X), twin.transform(X))
 
 
+def test_equal_vectors_are_a_change(X):
+    """An encoder that is stuck, even at the mean of the fit."""
+    whitening = Whitening(noise="auto").fit(X)
+    assert whitening.shift(np.tile(X.mean(axis=0), (30, 1))).is_shifted
+
+
 def test_one_vector_is_no_sample(X):
     with pytest.raises(ValueError, match="shift got n_samples=1; it needs two"):
         Whitening().fit(X).shift(X[:1])
