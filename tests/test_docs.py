@@ -17,8 +17,8 @@ spec = importlib.util.spec_from_file_location("outputs", DOCS / "outputs.py")
 outputs = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(outputs)
 
-PAGES = "deployment.md index.md languages.md similarity.md tuning.md user_guide.md vectors.md"
-PAGES += " how_coarse.md long_texts.md tasks/search.md tasks/duplicates.md"
+PAGES = "change_model.md deployment.md index.md languages.md servers.md similarity.md tuning.md"
+PAGES += " user_guide.md vectors.md how_coarse.md long_texts.md tasks/search.md tasks/duplicates.md"
 # Whose blocks use names of those before.
 CONTINUED = "../README.md tasks/clustering.md tasks/classification.md two_encoders.md"
 CONTINUED += " tasks/answers.md"

@@ -241,24 +241,41 @@ class SimilarityScale(VersionedState, BaseEstimator):
         assert_all_finite(similarity, input_name="similarity")
         return counts.p_value(similarity)
 
-    def rarity(
+    def score(
         self,
         similarity: ArrayLike,
+        y: Any = None,
         *,
         per: Literal["pair", "query"] = "pair",
         corrected: bool = False,
     ) -> np.ndarray:
-        """Rarity of a similarity, the same unit for all encoders: 3 is one pair in a thousand.
+        """Rarity of similarities, one unit for all encoders: 3 is one pair in a thousand.
+
+        It scores each similarity. It does not rate the scale, as the method of this name does
+        where scikit-learn's estimators predict: a scale predicts nothing.
 
         Parameters
         ----------
-        similarity, per, corrected
+        similarity : array-like of shape (n,)
+            Cosines, or corrected similarities.
+        y : None
+            Ignored.
+        per, corrected
             As for `p_value`.
 
         Returns
         -------
-        rarity : ndarray of shape (n,)
+        score : ndarray of shape (n,)
             Minus the decimal logarithm of the p-value.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib import SimilarityScale
+        >>> X = np.random.default_rng(0).normal(size=(1000, 16))
+        >>> scale = SimilarityScale().fit(X)
+        >>> scale.score([scale.threshold(1e-3)]).round(2)
+        array([3.])
         """
         return -np.log10(self.p_value(similarity, per=per, corrected=corrected))
 
@@ -293,7 +310,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         >>> X = np.random.default_rng(0).normal(size=(1000, 16))
         >>> old, new = SimilarityScale().fit(X + 1), SimilarityScale().fit(X)
         >>> threshold = new.equivalent(0.75, of=old)
-        >>> bool(abs(new.rarity(threshold) - old.rarity(0.75)) < 0.01)
+        >>> bool(abs(new.score(threshold) - old.score(0.75)) < 0.01)
         True
         """
         counts, p_value = self._counted(per, False), float(of.p_value(similarity, per=per))
@@ -346,7 +363,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Returns
         -------
         scale : SimilarityScale
-            With thresholds, p-values and rarity of cosines. Without vectors it has no corrected
+            With thresholds, p-values and scores of cosines. Without vectors it has no corrected
             similarity.
         """
         scale = cls()

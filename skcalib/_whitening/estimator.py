@@ -20,8 +20,8 @@ from skcalib._whitening.exports import LinearExports
 from skcalib._whitening.linear_map import AffineMap
 from skcalib._whitening.merging import MergingFit
 from skcalib._whitening.recent import moments_and_spectrum
-from skcalib._whitening.rows import as_float64, check_rows, inverted, mapped, moments_of
-from skcalib._whitening.shift import Shift, mahalanobis_map, shift_between
+from skcalib._whitening.rows import check_rows, inverted, mapped, moments_of
+from skcalib._whitening.shift import ShiftDetection
 from skcalib._whitening.solver import FittedWhitening
 
 __all__ = ["Whitening"]
@@ -29,6 +29,7 @@ __all__ = ["Whitening"]
 
 class Whitening(
     LinearExports,
+    ShiftDetection,
     MergingFit,
     ClassNamePrefixFeaturesOutMixin,
     FloatTransformer,
@@ -354,71 +355,6 @@ class Whitening(
         check_is_fitted(self)
         linear = self._fitted.map
         return (linear.basis / linear.regularized.eigenvalues) @ linear.basis.T
-
-    def mahalanobis(self, X: Any) -> Any:
-        """Squared Mahalanobis distance from the mean.
-
-        It detects vectors unlike those of the fit, such as single words after a fit on
-        sentences. For vectors of the fit it is around `rank_`, and rarely much larger.
-
-        Parameters
-        ----------
-        X : array-like or dask array of shape (n_samples, n_features)
-            Vectors, as for `transform`.
-
-        Returns
-        -------
-        distance : ndarray of shape (n_samples,), float64
-            ``Σ_i ((x - mean_) u_i)² / Λ_i`` over all axes, whatever `power` and `noise`. The
-            axes that `n_components` drops share their mean eigenvalue; with all axes kept, it
-            is ``(x - mean_) P (x - mean_)ᵀ`` with P of `get_precision`. The array is of the
-            kind that `transform` returns.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skcalib import Whitening
-        >>> X = np.random.default_rng(0).normal(size=(1000, 4))
-        >>> whitening = Whitening().fit(X)
-        >>> float(np.mean(whitening.mahalanobis(X)))
-        3.996
-        >>> whitening.mahalanobis([[9.0, 9.0, 9.0, 9.0]]) > 100
-        array([ True])
-        """
-        check_is_fitted(self)
-        Z = as_float64(mapped(self._rows(X), mahalanobis_map(self._fitted.map).affine))
-        return (Z * Z).sum(axis=1)  # float32 overflows for far vectors
-
-    def shift(self, X: Any) -> Shift:
-        """Measure how far a sample of new vectors lies from those of the fit.
-
-        A whitening fitted on texts of one genre loses some of its gain on another, or more than
-        all of it in a narrow cone, because the mean has moved. A few hundred vectors without
-        labels show this; `recentered` corrects it.
-
-        Parameters
-        ----------
-        X : array-like or dask array of shape (n_samples, n_features)
-            New vectors, two or more.
-
-        Returns
-        -------
-        shift : Shift
-            With ``mean_distance``, in standard deviations; ``mahalanobis_ratio``, of the new
-            to the fitted samples; and the verdict ``is_shifted``.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skcalib import Whitening
-        >>> X = np.random.default_rng(0).normal(size=(2000, 4))
-        >>> whitening = Whitening().fit(X[:1000])
-        >>> whitening.shift(X[1000:]).is_shifted, whitening.shift(X[1000:] + 1).is_shifted
-        (False, True)
-        """
-        check_is_fitted(self)
-        new = moments_of(self._rows(X))
-        return shift_between(self._fitted.map, self._moments, new)
 
     def recentered(self, X: Any) -> Self:
         """Return a copy with the mean of new vectors and the same map.

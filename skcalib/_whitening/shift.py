@@ -1,15 +1,26 @@
-"""How far new samples lie from those that a whitening was fitted on."""
+"""Vectors unlike those of a fit: single ones by their distance, samples by a test."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
+from numbers import Real
+from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from skcalib._covariance.moments import Moments
-from skcalib._whitening.linear_map import WhiteningMap
+from skcalib._whitening.linear_map import AffineMap, WhiteningMap
+from skcalib._whitening.rows import as_float64, mapped, moments_of
+from skcalib._whitening.solver import FittedWhitening, solve, spectrum_of
 
-__all__ = ["Shift", "mahalanobis_map", "shift_between"]
+__all__ = ["Shift", "ShiftDetection"]
+
+# Folds that stand for new vectors where leaving one out has no formula.
+FOLDS = 10
+# A p-value that chance does not explain, where a call is refused.
+CERTAIN = 1e-6
 
 
 @dataclass(frozen=True)
@@ -24,19 +35,187 @@ class Shift:
     mahalanobis_ratio : float
         Mean squared Mahalanobis distance of the new samples over that of the fitted ones. It
         is above 1 for samples of the same kind too, by about ``n / (n - d)``.
+    p_value : float
+        Share of random splits of all samples, fitted and new, whose parts differ as much in
+        mean or Mahalanobis distance: below 0.05 once in twenty times if nothing has changed
+        and each sample was drawn by itself. Halves of pairs, or of chapters, differ by more.
     """
 
     mean_distance: float
     mahalanobis_ratio: float
+    p_value: float
 
     @property
     def is_shifted(self) -> bool:
-        """Whether the means lie 0.15 standard deviations apart, or more.
+        """Whether `p_value` is below 0.01: once in a hundred times if nothing has changed.
 
-        Halves of STS-B by genre are 0.29 to 0.57 apart, with two encoders and in four
-        languages; random halves are at most 0.03.
+        Large samples show small changes. `mean_distance` tells how much has changed.
         """
-        return self.mean_distance >= 0.15
+        return self.p_value < 0.01
+
+
+class ShiftDetection:
+    """Mixin of a whitening: vectors unlike those of its fit."""
+
+    _fitted: FittedWhitening
+    _rows: Any  # checks vectors
+
+    def mahalanobis(self, X: Any) -> Any:
+        """Squared Mahalanobis distance from the mean.
+
+        It detects vectors unlike those of the fit, such as single words after a fit on
+        sentences. For vectors of the fit it is around `rank_`; for new ones of the same kind it
+        is larger, so take its threshold from `mahalanobis_threshold`.
+
+        Parameters
+        ----------
+        X : array-like or dask array of shape (n_samples, n_features)
+            Vectors, as for `transform`.
+
+        Returns
+        -------
+        distance : ndarray of shape (n_samples,), float64
+            ``Σ_i ((x - mean_) u_i)² / Λ_i`` over all axes, whatever `power` and `noise`. The
+            axes that `n_components` drops share their mean eigenvalue; with all axes kept, it
+            is ``(x - mean_) P (x - mean_)ᵀ`` with P of `get_precision`. The array is of the
+            kind that `transform` returns.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib import Whitening
+        >>> X = np.random.default_rng(0).normal(size=(1000, 4))
+        >>> whitening = Whitening().fit(X)
+        >>> float(np.mean(whitening.mahalanobis(X)))
+        3.996
+        >>> whitening.mahalanobis([[9.0, 9.0, 9.0, 9.0]]) > 100
+        array([ True])
+        """
+        check_is_fitted(self)
+        return squared_lengths(self._rows(X), mahalanobis_map(self._fitted.map).affine)
+
+    def mahalanobis_threshold(self, X: Any, false_positive_rate: float = 0.01) -> float:
+        """Squared Mahalanobis distance that a given share of new vectors exceeds.
+
+        A quantile of the fitted vectors' own distances is far too low: each has drawn mean and
+        covariance toward itself. This is a quantile of the distances that each would have had
+        as a new vector, after a fit on the others.
+
+        Parameters
+        ----------
+        X : array-like or dask array of shape (n_samples, n_features)
+            All vectors of the fit. (Of new ones, take a quantile of `mahalanobis`.)
+        false_positive_rate : float, default=0.01
+            Share of new vectors of the same kind that may exceed it, at least
+            ``1 / (n_samples + 1)``.
+
+        Returns
+        -------
+        threshold : float
+
+        Raises
+        ------
+        ValueError
+            If `X` are other vectors than those of the fit, or too few for the rate, or so few
+            that each spans an axis of its own.
+
+        Notes
+        -----
+        If all axes are kept, the distances come from those of the fit by the formula of
+        Sherman and Morrison, with the shrinkage of the whole fit. Else they are those of ten
+        folds, each after a fit on the others.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib import Whitening
+        >>> X = np.random.default_rng(0).normal(size=(3000, 50))
+        >>> whitening = Whitening().fit(X[:500])
+        >>> threshold = whitening.mahalanobis_threshold(X[:500], 0.05)
+        >>> float(np.mean(whitening.mahalanobis(X[500:]) > threshold).round(2))
+        0.05
+        """
+        check_is_fitted(self)
+        rate = _checked_rate(false_positive_rate)
+        distances = np.sort(held_out_distances(self._fitted, self._rows(X)))
+        n = len(distances)
+        place = int(np.ceil((1 - rate) * (n + 1))) - 1
+        if place >= n:
+            raise ValueError(
+                f"mahalanobis_threshold got false_positive_rate={false_positive_rate!r}, which "
+                f"{n} vectors cannot tell. Ask for {1 / (n + 1):.2g} or more."
+            )
+        if not np.isfinite(distances[place]):
+            raise ValueError(
+                f"Of {n} vectors too many span an axis of their own, so that the distance of a "
+                "new one is not known. Fit on more vectors, or set noise='auto'."
+            )
+        return float(distances[place])
+
+    def shift(self, X: Any) -> Shift:
+        """Measure how far a sample of new vectors lies from those of the fit.
+
+        A whitening fitted on texts of one genre loses some of its gain on another, or more than
+        all of it in a narrow cone, because the mean has moved. A few hundred vectors without
+        labels show this; `recentered` corrects it.
+
+        Parameters
+        ----------
+        X : array-like or dask array of shape (n_samples, n_features)
+            New vectors, two or more, as the encoder returns them.
+
+        Returns
+        -------
+        shift : Shift
+            With ``mean_distance``, in standard deviations; ``mahalanobis_ratio``, of the new
+            to the fitted samples; ``p_value``, of no change; and the verdict ``is_shifted``.
+
+        Raises
+        ------
+        ValueError
+            If `X` are vectors that this whitening has mapped.
+
+        Notes
+        -----
+        The p-value is that of two tests, Šidák's of the smaller. Over random splits of fitted
+        and new vectors together, the squared distance of the means has a mean, a variance [1]_
+        and about a skewness that follow from the moments of all, and a gamma distribution with
+        these gives its p-value. The mean Mahalanobis distance of the new vectors, by the
+        covariance of all with the shrinkage of Ledoit and Wolf, is compared with that of all by
+        Student's t. So no fitted vector is needed.
+
+        References
+        ----------
+        .. [1] Himeno & Yamada (2014), "Estimations for some functions of covariance matrix in
+               high dimension under non-normality and its applications", Journal of
+               Multivariate Analysis 130.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib import Whitening
+        >>> X = np.random.default_rng(0).normal(size=(2000, 4))
+        >>> whitening = Whitening().fit(X[:1000])
+        >>> whitening.shift(X[1000:]).is_shifted, whitening.shift(X[1000:] + 1).is_shifted
+        (False, True)
+        """
+        check_is_fitted(self)
+        return shift_between(self._fitted, self._rows(X))
+
+
+def _checked_rate(given: Any) -> float:
+    if not isinstance(given, Real) or not 0 < float(given) < 1:
+        raise ValueError(
+            f"mahalanobis_threshold got false_positive_rate={given!r}; it expects a number "
+            "above 0 and below 1, such as 0.01 for 1 %."
+        )
+    return float(given)
+
+
+def squared_lengths(X: Any, linear: AffineMap) -> Any:
+    """Squared lengths of mapped rows, in float64: float32 overflows for far vectors."""
+    Z = as_float64(mapped(X, linear))
+    return (Z * Z).sum(axis=1)
 
 
 def mahalanobis_map(linear: WhiteningMap) -> WhiteningMap:
@@ -52,19 +231,111 @@ def mahalanobis_map(linear: WhiteningMap) -> WhiteningMap:
     return replace(linear, regularized=exact, n_components=linear.rank, method="pca")
 
 
-def shift_between(linear: WhiteningMap, fitted: Moments, new: Moments) -> Shift:
-    """Measure how far new samples lie from fitted ones, by the moments of both."""
+def held_out_distances(fitted: FittedWhitening, X: Any) -> np.ndarray:
+    """Distance of each fitted row after a fit on others; infinite where they do not span it."""
+    n, affine = fitted.moments.n, mahalanobis_map(fitted.map).affine
+    own = _gathered(squared_lengths(X, affine))
+    expected = _mean_length(fitted.moments, affine)
+    if len(own) != n or not np.isclose(own.mean(), expected, rtol=1e-3):
+        raise ValueError(
+            f"mahalanobis_threshold got {len(own)} vectors at a mean distance of "
+            f"{own.mean():.4g}; it expects the {n:.10g} of the fit, at {expected:.4g}. Of new "
+            "vectors, take a quantile of mahalanobis(X)."
+        )
+    if fitted.map.kept == fitted.map.rank:
+        # Without row c, the covariance is (n - 1) / (n - 2) times this, minus a multiple of
+        # c cᵀ; the mean moves by c / (n - 1).
+        own *= (n - 2) / (n - 1)
+        taken = (1 - fitted.map.regularized.shrinkage) * n / ((n - 1) * (n - 2)) * own
+        left = np.where(taken < 1 - 1e-9, 1 - taken, 0.0)
+        with np.errstate(divide="ignore"):
+            return (n / (n - 1)) ** 2 * own / left
+    folds = [slice(k, None, FOLDS) for k in range(min(FOLDS, len(own)))]
+    parts = [moments_of(X[rows]) for rows in folds]
+    for k, rows in enumerate(folds):
+        others = reduce(Moments.merge, parts[:k] + parts[k + 1 :])
+        linear = solve(others, spectrum_of(others), **fitted.parameters)
+        own[rows] = _gathered(squared_lengths(X[rows], mahalanobis_map(linear).affine))
+    return own
+
+
+def shift_between(fitted: FittedWhitening, X: Any) -> Shift:
+    """Measure how far new rows lie from fitted ones."""
+    old, new = fitted.moments, moments_of(X)
     if new.n < 2:
         raise ValueError(
             f"shift got n_samples={new.n}; it needs two or more, better a few hundred."
         )
-    W = mahalanobis_map(linear).affine.projection
-    delta = new.mean - fitted.mean
-    scatter = np.sum((new.scatter @ W) * W) / new.n  # of new samples about their own mean
-    expected = np.sum((fitted.scatter @ W) * W) / fitted.n
-    total = np.trace(fitted.covariance())
-    square = delta @ delta / total - 1 / fitted.n - 1 / new.n
-    return Shift(
-        mean_distance=float(np.sqrt(max(square, 0.0))),
-        mahalanobis_ratio=float((scatter + np.sum((delta @ W) ** 2)) / expected),
-    )
+    chance, delta = 1 / old.n + 1 / new.n, new.mean - old.mean
+    both = old.merge(new)
+    of_means = p_of_means(delta, chance, both)
+    _refuse_mapped(fitted, new, chance, of_means)
+    least = min(of_means, p_of_distances(X, new, both))
+    p_value = least * (2 - least)  # 1 - (1 - least)², without its rounding
+    affine = mahalanobis_map(fitted.map).affine
+    square = delta @ delta / np.trace(old.covariance()) - chance
+    about_old = replace(new, scatter=new.scatter + new.n * np.outer(delta, delta))
+    ratio = _mean_length(about_old, affine) / _mean_length(old, affine)
+    return Shift(float(np.sqrt(max(square, 0.0))), float(ratio), float(p_value))
+
+
+def p_of_means(delta: np.ndarray, chance: float, both: Moments) -> float:
+    """Share of random splits of a sample whose means differ by as much as ``delta``.
+
+    The squared difference over ``chance``, the sum of 1 / n of the parts, is about a weighted
+    sum of χ², the weights being the eigenvalues of the covariance S: mean tr S, variance
+    2 tr S², third moment 8 tr S³. A gamma distribution has these three.
+    """
+    from scipy.stats import gamma
+
+    n, S = max(both.n, 4), both.covariance()
+    trace, squares = np.trace(S), np.sum(S * S)
+    # Unbiased for tr Σ², whatever the distribution (Himeno & Yamada).
+    unbiased = (n - 1) * (n - 2) * squares + trace**2 - n * both.quartic / (n - 1)
+    unbiased *= (n - 1) / (n * (n - 2) * (n - 3))
+    deviation = np.sqrt(2 * max(unbiased, squares / n))
+    shape = 4 / (8 * np.sum((S @ S) * S) / deviation**3) ** 2
+    z = (delta @ delta / chance - trace) / deviation
+    return float(gamma.sf(shape + z * np.sqrt(shape), shape))
+
+
+def p_of_distances(X: Any, new: Moments, both: Moments) -> float:
+    """Share of random splits whose part differs as much in mean Mahalanobis distance."""
+    from scipy.stats import t
+
+    exact: dict[str, Any] = {"n_components": None, "method": "pca", "tol": None}
+    exact |= {"power": 1.0, "noise": 0.0, "n_clusters": None, "shrinkage": "auto"}
+    linear = solve(both, spectrum_of(both), **exact)
+    distances = _gathered(squared_lengths(X, linear.affine))
+    error = np.sqrt(distances.var(ddof=1) / new.n * (both.n - new.n) / (both.n - 1))
+    error = max(error, 1e-9 * distances.mean())  # all are equal in fewer rows than axes
+    difference = distances.mean() - _mean_length(both, linear.affine)
+    return float(2 * t.sf(abs(difference) / error, new.n - 1))
+
+
+def _refuse_mapped(
+    fitted: FittedWhitening, new: Moments, chance: float, of_means: float
+) -> None:
+    """Raise a ValueError if rows have the mean and the axes of this whitening's output."""
+    old, W = fitted.moments, fitted.map.affine.projection
+    if of_means > CERTAIN or p_of_means(old.mean, chance, old) > CERTAIN:
+        return
+    if W.shape[1] == len(W) and p_of_means(new.mean, chance, new) > CERTAIN:
+        outputs, inputs = W.T @ old.scatter @ W, old.scatter
+        likeness = [np.sum(new.scatter * S) / np.linalg.norm(S) for S in (outputs, inputs)]
+        if likeness[0] > 1.1 * likeness[1]:
+            raise ValueError(
+                "shift got vectors with mean 0 and the axes of this whitening's output: they "
+                "are calibrated already. Pass those that the encoder returns."
+            )
+
+
+def _mean_length(moments: Moments, affine: AffineMap) -> float:
+    """Mean squared length of mapped rows, by their moments about the map's mean."""
+    W = affine.projection
+    return float(np.sum((moments.scatter @ W) * W) / moments.n)
+
+
+def _gathered(values: Any) -> np.ndarray:
+    """Return an array of any library in memory."""
+    return np.array(values.cpu() if hasattr(values, "cpu") else values)

@@ -7,6 +7,7 @@ one. If a format cannot hold a pipeline, an error gives the reason.
 
 from skcalib.export._onnx import save_onnx
 from skcalib.export._sentence_transformer import save_sentence_transformer
+from skcalib.export._served import Served, check_served
 from skcalib.export._skl2onnx import register_skl2onnx
 from skcalib.export._static import save_static
 
@@ -43,6 +44,8 @@ TRUSTED_TYPES = [
 
 __all__ = [
     "TRUSTED_TYPES",
+    "Served",
+    "check_served",
     "register_skl2onnx",
     "save_onnx",
     "save_sentence_transformer",

@@ -37,10 +37,37 @@ vectors = model.encode(["A text.", "Another text."])
 model.similarity(vectors, vectors)  # {similarity}
 ```
 """
+SCALE = """
+## What a cosine means
+
+`{file}` has the share of pairs of unrelated texts that are at least as similar, its p-value,
+for every cosine. "query" in place of "pair" gives the share of queries whose best document is.
+
+```python
+import bisect
+import json
+
+with open("path/to/this/folder/{file}") as file:
+    table = json.load(file)["pair"]
 
 
-def save(model: Any, parts: Parts, folder: Path, as_what: str = "") -> None:
-    """Write a `SentenceTransformer` that does what the parts do."""
+def p_value(cosine):
+    row = bisect.bisect(table["similarity"], cosine) - 1
+    return table["p_value"][row] if row >= 0 else 1.0
+
+
+def threshold(rate):
+    row = bisect.bisect_left([-p for p in table["p_value"]], -rate)
+    return table["similarity"][row]  # an IndexError if the rate is too small
+```
+"""
+SCALE_FILE = "similarity_scale.json"
+
+
+def save(
+    model: Any, parts: Parts, folder: Path, as_what: str = "", scale: str | None = None
+) -> None:
+    """Write a `SentenceTransformer` that does what the parts do, and a scale in JSON."""
     model.save(str(folder), create_model_card=False)
     path = folder / "modules.json"
     modules = json.loads(path.read_text("utf-8"))
@@ -59,6 +86,9 @@ def save(model: Any, parts: Parts, folder: Path, as_what: str = "") -> None:
         steps="\n".join(f"{i}. {step}" for i, step in enumerate(_steps(parts), 1)),
         similarity=model.similarity_fn_name,
     )
+    if scale is not None:
+        (folder / SCALE_FILE).write_text(scale, "utf-8")
+        card += SCALE.replace("{file}", SCALE_FILE)
     (folder / "README.md").write_text(card, "utf-8")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 
 from skcalib._base import import_package
+from skcalib._scale.estimator import SimilarityScale
 from skcalib._store.poolings import POOLINGS
 from skcalib.export._parts import (
     Parts,
@@ -18,6 +19,7 @@ from skcalib.export._parts import (
     not_linear,
     probes,
     prompt_of_queries,
+    scale_as_json,
     take_apart,
 )
 from skcalib.export._writing import written_whole
@@ -33,6 +35,7 @@ def save_onnx(
     path: str | os.PathLike,
     *,
     neighbors_dtype: Literal["float32", "float16"] = "float32",
+    scale: SimilarityScale | None = None,
 ) -> None:
     """Save a fitted pipeline as one ONNX graph, from token ids to calibrated vectors.
 
@@ -57,6 +60,9 @@ def save_onnx(
     neighbors_dtype : {"float32", "float16"}, default="float32"
         Type of the fitted vectors of a `NeighborSmoothing`, 4 or 2 bytes per entry: 154 or
         77 MB for 100,000 texts of 384 dimensions. They are searched in float32.
+    scale : SimilarityScale or None, default=None
+        Fitted on vectors of the pipeline. Its table in JSON becomes one of the metadata,
+        ``similarity_scale``.
 
     Raises
     ------
@@ -95,6 +101,7 @@ def save_onnx(
             f"{CALLER} got neighbors_dtype={neighbors_dtype!r}; it expects 'float32' or "
             "'float16'."
         )
+    table = scale_as_json(scale, CALLER)
     parts = take_apart(pipeline, CALLER)
     _check_joins(parts)
     if (folder := Path(path).expanduser()).is_dir():
@@ -127,6 +134,8 @@ def save_onnx(
     metadata["max_length"] = str(parts.recipe.max_length)
     if parts.recipe.stride is not None:
         metadata["stride"] = str(parts.recipe.stride)
+    if table is not None:
+        metadata["similarity_scale"] = table
     with written_whole(path) as target:
         try:
             export(graph, inputs, metadata, target)

@@ -22,6 +22,7 @@ from skcalib._encoder.recipe import Recipe
 from skcalib._flow.estimator import NormalizingFlow
 from skcalib._groups.estimator import GroupErasure
 from skcalib._neighbors.estimator import NeighborSmoothing
+from skcalib._scale.estimator import SimilarityScale
 from skcalib._whitening.estimator import Whitening
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ __all__ = [
     "not_linear",
     "probes",
     "prompt_of_queries",
+    "scale_as_json",
     "take_apart",
     "take_apart_for_folder",
 ]
@@ -179,6 +181,17 @@ def prompt_of_queries(
             "Pipeline(pipeline.steps) and pipeline.queries_ separately."
         )
     return recipe.prompt
+
+
+def scale_as_json(scale: Any, caller: str) -> str | None:
+    """Return the table of a fitted `SimilarityScale` in JSON, or None for None."""
+    if scale is None:
+        return None
+    if not isinstance(scale, SimilarityScale):
+        raise TypeError(
+            f"{caller} got scale={scale!r:.40}; it expects a fitted SimilarityScale, or None."
+        )
+    return json.dumps(scale.to_dict())
 
 
 def _flat(estimator: Any) -> Iterator[Any]:

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 
 from skcalib._base import import_package, warn
+from skcalib._scale.estimator import SimilarityScale
 from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
 from skcalib._whitening.exports import centred_float32, dense
 from skcalib.export._folder import save
@@ -18,6 +19,7 @@ from skcalib.export._parts import (
     not_linear,
     probes,
     prompt_of_queries,
+    scale_as_json,
     take_apart,
     take_apart_for_folder,
 )
@@ -33,7 +35,11 @@ NEGLIGIBLE = 1e-8
 
 
 def save_sentence_transformer(
-    pipeline: Any, folder: str | os.PathLike, *, normalize: bool | None = None
+    pipeline: Any,
+    folder: str | os.PathLike,
+    *,
+    normalize: bool | None = None,
+    scale: SimilarityScale | None = None,
 ) -> None:
     """Save a fitted pipeline as a folder that ``SentenceTransformer(folder)`` loads.
 
@@ -56,6 +62,9 @@ def save_sentence_transformer(
         Whether vectors are scaled to unit length. None does so, with a warning where lengths
         change, if the model's own folder ends with ``Normalize`` and the similarity is the
         cosine: programs may rely on it and compute cosines as inner products.
+    scale : SimilarityScale or None, default=None
+        Fitted on vectors of the pipeline. Its table becomes ``similarity_scale.json`` in the
+        folder, and the model card shows how to read thresholds from it without skcalib.
 
     Raises
     ------
@@ -91,6 +100,7 @@ def save_sentence_transformer(
     >>> from sentence_transformers import SentenceTransformer  # doctest: +SKIP
     >>> SentenceTransformer("calibrated").encode(["A new text."])  # doctest: +SKIP
     """
+    table = scale_as_json(scale, CALLER)
     parts = take_apart_for_folder(pipeline, CALLER, normalize)
     if normalize is None and len(parts.steps) > len(take_apart(pipeline, CALLER).steps):
         warn(
@@ -122,7 +132,7 @@ def save_sentence_transformer(
                     default_prompt_name="default" if prompt or of_queries else None,
                     device="cpu",
                 )
-                save(model, parts, target)
+                save(model, parts, target, scale=table)
                 loaded = package.SentenceTransformer(
                     str(target), device="cpu", local_files_only=True
                 )

@@ -1,5 +1,6 @@
 """Pipelines as ONNX graphs, run by onnxruntime."""
 
+import json
 import sys
 
 import numpy as np
@@ -14,6 +15,7 @@ from skcalib import (
     BiEncoder,
     NeighborSmoothing,
     NormalizingFlow,
+    SimilarityScale,
     Whitening,
     calibrate,
 )
@@ -143,6 +145,15 @@ def test_one_graph_serves_queries_and_documents(
     pipeline.queries_.steps[0] = "encode", unpooled.fit(texts)
     with pytest.raises(ValueError, match=r"another way.*Save Pipeline\(pipeline.steps\)"):
         save_onnx(pipeline, tmp_path / "other.onnx")
+
+
+def test_a_graph_brings_its_scale(runtime, tiny_bert, texts, tmp_path):
+    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(4, noise="auto")).fit(texts)
+    scale = SimilarityScale().fit(pipeline.transform(texts))
+    save_onnx(pipeline, tmp_path / "model.onnx", scale=scale)
+    session = runtime.InferenceSession(tmp_path / "model.onnx")
+    written = session.get_modelmeta().custom_metadata_map["similarity_scale"]
+    assert json.loads(written) == scale.to_dict()
 
 
 def test_a_graph_that_cannot_be_run_is_refused(runtime, save_family, texts, tmp_path):

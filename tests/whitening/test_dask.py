@@ -34,6 +34,9 @@ def test_fit_and_transform_equal_those_of_numpy(X, lazy, noise):
     assert (Z.shape, Z.dtype) == ((1000, 5), np.float32)
     assert_allclose(Z.compute(), reference.transform(X), atol=1e-5)
     assert_allclose(ours.mahalanobis(lazy).compute(), reference.mahalanobis(X), rtol=1e-4)
+    thresholds = [w.mahalanobis_threshold(x, 0.1) for w, x in ((ours, lazy), (reference, X))]
+    assert thresholds[0] == pytest.approx(thresholds[1], rel=1e-4)
+    assert ours.shift(lazy).p_value == pytest.approx(reference.shift(X).p_value, abs=1e-4)
     back = ours.inverse_transform(Z)
     assert isinstance(back, da.Array)
     assert_allclose(back.compute(), reference.inverse_transform(reference.transform(X)), 1e-5)

@@ -4,11 +4,13 @@ import os
 
 import numpy as np
 import pytest
+from scipy.stats import kstest
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import normalize
 
 from skcalib import BertEncoder, Whitening
-from skcalib.datasets import fetch_sts, minilm_path
+from skcalib.datasets import fetch_sts, load_docstrings, load_questions, minilm_path
 
 
 @pytest.fixture
@@ -53,6 +55,106 @@ def test_chance_is_no_shift(X, n):
     assert shift.mean_distance < 0.12
 
 
+@pytest.fixture(scope="module")
+def sentences():
+    """Vectors of MiniLM: 386 sentences about scipy, and 100 questions of bank customers."""
+    encoder = BertEncoder(minilm_path())
+    texts = [*load_docstrings().data[::4], *load_questions().data]
+    return np.split(encoder.fit_transform(texts), [386])
+
+
+def is_uniform(draw):
+    rng = np.random.default_rng(0)
+    p = [draw(rng) for _ in range(200)]
+    return kstest(p, "uniform").pvalue > 0.01 and 0.01 < np.mean(np.less(p, 0.05)) < 0.09
+
+
+@pytest.mark.parametrize(
+    ("n_old", "n_new", "tails"), [(300, 30, None), (100, 100, None), (800, 200, 8)]
+)
+def test_p_values_of_no_change_are_uniform(n_old, n_new, tails):
+    def draw(rng):
+        X = rng.normal(size=(n_old + n_new, 20)) * np.linspace(3, 0.1, 20) + 1
+        if tails:
+            X *= rng.standard_t(tails, size=(len(X), 1))
+        return Whitening().fit(X[:n_old]).shift(X[n_old:]).p_value
+
+    assert is_uniform(draw)
+
+
+def test_p_values_of_no_change_are_uniform_on_real_vectors(sentences):
+    def draw(rng):
+        X = rng.permutation(sentences[0][:, :64])
+        return Whitening(noise="auto").fit(X[:50]).shift(X[50:120]).p_value
+
+    assert is_uniform(draw)
+
+
+def test_a_few_foreign_texts_are_seen(sentences):
+    X, foreign = (np.random.default_rng(0).permutation(Z) for Z in sentences)
+    whitening = Whitening(noise="auto").fit(X[:200])
+    assert whitening.shift(X[200:]).p_value > 0.05
+    mixed = whitening.shift(np.vstack([X[200:], foreign[:28]]))
+    assert mixed.is_shifted
+    assert mixed.mean_distance < 0.15  # less than was called a shift before
+
+
+@pytest.mark.parametrize("params", [{}, {"method": "zca"}, {"noise": "auto"}])
+def test_calibrated_vectors_are_no_new_ones(sentences, params):
+    X = np.random.default_rng(0).permutation(sentences[0])[:, :48]
+    whitening = Whitening(**params).fit(X[:250])
+    assert not whitening.shift(X[250:]).is_shifted
+    for Z in (whitening.transform(X[250:]), normalize(whitening.transform(X[250:]))):
+        with pytest.raises(ValueError, match=r"shift got vectors with mean 0 .* calibrated"):
+            whitening.shift(Z)
+    assert whitening.shift(X[250:] - X.mean(axis=0)).is_shifted  # the same axes
+
+
+@pytest.mark.parametrize("params", [{}, {"noise": "auto"}, {"n_components": 20, "noise": 0.1}])
+def test_new_vectors_exceed_the_threshold_at_the_promised_rate(sentences, params):
+    rng, rates, real = np.random.default_rng(0), [], []
+    for _ in range(10):
+        A, B = np.split(rng.normal(size=(5000, 60)) * np.linspace(3, 0.3, 60) + 1, [600])
+        whitening = Whitening(**params).fit(A)
+        new, own = whitening.mahalanobis(B), np.quantile(whitening.mahalanobis(A), 0.99)
+        thresholds = *(whitening.mahalanobis_threshold(A, r) for r in (0.01, 0.05)), own
+        rates.append([np.mean(new > threshold) for threshold in thresholds])
+    one, five, by_own = np.mean(rates, axis=0)
+    assert 0.01 / 1.5 < one < 0.015 < by_own
+    assert 0.05 / 1.5 < five < 0.075
+    for _ in range(20):
+        A, B = np.split(rng.permutation(sentences[0])[:, :40], [200])
+        whitening = Whitening(**params).fit(A)
+        real.append(
+            np.mean(whitening.mahalanobis(B) > whitening.mahalanobis_threshold(A, 0.05))
+        )
+    assert 0.05 / 1.5 < np.mean(real) < 0.075
+
+
+def test_distances_are_those_after_a_fit_on_the_others(X):
+    X = X[:80]
+    left_out = [
+        Whitening().fit(np.delete(X, i, axis=0)).mahalanobis(X[i : i + 1])[0] for i in range(80)
+    ]
+    threshold = Whitening().fit(X).mahalanobis_threshold(X, 0.25)
+    assert threshold == pytest.approx(np.sort(left_out)[60])
+
+
+def test_thresholds_refuse_other_vectors_and_what_they_cannot_tell(X):
+    whitening = Whitening().fit(X[:200])
+    for other in (X[:199], X[200:400]):
+        with pytest.raises(ValueError, match=r"it expects the 200 of the fit, at 11\.94"):
+            whitening.mahalanobis_threshold(other)
+    with pytest.raises(ValueError, match=r"200 vectors cannot tell. Ask for 0\.005 or more"):
+        whitening.mahalanobis_threshold(X[:200], 0.004)
+    for rate in (0, 1.0, "1 %"):
+        with pytest.raises(ValueError, match="expects a number above 0 and below 1"):
+            whitening.mahalanobis_threshold(X[:200], rate)
+    few = Whitening(noise=0.1).fit(X[:10])
+    with pytest.raises(ValueError, match="span an axis of their own"):
+        few.mahalanobis_threshold(X[:10], 0.5)
+
+
 def test_a_recentred_copy_has_the_new_mean_and_the_same_map(X):
     whitening = Whitening(5, noise="auto").fit(X)
     before, new = whitening.transform(X), X[:500] + np.arange(12)
@@ -67,6 +169,12 @@ def test_a_recentred_copy_has_the_new_mean_and_the_same_map(X):
     unit = make_pipeline(whitening)
     unit.steps[0] = ("whitening", twin)
     np.testing.assert_array_equal(unit.transform(X), twin.transform(X))
+
+
+def test_equal_vectors_are_a_change(X):
+    """An encoder that is stuck, even at the mean of the fit."""
+    whitening = Whitening(noise="auto").fit(X)
+    assert whitening.shift(np.tile(X.mean(axis=0), (30, 1))).is_shifted
 
 
 def test_one_vector_is_no_sample(X):

@@ -1,0 +1,130 @@
+"""Whether a server applies the calibration of an exported pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from skcalib._texts import as_texts
+from skcalib._vectors import unit_rows
+from skcalib.export._parts import Parts, apply, take_apart
+
+__all__ = ["Served", "check_served"]
+
+CALLER = "check_served"
+# Largest distance of unit vectors that are the same up to the precision of a server: float16
+# and bfloat16 move them by 0.001 to 0.02, another text by much more.
+SAME = 0.05
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a server returns for the texts of a pipeline.
+
+    Parameters
+    ----------
+    kind : {"calibrated", "raw", "other"}
+        The pipeline's vectors, those of its encoder alone, or neither.
+    distance : float
+        Largest distance of a served vector to that of the pipeline, both of unit length: 0 to
+        2, and NaN if they cannot be compared.
+    reason : str
+        What else is known, such as that the prompt is missing or that the rows are in another
+        order.
+    """
+
+    kind: Literal["calibrated", "raw", "other"]
+    distance: float
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return self.kind + (f": {self.reason}" if self.reason else "")
+
+
+def check_served(function: Callable[[list[str]], Any], pipeline: Any, texts: Any) -> Served:
+    """Tell whether a server returns calibrated vectors, raw ones or others.
+
+    Some servers of embeddings read the transformer in a folder of
+    `save_sentence_transformer` and ignore the calibration behind it, in silence.
+
+    Parameters
+    ----------
+    function : callable
+        Takes a list of texts and returns their vectors as served, of shape (n_texts,
+        n_features). Their lengths do not matter.
+    pipeline : Pipeline, BertEncoder or BiEncoder
+        The fitted pipeline that was exported.
+    texts : array-like of str, of shape (n_texts,)
+        A few different texts of the kind that will be served.
+
+    Returns
+    -------
+    served : Served
+        With ``kind``, ``distance`` and ``reason``.
+
+    Examples
+    --------
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from skcalib import BertEncoder, Whitening
+    >>> from skcalib.datasets import load_toy_sts, minilm_path
+    >>> from skcalib.export import check_served
+    >>> texts = load_toy_sts().data.ravel()
+    >>> pipeline = make_pipeline(BertEncoder(minilm_path(), layers=3), Whitening(noise="auto"))
+    >>> pipeline = pipeline.fit(texts)
+    >>> def served(texts):  # in place of a request to a server
+    ...     return pipeline[0].transform(texts)
+    >>> check_served(served, pipeline, texts[:5]).kind
+    'raw'
+    """
+    parts = take_apart(pipeline, CALLER)
+    texts = as_texts(texts, caller=CALLER)
+    if len(set(texts)) < max(len(texts), 2):
+        raise ValueError(
+            f"{CALLER} got {len(texts)} texts, {len(set(texts))} of them different; it expects "
+            "two or more, all different."
+        )
+    expected = _expected(parts, texts)
+    vectors = np.asarray(function(texts), dtype=np.float64)
+    widths = sorted({known.shape[1] for known in expected.values()})
+    if vectors.ndim != 2 or len(vectors) != len(texts) or vectors.shape[1] not in widths:
+        right = " or ".join(str((len(texts), width)) for width in widths)
+        return Served("other", np.nan, f"the shape is {vectors.shape}, not {right}")
+    if not (finite := np.isfinite(vectors).all(axis=1)).all():
+        reason = f"NaN or infinity in vector {finite.argmin()}"
+        return Served("other", np.nan, reason)
+    unit = unit_rows(vectors)[0]
+    # From each served vector, in rows, to each that is expected.
+    distances = {
+        name: np.linalg.norm(unit[:, None] - known, axis=2)
+        for name, known in expected.items()
+        if known.shape == unit.shape
+    }
+    farthest = {name: float(each.diagonal().max()) for name, each in distances.items()}
+    distance = farthest.get("calibrated", np.nan)
+    nearest = min(farthest, key=farthest.__getitem__)
+    if farthest[nearest] <= SAME:
+        kind, _, reason = nearest.partition(", ")
+        return Served("raw" if kind == "raw" else "calibrated", distance, reason)
+    for name, each in distances.items():
+        if np.all(each.min(axis=1) <= SAME) and len({*each.argmin(axis=1)}) == len(texts):
+            return Served("other", distance, f"{name}, in another order")
+    reason = f"up to {farthest[nearest]:.2g} from the nearest, which is {nearest}"
+    return Served("other", distance, reason)
+
+
+def _expected(parts: Parts, texts: list[str]) -> dict[str, np.ndarray]:
+    """Return unit vectors that a server may give: the right ones, raw, and without prompt."""
+    recipe, expected = parts.recipe, {}
+    for prompt in dict.fromkeys((recipe.prompt, "")):
+        encoder = copy(parts.encoder)
+        missing = "" if prompt == recipe.prompt else f", without the prompt {recipe.prompt!r}"
+        if missing:
+            encoder._recipe = replace(recipe, prompt="", skip=0)
+        raw = encoder.transform(texts)
+        expected[f"calibrated{missing}"] = unit_rows(apply(parts.steps, raw))[0]
+        expected[f"raw{missing}"] = unit_rows(raw)[0]
+    return expected
