@@ -34,6 +34,10 @@ ALLOWED = {
         *("_base", "_sklearn_compat", "_texts", "_vectors"),
         *("_command_line", "export", "model_selection"),  # of its command
     },
+    "_duplicates": {
+        *("_machine", "_encoder", "_whitening", "_neighbors", "_scale", "_classifier"),
+        *("_bi_encoder", "_base", "_sklearn_compat", "_texts", "_vectors"),
+    },
     "_flow": {"_machine", "_covariance", "_base", "_dask", "_sklearn_compat", "_vectors"},
 }
 
