@@ -18,23 +18,17 @@ from skcalib._duplicates.pairs import (
     nearest_representatives,
     representatives,
     similar,
+    similar_pairs,
 )
+from skcalib._duplicates.threshold import threshold_of
 from skcalib._encoder.text_encoder import as_encoder
-from skcalib._neighbors.search import EQUAL
 from skcalib._scale.estimator import SimilarityScale
-from skcalib._scale.pairs import FITTED_P_VALUES, count_pairs
-from skcalib._scale.rates import EXTRAPOLATED_PAIRS, FEWEST_PAIRS, line_of
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib._texts import as_texts, distinct
 from skcalib._vectors import checkable, unit_rows
 from skcalib._whitening.estimator import Whitening
 
 __all__ = ["Duplicates"]
-
-# Distinct texts whose ten million pairs tell the rates.
-COUNTED_TEXTS = 4473
-# Pairs that are kept; near copies of one text are in as many as the square of their number.
-MOST_PAIRS = 20_000_000
 
 
 class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
@@ -85,9 +79,10 @@ class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
     Ties go to the larger sum of cosines, and then, as between two that have only each other,
     to the first row. Otherwise the result does not depend on the order of the rows.
 
-    The threshold comes from the pairs of up to 4,473 distinct texts. Duplicates among them
-    hardly raise it, since rates below 3e-4 are extrapolated as in `SimilarityScale`. With fewer
-    than 448 distinct texts the pairs are counted, and no more than `false_pairs` are listed.
+    The threshold comes from the pairs of up to 4,473 distinct texts, by the straight line of
+    `SimilarityScale` with ``extrapolate=True``. So that duplicates do not raise it, it is
+    estimated twice: at the second time only representatives count. With fewer than 448 distinct
+    texts the pairs are counted, and no more than `false_pairs` are listed.
 
     All pairs are compared, by blocks. The time is quadratic, the memory is not.
 
@@ -148,12 +143,10 @@ class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
         vectors, keys = self._fitted_vectors(X)
         first, inverse = distinct_rows(vectors, keys)
         vectors, keys = vectors[first], keys[first]
-        threshold = self._threshold(vectors)
-        pairs, cosines = self._pairs(vectors, keys, threshold)
-        both = np.hstack([pairs, pairs[::-1]])
-        twice, copies = np.tile(cosines, 2), np.bincount(inverse)
-        chosen = representatives(both, twice, copies, first)
-        of = first[nearest_representatives(both, twice, chosen, first)]
+        threshold = threshold_of(vectors, self.false_pairs, self.scale)
+        pairs, cosines = similar_pairs(vectors, keys, threshold)
+        chosen = representatives(pairs, cosines, np.bincount(inverse), first)
+        of = first[nearest_representatives(pairs, cosines, chosen, first)]
         is_copy = first[inverse] != np.arange(len(inverse))
         equal = np.array([first[inverse[is_copy]], np.flatnonzero(is_copy)])
         pairs = np.sort(np.hstack([equal, first[pairs]]), axis=0).T
@@ -228,48 +221,6 @@ class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
 
     def _details(self, texts: list[str]) -> list[Any]:
         return [None if self.guard is None else self.guard.details(text) for text in texts]
-
-    def _threshold(self, vectors: np.ndarray) -> float:
-        """Cosine that as many pairs of unrelated texts reach as are promised."""
-        n = len(vectors)
-        if n == 1:
-            return EQUAL
-        if self.scale is None:
-            unit = vectors[:COUNTED_TEXTS].astype(np.float64)
-            none = np.zeros(len(unit))
-            (counts,) = count_pairs(unit, None, [(none, none)])
-        else:
-            counts = self.scale._counted("pair", False)
-        n_pairs = n * (n - 1) // 2
-        rate = self.false_pairs / n_pairs
-        by_line = counts.n >= EXTRAPOLATED_PAIRS
-        least = 0.0 if by_line else FEWEST_PAIRS / counts.n
-        if not least <= rate < 1:
-            raise ValueError(
-                f"false_pairs={self.false_pairs:g} cannot be told from {n:,} distinct texts, "
-                f"which have {n_pairs:,} pairs. Give more texts (448 tell any number), or a "
-                f"number from {np.ceil(least * n_pairs):.0f} to {n_pairs - 1}."
-            )
-        if by_line and rate < FITTED_P_VALUES[1]:
-            return min(EQUAL, float(np.tanh(np.polyval(line_of(counts), np.log10(rate)))))
-        return min(EQUAL, float(counts.threshold(rate)))
-
-    def _pairs(
-        self, vectors: np.ndarray, keys: np.ndarray, threshold: float
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Pairs of distinct texts, of shape (2, n_pairs), and their cosines."""
-        found, n = [(np.empty(0, int), np.empty(0, int), np.empty(0))], 0
-        for block in similar(vectors, vectors, threshold, (keys, keys)):
-            n += len(block[0])
-            if n > MOST_PAIRS:
-                raise ValueError(
-                    f"More than {MOST_PAIRS:,} pairs reach the threshold {threshold:.4f}, as "
-                    "when thousands of texts are near copies of one. Cut out what such texts "
-                    "share, such as a footer, or set a smaller false_pairs."
-                )
-            found.append(block)
-        i, j, cosines = map(np.concatenate, zip(*found, strict=True))
-        return np.array([i, j]), cosines
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -87,9 +87,9 @@ class DetailGuard(BaseEstimator):
                 "Compare two texts at a time."
             )
         numbers, codes = [], []
-        plain = "".join(map(_plain, unicodedata.normalize("NFKC", text)))
+        plain = "".join(map(_plain, unicodedata.normalize("NFC", text)))
         for token in TOKEN.findall(plain):
-            if not any(map(str.isdigit, token)):
+            if not any(map(str.isnumeric, token)):
                 continue
             if (number := _value(token)) is not None:
                 numbers.append(number)

@@ -10,12 +10,20 @@ from sklearn.utils import gen_batches
 
 from skcalib._machine.limits import rows_within
 
-__all__ = ["distinct_rows", "nearest_representatives", "representatives", "similar"]
+__all__ = [
+    "distinct_rows",
+    "nearest_representatives",
+    "representatives",
+    "similar",
+    "similar_pairs",
+]
 
 # Rows and columns whose cosines are in memory at a time.
 ROWS, COLUMNS = 512, 4096
 # How far a product in float32 may be below the cosine in float64.
 SLACK = 1e-5
+# Pairs that are kept; near copies of one text are in as many as the square of their number.
+MOST_PAIRS = 20_000_000
 # Vectors of pairs that are side by side at a time.
 PAIRS_BYTES = 64 * 2**20
 
@@ -63,43 +71,60 @@ def similar(
             yield i[kept], j[kept], cosines[kept]
 
 
+def similar_pairs(
+    vectors: np.ndarray, keys: np.ndarray, threshold: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs that reach a threshold, of shape (2, n_pairs), and their cosines.
+
+    Raises
+    ------
+    ValueError
+        If there are too many to keep.
+    """
+    found, n = [(np.empty(0, int), np.empty(0, int), np.empty(0))], 0
+    for block in similar(vectors, vectors, threshold, (keys, keys)):
+        found.append(block)
+        n += len(block[0])
+        if n > MOST_PAIRS:
+            raise ValueError(
+                f"More than {MOST_PAIRS:,} pairs reach the threshold {threshold:.4f}, as when "
+                "thousands of texts are near copies of one. Cut out what such texts share, as a "
+                "footer, or set a smaller false_pairs."
+            )
+    i, j, cosines = map(np.concatenate, zip(*found, strict=True))
+    return np.array([i, j]), cosines
+
+
 def representatives(
-    pairs: tuple[np.ndarray, np.ndarray],
-    cosines: np.ndarray,
-    copies: np.ndarray,
-    row: np.ndarray,
+    pairs: np.ndarray, cosines: np.ndarray, copies: np.ndarray, row: np.ndarray
 ) -> np.ndarray:
     """Choose vectors of which no two are a pair, and each other vector is in a pair with one.
 
-    Greedy: next is the vector that has the most texts in pairs, of those in no pair with a
+    Greedy: next is the vector that is in pairs with the most texts, of those in no pair with a
     chosen one. Ties go to the larger sum of cosines, then to the first ``row``. A vector has
-    several ``copies``. ``pairs`` have each pair in both directions. Returns a mask.
+    several ``copies``. Returns a mask.
     """
-    left, right = pairs
-    n = len(copies)
+    (left, right), n = np.hstack([pairs, pairs[::-1]]), len(copies)
     partners = copies - 1 + np.bincount(left, copies[right], n)
-    order = np.lexsort((row, -np.bincount(left, cosines * copies[right], n), -partners))
+    total = np.bincount(left, np.tile(cosines, 2) * copies[right], n)
     right = right[np.argsort(left, kind="stable")]
     ends = np.cumsum(np.bincount(left, minlength=n))
+    starts = np.concatenate([[0], ends])
     chosen, left_out = np.zeros(n, bool), np.zeros(n, bool)
-    for i in order:
+    for i in np.lexsort((row, -total, -partners)):
         if not left_out[i]:
             chosen[i] = True
-            left_out[right[ends[i - 1] if i else 0 : ends[i]]] = True
+            left_out[right[starts[i] : ends[i]]] = True
     return chosen
 
 
 def nearest_representatives(
-    pairs: tuple[np.ndarray, np.ndarray],
-    cosines: np.ndarray,
-    chosen: np.ndarray,
-    row: np.ndarray,
+    pairs: np.ndarray, cosines: np.ndarray, chosen: np.ndarray, row: np.ndarray
 ) -> np.ndarray:
-    """Return the most similar chosen vector of each vector; it must be in a pair with one."""
-    left, right = pairs
-    of = np.arange(len(chosen))
+    """Return the chosen vector that is most similar to each; a chosen one is its own."""
+    of, (left, right) = np.arange(len(chosen)), np.hstack([pairs, pairs[::-1]])
     usable = chosen[right] & ~chosen[left]
-    left, right, cosines = left[usable], right[usable], cosines[usable]
-    worst_first = np.lexsort((-row[right], cosines))
-    of[left[worst_first]] = right[worst_first]  # the last assignment stays
+    left, right, cosines = left[usable], right[usable], np.tile(cosines, 2)[usable]
+    best_last = np.lexsort((-row[right], cosines))
+    of[left[best_last]] = right[best_last]  # the last assignment stays
     return of
