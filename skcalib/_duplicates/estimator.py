@@ -80,9 +80,10 @@ class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
     to the first row. Otherwise the result does not depend on the order of the rows.
 
     The threshold comes from the pairs of up to 4,473 distinct texts, by the straight line of
-    `SimilarityScale` with ``extrapolate=True``. So that duplicates do not raise it, it is
-    estimated twice: at the second time only representatives count. With fewer than 448 distinct
-    texts the pairs are counted, and no more than `false_pairs` are listed.
+    `SimilarityScale` with ``extrapolate=True``, which duplicates hardly raise. Where so many
+    bend the line, they are found by a stricter one, and the line is drawn without them. With
+    fewer than 448 distinct texts the pairs are counted, and no more than `false_pairs` are
+    listed.
 
     All pairs are compared, by blocks. The time is quadratic, the memory is not.
 

@@ -88,7 +88,7 @@ def similar_pairs(
         if n > MOST_PAIRS:
             raise ValueError(
                 f"More than {MOST_PAIRS:,} pairs reach the threshold {threshold:.4f}, as when "
-                "thousands of texts are near copies of one. Cut out what such texts share, as a "
+                "thousands of texts are near copies of one. Cut out what they share, such as a "
                 "footer, or set a smaller false_pairs."
             )
     i, j, cosines = map(np.concatenate, zip(*found, strict=True))

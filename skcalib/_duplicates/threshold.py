@@ -15,7 +15,7 @@ __all__ = ["threshold_of"]
 
 # Distinct texts whose ten million pairs tell the rates.
 COUNTED_TEXTS = 4473
-# Rates of a line where many duplicates bend the usual one; it makes the threshold stricter.
+# Rates of a line for texts whose duplicates bend the usual one; its threshold is stricter.
 LARGER_P_VALUES = 3e-2, 3e-3
 
 
@@ -50,11 +50,10 @@ def threshold_of(
     if not by_line or rate >= FITTED_P_VALUES[1]:
         return min(EQUAL, float(counts.threshold(rate)))
     line, error = counts.line()
-    if scale is None:
-        if error > LARGEST_ERROR:
-            line, error = counts.line(LARGER_P_VALUES)
+    if scale is None and error > LARGEST_ERROR:
+        stricter, error = counts.line(LARGER_P_VALUES)
         if error <= LARGEST_ERROR:
-            line, error = _counts(_without_duplicates(drawn, _at(line, rate))).line()
+            line, error = _counts(_without_duplicates(drawn, _at(stricter, rate))).line()
     if error > LARGEST_ERROR:
         raise ValueError(
             f"The threshold cannot be estimated from the pairs of {n:,} distinct texts: the "

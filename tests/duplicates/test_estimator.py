@@ -138,12 +138,13 @@ def peak(function):
 
 
 def test_memory_does_not_grow_with_the_square_of_the_texts():
-    X = spread(8000, 16).astype(np.float32)
-    model, used = peak(lambda: Duplicates().fit(X))
-    assert used < 4 * len(X) ** 2 / 2  # of all products in float32, half would be more
+    X = spread(12_000, 8).astype(np.float32)
+    products = 4 * len(X) ** 2
+    model, used = peak(lambda: Duplicates(scale=SimilarityScale().fit(X[:500])).fit(X))
+    assert used < products / 10
     rows, used = peak(lambda: model.predict(X))
     assert_array_equal(rows, np.arange(len(X)))
-    assert used < 4 * len(X) ** 2 / 4
+    assert used < products / 10
 
 
 def test_ten_thousand_equal_rows_are_ten_thousand_pairs():
@@ -197,7 +198,7 @@ def test_duplicates_do_not_raise_the_threshold(n, times):
     model = Duplicates().fit(copied(X, n, times))
     rate = 20 / (len(model.labels_) * (len(model.labels_) - 1) / 2)
     clean = SimilarityScale().fit(X).threshold(rate, extrapolate=True)
-    assert model.threshold_ == pytest.approx(clean, abs=0.01)
+    assert model.threshold_ == pytest.approx(clean, abs=0.02)
     assert (model.labels_[:n] == model.labels_[-n:]).all()
 
 
@@ -211,7 +212,7 @@ def test_a_scale_of_texts_without_duplicates_tells_what_those_with_many_do_not()
     n = len(with_copies)
     rate = 20 / (n * (n - 1) / 2)
     assert model.threshold_ == pytest.approx(scale.threshold(rate, extrapolate=True))
-    with pytest.raises(ValueError, match=r"off by inf decades.*Give scale="):
+    with pytest.raises(ValueError, match=r"off by .* decades.*Give scale="):
         Duplicates().fit(np.random.default_rng(0).choice([-1.0, 1.0], size=(500, 12)))
 
 
