@@ -94,10 +94,11 @@ def planted(texts):
 
 def lists(raw, texts, false_pairs):
     """Yield names of ways, thresholds, and arrays (2, n) of the pairs that they list."""
-    encoder = Known(texts, raw)
-    for name, guard in {"Duplicates": None, "with guard": GUARD}.items():
-        model = Duplicates(encoder, false_pairs=false_pairs, guard=guard).fit(texts)
-        yield name, model.threshold_, model.pairs_.T
+    model = Duplicates(Known(texts, raw), false_pairs=false_pairs).fit(texts)
+    yield "Duplicates", model.threshold_, model.pairs_.T
+    # As with guard=DetailGuard(), which would encode again.
+    same = [GUARD.compatible(texts[i], texts[j]) for i, j in model.pairs_]
+    yield "with guard", model.threshold_, model.pairs_[same].T
     unit = unit_rows(raw)[0].astype(np.float32)
     yield "raw 0.9", 0.9, similar_pairs(unit, np.zeros(len(unit)), 0.9)[0]
 
@@ -109,13 +110,9 @@ def of_peers(raw, texts):
         from semhash import SemHash
 
         encoder = Known(texts, unit)
-        index = SemHash.from_records(texts, model=encoder, use_ann=False)
+        index = SemHash.from_records(texts, model=encoder, ann_backend="basic")
         result, place = index.self_deduplicate(threshold=0.9), encoder.place
-        pairs = [
-            (place[duplicate.record], place[other])
-            for duplicate in result.filtered
-            for other, _ in duplicate.duplicates
-        ]
+        pairs = [(place[text.record], place[text.duplicate_of]) for text in result.filtered]
         yield "semhash", 0.9, np.sort(np.array(pairs, int).reshape(-1, 2).T, axis=0)
     if find_spec("cleanlab"):
         from cleanlab import Datalab
@@ -156,28 +153,27 @@ def table(name, texts, intents, encoder):
     for plant, new, pairs in planted(texts):
         everything = [*texts, *new]
         raw = encoder.fit_transform(everything)
-        details = [[GUARD.details(everything[i]) for i in rows] for rows in pairs]
-        known = {"data": name, "planted": plant, "pairs": len(pairs[0])}
-        known["compatible"] = sum(a == b for a, b in zip(*details, strict=True))
-        wanted = set(zip(*pairs.tolist(), strict=True))
-        for budget in (20, 200):
-            for way in lists(raw, everything, budget):
-                if way[0] == "raw 0.9" and budget > 20:
-                    continue
-                yield known | {"false_pairs": budget} | row_of(*way, wanted)
+        known, wanted = described(name, plant, everything, pairs)
+        for way in lists(raw, everything, 20):
+            yield known | {"false_pairs": 20} | row_of(*way, wanted)
         for way in of_peers(raw, everything):
             yield known | row_of(*way, wanted)
     if intents is None:
         return
-    same = np.nonzero(np.triu(intents[:, None] == intents, 1))
-    details = [GUARD.details(text) for text in texts]
-    wanted = set(zip(*map(np.ndarray.tolist, same), strict=True))
-    known = {"data": name, "planted": "intent", "pairs": len(wanted)}
-    known["compatible"] = sum(details[i] == details[j] for i, j in wanted)
+    pairs = np.array(np.nonzero(np.triu(intents[:, None] == intents, 1)))
+    known, wanted = described(name, "intent", texts, pairs)
+    raw = encoder.fit_transform(texts)
     for budget in (20, 2000, 20_000):
-        for way in lists(encoder.fit_transform(texts), texts, budget):
-            if way[0] != "raw 0.9" or budget == 20:
-                yield known | {"false_pairs": budget} | row_of(*way, wanted)
+        for way in lists(raw, texts, budget):
+            yield known | {"false_pairs": budget} | row_of(*way, wanted)
+
+
+def described(name, plant, texts, pairs):
+    """Return the first cells of a row, and the pairs as a set."""
+    details = [GUARD.details(text) for text in texts]
+    compatible = sum(details[i] == details[j] for i, j in pairs.T)
+    known = {"data": name, "planted": plant, "pairs": pairs.shape[1], "compatible": compatible}
+    return known, set(zip(*pairs.tolist(), strict=True))
 
 
 if __name__ == "__main__":
