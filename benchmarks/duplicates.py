@@ -99,13 +99,12 @@ def lists(raw, texts, false_pairs):
     # As with guard=DetailGuard(), which would encode again.
     same = [GUARD.compatible(texts[i], texts[j]) for i, j in model.pairs_]
     yield "with guard", model.threshold_, model.pairs_[same].T
+
+
+def of_others(raw, texts):
+    """Yield the same without calibration, also of semhash and cleanlab where installed."""
     unit = unit_rows(raw)[0].astype(np.float32)
     yield "raw 0.9", 0.9, similar_pairs(unit, np.zeros(len(unit)), 0.9)[0]
-
-
-def of_peers(raw, texts):
-    """Yield the same of semhash and cleanlab, if they are installed."""
-    unit = unit_rows(raw)[0].astype(np.float32)
     if find_spec("semhash"):
         from semhash import SemHash
 
@@ -156,7 +155,7 @@ def table(name, texts, intents, encoder):
         known, wanted = described(name, plant, everything, pairs)
         for way in lists(raw, everything, 20):
             yield known | {"false_pairs": 20} | row_of(*way, wanted)
-        for way in of_peers(raw, everything):
+        for way in of_others(raw, everything):
             yield known | row_of(*way, wanted)
     if intents is None:
         return

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.pipeline import make_pipeline
+from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skcalib._base import VersionedState
@@ -22,6 +23,7 @@ from skcalib._duplicates.pairs import (
 )
 from skcalib._duplicates.threshold import threshold_of
 from skcalib._encoder.text_encoder import as_encoder
+from skcalib._machine.limits import rows_within
 from skcalib._scale.estimator import SimilarityScale
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib._texts import as_texts, distinct
@@ -29,6 +31,9 @@ from skcalib._vectors import checkable, unit_rows
 from skcalib._whitening.estimator import Whitening
 
 __all__ = ["Duplicates"]
+
+# Vectors that are scaled to unit length at a time.
+SCALED_BYTES = 64 * 2**20
 
 
 class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
@@ -232,7 +237,10 @@ class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
-    return unit_rows(vectors)[0].astype(np.float32) + np.float32(0)  # no negative zeros
+    unit = np.empty(vectors.shape, np.float32)
+    for rows in gen_batches(len(unit), rows_within(SCALED_BYTES, unit.shape[1])):
+        unit[rows] = unit_rows(vectors[rows])[0] + 0.0  # no negative zeros
+    return unit
 
 
 def _sorted(given: list[str]) -> tuple[list[str], np.ndarray]:
