@@ -15,6 +15,10 @@ many are related. "intent" plants nothing, and its pairs are those of questions 
 
 "raw 0.9" is that threshold without calibration. semhash (threshold 0.9) and cleanlab (0.13 of
 the median distance to the nearest neighbor) get the raw vectors, too, where they are installed.
+
+``--held-out`` prints something else: how many times more pairs of one half of all texts exceed
+thresholds of the other half than were requested. It needs the files with test in place of
+train, too.
 """
 
 import argparse
@@ -26,8 +30,16 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from sklearn.pipeline import make_pipeline
 
-from skcalib import BertEncoder, DetailGuard, Duplicates, VectorStore
+from skcalib import (
+    BertEncoder,
+    DetailGuard,
+    Duplicates,
+    SimilarityScale,
+    VectorStore,
+    Whitening,
+)
 from skcalib._duplicates.pairs import similar_pairs
 from skcalib._vectors import unit_rows
 from skcalib.datasets import fetch_sts, minilm_path
@@ -175,12 +187,25 @@ def described(name, plant, texts, pairs):
     return known, set(zip(*pairs.tolist(), strict=True))
 
 
+def held_out(name, texts, encoder):
+    """Print observed per requested pairs of one half, with thresholds of the other."""
+    pipeline = make_pipeline(encoder, Whitening(noise="auto"))
+    scale = SimilarityScale().fit(pipeline.fit_transform(texts[::2]))
+    unit = unit_rows(pipeline.transform(texts[1::2]))[0].astype(np.float32)
+    n_pairs = len(unit) * (len(unit) - 1) / 2
+    for rate in (1e-4, 1e-5, 1e-6):
+        threshold = scale.threshold(rate, extrapolate=True)
+        listed = similar_pairs(unit, np.zeros(len(unit)), threshold)[1]
+        print(f"{name} {rate:g} {len(listed) / (rate * n_pairs):.1f}", flush=True)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", metavar="MODEL")
     parser.add_argument("--memory", required=True, help="folder for vectors")
     parser.add_argument("--prompt", default=None, help="comes before each text")
-    parser.add_argument("--output", required=True, help="file for the table")
+    parser.add_argument("--output", help="file for the table")
+    parser.add_argument("--held-out", action="store_true")
     options = parser.parse_args()
     model = minilm_path() if options.model == "minilm" else options.model
     store = VectorStore(options.memory, layers=(-1,), pooling="mean")
@@ -190,6 +215,12 @@ if __name__ == "__main__":
         "tasks/banking77-train.csv": "Banking77",
         "topics/biomedical-train.csv": "titles",
     }.items():
+        if options.held_out:
+            files = file, file.replace("train", "test")
+            texts = pd.concat([pd.read_csv(DATA.parent / file)["text"] for file in files])
+            texts = texts.str.strip().drop_duplicates().sample(frac=1, random_state=0)
+            held_out(name, texts.tolist(), encoder)
+            continue
         frame = pd.read_csv(DATA.parent / file)
         frame["text"] = frame["text"].str.strip()
         frame = frame.drop_duplicates("text").sample(frac=1, random_state=0)[:N_TEXTS]
@@ -197,6 +228,8 @@ if __name__ == "__main__":
         for row in table(name, frame["text"].tolist(), intents, encoder):
             rows.append(row)
             print(*row.values(), flush=True)
+    if not options.output:
+        raise SystemExit
     with open(options.output, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
