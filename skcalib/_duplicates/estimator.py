@@ -238,7 +238,7 @@ class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
     unit = np.empty(vectors.shape, np.float32)
-    for rows in gen_batches(len(unit), rows_within(SCALED_BYTES, unit.shape[1])):
+    for rows in gen_batches(len(unit), rows_within(SCALED_BYTES, vectors.shape[1])):
         unit[rows] = unit_rows(vectors[rows])[0] + 0.0  # no negative zeros
     return unit
 

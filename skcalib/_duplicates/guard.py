@@ -8,6 +8,8 @@ from decimal import Decimal
 
 from sklearn.base import BaseEstimator
 
+from skcalib._base import VersionedState
+
 __all__ = ["DetailGuard"]
 
 # Letters and digits, joined by single marks; a dash before them, if nothing is before it.
@@ -21,7 +23,7 @@ GROUPED = re.compile(
 )
 
 
-class DetailGuard(BaseEstimator):
+class DetailGuard(VersionedState, BaseEstimator):
     """Tell whether two texts have the same numbers and codes, which a cosine hardly sees.
 
     Parameters
