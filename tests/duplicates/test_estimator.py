@@ -140,7 +140,8 @@ def peak(function):
 def test_memory_does_not_grow_with_the_square_of_the_texts():
     X = spread(12_000, 8).astype(np.float32)
     products = 4 * len(X) ** 2
-    model, used = peak(lambda: Duplicates(scale=SimilarityScale().fit(X[:500])).fit(X))
+    scale = SimilarityScale().fit(X[:500])
+    model, used = peak(lambda: Duplicates(scale=scale).fit(X))
     assert used < products / 10
     rows, used = peak(lambda: model.predict(X))
     assert_array_equal(rows, np.arange(len(X)))
