@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 # Pages whose blocks use names of those before.
-CONTINUED = "README.md", "clustering.md", "classification.md", "answers.md"
+CONTINUED = "README.md", "clustering.md", "classification.md", "answers.md", "duplicates.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OUTPUT = re.compile(r"(?:^# ?.*\n)*\Z", re.MULTILINE)
 

@@ -11,7 +11,8 @@ The job is a pipeline, and the modules follow it::
 `BertEncoder` for a model of another library, and `VectorStore` keeps vectors on disk. Before a
 whitening, `GroupErasure` removes differences between groups such as languages. After it,
 `NeighborSmoothing` moves each vector toward its nearest neighbors, and `SimilarityScale` gives
-thresholds for cosines. The other packages:
+thresholds for cosines. `Duplicates` groups texts that come twice, and a `DetailGuard` keeps
+those apart that differ in a number or a code. The other packages:
 
 - `model_selection`: scorers and searches without labels;
 - `metrics`: agreement with human judgement, and measures of isotropy;
@@ -30,6 +31,8 @@ from typing import Any
 from skcalib._answers.estimator import NearestAnswer
 from skcalib._bi_encoder import BiEncoder
 from skcalib._classifier.estimator import ZeroShotClassifier
+from skcalib._duplicates.estimator import Duplicates
+from skcalib._duplicates.guard import DetailGuard
 from skcalib._encoder.estimator import BertEncoder
 from skcalib._encoder.text_encoder import TextEncoder
 from skcalib._flow.estimator import NormalizingFlow
@@ -47,6 +50,8 @@ PACKAGES = ["datasets", "evaluation", "export", "inspection", "metrics", "model_
 __all__ = [
     "BertEncoder",
     "BiEncoder",
+    "DetailGuard",
+    "Duplicates",
     "GroupErasure",
     "NearestAnswer",
     "NeighborSmoothing",

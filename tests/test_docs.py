@@ -18,10 +18,10 @@ outputs = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(outputs)
 
 PAGES = "change_model.md deployment.md index.md languages.md servers.md similarity.md tuning.md"
-PAGES += " user_guide.md vectors.md how_coarse.md long_texts.md tasks/search.md tasks/duplicates.md"
+PAGES += " user_guide.md vectors.md how_coarse.md long_texts.md tasks/search.md"
 # Whose blocks use names of those before.
-CONTINUED = "../README.md tasks/clustering.md tasks/classification.md two_encoders.md"
-CONTINUED += " tasks/answers.md"
+CONTINUED = "../README.md tasks/clustering.md tasks/classification.md tasks/duplicates.md"
+CONTINUED += " two_encoders.md tasks/answers.md"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
@@ -91,7 +91,9 @@ OWN = {
     "list": list,
     "array": np.array,
     "Series": lambda texts: pd.Series(texts, index=range(len(texts), 0, -1)),
-    "column": lambda texts: pd.DataFrame({"text": texts}, index=range(7, 107))["text"],
+    "column": lambda texts: pd.DataFrame({"text": texts}, index=range(7, 7 + len(texts)))[
+        "text"
+    ],
 }
 
 
@@ -118,6 +120,32 @@ def test_groups_reach_the_rows_of_a_frame_with_any_index(minilm, recent):
     assert groups.mean() > 6  # of ten questions of an intent, most are in one group
     for group, rows in own.sort_values("typical", ascending=False).groupby("group"):
         assert f"Group {group}, {len(rows)} texts\n    {rows['text'].iloc[0]}\n" in printed
+
+
+def test_duplicates_are_found_in_texts_in_any_container_and_frames_with_any_index(
+    minilm, recent
+):
+    recent.bound = 2**28
+    (code, _), *_ = blocks("tasks/duplicates.md")
+    made, given = 'pd.DataFrame({"text": texts})', 'model.fit(frame["text"])'
+    assert made in code
+    assert given in code
+    questions = load_questions().data
+    texts = [*questions, *(question.lower() for question in questions[:50:5])] * 5
+    head, tail = code.split("texts, rng = ")[0], code[code.index("frame = ") :]
+    for name, own in OWN.items():
+        names = {"texts": texts, "own": lambda column, own=own: own(column.tolist())}
+        with pytest.warns(UserWarning, match="are counted"):
+            outputs.run(
+                head + tail.replace(given, 'model.fit(own(frame["text"]))'), name, names
+            )
+        found = names["frame"]["duplicate_of"].to_numpy()
+        assert (found[100:110] == found[:50:5]).all()
+    mixed = np.random.default_rng(0).permutation(len(texts))
+    names = {"texts": texts, "own": pd.DataFrame({"text": texts}, index=mixed)}
+    with pytest.warns(UserWarning, match="are counted"):
+        outputs.run(head + tail.replace(made, "own"), "duplicates.md", names)
+    assert (names["frame"]["duplicate_of"] == mixed[found]).all()
 
 
 def test_readme_shows_a_gain_of_two_points_over_each_other_step():

@@ -30,13 +30,17 @@ ALLOWED = {
     "_neighbors": {"_machine", "_base", "_sklearn_compat", "_vectors"},
     "_scale": {"_neighbors", "_base", "_sklearn_compat", "_vectors"},
     "_classifier": {
-        *("_encoder", "_whitening", "_flow", "_neighbors"),
+        *("_encoder", "_whitening", "_neighbors", "_calibrated"),
         *("_base", "_sklearn_compat", "_texts", "_vectors"),
         *("_command_line", "export", "model_selection"),  # of its command
     },
     "_answers": {
-        *("_classifier", "_encoder", "_whitening", "_neighbors", "_bi_encoder"),
+        *("_encoder", "_neighbors", "_calibrated", "_classifier"),
         *("_machine", "_base", "_sklearn_compat", "_texts", "_vectors"),
+    },
+    "_duplicates": {
+        *("_machine", "_encoder", "_neighbors", "_scale", "_calibrated"),
+        *("_base", "_sklearn_compat", "_texts", "_vectors"),
     },
     "_flow": {"_machine", "_covariance", "_base", "_dask", "_sklearn_compat", "_vectors"},
 }

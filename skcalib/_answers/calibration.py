@@ -9,11 +9,10 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from skcalib._base import warn
-from skcalib._bi_encoder import vectors_of
-from skcalib._classifier.encoding import calibrates, fitted_encoder, is_frozen
+from skcalib._calibrated import calibrated, calibrates, fitted_encoder, is_frozen
+from skcalib._encoder.any_encoder import encoded
 from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._vectors import unit_rows
-from skcalib._whitening.estimator import Whitening
 
 __all__ = ["Calibration"]
 
@@ -41,26 +40,23 @@ class Calibration:
                 "or unanswerable; it needs two or more, better some hundred. Leave it out if "
                 "there is none."
             )
-        encoder, vectors = fitted_encoder(encoder, texts, caller)
-        steps: list[tuple[str, Any]] = [("encode", encoder)]
         if log is None:
+            encoder, vectors = fitted_encoder(encoder, texts, caller)
             if calibrates(encoder) and not is_frozen(encoder):
                 warn(
                     "The stored questions calibrate the encoder, and lie farther apart in it "
                     "than new ones: more than false_hit_rate may be answered. Give a log, or "
                     "put a pipeline that other questions fitted into a FrozenEstimator."
                 )
-            return cls(Pipeline(steps), None), unit_rows(vectors)[0].astype(np.float32)
-        if not calibrates(encoder):
-            whitening = Whitening(noise="auto").fit(vectors)
-            vectors = whitening.transform(vectors)
-            steps.append(("calibrate", whitening))
-        fitted = cls(Pipeline(steps), NeighborSmoothing().fit(vectors))
+            pipeline = Pipeline([("encode", encoder)])
+            return cls(pipeline, None), unit_rows(vectors)[0].astype(np.float32)
+        pipeline, vectors = calibrated(encoder, texts, caller)
+        fitted = cls(pipeline, NeighborSmoothing().fit(vectors))
         return fitted, fitted.vectors(stored)
 
     def vectors(self, texts: list[str]) -> np.ndarray:
         """Return unit vectors of questions, (n, d), float32."""
-        return unit_rows(vectors_of(self.encoder, texts))[0].astype(np.float32)
+        return unit_rows(encoded(self.encoder, texts))[0].astype(np.float32)
 
     def asked(self, vectors: np.ndarray) -> np.ndarray:
         """Return vectors to search with: they move toward the log, where all kinds lie."""

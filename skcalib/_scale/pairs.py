@@ -74,16 +74,15 @@ class PairCounts:
         least = self.first + np.searchsorted(-self._p_values(), -np.asarray(p_value))
         return (least - MARGIN) / BINS
 
-    def line(self) -> tuple[np.ndarray, float]:
+    def line(self, p_values: tuple[float, float] = FITTED_P_VALUES) -> tuple[np.ndarray, float]:
         """Fisher's z of a cosine by the logarithm of its p-value, and the largest error.
 
         Fisher's z, ``artanh``, is nearly a straight line in the logarithm of the p-value. It is
         fitted where related pairs hardly count. The error is in decades.
         """
-        largest, least = FITTED_P_VALUES
-        p_values = np.geomspace(largest, least, 15)
-        decades = np.log10(p_values)
-        z = np.arctanh(np.clip(self.threshold(p_values), -1 + 1e-6, 1 - 1e-6))
+        points = np.geomspace(*p_values, 15)
+        decades = np.log10(points)
+        z = np.arctanh(np.clip(self.threshold(points), -1 + 1e-6, 1 - 1e-6))
         line = np.polyfit(decades, z, 1)
         falls = line[0] < -1e-3  # a line through ties fits, but means nothing
         error = np.abs(np.polyval(line, decades) - z).max() / -line[0] if falls else np.inf

@@ -20,6 +20,8 @@ TRUSTED_TYPES = [
     "skcalib._classifier.estimator.ZeroShotClassifier",
     "skcalib._covariance.moments.Moments",
     "skcalib._covariance.noise.Regularized",
+    "skcalib._duplicates.estimator.Duplicates",
+    "skcalib._duplicates.guard.DetailGuard",
     "skcalib._encoder.declared.Declared",
     "skcalib._encoder.estimator.BertEncoder",
     "skcalib._encoder.recipe.Recipe",

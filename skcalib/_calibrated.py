@@ -1,4 +1,4 @@
-"""An encoder as it is given, fitted on texts of the domain."""
+"""An encoder of texts, fitted on texts of the domain, with a calibration behind it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,23 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.pipeline import Pipeline
 
-from skcalib._encoder.text_encoder import as_encoder
+from skcalib._encoder.any_encoder import as_encoder
 from skcalib._flow.estimator import NormalizingFlow
 from skcalib._whitening.estimator import Whitening
 
-__all__ = ["calibrates", "fitted_encoder", "is_frozen"]
+__all__ = ["calibrated", "calibrates", "fitted_encoder", "is_frozen"]
+
+
+def calibrated(encoder: Any, texts: list[str], caller: str) -> tuple[Pipeline, np.ndarray]:
+    """Fit a clone of an encoder, and a whitening unless it calibrates; return vectors too."""
+    encoder, vectors = fitted_encoder(encoder, texts, caller)
+    steps = [("encode", encoder)]
+    if not calibrates(encoder):
+        steps.append(("calibrate", Whitening(noise="auto").fit(vectors)))
+        vectors = steps[-1][1].transform(vectors)
+    return Pipeline(steps), vectors
 
 
 def fitted_encoder(encoder: Any, texts: list[str], caller: str) -> tuple[Any, np.ndarray]:

@@ -1,0 +1,241 @@
+"""Duplicates: texts that say the same twice, at a promised number of false pairs."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils import gen_batches
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from skcalib._base import VersionedState
+from skcalib._calibrated import calibrated
+from skcalib._duplicates.pairs import (
+    distinct_rows,
+    nearest_representatives,
+    representatives,
+    similar,
+    similar_pairs,
+)
+from skcalib._duplicates.threshold import threshold_of
+from skcalib._encoder.any_encoder import encoded
+from skcalib._machine.limits import rows_within
+from skcalib._scale.estimator import SimilarityScale
+from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
+from skcalib._texts import as_texts, distinct
+from skcalib._vectors import checkable, unit_rows
+
+__all__ = ["Duplicates"]
+
+# Vectors that are scaled to unit length at a time.
+SCALED_BYTES = 64 * 2**20
+
+
+class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
+    """Find texts that come twice, by a number of false pairs instead of a threshold.
+
+    Parameters
+    ----------
+    encoder : transformer of texts, any encoder of texts, or None, default=None
+        Such as `BertEncoder`, or a model's folder, see `TextEncoder`: `fit` takes texts. It is
+        cloned and fitted; a ``FrozenEstimator`` keeps its fit. A ``Whitening(noise="auto")``
+        follows it, unless it is a pipeline with a `Whitening` or a `NormalizingFlow`. None:
+        `fit` takes vectors, as the last step of a pipeline.
+    false_pairs : float, default=20
+        Expected number of pairs of unrelated texts that are listed, of all pairs of distinct
+        texts.
+    guard : DetailGuard or None, default=None
+        Details in which duplicates must agree, such as numbers. It needs an `encoder`, since
+        it reads texts. Any object will do whose method ``details(text)`` returns something
+        hashable, equal for texts that may be duplicates.
+    scale : SimilarityScale or None, default=None
+        Fitted on vectors of texts of the same kind without duplicates. None estimates the
+        threshold from the texts that are searched.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_samples,)
+        Group of each text, from 0. A text without duplicates is a group of its own.
+    representatives_ : ndarray of shape (n_groups,)
+        Row of the text that stands for each group, rising.
+    pairs_ : ndarray of shape (n_pairs, 2)
+        Rows of two texts that reach the threshold, the most similar first. Of equal texts the
+        first stands for all: each other one is in a pair with it, and in no more.
+    cosine_ : ndarray of shape (n_pairs,)
+        Cosine of each pair, at most 1.
+    threshold_ : float
+        Least cosine of a pair.
+    encoder_ : Pipeline or None
+        From texts to calibrated vectors, fitted.
+    n_features_in_, feature_names_in_
+        Number of features seen during fit, and their names when all are strings; without an
+        `encoder`.
+
+    Notes
+    -----
+    No group is a chain: each text reaches the threshold with its representative, the most
+    similar one, and no two representatives reach it. The text with the most duplicates is the
+    first to represent others; then the one with the most of those that are left, and so on.
+    Ties go to the larger sum of cosines, and then, as between two that have only each other,
+    to the first row. Otherwise the result does not depend on the order of the rows.
+
+    The threshold comes from the pairs of up to 4,473 distinct texts, by the straight line of
+    `SimilarityScale` with ``extrapolate=True``, which duplicates hardly raise. Where so many
+    bend the line, they are found by a stricter one, and the line is drawn without them. With
+    fewer than 448 distinct texts the pairs are counted, and no more than `false_pairs` are
+    listed.
+
+    All pairs are compared, by blocks. The time is quadratic, the memory is not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcalib import Duplicates
+    >>> X = np.random.default_rng(0).normal(size=(1000, 64))
+    >>> model = Duplicates(false_pairs=1).fit(np.vstack([X, X[:5] + 0.01]))
+    >>> model.pairs_[np.argsort(model.pairs_[:, 0])][:5].tolist()
+    [[0, 1000], [1, 1001], [2, 1002], [3, 1003], [4, 1004]]
+    >>> model.predict(X[7:9] + 0.01).tolist()
+    [7, 8]
+    """
+
+    _parameter_constraints: dict = {
+        "encoder": "no_validation",  # `as_encoder` says what it expects
+        "false_pairs": [Interval(Real, 0, None, closed="neither")],
+        "guard": [HasMethods("details"), None],
+        "scale": [SimilarityScale, None],
+    }
+
+    def __init__(
+        self,
+        encoder: Any = None,
+        *,
+        false_pairs: float = 20,
+        guard: Any = None,
+        scale: SimilarityScale | None = None,
+    ) -> None:
+        self.encoder = encoder
+        self.false_pairs = false_pairs
+        self.guard = guard
+        self.scale = scale
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Find the duplicates.
+
+        Parameters
+        ----------
+        X : texts of shape (n_samples,), or vectors of shape (n_samples, n_features)
+            Texts with an `encoder`, vectors without.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : Duplicates
+
+        Raises
+        ------
+        ValueError
+            If there are too few distinct texts to tell the threshold, or their pairs do not
+            tell it, or there is a `guard` without an `encoder`.
+        """
+        self.__dict__.pop("labels_", None)  # an error below leaves nothing half-fitted
+        vectors, keys = self._fitted_vectors(X)
+        first, inverse = distinct_rows(vectors, keys)
+        vectors, keys = vectors[first], keys[first]
+        threshold = threshold_of(vectors, self.false_pairs, self.scale)
+        pairs, cosines = similar_pairs(vectors, keys, threshold)
+        chosen = representatives(pairs, cosines, np.bincount(inverse), first)
+        of = first[nearest_representatives(pairs, cosines, chosen, first)]
+        is_copy = first[inverse] != np.arange(len(inverse))
+        equal = np.array([first[inverse[is_copy]], np.flatnonzero(is_copy)])
+        pairs = np.sort(np.hstack([equal, first[pairs]]), axis=0).T
+        cosines = np.concatenate([np.ones(len(equal.T)), np.minimum(cosines, 1.0)])
+        order = np.lexsort((*pairs.T[::-1], -cosines))
+        self.pairs_, self.cosine_, self.threshold_ = pairs[order], cosines[order], threshold
+        self._vectors, self._keys, self._rows = vectors, keys, first
+        self.representatives_, self.labels_ = np.unique(of[inverse], return_inverse=True)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Most similar fitted text of each text, such as of a test set that must have none.
+
+        Parameters
+        ----------
+        X : texts of shape (n_samples,), or vectors of shape (n_samples, n_features)
+            As for `fit`.
+
+        Returns
+        -------
+        rows : ndarray of shape (n_samples,)
+            Row of the fitted text, of equal ones the first; -1 where none reaches the
+            threshold. Of k unrelated texts about ``2 * k * false_pairs / n`` have a match among
+            n fitted ones.
+        """
+        check_is_fitted(self, "labels_")
+        vectors, keys = self._new_vectors(X)
+        best = np.full(len(vectors), -1.0)
+        rows = np.full(len(vectors), -1)
+        blocks = similar(vectors, self._vectors, self.threshold_, (keys, self._keys))
+        for i, j, cosines in blocks:
+            found = self._rows[j]
+            order = np.lexsort((-found, cosines))  # the last assignment stays
+            i, found, cosines = i[order], found[order], cosines[order]
+            better = (cosines > best[i]) | ((cosines == best[i]) & (found < rows[i]))
+            best[i[better]], rows[i[better]] = cosines[better], found[better]
+        return rows
+
+    def _fitted_vectors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Fit the encoder; return unit vectors, and a number for the details of each."""
+        self._codes: dict[Any, int] = {}
+        if self.encoder is None:
+            self.encoder_ = None
+            if self.guard is not None:
+                raise ValueError(
+                    "Duplicates got a guard, which reads texts, but no encoder, so that X are "
+                    "vectors. Give the encoder, Duplicates(encoder, guard=...), and fit texts."
+                )
+            return self._checked(X, reset=True)
+        texts, index = _sorted(as_texts(X, caller=type(self).__name__))
+        self.encoder_, vectors = calibrated(self.encoder, texts, type(self).__name__)
+        keys = [self._codes.setdefault(d, len(self._codes)) for d in self._details(texts)]
+        return _unit(vectors)[index], np.array(keys)[index]
+
+    def _new_vectors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        if self.encoder_ is None:
+            return self._checked(X, reset=False)
+        texts, index = distinct(as_texts(X, caller=type(self).__name__))
+        keys = [self._codes.get(details, -1) for details in self._details(texts)]
+        return _unit(encoded(self.encoder_, texts))[index], np.array(keys)[index]
+
+    def _checked(self, X: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+        X = checkable(X, type(self).__name__)
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
+        return _unit(X), np.zeros(len(X), int)
+
+    def _details(self, texts: list[str]) -> list[Any]:
+        return [None if self.guard is None else self.guard.details(text) for text in texts]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if self.encoder is not None:
+            tags.input_tags.string = tags.input_tags.one_d_array = True
+            tags.input_tags.two_d_array = False
+        return tags
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    unit = np.empty(vectors.shape, np.float32)
+    for rows in gen_batches(len(unit), rows_within(SCALED_BYTES, vectors.shape[1])):
+        unit[rows] = unit_rows(vectors[rows])[0] + 0.0  # no negative zeros
+    return unit
+
+
+def _sorted(given: list[str]) -> tuple[list[str], np.ndarray]:
+    """Distinct texts, sorted so that the order of rows does not matter, and their places."""
+    texts = sorted(set(given))
+    place = {text: i for i, text in enumerate(texts)}
+    return texts, np.array([place[text] for text in given])

@@ -1,0 +1,79 @@
+"""The cosine that a given number of pairs of unrelated texts reaches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skcalib._base import warn
+from skcalib._duplicates.pairs import representatives, similar_pairs
+from skcalib._neighbors.search import EQUAL
+from skcalib._scale.estimator import SimilarityScale
+from skcalib._scale.pairs import FITTED_P_VALUES, PairCounts, count_pairs
+from skcalib._scale.rates import EXTRAPOLATED_PAIRS, FEWEST_PAIRS, LARGEST_ERROR
+
+__all__ = ["threshold_of"]
+
+# Distinct texts whose ten million pairs tell the rates.
+COUNTED_TEXTS = 4473
+# Rates of a line for texts whose duplicates bend the usual one; its threshold is stricter.
+LARGER_P_VALUES = 3e-2, 3e-3
+
+
+def threshold_of(
+    vectors: np.ndarray, false_pairs: float, scale: SimilarityScale | None
+) -> float:
+    """Threshold for distinct unit vectors, of which the first are drawn at random.
+
+    Raises
+    ------
+    ValueError
+        If the pairs are too few to tell it, or do not tell it.
+    """
+    n, n_pairs = len(vectors), len(vectors) * (len(vectors) - 1) // 2
+    if n == 1:
+        return EQUAL
+    drawn, rate = vectors[:COUNTED_TEXTS], false_pairs / n_pairs
+    counts = _counts(drawn) if scale is None else scale._counted("pair", False)
+    by_line = counts.n >= EXTRAPOLATED_PAIRS
+    least = 0 if by_line else FEWEST_PAIRS / counts.n
+    if not least <= rate < 1:
+        raise ValueError(
+            f"false_pairs={false_pairs:g} cannot be told from {n:,} distinct texts, which have "
+            f"{n_pairs:,} pairs. Give more texts (448 tell any number), or a number from "
+            f"{np.ceil(least * n_pairs):.0f} to {n_pairs - 1}."
+        )
+    if not by_line:
+        warn(
+            f"false_pairs={false_pairs:g} are counted, not estimated, among the pairs of {n:,} "
+            "distinct texts: no more are listed, duplicates included. Give 448 texts or more."
+        )
+    if not by_line or rate >= FITTED_P_VALUES[1]:
+        return min(EQUAL, float(counts.threshold(rate)))
+    line, error = counts.line()
+    if scale is None and error > LARGEST_ERROR:
+        stricter, error = counts.line(LARGER_P_VALUES)
+        if error <= LARGEST_ERROR:
+            line, error = _counts(_without_duplicates(drawn, _at(stricter, rate))).line()
+    if error > LARGEST_ERROR:
+        raise ValueError(
+            f"The threshold cannot be estimated from the pairs of {n:,} distinct texts: the "
+            f"line through their rates is off by {error:.2g} decades, as when many texts are "
+            "near copies of a few. Give scale=SimilarityScale().fit(vectors), of texts of the "
+            "same kind without duplicates."
+        )
+    return _at(line, rate)
+
+
+def _at(line: np.ndarray, rate: float) -> float:
+    return min(EQUAL, float(np.tanh(np.polyval(line, np.log10(rate)))))
+
+
+def _counts(vectors: np.ndarray) -> PairCounts:
+    none = np.zeros(len(vectors))
+    return count_pairs(vectors.astype(np.float64), None, [(none, none)])[0]
+
+
+def _without_duplicates(vectors: np.ndarray, threshold: float) -> np.ndarray:
+    one = np.ones(len(vectors), int)
+    pairs = similar_pairs(vectors, one, threshold)
+    return vectors[representatives(*pairs, one, np.arange(len(vectors)))]

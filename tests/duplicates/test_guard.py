@@ -1,0 +1,88 @@
+"""DetailGuard: numbers and codes in which two texts must agree."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+from skcalib import DetailGuard
+
+SAME = [
+    ("Delete the file.", "Remove this file!"),
+    ("It costs 3.50 euros", "The price is 3,5 euros"),
+    ("1,000,000 people", "1000000 people"),
+    ("2 of 10", "of 10 take 2"),
+    ("12.345.678,90", "12,345,678.9"),
+    ("1'234'567 francs", "1234567 francs"),
+    ("٣ كتب", "3 books"),
+    ("१२ रुपये", "12 rupees"),
+    ("３個", "3 apples"),
+    ("我有3个苹果", "3 apples for me"),
+    ("Install V2.1", "install v2.1, please"),
+    ("It is \N{MINUS SIGN}5 degrees", "-5 degrees"),
+    ("costs $1.5", "1.50$"),
+    ("1,000 lines", "lines: 1,000"),
+]
+OTHER = [
+    ("Delete stockpile-1", "Delete stockpile-2"),
+    ("v2.1", "v2.2"),
+    ("version 2.1.3", "version 2.3.1"),
+    ("SKU-42A", "SKU-42B"),
+    ("at 10:30", "at 30:10"),
+    ("on 01/02/2024", "on 02/01/2024"),
+    ("Pay 5", "Pay 5 and 5"),
+    ("3.5", "35"),
+    ("1,000", "1"),
+    ("1,000", "1000"),  # a thousand or one, by country
+    ("It is -5 degrees", "It is 5 degrees"),
+    ("٣ كتب", "٤ كتب"),
+    ("二 3", "二 4"),
+    ("room 4", "room"),
+    ("snake_case_1", "snake_case_2"),
+    ("win10", "win11"),
+    ("10² m", "102 m"),
+    ("½ cup", "¼ cup"),
+    ("part Ⅳ", "part Ⅴ"),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), SAME)
+def test_the_same_details_are_compatible(a, b):
+    assert DetailGuard().compatible(a, b)
+    assert DetailGuard().compatible(b, a)
+
+
+@pytest.mark.parametrize(("a", "b"), OTHER)
+def test_other_details_are_not(a, b):
+    assert not DetailGuard().compatible(a, b)
+    assert not DetailGuard().compatible(b, a)
+
+
+def test_numbers_and_codes_are_switched_apart():
+    no_codes, no_numbers = DetailGuard(codes=False), DetailGuard(numbers=False)
+    assert no_codes.compatible("v1 of 3", "v2 of 3")
+    assert not no_codes.compatible("v1 of 3", "v1 of 4")
+    assert no_numbers.compatible("v1 of 3", "v1 of 4")
+    assert not no_numbers.compatible("v1 of 3", "v2 of 3")
+    assert DetailGuard(False, False).compatible("v1 of 3", "4")
+    assert clone(no_codes).get_params() == {"numbers": True, "codes": False}
+
+
+def test_what_is_no_text_is_refused():
+    with pytest.raises(TypeError, match=re.escape("got a list (['a']); it expects a str")):
+        DetailGuard().compatible(["a"], ["a"])
+    with pytest.raises(TypeError, match="got a float"):
+        DetailGuard().compatible("a", float("nan"))
+
+
+@given(st.text(st.sampled_from("0123456789aB,.'-_/: ½²٣३三\u0301\u2212\u2013"), max_size=20))
+def test_any_text_has_details_equal_to_its_own(text):
+    details = DetailGuard().details(text)
+    assert hash(details) == hash(DetailGuard().details(f" {text}! "))
+    assert DetailGuard().compatible(text, f"{text} ")
+
+
+def test_thousands_of_digits_are_one_number():
+    assert not DetailGuard().compatible("1" * 9000, "1" * 8999 + "2")
