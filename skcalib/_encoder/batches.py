@@ -64,7 +64,7 @@ class BertModel(Model):
         limits: dict[str, Any] = {"max_texts": self._batch_size, "max_tokens": np.inf}
         if self._batch_size == "auto":
             limits = {"max_texts": BLOCK, "max_tokens": _token_budget(backbone)}
-        mixed = backbone.forward.packed
+        mixed = backbone.forward.longest_packed
         for start in range(0, len(texts), BLOCK):
             block = texts[start : start + BLOCK]
             ids, truncated = tokenise(backbone.tokenizer, block, self._recipe.max_length)
@@ -158,12 +158,12 @@ def _token_budget(backbone: Backbone) -> int:
 
 
 def _batches(
-    lengths: np.ndarray, *, max_texts: int, max_tokens: float, mixed: bool
+    lengths: np.ndarray, *, max_texts: int, max_tokens: float, mixed: float
 ) -> Iterator[np.ndarray]:
     """Rows of each batch, longest first, so that what does not fit into memory fails at once.
 
-    Nothing is padded: unless ``mixed``, all texts of a batch have the same length. A text
-    longer than ``max_tokens`` is a batch of its own.
+    Nothing is padded: a batch with a text of more than ``mixed`` tokens has only texts of its
+    length. A text longer than ``max_tokens`` is a batch of its own.
     """
     order = np.argsort(-lengths, kind="stable")
     lengths = lengths[order]
@@ -172,7 +172,7 @@ def _batches(
     while start < len(order):
         limit = ends[start] - lengths[start] + max_tokens
         stop = min(start + max_texts, int(np.searchsorted(ends, limit, "right")))
-        if not mixed:
+        if lengths[start] > mixed:
             stop = min(stop, int(np.searchsorted(-lengths, -lengths[start], "right")))
         stop = max(stop, start + 1)
         yield order[start:stop]
