@@ -17,8 +17,8 @@ With one thread the clock is the processor's, which other programs on the machin
 
 (a) short: distinct sentences of STS; (b) mixed: texts of 5 to 256 tokens made from them.
 
-``--architectures`` compares models of other families in float32, in MiniLM's size, with its
-tokenizer and random weights, on one thread, and writes the ratios to
+``--architectures`` compares small models of other families in float32, with MiniLM's tokenizer
+and random weights, on one thread, and writes the ratios to
 ``docs/results/encode-architectures.csv``.
 """
 
@@ -48,14 +48,12 @@ from skcalib._encoder.sources import MEMORY
 from skcalib.datasets import fetch_sts, minilm_path
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "encode-architectures.csv"
-SIZE = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 6}
-SIZE |= {"intermediate_size": 1536, "max_position_embeddings": 512, "initializer_range": 0.05}
-DECODER = SIZE | {"num_key_value_heads": 2, "head_dim": 64}
-MIXED_LAYERS = {"layer_types": (["sliding_attention"] * 2 + ["full_attention"]) * 2}
+SIZE = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8}
+SIZE |= {"intermediate_size": 2048, "max_position_embeddings": 512, "initializer_range": 0.05}
+DECODER = SIZE | {"num_key_value_heads": 4, "head_dim": 64}
+TURNS = {"layer_types": ["sliding_attention", "full_attention"] * 2}
 ARCHITECTURES = {
     "BERT": ("Bert", SIZE),
-    "RoBERTa": ("Roberta", SIZE | {"max_position_embeddings": 514}),
-    "DistilBERT": ("DistilBert", {"dim": 384, "n_heads": 6, "hidden_dim": 1536}),
     "MPNet": ("MPNet", SIZE | {"max_position_embeddings": 514}),
     "ModernBERT": ("ModernBert", SIZE),
     "NomicBERT": ("NomicBert", SIZE),
@@ -68,17 +66,16 @@ ARCHITECTURES = {
     ),
     "T5": (
         "T5Encoder",
-        {"d_model": 384, "d_kv": 64, "d_ff": 1536, "num_layers": 6, "num_heads": 6},
+        {"d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 4, "num_heads": 8},
     ),
     "Qwen3": ("Qwen3", DECODER),
-    "Gemma 3": ("Gemma3Text", DECODER | MIXED_LAYERS | {"sliding_window": 512}),
+    "Gemma 3": ("Gemma3Text", DECODER | TURNS | {"sliding_window": 512}),
     "Gemma 3, both ways": (
         "Gemma3Text",
-        DECODER | MIXED_LAYERS | {"sliding_window": 128, "use_bidirectional_attention": True},
+        DECODER | TURNS | {"sliding_window": 128, "use_bidirectional_attention": True},
     ),
     "Llama": ("Llama", DECODER),
-    "Mistral": ("Mistral", DECODER | {"sliding_window": 4096}),
-    "GPT-2": ("GPT2", {"n_embd": 384, "n_layer": 6, "n_head": 6}),
+    "GPT-2": ("GPT2", {"n_embd": 512, "n_layer": 4, "n_head": 8}),
 }
 
 
@@ -99,7 +96,7 @@ def alternatives(dtype, folder=None):
     """sentence-transformers with three batch sizes, by name."""
     options = {"model_kwargs": {"dtype": dtype}} if dtype != torch.float32 else {}
     transformer = Transformer(folder or minilm_path(), max_seq_length=256, **options)
-    modules = [transformer, Pooling(384, pooling_mode="mean")]
+    modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling_mode="mean")]
     model = SentenceTransformer(modules=modules, device="cpu")
     assert next(model.parameters()).dtype == dtype
 
@@ -260,7 +257,7 @@ if __name__ == "__main__":
     if arguments.architectures is not None:
         torch.set_num_threads(1)
         n = arguments.texts
-        sets = {"short": short_texts(n), "mixed": mixed_texts(n // 8)}
+        sets = {"short": short_texts(n), "mixed": mixed_texts(n // 4)}
         compare_architectures(arguments.architectures, sets, arguments.repeats)
         raise SystemExit
     torch.set_num_threads(arguments.threads)

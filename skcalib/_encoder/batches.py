@@ -154,7 +154,10 @@ def _token_budget(backbone: Backbone) -> int:
         # memory of its hidden state: inner layer, queries, keys, values and their scores.
         _, memory = torch.cuda.mem_get_info(backbone.device)
         return int(np.clip(memory // 4 // (64 * 4 * backbone.width), 4096, 65536))
-    return 8192 if backbone.device.type == "mps" else 4096
+    if backbone.device.type == "mps":
+        return 8192
+    # Inner layers of a wider model would leave the cache.
+    return 4096 if backbone.width <= 384 else 2048
 
 
 def _batches(

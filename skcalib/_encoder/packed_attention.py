@@ -7,7 +7,6 @@ row of tokens. Models of transformers that look up their attention by name can u
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -67,16 +66,12 @@ def packed_attention(
         )
         mask = None
         if sliding_window is not None and length > sliding_window:
-            mask = _band(length, sliding_window, packed_row.causal, query.device)
+            # Built anew, which takes a fiftieth of the time of attention.
+            after = 0 if packed_row.causal else sliding_window - 1
+            mask = torch.ones(length, length, dtype=torch.bool, device=query.device)
+            mask = mask.tril(after).triu(1 - sliding_window)
         causal = packed_row.causal and mask is None
         attended = scaled_dot_product_attention(q, k, v, mask, is_causal=causal, **options)
         output[0, start:stop].unflatten(0, (n, length)).copy_(attended.transpose(1, 2))
         start = stop
     return output, None
-
-
-@lru_cache(maxsize=2)  # Layers take turns with few windows; long masks are large.
-def _band(length: int, window: int, causal: bool, device: torch.device) -> torch.Tensor:
-    """Whether a token attends to another, (length, length)."""
-    near = torch.ones(length, length, dtype=torch.bool, device=device).triu(1 - window)
-    return near.tril(0 if causal else window - 1)
