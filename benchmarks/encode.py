@@ -92,8 +92,8 @@ def mixed_texts(n):
     return [" ".join(words[s : s + m]) for s, m in zip(starts, lengths, strict=True)]
 
 
-def alternatives(dtype, folder=None):
-    """sentence-transformers with three batch sizes, by name."""
+def alternatives(dtype, folder=None, sizes=(8, 32, 128)):
+    """sentence-transformers with some batch sizes, by name."""
     options = {"model_kwargs": {"dtype": dtype}} if dtype != torch.float32 else {}
     transformer = Transformer(folder or minilm_path(), max_seq_length=256, **options)
     modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling_mode="mean")]
@@ -109,7 +109,7 @@ def alternatives(dtype, folder=None):
             .numpy()
         )
 
-    return {f"sentence-transformers, batch {size}": encode_by(size) for size in (8, 32, 128)}
+    return {f"sentence-transformers, batch {size}": encode_by(size) for size in sizes}
 
 
 def ours(dtype):
@@ -206,7 +206,7 @@ def save_random(family, params, folder):
 
 def ratios_of(folder, sets, repeats):
     """Yield whether texts share a row, and per set the ratios and the largest 1 - cosine."""
-    ways = alternatives(torch.float32, folder)
+    ways = alternatives(torch.float32, folder, sizes=(8, 32))
     encoder = BertEncoder(folder, pooling="mean", max_length=256).fit(["a"])
     yield "yes" if encoder._backbone().forward.longest_packed else "no"
     ways["skcalib"] = encoder.transform
@@ -225,10 +225,10 @@ def ratios_of(folder, sets, repeats):
         yield ratios, np.max(1 - cosine)
 
 
-def compare_architectures(names, sets, repeats):
+def compare_architectures(sets, repeats):
     """Print and write the ratios to the best batch size of sentence-transformers."""
     rows = []
-    for name in names or ARCHITECTURES:
+    for name in ARCHITECTURES:
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a decoder's first token, which nothing reads
             save_random(*ARCHITECTURES[name], folder)
@@ -239,7 +239,6 @@ def compare_architectures(names, sets, repeats):
             row[f"{title}, range"] = f"{min(ratios):.2f} to {max(ratios):.2f}"
             print(*row.values(), f"1 - cosine {distance:.0e}", sep=", ", flush=True)
         rows.append(row)
-    if not names:
         with open(RESULTS, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, rows[0], lineterminator="\n")
             writer.writeheader()
@@ -251,14 +250,14 @@ if __name__ == "__main__":
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--texts", type=int, default=2000)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--architectures", nargs="*", metavar="NAME", choices=ARCHITECTURES)
+    parser.add_argument("--architectures", action="store_true")
     arguments = parser.parse_args()
     MEMORY.bound = 0  # otherwise later rounds read the vectors of the first
-    if arguments.architectures is not None:
+    if arguments.architectures:
         torch.set_num_threads(1)
         n = arguments.texts
         sets = {"short": short_texts(n), "mixed": mixed_texts(n // 4)}
-        compare_architectures(arguments.architectures, sets, arguments.repeats)
+        compare_architectures(sets, arguments.repeats)
         raise SystemExit
     torch.set_num_threads(arguments.threads)
     clock = time.process_time if arguments.threads == 1 else time.perf_counter

@@ -52,9 +52,10 @@ def packed_attention(
     unknown = sorted(k for k, v in others.items() if v is not None and k not in harmless)
     if attention_mask is not None or unknown or query.shape[2] != key.shape[2]:
         raise ValueError(f"A packed row cannot have a mask, other keys or {unknown}.")
-    options: dict[str, Any] = {"scale": scaling}
-    if query.shape[1] != key.shape[1]:
-        options["enable_gqa"] = True  # torch 2.4 does not know it
+    # torch's own `enable_gqa` saves a hundredth of the time, and has no fast kernel on some
+    # devices.
+    if (groups := query.shape[1] // key.shape[1]) > 1:
+        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
     output = torch.empty_like(query.transpose(1, 2), memory_format=torch.contiguous_format)
     start = 0
     for n, length in packed_row.runs:
@@ -71,7 +72,7 @@ def packed_attention(
             mask = torch.ones(length, length, dtype=torch.bool, device=query.device)
             mask = mask.tril(after).triu(1 - sliding_window)
         causal = packed_row.causal and mask is None
-        attended = scaled_dot_product_attention(q, k, v, mask, is_causal=causal, **options)
+        attended = scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scaling)
         output[0, start:stop].unflatten(0, (n, length)).copy_(attended.transpose(1, 2))
         start = stop
     return output, None
