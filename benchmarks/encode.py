@@ -16,18 +16,28 @@ In each round all contenders encode the same texts, one after the other. The col
 With one thread the clock is the processor's, which other programs on the machine disturb less.
 
 (a) short: distinct sentences of STS; (b) mixed: texts of 5 to 256 tokens made from them.
+
+``--architectures`` compares small models of other families in float32, with MiniLM's tokenizer
+and random weights, on one thread, and writes the ratios to
+``docs/results/encode-architectures.csv``.
 """
 
 import argparse
+import csv
 import os
 import platform
+import shutil
+import tempfile
 import time
+import warnings
+from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import numpy as np
 import torch
+import transformers
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
@@ -36,6 +46,37 @@ from skcalib._encoder.batches import BertModel
 from skcalib._encoder.packed_linear import PackedLinear
 from skcalib._encoder.sources import MEMORY
 from skcalib.datasets import fetch_sts, minilm_path
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results" / "encode-architectures.csv"
+SIZE = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8}
+SIZE |= {"intermediate_size": 2048, "max_position_embeddings": 512, "initializer_range": 0.05}
+DECODER = SIZE | {"num_key_value_heads": 4, "head_dim": 64}
+TURNS = {"layer_types": ["sliding_attention", "full_attention"] * 2}
+ARCHITECTURES = {
+    "BERT": ("Bert", SIZE),
+    "MPNet": ("MPNet", SIZE | {"max_position_embeddings": 514}),
+    "ModernBERT": ("ModernBert", SIZE),
+    "NomicBERT": ("NomicBert", SIZE),
+    "EuroBERT": ("EuroBert", SIZE),
+    "DeBERTa-v2": (
+        "DebertaV2",
+        SIZE
+        | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 256}
+        | {"share_att_key": True, "norm_rel_ebd": "layer_norm", "position_biased_input": False},
+    ),
+    "T5": (
+        "T5Encoder",
+        {"d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 4, "num_heads": 8},
+    ),
+    "Qwen3": ("Qwen3", DECODER),
+    "Gemma 3": ("Gemma3Text", DECODER | TURNS | {"sliding_window": 512}),
+    "Gemma 3, both ways": (
+        "Gemma3Text",
+        DECODER | TURNS | {"sliding_window": 128, "use_bidirectional_attention": True},
+    ),
+    "Llama": ("Llama", DECODER),
+    "GPT-2": ("GPT2", {"n_embd": 512, "n_layer": 4, "n_head": 8}),
+}
 
 
 def short_texts(n):
@@ -51,11 +92,11 @@ def mixed_texts(n):
     return [" ".join(words[s : s + m]) for s, m in zip(starts, lengths, strict=True)]
 
 
-def alternatives(dtype):
-    """sentence-transformers with three batch sizes, by name."""
+def alternatives(dtype, folder=None, sizes=(8, 32, 128)):
+    """sentence-transformers with some batch sizes, by name."""
     options = {"model_kwargs": {"dtype": dtype}} if dtype != torch.float32 else {}
-    transformer = Transformer(minilm_path(), max_seq_length=256, **options)
-    modules = [transformer, Pooling(384, pooling_mode="mean")]
+    transformer = Transformer(folder or minilm_path(), max_seq_length=256, **options)
+    modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling_mode="mean")]
     model = SentenceTransformer(modules=modules, device="cpu")
     assert next(model.parameters()).dtype == dtype
 
@@ -68,7 +109,7 @@ def alternatives(dtype):
             .numpy()
         )
 
-    return {f"sentence-transformers, batch {size}": encode_by(size) for size in (8, 32, 128)}
+    return {f"sentence-transformers, batch {size}": encode_by(size) for size in sizes}
 
 
 def ours(dtype):
@@ -152,13 +193,72 @@ def compare(title, texts, repeats, clock):
             )
 
 
+def save_random(family, params, folder):
+    """Save a random model of a family with MiniLM's tokenizer."""
+    for path in Path(minilm_path()).glob("*token*"):
+        shutil.copy(path, folder)
+    shutil.copy(Path(minilm_path()) / "vocab.txt", folder)
+    marks = {"bos_token_id": 101, "eos_token_id": 102, "pad_token_id": 0}
+    model = getattr(transformers, f"{family}Model")
+    torch.manual_seed(0)
+    model(model.config_class(vocab_size=30522, **marks, **params)).save_pretrained(folder)
+
+
+def ratios_of(folder, sets, repeats):
+    """Yield whether texts share a row, and per set the ratios and the largest 1 - cosine."""
+    ways = alternatives(torch.float32, folder, sizes=(8, 32))
+    encoder = BertEncoder(folder, pooling="mean", max_length=256).fit(["a"])
+    yield "yes" if encoder._backbone().forward.longest_packed else "no"
+    ways["skcalib"] = encoder.transform
+    for texts in sets.values():
+        *theirs, ours = (way(texts).astype(np.float64) for way in ways.values())
+        cosine = np.sum(ours * theirs[0], axis=1)
+        cosine /= np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs[0], axis=1)
+        ratios = []
+        for _ in range(repeats):
+            seconds = []
+            for way in ways.values():
+                start = time.process_time()
+                way(texts)
+                seconds.append(time.process_time() - start)
+            ratios.append(min(seconds[:-1]) / seconds[-1])
+        yield ratios, np.max(1 - cosine)
+
+
+def compare_architectures(sets, repeats):
+    """Print and write the ratios to the best batch size of sentence-transformers."""
+    rows = []
+    for name in ARCHITECTURES:
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a decoder's first token, which nothing reads
+            save_random(*ARCHITECTURES[name], folder)
+            in_row, *results = ratios_of(folder, sets, repeats)
+        row = {"architecture": name, "texts share a row": in_row}
+        for title, (ratios, distance) in zip(sets, results, strict=True):
+            row[title] = f"{np.median(ratios):.2f}"
+            row[f"{title}, range"] = f"{min(ratios):.2f} to {max(ratios):.2f}"
+            print(*row.values(), f"1 - cosine {distance:.0e}", sep=", ", flush=True)
+        rows.append(row)
+        with open(RESULTS, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--texts", type=int, default=2000)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--architectures", action="store_true")
     arguments = parser.parse_args()
     MEMORY.bound = 0  # otherwise later rounds read the vectors of the first
+    if arguments.architectures:
+        torch.set_num_threads(1)
+        n = arguments.texts
+        sets = {"short": short_texts(n), "mixed": mixed_texts(n // 4)}
+        compare_architectures(sets, arguments.repeats)
+        raise SystemExit
     torch.set_num_threads(arguments.threads)
     clock = time.process_time if arguments.threads == 1 else time.perf_counter
     machine = platform.processor() or platform.machine()

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from skcalib._encoder.forward import ForwardPass, first_position, in_short
+from skcalib._encoder.forward import ForwardPass, first_position, in_short, proof_length
 from skcalib._encoder.model_files import fingerprint
 from skcalib._encoder.tokens import tokenise
 from skcalib._encoder.zipf import counted_weights, mapped_counts, zipf_weights
@@ -90,14 +90,15 @@ class Backbone:
         if len(self.words) < 2:
             raise ValueError("its tokenizer has no vocabulary. Save it again")
         self.is_causal = self._is_causal(*self.words[:2])
-        drawn = np.random.default_rng(0).choice(self.words, (3, min(16, self.max_length)))
+        longest = min(proof_length(self.module), self.n_positions)
+        drawn = np.random.default_rng(0).choice(self.words, (3, longest))
         # Models may treat padding and mask tokens, and the tokens after them, specially.
         marks = [i for i in self.tokenizer.all_special_ids if i < self.n_embedded]
         special = np.append(marks[:7], drawn[2])
         texts = [drawn[0], drawn[1, :10], special[: len(drawn[1, :10])]]
         states = [self._plain_states(text) for text in texts]
         with quiet_transformers():
-            self.forward = ForwardPass(self.module, texts, states, packs=not self.is_causal)
+            self.forward = ForwardPass(self.module, texts, states, causal=self.is_causal)
         self.forward.prepare(device, dtype)
         self.forward.check(texts, states, tolerance=0.2)
 

@@ -72,7 +72,7 @@ class BertModel(Model):
         limits: dict[str, Any] = {"max_texts": self._batch_size, "max_tokens": np.inf}
         if self._batch_size == "auto":
             limits = {"max_texts": BLOCK, "max_tokens": _token_budget(backbone)}
-        mixed = backbone.forward.packed
+        mixed = backbone.forward.longest_packed
         slots = [SLOTS[name] for name in self._pooled] * len(self._layers)
         for block in self._blocks(texts):
             ids, rows, cut = tokenise(
@@ -189,16 +189,19 @@ def _token_budget(backbone: Backbone) -> int:
         # memory of its hidden state: inner layer, queries, keys, values and their scores.
         _, memory = torch.cuda.mem_get_info(backbone.device)
         return int(np.clip(memory // 4 // (64 * 4 * backbone.width), 4096, 65536))
-    return 8192 if backbone.device.type == "mps" else 4096
+    if backbone.device.type == "mps":
+        return 8192
+    # Inner layers of a wider model would leave the cache.
+    return 4096 if backbone.width <= 384 else 2048
 
 
 def _batches(
-    lengths: np.ndarray, *, max_texts: int, max_tokens: float, mixed: bool
+    lengths: np.ndarray, *, max_texts: int, max_tokens: float, mixed: float
 ) -> Iterator[np.ndarray]:
     """Rows of each batch, longest first, so that what does not fit into memory fails at once.
 
-    Nothing is padded: unless ``mixed``, all texts of a batch have the same length. A text
-    longer than ``max_tokens`` is a batch of its own.
+    Nothing is padded: a batch with a text of more than ``mixed`` tokens has only texts of its
+    length. A text longer than ``max_tokens`` is a batch of its own.
     """
     order = np.argsort(-lengths, kind="stable")
     lengths = lengths[order]
@@ -207,7 +210,7 @@ def _batches(
     while start < len(order):
         limit = ends[start] - lengths[start] + max_tokens
         stop = min(start + max_texts, int(np.searchsorted(ends, limit, "right")))
-        if not mixed:
+        if lengths[start] > mixed:
             stop = min(stop, int(np.searchsorted(-lengths, -lengths[start], "right")))
         stop = max(stop, start + 1)
         yield order[start:stop]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -12,11 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from skcalib._encoder.packed_attention import NAME, packed_attention
+from skcalib._encoder.packed_attention import NAME, PackedRow, packed_attention
 from skcalib._encoder.packed_linear import pack_linears
 from skcalib._machine.private import attention_of
 
-__all__ = ["ForwardPass", "by_longest", "first_position", "in_short"]
+__all__ = ["ForwardPass", "by_longest", "first_position", "in_short", "proof_length"]
+
+
+# Tokens of a text that proves how a model attends: enough for the windows of most encoders.
+LONGEST_PROOF = 520
 
 
 class _LastLayerReached(Exception):
@@ -34,8 +39,9 @@ class ForwardPass:
 
     Attributes
     ----------
-    packed : bool
-        Texts are laid end to end in one row; otherwise a batch holds texts of one length.
+    longest_packed : float
+        Texts of up to this number of tokens are laid end to end in one row; a batch of longer
+        ones holds texts of one length.
     hooked : bool
         Hooks read the inputs of blocks, so that the pass can end early; otherwise the model
         returns all hidden states.
@@ -47,26 +53,31 @@ class ForwardPass:
         texts: Sequence[np.ndarray],
         states: Sequence[torch.Tensor],
         *,
-        packs: bool,
+        causal: bool,
     ):
         self.module = module
         self.device = torch.device("cpu")
         self._n_layers = len(states[0]) - 1
         self._padding = first_position(module) - 1
         self._autocast: torch.dtype | None = None
+        self._causal = causal
         # One pass at a time: torch parallelizes inside it, and the hooks serve one caller.
         self._lock = threading.Lock()
         lists = (part for part in module.modules() if isinstance(part, torch.nn.ModuleList))
         # A model that reuses one block, such as ALBERT, has no such list.
         self._blocks = next((part for part in lists if len(part) == self._n_layers), ())
-        usual = attention_of(module)
+        self._usual = attention_of(module)
         faults = []
-        packings = (True, False) if packs and usual else (False,)  # fastest first
-        for self.packed, self.hooked in product(packings, (True, False)):
+        # Windows longer than the first text are not proved. Some begin at half their length.
+        unproved = min((n for n in _windows(module) if n >= len(texts[0])), default=np.inf)
+        longest = max(unproved / 2, len(texts[0]))
+        packings = (longest, 0) if self._usual else (0,)  # fastest first
+        for longest, self.hooked in product(packings, (True, False)):
             try:
-                self._attend_by(NAME if self.packed else usual)
-                self.check(texts, states, tolerance=1e-4)
-                if self.packed:
+                # Where some texts are packed and others are not, both ways must be right.
+                for self.longest_packed in (0, longest) if 0 < longest < np.inf else (longest,):
+                    self.check(texts, states, tolerance=1e-4)
+                if self.longest_packed:
                     self._check_rows(texts[0], states[0])
                 return
             except Exception as error:  # any kind, if the model does not accept the arguments
@@ -91,6 +102,8 @@ class ForwardPass:
             )
         # Some models refuse a row with more tokens than positions, already when embedding it.
         n_positions = max(0, getattr(self.module.config, "max_position_embeddings", None) or 0)
+        if not self.hooked and n_positions > 4096:
+            raise ValueError("without hooks a row as long as its positions takes too long")
         n_texts = min(n_positions, 2**16) // len(text) + 1
         self.check([text] * n_texts, [states[:1]] * n_texts, tolerance=1e-4)
 
@@ -104,7 +117,7 @@ class ForwardPass:
         """
         layers = range(len(states[0]))
         found: list[torch.Tensor] = []
-        for batch in [texts] if self.packed else [texts[:1], texts[1:]]:
+        for batch in [texts] if self.longest_packed else [texts[:1], texts[1:]]:
             lengths = np.array([len(text) for text in batch])
             kept: dict[int, torch.Tensor] = {}
             self(np.concatenate(batch), lengths, layers, kept.__setitem__)
@@ -120,8 +133,13 @@ class ForwardPass:
     def prepare(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move the model to a device, for matrix products in ``dtype``."""
         # bfloat16 has the range of float32, so hidden states stay in it between the products.
-        # float16 could overflow, and models that are not packed create float32 themselves.
-        throughout = dtype == torch.bfloat16 and self.packed
+        # float16 could overflow, models that are not packed create float32 themselves, and
+        # decoders and models with windows lose digits.
+        config = self.module.config
+        n_heads = getattr(config, "num_attention_heads", None)
+        grouped = getattr(config, "num_key_value_heads", n_heads) != n_heads
+        plain = not (self._causal or grouped or _windows(self.module))
+        throughout = dtype == torch.bfloat16 and self.longest_packed > 0 and plain
         for part in self.module.modules():
             if throughout or isinstance(part, torch.nn.Linear):
                 for parameter in part.parameters(recurse=False):
@@ -143,7 +161,7 @@ class ForwardPass:
 
         Layers count from 0, the output of the embedding layer. The model stops after the last
         of them. ``ids``, of shape (N,), holds the token ids of B texts, one after the other,
-        grouped by length; unless packed, all texts have the same length.
+        grouped by length; if one is longer than ``longest_packed``, all have its length.
         """
         last = max(layers)
 
@@ -179,7 +197,9 @@ class ForwardPass:
 
     def _inputs(self, ids: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
         """Arguments of the module; for a packed row they also separate its texts."""
-        if not self.packed:
+        packs = lengths.max() <= self.longest_packed
+        self._attend_by(NAME if packs else self._usual)
+        if not packs:
             batch = torch.from_numpy(ids.reshape(len(lengths), -1))
             return {"input_ids": batch.to(self.device)}
         counted = ids != self._padding
@@ -189,7 +209,8 @@ class ForwardPass:
         row = torch.from_numpy(np.stack([ids, positions])).to(self.device)
         ends = np.flatnonzero(np.diff(lengths, append=0))  # of runs of texts of one length
         runs = zip(np.diff(ends, prepend=-1).tolist(), lengths[ends].tolist(), strict=True)
-        return {"input_ids": row[:1], "position_ids": row[1:], "packed_runs": list(runs)}
+        packed_row = PackedRow(list(runs), self._causal)
+        return {"input_ids": row[:1], "position_ids": row[1:], "packed_row": packed_row}
 
 
 def first_position(module: Any) -> int:
@@ -200,6 +221,17 @@ def first_position(module: Any) -> int:
     table = getattr(getattr(module, "embeddings", None), "position_embeddings", None)
     padding_idx = getattr(table, "padding_idx", None)
     return 0 if padding_idx is None else padding_idx + 1
+
+
+def _windows(module: Any) -> list[int]:
+    """Numbers of a config that may be a window of its attention, as names of entries tell."""
+    pattern = r'"\w*(?:window|chunk|local|block)\w*": ([1-9]\d*)\b'
+    return [int(n) for n in re.findall(pattern, module.config.to_json_string(use_diff=False))]
+
+
+def proof_length(module: Any) -> int:
+    """Tokens of a text that exceeds the windows of a model, unless they are long."""
+    return max([16, *(n + 8 for n in _windows(module) if n + 8 <= LONGEST_PROOF)])
 
 
 def by_longest(module: Any) -> bool:

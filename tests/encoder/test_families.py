@@ -41,12 +41,16 @@ LONGROPE = {
     "factor": 2.0,
 }
 ESM = SMALL | {"token_dropout": True, "mask_token_id": 4}
+GROUPED = SMALL | {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4}
+GROUPED |= {"bos_token_id": 2, "eos_token_id": 3}
+# Texts of the tests are longer than these windows.
+WINDOW = {"sliding_window": 6}
+LAYERS = {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
 # Families that pack no texts.
 UNPACKED = {
     "MPNet": SMALL,  # a bias by relative position
     "MobileBert": SMALL
     | {"embedding_size": 8, "intra_bottleneck_size": 16},  # joins neighbours
-    "Bert decoder": SMALL | {"is_decoder": True},
     "CLIPText": SMALL | {"projection_dim": 16},
     "FNet": {k: v for k, v in SMALL.items() if k != "num_attention_heads"},
     "Nystromformer": SMALL,
@@ -58,11 +62,38 @@ UNPACKED = {
     "NomicBert longrope": SMALL | {"rope_parameters": LONGROPE, "initializer_range": 0.3},
     "EuroBert longrope": SMALL | {"rope_parameters": LONGROPE, "initializer_range": 0.3},
     "Tipsv2Text": SMALL,  # no row may have more tokens than there are positions
+    "Gemma2": GROUPED,  # limits what its attention adds up
+    "Llama4Text": GROUPED | {"attention_chunk_size": 6, "intermediate_size_mlp": 32},
+    # Of their window they tell their masks, but not their attention.
+    "Qwen2Moe": GROUPED | WINDOW | {"use_sliding_window": True, "max_window_layers": 1},
+    "DebertaV2": SMALL | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
     "XLNet": {"d_model": 16, "n_layer": 3, "n_head": 2, "d_inner": 32},
     "XLM": {"emb_dim": 16, "n_layers": 3, "n_heads": 2, "max_position_embeddings": 40},
     "Flaubert": {"emb_dim": 16, "n_layers": 3, "n_heads": 2, "max_position_embeddings": 40},
 }
-PACKED = ("Bert", "Roberta", "XLMRoberta", "DistilBert", "Electra", "Albert")
+PACKED = {
+    "Bert": SMALL,
+    **{name: FAMILIES[name] for name in ("Roberta", "XLMRoberta", "DistilBert", "Electra")},
+    "Albert": FAMILIES["Albert"],
+    "NomicBert": SMALL,
+    "Bert decoder": SMALL | {"is_decoder": True},
+    "ModernBert": SMALL | LAYERS | {"local_attention": 12},
+    "EuroBert": GROUPED,
+    "GPT2": {"n_embd": 16, "n_layer": 3, "n_head": 2},
+    "OPT": SMALL | {"ffn_dim": 32, "word_embed_proj_dim": 16},
+    "Llama": GROUPED,
+    "Mistral": GROUPED | WINDOW,
+    "Phi3": GROUPED | WINDOW,
+    "Qwen2": GROUPED | WINDOW | {"use_sliding_window": True, "max_window_layers": 1},
+    "Qwen3": GROUPED,
+    "Gemma3Text": GROUPED | WINDOW | LAYERS,
+    "Gemma3Text both ways": GROUPED | WINDOW | LAYERS | {"use_bidirectional_attention": True},
+    "Olmo2": GROUPED,
+    "Granite": GROUPED,
+    "SmolLM3": GROUPED,
+    "Cohere2": GROUPED | WINDOW | LAYERS,
+    "Starcoder2": GROUPED | WINDOW,
+}
 
 
 @pytest.fixture
@@ -83,7 +114,7 @@ def inputs(monkeypatch):
     """Return a function that begins to note the shapes of what a family's model is given."""
 
     def inputs(family):
-        model, shapes = getattr(transformers, f"{family}Model"), []
+        model, shapes = getattr(transformers, f"{family.split()[0]}Model"), []
         run = model.forward
 
         def forward(self, input_ids, **options):
@@ -156,11 +187,17 @@ def test_a_model_whose_texts_mix_in_any_batch_is_refused(save, monkeypatch):
         BertEncoder(save("Yoso", **SMALL, seed=1)).fit(["dog"])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("family", PACKED)
+@pytest.mark.parametrize(
+    ("family", "dtype"),
+    [
+        *((family, "float32") for family in PACKED),
+        *((family, "bfloat16") for family in ("Bert", "Roberta", "DistilBert", "Albert")),
+        *((family, "bfloat16") for family in ("ModernBert", "Mistral", "Gemma3Text both ways")),
+    ],
+)
 @pytest.mark.usefixtures("packing")
 def test_a_packed_row_gives_what_each_text_gives_alone(save, family, texts, dtype, inputs):
-    folder = save(family, **({"Bert": SMALL} | FAMILIES)[family], initializer_range=0.3)
+    folder = save(family, **PACKED[family] | {"initializer_range": 0.3})
     encoder = BertEncoder(folder, layers=(0, 1, 2, 3), layer_merge="concat", dtype=dtype)
     encoder.fit(texts)
     shapes = inputs(family)
@@ -171,6 +208,41 @@ def test_a_packed_row_gives_what_each_text_gives_alone(save, family, texts, dtyp
     atol = (1e-5 if dtype == "float32" else 0.05) * np.abs(expected).max()
     assert_allclose(vectors, expected, rtol=0, atol=atol)
     assert_array_equal(encoder.transform(texts), vectors)
+
+
+@pytest.mark.parametrize("family", UNPACKED)
+@pytest.mark.usefixtures("packing")
+def test_what_cannot_share_a_row_does_not(save, family, texts, inputs):
+    encoder = BertEncoder(save(family, **UNPACKED[family])).fit(texts)
+    shapes = inputs(family)
+    encoder.transform(texts)
+    assert len(shapes) == len({len(text.split()) for text in texts})
+
+
+@pytest.mark.usefixtures("packing")
+def test_texts_that_exceed_an_unproved_window_get_a_batch_of_their_own(
+    save, texts, inputs, monkeypatch
+):
+    """To prove a long window would take long at loading."""
+    monkeypatch.setattr("skcalib._encoder.forward.LONGEST_PROOF", 16)
+    folder = save("Mistral", **GROUPED, sliding_window=18, initializer_range=0.3)
+    encoder = BertEncoder(folder).fit(texts)
+    shapes = inputs("Mistral")
+    texts = [*texts, " ".join(texts[-2].split()[::-1])]  # another one of 20 words
+    vectors = encoder.transform(texts)
+    assert [n_rows for n_rows, _ in shapes] == [2, 1]
+    assert_allclose(vectors, means_of(folder, texts)[3], atol=1e-5)
+    assert_allclose(encoder.transform(texts), vectors, atol=1e-6)
+
+
+@pytest.mark.usefixtures("packing")
+def test_a_row_as_long_as_the_positions_is_not_run_without_hooks(save, texts, inputs):
+    """ALBERT has one block, so that nothing could end the pass after its embedding."""
+    params = FAMILIES["Albert"] | {"max_position_embeddings": 50_000}
+    folder, shapes = save("Albert", **params), inputs("Albert")
+    vectors = BertEncoder(folder).fit_transform(texts)
+    assert max(n_tokens for _, n_tokens in shapes) < 100
+    assert_allclose(vectors, means_of(folder, texts)[3], atol=1e-5)
 
 
 @pytest.mark.usefixtures("packing")
