@@ -8,7 +8,8 @@ reads it whole and joins the windows' vectors, "apart" keeps a vector of each wi
 abstract is as near to a query as its nearest window. "whitened" follows each by a
 ``Whitening(noise="auto")`` that was fitted on the same vectors. "tokens" go through the model
 for each abstract, "vectors" are kept of it, both in the mean; "longer" is the percentage of
-abstracts that are longer than the limit. Rows are written as soon as they are known.
+abstracts that are longer than the limit. ``--join 2`` makes one document of
+two abstracts, end to end. Rows are written as soon as they are known.
 """
 
 import argparse
@@ -47,6 +48,7 @@ def main():
     parser.add_argument("--lengths", type=int, nargs="+", required=True)
     ways = "cut", "windows", "apart"
     parser.add_argument("--how", nargs="+", choices=ways, default=ways)
+    parser.add_argument("--join", type=int, default=1)
     parser.add_argument("--memory")
     parser.add_argument("--prompt", default="")
     parser.add_argument("--query-prompt", default="")
@@ -56,6 +58,9 @@ def main():
     found = read_beir(options.folder, "test")
     texts, queries = list(found.documents.values()), list(found.queries.values())
     grades = np.array([[of.get(name, 0) for name in found.documents] for of in found.grades])
+    starts = range(0, len(texts), options.join)
+    texts = [" ".join(texts[i : i + options.join]) for i in starts]
+    grades = np.maximum.reduceat(grades, starts, axis=1)
     shared = {"memory": options.memory, "verbose": True}
     asked = BertEncoder(options.model, prompt=options.query_prompt, **shared)
     Q = asked.fit_transform(queries)
