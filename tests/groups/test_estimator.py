@@ -333,6 +333,8 @@ def test_small_groups_warn(X, groups):
     "ids",
     [
         np.array([2**53, 2**53 + 1], dtype=np.float64) + [0, 2],
+        np.array([2**24, 2**24 - 1], dtype=np.float32),
+        np.array([2048, 2047], dtype=np.float16),
         np.array([2**63 + 1, 2**63 + 2], dtype=np.uint64),
         [2**53 + 1, 0.5],
         [True, 1],
@@ -355,6 +357,10 @@ def test_large_integers_stay_different_groups(X):
         assert part.merge(signed).groups_.tolist() == [0, 1, *ids[:2]]
     with pytest.raises(ValueError, match="are numbers in one part and bool in another"):
         signed.merge(GroupErasure().fit(X[:40], groups=[True, False] * 20))
+    with pytest.raises(
+        ValueError, match=r"integers such as 900719925474099\d in .* and floats"
+    ):
+        part.merge(GroupErasure().fit(X[:40], groups=[0.5, 1.5] * 20))
 
 
 @few_texts
