@@ -218,7 +218,7 @@ def test_one_name_is_not_for_two_models(tmp_path):
     TextEncoder(letters, memory=tmp_path, name="letters").fit_transform(TEXTS)
     for texts in (TEXTS, ["new"]):  # of which the store has all, or none
         with pytest.raises(
-            ValueError, match="different vector of .* under the name.*nother name"
+            ValueError, match=r"different vector of .* under the name.*nother name"
         ):
             TextEncoder(lambda t: -letters(t), memory=tmp_path, name="letters").fit(texts)
     narrow = TextEncoder(lambda t: letters(t)[:, :2], memory=tmp_path, name="letters")

@@ -357,9 +357,7 @@ def test_large_integers_stay_different_groups(X):
         assert part.merge(signed).groups_.tolist() == [0, 1, *ids[:2]]
     with pytest.raises(ValueError, match="are numbers in one part and bool in another"):
         signed.merge(GroupErasure().fit(X[:40], groups=[True, False] * 20))
-    with pytest.raises(
-        ValueError, match=r"integers such as 900719925474099\d in .* and floats"
-    ):
+    with pytest.raises(ValueError, match=r"integers such as 9007\d+ in .* and floats"):
         part.merge(GroupErasure().fit(X[:40], groups=[0.5, 1.5] * 20))
 
 
