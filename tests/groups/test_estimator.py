@@ -380,12 +380,6 @@ def test_a_lazy_array_is_not_computed_for_a_frame(X, groups):
         erasure.transform(da.from_array(X, chunks=130))
 
 
-@few_texts
-def test_a_masked_entry_is_missing(X, groups):
-    with pytest.raises(ValueError, match="contains NaN"):
-        GroupErasure().fit(np.ma.masked_greater(X, 101), groups=groups)
-
-
 def test_little_that_is_left_warns():
     rng = np.random.default_rng(0)
     groups = np.arange(400) % 8
