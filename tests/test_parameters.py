@@ -58,9 +58,7 @@ def test_masked_entries_are_missing_and_texts_no_vectors(estimator, method):
         use(np.ma.masked_greater(X, 1))
     if method != "inverse_transform":
         for texts in (["a", "b"], pd.Series(["a", "b"]), pd.DataFrame({"t": ["a", "b"]})):
-            with pytest.raises(
-                TypeError, match=r"got texts, such as 'a'.*Put an encoder"
-            ):
+            with pytest.raises(TypeError, match=r"got texts, such as 'a'.*Put an encoder"):
                 use(texts)
 
 

@@ -126,7 +126,7 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
 
 
 def _n_tensors(file: Path) -> int:
-    """Number of tensors in a file; 0 if it cannot be read, which loading will tell."""
+    """Count the tensors of a file; 0 if it cannot be read, which loading will tell."""
     try:
         with file.open("rb") as stream:
             size = int.from_bytes(stream.read(8), "little")
