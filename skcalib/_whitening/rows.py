@@ -97,9 +97,10 @@ def _not_finite(X: Any, overflow: str) -> ValueError:
     if is_dask(X):  # each block was checked
         return ValueError(f"{overflow}. Scale X down.")
     assert_all_finite(X, estimator_name=CALLER, input_name="X")
+    remedy = ", or pass it as float64" if str(X.dtype).endswith("float32") else ""
     return ValueError(
         f"{overflow}: the largest magnitude in X is {float(abs(X).max()):.3g}. Scale X "
-        "down, or pass it as float64."
+        f"down{remedy}."
     )
 
 

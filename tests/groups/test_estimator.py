@@ -371,15 +371,6 @@ def test_a_lazy_array_is_checked_block_by_block(X, groups, bad):
         erasure.transform(da.from_array(wrong, chunks=130)).compute()
 
 
-def test_a_lazy_array_is_not_computed_for_a_frame(X, groups):
-    da = pytest.importorskip("dask.array")
-    erasure = GroupErasure().fit(X, groups=groups).set_output(transform="pandas")
-    with pytest.raises(
-        ValueError, match=r"which stays lazy, .* asks for pandas. Pass X.compute"
-    ):
-        erasure.transform(da.from_array(X, chunks=130))
-
-
 def test_little_that_is_left_warns():
     rng = np.random.default_rng(0)
     groups = np.arange(400) % 8
