@@ -52,8 +52,8 @@ def named_classes(class_names: Any) -> dict[Any, list[str]]:
         first = seen.setdefault(tuple(sorted(texts)), label)
         if first != label:
             raise ValueError(
-                f"class_names describes the classes {first!r:.60} and {label!r:.60} by the same "
-                f"words, {texts[0]!r:.60}. Describe them differently."
+                f"class_names describes the classes {first!r:.60} and {label!r:.60} by the "
+                f"same words, {texts[0]!r:.60}. Describe them differently."
             )
     return ordered
 
@@ -67,8 +67,8 @@ def known_labels(y: Any, n_texts: int) -> tuple[np.ndarray, list[Any]]:
         return np.array([], int), []
     if isinstance(y, Mapping | Set) or hasattr(y, "columns"):
         raise TypeError(
-            f"y is a {type(y).__name__}; it expects a list, an array or a Series with one label "
-            "for each text, in their order. Select a column of a frame."
+            f"y is a {type(y).__name__}; it expects a list, an array or a Series with one "
+            "label for each text, in their order. Select a column of a frame."
         )
     labels = list(_plain(y))
     check_consistent_length(labels, range(n_texts))
