@@ -8,6 +8,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Sequence
+from typing import NoReturn
 
 __all__ = ["main"]
 
@@ -34,15 +35,23 @@ def _prepare_process() -> None:
         getattr(sys, name).reconfigure(errors="backslashreplace")  # a console without Unicode
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser that says how to give a value that looks like an option."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print usage and message, and exit."""
+        if "expected one argument" in message:
+            message += "; one that begins with a minus needs an equals sign: --layers=-1,last2"
+        super().error(message)
+
+
 def _run(arguments: Sequence[str] | None) -> int:
     from skcalib import __version__
     from skcalib._classifier import command as classify
     from skcalib.evaluation import _command as evaluate
     from skcalib.model_selection import _command as calibrate
 
-    parser = argparse.ArgumentParser(
-        prog="skcalib", description="Calibrated sentence vectors, without labels."
-    )
+    parser = Parser(prog="skcalib", description="Calibrated sentence vectors, without labels.")
     parser.add_argument("--version", action="version", version=f"skcalib {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
     for name, module, summary in (

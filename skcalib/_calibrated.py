@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_array
 
 from skcalib._encoder.any_encoder import as_encoder
 from skcalib._flow.estimator import NormalizingFlow
@@ -29,7 +30,8 @@ def fitted_encoder(encoder: Any, texts: list[str], caller: str) -> tuple[Any, np
     """Fit a clone of an encoder; return it, and the vectors of the texts in float64."""
     encoder = clone(as_encoder(encoder, caller))
     vectors = encoder.transform(texts) if is_frozen(encoder) else encoder.fit_transform(texts)
-    return encoder, np.asarray(vectors, np.float64)
+    name = "vectors of the encoder"
+    return encoder, check_array(vectors, dtype=np.float64, input_name=name)
 
 
 def is_frozen(encoder: Any) -> bool:

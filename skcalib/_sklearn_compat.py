@@ -19,6 +19,8 @@ from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import _check_n_features as check_n_features
 from sklearn.utils.validation import _check_sample_weight
 
+from skcalib._vectors import unmasked
+
 __all__ = [
     "HasMethods",
     "Interval",
@@ -53,7 +55,7 @@ def check_sample_weight(sample_weight: Any, X: Any) -> Any:
     if sample_weight is None or not X.shape[0]:
         return sample_weight
     weight = _check_sample_weight(
-        sample_weight, X, dtype=np.float64, ensure_non_negative=True, **ALL_ZERO
+        unmasked(sample_weight), X, dtype=np.float64, ensure_non_negative=True, **ALL_ZERO
     )
     if not float(weight.max()) <= MOST:
         raise ValueError(

@@ -41,28 +41,26 @@ def unmasked(values: Any) -> Any:
     return values
 
 
-def checkable(X: Any, caller: str) -> Any:
+def checkable(X: Any, caller: str, *, tensors: bool = False) -> Any:
     """Return rows for scikit-learn's checks, which would not name these faults.
 
     Raises
     ------
     TypeError
-        For texts, and for tensors under array API dispatch.
+        For texts, and, without ``tensors``, for tensors under array API dispatch.
     """
-    first = X.iloc[:1].tolist() if getattr(X, "ndim", 0) == 1 and hasattr(X, "iloc") else X
+    is_numpy = isinstance(X, np.ndarray)
+    if isinstance(X, list | tuple) or hasattr(X, "to_numpy") or (is_numpy and X.ndim):
+        entry = next(iter(np.array(X[:1], dtype=object).ravel()), None)
+        if isinstance(entry, str):
+            raise TypeError(
+                f"{caller} got texts, such as {str(entry)!r:.40}; it expects vectors. Put an "
+                "encoder before it, such as make_pipeline(BertEncoder(), ...)."
+            )
     if (
-        isinstance(first, list | tuple | np.ndarray)
-        and len(first)
-        and isinstance(first[0], str)
-    ):
-        raise TypeError(
-            f"{caller} got texts, such as {str(first[0])!r:.40}; it expects vectors. Put an "
-            "encoder before it, such as make_pipeline(BertEncoder(), ...)."
-        )
-    if (
-        get_config()["array_api_dispatch"]
+        not (tensors or is_numpy)
+        and get_config()["array_api_dispatch"]
         and hasattr(X, "device")
-        and type(X) is not np.ndarray
     ):
         raise TypeError(
             f"{caller} got a {type(X).__name__}, but of the steps only Whitening computes on "

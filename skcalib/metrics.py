@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -294,7 +295,12 @@ def _finite_pair(y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:
     limits = {"ensure_2d": False, "ensure_min_samples": 2}
     pair = []
     for name, y in (("y_true", y_true), ("y_pred", y_pred)):
+        is_nullable = hasattr(y, "isna") and not isinstance(getattr(y, "dtype", y), np.dtype)
+        if is_nullable and getattr(y, "ndim", 0) == 1 and not y.isna().any():
+            y = np.array(y, dtype=object)  # scikit-learn would round large integers
         y = column_or_1d(unmasked(y))
+        if y.dtype.kind == "O" and all(isinstance(entry, Integral) for entry in y):
+            y = np.array(y.tolist())
         if y.dtype.kind not in "fiubO":  # neither dates nor str count as numbers
             raise ValueError(f"{name} has dtype {y.dtype}; it needs numbers.")
         dtype = None if y.dtype.kind in "iu" else np.float64  # large integers stay different
@@ -309,10 +315,16 @@ def _correlation(name: str, a: np.ndarray, b: np.ndarray) -> float:
             UndefinedMetricWarning,
         )
         return float("nan")
+    a, b = (x if x.dtype.kind == "f" else _differences(x) for x in (a, b))
     # By a power of two, which rounds nothing: no square overflows or underflows.
-    a, b = (np.ldexp(x.astype(np.float64), -np.frexp(np.abs(x).max())[1]) for x in (a, b))
+    a, b = (np.ldexp(x, -np.frexp(np.abs(x).max())[1]) for x in (a, b))
     if len(a) == 2:  # where SciPy's correlation is undefined
         return float(np.sign(a[1] - a[0]) * np.sign(b[1] - b[0]))
     with warnings.catch_warnings():  # of sides that are nearly constant
         warnings.simplefilter("ignore")
         return float(pearsonr(a, b).statistic)
+
+
+def _differences(integers: np.ndarray) -> np.ndarray:
+    """Differences to the least integer, which float64 rounds less than the integers."""
+    return (integers.astype(object) - int(integers.min())).astype(np.float64)

@@ -195,6 +195,7 @@ def recent(monkeypatch):
 
     MEMORY.clear()
     monkeypatch.setattr(MEMORY, "bound", 0)
+    monkeypatch.setattr("skcalib._encoder.estimator._told", set())
     return MEMORY
 
 

@@ -10,7 +10,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening
+from skcalib import (
+    BertEncoder,
+    BiEncoder,
+    GroupErasure,
+    NormalizingFlow,
+    VectorStore,
+    Whitening,
+)
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -52,6 +59,19 @@ def test_dask_in_lazy_dask_out(tiny_bert, texts, kind):
     assert_allclose(lazy.compute(scheduler="threads"), expected, atol=1e-5)
     again = BertEncoder(tiny_bert).fit_transform(X)
     assert_allclose(again.compute(scheduler="synchronous"), expected, atol=1e-5)
+
+
+def test_a_lazy_array_is_not_computed_for_a_frame(tiny_bert, texts):
+    X = np.random.default_rng(0).normal(size=(60, 4))
+    for estimator, given in (
+        (BertEncoder(tiny_bert).fit(texts), collection(texts, "array")),
+        (Whitening().fit(X), da.from_array(X)),
+        (GroupErasure().fit(X, groups=np.arange(60) % 2), da.from_array(X)),
+        (NormalizingFlow().fit(X), da.from_array(X)),
+    ):
+        estimator.set_output(transform="pandas")
+        with pytest.raises(ValueError, match=r"which stays lazy, .* for pandas\. Pass X\.comp"):
+            estimator.transform(given)
 
 
 def test_empty_partitions_do_no_harm(tiny_bert, texts):

@@ -341,7 +341,13 @@ def test_measures_refuse_vectors_for_which_they_are_undefined(isotropy, X, match
 
 def test_large_numbers_keep_their_digits():
     assert pearson([1e16, 1e16 + 2, 1e16 + 4], [0, 1, 2]) == pytest.approx(1)
-    assert spearman([2**53, 2**53 + 1, 2**53 + 2], [0, 1, 2]) == pytest.approx(1)
+    integers = [2**53 + i for i in range(6)]
+    pd = pytest.importorskip("pandas")
+    for large in (integers, np.array(integers, object), pd.Series(integers, dtype="Int64")):
+        assert spearman(large, range(6)) == pytest.approx(1)
+        assert pearson(large, range(6)) == pytest.approx(1)
+    with pytest.raises(ValueError, match="NaN"):
+        spearman(pd.Series([1, None, 2], dtype="Int64"), range(3))
 
 
 def test_subsets_1_and_str_1_are_two():

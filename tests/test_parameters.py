@@ -1,7 +1,8 @@
-"""Parameters of every estimator: True and False are no numbers."""
+"""Every estimator: bools are no numbers, texts no vectors, masked entries are missing."""
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import skcalib
 from skcalib._sklearn_compat import Interval
@@ -38,3 +39,33 @@ def test_weights_that_would_overflow_are_refused():
             ValueError, match=r"whose products would overflow\. Give weights up to"
         ):
             skcalib.Whitening().fit(np.eye(4), sample_weight=[1, 1, 1, weight])
+
+
+X = np.random.default_rng(0).normal(size=(60, 4))
+OF_VECTORS = [
+    (skcalib.Whitening(), ("fit", "partial_fit", "transform", "inverse_transform", "shift")),
+    (skcalib.NormalizingFlow(), ("fit", "partial_fit", "transform", "score_samples")),
+    (skcalib.NeighborSmoothing(), ("fit", "partial_fit", "transform")),
+    (skcalib.SimilarityScale(), ("fit", "neighbor_similarity")),
+    (skcalib.GroupErasure(), ("transform",)),
+]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "method"), [(e, method) for e, methods in OF_VECTORS for method in methods]
+)
+def test_masked_entries_are_missing_and_texts_no_vectors(estimator, method):
+    pd = pytest.importorskip("pandas")
+    groups = {"groups": np.arange(60) % 2} if type(estimator) is skcalib.GroupErasure else {}
+    use = getattr(clone(estimator).fit(X, **groups), method)
+    with pytest.raises(ValueError, match=r"X contains NaN|missing"):
+        use(np.ma.masked_greater(X, 1))
+    if method != "inverse_transform":
+        for texts in (["a", "b"], pd.Series(["a", "b"]), pd.DataFrame({"t": ["a", "b"]})):
+            with pytest.raises(TypeError, match=r"got texts, such as 'a'.*Put an encoder"):
+                use(texts)
+
+
+def test_masked_weights_are_missing():
+    with pytest.raises(ValueError, match="sample_weight contains NaN"):
+        skcalib.Whitening().fit(X, sample_weight=np.ma.masked_less(np.arange(60.0), 5))

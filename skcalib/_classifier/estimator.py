@@ -9,13 +9,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import softmax
+from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib._base import VersionedState
 from skcalib._calibrated import calibrates, fitted_encoder
-from skcalib._classifier.inputs import in_order, known_labels, named_classes
+from skcalib._classifier.inputs import check_labels, in_order, known_labels, named_classes
 from skcalib._classifier.refinement import best_of_others, class_vectors
 from skcalib._encoder.any_encoder import encoded
 from skcalib._neighbors.estimator import NeighborSmoothing
@@ -143,6 +144,7 @@ class ZeroShotClassifier(VersionedState, ClassifierMixin, BaseEstimator):
         given = as_texts(X, caller=type(self).__name__)
         known, labels = known_labels(y, len(given))
         described = self._described(labels)
+        check_labels([self.other], "other")
         if self.rejection_rate is not None and self.other in [*described]:
             raise ValueError(
                 f"other={self.other!r} is also a class, so that rejected texts would be taken "
@@ -154,7 +156,8 @@ class ZeroShotClassifier(VersionedState, ClassifierMixin, BaseEstimator):
                 f"{type(self).__name__} got {len(texts)} distinct text; it needs two or more "
                 "of the domain, better a few hundred, which need no labels."
             )
-        encoder, vectors, names = self._calibrated(texts, [*chain(*described.values())])
+        with config_context(transform_output="default"):
+            encoder, vectors, names = self._calibrated(texts, [*chain(*described.values())])
         smoothing = NeighborSmoothing().fit(vectors)
         views = _side_by_side(vectors, smoothing)
         named = np.zeros((len(described), views.shape[1]))
@@ -261,6 +264,7 @@ class ZeroShotClassifier(VersionedState, ClassifierMixin, BaseEstimator):
                 )
             return {label: [] for label in in_order(set(labels))}
         described = named_classes(self.class_names)
+        check_labels([*described, *labels], "y, beside class_names,")
         if strange := [label for label in labels if label not in described]:
             raise ValueError(
                 f"y has the label {strange[0]!r}, which is none of the classes "
@@ -290,7 +294,8 @@ class ZeroShotClassifier(VersionedState, ClassifierMixin, BaseEstimator):
     def _views(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         texts, index = distinct(as_texts(X, caller=type(self).__name__))
-        return _side_by_side(encoded(self.encoder_, texts), self.smoothing_)[index]
+        with config_context(transform_output="default"):
+            return _side_by_side(encoded(self.encoder_, texts), self.smoothing_)[index]
 
 
 def _side_by_side(vectors: np.ndarray, smoothing: NeighborSmoothing) -> np.ndarray:

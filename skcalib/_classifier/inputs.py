@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
-__all__ = ["in_order", "is_missing", "known_labels", "named_classes"]
+__all__ = ["check_labels", "in_order", "is_missing", "known_labels", "named_classes"]
 
 
 def named_classes(class_names: Any) -> dict[Any, list[str]]:
@@ -20,25 +20,29 @@ def named_classes(class_names: Any) -> dict[Any, list[str]]:
     TypeError, ValueError
         If there are no classes, one comes twice, or a description is no text.
     """
-    several = isinstance(class_names, Mapping | Sequence | np.ndarray)
-    if isinstance(class_names, str) or not several:
+    class_names = _plain(class_names)
+    if isinstance(class_names, str) or not isinstance(class_names, Mapping | Sequence):
         raise TypeError(
             f"class_names is {class_names!r:.80}; it expects a list of names, or a mapping "
             "from labels to descriptions, such as {0: 'world news', 1: 'sports'}."
         )
     if not isinstance(class_names, Mapping):
         listed = list(class_names)
+        check_labels(listed, "class_names")
         if twice := sorted({str(name) for name in listed if listed.count(name) > 1}):
             raise ValueError(f"class_names has {twice[0]!r} twice. Give each class once.")
         class_names = {name: name for name in listed}
     if not class_names:
         raise ValueError("class_names is empty. Give the name of at least one class.")
+    check_labels(class_names, "class_names")
     described = {label: _listed(given) for label, given in class_names.items()}
     for label, texts in described.items():
-        if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+        if _is_missing(label):
+            raise ValueError(f"class_names has the label {label!r}, which is a missing one.")
+        if not texts or not all(isinstance(text, str) and _words(text) for text in texts):
             raise ValueError(
-                f"class_names describes class {label!r} by {class_names[label]!r}; it expects "
-                "a text that is not blank, or a list of such texts."
+                f"class_names describes class {label!r:.60} by {class_names[label]!r:.60}; it "
+                "expects a text that is not blank, or a list of such texts."
             )
     ordered = {
         label: [_words(text) for text in described[label]] for label in in_order(described)
@@ -48,8 +52,8 @@ def named_classes(class_names: Any) -> dict[Any, list[str]]:
         first = seen.setdefault(tuple(sorted(texts)), label)
         if first != label:
             raise ValueError(
-                f"class_names describes the classes {first!r} and {label!r} by the same words, "
-                f"{texts[0]!r}. Describe them differently."
+                f"class_names describes the classes {first!r:.60} and {label!r:.60} by the "
+                f"same words, {texts[0]!r:.60}. Describe them differently."
             )
     return ordered
 
@@ -61,7 +65,12 @@ def known_labels(y: Any, n_texts: int) -> tuple[np.ndarray, list[Any]]:
     """
     if y is None:
         return np.array([], int), []
-    labels = list(y.tolist() if hasattr(y, "tolist") else y)
+    if isinstance(y, Mapping | Set) or hasattr(y, "columns"):
+        raise TypeError(
+            f"y is a {type(y).__name__}; it expects a list, an array or a Series with one "
+            "label for each text, in their order. Select a column of a frame."
+        )
+    labels = list(_plain(y))
     check_consistent_length(labels, range(n_texts))
     if listed := [label for label in labels if isinstance(label, list)]:
         raise ValueError(
@@ -69,9 +78,35 @@ def known_labels(y: Any, n_texts: int) -> tuple[np.ndarray, list[Any]]:
             "dimension. Use y.ravel() for a column."
         )
     known = [i for i, label in enumerate(labels) if not is_missing(label)]
+    check_labels([labels[i] for i in known], "y")
     if all(isinstance(labels[i], Integral) and not isinstance(labels[i], bool) for i in known):
         known = [i for i in known if labels[i] != -1]
     return np.array(known, int), [labels[i] for i in known]
+
+
+def check_labels(labels: Iterable[Any], source: str) -> None:
+    """Refuse labels that an array of classes would merge, or take apart."""
+    kinds = set()
+    for label in labels:
+        if isinstance(label, tuple | list | set | dict | np.ndarray):
+            raise ValueError(
+                f"{source} has the label {label!r:.60}; a label is a single str or number, not "
+                f"a {type(label).__name__}. Join its parts to a str."
+            )
+        kinds.add(isinstance(label, bool | np.bool_))
+    if len(kinds) > 1:
+        raise ValueError(
+            f"{source} has labels that are True or False beside others; True equals 1. Give "
+            "labels of one type."
+        )
+
+
+def _plain(values: Any) -> Any:
+    """Return the entries of an array, or of a column of pandas, polars or pyarrow."""
+    for name in ("tolist", "to_list", "to_pylist"):
+        if hasattr(values, name):
+            return getattr(values, name)()
+    return values
 
 
 def is_missing(label: Any) -> bool:
@@ -84,7 +119,8 @@ def is_missing(label: Any) -> bool:
 
 
 def _listed(given: Any) -> list[Any]:
-    several = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
+    given = _plain(given)
+    several = isinstance(given, Sequence) and not isinstance(given, str)
     return list(given) if several else [given]
 
 

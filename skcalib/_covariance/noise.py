@@ -113,8 +113,8 @@ def entropy_rank(eigenvalues: np.ndarray) -> float:
 
 def cone_width(mean: np.ndarray, eigenvalues: np.ndarray) -> float:
     """One minus the mean cosine of two samples, ``|mean|² / (|mean|² + tr Σ)``."""
-    total = eigenvalues.sum()
-    return float(total / (float(mean @ mean) + total))
+    total = float(eigenvalues.sum())
+    return total / ((float(mean @ mean) + total) or 1.0)
 
 
 def _share_of(value: float, ends: tuple[float, float]) -> float:

@@ -97,7 +97,9 @@ def _pooling_module(folder: Path) -> tuple[list[str], dict]:
 
 def _checked(path: Path) -> dict:
     """Return the settings of a pooling, which has some; without a mode it is the mean."""
-    if not (config := _written(path)):
+    config = _written(path)
+    modes = [config[key] for key in config if key.startswith("pooling_mode_")]
+    if not config or (modes and not any(modes)):
         raise _unreadable(path)
     return config
 

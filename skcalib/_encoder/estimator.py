@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib._base import warn
-from skcalib._dask import is_dask, lazily
+from skcalib._dask import check_lazy, is_dask, lazily
 from skcalib._encoder.declared import Declared, declared, wants_prompt
 from skcalib._encoder.recipe import Recipe
 from skcalib._encoder.sources import store_of, vectors_of
@@ -37,6 +37,8 @@ LAYER_NAMES = {
 # Number of texts of an iterator that are read and encoded together: about 2 MB, and enough for
 # lengths to repeat.
 STREAMED = 16384
+
+_told: set[int] = set()  # texts and models of which a warning has told what is lost
 
 
 class BertEncoder(TextTransformer):
@@ -336,6 +338,7 @@ class BertEncoder(TextTransformer):
         check_is_fitted(self)
         X = self._checked(X)
         if is_dask(X):
+            check_lazy(self)
             fitted = copy(self)  # so that a later fit does not change the result
             return lazily(fitted.transform, X, self._n_features_out)
         from skcalib._encoder.batches import BertModel
@@ -353,7 +356,7 @@ class BertEncoder(TextTransformer):
         if recipe != whole:
             layers = vectors.reshape(len(vectors), -1, backbone.width)
             vectors = layers[..., : recipe.truncate_dim].copy().reshape(len(vectors), -1)
-        _warn_of_losses(counts.tolist(), len(vectors), recipe.max_length)
+        _warn_of_losses(counts.tolist(), len(vectors), recipe, X if total else None)
         return vectors
 
     def _checked(self, X: Any) -> Any:
@@ -431,9 +434,20 @@ def resolve_layers(layers: Any, n_layers: int) -> tuple[int, ...]:
     return tuple(int(i) % (n_layers + 1) for i in indices)
 
 
-def _warn_of_losses(counts: Sequence[int], n_texts: int, max_length: int) -> None:
+def _warn_of_losses(
+    counts: Sequence[int], n_texts: int, recipe: Recipe, texts: list[str] | None
+) -> None:
+    """Warn of cut and unknown texts, once for the same texts: a search fits many pipelines."""
     n_tokens, n_unknown, n_cut = counts
-    if n_unknown > 0.1 * n_tokens:
+    many_unknown = n_unknown > 0.1 * n_tokens
+    if not (many_unknown or n_cut):
+        return
+    if texts is not None:
+        key = hash((recipe.fingerprint, recipe.max_length, recipe.prompt, *texts))
+        if key in _told:
+            return
+        _told.add(key)
+    if many_unknown:
         warn(
             f"{n_unknown / n_tokens:.0%} of the tokens are unknown to this "
             "model's vocabulary; texts that differ only in these get nearly the same vector. "
@@ -441,7 +455,7 @@ def _warn_of_losses(counts: Sequence[int], n_texts: int, max_length: int) -> Non
         )
     if n_cut:
         warn(
-            f"{n_cut} of {n_texts} texts were cut off at max_length={max_length} tokens. "
+            f"{n_cut} of {n_texts} texts were cut off at max_length={recipe.max_length} tokens. "
             "overflow='windows' reads them whole."
         )
 

@@ -29,6 +29,8 @@ MOVED = (
     "pipeline.set_params(bertencoder__model=folder)."
 )
 
+LAYERS_PER_TENSOR = 10
+
 _fingerprints: dict[tuple, str] = {}
 
 
@@ -85,10 +87,19 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
         if file.is_symlink() and not file.resolve().is_relative_to(home):
             refuse(f"{file.name} links to {file.resolve()}, outside it. Copy that file into it")
     config = entries(folder / "config.json")
-    n_layers, width = (config.get(name) for name in ("num_hidden_layers", "hidden_size"))
-    n_bytes = sum(f.stat().st_size for f in files if f.name.endswith(".safetensors"))
-    if isinstance(n_layers, int) and isinstance(width, int) and 0 < n_bytes < n_layers * width:
-        refuse(f"config.json asks for {n_layers} layers, but the weights have {n_bytes} bytes")
+    weights = [file for file in files if file.name.endswith(".safetensors")]
+    n_bytes, n_tensors = sum(f.stat().st_size for f in weights), sum(map(_n_tensors, weights))
+    for name in ("num_hidden_layers", "num_layers", "n_layers", "n_layer"):
+        n_layers, width = config.get(name), config.get("hidden_size")
+        if not isinstance(n_layers, int):
+            continue
+        # Building them would take all memory, or hours. Layers may share their tensors.
+        too_wide = isinstance(width, int) and 0 < n_bytes < n_layers * width
+        if too_wide or 0 < LAYERS_PER_TENSOR * n_tensors < n_layers:
+            refuse(
+                f"config.json asks for {n_layers} layers of width {width}, but the weights are "
+                f"{n_tensors} tensors of {n_bytes} bytes"
+            )
     for name in _shards(folder):
         if not (isinstance(name, str) and re.fullmatch(r"model-[\w.-]*\.safetensors", name)):
             refuse(
@@ -112,6 +123,16 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
                     "are not read. Without them the vectors could differ. If transformers has "
                     "the same code for this kind of model, delete the entry"
                 )
+
+
+def _n_tensors(file: Path) -> int:
+    """Count the tensors of a file; 0 if it cannot be read, which loading will tell."""
+    try:
+        with file.open("rb") as stream:
+            size = int.from_bytes(stream.read(8), "little")
+            return len(json.loads(stream.read(min(size, file.stat().st_size))))
+    except (OSError, ValueError, RecursionError, TypeError):
+        return 0
 
 
 def entries(file: Path) -> dict:

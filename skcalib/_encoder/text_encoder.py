@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import closing
+from itertools import chain
 from numbers import Integral
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -22,6 +22,8 @@ from skcalib._texts import TextTransformer, as_texts
 
 __all__ = ["TextEncoder"]
 
+# Kept in every store, so that a model can be compared with that of the stored vectors.
+PROBE = "The text by which a store tells its model from others, such as 1, 2 or 3."
 PROBED = 256  # texts that are looked up together for one that the store has
 
 
@@ -40,9 +42,10 @@ class TextEncoder(TextTransformer):
         Largest number of texts that the model gets at once.
     memory : None, path-like or VectorStore, default=None
         Where to keep vectors on disk as well, in float32 or the ``dtype`` of the store, so that
-        other processes do not call the model again. Each process encodes one text that the
-        store has with the model as well, and refuses a store that has a different vector for
-        it. If the model cannot be reached, a fitted encoder warns and uses what is stored.
+        other processes do not call the model again. The store also keeps the vector of one
+        text of its own: each process encodes it, and refuses a store that has a different
+        vector for it. If the model cannot be reached, a fitted encoder warns and uses what is
+        stored.
     name : str or None, default=None
         Name of the model in ``memory``, required there because the model itself cannot be
         identified. Give a new name whenever the vectors change, as with a new version of an
@@ -221,8 +224,7 @@ class TextModel(Model):
         self.model = model
         self.name: str | None = None  # which distinguishes it from others
         self.width = 0  # until its first answer
-        # Hashes of texts that a store lacked; None once one that it had was compared.
-        self.lacked: dict[Path, set[int] | None] = {}
+        self.compared: set[Hashable] = set()  # stores
         self.key = object()  # not the model, which would stay in memory with its vectors
         self.not_finite = (
             f"the model {model!r:.80} returned it so, or it overflows the dtype of the "
@@ -230,45 +232,45 @@ class TextModel(Model):
         )
 
     def compare(self, store: VectorStore, texts: Sequence[str], width: int) -> None:
-        """Encode a text that the store has, and refuse a store of another model's vectors.
+        """Refuse a store that has another vector of a text than the model returns.
 
-        Texts that it lacked before do not count: this model has written their vectors.
+        The text is `PROBE`, or one of ``texts`` in a store of an older version.
         """
         if not self.width and not width:
-            next(recall(texts[:1], self))
+            next(recall([PROBE], self))
         self.width = self.width or width
-        lacked = self.lacked.setdefault(store._path, set())
-        if lacked is None:
-            return
-        others = [text for text in dict.fromkeys(texts) if hash(text) not in lacked]
         with closing(Disk(store, self)) as disk:
-            for rows in gen_batches(len(others) or 1, PROBED):
-                kept = disk.read(others[rows])
-                if len(kept.rows):
-                    break
-                lacked.update(map(hash, others[rows]))
-            else:
+            if (key := disk.key) in self.compared:
                 return
-        text = others[rows][kept.rows[0]]
-        try:
-            [asked] = recall([text], self)
-        except (TypeError, ValueError):
-            raise
-        except Exception as error:  # each client has its own
-            warn(
-                f"The model {self.model!r:.80} cannot be reached ({error!r:.200}); its vectors "
-                f"in the store {str(store.location)!r} are used without a comparison."
-            )
-            return
-        # The same model rounds differently on another machine; a float16 store, to 11 bits.
-        known = kept.vectors[:1]
-        if np.linalg.norm(known - asked.vectors) > 0.05 * np.linalg.norm(known):
-            raise ValueError(
-                f"The store {str(store.location)!r} has a different vector of the text "
-                f"{text!r:.60} under the name {self.name!r} than the model {self.model!r:.80} "
-                "returns. Give this model another name."
-            )
-        self.lacked[store._path] = None
+            others, text, known = list(dict.fromkeys(texts)), PROBE, None
+            blocks = (others[some] for some in gen_batches(len(others) or 1, PROBED))
+            for block in chain([[PROBE]], blocks):
+                found = disk.read(block)
+                telling = np.flatnonzero(found.vectors.any(axis=1))  # unknown words are zeros
+                if len(telling):
+                    text, known = block[found.rows[telling[0]]], found.vectors[telling[:1]]
+                    break
+            try:
+                [asked] = recall([text], self)
+                known = asked.vectors if known is None else known
+                # The same model rounds differently on another machine; float16, to 11 bits.
+                if np.linalg.norm(known - asked.vectors) > 0.05 * np.linalg.norm(known):
+                    raise ValueError(
+                        f"The store {str(store.location)!r} has a different vector of the text "
+                        f"{text!r:.60} under the name {self.name!r} than the model "
+                        f"{self.model!r:.80} returns. Give this model another name."
+                    )
+                list(disk.answer([PROBE]))
+            except (TypeError, ValueError):
+                raise
+            except Exception as error:  # each client has its own
+                warn(
+                    f"The model {self.model!r:.80} cannot be reached ({error!r:.200}); its "
+                    f"vectors in the store {str(store.location)!r} are used without a "
+                    "comparison."
+                )
+                return
+        self.compared.add(key)
 
     def answer(self, texts: Sequence[str]) -> Iterator[Records]:
         """Encode the texts with the model, batch by batch."""

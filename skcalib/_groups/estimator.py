@@ -290,8 +290,8 @@ def _labels(groups: Any) -> np.ndarray:
             "groups has entries that are neither str nor numbers, are of several kinds, or are "
             "missing. Give every sample a group, such as 'unknown'."
         )
-    bound = 2.0**53 if labels.dtype.kind == "f" else 2**63
-    if labels.dtype.kind in "uf" and (large := np.abs(labels).max(initial=0)) >= bound:
+    bound = 2 / float(np.finfo(labels.dtype).eps) if labels.dtype.kind == "f" else 2**63
+    if labels.dtype.kind in "uf" and (large := np.abs(labels).max(initial=0).item()) >= bound:
         raise ValueError(
             f"groups has the number {large}, and others of its size may be equal only because "
             "they are rounded. Give such numbers as str."

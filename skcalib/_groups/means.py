@@ -62,6 +62,11 @@ class GroupMeans:
             )
         pairs = ((self.names, other.names), (self.n, other.n), (self.mean, other.mean))
         names, n, mean = map(np.concatenate, pairs)
+        if names.dtype.kind == "f" and (large := np.abs(names).max()) >= 2**53:
+            raise ValueError(
+                f"groups are integers such as {large:.0f} in one part and floats in another, "
+                "which would round them. Give such numbers as str."
+            )
         merged = GroupMeans.from_array(mean, names, n)  # a mean counts as often as its samples
         scatter = self.scatter + other.scatter + merged.scatter
         return replace(merged, n=merged.n.astype(n.dtype), scatter=scatter)

@@ -16,7 +16,7 @@ from skcalib._neighbors.search import best_of_others, neighbor_similarity
 from skcalib._scale.pairs import FITTED_P_VALUES, PairCounts, count_pairs
 from skcalib._scale.rates import line_of, threshold_of
 from skcalib._sklearn_compat import Interval, RealNotInt, _fit_context
-from skcalib._vectors import unit_rows, unmasked
+from skcalib._vectors import checkable, unit_rows, unmasked
 
 __all__ = ["SimilarityScale"]
 
@@ -140,10 +140,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
         self : SimilarityScale
         """
         self.__dict__.pop("_counts", None)  # an error below leaves nothing half-fitted
-        dtypes = [np.float64, np.float32]
-        X = validate_data(self, X, dtype=dtypes, ensure_min_samples=2)
+        X = self._checked(X, reset=True, ensure_min_samples=2)
         if queries is not None:
-            queries = validate_data(self, queries, dtype=dtypes, reset=False)
+            queries = self._checked(queries)
         k, n_counted = self.n_neighbors, int(np.sqrt(2 * self.n_pairs)) + 1
         n_fitted = REFERENCE_TEXTS if k < 1 else len(X)
         rng = np.random.default_rng(0)
@@ -462,9 +461,13 @@ class SimilarityScale(VersionedState, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_counts")
 
+    def _checked(self, X: Any, *, reset: bool = False, **limits: int) -> np.ndarray:
+        X, dtypes = checkable(X, type(self).__name__), [np.float64, np.float32]
+        return validate_data(self, X, dtype=dtypes, reset=reset, **limits)
+
     def _unit(self, X: Any) -> np.ndarray:
         self._check_vectors()
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        X = self._checked(X)
         return unit_rows(X)[0].astype(X.dtype)
 
     def _unit_and_r(self, X: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -44,8 +44,14 @@ class PairCounts:
     @classmethod
     def from_table(cls, table: dict[str, Any]) -> PairCounts:
         """Return counts of a `table`; between two points the p-value is that of the lower."""
-        bins = np.rint(np.asarray(table["similarity"]) * BINS + MARGIN).astype(int)
-        at_least = np.rint(np.asarray(table["p_value"]) * (1 + table["n"])).astype(int)
+        similarity, p = (np.asarray(table[k], np.float64) for k in ("similarity", "p_value"))
+        is_whole = similarity.size > 1 and similarity.shape == p.shape and table["n"] >= 1
+        if not (is_whole and (np.diff(similarity) > 0).all() and (np.diff(p) < 0).all()):
+            raise ValueError("similarities must rise and p-values fall, one for each")
+        if not (p[0] <= 1 and p[-1] > 0 and np.abs(similarity).max() <= 2 + 2 / BINS):
+            raise ValueError("similarities must be in [-2, 2], and p-values in (0, 1]")
+        bins = np.rint(similarity * BINS + MARGIN).astype(int)
+        at_least = np.rint(p * (1 + table["n"])).astype(int)
         counts = np.zeros(bins[-1] - bins[0] + 1, np.int64)
         counts[bins[1:] - 1 - bins[0]] = -np.diff(at_least)
         return cls(int(bins[0]), counts.astype(np.min_scalar_type(counts.max())))

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skcalib._base import FloatTransformer, VersionedState
 from skcalib._covariance.moments import Moments
+from skcalib._dask import check_lazy, is_dask
 from skcalib._machine.limits import check_size
 from skcalib._sklearn_compat import Interval, RealNotInt, StrOptions, _fit_context, check_params
 from skcalib._whitening.exports import LinearExports
@@ -307,6 +308,8 @@ class Whitening(
             array for a dask array, and a tensor for a tensor with array API dispatch.
         """
         linear = self._linear_map
+        if is_dask(X):
+            check_lazy(self)
         return mapped(self._rows(X), linear)
 
     def inverse_transform(self, X: Any) -> Any:

@@ -17,6 +17,7 @@ from skcalib._covariance.moments import Moments
 from skcalib._dask import as_floats, check_dask, dask_apply, dask_reduce, is_dask
 from skcalib._machine.limits import rows_within
 from skcalib._sklearn_compat import check_sample_weight, get_namespace_and_device
+from skcalib._vectors import checkable
 from skcalib._whitening.linear_map import AffineMap, WhiteningMap
 
 __all__ = ["as_float64", "check_rows", "inverted", "mapped", "moments_of"]
@@ -37,6 +38,7 @@ def check_rows(X: Any, *, ensure_all_finite: bool = False) -> Any:
     if is_dask(X):
         check_dask(X, CALLER)
         return X
+    X = checkable(X, CALLER, tensors=True)
     xp, *_ = get_namespace_and_device(X)
     return check_array(
         X,
@@ -95,9 +97,10 @@ def _not_finite(X: Any, overflow: str) -> ValueError:
     if is_dask(X):  # each block was checked
         return ValueError(f"{overflow}. Scale X down.")
     assert_all_finite(X, estimator_name=CALLER, input_name="X")
+    remedy = ", or pass it as float64" if str(X.dtype).endswith("float32") else ""
     return ValueError(
         f"{overflow}: the largest magnitude in X is {float(abs(X).max()):.3g}. Scale X "
-        "down, or pass it as float64."
+        f"down{remedy}."
     )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import csv
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from io import StringIO
 from itertools import product
 from pathlib import Path
@@ -25,6 +27,7 @@ from skcalib import (
     Whitening,
 )
 from skcalib._command_line import add_encoding, layers, names, texts_in
+from skcalib.datasets._sts import HUB, SPLITS
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._retrieval import evaluate_retrieval
 from skcalib.evaluation._score_table import ScoreTable
@@ -132,13 +135,7 @@ def run(options: argparse.Namespace) -> None:
     for name in ("split", "query_prompt"):
         if not options.retrieval and getattr(options, name) is not None:
             raise ValueError(f"--{name.replace('_', '-')} needs --retrieval FOLDER.")
-    if options.output is not None and Path(options.output).expanduser().exists():
-        is_input = Path(fit_on).is_file() and Path(fit_on).samefile(options.output)
-        if is_input or not options.force:
-            raise FileExistsError(
-                f"--output {options.output!r} exists"
-                + (" and is the file of --fit-on." if is_input else "; --force replaces it.")
-            )
+    _check_output(options)
     texts = fit_on if fit_on in ("target", "train") else texts_in(fit_on)
     aggregate = "" if options.retrieval else options.aggregate
     settings, pipelines = {}, {}
@@ -177,11 +174,36 @@ def run(options: argparse.Namespace) -> None:
     print(table)
 
 
-def opened(output: str | None) -> TextIO:
-    """Open the file for the scores, and keep its content until there are new ones."""
+def _check_output(options: argparse.Namespace) -> None:
+    """Refuse a file that exists, unless forced, and always one that is read."""
+    if options.output is None or not (output := Path(options.output).expanduser()).exists():
+        return
+    home = Path(options.data_home or os.environ.get("SKCALIB_DATA") or ".").expanduser()
+    inputs = [Path(options.fit_on).expanduser()]
+    inputs += [home / f"{task}-{split}.csv" for task in HUB for split in SPLITS]
+    for folder in filter(None, (options.retrieval, options.model, options.memory)):
+        inputs += Path(folder).expanduser().rglob("*")
+    if any(path.is_file() and path.samefile(output) for path in inputs):
+        raise FileExistsError(
+            f"--output {options.output!r} exists and is read. Choose another."
+        )
+    if not options.force:
+        raise FileExistsError(f"--output {options.output!r} exists; --force replaces it.")
+
+
+@contextmanager
+def opened(output: str | None) -> Iterator[TextIO]:
+    """Open the file for the scores, keep its content until there are new ones, or no file."""
     if output is None:
-        return StringIO()
-    return Path(output).expanduser().open("a", encoding="utf-8", newline="")
+        yield StringIO()
+        return
+    path = Path(output).expanduser()
+    try:
+        with path.open("a", encoding="utf-8", newline="") as file:
+            yield file
+    finally:
+        if path.is_file() and not path.stat().st_size:
+            path.unlink()
 
 
 def _similarity(

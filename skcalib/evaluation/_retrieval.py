@@ -169,6 +169,9 @@ def evaluate_retrieval(
     id comes first, so that the order of lines in the files does not matter. Cosines are
     computed in float64 and compared as multiples of 2**-24, the last bit of float32 below 1.
 
+    The bootstrap takes queries for independent. Of many queries made from one template, keep a
+    few, or the intervals are too narrow.
+
     Empty documents are neither fitted nor found; relevant ones count as missed. Vectors of all
     documents are held in float64.
 

@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn import config_context
 from sklearn.base import clone
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict
@@ -231,3 +233,38 @@ def test_questions_of_customers(minilm):
     units = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in (vectors, of_names)]
     nearest = np.array(names)[(units[0] @ units[1].T).argmax(axis=1)]
     assert model.score(texts, labels) > np.mean(nearest == labels)
+
+
+@pytest.mark.parametrize(
+    ("class_names", "y", "message"),
+    [
+        ({("a", 1): "music", ("b", 2): "animals"}, None, r"label \('a', 1\); .* not a tuple"),
+        ({None: "music", "b": "animals"}, None, "label None, which is a missing one"),
+        (["_", "music"], None, "describes class '_' by '_'; it expects a text"),
+        (np.array([["music"], ["animals"]]), None, "not a list. Join its parts"),
+        (TOPICS, [True] * 180, "True or False beside others; True equals 1"),
+        (None, [True, 0, 2] * 60, "True or False beside others; True equals 1"),
+        (None, dict.fromkeys(range(180), 1), "y is a dict; it expects a list"),
+        (None, pd.DataFrame({"y": [0, 1, 2] * 60}), "Select a column of a frame"),
+    ],
+)
+def test_labels_that_would_be_merged_or_taken_apart_are_refused(class_names, y, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        drawn(class_names).fit(texts_of(), y)
+    with pytest.raises(ValueError, match="other has the label"):
+        drawn(rejection_rate=0.1, other=("a",)).fit(texts_of())
+
+
+@pytest.mark.parametrize("container", ["pandas", "polars", "pyarrow"])
+def test_names_may_be_a_column_and_outputs_frames(container):
+    package = pytest.importorskip(container)
+    names = ["music", "animals", "cooking"]
+    column = package.array(names) if container == "pyarrow" else package.Series(names)
+    expected = drawn(names).fit(texts_of()).predict(texts_of())
+    with config_context(transform_output="default" if container == "pyarrow" else container):
+        assert_array_equal(drawn(column).fit(texts_of()).predict(texts_of()), expected)
+
+
+def test_an_encoder_of_sparse_vectors_is_refused():
+    with pytest.raises(TypeError, match="Sparse data was passed for vectors of the encoder"):
+        ZeroShotClassifier(TfidfVectorizer(), ["music", "animals"]).fit(texts_of())

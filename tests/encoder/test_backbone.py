@@ -376,8 +376,9 @@ def test_weights_that_are_not_finite_are_refused(tiny_bert_copy, entry):
         BertEncoder(folder).fit(["dog"])
 
 
-def test_more_layers_than_the_weights_can_have_are_refused(tiny_bert_copy, edit_json):
+@pytest.mark.parametrize("width", [16, 1])
+def test_more_layers_than_the_weights_can_have_are_refused(tiny_bert_copy, edit_json, width):
     folder = tiny_bert_copy()
-    edit_json(folder / "config.json", num_hidden_layers=10**6)
-    with pytest.raises(ValueError, match="asks for 1000000 layers, but the weights have"):
+    edit_json(folder / "config.json", num_hidden_layers=10**5, hidden_size=width)
+    with pytest.raises(ValueError, match=f"asks for 100000 layers of width {width}, but the"):
         BertEncoder(folder).fit(["dog"])

@@ -190,7 +190,10 @@ def test_what_stands_before_the_pooling_is_not_left_out_in_silence(declare, betw
     ("name", "contents"),
     [
         ("modules.json", ["{}", "[1]", "[{}]", "no json", '[{"type": 1}]', "[" * 100_000]),
-        ("1_Pooling/config.json", [None, "", '{"pooling_mode_cls', "{}"]),
+        (
+            "1_Pooling/config.json",
+            [None, "", '{"pooling_mode_cls', "{}", '{"pooling_mode_x": 0}'],
+        ),
         ("sentence_bert_config.json", ['{"max_seq_length": 1', "[]"]),
         ("config_sentence_transformers.json", ["", '{"prompts": {']),
     ],

@@ -185,6 +185,18 @@ def test_max_length_keeps_that_many_tokens(tiny_bert):
     assert_allclose(cut[[0, 2]], np.repeat(expected, 2, axis=0), atol=1e-6)
 
 
+def test_what_is_cut_is_told_once_for_the_same_texts(tiny_bert):
+    encoder, texts = BertEncoder(tiny_bert, max_length=5), ["a dog runs to the river"] * 2
+    with pytest.warns(UserWarning, match="2 of 2 texts were cut off"):
+        encoder.fit_transform(texts)
+    clone(encoder).fit_transform(texts)  # as a search does; in tests, warnings are errors
+    for others in ([*texts, texts[0]], ["a man runs to the river"] * 2):
+        with pytest.warns(UserWarning, match="texts were cut off"):
+            encoder.transform(others)
+    with pytest.warns(UserWarning, match="2 of 2 texts were cut off at max_length=4"):
+        encoder.set_params(max_length=4).fit_transform(texts)
+
+
 @pytest.mark.parametrize("method", ["fit", "transform", "fit_transform"])
 def test_warnings_come_once_and_point_at_the_users_line(tiny_bert, method):
     encoder = BertEncoder(tiny_bert, pooling="cls", layers=0)

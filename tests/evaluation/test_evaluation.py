@@ -292,16 +292,25 @@ def test_a_file_without_texts_is_named(content, message, tmp_path, capsys):
     assert "is a folder; give a file" in capsys.readouterr().err
 
 
-def test_command_line_replaces_a_file_by_force_only(tmp_path, capsys, tiny_bert):
-    texts = tmp_path / "texts.txt"
-    texts.write_text("the dog\na cat\n")
+def test_command_line_replaces_a_file_by_force_only(
+    tmp_path, capsys, tiny_bert_copy, monkeypatch
+):
+    tiny_bert, texts, graded = (
+        tiny_bert_copy(),
+        tmp_path / "texts.txt",
+        tmp_path / "stsb-dev.csv",
+    )
+    monkeypatch.setenv("SKCALIB_DATA", str(tmp_path))
+    for file in (texts, graded):
+        file.write_text("the dog\na cat\n")
     output, command = tmp_path / "scores.csv", ["evaluate", "--tasks", "toy", "-q"]
     output.write_text("mine")
     command += ["--model", str(tiny_bert), "--calibrators", "raw", "--fit-on", str(texts)]
     assert main([*command, "--output", str(output)]) == 2
     assert "exists; --force replaces it" in capsys.readouterr().err
-    assert main([*command, "--output", str(texts), "--force"]) == 2
-    assert "exists and is the file of --fit-on" in capsys.readouterr().err
+    for read in (texts, graded, tiny_bert / "config.json"):
+        assert main([*command, "--output", str(read), "--force"]) == 2
+        assert "exists and is read. Choose another" in capsys.readouterr().err
     assert (output.read_text(), texts.read_text()) == ("mine", "the dog\na cat\n")
     assert main([*command, "--output", str(output), "--force"]) == 0
     assert output.read_text().startswith("model,pooling")
@@ -322,7 +331,7 @@ def test_command_line_refuses_before_the_first_row(
     command = ["evaluate", "--tasks", "toy", "--model", str(tiny_bert), "--output", str(output)]
     assert main([*command, *options]) == 2
     assert message in capsys.readouterr().err
-    assert not output.exists() or not output.read_text()
+    assert not output.exists()
 
 
 def test_every_evaluation_keeps_the_fit_of_a_fitted_encoder(data_home):
@@ -340,3 +349,9 @@ def test_every_evaluation_keeps_the_fit_of_a_fitted_encoder(data_home):
     for scores in of_sts, of_labels:
         assert_array_equal(scores(fitted), scores(frozen))
         assert not np.array_equal(scores(fitted), scores(fresh))
+
+
+def test_command_line_says_how_to_give_a_list_that_begins_with_a_minus(capsys):
+    with pytest.raises(SystemExit):
+        main(["evaluate", "--layers", "-1,first_last"])
+    assert "needs an equals sign: --layers=-1" in capsys.readouterr().err

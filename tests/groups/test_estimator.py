@@ -333,6 +333,8 @@ def test_small_groups_warn(X, groups):
     "ids",
     [
         np.array([2**53, 2**53 + 1], dtype=np.float64) + [0, 2],
+        np.array([2**24, 2**24 - 1], dtype=np.float32),
+        np.array([2048, 2047], dtype=np.float16),
         np.array([2**63 + 1, 2**63 + 2], dtype=np.uint64),
         [2**53 + 1, 0.5],
         [True, 1],
@@ -355,6 +357,8 @@ def test_large_integers_stay_different_groups(X):
         assert part.merge(signed).groups_.tolist() == [0, 1, *ids[:2]]
     with pytest.raises(ValueError, match="are numbers in one part and bool in another"):
         signed.merge(GroupErasure().fit(X[:40], groups=[True, False] * 20))
+    with pytest.raises(ValueError, match=r"integers such as 9007\d+ in .* and floats"):
+        part.merge(GroupErasure().fit(X[:40], groups=[0.5, 1.5] * 20))
 
 
 @few_texts
@@ -365,21 +369,6 @@ def test_a_lazy_array_is_checked_block_by_block(X, groups, bad):
     wrong[500, 3] = bad
     with pytest.raises(ValueError, match=r"Input X contains NaN|Complex data not supported"):
         erasure.transform(da.from_array(wrong, chunks=130)).compute()
-
-
-def test_a_lazy_array_is_not_computed_for_a_frame(X, groups):
-    da = pytest.importorskip("dask.array")
-    erasure = GroupErasure().fit(X, groups=groups).set_output(transform="pandas")
-    with pytest.raises(
-        ValueError, match=r"which stays lazy, .* asks for pandas. Pass X.compute"
-    ):
-        erasure.transform(da.from_array(X, chunks=130))
-
-
-@few_texts
-def test_a_masked_entry_is_missing(X, groups):
-    with pytest.raises(ValueError, match="contains NaN"):
-        GroupErasure().fit(np.ma.masked_greater(X, 101), groups=groups)
 
 
 def test_little_that_is_left_warns():

@@ -211,9 +211,3 @@ def test_parameters_set_after_the_fit_are_checked():
     for weight in (np.nan, 1e308):
         with pytest.raises(ValueError, match="The 'weight' parameter"):
             smoothing.set_params(weight=weight).transform(X)
-
-
-def test_a_masked_entry_is_missing():
-    X = np.random.default_rng(0).normal(size=(60, 4))
-    with pytest.raises(ValueError, match="contains NaN"):
-        NeighborSmoothing().fit(np.ma.masked_greater(X, 1))

@@ -367,7 +367,21 @@ def test_a_scale_travels_as_json(X):
     for ask in (lambda: back.corrected(X, X), lambda: back.threshold(0.1, corrected=True)):
         with pytest.raises(ValueError, match=r"came from from_dict, without vectors"):
             ask()
-    for wrong in ({}, [], {"pair": {"n": 3}}, {"pair": scale.to_dict()["pair"], "query": {}}):
+    pair = scale.to_dict()["pair"]
+    spoilt = [
+        {"n": -5},
+        {"p_value": pair["p_value"][::-1]},
+        {"p_value": [2 * p for p in pair["p_value"]]},
+        {"similarity": [9 * s for s in pair["similarity"]]},
+    ]
+    tables = [scale.to_dict() | {"pair": pair | entry} for entry in spoilt]
+    for wrong in (
+        *tables,
+        {},
+        [],
+        {"pair": {"n": 3}},
+        {"pair": scale.to_dict()["pair"], "query": {}},
+    ):
         with pytest.raises(ValueError, match="no table of to_dict"):
             SimilarityScale.from_dict(wrong)
 

@@ -569,3 +569,18 @@ def test_what_is_not_finite_is_an_error_without_a_warning(n, monkeypatch):
     huge[-1] = [3e38, -3e38, 3e38, -3e38]
     with pytest.raises(ValueError, match=r"overflow float32: the largest .* is 3e\+38"):
         Whitening().fit(X / 100).transform(huge)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "remedy"), [("float64", r"Scale X down\.$"), ("float32", "float64")]
+)
+def test_overflow_names_a_remedy_that_is_left(dtype, remedy):
+    whitening = Whitening().fit(1e-9 * np.random.default_rng(0).normal(size=(60, 4)))
+    with pytest.raises(ValueError, match=rf"overflow {dtype}.*{remedy}"):
+        whitening.transform(np.full((1, 4), np.finfo(dtype).max / 10, dtype))
+
+
+@pytest.mark.parametrize("n_clusters", [None, 3])
+def test_zeros_are_refused_without_a_warning(n_clusters):
+    with pytest.raises(ValueError, match="All 10 samples are equal"):
+        Whitening(noise="auto", n_clusters=n_clusters).fit(np.zeros((10, 3)))
