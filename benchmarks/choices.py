@@ -69,6 +69,7 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--prompt")
     parser.add_argument("--memory")
+    parser.add_argument("--dtype", default="float32")
     parser.add_argument("--most", type=int, default=2000)
     parser.add_argument(
         "--n-views", type=int, default=2000, help="texts that calibrate samples"
@@ -76,7 +77,8 @@ def main():
     parser.add_argument("--output", default="choices.csv")
     options = parser.parse_args()
     model = minilm_path() if options.model == "minilm" else options.model
-    encoder = BertEncoder(model, prompt=options.prompt, memory=options.memory)
+    kept = {"dtype": options.dtype, "memory": options.memory}
+    encoder = BertEncoder(model, prompt=options.prompt, **kept)
     rows = []
     for name in SETS:
         for seed in (0, 1):

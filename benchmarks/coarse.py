@@ -143,13 +143,15 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--prompt")
     parser.add_argument("--memory")
+    parser.add_argument("--dtype", default="float32")
     parser.add_argument("--document-prompt")
     parser.add_argument("--most", type=int, help="texts of each set")
     parser.add_argument("--output", default="coarse.csv")
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
     model = minilm_path() if options.model == "minilm" else options.model
-    encoder = BertEncoder(model, prompt=options.prompt, memory=options.memory)
+    kept = {"dtype": options.dtype, "memory": options.memory}
+    encoder = BertEncoder(model, prompt=options.prompt, **kept)
 
     def encode(texts, documents=False):
         prompt = options.document_prompt if documents else options.prompt

@@ -388,6 +388,8 @@ def test_shipped_hidden_state_is_kept_where_the_lead_may_be_chance(tiny_bert, se
         calibration = calibrate(tiny_bert, sentences, random_state=seed, **params).calibration_
         state = calibration.chosen.pooling, calibration.chosen.layers
         assert (state == ("mean", 3)) == (not calibration.lead.is_gain), seed
+        no_other = "no other has better halves" in calibration.summary()
+        assert no_other == (calibration.lead.mean == 0), seed
 
 
 def test_the_best_of_many_equal_candidates_is_rarely_called_better():
