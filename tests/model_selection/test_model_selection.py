@@ -825,6 +825,12 @@ def test_command_writes_pipeline_and_report(tiny_bert, file, sentences, tmp_path
     assert pipeline["encode"].memory is None
 
 
+def test_command_takes_a_number_of_clusters(tiny_bert, file, tmp_path):
+    assert command(tiny_bert, file, tmp_path / "out", "--quiet", "--n-clusters", "4") == 0
+    whitening = joblib.load(tmp_path / "out" / "pipeline.joblib")["calibrate"]
+    assert (whitening.n_clusters, whitening.power_) == (4, 0.5)
+
+
 def test_a_reader_that_stops_reading_loses_nothing(tiny_bert, file, tmp_path, monkeypatch):
     reader, writer = os.pipe()
     os.close(reader)  # as `| head` closes it
