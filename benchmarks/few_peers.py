@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from classes import read
 from sentence_transformers import SentenceTransformer
+from sklearn.linear_model import LogisticRegression
 
 from skcalib import BertEncoder, ZeroShotClassifier
 from skcalib.datasets import minilm_path
@@ -30,7 +31,8 @@ def setfit(model, few, labels, pool, new):
     from datasets import Dataset
     from setfit import SetFitModel, Trainer, TrainingArguments
 
-    body = SetFitModel(SentenceTransformer(model), labels=sorted(set(labels)))
+    head = LogisticRegression()  # as from_pretrained has it
+    body = SetFitModel(SentenceTransformer(model), head, labels=sorted(set(labels)))
     arguments = TrainingArguments(report_to="none", output_dir="setfit", save_strategy="no")
     data = Dataset.from_dict({"text": few, "label": labels})
     Trainer(model=body, args=arguments, train_dataset=data).train()
