@@ -6,9 +6,11 @@
 Beside the folder of ``SKCALIB_DATA`` there are the folders ``coarse`` (news, of four topics
 and of each pair of them), ``topics`` (biomedical titles) and ``tasks`` (Banking77). Each fit
 takes up to 4,000 training texts without labels, or STS-B's training sentences; scores are of up
-to 2,000 test texts. A gain is the mean of those of R-precision and of the accuracy of the
-nearest mean of three labelled texts a class (ten draws), or of Spearman's rho on STS-B's test
-pairs, times 100.
+to 2,000 test texts, or of ``--most`` texts of each. A gain is the mean of those of R-precision
+and of the accuracy of the nearest mean of three labelled texts a class (ten draws), of
+Spearman's rho on STS-B's test pairs and in the mean of all STS sets, or of nDCG@10 on
+Cranfield (``retrieval/cranfield``), times 100. Beside it stand the two, and the average
+precision of pairs. ``--most`` leaves out the last two sets, which are large.
 
 "x4" is a power of 0.5 with four times the noise that goes with a power of 1. "neutral" is
 ``Whitening(noise="auto")``, "told" the same with ``n_clusters``, and "smoothed" adds
@@ -19,21 +21,21 @@ hindsight.
 import argparse
 import csv
 import os
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from choices import scores
+from noise_rule import SETS as TASKS
+from noise_rule import Cranfield, Sts
+from sklearn.base import clone
 from sklearn.decomposition import PCA
-from sklearn.neighbors import NearestCentroid
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import BertEncoder, NeighborSmoothing, Whitening
-from skcalib._vectors import unit_rows
-from skcalib.datasets import fetch_sts, minilm_path
-from skcalib.evaluation._labelled import _retrieval
-from skcalib.metrics import spearman
+from skcalib.datasets import minilm_path
 
 DATA = Path(os.environ["SKCALIB_DATA"]).parent
 SETS = {
@@ -50,51 +52,31 @@ def read(name, half, most):
     return frame.iloc[:, 0].to_numpy(), frame.iloc[:, 1].to_numpy()
 
 
-def score_of(vectors, labels):
-    """Mean of R-precision and of the accuracy with three labels a class."""
-    units, codes = (
-        unit_rows(np.asarray(vectors, np.float64))[0],
-        np.unique(labels, False, True)[1],
-    )
-    rng, found = np.random.default_rng(0), []
-    for _ in range(10):
-        order = rng.permutation(len(codes))
-        few = np.concatenate([order[codes[order] == code][:3] for code in np.unique(codes)])
-        rest = np.setdiff1d(order, few)
-        means = unit_rows(NearestCentroid().fit(units[few], codes[few]).centroids_)[0]
-        found.append(np.mean((units[rest] @ means.T).argmax(axis=1) == codes[rest]))
-    return 50 * (_retrieval(units, codes)[1] + np.mean(found))
+def of_labels(X, labels, map_):
+    return scores(X if map_ is None else map_.transform(X), labels)
 
 
-def cells(encoder):
-    """Name, number of groups, vectors to fit on, and a function from a map to a score."""
+def cells(encode, most, tasks):
+    """Name, number of groups, vectors to fit on, and a function from a fitted map to scores."""
     for name in SETS:
-        fit_on, of_fit = read(name, "train", 4000)
-        texts, labels = read(name, "test", 2000)
-        A, B = encoder.fit_transform(fit_on), encoder.fit_transform(texts)
-        yield name, len(np.unique(labels)), A, lambda f, B=B, y=labels: score_of(f(B), y)
+        fit_on, of_fit = read(name, "train", most or 4000)
+        texts, labels = read(name, "test", most or 2000)
+        A, B = encode(fit_on), encode(texts)
+        yield name, len(np.unique(labels)), A, partial(of_labels, B, labels)
         if name == "news":
             for pair in combinations(np.unique(labels), 2):
                 kept, y = np.isin(labels, pair), labels[np.isin(labels, pair)]
-                part = A[np.isin(of_fit, pair)]
-                yield " and ".join(pair), 2, part, lambda f, B=B[kept], y=y: score_of(f(B), y)
-    train = np.unique(fetch_sts("stsb", "train").data.astype(str))
-    train = np.random.default_rng(0).permutation(train)[:4000]
-    (left, right), grades = (sts := fetch_sts("stsb", "test")).data.T.astype(str), sts.target
-    V, W = encoder.fit_transform(left), encoder.fit_transform(right)
-
-    def similarity(f):
-        units = (unit_rows(np.asarray(f(X), np.float64))[0] for X in (V, W))
-        return 100 * spearman(np.einsum("ij,ij->i", *units), grades)
-
-    yield "STS-B", None, encoder.fit_transform(train), similarity
+                part, score = A[np.isin(of_fit, pair)], partial(of_labels, B[kept], y)
+                yield " and ".join(pair), 2, part, score
+    for name, task in tasks:
+        yield name, None, task.fit, task.scores
 
 
 def steps(A, k):
     """Yield steps by name, for k groups."""
     base = Whitening(noise="auto", power=1.0).fit(A)
     dial = {"power": 0.5, "shrinkage": base.shrinkage_}
-    yield "raw", FunctionTransformer()
+    yield "raw", None
     yield "mean subtracted", Whitening(power=0)
     yield "PCA(128)", PCA(128, random_state=0)
     yield "neutral", Whitening(noise="auto")
@@ -108,19 +90,19 @@ def steps(A, k):
         yield f"x{factor:g}", Whitening(noise=factor * base.noise_, **dial)
 
 
-def measured(encoder):
-    """Rows: cell, number of groups, step, gain over raw vectors."""
-    for name, k, A, score in cells(encoder):
+def measured(encode, most, tasks):
+    """Rows: cell, number of groups, step, gain over raw vectors, and that of each score."""
+    for name, k, A, score in cells(encode, most, tasks):
         raw, gains = None, {}
         for step, map_ in steps(A, k):
-            value = score(map_.fit(A).transform)
-            raw = value if raw is None else raw
-            gains[step] = value - raw
-        gains["best PCA"] = max(gains["PCA(128)"], gains.get("PCA(groups)", -np.inf))
-        print(
-            f"{name:24}", *(f"{step} {gain:+.1f}" for step, gain in gains.items()), flush=True
-        )
-        yield from ([name, k or "", step, f"{gain:+.1f}"] for step, gain in gains.items())
+            values = np.array(score(map_ and map_.fit(A)))
+            raw = values if raw is None else raw
+            gains[step] = [np.mean((values - raw)[:2]), *(values - raw if k else [])]
+        known = [gains[step] for step in ("PCA(128)", "PCA(groups)") if step in gains]
+        gains["best PCA"] = max(known, key=lambda several: several[0])
+        print(f"{name:24}", *(f"{step} {g[0]:+.1f}" for step, g in gains.items()), flush=True)
+        for step, several in gains.items():
+            yield [name, k or "", step, *(f"{gain:+.1f}" for gain in several)]
 
 
 def draw(rows, path):
@@ -132,7 +114,7 @@ def draw(rows, path):
     from matplotlib import pyplot as plt
 
     curves = {}
-    for _, k, step, gain in rows:
+    for _, k, step, gain, *_ in rows:
         if step.startswith("x"):
             group = "2 groups" if k == 2 else f"{k} groups" if k else "similarity"
             curves.setdefault((k or 1000, group), {}).setdefault(float(step[1:]), []).append(
@@ -161,13 +143,27 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--prompt")
     parser.add_argument("--memory")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--document-prompt")
+    parser.add_argument("--most", type=int, help="texts of each set")
     parser.add_argument("--output", default="coarse.csv")
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
     model = minilm_path() if options.model == "minilm" else options.model
-    rows = list(measured(BertEncoder(model, prompt=options.prompt, memory=options.memory)))
+    kept = {"dtype": options.dtype, "memory": options.memory}
+    encoder = BertEncoder(model, prompt=options.prompt, **kept)
+
+    def encode(texts, documents=False):
+        prompt = options.document_prompt if documents else options.prompt
+        return clone(encoder).set_params(prompt=prompt).fit_transform(texts)
+
+    tasks = {"STS-B": Sts(encode, options.most or 4000, ["stsb"])}
+    if options.most is None:
+        tasks |= {"STS": Sts(encode, 4000, TASKS), "Cranfield": Cranfield(encode)}
+    rows = list(measured(encode, options.most, tasks.items()))
     with open(options.output, "w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream).writerows([["cell", "groups", "step", "gain"], *rows])
+        header = ["cell", "groups", "step", "gain", "R-precision", "three labels", "pairs"]
+        csv.writer(stream).writerows([header, *rows])
     if options.picture:
         draw(rows, options.picture)
 

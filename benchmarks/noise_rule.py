@@ -1,4 +1,4 @@
-"""Rules for the regularization of ``Whitening(noise="auto")``: differences to raw vectors.
+"""Rules for the noise that goes with a power of 1, and ``Whitening(noise="auto")`` ("auto").
 
     SKCALIB_DATA=folder python benchmarks/noise_rule.py MODEL --layers 6 3 0 --memory vectors
     SKCALIB_DATA=folder python benchmarks/noise_rule.py MODEL --layers 6 --memory vectors --few
@@ -11,11 +11,11 @@ layers side by side.
 
 No fit uses labels. Each uses at most 4,000 texts: STS-B's training sentences for the STS sets,
 the training texts of Banking77 and of the topics, and Cranfield's documents. Cranfield's
-queries have their own mean subtracted (`Whitening.recentered`). The columns, times 100, are the
-mean of Spearman's rho over the STS sets; R-precision (for a text with R others of its kind,
-their share of its R nearest texts) and the average precision of all pairs, ranked by cosine,
-by intent and by topic; and nDCG@10. ``--few`` prints the differences after a fit on few texts,
-as means of five draws.
+queries have their own mean subtracted. The columns, times 100, are the mean of Spearman's rho
+over the STS sets; R-precision (for a text with R others of its kind, their share of its R
+nearest texts) and the average precision of all pairs, ranked by cosine, by intent and by topic;
+and nDCG@10, as differences to raw vectors. ``--few`` prints those of "auto" after a fit on few
+texts, as means of five draws.
 """
 
 import argparse
@@ -73,6 +73,7 @@ def calibrators(X):
     return {
         "mean subtracted": Whitening(power=0.0, shrinkage=1.0),
         "PCA(128)": Whitening(128, power=0.0),
+        "auto": Whitening(noise="auto"),
     } | {name: Whitening(noise=noise, shrinkage="auto") for name, noise in noises.items()}
 
 
@@ -85,11 +86,11 @@ class Sts:
 
     columns = ("STS",)
 
-    def __init__(self, encode, options):
+    def __init__(self, encode, n_fit, sets):
         train = np.unique(fetch_sts("stsb", "train").data.ravel().astype(str))
-        self.fit = encode(shuffled(train, options.n_fit))
+        self.fit = encode(shuffled(train, n_fit))
         self.pairs = {}
-        for task in options.sets:
+        for task in sets:
             pairs, grades = fetch_sts(task, "test", return_X_y=True)
             texts, rows = distinct(pairs.ravel().tolist())
             self.pairs[task] = encode(texts), np.asarray(rows).reshape(-1, 2), grades
@@ -130,7 +131,7 @@ class Cranfield:
 
     columns = ("Cranfield",)
 
-    def __init__(self, encode, options):
+    def __init__(self, encode):
         collection = read_beir(DATA.parent / "retrieval" / "cranfield", "test")
         self.names, self.grades = list(collection.documents), collection.grades
         self.fit = encode(list(collection.documents.values()), documents=True)
@@ -139,7 +140,8 @@ class Cranfield:
     def scores(self, whitening):
         Q, D = self.queries, self.fit
         if whitening is not None:
-            Q, D = whitening.recentered(Q).transform(Q), whitening.transform(D)
+            Q = Q - Q.mean(axis=0) + D.mean(axis=0)  # as `Whitening.recentered` does
+            Q, D = whitening.transform(Q), whitening.transform(D)
         ranked = _ranked(unit_rows(Q)[0], unit_rows(D)[0])
         return (100 * _measures(ranked, self.names, self.grades)[:, 0].mean(),)
 
@@ -147,10 +149,10 @@ class Cranfield:
 def tasks_of(encode, options):
     tasks = []
     if "sts" in options.tasks:
-        tasks.append(Sts(encode, options))
+        tasks.append(Sts(encode, options.n_fit, options.sets))
     tasks += [Labelled(encode, options, name) for name in LABELLED if name in options.tasks]
     if "cranfield" in options.tasks:
-        tasks.append(Cranfield(encode, options))
+        tasks.append(Cranfield(encode))
     return tasks
 
 
@@ -185,7 +187,7 @@ def few(tasks):
                 rows = rng.choice(len(task.fit), n, replace=False)
                 sample = task.fit[rows]
                 for name, whitening in calibrators(sample).items():
-                    if "chosen" in name or name == "mean subtracted":
+                    if name in ("mean subtracted", "auto"):
                         difference = np.array(task.scores(whitening.fit(sample))) - before
                         found.setdefault(name, []).append(difference)
         for name, differences in found.items():

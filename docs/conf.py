@@ -1,6 +1,7 @@
 """Sphinx configuration."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -39,16 +40,12 @@ myst_heading_anchors = 3
 autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings describe the types
 templates_path = ["_templates"]
-REQUESTS = [
-    f"set_{method}_request"
-    for method in ("fit", "partial_fit", "predict", "decision_function", "score", "transform")
-]
 autodoc_default_options = {
     "members": True,
     # What scikit-learn's own base classes bring is in its documentation.
     "inherited-members": "BaseEstimator,TransformerMixin,ClassNamePrefixFeaturesOutMixin,"
     "VersionedState,object",
-    "exclude-members": ",".join(["set_output", "get_metadata_routing", *REQUESTS]),
+    "exclude-members": "set_output,get_metadata_routing",
 }
 # Every cross-reference must lead somewhere, but for those out of these pages: the site is built
 # without a network.
@@ -129,6 +126,12 @@ def displayed_formula(writer, node):
     raise SkipNode
 
 
+def of_metadata_routing(app, what, name, obj, skip, options):
+    """Leave out methods whose docstrings, and references, are scikit-learn's."""
+    return True if re.fullmatch(r"set_\w+_request", name.rpartition(".")[2]) else None
+
+
 def setup(app):
+    app.connect("autodoc-skip-member", of_metadata_routing)
     # MathML is written when the site is built and needs neither a script nor a network to read.
     app.add_html_math_renderer("mathml", (inline_formula, None), (displayed_formula, None))

@@ -9,7 +9,7 @@ from typing import Any
 
 from skcalib._texts import lines_of
 
-__all__ = ["add_encoding", "layers", "names", "texts_in", "with_groups"]
+__all__ = ["add_encoding", "layers", "lines_in", "names", "texts_in", "with_groups"]
 
 
 def add_encoding(add: Callable[..., Any], *, queries: bool = True) -> None:
@@ -38,7 +38,7 @@ def layers(name: str) -> int | str | Sequence[int]:
 
 def texts_in(file: str) -> list[str]:
     """Texts of a file with one text per line."""
-    if not (texts := [line for line in _lines_in(file) if line]):
+    if not (texts := [line for line in lines_in(file) if line]):
         raise ValueError(f"{file!r} has no text; give a file with one text per line.")
     return texts
 
@@ -56,8 +56,8 @@ def with_groups(
     ValueError
         If a text has no group, or a group no line of the texts.
     """
-    lines = _lines_in(texts) if isinstance(texts, str) else texts
-    labels = _lines_in(groups)
+    lines = lines_in(texts) if isinstance(texts, str) else texts
+    labels = lines_in(groups)
     if any(labels[len(lines) :]):
         raise ValueError(
             f"{groups!r} has {len(labels)} lines for {len(lines)} lines of texts. Give one "
@@ -78,7 +78,7 @@ def with_groups(
     return list(kept), list(of_kept)
 
 
-def _lines_in(file: str) -> list[str]:
+def lines_in(file: str) -> list[str]:
     """Lines of a file, the blank ones empty."""
     path = Path(file).expanduser()
     if path.is_dir():

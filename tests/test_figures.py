@@ -33,9 +33,9 @@ def figures():
 
 def typed(text):
     """Sentences that name a measure and have a figure that no role brought."""
-    text = re.sub(
-        r"^(:::+|```+)(?!\{dropdown).*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE
-    )
+    blocks = re.DOTALL | re.MULTILINE
+    text = re.sub(r"^(:::+)\{dropdown\}(.*?)^\1$", r"\2", text, flags=blocks)
+    text = re.sub(r"^(:::+|```+).*?^\1$", "", text, flags=blocks)
     text = re.sub(r"^(\||    |:::).*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"\{\w+\}`[^`]*`|`[^`]*`|\$[^$]*\$|\]\([^)]*\)", "", text)
     paragraphs = re.split(r"\n\s*\n|\n(?=- )", text)
@@ -56,6 +56,7 @@ def typed(text):
         ("nDCG@10 is {figure}`comparison-e5/Cranfield/nDCG@10/raw`.", 0),
         ("| NMI | 45.2 |\n\n    NMI 45.2\n\n```python\nNMI = 45.2\n```\n", 0),
         (":::{dropdown} All\nNMI is 45.2.\n:::", 1),
+        (":::{dropdown} All\n:::\n\nNMI is 45.2.\n\n:::{dropdown} Few\n:::", 1),
     ],
 )
 def test_a_typed_figure_is_found(text, n_found):

@@ -37,7 +37,7 @@ def named_classes(class_names: Any) -> dict[Any, list[str]]:
     check_labels(class_names, "class_names")
     described = {label: _listed(given) for label, given in class_names.items()}
     for label, texts in described.items():
-        if _is_missing(label):
+        if is_missing(label):
             raise ValueError(f"class_names has the label {label!r}, which is a missing one.")
         if not texts or not all(isinstance(text, str) and _words(text) for text in texts):
             raise ValueError(

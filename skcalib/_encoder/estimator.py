@@ -454,8 +454,9 @@ def _warn_of_losses(
             "Choose a model for the language of these texts."
         )
     if n_cut:
+        length = recipe.max_length
         warn(
-            f"{n_cut} of {n_texts} texts were cut off at max_length={recipe.max_length} tokens. "
+            f"{n_cut} of {n_texts} texts were cut off at max_length={length} tokens. "
             "overflow='windows' reads them whole."
         )
 

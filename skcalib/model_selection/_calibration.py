@@ -193,6 +193,8 @@ class Calibration:
                 f"hardly\nfind each other (halves: {100 * best:.1f} at most). Those of the raw "
                 "model stay."
             )
+        if self.lead.mean == 0:
+            return "The raw model's layer and pooling stay: no other has better halves."
         return (
             "The raw model's layer and pooling stay. The best of the others changes halves by\n"
             f"{self.lead}, which may be the chance of the best of many."

@@ -46,7 +46,11 @@ def test_texts_get_the_classes_of_the_estimator(files, tiny_bert, words, capsys)
         ([], "neither --classes nor --labels"),
         (["--classes", "none"], "none"),
         (["--classes", "names", "--rejection-rate", "2"], "'rejection_rate' parameter"),
-        (["--classes", "names", "--labels", "strange"], "none of the classes"),
+        (["--classes", "twice"], "'twice' has 'a' twice, in lines 1 and 3"),
+        (
+            ["--classes", "names", "--labels", "strange"],
+            "'strange' has 'nothing known' in line 2, which is none of the classes in 'names'",
+        ),
         (["--labels", "long"], "40 lines for 25 lines of texts"),
     ],
 )
@@ -54,7 +58,8 @@ def test_errors_leave_nothing(files, tiny_bert, words, options, message, capsys,
     folder, *_ = files
     monkeypatch.chdir(folder)
     (folder / "long").write_text("a\n" * 40, encoding="utf-8")
-    (folder / "strange").write_text("nothing known\n", encoding="utf-8")
+    (folder / "strange").write_text("\nnothing known\n", encoding="utf-8")
+    (folder / "twice").write_text("a\nb\na\n", encoding="utf-8")
     assert run(folder, tiny_bert, *options) == 2
     assert message in capsys.readouterr().err
     assert not (folder / "out.csv").exists()

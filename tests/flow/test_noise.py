@@ -29,16 +29,20 @@ def _filtered(X, noise):
     return (X - mean) @ axes * gain @ axes.T + mean
 
 
-@pytest.mark.parametrize("noise", [0.1, 2.0, "auto"])
+@pytest.mark.parametrize(
+    ("noise", "k"), [(0.1, None), (2.0, None), ("auto", None), ("auto", 4)]
+)
 @pytest.mark.parametrize("permutation", ["reverse", "shuffle", "lu"])
-def test_an_untrained_flow_is_the_whitening_up_to_order(rows, noise, permutation):
-    whitening = Whitening(noise=noise).fit(rows)
-    flow = _flow(noise=noise, permutation=permutation, learning_rate=1e-12).fit(rows)
+def test_an_untrained_flow_is_the_whitening_up_to_order(rows, noise, k, permutation):
+    told = {"noise": noise, "n_clusters": k}
+    whitening = Whitening(**told).fit(rows)
+    flow = _flow(**told, permutation=permutation, learning_rate=1e-12).fit(rows)
     assert flow.noise_ == pytest.approx(whitening.noise_)
     Z, W = flow.transform(rows), whitening.transform(rows)
     places = abs(np.corrcoef(Z.T, W.T)[:6, 6:]).argmax(axis=1)
     assert sorted(places) == list(range(6))
-    np.testing.assert_allclose(Z, W[:, places], atol=1e-6)
+    scale = 1.0 if k is None else Z.std() / W.std()  # with a gentler power, up to a factor
+    np.testing.assert_allclose(Z, scale * W[:, places], atol=1e-6)
 
 
 @pytest.mark.parametrize("coupling", ["additive", "affine"])
@@ -141,3 +145,10 @@ def test_rows_without_a_spectrum_are_refused():
     with pytest.raises(ValueError, match=r"overflow float64\. Scale X"):
         flow.fit(1e200 * np.random.RandomState(0).normal(size=(9, 3)))
     assert not hasattr(flow, "n_features_in_")
+
+
+def test_a_number_of_clusters_beside_figures_is_refused(rows):
+    flow = _flow(noise=0.5, n_clusters=4)
+    with pytest.raises(ValueError, match=r"n_clusters=4 and noise=0\.5.*'auto'"):
+        flow.fit(rows)
+    assert not hasattr(flow, "flow_")

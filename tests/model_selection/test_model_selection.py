@@ -388,6 +388,8 @@ def test_shipped_hidden_state_is_kept_where_the_lead_may_be_chance(tiny_bert, se
         calibration = calibrate(tiny_bert, sentences, random_state=seed, **params).calibration_
         state = calibration.chosen.pooling, calibration.chosen.layers
         assert (state == ("mean", 3)) == (not calibration.lead.is_gain), seed
+        no_other = "no other has better halves" in calibration.summary()
+        assert no_other == (calibration.lead.mean == 0), seed
 
 
 def test_the_best_of_many_equal_candidates_is_rarely_called_better():
@@ -821,6 +823,12 @@ def test_command_writes_pipeline_and_report(tiny_bert, file, sentences, tmp_path
     assert printed.out.startswith(f"{calibration.table(8)}\n\n{calibration.summary()}\n")
     assert f"Load it with joblib.load({str(output / 'pipeline.joblib')!r})" in printed.out
     assert pipeline["encode"].memory is None
+
+
+def test_command_takes_a_number_of_clusters(tiny_bert, file, tmp_path):
+    assert command(tiny_bert, file, tmp_path / "out", "--quiet", "--n-clusters", "4") == 0
+    whitening = joblib.load(tmp_path / "out" / "pipeline.joblib")["calibrate"]
+    assert (whitening.n_clusters, whitening.power_) == (4, 0.5)
 
 
 def test_a_reader_that_stops_reading_loses_nothing(tiny_bert, file, tmp_path, monkeypatch):

@@ -24,9 +24,9 @@ def lazy(X):
     return da.from_array(X, chunks=(90, 3))
 
 
-@pytest.mark.parametrize("noise", [0.0, "auto"])
-def test_fit_and_transform_equal_those_of_numpy(X, lazy, noise):
-    ours, reference = Whitening(5, noise=noise).fit(lazy), Whitening(5, noise=noise).fit(X)
+@pytest.mark.parametrize(("noise", "k"), [(0.0, None), ("auto", None), ("auto", 4)])
+def test_fit_and_transform_equal_those_of_numpy(X, lazy, noise, k):
+    ours, reference = (Whitening(5, noise=noise, n_clusters=k).fit(data) for data in (lazy, X))
     assert ours.n_samples_seen_ == 1000
     assert_allclose(ours.get_covariance(), reference.get_covariance(), rtol=1e-10)
     Z = ours.transform(lazy)

@@ -376,7 +376,10 @@ def test_few_samples_of_an_isotropic_source_keep_every_direction(few, params):
 
 
 @pytest.mark.parametrize("n_batches", [1, 2, 7, 600])
-@pytest.mark.parametrize("params", [{}, {"shrinkage": "auto"}, {"noise": "auto"}])
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"shrinkage": "auto"}, {"noise": "auto"}, {"noise": "auto", "n_clusters": 4}],
+)
 def test_partial_fit_equals_fit(X, n_batches, params):
     whole = Whitening(**params).fit(X)
     parts = Whitening(**params)
@@ -386,6 +389,9 @@ def test_partial_fit_equals_fit(X, n_batches, params):
     assert_allclose(parts.transform(X), whole.transform(X), rtol=1e-10, atol=1e-10)
     assert_allclose(parts.shrinkage_, whole.shrinkage_, rtol=1e-10)
     assert_allclose(parts.noise_, whole.noise_, rtol=1e-10)
+    halves = (Whitening(**params).partial_fit(half) for half in np.array_split(X, 2))
+    merged = next(halves).merge(next(halves))
+    assert_allclose(merged.transform(X), whole.transform(X), rtol=1e-10, atol=1e-10)
 
 
 def test_merge_refuses_what_it_cannot_add(X):

@@ -29,7 +29,12 @@ def steep():
 
 @pytest.mark.parametrize(
     "params",
-    [{}, {"n_components": 3, "method": "rotated"}, {"method": "zca"}, {"noise": "auto"}],
+    [
+        {},
+        {"n_components": 3, "method": "rotated"},
+        {"method": "zca"},
+        {"noise": "auto", "n_clusters": 4},
+    ],
 )
 @pytest.mark.parametrize("data", ["X", "steep"])
 def test_torch_module_equals_transform(params, data, request):
