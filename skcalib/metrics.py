@@ -294,7 +294,8 @@ def _finite_pair(y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:
     check_consistent_length(y_true, y_pred)
     limits = {"ensure_2d": False, "ensure_min_samples": 2}
     pair = []
-    for name, y in (("y_true", y_true), ("y_pred", y_pred)):
+    given: list[tuple[str, Any]] = [("y_true", y_true), ("y_pred", y_pred)]
+    for name, y in given:
         is_nullable = hasattr(y, "isna") and not isinstance(getattr(y, "dtype", y), np.dtype)
         if is_nullable and getattr(y, "ndim", 0) == 1 and not y.isna().any():
             y = np.array(y, dtype=object)  # scikit-learn would round large integers
