@@ -15,7 +15,7 @@ from skcalib._base import VersionedState
 
 __all__ = [
     *("TextTransformer", "as_pairs", "as_texts", "distinct", "distinct_in_groups"),
-    *("groups_of", "in_blocks", "is_pairs", "lines_of", "texts_of"),
+    *("groups_of", "in_blocks", "is_missing", "is_pairs", "lines_of", "texts_of"),
 ]
 
 # What Python makes of bytes that are not UTF-8, and what most of UTF-16 has.
@@ -204,7 +204,7 @@ def _strings(
     if set(map(type, texts)) == {str}:  # the usual case, quickly checked
         return texts
     for i, text in enumerate(texts):
-        if missing == "empty" and _is_missing(text):
+        if missing == "empty" and is_missing(text):
             text = ""
         if not isinstance(text, str):
             raise _complaint(text, f"position {start + i}{where}", caller)
@@ -220,13 +220,21 @@ def _no_samples(shape: tuple[int, ...], caller: str) -> ValueError:
     )
 
 
-def _is_missing(entry: Any) -> bool:
-    return str(entry) in ("None", "nan", "NaN", "NaT", "<NA>") and not isinstance(entry, str)
+def is_missing(entry: Any) -> bool:
+    """Whether an entry, a text or a label, is None, NaN or pandas.NA."""
+    if entry is None:
+        return True
+    try:
+        return bool(entry != entry)
+    except TypeError:  # pandas.NA
+        return True
+    except ValueError:  # an array
+        return False
 
 
 def _complaint(entry: Any, position: str, caller: str) -> Exception:
     """Build the error for an entry that is not a text."""
-    if _is_missing(entry):
+    if is_missing(entry):
         remedy = ", or set missing='empty'" if caller == "BertEncoder" else ""
         return ValueError(
             f"{caller} got a missing value ({entry!r}) at {position}; it expects str. Drop the "

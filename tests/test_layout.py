@@ -25,7 +25,9 @@ ALLOWED = {
         "_texts",
         "datasets",
     },
-    "_whitening": {"_machine", "_covariance", "_base", "_dask", "_sklearn_compat"},
+    "_whitening": {
+        *("_machine", "_covariance", "_base", "_dask", "_sklearn_compat", "_vectors"),
+    },
     "_groups": {"_covariance", "_whitening", "_base", "_dask", "_sklearn_compat", "_vectors"},
     "_neighbors": {"_machine", "_base", "_sklearn_compat", "_vectors"},
     "_scale": {"_neighbors", "_base", "_sklearn_compat", "_vectors"},
@@ -35,7 +37,7 @@ ALLOWED = {
         *("_command_line", "export", "model_selection"),  # of its command
     },
     "_answers": {
-        *("_encoder", "_neighbors", "_calibrated", "_classifier"),
+        *("_encoder", "_neighbors", "_calibrated"),
         *("_machine", "_base", "_sklearn_compat", "_texts", "_vectors"),
     },
     "_duplicates": {

@@ -15,15 +15,14 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from skcalib._answers.calibration import Calibration
 from skcalib._answers.threshold import as_if_unanswered, entries, nearest_entries, promised
 from skcalib._base import VersionedState, warn
-from skcalib._classifier.inputs import is_missing
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
-from skcalib._texts import as_texts, distinct
+from skcalib._texts import as_texts, distinct, is_missing
 
 __all__ = ["HitRates", "NearestAnswer"]
 
 # Stored questions that are asked for the threshold: a sample, if there are more.
 ASKED = 2000
-# Entries that an index given as `neighbors` finds for a question; the cosine decides.
+# Entries that an index given as `neighbors` finds for a question, or that a guard may refuse.
 CANDIDATES = 10
 # Different answers below which the promise is rough.
 FEW = 5
@@ -51,6 +50,10 @@ class NearestAnswer(VersionedState, BaseEstimator):
         a ``FrozenEstimator`` keeps its fit.
     false_hit_rate : float in (0, 1), default=0.01
         Share of the questions without a stored answer that may get one.
+    guard : DetailGuard or None, default=None
+        Details in which a question must agree with a stored one to get its answer, such as
+        numbers; any object with a method ``compatible(question, stored)``. It is asked about
+        the ten nearest, and can only make false hits rarer.
     neighbors : transformer or None, default=None
         scikit-learn's ``KNeighborsTransformer``, or one like it (of pynndescent or faiss), by
         cosine or Euclidean distance, to find stored questions. It is cloned, its
@@ -113,6 +116,7 @@ class NearestAnswer(VersionedState, BaseEstimator):
     _parameter_constraints: dict = {
         "encoder": "no_validation",  # `as_encoder` says what it expects
         "false_hit_rate": [Interval(Real, 0, 1, closed="neither")],
+        "guard": [HasMethods("compatible"), None],
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
 
@@ -121,10 +125,12 @@ class NearestAnswer(VersionedState, BaseEstimator):
         encoder: Any,
         *,
         false_hit_rate: float = 0.01,
+        guard: Any = None,
         neighbors: BaseEstimator | None = None,
     ) -> None:
         self.encoder = encoder
         self.false_hit_rate = false_hit_rate
+        self.guard = guard
         self.neighbors = neighbors
 
     @_fit_context(prefer_skip_nested_validation=False)
@@ -293,8 +299,16 @@ class NearestAnswer(VersionedState, BaseEstimator):
 
     def _best(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)
-        cosines, rows = self._nearest(X, 1, self.neighbors_)
-        return cosines[:, 0], rows[:, 0]
+        k = 1 if self.guard is None else CANDIDATES
+        cosines, rows = self._nearest(X, k, self.neighbors_)
+        if self.guard is not None:
+            texts = as_texts(X, caller=type(self).__name__)
+            for text, row, cosine in zip(texts, rows, cosines, strict=True):
+                stored = self.questions_[row]
+                cosine[[not self.guard.compatible(text, other) for other in stored]] = -1
+        best = cosines.argmax(axis=1)[:, None]
+        cosines, rows = (np.take_along_axis(a, best, axis=1)[:, 0] for a in (cosines, rows))
+        return cosines, rows
 
     def _store(
         self,

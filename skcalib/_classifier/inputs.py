@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
-__all__ = ["check_labels", "in_order", "is_missing", "known_labels", "named_classes"]
+from skcalib._texts import is_missing
+
+__all__ = ["check_labels", "in_order", "known_labels", "named_classes"]
 
 
 def named_classes(class_names: Any) -> dict[Any, list[str]]:
@@ -107,15 +109,6 @@ def _plain(values: Any) -> Any:
         if hasattr(values, name):
             return getattr(values, name)()
     return values
-
-
-def is_missing(label: Any) -> bool:
-    if label is None:
-        return True
-    try:
-        return bool(label != label)
-    except TypeError:  # pandas.NA
-        return True
 
 
 def _listed(given: Any) -> list[Any]:

@@ -13,8 +13,15 @@ from sklearn.model_selection import cross_val_score
 from sklearn.neighbors import KNeighborsTransformer
 from sklearn.pipeline import make_pipeline
 
-from skcalib import BertEncoder, NearestAnswer, NeighborSmoothing, TextEncoder, Whitening
-from skcalib.datasets import load_questions
+from skcalib import (
+    BertEncoder,
+    DetailGuard,
+    NearestAnswer,
+    NeighborSmoothing,
+    TextEncoder,
+    Whitening,
+)
+from skcalib.datasets import load_questions, minilm_path
 
 
 class Drawn:
@@ -326,3 +333,23 @@ def test_real_questions_get_their_answers(minilm, recent):
     assert rates.right >= 0.6
     assert rates.wrong <= 0.1
     assert rates.false <= 0.2
+
+
+def test_a_guard_finds_the_answer_whose_details_agree():
+    topics = load_questions().data[::10]
+    stored = [f"{text} (form {number})" for text in topics for number in (1, 2)]
+    answers = [f"{text}: {number}" for text in topics for number in (1, 2)]
+    models = [
+        NearestAnswer(BertEncoder(minilm_path()), false_hit_rate=0.5, guard=guard)
+        for guard in (None, DetailGuard())
+    ]
+    new = [f"{text} (form {number})" for text in topics for number in (1, 2, 3)]
+    plain, guarded = (
+        model.fit(stored, answers).predict([text.upper() for text in new]).reshape(-1, 3)
+        for model in models
+    )
+    assert plain[:, 2].any()  # there is no third form
+    assert not guarded[:, 2].any()
+    assert guarded[:, :2].any()
+    for number in (1, 2):
+        assert all(a is None or a.endswith(str(number)) for a in guarded[:, number - 1])
