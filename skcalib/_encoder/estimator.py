@@ -273,26 +273,10 @@ class BertEncoder(TextTransformer):
         layers = resolve_layers(self.layers, backbone.n_layers)
         pooling = _resolve_pooling(self.pooling, told)
         prompt = told.prompt(self.prompt)
-        if self.prompt is None and wants_prompt(self.model, backbone.folder, told):
-            warn(
-                f"The model {str(self.model)!r} is an e5 by name, trained with a prompt, and "
-                "its folder declares none. Set prompt='query: ', 'passage: ' for documents of "
-                "a search, or '' for none."
-            )
         max_length = _resolve_max_length(self.max_length, backbone, told)
         if POOLINGS[pooling].by_frequency:
             _ = backbone.zipf  # refuses a vocabulary that is not sorted by frequency
-        if POOLINGS[pooling].token == 0 and backbone.is_causal:
-            warn(
-                f"pooling={pooling!r} uses the first token of each text. In a decoder such as "
-                "this model, the first token attends only to itself. Set pooling='last' or "
-                "'mean'."
-            )
-        elif set(layers) == {0} and backbone.takes_mark(pooling):
-            warn(
-                f"pooling={pooling!r} with layers=0 gives every text the same vector, the "
-                "embedding of a special token. Set layers=1 or more, or pooling='mean'."
-            )
+        self._warn_of_choices(backbone, told, pooling, layers)
         width = min(self.truncate_dim or told.truncate_dim or backbone.width, backbone.width)
         self._n_features_out = width * (len(layers) if self.layer_merge == "concat" else 1)
         recipe = Recipe(
@@ -363,6 +347,27 @@ class BertEncoder(TextTransformer):
         """Texts as a list; dask collections and iterators as they are."""
         is_lazy = is_dask(X) or isinstance(X, Iterator)
         return X if is_lazy else as_texts(X, caller=type(self).__name__, missing=self.missing)
+
+    def _warn_of_choices(
+        self, backbone: Backbone, told: Declared, pooling: str, layers: tuple[int, ...]
+    ) -> None:
+        if self.prompt is None and wants_prompt(self.model, backbone.folder, told):
+            warn(
+                f"The model {str(self.model)!r} is an e5 by name, trained with a prompt, and "
+                "its folder declares none. Set prompt='query: ', 'passage: ' for documents of "
+                "a search, or '' for none."
+            )
+        if POOLINGS[pooling].token == 0 and backbone.is_causal:
+            warn(
+                f"pooling={pooling!r} uses the first token of each text. In a decoder such as "
+                "this model, the first token attends only to itself. Set pooling='last' or "
+                "'mean'."
+            )
+        elif set(layers) == {0} and backbone.takes_mark(pooling):
+            warn(
+                f"pooling={pooling!r} with layers=0 gives every text the same vector, the "
+                "embedding of a special token. Set layers=1 or more, or pooling='mean'."
+            )
 
     def _resolve_stride(self, backbone: Backbone, prompt: str, max_length: int) -> int | None:
         """Tokens that windows share; None if there are none."""

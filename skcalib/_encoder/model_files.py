@@ -86,20 +86,8 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
     for file in files:
         if file.is_symlink() and not file.resolve().is_relative_to(home):
             refuse(f"{file.name} links to {file.resolve()}, outside it. Copy that file into it")
-    config = entries(folder / "config.json")
-    weights = [file for file in files if file.name.endswith(".safetensors")]
-    n_bytes, n_tensors = sum(f.stat().st_size for f in weights), sum(map(_n_tensors, weights))
-    for name in ("num_hidden_layers", "num_layers", "n_layers", "n_layer"):
-        n_layers, width = config.get(name), config.get("hidden_size")
-        if not isinstance(n_layers, int):
-            continue
-        # Building them would take all memory, or hours. Layers may share their tensors.
-        too_wide = isinstance(width, int) and 0 < n_bytes < n_layers * width
-        if too_wide or 0 < LAYERS_PER_TENSOR * n_tensors < n_layers:
-            refuse(
-                f"config.json asks for {n_layers} layers of width {width}, but the weights are "
-                f"{n_tensors} tensors of {n_bytes} bytes"
-            )
+    if too_many := _layers_without_weights(folder, files):
+        refuse(too_many)
     for name in _shards(folder):
         if not (isinstance(name, str) and re.fullmatch(r"model-[\w.-]*\.safetensors", name)):
             refuse(
@@ -123,6 +111,27 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
                     "are not read. Without them the vectors could differ. If transformers has "
                     "the same code for this kind of model, delete the entry"
                 )
+
+
+def _layers_without_weights(folder: Path, files: Sequence[Path]) -> str:
+    """Say that a model has more layers than its weights can fill, or "" if it has not.
+
+    Building them would take all memory, or hours. Layers may share their tensors.
+    """
+    config = entries(folder / "config.json")
+    weights = [file for file in files if file.name.endswith(".safetensors")]
+    n_bytes, n_tensors = sum(f.stat().st_size for f in weights), sum(map(_n_tensors, weights))
+    for name in ("num_hidden_layers", "num_layers", "n_layers", "n_layer"):
+        n_layers, width = config.get(name), config.get("hidden_size")
+        if not isinstance(n_layers, int):
+            continue
+        too_wide = isinstance(width, int) and 0 < n_bytes < n_layers * width
+        if too_wide or 0 < LAYERS_PER_TENSOR * n_tensors < n_layers:
+            return (
+                f"config.json asks for {n_layers} layers of width {width}, but the weights are "
+                f"{n_tensors} tensors of {n_bytes} bytes"
+            )
+    return ""
 
 
 def _n_tensors(file: Path) -> int:

@@ -120,16 +120,7 @@ def save_onnx(
             "neighbors_dtype='float16', or use to_torch() of the steps."
         )
     texts, expected = probes(parts)
-    tokenizer = copy.deepcopy(parts.backbone().tokenizer)  # each call leaves settings behind
-    inputs = tokenizer(
-        [parts.recipe.prompt + text for text in texts],
-        padding=True,
-        padding_side="right",
-        truncation=True,
-        max_length=parts.recipe.max_length,
-        return_tensors="np",
-    )
-    inputs = {name: inputs[name].astype(np.int64) for name in ("input_ids", "attention_mask")}
+    inputs = _inputs(parts, texts)
     metadata = {"prompt": parts.recipe.prompt, "query_prompt": of_queries}
     metadata["max_length"] = str(parts.recipe.max_length)
     if parts.recipe.stride is not None:
@@ -164,6 +155,20 @@ def _check_joins(parts: Parts) -> None:
             "weighted mean of tokens it can count. That is not the vector of a long text with "
             f"{reason}, or set overflow='cut', and fit again."
         )
+
+
+def _inputs(parts: Parts, texts: list[str]) -> dict[str, np.ndarray]:
+    """Inputs of the graph for texts, as a client makes them."""
+    tokenizer = copy.deepcopy(parts.backbone().tokenizer)  # each call leaves settings behind
+    inputs = tokenizer(
+        [parts.recipe.prompt + text for text in texts],
+        padding=True,
+        padding_side="right",
+        truncation=True,
+        max_length=parts.recipe.max_length,
+        return_tensors="np",
+    )
+    return {name: inputs[name].astype(np.int64) for name in ("input_ids", "attention_mask")}
 
 
 def import_runtime(caller: str) -> Any:
