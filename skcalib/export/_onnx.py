@@ -158,7 +158,7 @@ def _check_joins(parts: Parts) -> None:
 
 
 def _inputs(parts: Parts, texts: list[str]) -> dict[str, np.ndarray]:
-    """Inputs of the graph for texts, as a client makes them."""
+    """Return inputs of the graph for texts, as a client makes them."""
     tokenizer = copy.deepcopy(parts.backbone().tokenizer)  # each call leaves settings behind
     inputs = tokenizer(
         [parts.recipe.prompt + text for text in texts],
