@@ -75,7 +75,6 @@ ARCHITECTURES = {
         DECODER | TURNS | {"sliding_window": 128, "use_bidirectional_attention": True},
     ),
     "Llama": ("Llama", DECODER),
-    "GPT-2": ("GPT2", {"n_embd": 512, "n_layer": 4, "n_head": 8}),
 }
 
 

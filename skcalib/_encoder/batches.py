@@ -72,7 +72,7 @@ class BertModel(Model):
         limits: dict[str, Any] = {"max_texts": self._batch_size, "max_tokens": np.inf}
         if self._batch_size == "auto":
             limits = {"max_texts": BLOCK, "max_tokens": _token_budget(backbone)}
-        mixed = backbone.forward.longest_packed
+        limits["longest_mixed"] = backbone.forward.longest_packed
         slots = [SLOTS[name] for name in self._pooled] * len(self._layers)
         for block in self._blocks(texts):
             ids, rows, cut = tokenise(
@@ -82,7 +82,7 @@ class BertModel(Model):
             )
             backbone.check_embedded(ids, rows, texts[block])
             joined = Joined(rows, slots)
-            for some in _batches(np.array([len(i) for i in ids]), mixed=mixed, **limits):
+            for some in _batches(np.array([len(i) for i in ids]), **limits):
                 vectors, n_tokens, weights = self._run([ids[i] for i in some.tolist()])
                 counts = np.column_stack([n_tokens, cut[rows[some]]]).astype(np.int32)
                 for done in joined.add(some, vectors, counts, weights):
@@ -196,12 +196,12 @@ def _token_budget(backbone: Backbone) -> int:
 
 
 def _batches(
-    lengths: np.ndarray, *, max_texts: int, max_tokens: float, mixed: float
+    lengths: np.ndarray, *, max_texts: int, max_tokens: float, longest_mixed: float
 ) -> Iterator[np.ndarray]:
     """Rows of each batch, longest first, so that what does not fit into memory fails at once.
 
-    Nothing is padded: a batch with a text of more than ``mixed`` tokens has only texts of its
-    length. A text longer than ``max_tokens`` is a batch of its own.
+    Nothing is padded: a batch with a text of more than ``longest_mixed`` tokens has only texts
+    of its length. A text longer than ``max_tokens`` is a batch of its own.
     """
     order = np.argsort(-lengths, kind="stable")
     lengths = lengths[order]
@@ -210,7 +210,7 @@ def _batches(
     while start < len(order):
         limit = ends[start] - lengths[start] + max_tokens
         stop = min(start + max_texts, int(np.searchsorted(ends, limit, "right")))
-        if lengths[start] > mixed:
+        if lengths[start] > longest_mixed:
             stop = min(stop, int(np.searchsorted(-lengths, -lengths[start], "right")))
         stop = max(stop, start + 1)
         yield order[start:stop]

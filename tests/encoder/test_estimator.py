@@ -134,24 +134,26 @@ def test_vector_depends_on_the_text_alone(tiny_bert, texts):
 
 @pytest.mark.parametrize(("max_texts", "max_tokens"), [(2000, 4096), (1, np.inf), (7, np.inf)])
 @pytest.mark.parametrize("longest", [9, 256])
-@pytest.mark.parametrize("mixed", [True, False])
+@pytest.mark.parametrize("mixed", [np.inf, 5, 0])
 def test_batches_keep_to_their_limits_and_lose_no_text(max_texts, max_tokens, longest, mixed):
     lengths = np.random.default_rng(0).integers(1, longest + 1, size=2000)
-    limits = {"max_texts": max_texts, "max_tokens": max_tokens, "mixed": mixed}
+    limits = {"max_texts": max_texts, "max_tokens": max_tokens, "longest_mixed": mixed}
     batches = list(_batches(lengths, **limits))
     assert_array_equal(np.sort(np.concatenate(batches)), np.arange(2000))
     for rows, following in zip(batches, [*batches[1:], None], strict=True):
         inside = lengths[rows]
         assert (np.diff(inside) <= 0).all()  # those of one length stand together
-        assert mixed or len(set(inside)) == 1
+        assert inside[0] <= mixed or len(set(inside)) == 1
         assert len(rows) <= max_texts
         assert inside.sum() <= max_tokens
-        if mixed and following is not None:  # the next text would not have fitted
+        if inside[0] <= mixed and following is not None:  # the next text would not have fitted
             assert len(rows) == max_texts or inside.sum() + lengths[following[0]] > max_tokens
 
 
 def test_a_text_longer_than_the_budget_makes_a_batch():
-    batches = _batches(np.array([4, 30, 5, 3]), max_texts=4, max_tokens=10, mixed=True)
+    batches = _batches(
+        np.array([4, 30, 5, 3]), max_texts=4, max_tokens=10, longest_mixed=np.inf
+    )
     assert [rows.tolist() for rows in batches] == [[1], [2, 0], [3]]
 
 
