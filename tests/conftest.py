@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections import deque
 
 # Tests never reach for a hub; models that need it must come from files at hand.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -195,7 +196,7 @@ def recent(monkeypatch):
 
     MEMORY.clear()
     monkeypatch.setattr(MEMORY, "bound", 0)
-    monkeypatch.setattr("skcalib._encoder.estimator._told", set())
+    monkeypatch.setattr("skcalib._encoder.estimator._told", deque())
     return MEMORY
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -38,7 +39,8 @@ LAYER_NAMES = {
 # lengths to repeat.
 STREAMED = 16384
 
-_told: set[int] = set()  # texts and models of which a warning has told what is lost
+# Texts and models of which a warning has told lately what is lost.
+_told: deque[int] = deque(maxlen=100)
 
 
 class BertEncoder(TextTransformer):
@@ -451,7 +453,7 @@ def _warn_of_losses(
         key = hash((recipe.fingerprint, recipe.max_length, recipe.prompt, *texts))
         if key in _told:
             return
-        _told.add(key)
+        _told.append(key)
     if many_unknown:
         warn(
             f"{n_unknown / n_tokens:.0%} of the tokens are unknown to this "
