@@ -95,8 +95,6 @@ class BertEncoder(TextTransformer):
         that of the last window.
     stride : int, default=0
         Number of tokens that consecutive windows share, which then count twice in a mean.
-    missing : {"error", "empty"}, default="error"
-        Whether a missing text (None, NaN, NA of pandas) is an error or an empty text.
     batch_size : int or "auto", default="auto"
         Largest number of texts in a forward pass. "auto" limits the number of tokens instead,
         on CUDA according to the memory of the GPU.
@@ -184,7 +182,6 @@ class BertEncoder(TextTransformer):
         "truncate_dim": [Interval(Integral, 1, None, closed="left"), None],
         "overflow": [StrOptions({"cut", "windows"})],
         "stride": [Interval(Integral, 0, None, closed="left")],
-        "missing": [StrOptions({"error", "empty"})],
         "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "device": [str],
         "dtype": [StrOptions({"float32", "bfloat16", "float16"})],
@@ -211,7 +208,6 @@ class BertEncoder(TextTransformer):
         truncate_dim: int | None = None,
         overflow: str = "cut",
         stride: int = 0,
-        missing: str = "error",
         batch_size: int | str = "auto",
         device: str = "auto",
         dtype: str = "float32",
@@ -230,7 +226,6 @@ class BertEncoder(TextTransformer):
         self.truncate_dim = truncate_dim
         self.overflow = overflow
         self.stride = stride
-        self.missing = missing
         self.batch_size = batch_size
         self.device = device
         self.dtype = dtype
@@ -329,7 +324,7 @@ class BertEncoder(TextTransformer):
 
         recipe, caller = self._recipe, type(self).__name__
         if isinstance(X, Iterator):
-            total, blocks = None, in_blocks(X, STREAMED, caller=caller, missing=self.missing)
+            total, blocks = None, in_blocks(X, STREAMED, caller=caller)
         else:
             total, blocks = len(X), iter([X])
         store = store_of(self.memory)
@@ -346,7 +341,7 @@ class BertEncoder(TextTransformer):
     def _checked(self, X: Any) -> Any:
         """Texts as a list; dask collections and iterators as they are."""
         is_lazy = is_dask(X) or isinstance(X, Iterator)
-        return X if is_lazy else as_texts(X, caller=type(self).__name__, missing=self.missing)
+        return X if is_lazy else as_texts(X, caller=type(self).__name__)
 
     def _warn_of_choices(
         self, backbone: Backbone, told: Declared, pooling: str, layers: tuple[int, ...]

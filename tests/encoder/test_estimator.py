@@ -328,7 +328,7 @@ def test_containers_give_the_same_vectors(tiny_bert, texts):
 @pytest.mark.parametrize(
     ("X", "error", "message"),
     [
-        (["dog", None], ValueError, r"missing value \(None\) at position 1.*empty string"),
+        (["dog", None], ValueError, r"missing value \(None\) at position 1.*fill_value=''"),
         (["dog", "cat", float("nan")], ValueError, r"missing value \(nan\) at position 2"),
         ([3, "dog"], TypeError, r"int \(3\) at position 0.*str"),
         (["dog", b"cat"], TypeError, r"bytes \(b'cat'\) at position 1.*decode"),
