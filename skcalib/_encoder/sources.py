@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils import gen_batches
@@ -39,7 +40,7 @@ class Records(NamedTuple):
     kept: bool = True  # False if a disk could not keep them
 
 
-class Model(Protocol):
+class Model(ABC):
     """A source that needs no other source, and what a disk has to know about it."""
 
     key: Hashable
@@ -52,12 +53,15 @@ class Model(Protocol):
     batch_size: int = 1  # texts of a request, if that matters
     note: Callable[[str], None] = staticmethod(lambda note: None)  # shows it beside the bar
 
+    @abstractmethod
     def answer(self, texts: Sequence[str]) -> Iterator[Records]:
         """Yield the records of distinct texts, batch by batch."""
 
+    @abstractmethod
     def every(self, texts: Sequence[str]) -> Iterator[Records]:
         """Yield records with the vectors of all slots, (b, n_slots, width)."""
 
+    @abstractmethod
     def merged(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Vectors of an answer, (b, n), from those of the slots, (b, n_asked, width)."""
 
