@@ -15,7 +15,7 @@ from skcalib._base import warn
 from skcalib._dask import check_lazy, is_dask, lazily
 from skcalib._encoder.declared import Declared, declared, wants_prompt
 from skcalib._encoder.recipe import Recipe
-from skcalib._encoder.sources import store_of, vectors_of
+from skcalib._encoder.sources import BLOCK, store_of, vectors_of
 from skcalib._machine.devices import resolve_device
 from skcalib._sklearn_compat import Interval, StrOptions, _fit_context
 from skcalib._store.poolings import POOLINGS
@@ -33,10 +33,6 @@ LAYER_NAMES = {
     "first_last": (1, -1),
     "embedding_last": (0, -1),
 }
-
-# Number of texts of an iterator that are read and encoded together: about 2 MB, and enough for
-# lengths to repeat.
-STREAMED = 16384
 
 _told: set[int] = set()  # texts and models of which a warning has told what is lost
 
@@ -324,7 +320,7 @@ class BertEncoder(TextTransformer):
 
         recipe, caller = self._recipe, type(self).__name__
         if isinstance(X, Iterator):
-            total, blocks = None, in_blocks(X, STREAMED, caller=caller)
+            total, blocks = None, in_blocks(X, BLOCK, caller=caller)
         else:
             total, blocks = len(X), iter([X])
         store = store_of(self.memory)

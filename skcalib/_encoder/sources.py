@@ -25,9 +25,11 @@ from skcalib._store.store import VectorStore
 from skcalib._store.vectors import Vectors
 from skcalib._texts import distinct
 
-__all__ = ["MEMORY", "Disk", "Model", "Records", "recall", "store_of", "vectors_of"]
+__all__ = ["BLOCK", "MEMORY", "Disk", "Model", "Records", "recall", "store_of", "vectors_of"]
 
-BLOCK = 16384  # texts that are looked up on disk together
+# Number of texts that are read, looked up on disk, tokenized and sorted together: enough for
+# lengths to repeat, few enough for texts and token ids to need little memory.
+BLOCK = 16384
 TURN = 1024  # texts that a worker encodes before it lets others have their turn
 
 
