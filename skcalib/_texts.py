@@ -36,12 +36,11 @@ class TextTransformer(
         return tags
 
 
-def as_texts(X: Any, *, caller: str, missing: str = "error") -> list[str]:
+def as_texts(X: Any, *, caller: str) -> list[str]:
     """Return the texts of a container as a list; error messages name the ``caller``.
 
     It accepts lists, tuples, arrays of shape (n,) or (n, 1), columns of pyarrow, and Series and
-    one-column frames of pandas and polars. With ``missing="empty"`` a missing text becomes an
-    empty one.
+    one-column frames of pandas and polars.
 
     Raises
     ------
@@ -59,7 +58,7 @@ def as_texts(X: Any, *, caller: str, missing: str = "error") -> list[str]:
             "list of str, a 1-D array, a Series or a single column. Select one text column, "
             "or use a ColumnTransformer with one encoder per column."
         )
-    return _strings(cells.tolist(), "", caller, missing=missing)
+    return _strings(cells.tolist(), "", caller)
 
 
 def as_pairs(X: Any, *, caller: str) -> tuple[list[str], list[str]]:
@@ -112,16 +111,14 @@ def lines_of(file: Path, *, blank: bool = False) -> Iterator[tuple[str, str]]:
                 yield place, line.rstrip("\n")
 
 
-def in_blocks(
-    X: Iterator, size: int, *, caller: str, missing: str = "error"
-) -> Iterator[list[str]]:
+def in_blocks(X: Iterator, size: int, *, caller: str) -> Iterator[list[str]]:
     """Yield the texts of an iterator in lists of at most ``size``, without reading ahead.
 
     The errors are those of `as_texts`.
     """
     start = 0
     while block := list(islice(X, size)):
-        yield _strings(block, "", caller, start, missing)
+        yield _strings(block, "", caller, start)
         start += len(block)
     if not start:
         raise _no_samples((0,), caller)
@@ -197,15 +194,11 @@ def _cells(X: Any, caller: str) -> np.ndarray:
     return cells
 
 
-def _strings(
-    texts: list[Any], where: str, caller: str, start: int = 0, missing: str = "error"
-) -> list[str]:
+def _strings(texts: list[Any], where: str, caller: str, start: int = 0) -> list[str]:
     """Return the entries as str; ``start`` and ``where`` locate them in error messages."""
     if set(map(type, texts)) == {str}:  # the usual case, quickly checked
         return texts
     for i, text in enumerate(texts):
-        if missing == "empty" and is_missing(text):
-            text = ""
         if not isinstance(text, str):
             raise _complaint(text, f"position {start + i}{where}", caller)
         texts[i] = str(text)  # a subclass, such as numpy.str_
@@ -235,10 +228,10 @@ def is_missing(entry: Any) -> bool:
 def _complaint(entry: Any, position: str, caller: str) -> Exception:
     """Build the error for an entry that is not a text."""
     if is_missing(entry):
-        remedy = ", or set missing='empty'" if caller == "BertEncoder" else ""
         return ValueError(
             f"{caller} got a missing value ({entry!r}) at {position}; it expects str. Drop the "
-            f"row, or replace the value by an empty string if it means that{remedy}."
+            "row, or put SimpleImputer(missing_values=pandas.NA, strategy='constant', "
+            "fill_value='') before, on a column, if it means an empty string."
         )
     remedy = "Select a column of texts, or convert it with str(...)."
     if isinstance(entry, bytes):

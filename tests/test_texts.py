@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from sklearn.impute import SimpleImputer
 
 from skcalib._texts import as_pairs, as_texts, is_pairs
 
@@ -275,4 +276,14 @@ def test_columns_of_pyarrow_are_taken(texts):
         assert as_texts(column, caller="Encoder") == texts
     with pytest.raises(ValueError, match="missing value \\(None\\) at position 1"):
         as_texts(pa.array(["a", None]), caller="Encoder")
-    assert as_texts(pa.array(["a", None]), caller="Encoder", missing="empty") == ["a", ""]
+
+
+@pytest.mark.parametrize("dtype", [None, "object", "string"])
+def test_the_remedy_that_the_error_of_a_missing_text_names_works(dtype):
+    X = _objects(["a", None, np.nan, pd.NA])
+    X = X if dtype is None else pd.DataFrame(X, dtype=dtype)
+    remedy = "missing_values=pandas.NA, strategy='constant', fill_value=''"
+    with pytest.raises(ValueError, match=rf"position 1;.*SimpleImputer\({remedy}\)"):
+        as_texts(X, caller="Encoder")
+    imputer = SimpleImputer(missing_values=pd.NA, strategy="constant", fill_value="")
+    assert as_texts(imputer.fit_transform(X), caller="Encoder") == ["a", "", "", ""]

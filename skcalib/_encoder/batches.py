@@ -12,7 +12,7 @@ from skcalib._base import warn
 from skcalib._encoder.backbone import Backbone
 from skcalib._encoder.pooling import Pooler
 from skcalib._encoder.recipe import Recipe
-from skcalib._encoder.sources import Model, Records
+from skcalib._encoder.sources import BLOCK, Model, Records
 from skcalib._encoder.tokens import tokenise
 from skcalib._encoder.windows import Joined
 from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
@@ -20,9 +20,6 @@ from skcalib._store.store import VectorStore
 
 __all__ = ["BertModel"]
 
-# Number of texts that are tokenized and sorted together: enough for lengths to repeat, few
-# enough for their token ids to need little memory.
-BLOCK = 16384
 # Where texts are read whole, also the number of their characters, and of bytes that are held
 # of those whose windows are not complete.
 CHARACTERS, HELD = 2**20, 2**27

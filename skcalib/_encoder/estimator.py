@@ -16,7 +16,7 @@ from skcalib._base import warn
 from skcalib._dask import check_lazy, is_dask, lazily
 from skcalib._encoder.declared import Declared, declared, wants_prompt
 from skcalib._encoder.recipe import Recipe
-from skcalib._encoder.sources import store_of, vectors_of
+from skcalib._encoder.sources import BLOCK, store_of, vectors_of
 from skcalib._machine.devices import resolve_device
 from skcalib._sklearn_compat import Interval, StrOptions, _fit_context
 from skcalib._store.poolings import POOLINGS
@@ -34,10 +34,6 @@ LAYER_NAMES = {
     "first_last": (1, -1),
     "embedding_last": (0, -1),
 }
-
-# Number of texts of an iterator that are read and encoded together: about 2 MB, and enough for
-# lengths to repeat.
-STREAMED = 16384
 
 # Texts and models of which a warning has told lately what is lost.
 _told: deque[int] = deque(maxlen=100)
@@ -97,8 +93,6 @@ class BertEncoder(TextTransformer):
         that of the last window.
     stride : int, default=0
         Number of tokens that consecutive windows share, which then count twice in a mean.
-    missing : {"error", "empty"}, default="error"
-        Whether a missing text (None, NaN, NA of pandas) is an error or an empty text.
     batch_size : int or "auto", default="auto"
         Largest number of texts in a forward pass. "auto" limits the number of tokens instead,
         on CUDA according to the memory of the GPU.
@@ -186,7 +180,6 @@ class BertEncoder(TextTransformer):
         "truncate_dim": [Interval(Integral, 1, None, closed="left"), None],
         "overflow": [StrOptions({"cut", "windows"})],
         "stride": [Interval(Integral, 0, None, closed="left")],
-        "missing": [StrOptions({"error", "empty"})],
         "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "device": [str],
         "dtype": [StrOptions({"float32", "bfloat16", "float16"})],
@@ -213,7 +206,6 @@ class BertEncoder(TextTransformer):
         truncate_dim: int | None = None,
         overflow: str = "cut",
         stride: int = 0,
-        missing: str = "error",
         batch_size: int | str = "auto",
         device: str = "auto",
         dtype: str = "float32",
@@ -232,7 +224,6 @@ class BertEncoder(TextTransformer):
         self.truncate_dim = truncate_dim
         self.overflow = overflow
         self.stride = stride
-        self.missing = missing
         self.batch_size = batch_size
         self.device = device
         self.dtype = dtype
@@ -331,7 +322,7 @@ class BertEncoder(TextTransformer):
 
         recipe, caller = self._recipe, type(self).__name__
         if isinstance(X, Iterator):
-            total, blocks = None, in_blocks(X, STREAMED, caller=caller, missing=self.missing)
+            total, blocks = None, in_blocks(X, BLOCK, caller=caller)
         else:
             total, blocks = len(X), iter([X])
         store = store_of(self.memory)
@@ -348,7 +339,7 @@ class BertEncoder(TextTransformer):
     def _checked(self, X: Any) -> Any:
         """Texts as a list; dask collections and iterators as they are."""
         is_lazy = is_dask(X) or isinstance(X, Iterator)
-        return X if is_lazy else as_texts(X, caller=type(self).__name__, missing=self.missing)
+        return X if is_lazy else as_texts(X, caller=type(self).__name__)
 
     def _warn_of_choices(
         self, backbone: Backbone, told: Declared, pooling: str, layers: tuple[int, ...]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils import gen_batches
@@ -24,9 +25,11 @@ from skcalib._store.store import VectorStore
 from skcalib._store.vectors import Vectors
 from skcalib._texts import distinct
 
-__all__ = ["MEMORY", "Disk", "Model", "Records", "recall", "store_of", "vectors_of"]
+__all__ = ["BLOCK", "MEMORY", "Disk", "Model", "Records", "recall", "store_of", "vectors_of"]
 
-BLOCK = 16384  # texts that are looked up on disk together
+# Number of texts that are read, looked up on disk, tokenized and sorted together: enough for
+# lengths to repeat, few enough for texts and token ids to need little memory.
+BLOCK = 16384
 TURN = 1024  # texts that a worker encodes before it lets others have their turn
 
 
@@ -39,7 +42,7 @@ class Records(NamedTuple):
     kept: bool = True  # False if a disk could not keep them
 
 
-class Model(Protocol):
+class Model(ABC):
     """A source that needs no other source, and what a disk has to know about it."""
 
     key: Hashable
@@ -52,12 +55,15 @@ class Model(Protocol):
     batch_size: int = 1  # texts of a request, if that matters
     note: Callable[[str], None] = staticmethod(lambda note: None)  # shows it beside the bar
 
+    @abstractmethod
     def answer(self, texts: Sequence[str]) -> Iterator[Records]:
         """Yield the records of distinct texts, batch by batch."""
 
+    @abstractmethod
     def every(self, texts: Sequence[str]) -> Iterator[Records]:
         """Yield records with the vectors of all slots, (b, n_slots, width)."""
 
+    @abstractmethod
     def merged(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Vectors of an answer, (b, n), from those of the slots, (b, n_asked, width)."""
 

@@ -251,7 +251,7 @@ def test_progress_is_shown_only_when_asked_for(tiny_bert, texts, capsys):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr("skcalib._encoder.estimator.STREAMED", 5)
+    monkeypatch.setattr("skcalib._encoder.estimator.BLOCK", 5)
 
 
 @pytest.mark.parametrize("memory", [False, True], ids=["plain", "store"])
@@ -328,7 +328,7 @@ def test_containers_give_the_same_vectors(tiny_bert, texts):
 @pytest.mark.parametrize(
     ("X", "error", "message"),
     [
-        (["dog", None], ValueError, r"missing value \(None\) at position 1.*empty string"),
+        (["dog", None], ValueError, r"missing value \(None\) at position 1.*fill_value=''"),
         (["dog", "cat", float("nan")], ValueError, r"missing value \(nan\) at position 2"),
         ([3, "dog"], TypeError, r"int \(3\) at position 0.*str"),
         (["dog", b"cat"], TypeError, r"bytes \(b'cat'\) at position 1.*decode"),
@@ -507,7 +507,7 @@ def test_chinese_sentences_differ_for_a_model_of_chinese(make_bert, tmp_path):
 
 def test_vectors_of_an_iterator_grow_by_little(tiny_bert, monkeypatch, recent):
     """So that a generator of a million texts needs little more than their vectors."""
-    monkeypatch.setattr("skcalib._encoder.estimator.STREAMED", 1000)
+    monkeypatch.setattr("skcalib._encoder.estimator.BLOCK", 1000)
     recent.bound = 2**20
     encoder = BertEncoder(tiny_bert, layers=(0,) * 16, layer_merge="concat").fit(["dog"])
     texts = ["dog", "cat"] * 500
