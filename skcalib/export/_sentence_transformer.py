@@ -134,8 +134,9 @@ def save_sentence_transformer(
 
 def sentence_transformers(caller: str) -> Any:
     """Import the package's modules, which have this path from 5.4 on."""
-    path = "sentence_transformers.sentence_transformer.modules"
-    return import_package(caller, "sentence-transformers>=5.4", path)
+    for name in ("sentence_transformers", "sentence_transformers.sentence_transformer.modules"):
+        found = import_package(caller, "sentence-transformers>=5.4", name)
+    return found
 
 
 def _check_expressible(parts: Parts) -> None:
