@@ -53,13 +53,17 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     NotFittedError
         If a part of the pipeline is not fitted.
     TypeError, ValueError
-        If the pipeline does not average vectors of tokens, or the model has no fast tokenizer.
+        If the pipeline does not average vectors of tokens, the model has no fast tokenizer, or
+        the vectors of the folder are not those of the table.
 
     Notes
     -----
     With "zipf" the vectors have unit length, with a ``Normalizer`` or without: the table
     includes the weights, so the mean is right up to a factor for each text. A text without
     tokens has the vector 0.
+
+    Before the folder appears, the model is loaded from it, and its vectors of a few texts are
+    compared with means of the table, over the tokens that the model's own tokenizer finds.
 
     Examples
     --------
@@ -80,12 +84,12 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     chain += [modules.Normalize()] if is_unit else []
     texts = some_texts(parts)
     expected = _means(parts, table, texts)
+    expected = unit_rows(expected)[0] if is_unit else expected
 
     def write(target: Path) -> np.ndarray:
         return through_folder(chain, parts, target, texts, " as a table of word vectors")
 
     failure = "The table of {model} does not give the means of its word vectors"
-    expected = unit_rows(expected)[0] if is_unit else expected
     write_checked(folder, parts, expected, [write], failure)
 
 

@@ -14,8 +14,6 @@ from skcalib.export._parts import Parts, differs
 
 __all__ = ["write_checked", "written_whole"]
 
-DIFFER = "padding changes them, or the calibration amplifies rounding errors"
-
 
 def write_checked(
     path: str | os.PathLike,
@@ -37,7 +35,8 @@ def write_checked(
             try:
                 if not differs(parts, write(target), expected):
                     return
-                raise ValueError(DIFFER)
+                fault = "padding changes them, or the calibration amplifies rounding errors"
+                raise ValueError(fault)
             except Exception as error:  # torch and the formats' libraries raise many kinds
                 cause = error
         message = failure.format(model=type(parts.backbone().module).__name__)
