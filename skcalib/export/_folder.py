@@ -8,9 +8,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from skcalib.export._parts import Parts
 
-__all__ = ["save"]
+__all__ = ["through_folder"]
 
 CARD = """\
 ---
@@ -64,10 +66,20 @@ def threshold(rate):
 SCALE_FILE = "similarity_scale.json"
 
 
-def save(
-    model: Any, parts: Parts, folder: Path, as_what: str = "", scale: str | None = None
-) -> None:
-    """Write a `SentenceTransformer` that does what the parts do, and a scale in JSON."""
+def through_folder(
+    modules: list[Any],
+    parts: Parts,
+    folder: Path,
+    texts: list[str],
+    as_what: str = "",
+    scale: str | None = None,
+    **params: Any,
+) -> np.ndarray:
+    """Write modules that do what the parts do; read them back, and return vectors of texts."""
+    from sentence_transformers import SentenceTransformer
+
+    params |= {"similarity_fn_name": parts.similarity, "device": "cpu"}
+    model = SentenceTransformer(modules=modules, **params)
     model.save(str(folder), create_model_card=False)
     path = folder / "modules.json"
     modules = json.loads(path.read_text("utf-8"))
@@ -90,6 +102,8 @@ def save(
         (folder / SCALE_FILE).write_text(scale, "utf-8")
         card += SCALE.replace("{file}", SCALE_FILE)
     (folder / "README.md").write_text(card, "utf-8")
+    loaded = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    return loaded.encode(texts, show_progress_bar=False)
 
 
 def _steps(parts: Parts) -> Iterator[str]:

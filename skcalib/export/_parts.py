@@ -38,6 +38,7 @@ __all__ = [
     "probes",
     "prompt_of_queries",
     "scale_as_json",
+    "some_texts",
     "take_apart",
     "take_apart_for_folder",
 ]
@@ -205,8 +206,17 @@ def _flat(estimator: Any) -> Iterator[Any]:
         yield estimator
 
 
+def some_texts(parts: Parts) -> list[str]:
+    """Texts of the model's own vocabulary, an empty one among them."""
+    backbone = parts.backbone()
+    size = 4, min(8, parts.recipe.max_length)
+    drawn = np.random.default_rng(0).choice(backbone.words, size)
+    some = [ids[:n] for ids, n in zip(drawn, (1, 3, 5, 8), strict=True)]
+    return ["", *map(backbone.tokenizer.decode, some)]
+
+
 def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
-    """Texts of the model's own vocabulary, an empty one among them, and their vectors."""
+    """Texts of `some_texts`, and their vectors by the pipeline."""
     from skcalib._encoder.forward import by_longest
 
     backbone = parts.backbone()
@@ -222,11 +232,7 @@ def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
             f"The tokenizer of this {type(backbone.module).__name__} has no {lacks}: padded "
             "batches could not hold all texts. Encode with the pipeline itself."
         )
-    drawn = np.random.default_rng(0).choice(
-        backbone.words, (4, min(8, parts.recipe.max_length))
-    )
-    some = [ids[:n] for ids, n in zip(drawn, (1, 3, 5, 8), strict=True)]
-    texts = ["", *map(backbone.tokenizer.decode, some)]
+    texts = some_texts(parts)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that these are cut off
         return texts, parts.transform(texts)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,9 @@ from skcalib._base import import_package, warn
 from skcalib._scale.estimator import SimilarityScale
 from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
 from skcalib._whitening.exports import centred_float32, dense
-from skcalib.export._folder import save
+from skcalib.export._folder import through_folder
 from skcalib.export._parts import (
     Parts,
-    differs,
     not_linear,
     probes,
     prompt_of_queries,
@@ -23,7 +24,7 @@ from skcalib.export._parts import (
     take_apart,
     take_apart_for_folder,
 )
-from skcalib.export._writing import written_whole
+from skcalib.export._writing import write_checked
 
 __all__ = ["save_sentence_transformer", "sentence_transformers"]
 
@@ -111,48 +112,31 @@ def save_sentence_transformer(
         )
     of_queries = prompt_of_queries(pipeline, parts, CALLER)
     _check_expressible(parts)
-    package, modules = sentence_transformers(CALLER)
-    from skcalib._encoder.backbone import quiet_transformers
-    from skcalib._encoder.forward import in_short
-
+    modules = sentence_transformers(CALLER)
     texts, expected = probes(parts)
-    calibrated, fault, prompt = _calibrated(parts, modules), "", parts.recipe.prompt
-    # By the names that the library's own methods look for.
-    prompts = {"default": prompt, "document": prompt, "query": of_queries}
-    with written_whole(folder) as target, quiet_transformers():
-        # Only the needed blocks, then all: a model may normalize the output of its last block,
-        # or list its blocks in its configuration.
-        for depth in dict.fromkeys([max(parts.recipe.layers), parts.backbone().n_layers]):
-            try:
-                chain = [*_pooled(parts, depth, modules), *calibrated]
-                model = package.SentenceTransformer(
-                    modules=chain,
-                    similarity_fn_name=parts.similarity,
-                    prompts=prompts if prompt or of_queries else None,
-                    default_prompt_name="default" if prompt or of_queries else None,
-                    device="cpu",
-                )
-                save(model, parts, target, scale=table)
-                loaded = package.SentenceTransformer(
-                    str(target), device="cpu", local_files_only=True
-                )
-                vectors = loaded.encode(texts, show_progress_bar=False)
-                if not differs(parts, vectors, expected):
-                    return
-                fault = "padding changes them, or the calibration amplifies rounding errors"
-            except Exception as error:  # of many kinds, if a model needs all its blocks
-                fault = in_short(error)
-        raise ValueError(
-            f"In sentence-transformers {type(parts.backbone().module).__name__} does not give "
-            f"the vectors of this pipeline: {fault}. Encode with the pipeline itself."
-        )
+    calibrated, prompt = _calibrated(parts, modules), parts.recipe.prompt
+    params: dict[str, Any] = {}
+    if prompt or of_queries:  # by the names that the library's own methods look for
+        prompts = {"default": prompt, "document": prompt, "query": of_queries}
+        params = {"prompts": prompts, "default_prompt_name": "default"}
+
+    def write(depth: int, folder: Path) -> np.ndarray:
+        chain = [*_pooled(parts, depth, modules), *calibrated]
+        return through_folder(chain, parts, folder, texts, scale=table, **params)
+
+    # Only the needed blocks, then all: a model may normalize the output of its last block, or
+    # list its blocks in its configuration.
+    depths = dict.fromkeys([max(parts.recipe.layers), parts.backbone().n_layers])
+    ways = [partial(write, depth) for depth in depths]
+    failure = "In sentence-transformers {model} does not give the vectors of this pipeline"
+    write_checked(folder, parts, expected, ways, failure)
 
 
-def sentence_transformers(caller: str) -> tuple[Any, Any]:
-    """Import the package and its modules, which have this path from 5.4 on."""
-    names = "sentence_transformers", "sentence_transformers.sentence_transformer.modules"
-    package, modules = (import_package(caller, "sentence-transformers>=5.4", n) for n in names)
-    return package, modules
+def sentence_transformers(caller: str) -> Any:
+    """Import the package's modules, which have this path from 5.4 on."""
+    for name in ("sentence_transformers", "sentence_transformers.sentence_transformer.modules"):
+        found = import_package(caller, "sentence-transformers>=5.4", name)
+    return found
 
 
 def _check_expressible(parts: Parts) -> None:

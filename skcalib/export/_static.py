@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,10 +12,11 @@ from sklearn.preprocessing import Normalizer
 from sklearn.utils import gen_batches
 
 from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
-from skcalib.export._folder import save
-from skcalib.export._parts import Parts, apply, not_linear, take_apart_for_folder
+from skcalib._vectors import unit_rows
+from skcalib.export._folder import through_folder
+from skcalib.export._parts import Parts, apply, not_linear, some_texts, take_apart_for_folder
 from skcalib.export._sentence_transformer import NEGLIGIBLE, sentence_transformers
-from skcalib.export._writing import written_whole
+from skcalib.export._writing import write_checked
 
 if TYPE_CHECKING:
     from skcalib._encoder.backbone import Backbone
@@ -50,13 +53,17 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     NotFittedError
         If a part of the pipeline is not fitted.
     TypeError, ValueError
-        If the pipeline does not average vectors of tokens, or the model has no fast tokenizer.
+        If the pipeline does not average vectors of tokens, the model has no fast tokenizer, or
+        the vectors of the folder are not those of the table.
 
     Notes
     -----
     With "zipf" the vectors have unit length, with a ``Normalizer`` or without: the table
     includes the weights, so the mean is right up to a factor for each text. A text without
     tokens has the vector 0.
+
+    Before the folder appears, the model is loaded from it, and its vectors of a few texts are
+    compared with means of the table, over the tokens that the model's own tokenizer finds.
 
     Examples
     --------
@@ -71,16 +78,19 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     """
     parts = take_apart_for_folder(pipeline, CALLER)
     _check_expressible(parts)
-    package, modules = sentence_transformers(CALLER)
+    modules = sentence_transformers(CALLER)
     table, is_unit = word_vectors(parts)
-    static = modules.StaticEmbedding(_tokenizer(parts), embedding_weights=table)
-    model = package.SentenceTransformer(
-        modules=[static, modules.Normalize()] if is_unit else [static],
-        similarity_fn_name=parts.similarity,
-        device="cpu",
-    )
-    with written_whole(folder) as target:
-        save(model, parts, target, " as a table of word vectors")
+    chain = [modules.StaticEmbedding(_tokenizer(parts), embedding_weights=table)]
+    chain += [modules.Normalize()] if is_unit else []
+    texts = some_texts(parts)
+    expected = _means(parts, table, texts)
+    expected = unit_rows(expected)[0] if is_unit else expected
+
+    def write(target: Path) -> np.ndarray:
+        return through_folder(chain, parts, target, texts, " as a table of word vectors")
+
+    failure = "The table of {model} does not give the means of its word vectors"
+    write_checked(folder, parts, expected, [write], failure)
 
 
 def word_vectors(parts: Parts, positions: int = 16) -> tuple[np.ndarray, bool]:
@@ -123,6 +133,15 @@ def _embeddings(backbone: Backbone, positions: int) -> np.ndarray:
         repeated = np.repeat(np.arange(ids.start, ids.stop), positions + 1)
         backbone.forward(repeated, np.full(len(rows), positions + 1), {0}, receive)
     return table
+
+
+def _means(parts: Parts, table: np.ndarray, texts: list[str]) -> np.ndarray:
+    """Mean over the tokens of each text, as the model's own tokenizer finds them."""
+    tokenizer = copy.deepcopy(parts.backbone().tokenizer)  # each call leaves settings behind
+    most = parts.recipe.max_length - tokenizer.num_special_tokens_to_add()
+    found = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    kept = slice(most if parts.recipe.stride is None else None)
+    return np.stack([table[ids[kept]].sum(axis=0) / max(len(ids[kept]), 1) for ids in found])
 
 
 def _tokenizer(parts: Parts) -> Any:

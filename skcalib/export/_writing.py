@@ -3,12 +3,46 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-__all__ = ["written_whole"]
+import numpy as np
+
+from skcalib.export._parts import Parts, differs
+
+__all__ = ["write_checked", "written_whole"]
+
+
+def write_checked(
+    path: str | os.PathLike,
+    parts: Parts,
+    expected: np.ndarray,
+    ways: Iterable[Callable[[Path], np.ndarray]],
+    failure: str,
+) -> None:
+    """Write by the first way whose file or folder, read back, gives the expected vectors.
+
+    A way writes to a path, and returns the vectors of what it reads from there. If none gives
+    them, an error says why after the text ``failure``, which has a place for {model}.
+    """
+    from skcalib._encoder.backbone import quiet_transformers
+    from skcalib._encoder.forward import in_short
+
+    with written_whole(path) as target, quiet_transformers():
+        for write in ways:
+            try:
+                if not differs(parts, write(target), expected):
+                    return
+                fault = "padding changes them, or the calibration amplifies rounding errors"
+                raise ValueError(fault)
+            except Exception as error:  # torch and the formats' libraries raise many kinds
+                cause = error
+        message = failure.format(model=type(parts.backbone().module).__name__)
+        raise ValueError(
+            f"{message}: {in_short(cause)}. Encode with the pipeline itself."
+        ) from cause
 
 
 @contextmanager

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib.metadata import version
+from itertools import compress
+from operator import and_, or_
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import joblib
 from sklearn.base import clone
@@ -26,12 +29,27 @@ from skcalib.model_selection._tasks import TASKS
 
 PACKAGES = ("skcalib", "scikit-learn", "numpy", "scipy", "torch", "transformers", "joblib")
 BUNDLED = {"docstrings": load_docstrings, "toy": load_toy_sts}
-FORMATS = {  # what loads it, and the file in the folder
-    "joblib": ("joblib.load", "pipeline.joblib"),
-    "sentence-transformers": ("SentenceTransformer", ""),
-    "onnx": ("InferenceSession", "model.onnx"),
-}
 SHOWN = 8  # other candidates in the printed table; the report has all
+
+
+class Format(NamedTuple):
+    """A way to save the fitted pipeline."""
+
+    save: Callable[[Any, Path], Any]
+    file: str  # in the folder, or "" for the folder itself
+    loader: str
+    packages: Callable[[str], Any]  # imports what it needs; an error names what is missing
+    # Whether it cannot hold a pipeline that may have windows, and a smoothing.
+    lacks: Callable[[bool, bool], bool]
+
+
+FORMATS = {
+    "joblib": Format(joblib.dump, "pipeline.joblib", "joblib.load", str, lambda *_: False),
+    "sentence-transformers": Format(
+        save_sentence_transformer, "", "SentenceTransformer", sentence_transformers, or_
+    ),
+    "onnx": Format(save_onnx, "model.onnx", "InferenceSession", import_runtime, and_),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Search, write the pipeline and a report, and print the table."""
-    _check_format(options)
+    how = _checked_format(options)
     texts, groups = options.texts, None
     if texts in BUNDLED and not Path(texts).exists():
         texts = BUNDLED[texts]().data.ravel().tolist()
@@ -99,40 +117,30 @@ def run(options: argparse.Namespace) -> None:
             verbose=False if options.quiet else None,
         )
         encoder = pipeline["encode"].set_params(memory=None)  # a folder of this machine
-        if options.format == "sentence-transformers":
-            save_sentence_transformer(pipeline, folder)
-        else:
-            folder.mkdir()
-            save = save_onnx if options.format == "onnx" else joblib.dump
-            save(pipeline, folder / FORMATS[options.format][1])
+        folder.mkdir()
+        how.save(pipeline, folder / how.file)
         content = json.dumps(report(pipeline, options), indent=2)
         (folder / "report.json").write_text(content + "\n", "utf-8")
     if not options.quiet:
         calibration = pipeline.calibration_
         print(f"{calibration.table(SHOWN)}\n\n{calibration.summary()}\n")
-        loader, file = FORMATS[options.format]
-        loads = f"{loader}({str(Path(options.output) / file)!r})"
+        loads = f"{how.loader}({str(Path(options.output) / how.file)!r})"
         print(f"Wrote {options.output}, with a report.json. Load it with {loads}")
 
 
-def _check_format(options: argparse.Namespace) -> None:
+def _checked_format(options: argparse.Namespace) -> Format:
     """Refuse what cannot be written, before hours of work."""
-    smooths = TASKS[options.task].smooths
-    is_folder = options.format == "sentence-transformers"
-    if options.overflow == "windows" and (is_folder or (smooths and options.format == "onnx")):
+    how, task = FORMATS[options.format], TASKS[options.task]
+    asked = options.overflow == "windows", task.smooths
+    if how.lacks(*asked):
+        names = "--overflow windows", f"the NeighborSmoothing of --task {options.task}"
+        others = [name for name in reversed(FORMATS) if not FORMATS[name].lacks(*asked)]
         raise ValueError(
-            f"--format {options.format} cannot hold --overflow windows"
-            f"{' with NeighborSmoothing' if smooths else ''}. Use --format joblib."
+            f"{' and '.join(compress(names, asked))} is what --format "
+            f"{options.format} cannot hold. Use --format {' or '.join(others)}."
         )
-    if options.format == "onnx":
-        import_runtime("--format onnx")
-    elif is_folder:
-        sentence_transformers("--format sentence-transformers")
-        if smooths:
-            raise ValueError(
-                f"--task {options.task} ends with NeighborSmoothing, which a folder of "
-                "sentence-transformers cannot hold. Use --format onnx or joblib."
-            )
+    how.packages(f"--format {options.format}")
+    return how
 
 
 def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:

@@ -52,6 +52,15 @@ def test_vectors_are_the_pipelines_but_for_positions(
     assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
 
 
+def test_a_table_that_comes_back_otherwise_is_refused(tiny_bert, texts, tmp_path, monkeypatch):
+    encode = package.SentenceTransformer.encode
+    other = lambda *args, **params: 1.01 * encode(*args, **params)  # noqa: E731
+    monkeypatch.setattr(package.SentenceTransformer, "encode", other)
+    with pytest.raises(ValueError, match=r"BertModel does not give the means of .*itself"):
+        save_static(BertEncoder(tiny_bert, **ZIPF).fit(texts), tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
 def test_positions_are_averaged(tiny_bert, texts, tmp_path):
     pipeline = make_pipeline(BertEncoder(tiny_bert, **MEAN), Normalizer()).fit(texts)
     save_static(BiEncoder(pipeline, similarity="dot").fit(texts), tmp_path / "model")
