@@ -5,7 +5,6 @@ import pytest
 from sklearn.base import clone
 
 import skcalib
-from skcalib._sklearn_compat import Interval
 
 ESTIMATORS = [
     kind
@@ -16,8 +15,11 @@ NUMBERS = [
     (kind, name)
     for kind in ESTIMATORS
     for name, options in kind._parameter_constraints.items()
-    if any(isinstance(option, Interval) for option in options)
+    if any(type(option).__name__ == "Interval" for option in options)
 ]
+
+
+assert NUMBERS  # scikit-learn still calls an interval so
 
 
 @pytest.mark.parametrize(("kind", "name"), NUMBERS)

@@ -3,11 +3,11 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, Whitening
-from skcalib._encoder.model_files import locate
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from skcalib._encoder.model_files import locate
 def test_a_path_that_is_not_there_is_no_hub_id(model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(OSError, match=r"is no folder|holds no config\.json") as caught:
-        locate(model)
+        BertEncoder(model).fit(["a"])
     assert "hf download" not in str(caught.value)
     assert "~" not in str(caught.value)
 
@@ -25,7 +25,7 @@ def test_a_file_is_no_folder(tmp_path):
     file = tmp_path / "model.safetensors"
     file.touch()
     with pytest.raises(FileNotFoundError, match=r"model.safetensors' is a file, not a folder"):
-        locate(str(file))
+        BertEncoder(str(file)).fit(["a"])
 
 
 @pytest.mark.parametrize("model", ["bert-base-nowhere", "nobody/no-such-model"])
@@ -34,7 +34,7 @@ def test_a_hub_id_that_is_not_there_says_how_to_work_offline(model):
         rf"(?s){model}.*neither a local folder nor complete in the cache.*hf download {model}"
     )
     with pytest.raises(OSError, match=message) as caught:
-        locate(model)
+        BertEncoder(model).fit(["a"])
     in_full = "which may need its owner in front, as in sentence-transformers/all-MiniLM-L6-v2"
     assert (in_full in str(caught.value)) == ("/" not in model)
 
@@ -43,14 +43,17 @@ def test_minilm_is_the_embedded_model_unless_a_folder_has_that_name(
     minilm, tiny_bert, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    assert locate("minilm") == Path(minilm)
-    shutil.copytree(tiny_bert, "minilm")
-    assert locate("minilm") == Path("minilm")
+    for folder in (minilm, tiny_bert):
+        if folder == tiny_bert:
+            shutil.copytree(tiny_bert, "minilm")
+        expected = BertEncoder(folder).fit_transform(["dog"])
+        np.testing.assert_array_equal(BertEncoder("minilm").fit_transform(["dog"]), expected)
 
 
 def test_the_home_folder_may_be_written_as_a_tilde(tiny_bert, monkeypatch):
     monkeypatch.setenv("HOME", str(Path(tiny_bert).parent))
-    assert locate(f"~/{Path(tiny_bert).name}") == Path(tiny_bert)
+    vectors = BertEncoder(f"~/{Path(tiny_bert).name}").fit_transform(["dog"])
+    np.testing.assert_array_equal(vectors, BertEncoder(tiny_bert).fit_transform(["dog"]))
 
 
 def test_a_pipeline_is_told_where_its_model_went(tiny_bert_copy, texts, tmp_path):

@@ -3,11 +3,11 @@
 import ast
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import skcalib
-from skcalib._machine.devices import resolve_device
 
 ROOT = Path(skcalib.__file__).parent
 PLACES = {"_machine/private.py", "_encoder/packed_linear.py"}
@@ -30,4 +30,6 @@ def test_private_names_of_dependencies_stand_in_one_place(path):
 
 def test_a_torch_without_the_name_is_taken(monkeypatch):
     monkeypatch.delattr(torch.cuda, "_is_in_bad_fork")
-    assert resolve_device("cpu") == torch.device("cpu")
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    flow = skcalib.NormalizingFlow(device="auto", max_epochs=1).fit(X)
+    assert np.isfinite(flow.transform(X)).all()
