@@ -217,7 +217,7 @@ class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
         return _unit(X), np.zeros(len(X), int)
 
     def _details(self, texts: list[str]) -> list[Any]:
-        return [None if self.guard is None else self.guard.details(text) for text in texts]
+        return ["" if self.guard is None else self.guard.details(text) for text in texts]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
