@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 from sklearn import get_config
+from sklearn.utils.validation import validate_data
 
-__all__ = ["checkable", "comparable", "unit_rows", "unmasked"]
+__all__ = ["checkable", "checked_rows", "comparable", "unit_rows", "unmasked"]
 
 LAST_BIT = 2.0**-24  # of float32 below 1
 
@@ -39,6 +40,12 @@ def unmasked(values: Any) -> Any:
     if isinstance(values, np.ma.MaskedArray):
         return np.ma.filled(values.astype(np.float64), np.nan)
     return values
+
+
+def checked_rows(estimator: Any, X: Any, *, reset: bool, **limits: int) -> np.ndarray:
+    """Rows of an estimator's input in float64 or float32, checked as scikit-learn does."""
+    X, dtypes = checkable(X, type(estimator).__name__), [np.float64, np.float32]
+    return validate_data(estimator, X, dtype=dtypes, reset=reset, **limits)
 
 
 def checkable(X: Any, caller: str, *, tensors: bool = False) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import gen_batches
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from skcalib._base import VersionedState
 from skcalib._calibrated import calibrated
@@ -25,7 +25,7 @@ from skcalib._machine.limits import rows_within
 from skcalib._scale.estimator import SimilarityScale
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib._texts import as_texts, distinct
-from skcalib._vectors import checkable, unit_rows
+from skcalib._vectors import checked_rows, unit_rows
 
 __all__ = ["Duplicates"]
 
@@ -212,8 +212,7 @@ class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
         return _unit(encoded(self.encoder_, texts))[index], np.array(keys)[index]
 
     def _checked(self, X: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
-        X = checkable(X, type(self).__name__)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
+        X = checked_rows(self, X, reset=reset)
         return _unit(X), np.zeros(len(X), int)
 
     def _details(self, texts: list[str]) -> list[Any]:

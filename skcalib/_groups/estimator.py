@@ -28,7 +28,7 @@ from skcalib._dask import (
 )
 from skcalib._groups.means import GroupMeans
 from skcalib._sklearn_compat import check_sample_weight
-from skcalib._vectors import checkable
+from skcalib._vectors import checked_rows
 from skcalib._whitening.estimator import Whitening
 from skcalib._whitening.exports import LinearExports
 from skcalib._whitening.linear_map import AffineMap
@@ -234,10 +234,7 @@ class GroupErasure(
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
         if not is_dask(X):
-            floats = [np.float64, np.float32]
-            return validate_data(
-                self, checkable(X, type(self).__name__), dtype=floats, reset=reset
-            )
+            return checked_rows(self, X, reset=reset)
         check_dask(X, type(self).__name__)
         validate_data(self, X, reset=reset, skip_check_array=True)
         return X

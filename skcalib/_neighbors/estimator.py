@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, clone
 from sklearn.utils import gen_batches
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from skcalib._base import FloatTransformer, VersionedState
 from skcalib._machine.limits import rows_within
 from skcalib._neighbors.search import rows_near
 from skcalib._neighbors.smoothing import smoothed
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context, check_params
-from skcalib._vectors import checkable, unit_rows
+from skcalib._vectors import checked_rows, unit_rows
 
 if TYPE_CHECKING:
     from skcalib._neighbors.torch_module import SmoothingModule
@@ -145,9 +145,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         self : NeighborSmoothing
         """
         first = not self.__sklearn_is_fitted__()
-        X = validate_data(
-            self, checkable(X, type(self).__name__), dtype=[np.float64, np.float32], reset=first
-        )
+        X = checked_rows(self, X, reset=first)
         vectors = unit_rows(X)[0].astype(np.float32)
         vectors = vectors[vectors.any(axis=1)]
         vectors = vectors if first else np.vstack([self.vectors_, vectors])
@@ -171,9 +169,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
             Of unit length, float32 for float32 input and float64 otherwise.
         """
         self._check_fitted()
-        X = validate_data(
-            self, checkable(X, type(self).__name__), dtype=[np.float64, np.float32], reset=False
-        )
+        X = checked_rows(self, X, reset=False)
         if not len(self.vectors_):
             return unit_rows(X)[0].astype(X.dtype)
         out = np.empty_like(X)

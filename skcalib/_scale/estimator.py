@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import assert_all_finite
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skcalib._base import VersionedState, warn
 from skcalib._neighbors.search import best_of_others, neighbor_similarity
 from skcalib._scale.pairs import FITTED_P_VALUES, PairCounts, count_pairs
 from skcalib._scale.rates import line_of, threshold_of
 from skcalib._sklearn_compat import Interval, RealNotInt, _fit_context
-from skcalib._vectors import checkable, unit_rows, unmasked
+from skcalib._vectors import checked_rows, unit_rows, unmasked
 
 __all__ = ["SimilarityScale"]
 
@@ -140,9 +140,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
         self : SimilarityScale
         """
         self.__dict__.pop("_counts", None)  # an error below leaves nothing half-fitted
-        X = self._checked(X, reset=True, ensure_min_samples=2)
+        X = checked_rows(self, X, reset=True, ensure_min_samples=2)
         if queries is not None:
-            queries = self._checked(queries)
+            queries = checked_rows(self, queries, reset=False)
         k, n_counted = self.n_neighbors, int(np.sqrt(2 * self.n_pairs)) + 1
         n_fitted = REFERENCE_TEXTS if k < 1 else len(X)
         rng = np.random.default_rng(0)
@@ -461,13 +461,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_counts")
 
-    def _checked(self, X: Any, *, reset: bool = False, **limits: int) -> np.ndarray:
-        X, dtypes = checkable(X, type(self).__name__), [np.float64, np.float32]
-        return validate_data(self, X, dtype=dtypes, reset=reset, **limits)
-
     def _unit(self, X: Any) -> np.ndarray:
         self._check_vectors()
-        X = self._checked(X)
+        X = checked_rows(self, X, reset=False)
         return unit_rows(X)[0].astype(X.dtype)
 
     def _unit_and_r(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
