@@ -21,7 +21,7 @@ from skcalib._base import FloatTransformer, VersionedState
 from skcalib._dask import check_dask, check_lazy, dask_apply, is_dask, on_disk
 from skcalib._machine.devices import check_precision, resolve_device
 from skcalib._sklearn_compat import Interval, StrOptions, _fit_context, check_n_features
-from skcalib._vectors import checkable
+from skcalib._vectors import checkable, checked_rows
 
 if TYPE_CHECKING:
     import torch
@@ -430,9 +430,7 @@ class NormalizingFlow(
             )
             check_n_features(self, X, reset=False)
         else:
-            X = validate_data(
-                self, checkable(X, type(self).__name__), reset=False, dtype=FLOATS
-            )
+            X = checked_rows(self, X, reset=False)
         return self._fitted.map(function, X, width, device=resolve_device(self.device))
 
     def _fit(self, X: Any, resume: bool, **changes: Any) -> NormalizingFlow:
@@ -472,9 +470,7 @@ class NormalizingFlow(
         """Return X as an array; refuse to continue with another architecture."""
         n = 1 if resume else 2
         least = {"ensure_min_samples": n, "ensure_min_features": n}
-        X = validate_data(
-            self, checkable(X, type(self).__name__), reset=not resume, dtype=FLOATS, **least
-        )
+        X = checked_rows(self, X, reset=not resume, **least)
         for name, fitted in self._fitted.architecture.items() if resume else ():
             if (given := getattr(self, name)) != fitted:
                 raise ValueError(
