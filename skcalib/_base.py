@@ -20,15 +20,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-__all__ = [
-    "FloatTransformer",
-    "VersionedState",
-    "import_package",
-    "is_fitted",
-    "progress",
-    "warn",
-]
-
 # Files that no warning points at: these packages, cached properties, decorators of NumPy 1.
 INNER = (
     *(

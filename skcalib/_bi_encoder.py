@@ -18,8 +18,6 @@ from skcalib._texts import as_pairs, distinct, distinct_in_groups, groups_of, te
 from skcalib._vectors import unit_rows
 from skcalib.metrics import spearman
 
-__all__ = ["BiEncoder"]
-
 # Texts whose two million pairs show how similar unrelated texts are.
 SAMPLED_TEXTS = 2000
 PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side

@@ -13,8 +13,6 @@ from skcalib._encoder.any_encoder import as_encoder
 from skcalib._flow.estimator import NormalizingFlow
 from skcalib._whitening.estimator import Whitening
 
-__all__ = ["calibrated", "calibrates", "fitted_encoder", "is_frozen"]
-
 
 def calibrated(encoder: Any, texts: list[str], caller: str) -> tuple[Pipeline, np.ndarray]:
     """Fit a clone of an encoder, and a whitening unless it calibrates; return vectors too."""

@@ -9,8 +9,6 @@ from typing import Any
 
 from skcalib._texts import lines_of
 
-__all__ = ["add_encoding", "layers", "lines_in", "names", "texts_in", "with_groups"]
-
 
 def add_encoding(add: Callable[..., Any], *, queries: bool = True) -> None:
     """Add the arguments that determine how texts, and queries, are encoded."""

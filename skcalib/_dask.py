@@ -13,17 +13,6 @@ from sklearn.utils.validation import check_array, check_consistent_length
 
 from skcalib._sklearn_compat import get_output_container
 
-__all__ = [
-    "as_floats",
-    "check_dask",
-    "check_lazy",
-    "dask_apply",
-    "dask_reduce",
-    "is_dask",
-    "lazily",
-    "on_disk",
-]
-
 BLOCKS_AT_A_TIME = 8  # computed together, so that several workers have something to do
 FAN_IN = 8  # results of blocks that one task merges
 

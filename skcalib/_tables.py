@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["markdown"]
-
 
 def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table, its first column aligned left, the others right.

@@ -13,11 +13,6 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 
 from skcalib._base import VersionedState
 
-__all__ = [
-    *("TextTransformer", "as_pairs", "as_texts", "distinct", "distinct_in_groups"),
-    *("groups_of", "in_blocks", "is_missing", "is_pairs", "lines_of", "texts_of"),
-]
-
 # What Python makes of bytes that are not UTF-8, and what most of UTF-16 has.
 NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
 

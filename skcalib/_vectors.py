@@ -8,8 +8,6 @@ import numpy as np
 from sklearn import get_config
 from sklearn.utils.validation import validate_data
 
-__all__ = ["checkable", "checked_rows", "comparable", "unit_rows", "unmasked"]
-
 LAST_BIT = 2.0**-24  # of float32 below 1
 
 

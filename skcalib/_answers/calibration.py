@@ -14,8 +14,6 @@ from skcalib._encoder.any_encoder import encoded
 from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._vectors import unit_rows
 
-__all__ = ["Calibration"]
-
 
 @dataclass(frozen=True)
 class Calibration:

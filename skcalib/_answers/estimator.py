@@ -18,8 +18,6 @@ from skcalib._base import VersionedState, warn
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib._texts import as_texts, distinct, is_missing
 
-__all__ = ["HitRates", "NearestAnswer"]
-
 # Stored questions that are asked for the threshold: a sample, if there are more.
 ASKED = 2000
 # Entries that an index given as `neighbors` finds for a question, or that a guard may refuse.

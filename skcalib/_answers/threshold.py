@@ -11,8 +11,6 @@ from skcalib._machine.limits import rows_within
 from skcalib._neighbors.search import best_of_others, rows_near
 from skcalib._vectors import unit_rows
 
-__all__ = ["as_if_unanswered", "entries", "nearest_entries", "promised"]
-
 # Equal cosines differ by less where other rows are beside them in a product of float32.
 MARGIN = 1e-6
 WORKING_BYTES = 64 * 2**20  # entries beside the questions that found them, at a time

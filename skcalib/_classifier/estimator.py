@@ -25,8 +25,6 @@ from skcalib._texts import as_texts, distinct
 from skcalib._vectors import unit_rows
 from skcalib._whitening.estimator import Whitening
 
-__all__ = ["ZeroShotClassifier"]
-
 # Of the softmax: cosines to two classes that differ by this much are e times as probable.
 TEMPERATURE = 0.05
 

@@ -11,8 +11,6 @@ from sklearn.utils.validation import check_consistent_length
 
 from skcalib._texts import is_missing
 
-__all__ = ["check_labels", "in_order", "known_labels", "named_classes"]
-
 
 def named_classes(class_names: Any) -> dict[Any, list[str]]:
     """Return the descriptions of each class, by its label, in the order of the labels.

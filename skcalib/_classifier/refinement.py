@@ -9,8 +9,6 @@ from sklearn.model_selection import KFold
 
 from skcalib._vectors import unit_rows
 
-__all__ = ["best_of_others", "class_vectors"]
-
 ROUNDS = 3
 WEIGHT = 10.0  # texts that a name or a labelled text counts as
 FOLDS = 10

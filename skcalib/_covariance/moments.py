@@ -19,8 +19,6 @@ import numpy as np
 from skcalib._machine.limits import rows_within
 from skcalib._machine.threads import map_row_ranges
 
-__all__ = ["Moments", "chunk_rows", "ledoit_wolf_shrinkage"]
-
 # Size of the working copy of a chunk: large enough for BLAS to run at full speed and for
 # merges not to count, small enough for the last-level cache and not to matter in memory.
 CHUNK_BYTES = 6 * 2**20

@@ -8,8 +8,6 @@ import numpy as np
 
 from skcalib._covariance.moments import Moments, ledoit_wolf_shrinkage
 
-__all__ = ["Regularization", "Regularized"]
-
 # Chosen on layers of several encoders, 384 and 768 wide; docs/results.md shows how.
 LARGEST_SHARE = 1 / 80
 SPREAD_RANK = 120

@@ -8,8 +8,6 @@ from scipy.linalg import lapack
 
 from skcalib._machine.threads import limit_blas
 
-__all__ = ["decompose", "rounding_error"]
-
 
 def rounding_error(values: np.ndarray) -> float:
     """Error of a decomposition with these eigenvalues, or with these columns' variances.

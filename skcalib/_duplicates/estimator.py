@@ -27,8 +27,6 @@ from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib._texts import as_texts, distinct
 from skcalib._vectors import checked_rows, unit_rows
 
-__all__ = ["Duplicates"]
-
 # Vectors that are scaled to unit length at a time.
 SCALED_BYTES = 64 * 2**20
 

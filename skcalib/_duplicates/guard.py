@@ -10,8 +10,6 @@ from sklearn.base import BaseEstimator
 
 from skcalib._base import VersionedState
 
-__all__ = ["DetailGuard"]
-
 # Letters and digits, joined by single marks; a dash before them, if nothing is before it.
 TOKEN = re.compile(r"(?<!\w)-?\w+(?:[-./:,']\w+)*")
 PLAIN = re.compile(r"-?[0-9]+(?:[.,][0-9]+)?")

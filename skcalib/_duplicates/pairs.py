@@ -10,14 +10,6 @@ from sklearn.utils import gen_batches
 
 from skcalib._machine.limits import rows_within
 
-__all__ = [
-    "distinct_rows",
-    "nearest_representatives",
-    "representatives",
-    "similar",
-    "similar_pairs",
-]
-
 # Rows and columns whose cosines are in memory at a time.
 ROWS, COLUMNS = 512, 4096
 # How far a product in float32 may be below the cosine in float64.

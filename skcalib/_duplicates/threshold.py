@@ -11,8 +11,6 @@ from skcalib._scale.estimator import SimilarityScale
 from skcalib._scale.pairs import FITTED_P_VALUES, PairCounts, count_pairs
 from skcalib._scale.rates import EXTRAPOLATED_PAIRS, FEWEST_PAIRS, LARGEST_ERROR
 
-__all__ = ["threshold_of"]
-
 # Distinct texts whose ten million pairs tell the rates.
 COUNTED_TEXTS = 4473
 # Rates of a line for texts whose duplicates bend the usual one; its threshold is stricter.

@@ -15,8 +15,6 @@ from skcalib._base import is_fitted
 from skcalib._encoder.estimator import BertEncoder
 from skcalib._encoder.text_encoder import TextEncoder
 
-__all__ = ["as_encoder", "encoded", "fit_with_groups", "fitted_on"]
-
 
 def as_encoder(model: Any, caller: str) -> Any:
     """Return a transformer of texts: the model itself, or an encoder around it.

@@ -23,8 +23,6 @@ from skcalib._encoder.zipf import counted_weights, mapped_counts, zipf_weights
 from skcalib._store.poolings import POOLINGS
 from skcalib._texts import as_texts
 
-__all__ = ["Backbone", "load", "quiet_transformers", "read"]
-
 # Kinds of encoder-decoders, as model_type in config.json, whose encoder is a model of its own.
 ENCODER_OF = ("t5", "mt5", "umt5")
 

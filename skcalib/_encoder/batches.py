@@ -18,8 +18,6 @@ from skcalib._encoder.windows import Joined
 from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
 from skcalib._store.store import VectorStore
 
-__all__ = ["BertModel"]
-
 # Where texts are read whole, also the number of their characters, and of bytes that are held
 # of those whose windows are not complete.
 CHARACTERS, HELD = 2**20, 2**27

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from skcalib._encoder.model_files import DECLARED, entries
 from skcalib._store.poolings import POOLINGS
 
-__all__ = ["Declared", "declared", "wants_prompt"]
-
 SETTINGS, LENGTH, MODULES, _ = DECLARED
 CONFIG = "config.json"
 

@@ -26,8 +26,6 @@ from skcalib._texts import TextTransformer, as_texts, in_blocks
 if TYPE_CHECKING:
     from skcalib._encoder.backbone import Backbone
 
-__all__ = ["BertEncoder", "resolve_layers"]
-
 LAYER_NAMES = {
     "last": (-1,),
     "last2": (-2, -1),

@@ -17,9 +17,6 @@ from skcalib._encoder.packed_attention import NAME, PackedRow, packed_attention
 from skcalib._encoder.packed_linear import pack_linears
 from skcalib._machine.private import attention_of
 
-__all__ = ["ForwardPass", "by_longest", "first_position", "in_short", "proof_length"]
-
-
 # Tokens of a text that proves how a model attends: enough for the windows of most encoders.
 LONGEST_PROOF = 520
 

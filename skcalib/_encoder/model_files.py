@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["DECLARED", "entries", "fingerprint", "locate"]
-
 WEIGHTS = ("model.safetensors", "model-*.safetensors")
 VOCABULARIES = ("tokenizer.json", "*vocab.txt", "*vocab.json", "*.model")  # one or more
 

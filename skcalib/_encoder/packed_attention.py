@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-__all__ = ["NAME", "PackedRow", "packed_attention"]
-
 NAME = "skcalib_packed"
 
 

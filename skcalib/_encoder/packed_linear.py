@@ -14,8 +14,6 @@ from functools import cache
 import torch
 from torch import nn
 
-__all__ = ["PackedLinear", "can_pack", "pack_linears"]
-
 
 class PackedLinear(nn.Module):
     """A frozen linear layer with a packed weight, which multiplies in float32 or bfloat16.

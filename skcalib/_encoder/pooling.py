@@ -14,8 +14,6 @@ from torch.nn.functional import embedding_bag
 
 from skcalib._store.poolings import SLOTS
 
-__all__ = ["Pooler"]
-
 # Factor of the weight of a text whose own rule finds nothing to count. Beside other windows of
 # a long text it is lost to rounding.
 NEGLIGIBLE = 1e-12

@@ -25,8 +25,6 @@ from skcalib._store.store import VectorStore
 from skcalib._store.vectors import Vectors
 from skcalib._texts import distinct
 
-__all__ = ["BLOCK", "MEMORY", "Disk", "Model", "Records", "recall", "store_of", "vectors_of"]
-
 # Number of texts that are read, looked up on disk, tokenized and sorted together: enough for
 # lengths to repeat, few enough for texts and token ids to need little memory.
 BLOCK = 16384

@@ -20,8 +20,6 @@ from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib._store.store import VectorStore
 from skcalib._texts import TextTransformer, as_texts
 
-__all__ = ["TextEncoder"]
-
 # Kept in every store, so that a model can be compared with that of the stored vectors.
 PROBE = "The text by which a store tells its model from others, such as 1, 2 or 3."
 PROBED = 256  # texts that are looked up together for one that the store has

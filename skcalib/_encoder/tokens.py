@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["tokenise"]
-
 # A text is cut before it is tokenized, after CHARACTERS for each token to keep, or later if
 # this gives too few tokens. The last MARGIN tokens before the cut are not trusted: the cut may
 # go through a word, of which WordPiece uses at most a hundred letters.

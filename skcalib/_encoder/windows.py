@@ -9,8 +9,6 @@ import numpy as np
 from skcalib._encoder.sources import Records
 from skcalib._store.poolings import Pooling
 
-__all__ = ["Joined"]
-
 
 class Joined:
     """Records of texts from those of their windows, which come in any order.

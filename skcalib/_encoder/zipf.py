@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-__all__ = ["counted_weights", "mapped_counts", "zipf_weights"]
-
 
 def zipf_weights(tokens: Sequence[str], special_ids: Collection[int]) -> np.ndarray:
     """Weight ``log(1 + rank)`` of every token of a frequency-sorted vocabulary, by id.

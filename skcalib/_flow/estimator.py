@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from skcalib._flow.fitted import FittedFlow
 
-__all__ = ["NormalizingFlow"]
-
 FLOATS = [np.float64, np.float32]
 
 

@@ -18,8 +18,6 @@ from skcalib._flow.statistics import column_moments, principal_axes
 from skcalib._machine.devices import check_precision
 from skcalib._machine.limits import check_size
 
-__all__ = ["FittedFlow", "plain_torch", "untrained", "within_memory"]
-
 # Parameters of the estimator that no later training can change.
 ARCHITECTURE = (
     *("n_levels", "depth", "coupling_width", "coupling", "permutation"),

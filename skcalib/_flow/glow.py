@@ -32,8 +32,6 @@ from torch import Tensor, nn
 
 from skcalib._flow.transforms import ActNorm, Coupling, LULinear, Permutation
 
-__all__ = ["Glow", "Standardize"]
-
 
 class Standardize(nn.Module):
     """y = (x - loc) * scale, fixed once from the mean and the deviation of the data.

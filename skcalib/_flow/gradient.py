@@ -60,8 +60,6 @@ from torch.nn.utils import parameters_to_vector
 
 from skcalib._flow.glow import Glow
 
-__all__ = ["AdditiveGradient", "views"]
-
 # Number of entries before the columns in a row of a buffer. In float32 they fill a cache line,
 # so that the columns start at one.
 PAD = 16

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 from sklearn.utils import gen_batches
 
-__all__ = ["shuffled_batches", "split"]
-
 # Data of more bytes are shuffled by runs of rows, within pools of a quarter of this size.
 LARGE_BYTES = 2**30
 

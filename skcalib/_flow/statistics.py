@@ -13,8 +13,6 @@ from skcalib._covariance.moments import Moments
 from skcalib._covariance.noise import Regularization, Regularized
 from skcalib._covariance.spectrum import decompose, rounding_error
 
-__all__ = ["column_moments", "principal_axes"]
-
 
 @np.errstate(over="ignore", invalid="ignore")  # an overflow shows in the result
 def column_moments(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -26,8 +26,6 @@ from skcalib._flow.glow import Glow
 from skcalib._flow.gradient import AdditiveGradient, views
 from skcalib._flow.rows import shuffled_batches
 
-__all__ = ["train"]
-
 
 class AutogradGradient:
     """Loss of a batch and its gradient by autograd, for any Glow, as an `AdditiveGradient`.

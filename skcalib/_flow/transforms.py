@@ -14,8 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["ActNorm", "Coupling", "LULinear", "Permutation"]
-
 
 class ActNorm(nn.Module):
     """y = x * exp(log_scale) + shift, one scale and one shift per dimension."""

@@ -34,8 +34,6 @@ from skcalib._whitening.exports import LinearExports
 from skcalib._whitening.linear_map import AffineMap
 from skcalib._whitening.merging import MergingFit
 
-__all__ = ["GroupErasure"]
-
 # Samples of a group below which its mean is mostly chance.
 FEW_SAMPLES = 20
 # Share of the variance below which not only the groups are erased: languages leave far more.

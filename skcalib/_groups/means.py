@@ -11,8 +11,6 @@ from sklearn.utils import gen_batches
 
 from skcalib._covariance.moments import chunk_rows
 
-__all__ = ["GroupMeans"]
-
 
 @dataclass(frozen=True)
 class GroupMeans:

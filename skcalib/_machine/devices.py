@@ -10,8 +10,6 @@ from skcalib._machine.private import forked_from_cuda
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["check_precision", "resolve_device"]
-
 
 def resolve_device(device: str) -> torch.device:
     """Turn "cpu", "cuda", "cuda:1", "mps" or "auto" into an available device.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["check_size", "rows_within"]
-
 
 def rows_within(n_bytes: int, n_features: int, itemsize: int = 8) -> int:
     """Rows of a working buffer of about ``n_bytes``, at least 64."""

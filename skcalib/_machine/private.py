@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["attention_of", "forked_from_cuda"]
-
 
 def forked_from_cuda() -> bool:
     """Whether this process was forked from one that had used CUDA, and so cannot use it."""

@@ -18,8 +18,6 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["limit_blas", "map_row_ranges"]
-
 # With fewer rows per thread, our threads cost more than they gain over those of BLAS.
 ROWS_PER_THREAD = 16384
 

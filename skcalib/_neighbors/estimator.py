@@ -20,8 +20,6 @@ from skcalib._vectors import checked_rows, unit_rows
 if TYPE_CHECKING:
     from skcalib._neighbors.torch_module import SmoothingModule
 
-__all__ = ["NeighborSmoothing"]
-
 WORKING_BYTES = 64 * 2**20  # neighbors that `transform` holds at a time
 
 

@@ -12,8 +12,6 @@ from skcalib._machine.limits import rows_within
 from skcalib._machine.threads import map_row_ranges
 from skcalib._vectors import unit_rows
 
-__all__ = ["EQUAL", "best_of_others", "nearest", "neighbor_similarity", "rows_near"]
-
 # Cosine in float64 from which two vectors count as those of one text.
 EQUAL = 1 - 1e-6
 # Queries whose cosines with all fitted vectors are in memory: fewer if they need more bytes.

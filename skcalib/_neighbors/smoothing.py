@@ -6,8 +6,6 @@ import numpy as np
 
 from skcalib._neighbors.search import EQUAL
 
-__all__ = ["smoothed"]
-
 
 def smoothed(
     unit: np.ndarray,

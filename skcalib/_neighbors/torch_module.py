@@ -9,8 +9,6 @@ from torch.nn.functional import normalize
 
 from skcalib._neighbors.search import EQUAL
 
-__all__ = ["SmoothingModule"]
-
 
 class SmoothingModule(nn.Module):
     """``unit(x + weight Σ w_j x_j / Σ w_j)`` over the nearest vectors, ``w = cos^alpha``.

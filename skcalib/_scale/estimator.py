@@ -18,8 +18,6 @@ from skcalib._scale.rates import line_of, threshold_of
 from skcalib._sklearn_compat import Interval, RealNotInt, _fit_context
 from skcalib._vectors import checked_rows, unit_rows, unmasked
 
-__all__ = ["SimilarityScale"]
-
 # Largest number of fitted texts of which a share are neighbors.
 REFERENCE_TEXTS = 10_000
 # Squared length of the mean of unit vectors above which they are not centered.

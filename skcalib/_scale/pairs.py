@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["FITTED_P_VALUES", "PairCounts", "count_pairs"]
-
 # Bins in one unit of similarity; a power of two, so that the edges are exact in binary.
 BINS = 2**20
 # How far a threshold is below the middle of its bin, in bins.

@@ -9,8 +9,6 @@ import numpy as np
 
 from skcalib._scale.pairs import FITTED_P_VALUES, PairCounts
 
-__all__ = ["extrapolated", "line_of", "threshold_of"]
-
 # Pairs that a threshold must let pass for an estimate of its rate.
 FEWEST_PAIRS = 10
 # What ``extrapolate=True`` needs: the smallest rate that was compared with the observed one on

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from filelock import FileLock
 
-__all__ = ["connect", "turn"]
-
 FORMAT = 5
 WAIT = 60.0  # seconds to wait for another process that writes
 PATIENCE = 600.0  # seconds to wait for a turn

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["POOLINGS", "SLOTS", "Pooling", "slot_of"]
-
 
 class Pooling(NamedTuple):
     """How the hidden states of a text's tokens, (N, d), become one vector of d numbers.

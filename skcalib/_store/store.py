@@ -11,8 +11,6 @@ from pathlib import Path
 from skcalib._store.database import connect
 from skcalib._store.poolings import POOLINGS
 
-__all__ = ["VectorStore"]
-
 
 @dataclass(eq=False)
 class VectorStore:

@@ -20,8 +20,6 @@ from skcalib._base import warn
 from skcalib._store.database import connect
 from skcalib._store.store import VectorStore
 
-__all__ = ["Vectors"]
-
 # Errors for which the file is at fault, not the machine.
 DAMAGE = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 ARRAY = "SELECT crc, data FROM arrays WHERE block = ? AND slot = ?"

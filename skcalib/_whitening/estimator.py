@@ -25,8 +25,6 @@ from skcalib._whitening.rows import check_rows, inverted, mapped, moments_of
 from skcalib._whitening.shift import ShiftDetection
 from skcalib._whitening.solver import FittedWhitening
 
-__all__ = ["Whitening"]
-
 
 class Whitening(
     LinearExports,

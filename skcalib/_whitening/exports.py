@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from skcalib._whitening.torch_module import WhiteningModule
 
-__all__ = ["LinearExports", "affine_float32", "centred_float32", "dense"]
-
 
 class LinearExports:
     """Mixin of an estimator that has a `_linear_map`."""

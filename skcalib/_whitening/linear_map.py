@@ -13,8 +13,6 @@ from skcalib._covariance.noise import Regularized
 from skcalib._machine.limits import rows_within
 from skcalib._machine.threads import map_row_ranges
 
-__all__ = ["AffineMap", "Product", "WhiteningMap"]
-
 # Largest accepted growth of a rounding error from the input of a product to its output. On
 # whitened BERT vectors in float32 the worst of a million entries then differs from float64 by
 # less than 1e-5.

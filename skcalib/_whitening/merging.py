@@ -8,8 +8,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib._base import warn
 
-__all__ = ["MergingFit"]
-
 
 class MergingFit:
     """Mixin of an estimator that learns from moments that merge exactly."""

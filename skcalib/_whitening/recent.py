@@ -15,8 +15,6 @@ from skcalib._machine.limits import rows_within
 from skcalib._whitening.rows import moments_of
 from skcalib._whitening.solver import Spectrum, spectrum_of
 
-__all__ = ["moments_and_spectrum"]
-
 RECENT_BYTES = 2**27  # of scatter matrices and bases together
 
 Fit = tuple[Moments, Spectrum]

@@ -20,8 +20,6 @@ from skcalib._sklearn_compat import check_sample_weight, get_namespace_and_devic
 from skcalib._vectors import checkable
 from skcalib._whitening.linear_map import AffineMap, WhiteningMap
 
-__all__ = ["as_float64", "check_rows", "inverted", "mapped", "moments_of"]
-
 CALLER = "Whitening"
 # Size of a chunk of rows of a tensor in float64, on its device.
 TENSOR_BYTES = 64 * 2**20

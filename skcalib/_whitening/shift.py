@@ -15,8 +15,6 @@ from skcalib._whitening.linear_map import AffineMap, WhiteningMap
 from skcalib._whitening.rows import as_float64, mapped, moments_of
 from skcalib._whitening.solver import FittedWhitening, solve, spectrum_of
 
-__all__ = ["Shift", "ShiftDetection"]
-
 # Folds that stand for new vectors where leaving one out has no formula.
 FOLDS = 10
 # A p-value that chance does not explain, where a call is refused.

@@ -14,8 +14,6 @@ from skcalib._covariance.noise import Regularization
 from skcalib._covariance.spectrum import decompose, rounding_error
 from skcalib._whitening.linear_map import WhiteningMap
 
-__all__ = ["FittedWhitening", "Spectrum", "spectrum_of"]
-
 # Samples per feature below which whitening amplifies sampling error. With 5, the smallest
 # estimate of equal eigenvalues is (1 - sqrt(1/5))^2 = 0.3 of their value (Marchenko & Pastur).
 SAMPLES_PER_FEATURE = 5

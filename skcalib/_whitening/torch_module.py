@@ -7,8 +7,6 @@ from torch import nn
 
 from skcalib._whitening.linear_map import AffineMap
 
-__all__ = ["WhiteningModule"]
-
 
 class WhiteningModule(nn.Module):
     """``x -> (x - mean) W + bias``, the mean subtracted before the product.

@@ -3,8 +3,6 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["minilm_path"]
-
 
 def minilm_path() -> str:
     """Folder of all-MiniLM-L6-v2, a BERT of 6 layers and 384 dimensions.

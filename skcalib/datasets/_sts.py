@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 from sklearn.utils import Bunch
 
-__all__ = ["fetch_sts", "load_toy_sts"]
-
 # Repository of each benchmark on the hub, and the hub's names of the splits of "stsb"; the
 # others have only the last split.
 HUB = {

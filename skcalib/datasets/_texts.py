@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from sklearn.utils import Bunch
 
-__all__ = ["load_docstrings", "load_questions"]
-
 # Parts of scipy, and their modules beside the part itself. Physical constants have no
 # docstrings, and fftpack repeats those of fft.
 PARTS = {

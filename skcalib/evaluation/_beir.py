@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from skcalib._texts import lines_of
 
-__all__ = ["Collection", "read_beir"]
-
 LARGEST = 10**9  # grade
 HEADER = ["query-id", "corpus-id", "score"]
 

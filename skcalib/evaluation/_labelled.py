@@ -20,8 +20,6 @@ from skcalib._texts import as_texts
 from skcalib._vectors import comparable, unit_rows
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 
-__all__ = ["evaluate_labelled"]
-
 FOLDS = 5
 FEW, DRAWS = 3, 5  # labels of each class, and how many times they are drawn
 # With many classes, unit vectors need more than the default of 1. With few labels, the best C

@@ -21,8 +21,6 @@ from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 from skcalib.model_selection._bootstrap import interval, resamples
 
-__all__ = ["RetrievalTable", "evaluate_retrieval"]
-
 CALLER = "evaluate_retrieval"
 COLUMNS = ("nDCG@10", "recall@10", "recall@100", "MRR@10")
 FIRST, DEPTH = 10, 100  # documents that the measures count

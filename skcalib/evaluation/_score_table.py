@@ -18,8 +18,6 @@ from skcalib._tables import markdown
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ScoreTable", "checked_encoders"]
-
 
 @dataclass(frozen=True, eq=False)
 class ScoreTable:

@@ -17,8 +17,6 @@ from skcalib.datasets import fetch_sts, load_toy_sts
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 from skcalib.metrics import aggregate as aggregate_subsets
 
-__all__ = ["TASKS", "checked_texts", "evaluate_sts"]
-
 #: The seven benchmarks, in the order of the papers' tables.
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 

@@ -12,8 +12,6 @@ import numpy as np
 
 from skcalib.export._parts import Parts
 
-__all__ = ["through_folder"]
-
 CARD = """\
 ---
 library_name: sentence-transformers

@@ -19,8 +19,6 @@ from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
 from skcalib.export._parts import Parts
 
-__all__ = ["PaddedPipeline", "export"]
-
 
 class PaddedPipeline(nn.Module):
     """From ids and mask, (B, N) each, to calibrated vectors, (B, k)."""

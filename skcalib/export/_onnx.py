@@ -23,8 +23,6 @@ from skcalib.export._parts import (
 )
 from skcalib.export._writing import write_checked
 
-__all__ = ["import_runtime", "save_onnx"]
-
 CALLER = "save_onnx"
 MOST_BYTES = 2**31 - 2**24  # of weights: protobuf holds 2 GiB, including the graph's nodes
 

@@ -30,19 +30,6 @@ if TYPE_CHECKING:
 
 KNOWN = GroupErasure, Whitening, NormalizingFlow, NeighborSmoothing, Normalizer
 
-__all__ = [
-    "Parts",
-    "apply",
-    "differs",
-    "not_linear",
-    "probes",
-    "prompt_of_queries",
-    "scale_as_json",
-    "some_texts",
-    "take_apart",
-    "take_apart_for_folder",
-]
-
 
 class Parts(NamedTuple):
     """What a fitted pipeline does, in this order.

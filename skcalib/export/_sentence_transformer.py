@@ -26,8 +26,6 @@ from skcalib.export._parts import (
 )
 from skcalib.export._writing import write_checked
 
-__all__ = ["save_sentence_transformer", "sentence_transformers"]
-
 CALLER = "save_sentence_transformer"
 
 # Weight of a token that counts only in a text without others: next to 1 it is lost to rounding.

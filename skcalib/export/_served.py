@@ -13,8 +13,6 @@ from skcalib._texts import as_texts
 from skcalib._vectors import unit_rows
 from skcalib.export._parts import Parts, apply, take_apart
 
-__all__ = ["Served", "check_served"]
-
 CALLER = "check_served"
 # Largest distance of unit vectors that are the same up to the precision of a server: float16
 # and bfloat16 move them by 0.001 to 0.02, another text by much more.

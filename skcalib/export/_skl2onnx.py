@@ -12,8 +12,6 @@ from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._whitening.estimator import Whitening
 from skcalib._whitening.exports import centred_float32
 
-__all__ = ["register_skl2onnx"]
-
 CALLER = "register_skl2onnx"
 
 

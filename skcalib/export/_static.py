@@ -21,8 +21,6 @@ from skcalib.export._writing import write_checked
 if TYPE_CHECKING:
     from skcalib._encoder.backbone import Backbone
 
-__all__ = ["save_static"]
-
 CALLER = "save_static"
 
 

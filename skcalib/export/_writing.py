@@ -12,8 +12,6 @@ import numpy as np
 
 from skcalib.export._parts import Parts, differs
 
-__all__ = ["write_checked", "written_whole"]
-
 
 def write_checked(
     path: str | os.PathLike,

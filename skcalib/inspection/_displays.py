@@ -19,8 +19,6 @@ from skcalib._vectors import unit_rows
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["CosineDisplay", "FrequencyDisplay", "SpectrumDisplay"]
-
 # Rows in a histogram of cosines: half a million pairs; more do not change its shape.
 ROWS_OF_COSINES = 1000
 

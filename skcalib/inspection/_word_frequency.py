@@ -12,8 +12,6 @@ from sklearn.utils.validation import check_array, check_consistent_length, colum
 
 from skcalib._tables import markdown
 
-__all__ = ["FrequencyBias", "word_embeddings", "word_frequency_bias"]
-
 # Bins of ranks in table 1 of the BERT-flow paper.
 BINS = {
     "0-100": (0, 100),

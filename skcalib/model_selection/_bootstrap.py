@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Difference", "interval", "lead_of_best", "resamples"]
-
 RESAMPLED = 1000  # bootstrap samples
 
 

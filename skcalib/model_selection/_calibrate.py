@@ -23,8 +23,6 @@ from skcalib.model_selection._search import Sample, choose, search
 from skcalib.model_selection._self_retrieval import views_of
 from skcalib.model_selection._tasks import TASKS, Task
 
-__all__ = ["calibrate"]
-
 ROLES = "document", "query"  # groups of a search
 MOST_COMPARED = 1000  # texts whose pairs the summary describes
 

@@ -16,8 +16,6 @@ from skcalib.model_selection._search import Choice, Scored, tells_layers
 from skcalib.model_selection._self_retrieval import FEWEST_TEXTS
 from skcalib.model_selection._tasks import TASKS
 
-__all__ = ["Calibration", "Candidate", "Cosines", "calibration_of", "cosines_of"]
-
 CANNOT_TELL = """\
 The score does not show whether texts of one topic come together, nor how many dimensions
 to keep: it prefers all of them even if labels prefer fewer. If you have labels, grades

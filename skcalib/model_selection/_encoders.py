@@ -22,8 +22,6 @@ from skcalib._store.poolings import POOLINGS
 
 TRIED = "mean", "cls", "max", "zipf"  # unless others are asked for
 
-__all__ = ["AsGiven", "HiddenStates", "State", "folder_for"]
-
 State = tuple[str, int | tuple[int, ...] | None]  # pooling and layers
 
 

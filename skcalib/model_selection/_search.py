@@ -17,8 +17,6 @@ from skcalib.model_selection._encoders import State
 from skcalib.model_selection._self_retrieval import FEWEST_TEXTS
 from skcalib.model_selection._views import Views, combined, near_duplicates
 
-__all__ = ["Choice", "Sample", "Scored", "choose", "search", "tells_layers"]
-
 Fold = tuple[Views, np.ndarray, np.ndarray]  # vectors of the views, and those to fit on
 
 # How far beyond chance halves of the texts must find each other, for layers to be compared. In

@@ -16,8 +16,6 @@ from skcalib._sklearn_compat import Interval, validate_parameter_constraints
 from skcalib._texts import texts_of
 from skcalib.model_selection._views import FEWEST_UNITS, Views, combined
 
-__all__ = ["FEWEST_TEXTS", "SelfRetrieval", "views_of"]
-
 # Scores of fewer texts than the first mean nothing; with fewer than the second, close
 # candidates cannot be told apart.
 FEWEST_TEXTS, FEW_TEXTS = 20, 200

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["TASKS", "Task"]
-
 BY_LABELS = """\
 evaluate_labelled(
     {"raw": pipeline["encode"], "calibrated": pipeline}, texts, labels

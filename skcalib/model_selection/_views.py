@@ -19,8 +19,6 @@ from sklearn.metrics import pairwise_distances_chunked
 from skcalib._texts import distinct
 from skcalib._vectors import unit_rows
 
-__all__ = ["FEWEST_UNITS", "Views", "combined", "near_duplicates"]
-
 # Units that a text must have, so that half of it still means something.
 FEWEST_UNITS = 6
 

@@ -14,8 +14,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-__all__ = ["PretendedCuda"]
-
 aten = torch.ops.aten
 autocast = torch.autocast
 INDEXING = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_}

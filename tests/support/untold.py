@@ -1,7 +1,5 @@
 """scikit-learn's checks take `n_clusters` for a clusterer's, and set it to 1."""
 
-__all__ = ["leave_untold"]
-
 
 def leave_untold(estimator, check, monkeypatch):
     """Ignore what this check sets `n_clusters` to, unless that is what it checks."""

@@ -2,8 +2,6 @@
 
 import time
 
-__all__ = ["wait_until"]
-
 
 def wait_until(condition, seconds=300):
     """Return when ``condition()`` holds; an AssertionError after so long is a hang."""
