@@ -37,7 +37,7 @@ from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.evaluation import evaluate_labelled, evaluate_retrieval
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._labelled import _retrieval
-from skcalib.evaluation._sts import TASKS
+from skcalib.evaluation._sts import BENCHMARKS
 
 DATA = Path(os.environ["SKCALIB_DATA"])
 LANGUAGES = ("en", "de", "es", "fr")
@@ -185,7 +185,7 @@ def scales(encoder):
     train = sentences()
     scale = SimilarityScale().fit(auto.fit(train[::2]).transform(train[1::2]))
     rates(scale, auto.transform(texts), "auto, both fitted on STS-B, Banking77")
-    for task in TASKS:
+    for task in BENCHMARKS:
         others = np.unique(fetch_sts(task, "test").data.ravel())[::2]
         rates(scale, auto.transform(others), f"auto, both fitted on STS-B, {task}")
 
@@ -212,7 +212,7 @@ def sts(encoder):
     whitening = Whitening(noise="auto").fit(train)
     smoothing = NeighborSmoothing().fit(whitening.transform(train))
     print("Spearman's rho, raw, auto, and smoothed")
-    for task in TASKS:
+    for task in BENCHMARKS:
         pairs, grades = fetch_sts(task, "test", return_X_y=True)
         raw = [encoder.transform(pairs[:, i]) for i in (0, 1)]
         auto = [whitening.transform(X) for X in raw]

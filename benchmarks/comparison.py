@@ -47,7 +47,7 @@ from skcalib._vectors import unit_rows
 from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.evaluation import evaluate_retrieval
 from skcalib.evaluation._beir import read_beir
-from skcalib.evaluation._sts import TASKS
+from skcalib.evaluation._sts import BENCHMARKS
 
 DATA = Path(os.environ["SKCALIB_DATA"]).parent
 FITTED = 4000  # texts
@@ -170,7 +170,7 @@ def correlations(grades, cosines):
 def sts(encode):
     """Spearman's rho, averaged over the seven sets, after two fits."""
     train = np.unique(fetch_sts("stsb", "train").data)
-    tests = {task: fetch_sts(task, "test", return_X_y=True) for task in TASKS}
+    tests = {task: fetch_sts(task, "test", return_X_y=True) for task in BENCHMARKS}
     seen = {plain(text) for pairs, _ in tests.values() for text in pairs.ravel()}
     unseen = train[[plain(text) not in seen for text in train]]
     print(f"{len(unseen)} of STS-B's {len(train)} training sentences are in no test set")

@@ -32,7 +32,7 @@ from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._labelled import _retrieval
 from skcalib.evaluation._retrieval import _measures, _ranked
-from skcalib.evaluation._sts import TASKS as SETS
+from skcalib.evaluation._sts import BENCHMARKS as SETS
 from skcalib.metrics import spearman
 
 DATA = Path(os.environ["SKCALIB_DATA"])

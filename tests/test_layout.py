@@ -32,16 +32,16 @@ ALLOWED = {
     "_neighbors": {"_machine", "_base", "_sklearn_compat", "_vectors"},
     "_scale": {"_neighbors", "_base", "_sklearn_compat", "_vectors"},
     "_classifier": {
-        *("_encoder", "_whitening", "_neighbors", "_calibrated"),
+        *("_encoder", "_whitening", "_neighbors", "_calibrators"),
         *("_base", "_sklearn_compat", "_texts", "_vectors"),
         *("_command_line", "export", "model_selection"),  # of its command
     },
     "_answers": {
-        *("_encoder", "_neighbors", "_calibrated"),
+        *("_encoder", "_neighbors", "_calibrators"),
         *("_machine", "_base", "_sklearn_compat", "_texts", "_vectors"),
     },
     "_duplicates": {
-        *("_machine", "_encoder", "_neighbors", "_scale", "_calibrated"),
+        *("_machine", "_encoder", "_neighbors", "_scale", "_calibrators"),
         *("_base", "_sklearn_compat", "_texts", "_vectors"),
     },
     "_flow": {"_machine", "_covariance", "_base", "_dask", "_sklearn_compat", "_vectors"},

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from skcalib._base import warn
-from skcalib._calibrated import calibrated, calibrates, fitted_encoder, is_frozen
+from skcalib._calibrators import calibrated, calibrates, fitted_encoder, is_frozen
 from skcalib._encoder.any_encoder import encoded
 from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._vectors import unit_rows

@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib._base import VersionedState
-from skcalib._calibrated import calibrates, fitted_encoder
+from skcalib._calibrators import calibrates, fitted_encoder
 from skcalib._classifier.inputs import check_labels, in_order, known_labels, named_classes
 from skcalib._classifier.refinement import best_of_others, class_vectors
 from skcalib._encoder.any_encoder import encoded

@@ -11,7 +11,7 @@ from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib._base import VersionedState
-from skcalib._calibrated import calibrated
+from skcalib._calibrators import calibrated
 from skcalib._duplicates.pairs import (
     distinct_rows,
     nearest_representatives,

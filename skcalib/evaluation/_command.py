@@ -19,19 +19,14 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from skcalib import (
-    BertEncoder,
-    GroupErasure,
-    NeighborSmoothing,
-    NormalizingFlow,
-    Whitening,
-)
+from skcalib import BertEncoder, GroupErasure, NeighborSmoothing
+from skcalib._calibrators import CALIBRATORS
 from skcalib._command_line import add_encoding, layers, names, texts_in
 from skcalib.datasets._sts import HUB, SPLITS
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._retrieval import evaluate_retrieval
 from skcalib.evaluation._score_table import ScoreTable
-from skcalib.evaluation._sts import TASKS, checked_texts, evaluate_sts
+from skcalib.evaluation._sts import BENCHMARKS, checked_texts, evaluate_sts
 from skcalib.model_selection._encoders import folder_for
 
 SETTINGS = ("model", "pooling", "layers", "calibrator", "fit_on", "aggregate")
@@ -41,25 +36,17 @@ def named_calibrators(options: argparse.Namespace) -> dict[str, Any]:
     """Return the calibrators of the rows, by name; "passthrough" is that of "raw"."""
     named: dict[str, Any] = {}
     for kind in options.calibrators:
-        if kind == "raw":
-            named[kind] = "passthrough"
-        elif kind == "flow":
-            named[kind] = NormalizingFlow(random_state=0)
-        elif kind == "whitening":
-            levels = options.n_components, options.noise, options.shrinkage
-            for k, noise, shrinkage in product(*levels):
-                whitening = Whitening(k, noise=noise, shrinkage=shrinkage)
-                named[str(whitening)] = whitening
-        elif kind == "search":
-            named[kind] = make_pipeline(GroupErasure(), Whitening(noise="auto"))
-            if not options.retrieval:
-                raise ValueError("--calibrators search needs --retrieval FOLDER.")
-        else:
+        if (how := CALIBRATORS.get(kind)) is None:
             raise ValueError(
-                f"There is no calibrator {kind!r}. Choose from raw, whitening, flow and "
-                "search. Options such as --n-components 128,64 and --noise 0,auto give several "
+                f"There is no calibrator {kind!r}. Choose from {', '.join(CALIBRATORS)}. "
+                "Options such as --n-components 128,64 and --noise 0,auto give several "
                 "whitenings."
             )
+        if how.needs and not getattr(options, how.needs):
+            raise ValueError(f"--calibrators {kind} needs --{how.needs} FOLDER.")
+        for values in product(*(getattr(options, name) for name in how.options)):
+            made = how.make(**dict(zip(how.options, values, strict=True)))
+            named[str(made) if values else kind] = made
     if options.smoothing:
         smoothed = {k: make_pipeline(step, NeighborSmoothing()) for k, step in named.items()}
         named |= {f"{name}, smoothed": pipeline for name, pipeline in smoothed.items()}
@@ -92,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", default="minilm", help="hub id, folder, or minilm (of the demo extra)")
     on = parser.add_mutually_exclusive_group()
     seven = "default: all seven; also toy"
-    on.add_argument("--tasks", type=names, default=list(TASKS), help=seven)
+    on.add_argument("--tasks", type=names, default=list(BENCHMARKS), help=seven)
     on.add_argument("--retrieval", metavar="FOLDER", help="search a folder in BEIR's layout")
     add("--split", help="with --retrieval, file in qrels; default: test")
     _add_calibrators(add)

@@ -18,12 +18,12 @@ from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 from skcalib.metrics import aggregate as aggregate_subsets
 
 #: The seven benchmarks, in the order of the papers' tables.
-TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
+BENCHMARKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 
 
 def evaluate_sts(
     encoder: Any,
-    tasks: str | Sequence[str] = TASKS,
+    tasks: str | Sequence[str] = BENCHMARKS,
     *,
     fit_on: Any = "target",
     aggregate: Literal["all", "mean", "wmean"] = "all",
@@ -134,7 +134,7 @@ def evaluate_sts(
 
 def _checked_tasks(tasks: str | Sequence[str]) -> tuple[str, ...]:
     tasks = (tasks,) if isinstance(tasks, str) else tuple(tasks)
-    known = (*TASKS, "toy")
+    known = (*BENCHMARKS, "toy")
     if not tasks or len(set(tasks)) < len(tasks) or not set(tasks) <= set(known):
         raise ValueError(
             f"tasks={tasks!r} is unknown. Give one or more of {', '.join(known)}, each once."
@@ -163,7 +163,7 @@ def _load(task: str, data_home: str | PathLike[str] | None, aggregate: str) -> B
         return load_toy_sts()
     sts = fetch_sts(task, data_home=data_home)
     # The hub's copies name no subsets: all three aggregations would give the same score.
-    if aggregate != "all" and task in TASKS[:5] and len(np.unique(sts.subset)) == 1:
+    if aggregate != "all" and task in BENCHMARKS[:5] and len(np.unique(sts.subset)) == 1:
         raise ValueError(
             f"aggregate={aggregate!r} needs the subsets of {task}, but its source names none "
             f"({sts.subset[0]!r} throughout). Read it from CSV files with a column subset, see "

@@ -38,9 +38,9 @@ TRUSTED_TYPES = [
     "skcalib._whitening.linear_map.WhiteningMap",
     "skcalib._whitening.solver.FittedWhitening",
     "skcalib.model_selection._bootstrap.Difference",
-    "skcalib.model_selection._calibration.Calibration",
-    "skcalib.model_selection._calibration.Candidate",
-    "skcalib.model_selection._calibration.Cosines",
+    "skcalib.model_selection._report.Calibration",
+    "skcalib.model_selection._report.Candidate",
+    "skcalib.model_selection._report.Cosines",
     "skcalib.model_selection._self_retrieval.SelfRetrieval",
 ]
 

@@ -6,7 +6,7 @@ choose layer, pooling and calibration of a model.
 
 from skcalib.model_selection._bootstrap import Difference
 from skcalib.model_selection._calibrate import calibrate
-from skcalib.model_selection._calibration import Calibration, Candidate, Cosines
+from skcalib.model_selection._report import Calibration, Candidate, Cosines
 from skcalib.model_selection._self_retrieval import SelfRetrieval
 
 __all__ = ["Calibration", "Candidate", "Cosines", "Difference", "SelfRetrieval", "calibrate"]

@@ -17,8 +17,8 @@ from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._sklearn_compat import check_params
 from skcalib._texts import distinct, distinct_in_groups, groups_of, texts_of
 from skcalib._whitening.estimator import Whitening
-from skcalib.model_selection._calibration import calibration_of, cosines_of
 from skcalib.model_selection._encoders import AsGiven, HiddenStates
+from skcalib.model_selection._report import calibration_of, cosines_of
 from skcalib.model_selection._search import Sample, choose, search
 from skcalib.model_selection._self_retrieval import views_of
 from skcalib.model_selection._tasks import TASKS, Task

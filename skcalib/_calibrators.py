@@ -1,17 +1,40 @@
-"""An encoder of texts, fitted on texts of the domain, with a calibration behind it."""
+"""The one table of calibrators; and an encoder with a calibration behind it, both fitted."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_array
 
 from skcalib._encoder.any_encoder import as_encoder
 from skcalib._flow.estimator import NormalizingFlow
+from skcalib._groups.estimator import GroupErasure
 from skcalib._whitening.estimator import Whitening
+
+
+class Calibrator(NamedTuple):
+    """What the commands know of a calibrator."""
+
+    make: Callable[..., Any]
+    kind: tuple[type, ...] = ()  # its class: an encoder that ends with one is calibrated
+    options: tuple[str, ...] = ()  # of the command: its parameters, each a list to try
+    needs: str = ""  # an option of the command that it is of no use without
+
+
+CALIBRATORS = {
+    "raw": Calibrator(lambda: "passthrough"),
+    "whitening": Calibrator(Whitening, (Whitening,), ("n_components", "noise", "shrinkage")),
+    "flow": Calibrator(partial(NormalizingFlow, random_state=0), (NormalizingFlow,)),
+    "search": Calibrator(
+        lambda: make_pipeline(GroupErasure(), Whitening(noise="auto")), needs="retrieval"
+    ),
+}
+KINDS = tuple(kind for how in CALIBRATORS.values() for kind in how.kind)
 
 
 def calibrated(encoder: Any, texts: list[str], caller: str) -> tuple[Pipeline, np.ndarray]:
@@ -41,4 +64,4 @@ def calibrates(encoder: Any) -> bool:
     """Whether it is a calibration, or a pipeline that has one, at any depth."""
     inner = getattr(encoder, "estimator", encoder)  # of a FrozenEstimator
     steps = [step for _, step in getattr(inner, "steps", [])]
-    return isinstance(inner, Whitening | NormalizingFlow) or any(map(calibrates, steps))
+    return isinstance(inner, KINDS) or any(map(calibrates, steps))
