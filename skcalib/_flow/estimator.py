@@ -191,6 +191,7 @@ class NormalizingFlow(
         "verbose": ["boolean"],
     }
     _state_version = 6
+    _not_linear = "a normalizing flow. Calibrate by Whitening(noise='auto')"
     _fitted: FittedFlow
     _n_features_out = property(attrgetter("n_features_in_"))
     n_iter_ = property(lambda self: len(self._fitted.curve))
@@ -405,6 +406,12 @@ class NormalizingFlow(
         """
         check_is_fitted(self)
         return self._fitted.network().eval()
+
+    def _in_graph(self, dtype: Any) -> torch.nn.Module:
+        """Return the module of z alone, for an ONNX graph."""
+        from skcalib._flow.glow import Latent
+
+        return Latent(self.to_torch().float())
 
     def _apply(
         self, X: Any, function: Callable, is_latent: bool = False, width: int | None = None

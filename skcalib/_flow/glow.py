@@ -232,3 +232,15 @@ class Glow(nn.Module):
                 x, term = transform.inverse(x)
                 logabsdet = logabsdet + term
         return x, logabsdet
+
+
+class Latent(nn.Module):
+    """z of a flow, without the log-determinant, whose shape would fix the number of texts."""
+
+    def __init__(self, flow: Any):
+        super().__init__()
+        self.flow = flow
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, _ = self.flow.standardize(x)
+        return self.flow.through_levels(x * self.flow.gain)[0]

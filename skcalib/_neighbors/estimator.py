@@ -96,6 +96,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     }
 
     _state_version = 2
+    _not_linear = "NeighborSmoothing, a search among fitted vectors. Leave that step out"
 
     vectors_: np.ndarray
 
@@ -203,6 +204,10 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
 
         self._check_fitted()
         return SmoothingModule(self.vectors_, self.n_neighbors, self.weight, self.alpha)
+
+    def _in_graph(self, dtype: Any) -> SmoothingModule:
+        """Return the module for an ONNX graph, its fitted vectors in another type."""
+        return self.to_torch().to(dtype)
 
     def _check_fitted(self) -> None:
         """Check the fit, and the parameters, which may have been set since."""

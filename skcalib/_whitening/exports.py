@@ -23,6 +23,7 @@ class LinearExports:
     """Mixin of an estimator that has a `_linear_map`."""
 
     _linear_map: Any  # an AffineMap
+    _not_linear = ""
 
     def to_torch(self) -> WhiteningModule:
         """Return the map as a ``torch.nn.Module``.

@@ -13,36 +13,20 @@ from skcalib.export._static import save_static
 
 # Classes in files of skops with estimators of skcalib: for ``skops.io.load(trusted=)`` and
 # ``mlflow.sklearn.log_model(skops_trusted_types=)``.
-TRUSTED_TYPES = [
-    "skcalib._answers.calibration.Calibration",
-    "skcalib._answers.estimator.NearestAnswer",
-    "skcalib._bi_encoder.BiEncoder",
-    "skcalib._classifier.estimator.ZeroShotClassifier",
-    "skcalib._covariance.moments.Moments",
-    "skcalib._covariance.noise.Regularized",
-    "skcalib._duplicates.estimator.Duplicates",
-    "skcalib._duplicates.guard.DetailGuard",
-    "skcalib._encoder.declared.Declared",
-    "skcalib._encoder.estimator.BertEncoder",
-    "skcalib._encoder.recipe.Recipe",
-    "skcalib._encoder.text_encoder.TextEncoder",
-    "skcalib._flow.estimator.NormalizingFlow",
-    "skcalib._flow.fitted.FittedFlow",
-    "skcalib._groups.estimator.GroupErasure",
-    "skcalib._groups.means.GroupMeans",
-    "skcalib._neighbors.estimator.NeighborSmoothing",
-    "skcalib._scale.estimator.SimilarityScale",
-    "skcalib._scale.pairs.PairCounts",
-    "skcalib._store.store.VectorStore",
-    "skcalib._whitening.estimator.Whitening",
-    "skcalib._whitening.linear_map.WhiteningMap",
-    "skcalib._whitening.solver.FittedWhitening",
-    "skcalib.model_selection._bootstrap.Difference",
-    "skcalib.model_selection._report.Calibration",
-    "skcalib.model_selection._report.Candidate",
-    "skcalib.model_selection._report.Cosines",
-    "skcalib.model_selection._self_retrieval.SelfRetrieval",
-]
+_TYPES = """
+_answers.calibration.Calibration _answers.estimator.NearestAnswer _bi_encoder.BiEncoder
+_classifier.estimator.ZeroShotClassifier _covariance.moments.Moments
+_covariance.noise.Regularized _duplicates.estimator.Duplicates _duplicates.guard.DetailGuard
+_encoder.declared.Declared _encoder.estimator.BertEncoder _encoder.recipe.Recipe
+_encoder.text_encoder.TextEncoder _flow.estimator.NormalizingFlow _flow.fitted.FittedFlow
+_groups.estimator.GroupErasure _groups.means.GroupMeans _neighbors.estimator.NeighborSmoothing
+_scale.estimator.SimilarityScale _scale.pairs.PairCounts _store.store.VectorStore
+_whitening.estimator.Whitening _whitening.linear_map.WhiteningMap
+_whitening.solver.FittedWhitening model_selection._bootstrap.Difference
+model_selection._report.Calibration model_selection._report.Candidate
+model_selection._report.Cosines model_selection._self_retrieval.SelfRetrieval
+"""
+TRUSTED_TYPES = [f"skcalib.{name}" for name in _TYPES.split()]
 
 __all__ = [
     "TRUSTED_TYPES",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,55 +13,6 @@ import numpy as np
 
 from skcalib.export._parts import Parts
 
-CARD = """\
----
-library_name: sentence-transformers
-pipeline_tag: sentence-similarity
-tags:
-- sentence-transformers
-- sentence-similarity
-- feature-extraction
----
-
-# Calibrated sentence vectors
-
-A model of sentence-transformers that turns texts into vectors of {width} dimensions. It is a
-pipeline of skcalib {version}{as_what}:
-
-{steps}
-
-```python
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("path/to/this/folder")
-vectors = model.encode(["A text.", "Another text."])
-model.similarity(vectors, vectors)  # {similarity}
-```
-"""
-SCALE = """
-## What a cosine means
-
-`{file}` has the share of pairs of unrelated texts that are at least as similar, its p-value,
-for every cosine. "query" in place of "pair" gives the share of queries whose best document is.
-
-```python
-import bisect
-import json
-
-with open("path/to/this/folder/{file}") as file:
-    table = json.load(file)["pair"]
-
-
-def p_value(cosine):
-    row = bisect.bisect(table["similarity"], cosine) - 1
-    return table["p_value"][row] if row >= 0 else 1.0
-
-
-def threshold(rate):
-    row = bisect.bisect_left([-p for p in table["p_value"]], -rate)
-    return table["similarity"][row]  # an IndexError if the rate is too small
-```
-"""
 SCALE_FILE = "similarity_scale.json"
 
 
@@ -89,7 +41,7 @@ def through_folder(
     if path.exists():  # transformers 5 writes a name for this class that 4 does not know
         text = path.read_text("utf-8").replace("TokenizersBackend", "PreTrainedTokenizerFast")
         path.write_text(text, "utf-8")
-    card = CARD.format(
+    card = _template("card").format(
         width=model.get_embedding_dimension(),
         version=version("skcalib"),
         as_what=as_what,
@@ -98,10 +50,14 @@ def through_folder(
     )
     if scale is not None:
         (folder / SCALE_FILE).write_text(scale, "utf-8")
-        card += SCALE.replace("{file}", SCALE_FILE)
+        card += "\n" + _template("scale").format(file=SCALE_FILE)
     (folder / "README.md").write_text(card, "utf-8")
     loaded = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     return loaded.encode(texts, show_progress_bar=False)
+
+
+def _template(name: str) -> str:
+    return (resources.files("skcalib.export") / "data" / f"{name}.md").read_text("utf-8")
 
 
 def _steps(parts: Parts) -> Iterator[str]:

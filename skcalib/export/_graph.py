@@ -14,8 +14,6 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from skcalib._encoder.backbone import quiet_transformers, read
-from skcalib._flow.estimator import NormalizingFlow
-from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
 from skcalib.export._parts import Parts
 
@@ -89,18 +87,6 @@ class PaddedPipeline(nn.Module):
         return (weights[:, None] @ hidden)[:, 0] / total
 
 
-class _Latent(nn.Module):
-    """z of a flow, without the log-determinant, whose shape would fix the number of texts."""
-
-    def __init__(self, flow: Any):
-        super().__init__()
-        self.flow = flow
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x, _ = self.flow.standardize(x)
-        return self.flow.through_levels(x * self.flow.gain)[0]
-
-
 class _UnitLength(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return normalize(x, dim=1)
@@ -109,11 +95,8 @@ class _UnitLength(nn.Module):
 def _module(step: Any, neighbors_dtype: str) -> nn.Module:
     if isinstance(step, Normalizer):
         return _UnitLength()
-    if isinstance(step, NormalizingFlow):
-        return _Latent(step.to_torch().float())
-    if isinstance(step, NeighborSmoothing):
-        return step.to_torch().to(getattr(torch, neighbors_dtype))
-    return step.to_torch()
+    own = getattr(step, "_in_graph", None)
+    return own(getattr(torch, neighbors_dtype)) if own else step.to_torch()
 
 
 def export(

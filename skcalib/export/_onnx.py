@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.preprocessing import Normalizer
 
-from skcalib._base import import_package
 from skcalib._scale.estimator import SimilarityScale
-from skcalib._store.poolings import POOLINGS
+from skcalib.export._formats import FORMATS
 from skcalib.export._parts import (
     Parts,
-    not_linear,
     probes,
     prompt_of_queries,
     scale_as_json,
@@ -100,12 +97,11 @@ def save_onnx(
         )
     table = scale_as_json(scale, CALLER)
     parts = take_apart(pipeline, CALLER)
-    _check_joins(parts)
+    runtime = FORMATS["onnx"].checked(parts.recipe, parts.steps)
     if (folder := Path(path).expanduser()).is_dir():
         message = f"{folder} is a folder; {CALLER} writes a file. Give its name, such as"
         raise IsADirectoryError(f"{message} {folder / 'model.onnx'}.")
     of_queries = prompt_of_queries(pipeline, parts, CALLER, counts_skipped=False)
-    runtime = import_runtime(CALLER)
     from skcalib.export._graph import PaddedPipeline, export
 
     graph = PaddedPipeline(parts, neighbors_dtype)
@@ -129,24 +125,7 @@ def save_onnx(
         session = runtime.InferenceSession(target, providers=["CPUExecutionProvider"])
         return session.run(None, inputs)[0]
 
-    failure = "{model} could not be exported to ONNX"
-    write_checked(path, parts, expected, [write], failure)
-
-
-def _check_joins(parts: Parts) -> None:
-    """Refuse windows whose vectors a client cannot join to the vector of their text."""
-    recipe, reason = parts.recipe, not_linear(parts)
-    how = POOLINGS[recipe.pooling]
-    if how.by_root or how.by_frequency or (how.weight is None and how.token is None):
-        reason = f"pooling={recipe.pooling!r}. Set pooling='mean'"
-    elif any(isinstance(step, Normalizer) for step in parts.steps):
-        reason = "a Normalizer. Leave that step out"
-    if reason and recipe.stride is not None:
-        raise ValueError(
-            f"{CALLER} writes a graph of single windows, whose vectors a client joins by a "
-            "weighted mean of tokens it can count. That is not the vector of a long text with "
-            f"{reason}, or set overflow='cut', and fit again."
-        )
+    write_checked("onnx", path, parts, expected, write)
 
 
 def _inputs(parts: Parts, texts: list[str]) -> dict[str, np.ndarray]:
@@ -161,10 +140,3 @@ def _inputs(parts: Parts, texts: list[str]) -> dict[str, np.ndarray]:
         return_tensors="np",
     )
     return {name: inputs[name].astype(np.int64) for name in ("input_ids", "attention_mask")}
-
-
-def import_runtime(caller: str) -> Any:
-    """Import onnxruntime, and check that the packages that write graphs are installed."""
-    for package in ("onnx", "onnxscript"):
-        import_package(caller, "skcalib[onnx]", package)
-    return import_package(caller, "skcalib[onnx]", "onnxruntime")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from sklearn import config_context
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import Normalizer
@@ -19,16 +18,11 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib._bi_encoder import BiEncoder
 from skcalib._encoder.estimator import BertEncoder
 from skcalib._encoder.recipe import Recipe
-from skcalib._flow.estimator import NormalizingFlow
-from skcalib._groups.estimator import GroupErasure
-from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._scale.estimator import SimilarityScale
-from skcalib._whitening.estimator import Whitening
+from skcalib.export._steps import apply, check_step, ends_at_unit_length, for_export, joined
 
 if TYPE_CHECKING:
     from skcalib._encoder.backbone import Backbone  # imports torch
-
-KNOWN = GroupErasure, Whitening, NormalizingFlow, NeighborSmoothing, Normalizer
 
 
 class Parts(NamedTuple):
@@ -39,8 +33,7 @@ class Parts(NamedTuple):
     encoder : BertEncoder
         A copy that computes in float32, cuts texts off, and keeps nothing on disk.
     steps : tuple
-        Each a `GroupErasure`, a `Whitening`, both combined, a `NormalizingFlow`, a
-        `NeighborSmoothing` by exact search, or a ``Normalizer`` to unit length.
+        Copies for exports, see `_steps`; an erasure and the whitening after it are combined.
     fitted : tuple
         The same steps as they were fitted, none combined.
     similarity : str
@@ -64,20 +57,12 @@ class Parts(NamedTuple):
         return self.encoder._backbone()
 
 
-def apply(steps: Sequence[Any], vectors: Any) -> np.ndarray:
-    """Transform vectors by fitted steps, into arrays whatever `set_output` asks for."""
-    with config_context(transform_output="default"):
-        for step in steps:
-            vectors = step.transform(np.asarray(vectors))
-    return np.asarray(vectors)
-
-
 def take_apart(pipeline: Any, caller: str) -> Parts:
     """Take a fitted pipeline, `BertEncoder` or `BiEncoder` apart.
 
     Inner pipelines and ``FrozenEstimator`` are unpacked, "passthrough" is left out. An error
     names the caller if the pipeline is not fitted, does not begin with a `BertEncoder`, or has
-    a step that `Parts` does not list.
+    a step that `_steps` does not know.
     """
     similarity = "cosine"
     if isinstance(pipeline, BiEncoder):
@@ -97,33 +82,14 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
             "model, export the whitening: to_sentence_transformers(), to_torch(), to_faiss()."
         )
     for step in steps:
-        if not isinstance(step, KNOWN):
-            names = ", ".join(kind.__name__ for kind in KNOWN)
-            raise TypeError(
-                f"{caller} cannot export a {type(step).__name__}: after the BertEncoder it "
-                f"accepts {names}, the last of scikit-learn."
-            )
-        if isinstance(step, Normalizer) and step.norm != "l2":
-            raise ValueError(
-                f"{caller} needs Normalizer(norm='l2'), not norm={step.norm!r}: other "
-                "libraries scale to unit length."
-            )
+        check_step(step, caller)
     for estimator in (encoder, *steps):
         check_is_fitted(estimator)
-    steps = [copy.copy(step) for step in steps]
-    for step in steps:
-        vars(step).pop("feature_names_in_", None)  # of the frames that `set_output` asked for
-        if isinstance(step, NeighborSmoothing):
-            step.neighbors_ = None  # exports search exactly
-    fitted = tuple(steps)
-    for i in reversed(range(len(steps) - 1)):
-        erasure, whitening = steps[i : i + 2]
-        if isinstance(erasure, GroupErasure) and isinstance(whitening, Whitening):
-            steps[i : i + 2] = [erasure.joined(whitening)]
+    fitted = tuple(map(for_export, steps))
     encoder = copy.copy(encoder).set_params(memory=None, verbose=False)
     recipe = replace(encoder._recipe, dtype="float32")
     encoder._recipe = replace(recipe, stride=None)
-    return Parts(encoder, tuple(steps), fitted, similarity, recipe)
+    return Parts(encoder, joined(fitted), fitted, similarity, recipe)
 
 
 def take_apart_for_folder(pipeline: Any, caller: str, normalize: bool | None = None) -> Parts:
@@ -144,7 +110,7 @@ def take_apart_for_folder(pipeline: Any, caller: str, normalize: bool | None = N
     declares = bool(modules) and modules[-1]["type"].rpartition(".")[2] == "Normalize"
     if normalize is None and not (declares and parts.similarity == "cosine"):
         return parts
-    if normalize is False or (parts.steps and isinstance(parts.steps[-1], Normalizer)):
+    if normalize is False or ends_at_unit_length(parts.steps):
         return parts
     last = (Normalizer(),)
     return parts._replace(steps=parts.steps + last, fitted=parts.fitted + last)
@@ -223,26 +189,3 @@ def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that these are cut off
         return texts, parts.transform(texts)
-
-
-def differs(parts: Parts, vectors: np.ndarray, expected: np.ndarray) -> bool:
-    """Whether vectors differ from those of the pipeline by more than rounding.
-
-    Exact whitening amplifies the float32 differences between forward passes. They may also
-    decide which of two equally near texts is a neighbor: after a smoothing most vectors must
-    be equal, not all.
-    """
-    typical = np.sqrt(np.mean(np.square(expected, dtype=np.float64)))
-    difference = np.abs(vectors - expected).max(axis=1)
-    smooths = any(isinstance(step, NeighborSmoothing) for step in parts.steps)
-    return not (np.median if smooths else np.max)(difference) <= 1e-3 * typical
-
-
-def not_linear(parts: Parts) -> str:
-    """Name a step that no linear map can hold, and what to do about it."""
-    for step in parts.steps:
-        if isinstance(step, NormalizingFlow):
-            return "a normalizing flow. Calibrate by Whitening(noise='auto')"
-        if isinstance(step, NeighborSmoothing):
-            return "NeighborSmoothing, a search among fitted vectors. Leave that step out"
-    return ""

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import Normalizer
 
-from skcalib._base import import_package, warn
+from skcalib._base import warn
 from skcalib._scale.estimator import SimilarityScale
-from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
+from skcalib._store.poolings import POOLINGS
 from skcalib._whitening.exports import centred_float32, dense
 from skcalib.export._folder import through_folder
+from skcalib.export._formats import FORMATS, weighs_tokens
 from skcalib.export._parts import (
     Parts,
-    not_linear,
     probes,
     prompt_of_queries,
     scale_as_json,
@@ -109,8 +109,7 @@ def save_sentence_transformer(
             "on them, or normalize=True if unit length is right."
         )
     of_queries = prompt_of_queries(pipeline, parts, CALLER)
-    _check_expressible(parts)
-    modules = sentence_transformers(CALLER)
+    modules = FORMATS["sentence-transformers"].checked(parts.recipe, parts.steps)
     texts, expected = probes(parts)
     calibrated, prompt = _calibrated(parts, modules), parts.recipe.prompt
     params: dict[str, Any] = {}
@@ -126,39 +125,7 @@ def save_sentence_transformer(
     # list its blocks in its configuration.
     depths = dict.fromkeys([max(parts.recipe.layers), parts.backbone().n_layers])
     ways = [partial(write, depth) for depth in depths]
-    failure = "In sentence-transformers {model} does not give the vectors of this pipeline"
-    write_checked(folder, parts, expected, ways, failure)
-
-
-def sentence_transformers(caller: str) -> Any:
-    """Import the package's modules, which have this path from 5.4 on."""
-    for name in ("sentence_transformers", "sentence_transformers.sentence_transformer.modules"):
-        found = import_package(caller, "sentence-transformers>=5.4", name)
-    return found
-
-
-def _check_expressible(parts: Parts) -> None:
-    recipe, reason = parts.recipe, not_linear(parts)
-    slot = SLOTS[slot_of(recipe.pooling, recipe.special_tokens)]
-    if recipe.stride is not None:
-        reason = "windows of long texts, which it cuts off. Set overflow='cut'"
-    elif recipe.concatenates:
-        reason = "layers side by side. Set layer_merge='mean'"
-    elif slot.own and (POOLINGS[recipe.pooling].by_root or not slot.by_word):
-        reason = (
-            f"pooling={recipe.pooling!r} without special tokens. Set special_tokens=True, or "
-            "pooling='mean'"
-        )
-    elif recipe.skip and _token_weights(parts) is not None:
-        reason = (
-            f"pooling={recipe.pooling!r} with token weights that skip those of the prompt. "
-            "Set pooling='mean' and special_tokens=True"
-        )
-    if reason:
-        raise ValueError(
-            f"sentence-transformers has no module for {reason}, and fit again; or use "
-            "save_onnx, which accepts it."
-        )
+    write_checked("sentence-transformers", folder, parts, expected, *ways)
 
 
 def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
@@ -201,17 +168,14 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
 
 def _token_weights(parts: Parts) -> np.ndarray | None:
     """Weight of every token id in the mean over a text; None where all weigh the same."""
-    recipe = parts.recipe
     backbone = parts.backbone()
-    slot = SLOTS[slot_of(recipe.pooling, recipe.special_tokens)]
-    if slot.by_frequency:
+    if not weighs_tokens(parts.recipe):
+        return None
+    weights = np.ones(len(backbone.tokenizer))
+    if POOLINGS[parts.recipe.pooling].by_frequency:
         # A token without a Zipf weight counts only in a text without weighted ones.
         zipf = backbone.zipf.astype(np.float64)
         weights = np.where(zipf > 0, zipf / NEGLIGIBLE, 1.0)
-    elif slot.own and slot.by_word:
-        weights = np.ones(len(backbone.tokenizer))
-    else:
-        return None
     weights[backbone.added_ids] = NEGLIGIBLE
     return weights
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from skcalib._texts import as_texts
 from skcalib._vectors import unit_rows
-from skcalib.export._parts import Parts, apply, take_apart
+from skcalib.export._parts import Parts, take_apart
+from skcalib.export._steps import apply
 
 CALLER = "check_served"
 # Largest distance of unit vectors that are the same up to the precision of a server: float16

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.preprocessing import Normalizer
 from sklearn.utils import gen_batches
 
-from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
+from skcalib._store.poolings import POOLINGS
 from skcalib._vectors import unit_rows
 from skcalib.export._folder import through_folder
-from skcalib.export._parts import Parts, apply, not_linear, some_texts, take_apart_for_folder
-from skcalib.export._sentence_transformer import NEGLIGIBLE, sentence_transformers
+from skcalib.export._formats import FORMATS
+from skcalib.export._parts import Parts, some_texts, take_apart_for_folder
+from skcalib.export._sentence_transformer import NEGLIGIBLE
+from skcalib.export._steps import apply, ends_at_unit_length
 from skcalib.export._writing import write_checked
 
 if TYPE_CHECKING:
@@ -75,8 +76,12 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     >>> save_static(pipeline, "static")  # doctest: +SKIP
     """
     parts = take_apart_for_folder(pipeline, CALLER)
-    _check_expressible(parts)
-    modules = sentence_transformers(CALLER)
+    modules = FORMATS["static"].checked(parts.recipe, parts.steps)
+    if len(parts.backbone().tokenizer) > parts.backbone().n_embedded:
+        raise ValueError(
+            f"{CALLER} got a model that does not embed all tokens of its tokenizer. Save the "
+            "model after resize_token_embeddings, and fit again; or use another export."
+        )
     table, is_unit = word_vectors(parts)
     chain = [modules.StaticEmbedding(_tokenizer(parts), embedding_weights=table)]
     chain += [modules.Normalize()] if is_unit else []
@@ -87,8 +92,7 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     def write(target: Path) -> np.ndarray:
         return through_folder(chain, parts, target, texts, " as a table of word vectors")
 
-    failure = "The table of {model} does not give the means of its word vectors"
-    write_checked(folder, parts, expected, [write], failure)
+    write_checked("static", folder, parts, expected, write)
 
 
 def word_vectors(parts: Parts, positions: int = 16) -> tuple[np.ndarray, bool]:
@@ -101,7 +105,7 @@ def word_vectors(parts: Parts, positions: int = 16) -> tuple[np.ndarray, bool]:
     backbone = parts.backbone()
     weighted = POOLINGS[recipe.pooling].by_frequency
     steps, is_unit = list(parts.steps), weighted
-    if steps and isinstance(steps[-1], Normalizer):
+    if ends_at_unit_length(steps):
         steps, is_unit = steps[:-1], True
     table = _embeddings(backbone, min(positions, recipe.max_length - 1))
     table = np.ascontiguousarray(table[:, : recipe.truncate_dim])
@@ -157,28 +161,3 @@ def _tokenizer(parts: Parts) -> Any:
     if parts.recipe.stride is None:
         copy.enable_truncation(parts.recipe.max_length - added)
     return copy
-
-
-def _check_expressible(parts: Parts) -> None:
-    recipe = parts.recipe
-    reason, exports = "", "save_sentence_transformer or save_onnx"
-    if set(recipe.layers) != {0} or recipe.concatenates:
-        reason = f"layers={recipe.layers}. Set layers=0"
-    elif not POOLINGS[recipe.pooling].by_word:
-        reason = f"pooling={recipe.pooling!r}. Set pooling='zipf', or 'mean'"
-    elif not SLOTS[slot_of(recipe.pooling, recipe.special_tokens)].own:
-        reason = "special tokens in the mean. Set special_tokens=False"
-    elif recipe.stride:
-        reason = "windows that share tokens, which count twice. Set stride=0"
-    elif recipe.prompt:
-        reason = f"the prompt {recipe.prompt!r:.40}. Set prompt=''"
-    elif len(parts.backbone().tokenizer) > parts.backbone().n_embedded:
-        reason = "tokens that the model does not embed. Save it after resize_token_embeddings"
-    elif reason := not_linear(parts):
-        exports = "save_onnx"
-    elif any(isinstance(step, Normalizer) for step in parts.steps[:-1]):
-        reason = "unit length before the last step. Leave out that Normalizer"
-    if reason:
-        raise ValueError(
-            f"A table of word vectors cannot hold {reason}, and fit again; or use {exports}."
-        )

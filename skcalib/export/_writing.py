@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from skcalib.export._parts import Parts, differs
+from skcalib.export._formats import FORMATS
+from skcalib.export._parts import Parts
+from skcalib.export._steps import differs
 
 
 def write_checked(
+    name: str,
     path: str | os.PathLike,
     parts: Parts,
     expected: np.ndarray,
-    ways: Iterable[Callable[[Path], np.ndarray]],
-    failure: str,
+    *ways: Callable[[Path], np.ndarray],
 ) -> None:
-    """Write by the first way whose file or folder, read back, gives the expected vectors.
+    """Write in the format of that name, by the first way that gives the expected vectors.
 
     A way writes to a path, and returns the vectors of what it reads from there. If none gives
-    them, an error says why after the text ``failure``, which has a place for {model}.
+    them, an error says why.
     """
     from skcalib._encoder.backbone import quiet_transformers
     from skcalib._encoder.forward import in_short
@@ -31,16 +33,15 @@ def write_checked(
     with written_whole(path) as target, quiet_transformers():
         for write in ways:
             try:
-                if not differs(parts, write(target), expected):
+                if not differs(parts.steps, write(target), expected):
                     return
                 fault = "padding changes them, or the calibration amplifies rounding errors"
                 raise ValueError(fault)
             except Exception as error:  # torch and the formats' libraries raise many kinds
                 cause = error
-        message = failure.format(model=type(parts.backbone().module).__name__)
-        raise ValueError(
-            f"{message}: {in_short(cause)}. Encode with the pipeline itself."
-        ) from cause
+        model = type(parts.backbone().module).__name__
+        message = f"{FORMATS[name].failure.format(model=model)}: {in_short(cause)}."
+        raise ValueError(f"{message} Encode with the pipeline itself.") from cause
 
 
 @contextmanager

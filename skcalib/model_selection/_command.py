@@ -5,24 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from itertools import compress
-from operator import and_, or_
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import joblib
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
+from skcalib import export
 from skcalib._command_line import add_encoding, layers, names, texts_in, with_groups
 from skcalib._encoder.estimator import BertEncoder
+from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib.datasets import load_docstrings, load_toy_sts
-from skcalib.export import save_onnx, save_sentence_transformer
-from skcalib.export._onnx import import_runtime
-from skcalib.export._sentence_transformer import sentence_transformers
+from skcalib.export._formats import FORMATS, PLAIN, Format
 from skcalib.export._writing import written_whole
 from skcalib.model_selection._calibrate import calibrate
 from skcalib.model_selection._tasks import TASKS
@@ -30,26 +28,6 @@ from skcalib.model_selection._tasks import TASKS
 PACKAGES = ("skcalib", "scikit-learn", "numpy", "scipy", "torch", "transformers", "joblib")
 BUNDLED = {"docstrings": load_docstrings, "toy": load_toy_sts}
 SHOWN = 8  # other candidates in the printed table; the report has all
-
-
-class Format(NamedTuple):
-    """A way to save the fitted pipeline."""
-
-    save: Callable[[Any, Path], Any]
-    file: str  # in the folder, or "" for the folder itself
-    loader: str
-    packages: Callable[[str], Any]  # imports what it needs; an error names what is missing
-    # Whether it cannot hold a pipeline that may have windows, and a smoothing.
-    lacks: Callable[[bool, bool], bool]
-
-
-FORMATS = {
-    "joblib": Format(joblib.dump, "pipeline.joblib", "joblib.load", str, lambda *_: False),
-    "sentence-transformers": Format(
-        save_sentence_transformer, "", "SentenceTransformer", sentence_transformers, or_
-    ),
-    "onnx": Format(save_onnx, "model.onnx", "InferenceSession", import_runtime, and_),
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("texts", metavar="TEXTS", help="UTF-8 file with a text per line, or docstrings or toy")
     add("--output", required=True, metavar="FOLDER", help="new folder to write to")
     written = "pipeline.joblib, a model folder, or model.onnx"
-    add("--format", choices=FORMATS, default="joblib", help=f"{written}; default: joblib")
+    formats = [name for name, how in FORMATS.items() if how.file is not None]
+    add("--format", choices=formats, default="joblib", help=f"{written}; default: joblib")
     declared = "default: what the model's folder declares, else all"
     poolings = f"poolings to try, such as mean,cls,max,zipf; {declared}"
     add("--pooling", type=names, help=poolings)
@@ -118,28 +97,31 @@ def run(options: argparse.Namespace) -> None:
         )
         encoder = pipeline["encode"].set_params(memory=None)  # a folder of this machine
         folder.mkdir()
-        how.save(pipeline, folder / how.file)
+        save = getattr(export, how.save) if how.save else joblib.dump
+        save(pipeline, folder / (how.file or ""))
         content = json.dumps(report(pipeline, options), indent=2)
         (folder / "report.json").write_text(content + "\n", "utf-8")
     if not options.quiet:
         calibration = pipeline.calibration_
         print(f"{calibration.table(SHOWN)}\n\n{calibration.summary()}\n")
-        loads = f"{how.loader}({str(Path(options.output) / how.file)!r})"
+        loads = f"{how.loader}({str(Path(options.output) / (how.file or ''))!r})"
         print(f"Wrote {options.output}, with a report.json. Load it with {loads}")
 
 
 def _checked_format(options: argparse.Namespace) -> Format:
     """Refuse what cannot be written, before hours of work."""
-    how, task = FORMATS[options.format], TASKS[options.task]
-    asked = options.overflow == "windows", task.smooths
-    if how.lacks(*asked):
+    smooths, windows = TASKS[options.task].smooths, options.overflow == "windows"
+    steps = [NeighborSmoothing()] if smooths else []
+    recipe = replace(PLAIN, stride=0 if windows else None)
+    holds = [name for name in FORMATS if not FORMATS[name].refused(recipe, steps)]
+    if options.format not in holds:
         names = "--overflow windows", f"the NeighborSmoothing of --task {options.task}"
-        others = [name for name in reversed(FORMATS) if not FORMATS[name].lacks(*asked)]
         raise ValueError(
-            f"{' and '.join(compress(names, asked))} is what --format "
-            f"{options.format} cannot hold. Use --format {' or '.join(others)}."
+            f"{' and '.join(compress(names, (windows, smooths)))} is what --format "
+            f"{options.format} cannot hold. Use --format {' or '.join(reversed(holds))}."
         )
-    how.packages(f"--format {options.format}")
+    how = FORMATS[options.format]
+    how.package(f"--format {options.format}")
     return how
 
 

@@ -321,7 +321,7 @@ def test_frozen_and_inner_pipelines_are_followed(tiny_bert, texts, tmp_path):
         (
             {},
             StandardScaler(),
-            "export a StandardScaler.*Erasure, Whitening, .*last of sc",
+            r"export a StandardScaler: .*skcalib with to_torch\(\), and the Normalizer of sc",
         ),
     ],
 )

@@ -35,7 +35,6 @@ from skcalib.datasets import fetch_sts
 from skcalib.evaluation import evaluate_labelled, evaluate_retrieval
 from skcalib.model_selection import SelfRetrieval, calibrate
 from skcalib.model_selection._bootstrap import lead_of_best, resamples
-from skcalib.model_selection._command import FORMATS
 from skcalib.model_selection._views import near_duplicates
 
 ENGLISH = "The old man plays a flute,  and it\trains.\nA dog sleeps."
@@ -1009,8 +1008,7 @@ def test_failure_in_the_middle_leaves_nothing(tiny_bert, file, error, tmp_path, 
         path.write_bytes(b"half of it")
         raise error
 
-    broken = FORMATS["joblib"]._replace(save=dump)
-    monkeypatch.setitem(FORMATS, "joblib", broken)
+    monkeypatch.setattr(joblib, "dump", dump)
     output = tmp_path / "below" / "out"
     assert command(tiny_bert, file, output, "-q") == (2 if isinstance(error, OSError) else 130)
     assert list(output.parent.iterdir()) == []
