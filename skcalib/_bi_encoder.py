@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ SAMPLED_TEXTS = 2000
 PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
 
 
+@dataclass(eq=False, repr=False)
 class BiEncoder(VersionedState, BaseEstimator):
     """Score pairs of texts by the similarity of their vectors.
 
@@ -85,26 +87,21 @@ class BiEncoder(VersionedState, BaseEstimator):
     True
     """
 
-    _parameter_constraints: dict = {
+    encoder: BaseEstimator
+    _: KW_ONLY
+    similarity: Literal["cosine", "corrected", "dot", "euclidean"] = "cosine"
+    encoder_: BaseEstimator = field(init=False)
+    _sample: Any = field(init=False)  # texts, and later their vectors
+    _scale: SimilarityScale | None = field(init=False)
+
+    _parameter_constraints = {
         "encoder": [HasMethods(["fit", "transform"])],
         "similarity": [StrOptions({"cosine", "corrected", "dot", "euclidean"})],
     }
 
     # In a search, groups go to the splitter only, unless set_fit_request asks for more.
     __metadata_request__fit = {"groups": False}
-    encoder_: BaseEstimator
-    _sample: Any  # texts, and later their vectors
-    _scale: SimilarityScale | None
     _state_version = 6
-
-    def __init__(
-        self,
-        encoder: BaseEstimator,
-        *,
-        similarity: Literal["cosine", "corrected", "dot", "euclidean"] = "cosine",
-    ) -> None:
-        self.encoder = encoder
-        self.similarity = similarity
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: None = None, groups: Any = None) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
 
@@ -34,6 +35,7 @@ class HitRates(NamedTuple):
     false: float  # of the questions without an answer, those that got one
 
 
+@dataclass(eq=False, repr=False)
 class NearestAnswer(VersionedState, BaseEstimator):
     """Answer a question by the answer of the nearest stored question, or not at all.
 
@@ -111,25 +113,18 @@ class NearestAnswer(VersionedState, BaseEstimator):
     array(['password', None], dtype=object)
     """
 
-    _parameter_constraints: dict = {
+    encoder: Any
+    _: KW_ONLY
+    false_hit_rate: float = 0.01
+    guard: Any = None
+    neighbors: BaseEstimator | None = None
+
+    _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` says what it expects
         "false_hit_rate": [Interval(Real, 0, 1, closed="neither")],
         "guard": [HasMethods("compatible"), None],
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
-
-    def __init__(
-        self,
-        encoder: Any,
-        *,
-        false_hit_rate: float = 0.01,
-        guard: Any = None,
-        neighbors: BaseEstimator | None = None,
-    ) -> None:
-        self.encoder = encoder
-        self.false_hit_rate = false_hit_rate
-        self.guard = guard
-        self.neighbors = neighbors
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from itertools import chain
 from numbers import Real
 from typing import Any, Self
@@ -29,6 +30,7 @@ from skcalib._whitening.estimator import Whitening
 TEMPERATURE = 0.05
 
 
+@dataclass(eq=False, repr=False)
 class ZeroShotClassifier(VersionedState, ClassifierMixin, BaseEstimator):
     """Classify texts by the names of the classes, or by a few labels, and many other texts.
 
@@ -96,25 +98,18 @@ class ZeroShotClassifier(VersionedState, ClassifierMixin, BaseEstimator):
     array(['music', 'animals', 'cooking'], dtype='<U7')
     """
 
-    _parameter_constraints: dict = {
+    encoder: Any
+    class_names: Any = None
+    _: KW_ONLY
+    rejection_rate: float | None = None
+    other: Any = "other"
+
+    _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` says what it expects
         "class_names": "no_validation",  # so does `named_classes`
         "rejection_rate": [Interval(Real, 0, 1, closed="neither"), None],
         "other": "no_validation",
     }
-
-    def __init__(
-        self,
-        encoder: Any,
-        class_names: Any = None,
-        *,
-        rejection_rate: float | None = None,
-        other: Any = "other",
-    ) -> None:
-        self.encoder = encoder
-        self.class_names = class_names
-        self.rejection_rate = rejection_rate
-        self.other = other
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: ArrayLike | None = None) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Any, Self
 
@@ -31,6 +32,7 @@ from skcalib._vectors import checked_rows, unit_rows
 SCALED_BYTES = 64 * 2**20
 
 
+@dataclass(eq=False, repr=False)
 class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
     """Find texts that come twice, by a number of false pairs instead of a threshold.
 
@@ -99,25 +101,18 @@ class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
     [7, 8]
     """
 
-    _parameter_constraints: dict = {
+    encoder: Any = None
+    _: KW_ONLY
+    false_pairs: float = 20
+    guard: Any = None
+    scale: SimilarityScale | None = None
+
+    _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` says what it expects
         "false_pairs": [Interval(Real, 0, None, closed="neither")],
         "guard": [HasMethods("details"), None],
         "scale": [SimilarityScale, None],
     }
-
-    def __init__(
-        self,
-        encoder: Any = None,
-        *,
-        false_pairs: float = 20,
-        guard: Any = None,
-        scale: SimilarityScale | None = None,
-    ) -> None:
-        self.encoder = encoder
-        self.false_pairs = false_pairs
-        self.guard = guard
-        self.scale = scale
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from dataclasses import dataclass
 from decimal import Decimal
 
 from sklearn.base import BaseEstimator
@@ -21,6 +22,7 @@ GROUPED = re.compile(
 )
 
 
+@dataclass(eq=False, repr=False)
 class DetailGuard(VersionedState, BaseEstimator):
     """Tell whether two texts have the same numbers and codes, which a cosine hardly sees.
 
@@ -51,9 +53,8 @@ class DetailGuard(VersionedState, BaseEstimator):
     True
     """
 
-    def __init__(self, numbers: bool = True, codes: bool = True) -> None:
-        self.numbers = numbers
-        self.codes = codes
+    numbers: bool = True
+    codes: bool = True
 
     def compatible(self, a: str, b: str) -> bool:
         """Whether two texts agree in their details.

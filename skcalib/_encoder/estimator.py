@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
@@ -37,6 +37,7 @@ LAYER_NAMES = {
 _told: deque[int] = deque(maxlen=100)
 
 
+@dataclass(eq=False, repr=False)
 class BertEncoder(TextTransformer):
     """Encode texts as vectors with a frozen BERT-like model.
 
@@ -167,7 +168,26 @@ class BertEncoder(TextTransformer):
     (2, 384)
     """
 
-    _parameter_constraints: dict = {
+    model: str | os.PathLike = "bert-base-uncased"
+    _: KW_ONLY
+    pooling: str = "auto"
+    layers: int | Sequence[int] | str = -1
+    layer_merge: str = "mean"
+    special_tokens: bool = True
+    prompt: str | None = None
+    max_length: int | None = None
+    truncate_dim: int | None = None
+    overflow: str = "cut"
+    stride: int = 0
+    batch_size: int | str = "auto"
+    device: str = "auto"
+    dtype: str = "float32"
+    revision: str | None = None
+    token_counts: Mapping[str, float] | Sequence[str] | None = None
+    memory: Any = None
+    verbose: bool | int = False
+
+    _parameter_constraints = {
         "model": [str, os.PathLike],
         "pooling": [StrOptions({"auto", *POOLINGS})],
         "layers": [Integral, tuple, list, StrOptions(set(LAYER_NAMES))],
@@ -187,48 +207,7 @@ class BertEncoder(TextTransformer):
         "verbose": ["verbose"],
     }
 
-    _recipe: Recipe
-
     _state_version = 4
-
-    def __init__(
-        self,
-        model: str | os.PathLike = "bert-base-uncased",
-        *,
-        pooling: str = "auto",
-        layers: int | Sequence[int] | str = -1,
-        layer_merge: str = "mean",
-        special_tokens: bool = True,
-        prompt: str | None = None,
-        max_length: int | None = None,
-        truncate_dim: int | None = None,
-        overflow: str = "cut",
-        stride: int = 0,
-        batch_size: int | str = "auto",
-        device: str = "auto",
-        dtype: str = "float32",
-        revision: str | None = None,
-        token_counts: Mapping[str, float] | Sequence[str] | None = None,
-        memory: Any = None,
-        verbose: bool | int = False,
-    ):
-        self.model = model
-        self.pooling = pooling
-        self.layers = layers
-        self.layer_merge = layer_merge
-        self.special_tokens = special_tokens
-        self.prompt = prompt
-        self.max_length = max_length
-        self.truncate_dim = truncate_dim
-        self.overflow = overflow
-        self.stride = stride
-        self.batch_size = batch_size
-        self.device = device
-        self.dtype = dtype
-        self.revision = revision
-        self.token_counts = token_counts
-        self.memory = memory
-        self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: None = None) -> Self:

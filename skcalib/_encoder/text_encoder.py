@@ -6,6 +6,7 @@ import copy
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import KW_ONLY, dataclass
 from itertools import chain
 from numbers import Integral
 from typing import Any, Self
@@ -25,6 +26,7 @@ PROBE = "The text by which a store tells its model from others, such as 1, 2 or 
 PROBED = 256  # texts that are looked up together for one that the store has
 
 
+@dataclass(eq=False, repr=False)
 class TextEncoder(TextTransformer):
     """Encode texts with a model of another library, or with a function such as an API call.
 
@@ -80,30 +82,20 @@ class TextEncoder(TextTransformer):
     (6, 2)
     """
 
-    _parameter_constraints: dict = {
+    model: Callable[[list[str]], Any] | Any
+    _: KW_ONLY
+    batch_size: int = 1024
+    memory: str | os.PathLike | VectorStore | None = None
+    name: str | None = None
+    verbose: bool | int = False
+
+    _parameter_constraints = {
         "model": [callable, HasMethods(["encode"])],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "memory": [str, os.PathLike, VectorStore, None],
         "name": [str, None],
         "verbose": ["verbose"],
     }
-
-    _shared: TextModel
-
-    def __init__(
-        self,
-        model: Callable[[list[str]], Any] | Any,
-        *,
-        batch_size: int = 1024,
-        memory: str | os.PathLike | VectorStore | None = None,
-        name: str | None = None,
-        verbose: bool | int = False,
-    ):
-        self.model = model
-        self.batch_size = batch_size
-        self.memory = memory
-        self.name = name
-        self.verbose = verbose
 
     def __sklearn_clone__(self) -> Self:
         # A deep copy of the model may fail, and would have to encode every text again.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from copy import copy, deepcopy
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from numbers import Integral, Real
 from operator import attrgetter
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 FLOATS = [np.float64, np.float32]
 
 
+@dataclass(eq=False, repr=False)
 class NormalizingFlow(
     VersionedState, ClassNamePrefixFeaturesOutMixin, FloatTransformer, BaseEstimator
 ):
@@ -171,6 +172,26 @@ class NormalizingFlow(
     True
     """
 
+    _: KW_ONLY
+    n_levels: int = 2
+    depth: int = 3
+    coupling_width: int = 32
+    coupling: str = "additive"
+    permutation: str = "reverse"
+    noise: float | str = 0.0
+    n_clusters: int | None = None
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    max_epochs: int = 1
+    batch_size: int = 32
+    validation_fraction: float | None = None
+    n_iter_no_change: int | None = None
+    tol: float = 1e-4
+    device: str = "auto"
+    random_state: int | np.random.RandomState | None = None
+    verbose: bool = False
+    _fitted: FittedFlow = field(init=False)
+
     _parameter_constraints = {
         "n_levels": [Interval(Integral, 1, None, closed="left")],
         "depth": [Interval(Integral, 1, None, closed="left")],
@@ -192,7 +213,6 @@ class NormalizingFlow(
     }
     _state_version = 6
     _not_linear = "a normalizing flow. Calibrate by Whitening(noise='auto')"
-    _fitted: FittedFlow
     _n_features_out = property(attrgetter("n_features_in_"))
     n_iter_ = property(lambda self: len(self._fitted.curve))
     loss_curve_ = property(lambda self: [loss for loss, _ in self._fitted.curve])
@@ -201,45 +221,6 @@ class NormalizingFlow(
     )
     noise_ = property(attrgetter("_fitted.noise"), doc="Noise in use.")
     power_ = property(attrgetter("_fitted.power"), doc="Power in use.")
-
-    def __init__(
-        self,
-        *,
-        n_levels: int = 2,
-        depth: int = 3,
-        coupling_width: int = 32,
-        coupling: str = "additive",
-        permutation: str = "reverse",
-        noise: float | str = 0.0,
-        n_clusters: int | None = None,
-        learning_rate: float = 1e-3,
-        weight_decay: float = 0.01,
-        max_epochs: int = 1,
-        batch_size: int = 32,
-        validation_fraction: float | None = None,
-        n_iter_no_change: int | None = None,
-        tol: float = 1e-4,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool = False,
-    ):
-        self.n_levels = n_levels
-        self.depth = depth
-        self.coupling_width = coupling_width
-        self.coupling = coupling
-        self.permutation = permutation
-        self.noise = noise
-        self.n_clusters = n_clusters
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> NormalizingFlow:

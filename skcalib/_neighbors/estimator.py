@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 WORKING_BYTES = 64 * 2**20  # neighbors that `transform` holds at a time
 
 
+@dataclass(eq=False, repr=False)
 class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, BaseEstimator):
     """Move vectors toward their nearest neighbors: for topics, intents, classes and clusters.
 
@@ -88,7 +90,13 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     True
     """
 
-    _parameter_constraints: dict = {
+    n_neighbors: int = 10
+    weight: float = 1.0
+    alpha: float = 3
+    neighbors: BaseEstimator | None = None
+    vectors_: np.ndarray = field(init=False)
+
+    _parameter_constraints = {
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "weight": [Interval(Real, 0, 1e9, closed="both")],
         "alpha": [Interval(Real, 0, 1e9, closed="both")],
@@ -97,20 +105,6 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
 
     _state_version = 2
     _not_linear = "NeighborSmoothing, a search among fitted vectors. Leave that step out"
-
-    vectors_: np.ndarray
-
-    def __init__(
-        self,
-        n_neighbors: int = 10,
-        weight: float = 1.0,
-        alpha: float = 3,
-        neighbors: BaseEstimator | None = None,
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.weight = weight
-        self.alpha = alpha
-        self.neighbors = neighbors
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any = None) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Literal, Self
 
@@ -24,6 +25,7 @@ REFERENCE_TEXTS = 10_000
 NARROW_CONE = 0.2
 
 
+@dataclass(eq=False, repr=False)
 class SimilarityScale(VersionedState, BaseEstimator):
     """Measure how similar unrelated texts are: thresholds, p-values, a corrected similarity.
 
@@ -104,7 +106,10 @@ class SimilarityScale(VersionedState, BaseEstimator):
     True
     """
 
-    _parameter_constraints: dict = {
+    n_pairs: int = 10_000_000
+    n_neighbors: int | float = 0.05
+
+    _parameter_constraints = {
         "n_pairs": [Interval(Integral, 1, None, closed="left")],
         "n_neighbors": [
             Interval(Integral, 1, None, closed="left"),
@@ -113,10 +118,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
     }
 
     _state_version = 5
-
-    def __init__(self, n_pairs: int = 10_000_000, n_neighbors: int | float = 0.05) -> None:
-        self.n_pairs = n_pairs
-        self.n_neighbors = n_neighbors
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, *, queries: Any = None) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
 from operator import attrgetter
 from typing import Any, Self
@@ -26,6 +26,7 @@ from skcalib._whitening.shift import ShiftDetection
 from skcalib._whitening.solver import FittedWhitening
 
 
+@dataclass(eq=False, repr=False)
 class Whitening(
     LinearExports,
     ShiftDetection,
@@ -178,7 +179,16 @@ class Whitening(
     2
     """
 
-    _parameter_constraints: dict = {
+    n_components: int | float | None = None
+    _: KW_ONLY
+    method: str = "pca"
+    power: float | str = "auto"
+    noise: float | str = 0.0
+    n_clusters: int | None = None
+    shrinkage: float | str = 0.0
+    tol: float | None = None
+
+    _parameter_constraints = {
         "n_components": [
             Interval(Integral, 1, None, closed="left"),
             Interval(RealNotInt, 0, 1, closed="neither"),
@@ -193,7 +203,6 @@ class Whitening(
     }
     _state_version = 9
 
-    _fitted: FittedWhitening
     _moments = property(attrgetter("_fitted.moments"))
     n_samples_seen_ = property(attrgetter("_moments.n"), doc="Samples, or their weight.")
     components_ = property(attrgetter("_fitted.components"), doc="Principal axes in rows.")
@@ -210,25 +219,6 @@ class Whitening(
     def mean_(self) -> np.ndarray:
         """Mean of the sample."""
         return self._moments.mean.copy()
-
-    def __init__(
-        self,
-        n_components: int | float | None = None,
-        *,
-        method: str = "pca",
-        power: float | str = "auto",
-        noise: float | str = 0.0,
-        n_clusters: int | None = None,
-        shrinkage: float | str = 0.0,
-        tol: float | None = None,
-    ):
-        self.n_components = n_components
-        self.method = method
-        self.power = power
-        self.noise = noise
-        self.n_clusters = n_clusters
-        self.shrinkage = shrinkage
-        self.tol = tol
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
