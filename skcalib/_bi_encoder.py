@@ -15,7 +15,14 @@ from skcalib._base import VersionedState
 from skcalib._encoder.any_encoder import encoded, fit_with_groups
 from skcalib._scale.estimator import SimilarityScale
 from skcalib._sklearn_compat import HasMethods, StrOptions, _fit_context
-from skcalib._texts import as_pairs, distinct, distinct_in_groups, groups_of, texts_of
+from skcalib._texts import (
+    TextInput,
+    as_pairs,
+    distinct,
+    distinct_in_groups,
+    groups_of,
+    texts_of,
+)
 from skcalib._vectors import unit_rows
 from skcalib.metrics import spearman
 
@@ -25,7 +32,7 @@ PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
 
 
 @dataclass(eq=False, repr=False)
-class BiEncoder(VersionedState, BaseEstimator):
+class BiEncoder(TextInput, VersionedState, BaseEstimator):
     """Score pairs of texts by the similarity of their vectors.
 
     The same encoder maps each text of a pair separately (a bi-encoder [1]_), and the
@@ -255,10 +262,3 @@ class BiEncoder(VersionedState, BaseEstimator):
         """
         check_consistent_length(X, y)
         return spearman(y, self.predict(X))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.two_d_array = False  # the tag means two columns of numbers
-        tags.target_tags.required = False
-        return tags

@@ -17,16 +17,23 @@ from skcalib._base import VersionedState
 NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
 
 
+class TextInput:
+    """Mixin of an estimator that is fitted on texts."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.string = tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False  # the tag means columns of numbers
+        return tags
+
+
 class TextTransformer(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedState, BaseEstimator
+    TextInput, ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedState, BaseEstimator
 ):
     """Base of a transformer from texts to vectors."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.one_d_array = True
-        tags.input_tags.two_d_array = False
         tags.transformer_tags.preserves_dtype = []
         return tags
 
@@ -135,6 +142,12 @@ def distinct(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
         return unique, np.arange(len(texts))
     index = {text: i for i, text in enumerate(unique)}
     return unique, np.fromiter(map(index.__getitem__, texts), dtype=np.intp)
+
+
+def distinct_sorted(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Distinct texts, sorted so that their order does not matter, and each text's index."""
+    unique, index = np.unique(np.array(texts, dtype=object), return_inverse=True)
+    return unique.tolist(), index
 
 
 def groups_of(X: Any, groups: Any, *, caller: str) -> list[Any]:

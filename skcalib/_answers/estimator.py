@@ -17,7 +17,7 @@ from skcalib._answers.calibration import Calibration
 from skcalib._answers.threshold import as_if_unanswered, entries, nearest_entries, promised
 from skcalib._base import VersionedState, warn
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
-from skcalib._texts import as_texts, distinct, is_missing
+from skcalib._texts import TextInput, as_texts, distinct, is_missing
 
 # Stored questions that are asked for the threshold: a sample, if there are more.
 ASKED = 2000
@@ -36,7 +36,7 @@ class HitRates(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class NearestAnswer(VersionedState, BaseEstimator):
+class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     """Answer a question by the answer of the nearest stored question, or not at all.
 
     For frequently asked questions and semantic caches. The threshold keeps a promise: of the
@@ -356,8 +356,6 @@ class NearestAnswer(VersionedState, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.two_d_array = False
         tags.target_tags.required = True
         return tags
 

@@ -12,26 +12,24 @@ from numpy.typing import ArrayLike
 from scipy.special import softmax
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib._base import VersionedState
-from skcalib._calibrators import calibrates, fitted_encoder
+from skcalib._calibrators import calibrated
 from skcalib._classifier.inputs import check_labels, in_order, known_labels, named_classes
 from skcalib._classifier.refinement import best_of_others, class_vectors
 from skcalib._encoder.any_encoder import encoded
 from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._sklearn_compat import Interval, _fit_context
-from skcalib._texts import as_texts, distinct
+from skcalib._texts import TextInput, as_texts, distinct, distinct_sorted
 from skcalib._vectors import unit_rows
-from skcalib._whitening.estimator import Whitening
 
 # Of the softmax: cosines to two classes that differ by this much are e times as probable.
 TEMPERATURE = 0.05
 
 
 @dataclass(eq=False, repr=False)
-class ZeroShotClassifier(VersionedState, ClassifierMixin, BaseEstimator):
+class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimator):
     """Classify texts by the names of the classes, or by a few labels, and many other texts.
 
     Texts without labels tell how vectors of the domain are distributed. They calibrate the
@@ -143,22 +141,25 @@ class ZeroShotClassifier(VersionedState, ClassifierMixin, BaseEstimator):
                 f"other={self.other!r} is also a class, so that rejected texts would be taken "
                 "for texts of that class. Give other a label that is no class."
             )
-        texts = sorted(set(given))  # so that their order does not matter
+        texts, place = distinct_sorted(given)
         if len(texts) < 2:
             raise ValueError(
                 f"{type(self).__name__} got {len(texts)} distinct text; it needs two or more "
                 "of the domain, better a few hundred, which need no labels."
             )
         with config_context(transform_output="default"):
-            encoder, vectors, names = self._calibrated(texts, [*chain(*described.values())])
-        smoothing = NeighborSmoothing().fit(vectors)
-        views = _side_by_side(vectors, smoothing)
-        named = np.zeros((len(described), views.shape[1]))
-        if len(names):
-            owner = np.repeat(np.arange(len(named)), [*map(len, described.values())])
-            np.add.at(named, owner, _side_by_side(names, smoothing))
-        place, code = ({value: i for i, value in enumerate(v)} for v in (texts, described))
-        pairs = {(place[given[i]], code[label]) for i, label in zip(known, labels, strict=True)}
+            encoder, vectors = calibrated(self.encoder, texts, type(self).__name__)
+            smoothing = NeighborSmoothing().fit(vectors)
+            views = _side_by_side(vectors, smoothing)
+            named = np.zeros((len(described), views.shape[1]))
+            if names := [*chain(*described.values())]:
+                of_names = encoded(encoder, names).astype(np.float64)
+                if len(names) > 1:  # they are another kind of text, with a mean of their own
+                    of_names += vectors.mean(axis=0) - of_names.mean(axis=0)
+                owner = np.repeat(np.arange(len(named)), [*map(len, described.values())])
+                np.add.at(named, owner, _side_by_side(of_names, smoothing))
+        code = {label: i for i, label in enumerate(described)}
+        pairs = {(place[i], code[label]) for i, label in zip(known, labels, strict=True)}
         named = unit_rows(named)[0]
         rows, codes = np.array(sorted(pairs), int).reshape(-1, 2).T
         threshold = -np.inf
@@ -265,24 +266,6 @@ class ZeroShotClassifier(VersionedState, ClassifierMixin, BaseEstimator):
                 "by None."
             )
         return described
-
-    def _calibrated(
-        self, texts: list[str], names: list[str]
-    ) -> tuple[Pipeline, np.ndarray, np.ndarray]:
-        """Fit the encoder and its calibration; return both, and vectors of texts and names."""
-        encoder, vectors = fitted_encoder(self.encoder, texts, type(self).__name__)
-        moved = np.empty((0, vectors.shape[1]))
-        if names:
-            moved = encoded(encoder, names).astype(np.float64)
-            if len(names) > 1:  # names are another kind of text, with a mean of their own
-                moved += vectors.mean(axis=0) - moved.mean(axis=0)
-        steps = [("encode", encoder)]
-        if not calibrates(encoder):
-            whitening = Whitening(noise="auto").fit(vectors)
-            vectors = whitening.transform(vectors)
-            moved = whitening.transform(moved) if names else moved[:, : vectors.shape[1]]
-            steps.append(("calibrate", whitening))
-        return Pipeline(steps), vectors, moved
 
     def _views(self, X: Any) -> np.ndarray:
         check_is_fitted(self)

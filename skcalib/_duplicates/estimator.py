@@ -25,7 +25,7 @@ from skcalib._encoder.any_encoder import encoded
 from skcalib._machine.limits import rows_within
 from skcalib._scale.estimator import SimilarityScale
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
-from skcalib._texts import as_texts, distinct
+from skcalib._texts import as_texts, distinct, distinct_sorted
 from skcalib._vectors import checked_rows, unit_rows
 
 # Vectors that are scaled to unit length at a time.
@@ -192,7 +192,7 @@ class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
                     "vectors. Give the encoder, Duplicates(encoder, guard=...), and fit texts."
                 )
             return self._checked(X, reset=True)
-        texts, index = _sorted(as_texts(X, caller=type(self).__name__))
+        texts, index = distinct_sorted(as_texts(X, caller=type(self).__name__))
         self.encoder_, vectors = calibrated(self.encoder, texts, type(self).__name__)
         keys = [self._codes.setdefault(d, len(self._codes)) for d in self._details(texts)]
         return _unit(vectors)[index], np.array(keys)[index]
@@ -224,10 +224,3 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
     for rows in gen_batches(len(unit), rows_within(SCALED_BYTES, vectors.shape[1])):
         unit[rows] = unit_rows(vectors[rows])[0] + 0.0  # no negative zeros
     return unit
-
-
-def _sorted(given: list[str]) -> tuple[list[str], np.ndarray]:
-    """Distinct texts, sorted so that the order of rows does not matter, and their places."""
-    texts = sorted(set(given))
-    place = {text: i for i, text in enumerate(texts)}
-    return texts, np.array([place[text] for text in given])
