@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass
-from itertools import chain
 from numbers import Integral
 from typing import Any, Self
 
@@ -23,7 +22,6 @@ from skcalib._texts import TextTransformer, as_texts
 
 # Kept in every store, so that a model can be compared with that of the stored vectors.
 PROBE = "The text by which a store tells its model from others, such as 1, 2 or 3."
-PROBED = 256  # texts that are looked up together for one that the store has
 
 
 @dataclass(eq=False, repr=False)
@@ -196,7 +194,7 @@ class TextEncoder(TextTransformer):
             )
         model = self._text_model()
         if store is not None:
-            model.compare(store, texts, width)
+            model.compare(store, width)
         texts = texts[:n]
         return vectors_of([texts], model, store, total=len(texts), verbose=self.verbose)[0]
 
@@ -221,33 +219,23 @@ class TextModel(Model):
             "VectorStore. Check what the model returns for this text."
         )
 
-    def compare(self, store: VectorStore, texts: Sequence[str], width: int) -> None:
-        """Refuse a store that has another vector of a text than the model returns.
-
-        The text is `PROBE`, or one of ``texts`` in a store of an older version.
-        """
+    def compare(self, store: VectorStore, width: int) -> None:
+        """Refuse a store that has another vector of `PROBE` than the model returns."""
         if not self.width and not width:
             next(recall([PROBE], self))
         self.width = self.width or width
         with closing(Disk(store, self)) as disk:
             if (key := disk.key) in self.compared:
                 return
-            others, text, known = list(dict.fromkeys(texts)), PROBE, None
-            blocks = (others[some] for some in gen_batches(len(others) or 1, PROBED))
-            for block in chain([[PROBE]], blocks):
-                found = disk.read(block)
-                telling = np.flatnonzero(found.vectors.any(axis=1))  # unknown words are zeros
-                if len(telling):
-                    text, known = block[found.rows[telling[0]]], found.vectors[telling[:1]]
-                    break
+            known = disk.read([PROBE]).vectors
             try:
-                [asked] = recall([text], self)
-                known = asked.vectors if known is None else known
+                [asked] = recall([PROBE], self)
+                difference = known - asked.vectors  # empty for a new store
                 # The same model rounds differently on another machine; float16, to 11 bits.
-                if np.linalg.norm(known - asked.vectors) > 0.05 * np.linalg.norm(known):
+                if np.linalg.norm(difference) > 0.05 * np.linalg.norm(known):
                     raise ValueError(
                         f"The store {str(store.location)!r} has a different vector of the text "
-                        f"{text!r:.60} under the name {self.name!r} than the model "
+                        f"{PROBE!r:.60} under the name {self.name!r} than the model "
                         f"{self.model!r:.80} returns. Give this model another name."
                     )
                 list(disk.answer([PROBE]))

@@ -21,7 +21,7 @@ from skcalib._whitening.exports import LinearExports
 from skcalib._whitening.linear_map import AffineMap
 from skcalib._whitening.merging import MergingFit
 from skcalib._whitening.recent import moments_and_spectrum
-from skcalib._whitening.rows import check_rows, inverted, mapped, moments_of
+from skcalib._whitening.rows import check_rows, mapped, moments_of
 from skcalib._whitening.shift import ShiftDetection
 from skcalib._whitening.solver import FittedWhitening
 
@@ -314,13 +314,13 @@ class Whitening(
             Vectors in the input space, float32 for float32 input and float64 otherwise.
         """
         check_is_fitted(self)
-        X, width = check_rows(X, ensure_all_finite=True), self.n_components_
+        X, width = check_rows(X), self.n_components_
         if X.shape[1] != width:
             raise ValueError(
                 f"X has {X.shape[1]} columns; inverse_transform expects whitened vectors of "
                 f"n_components_={width} columns, as transform returns them."
             )
-        return inverted(X, self._fitted.map)
+        return mapped(X, self._fitted.map.inverse)
 
     def get_covariance(self) -> np.ndarray:
         """Covariance in use, ``(1 - shrinkage_) Σ + shrinkage_ tr(Σ)/d I``.

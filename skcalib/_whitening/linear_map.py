@@ -158,9 +158,18 @@ class WhiteningMap:
         )
 
     @property
-    def back_projection(self) -> np.ndarray:
-        """Pseudo-inverse of W, of shape (width, d)."""
-        return self._scaled(1 / self.gain).T
+    def inverse(self) -> AffineMap:
+        """The map back, as far as the axes kept determine it, by the pseudo-inverse of W."""
+        mean_square = (self.variance[: self.kept].sum() + self.mean @ self.mean) / len(
+            self.mean
+        )
+        return AffineMap(
+            mean=np.zeros(self.width),
+            projection=self._scaled(1 / self.gain).T,
+            bias=self.mean,
+            column_variance=(self.affine.projection.T @ self.basis) ** 2 @ self.variance,
+            mean_square=mean_square,
+        )
 
     def _scaled(self, factors: np.ndarray) -> np.ndarray:
         """``U diag(factors)``, its surplus columns zero, or rotated by the method."""

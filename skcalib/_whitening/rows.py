@@ -18,20 +18,19 @@ from skcalib._dask import as_floats, check_dask, dask_apply, dask_reduce, is_das
 from skcalib._machine.limits import rows_within
 from skcalib._sklearn_compat import check_sample_weight, get_namespace_and_device
 from skcalib._vectors import checkable
-from skcalib._whitening.linear_map import AffineMap, WhiteningMap
+from skcalib._whitening.linear_map import AffineMap
 
 CALLER = "Whitening"
 # Size of a chunk of rows of a tensor in float64, on its device.
 TENSOR_BYTES = 64 * 2**20
 
 
-def check_rows(X: Any, *, ensure_all_finite: bool = False) -> Any:
+def check_rows(X: Any) -> Any:
     """Check that ``X`` holds rows, and return them as float32 or float64.
 
     Tensors stay tensors under scikit-learn's array API dispatch. The rows of a dask array are
-    not counted. ``ensure_all_finite`` looks for NaN and infinity in a pass over ``X``. Without
-    it, they spread to the moments and to their row's output, where `moments_of` and `mapped`
-    find them.
+    not counted. NaN and infinity spread to the moments and to their row's output, where
+    `moments_of` and `mapped` find them.
     """
     if is_dask(X):
         check_dask(X, CALLER)
@@ -41,7 +40,7 @@ def check_rows(X: Any, *, ensure_all_finite: bool = False) -> Any:
     return check_array(
         X,
         dtype=[xp.float64, xp.float32],
-        ensure_all_finite=ensure_all_finite,
+        ensure_all_finite=False,
         estimator=CALLER,
         input_name="X",
     )
@@ -62,7 +61,7 @@ def moments_of(X: Any, sample_weight: Any = None) -> Moments:
 
 
 def mapped(X: Any, linear: AffineMap) -> Any:
-    """Whitened rows, lazy for a dask array; or a ValueError if they are not finite."""
+    """Mapped rows, lazy for a dask array; or a ValueError if they are not finite."""
     if is_dask(X):
         return dask_apply(partial(mapped, linear=linear), X, len(linear.bias))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -72,22 +71,8 @@ def mapped(X: Any, linear: AffineMap) -> Any:
             out = _mapped_tensor(X, linear)
         # One sum is cheap; it may overflow where no entry does, so a closer look decides.
         if not np.isfinite(float(out.sum())) and not np.isfinite(float(abs(out).max())):
-            raise _not_finite(X, f"The whitened vectors overflow {out.dtype}")
+            raise _not_finite(X, f"The mapped vectors overflow {out.dtype}")
     return out
-
-
-def inverted(X: Any, linear: WhiteningMap) -> Any:
-    """Whitened rows mapped back, as far as the kept axes determine them."""
-    if is_dask(X):
-        return dask_apply(partial(inverted, linear=linear), X, len(linear.mean))
-    back, mean = linear.back_projection, linear.mean
-    if isinstance(X, np.ndarray):
-        return (X.astype(np.float64, copy=False) @ back + mean).astype(X.dtype)
-    xp, _, device = get_namespace_and_device(X)
-    work, place = xp.float64, _device_of_float64(device)
-    back, mean = (xp.asarray(array, dtype=work, device=place) for array in (back, mean))
-    rows = xp.astype(_on_device(X, place), work)
-    return _on_device(xp.astype(rows @ back + mean, X.dtype), device)
 
 
 def _not_finite(X: Any, overflow: str) -> ValueError:

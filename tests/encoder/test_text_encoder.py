@@ -227,16 +227,6 @@ def test_one_name_is_not_for_two_models(tmp_path):
     np.testing.assert_array_equal(rounded.fit_transform(TEXTS), letters(TEXTS))
 
 
-def test_a_store_of_an_older_version_is_compared_by_what_it_has(tmp_path, monkeypatch):
-    monkeypatch.setattr("skcalib._encoder.text_encoder.PROBE", TEXTS[0])
-    TextEncoder(letters, memory=tmp_path, name="letters").fit_transform(TEXTS)
-    monkeypatch.undo()
-    with pytest.raises(ValueError, match="different vector of the text 'nine notes'"):
-        TextEncoder(lambda t: -letters(t), memory=tmp_path, name="letters").fit(
-            ["new", *TEXTS[1:]]
-        )
-
-
 @pytest.mark.parametrize("encoder", [BertEncoder(), TextEncoder(letters, name="letters")])
 def test_joblib_memory_is_refused(encoder, tmp_path):
     encoder = clone(encoder).set_params(memory=joblib.Memory(tmp_path, verbose=0))
