@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ __all__ = [
     "_fit_context",
     "check_n_features",
     "check_params",
+    "check_rate",
     "check_sample_weight",
     "get_namespace_and_device",
     "get_output_container",
@@ -63,6 +65,13 @@ def check_sample_weight(sample_weight: Any, X: Any) -> Any:
             f"weights up to {MOST:g}, such as numbers of texts."
         )
     return weight
+
+
+def check_rate(rate: Any, caller: str) -> float:
+    """Return a rate, or raise a ValueError unless it is above 0 and below 1."""
+    name, interval = "false_positive_rate", Interval(Real, 0, 1, closed="neither")
+    validate_parameter_constraints({name: [interval]}, {name: rate}, caller)
+    return float(rate)
 
 
 def check_params(estimator: Any) -> None:

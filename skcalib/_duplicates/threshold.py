@@ -47,28 +47,24 @@ def threshold_of(
         )
     if not by_line or rate >= FITTED_P_VALUES[1]:
         return min(EQUAL, float(counts.threshold(rate)))
-    line, error = counts.line()
-    if scale is None and error > LARGEST_ERROR:
-        stricter, error = counts.line(LARGER_P_VALUES)
-        if error <= LARGEST_ERROR:
-            line, error = _counts(_without_duplicates(drawn, _at(stricter, rate))).line()
-    if error > LARGEST_ERROR:
+    line = counts.line()
+    if scale is None and line.error > LARGEST_ERROR:
+        stricter = counts.line(LARGER_P_VALUES)
+        if stricter.error <= LARGEST_ERROR:
+            strict = min(EQUAL, stricter.threshold(rate))
+            line = _counts(_without_duplicates(drawn, strict)).line()
+    if line.error > LARGEST_ERROR:
         raise ValueError(
             f"The threshold cannot be estimated from the pairs of {n:,} distinct texts: the "
-            f"line through their rates is off by {error:.2g} decades, as when many texts are "
-            "near copies of a few. Give scale=SimilarityScale().fit(vectors), of texts of the "
-            "same kind without duplicates."
+            f"line through their rates is off by {line.error:.2g} decades, as when many texts "
+            "are near copies of a few. Give scale=SimilarityScale().fit(vectors), of texts of "
+            "the same kind without duplicates."
         )
-    return _at(line, rate)
-
-
-def _at(line: np.ndarray, rate: float) -> float:
-    return min(EQUAL, float(np.tanh(np.polyval(line, np.log10(rate)))))
+    return min(EQUAL, line.threshold(rate))
 
 
 def _counts(vectors: np.ndarray) -> PairCounts:
-    none = np.zeros(len(vectors))
-    return count_pairs(vectors.astype(np.float64), None, [(none, none)])[0]
+    return count_pairs(vectors.astype(np.float64))[0]
 
 
 def _without_duplicates(vectors: np.ndarray, threshold: float) -> np.ndarray:

@@ -16,7 +16,7 @@ from skcalib._base import VersionedState, warn
 from skcalib._neighbors.search import best_of_others, neighbor_similarity
 from skcalib._scale.pairs import FITTED_P_VALUES, PairCounts, count_pairs
 from skcalib._scale.rates import line_of, threshold_of
-from skcalib._sklearn_compat import Interval, RealNotInt, _fit_context
+from skcalib._sklearn_compat import Interval, RealNotInt, _fit_context, check_rate
 from skcalib._vectors import checked_rows, unit_rows, unmasked
 
 # Largest number of fitted texts of which a share are neighbors.
@@ -163,9 +163,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
             rows = unit_rows(queries[rng.permutation(len(queries))[:n_rows]])[0]
             r_rows = neighbor_similarity(rows.astype(np.float32), vectors, self.n_neighbors_)
             own = np.full(n_rows, -1)
-        none = np.zeros(n_rows), np.zeros(n_columns)
-        columns = None if queries is None else unit
-        counts = count_pairs(rows, columns, [none, (r_rows, r)])
+        counts = count_pairs(rows, None if queries is None else unit, (r_rows, r))
         best = best_of_others(rows.astype(np.float32), own, X, np.arange(len(X)))
         self.n_pairs_, self.n_queries_ = counts[0].n, n_rows
         self._in_narrow_cone = float(np.sum(unit.mean(axis=0) ** 2)) > NARROW_CONE
@@ -206,8 +204,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         """
         if extrapolate and corrected:
             raise ValueError("extrapolate=True needs cosines. Set corrected=False.")
-        counts = self._counted(per, corrected)
-        return threshold_of(counts, false_positive_rate, per, extrapolate=extrapolate)
+        rate = check_rate(false_positive_rate, "threshold")
+        return threshold_of(self._counted(per, corrected), rate, per, extrapolate=extrapolate)
 
     def p_value(
         self,
@@ -313,9 +311,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         """
         counts, p_value = self._counted(per, False), float(of.p_value(similarity, per=per))
         if per == "pair" and p_value < FITTED_P_VALUES[1]:
-            slope, at_one = line_of(of._counted(per, False))
-            decades = (np.arctanh(min(float(similarity), 1 - 1e-6)) - at_one) / slope
-            return float(np.tanh(np.polyval(line_of(counts), decades)))
+            rate = line_of(of._counted(per, False)).p_value(similarity)
+            return line_of(counts).threshold(rate)
         if p_value < 1 / (1 + counts.n):
             raise ValueError(
                 f"equivalent got {similarity!r}, which a share of {p_value:.2g} reaches on the "

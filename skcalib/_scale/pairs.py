@@ -26,6 +26,23 @@ POINTS = 1000
 
 
 @dataclass(frozen=True)
+class RateLine:
+    """Fisher's z of a cosine, its ``artanh``, as a line in the logarithm of the p-value."""
+
+    slope: float  # in decades
+    at_one: float
+    error: float  # the largest, in decades
+
+    def threshold(self, p_value: float) -> float:
+        """Cosine of a p-value."""
+        return float(np.tanh(self.at_one + self.slope * np.log10(p_value)))
+
+    def p_value(self, cosine: float) -> float:
+        """P-value of a cosine."""
+        return float(10 ** ((np.arctanh(min(cosine, 1 - 1e-6)) - self.at_one) / self.slope))
+
+
+@dataclass(frozen=True)
 class PairCounts:
     """Numbers of pairs by their similarity, in bins of width 2⁻²⁰."""
 
@@ -35,9 +52,14 @@ class PairCounts:
     @classmethod
     def of(cls, similarity: np.ndarray) -> PairCounts:
         """Count similarities in [-2, 2]."""
-        bins = _bins(similarity)
-        counts = np.bincount(bins - bins.min(), minlength=np.ptp(bins) + 2)
-        return cls(int(bins.min()), counts.astype(np.min_scalar_type(counts.max())))
+        return cls.trimmed(_binned(similarity))
+
+    @classmethod
+    def trimmed(cls, counts: np.ndarray) -> PairCounts:
+        """Cut off what is empty of counts from -2 on."""
+        filled = np.flatnonzero(counts)
+        kept = counts[filled[0] : filled[-1] + 2]
+        return cls(int(filled[0]) - 2 * BINS, kept.astype(np.min_scalar_type(kept.max())))
 
     @classmethod
     def from_table(cls, table: dict[str, Any]) -> PairCounts:
@@ -78,19 +100,15 @@ class PairCounts:
         least = self.first + np.searchsorted(-self._p_values(), -np.asarray(p_value))
         return (least - MARGIN) / BINS
 
-    def line(self, p_values: tuple[float, float] = FITTED_P_VALUES) -> tuple[np.ndarray, float]:
-        """Fisher's z of a cosine by the logarithm of its p-value, and the largest error.
-
-        Fisher's z, ``artanh``, is nearly a straight line in the logarithm of the p-value. It is
-        fitted where related pairs hardly count. The error is in decades.
-        """
+    def line(self, p_values: tuple[float, float] = FITTED_P_VALUES) -> RateLine:
+        """Fit a line to p-values at which related pairs hardly count."""
         points = np.geomspace(*p_values, 15)
         decades = np.log10(points)
         z = np.arctanh(np.clip(self.threshold(points), -1 + 1e-6, 1 - 1e-6))
-        line = np.polyfit(decades, z, 1)
-        falls = line[0] < -1e-3  # a line through ties fits, but means nothing
-        error = np.abs(np.polyval(line, decades) - z).max() / -line[0] if falls else np.inf
-        return line, float(error)
+        slope, at_one = np.polyfit(decades, z, 1)
+        falls = slope < -1e-3  # a line through ties fits, but means nothing
+        error = np.abs(at_one + slope * decades - z).max() / -slope if falls else np.inf
+        return RateLine(slope, at_one, error)
 
     def beyond(self, p_value: float) -> float:
         """Threshold of cosines that are each the largest of many, for a p-value below all.
@@ -111,14 +129,14 @@ class PairCounts:
 
 
 def count_pairs(
-    rows: np.ndarray, columns: np.ndarray | None, corrections: list[tuple]
+    rows: np.ndarray, columns: np.ndarray | None = None, *corrections: tuple
 ) -> list[PairCounts]:
     """Count the cosines of all rows with all columns, or of all pairs of rows.
 
-    They are float64 and of unit length. There is a result for each of ``corrections``, a value
-    for each row and one for each column: half of both is subtracted from the cosine.
+    They are float64 and of unit length. Another result follows for each of ``corrections``, a
+    value for each row and one for each column: half of both is subtracted from the cosine.
     """
-    counts = np.zeros((len(corrections), 4 * BINS + 2), np.int64)  # all lie within [-2, 2]
+    counts = np.zeros((1 + len(corrections), 4 * BINS + 2), np.int64)
     for start in range(0, len(rows), BLOCK):
         block = slice(start, start + BLOCK)
         after = slice(start if columns is None else 0, None)  # each pair of rows once
@@ -126,19 +144,14 @@ def count_pairs(
         chosen = np.ones(similarity.shape, bool)
         if columns is None:
             chosen = np.arange(similarity.shape[1]) > np.arange(len(similarity))[:, None]
-        for kind, (of_rows, of_columns) in zip(counts, corrections, strict=True):
+        counts[0] += _binned(similarity[chosen])
+        for kind, (of_rows, of_columns) in zip(counts[1:], corrections, strict=True):
             less = of_rows[block, None] / 2 + of_columns[after] / 2
-            bins = _bins((similarity - less)[chosen])
-            kind += np.bincount(bins + 2 * BINS, minlength=len(kind))
-    return [_trimmed(kind) for kind in counts]
+            kind += _binned((similarity - less)[chosen])
+    return [PairCounts.trimmed(kind) for kind in counts]
 
 
-def _bins(similarity: np.ndarray) -> np.ndarray:
-    return np.rint(np.clip(similarity, -2, 2) * BINS).astype(np.int32)
-
-
-def _trimmed(counts: np.ndarray) -> PairCounts:
-    filled = np.flatnonzero(counts)
-    kept = counts[filled[0] : filled[-1] + 2]
-    first = int(filled[0]) - 2 * BINS
-    return PairCounts(first, kept.astype(np.min_scalar_type(kept.max())))
+def _binned(similarity: np.ndarray) -> np.ndarray:
+    """Count similarities in all bins from -2 to 2, and in an empty one."""
+    bins = np.rint(np.clip(similarity, -2, 2) * BINS).astype(np.int32)
+    return np.bincount(bins + 2 * BINS, minlength=4 * BINS + 2)

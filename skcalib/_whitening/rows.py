@@ -61,7 +61,7 @@ def moments_of(X: Any, sample_weight: Any = None) -> Moments:
 
 
 def mapped(X: Any, linear: AffineMap) -> Any:
-    """Mapped rows, lazy for a dask array; or a ValueError if they are not finite."""
+    """Map rows, lazily for a dask array; or raise a ValueError if they are not finite."""
     if is_dask(X):
         return dask_apply(partial(mapped, linear=linear), X, len(linear.bias))
     with np.errstate(over="ignore", invalid="ignore"):

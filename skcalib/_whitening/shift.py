@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import reduce
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib._covariance.moments import Moments
+from skcalib._sklearn_compat import check_rate
 from skcalib._whitening.linear_map import AffineMap, WhiteningMap
 from skcalib._whitening.rows import as_float64, mapped, moments_of
 from skcalib._whitening.solver import FittedWhitening, solve, spectrum_of
@@ -134,7 +134,7 @@ class ShiftDetection:
         0.05
         """
         check_is_fitted(self)
-        rate = _checked_rate(false_positive_rate)
+        rate = check_rate(false_positive_rate, "mahalanobis_threshold")
         distances = np.sort(held_out_distances(self._fitted, self._rows(X)))
         n = len(distances)
         place = int(np.ceil((1 - rate) * (n + 1))) - 1
@@ -199,15 +199,6 @@ class ShiftDetection:
         """
         check_is_fitted(self)
         return shift_between(self._fitted, self._rows(X))
-
-
-def _checked_rate(given: Any) -> float:
-    if not isinstance(given, Real) or not 0 < float(given) < 1:
-        raise ValueError(
-            f"mahalanobis_threshold got false_positive_rate={given!r}; it expects a number "
-            "above 0 and below 1, such as 0.01 for 1 %."
-        )
-    return float(given)
 
 
 def squared_lengths(X: Any, linear: AffineMap) -> Any:
