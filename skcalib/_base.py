@@ -1,7 +1,5 @@
 """What estimators share: pickles with a version, dtypes, progress, warnings, imports."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """Pairs of texts scored by the similarity of their vectors."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, Self
 

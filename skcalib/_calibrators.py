@@ -1,7 +1,5 @@
 """The one table of calibrators; and an encoder with a calibration behind it, both fitted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What the commands of the command line share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Texts and rows in dask collections: mapped lazily, or written to disk block by block."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, reduce

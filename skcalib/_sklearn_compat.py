@@ -1,7 +1,5 @@
 """What skcalib uses of scikit-learn's private interface: a new release breaks one file."""
 
-from __future__ import annotations
-
 import inspect
 from numbers import Real
 from typing import Any

@@ -1,7 +1,5 @@
 """Texts and pairs of texts from containers of all kinds."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice

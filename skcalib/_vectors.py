@@ -1,7 +1,5 @@
 """Rows as vectors: their lengths and directions, and missing entries."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

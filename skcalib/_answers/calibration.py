@@ -1,7 +1,5 @@
 """From questions to the vectors that are stored, and to those that are searched with."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Self
 

@@ -1,7 +1,5 @@
 """NearestAnswer: one of the stored answers, or none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real

@@ -1,7 +1,5 @@
 """The nearest stored question, and the cosine that those without an answer rarely exceed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

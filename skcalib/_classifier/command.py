@@ -1,7 +1,5 @@
 """The command ``skcalib classify``."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 

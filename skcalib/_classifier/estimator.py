@@ -1,7 +1,5 @@
 """ZeroShotClassifier: classes from their names, or from a few labels, and many texts."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from itertools import chain
 from numbers import Real

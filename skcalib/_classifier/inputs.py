@@ -1,7 +1,5 @@
 """What a classifier is told: names of classes, and labels of some of the texts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence, Set
 from numbers import Integral
 from typing import Any

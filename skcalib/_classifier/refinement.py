@@ -1,7 +1,5 @@
 """Vectors of classes, from their names, a few labelled texts and many without labels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Eigendecomposition of a covariance."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import linalg
 from scipy.linalg import lapack

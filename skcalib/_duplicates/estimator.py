@@ -1,7 +1,5 @@
 """Duplicates: texts that say the same twice, at a promised number of false pairs."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Any, Self

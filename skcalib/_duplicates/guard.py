@@ -1,7 +1,5 @@
 """DetailGuard: numbers and codes in which two texts must agree."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from dataclasses import dataclass

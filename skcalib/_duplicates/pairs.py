@@ -1,7 +1,5 @@
 """Pairs of similar vectors, in bounded memory, and groups of them without chains."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from hashlib import blake2b
 

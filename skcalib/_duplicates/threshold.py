@@ -1,7 +1,5 @@
 """The cosine that a given number of pairs of unrelated texts reaches."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from skcalib._base import warn

@@ -1,7 +1,5 @@
 """Any encoder of texts: as a transformer, fitted, and its vectors."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Encode texts in batches: tokenize, sort by length, run the model, pool."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a folder of sentence-transformers declares: how its model is meant to be used."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Files of a model: found here or on the hub, checked before they are loaded, fingerprinted."""
 
-from __future__ import annotations
-
 import fnmatch
 import hashlib
 import json

@@ -4,8 +4,6 @@ Every pooling follows from a few vectors of a layer, the slots, computed togethe
 over its hidden states: all poolings cost about as much as one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

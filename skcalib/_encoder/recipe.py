@@ -1,7 +1,5 @@
 """All that a vector of a `BertEncoder` depends on, except its text: the fitted state."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -5,8 +5,6 @@ for what it lacks. `recall` looks into the memory of this process before it asks
 `vectors_of` asks for each distinct text once.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 from abc import ABC, abstractmethod

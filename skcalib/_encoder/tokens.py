@@ -1,7 +1,5 @@
 """Texts to token ids: of their beginnings, or of windows that cover them."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any

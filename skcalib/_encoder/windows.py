@@ -1,7 +1,5 @@
 """The vector of a long text from those of its windows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

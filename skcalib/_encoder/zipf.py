@@ -5,8 +5,6 @@ and then words by decreasing frequency in the training corpus, so a token's id g
 frequency rank without a corpus.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from numbers import Real

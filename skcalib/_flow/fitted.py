@@ -1,7 +1,5 @@
 """A fitted flow: what a training starts from, what it ends with, and how rows go through it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

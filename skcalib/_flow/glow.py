@@ -20,8 +20,6 @@ References
    arXiv:2011.05864, section 3.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

@@ -49,8 +49,6 @@ W1, W2 and W3 of each step, each a contiguous block with its bias. Adam acts on 
 alone and the clipping on their norm, so neither depends on the order.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Rows for a training: held out, or in random batches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

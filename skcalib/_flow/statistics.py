@@ -1,7 +1,5 @@
 """Statistics of the training rows, by which a flow is standardized."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import reduce

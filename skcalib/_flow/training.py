@@ -5,8 +5,6 @@ an optimizer step, a gradient norm or a snapshot is one call over one array what
 number of layers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -5,8 +5,6 @@ Every transform has ``forward(x) -> (y, logabsdet)`` and ``inverse(y) -> (x, log
 in nats: of shape (n,) or, where it is the same for all rows, a scalar.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

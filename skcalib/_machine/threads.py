@@ -5,8 +5,6 @@ BLAS's own threads are idle much of the time, and on shared cores they wait for 
 thread per range of rows keeps every core busy.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Exact search for the nearest of many vectors by cosine, in float32."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

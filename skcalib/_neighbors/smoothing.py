@@ -1,7 +1,5 @@
 """Vectors moved toward their nearest neighbors."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from skcalib._neighbors.search import EQUAL

@@ -1,7 +1,5 @@
 """Smoothing over neighbors as a torch module."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import nn

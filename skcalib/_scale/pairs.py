@@ -5,10 +5,8 @@ pairs may share exactly, are not on an edge. A threshold is a quarter of a bin a
 edge, so that no pair that was counted below it passes by rounding in float32.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -50,19 +48,19 @@ class PairCounts:
     counts: np.ndarray  # (n_bins,), of the smallest type that holds them; the last is 0
 
     @classmethod
-    def of(cls, similarity: np.ndarray) -> PairCounts:
+    def of(cls, similarity: np.ndarray) -> Self:
         """Count similarities in [-2, 2]."""
         return cls.trimmed(_binned(similarity))
 
     @classmethod
-    def trimmed(cls, counts: np.ndarray) -> PairCounts:
+    def trimmed(cls, counts: np.ndarray) -> Self:
         """Cut off what is empty of counts from -2 on."""
         filled = np.flatnonzero(counts)
         kept = counts[filled[0] : filled[-1] + 2]
         return cls(int(filled[0]) - 2 * BINS, kept.astype(np.min_scalar_type(kept.max())))
 
     @classmethod
-    def from_table(cls, table: dict[str, Any]) -> PairCounts:
+    def from_table(cls, table: dict[str, Any]) -> Self:
         """Return counts of a `table`; between two points the p-value is that of the lower."""
         similarity, p = (np.asarray(table[k], np.float64) for k in ("similarity", "p_value"))
         is_whole = similarity.size > 1 and similarity.shape == p.shape and table["n"] >= 1

@@ -1,7 +1,5 @@
 """Which rates counted pairs can tell, and the thresholds that keep them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from skcalib._scale.pairs import FITTED_P_VALUES, PairCounts, RateLine

@@ -1,7 +1,5 @@
 """The SQLite file of a store, which survives a kill and serves several processes."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The one table of poolings, free of torch: a new pooling is one entry of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """`VectorStore`, the public class for a store of vectors."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from contextlib import closing

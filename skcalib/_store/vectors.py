@@ -4,8 +4,6 @@ Each array has a checksum, and each vector is stored with the key of its text, s
 file costs time but never gives a wrong vector.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sqlite3
 import time

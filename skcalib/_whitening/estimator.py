@@ -1,7 +1,5 @@
 """Whitening: the linear map that spreads vectors evenly in all directions (BERT-whitening)."""
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real

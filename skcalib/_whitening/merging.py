@@ -1,7 +1,5 @@
 """Fits of parts of a corpus, merged to that of the whole."""
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 from sklearn.utils.validation import check_is_fitted

@@ -1,7 +1,5 @@
 """Keep the last few fits in memory: a grid over parameters decomposes each sample once."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections import OrderedDict

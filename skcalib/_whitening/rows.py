@@ -4,8 +4,6 @@ The fitted matrices are always NumPy arrays, so that a whitening fitted on a GPU
 loads on a machine without one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Vectors unlike those of a fit: single ones by their distance, samples by a test."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any

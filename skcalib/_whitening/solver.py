@@ -1,10 +1,8 @@
 """From moments to a whitening: shrinkage, noise, numerical rank and the dimensions kept."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -60,7 +58,7 @@ class FittedWhitening:
         warn_of_few_samples(self.moments.n, linear)
         return linear
 
-    def recentered(self, mean: np.ndarray) -> FittedWhitening:
+    def recentered(self, mean: np.ndarray) -> Self:
         """Return the same with another mean."""
         moved = replace(self, moments=replace(self.moments, mean=mean))
         vars(moved)["map"] = replace(self.map, mean=mean)

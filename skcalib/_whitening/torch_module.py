@@ -1,7 +1,5 @@
 """Linear maps, such as a whitening, as a torch module."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 
