@@ -41,9 +41,8 @@ _told: deque[int] = deque(maxlen=100)
 class BertEncoder(TextTransformer):
     """Encode texts as vectors with a frozen BERT-like model.
 
-    The hidden states of the chosen layers are pooled over the tokens of each text. The model
-    is not trained: `fit` checks texts and parameters, loads the model and remembers its
-    fingerprint. A process loads each model once; all encoders and their clones share it.
+    The hidden states of the chosen layers are pooled over the tokens of each text. `fit` trains
+    nothing. A process loads each model once; all encoders and their clones share it.
 
     Parameters
     ----------
@@ -56,9 +55,9 @@ class BertEncoder(TextTransformer):
         "last" the last one. "mean" and "max" are over all tokens. "mean_sqrt_len" is the sum
         divided by the square root of the number of tokens. "weighted_mean" weights tokens by
         position, 1 to n. "zipf" weights each token by ``log(1 + rank)`` of its frequency rank
-        (in the model's vocabulary, or by ``token_counts``) and special tokens by 0: BERT's
-        vectors are biased by word frequency [1]_, and frequent words weigh less this way.
-        "auto" is the pooling that a folder of sentence-transformers declares, or else "mean".
+        (in the model's vocabulary, or by ``token_counts``) and special tokens by 0, against the
+        bias of word frequency [1]_. "auto" is the pooling that a folder of
+        sentence-transformers declares, or else "mean".
     layers : int, tuple of int or {"last", "last2", "first_last", "embedding_last"}, \
             default=-1
         Hidden states to use: 0 is the output of the embedding layer, 1 that of the first
@@ -67,9 +66,8 @@ class BertEncoder(TextTransformer):
     layer_merge : {"mean", "concat"}, default="mean"
         How the pooled vectors of several layers become one: their mean or concatenation.
     special_tokens : bool, default=True
-        Whether "mean", "max" and "mean_sqrt_len" include the special tokens around a text
-        ([CLS] and [SEP] in BERT). A text without any other token is always pooled over
-        them.
+        Whether "mean", "max" and "mean_sqrt_len" include the special tokens around a text, such
+        as [CLS]. A text without any other token is always pooled over them.
     prompt : str or None, default=None
         Text to put before each text, such as "query: ". None uses the default prompt that a
         folder of sentence-transformers declares, if any; "" uses no prompt. The name of a
@@ -107,10 +105,9 @@ class BertEncoder(TextTransformer):
         counts. Needed if the vocabulary is not sorted by frequency, as in Chinese models.
     memory : None, path-like or VectorStore, default=None
         Where to keep vectors on disk, so that each text goes through the model only once. All
-        layers and poolings of a text are kept, so that any process can read any choice of them
-        later. A text needs 66 kB for MiniLM and 242 kB for BERT-base;
-        ``VectorStore(folder, layers=..., pooling=..., dtype=...)`` keeps less. In any case,
-        recently used vectors stay in this process's memory, up to 256 MiB for all encoders.
+        layers and poolings of a text are kept, for any choice of them later; a `VectorStore`
+        can keep less. In any case, recently used vectors stay in this process's memory, up to
+        256 MiB for all encoders.
     verbose : bool, default=False
         Show a progress bar.
 
@@ -128,10 +125,8 @@ class BertEncoder(TextTransformer):
         What the model's folder declares, a named tuple: ``pooling`` and whether it is declared
         or only the default, ``declares_pooling``; ``prompts`` by name, ``default_prompt_name``
         and ``include_prompt``; ``max_length``; ``similarity``, for which the model was trained,
-        such as "cosine"; ``truncate_dim``, the dimensions that sentence-transformers returns;
-        and ``matryoshka_dims``, those that the model was trained to be cut to, from
-        ``matryoshka_dimensions`` of its ``config.json``, where () stands for any number
-        (``is_matryoshka``). None if the folder does not say.
+        such as "cosine"; ``truncate_dim``; and ``matryoshka_dims``, those that it was trained
+        to be cut to, () for any number. None if the folder does not say.
     fingerprint_ : str
         SHA-256 of the files in the model's folder, except documentation, pictures, code and
         weights in other formats. A fitted encoder refuses a model with another fingerprint.
@@ -143,12 +138,8 @@ class BertEncoder(TextTransformer):
 
     Notes
     -----
-    A name such as "first-last-avg" has different meanings in different reference codes; the
-    user guide has a table of the hidden states that each of them uses.
-
-    Decoders, such as GPT-2, Llama or Qwen, are used without their heads. Of T5 and its
-    variants, the encoder is used. Other encoder-decoders and models of images or sound are
-    refused.
+    Decoders, such as GPT-2, Llama or Qwen, are used without their heads, and of T5 and its
+    variants, the encoder. Other encoder-decoders and models of images or sound are refused.
 
     The vector of a text depends on that text only, not on the other texts or their order (to
     1e-5). Each distinct text of a call is encoded once. An iterator is read in blocks of 16,384
@@ -223,14 +214,6 @@ class BertEncoder(TextTransformer):
         Returns
         -------
         self : BertEncoder
-            The fitted encoder.
-
-        Raises
-        ------
-        OSError
-            If the model is neither a folder, nor in the cache, nor on the hub.
-        TypeError, ValueError
-            If an entry of `X` is not a text, or a parameter does not fit the model.
         """
         self._checked(X)
         self.__dict__.pop("_recipe", None)  # an error below leaves nothing half-fitted
@@ -281,13 +264,8 @@ class BertEncoder(TextTransformer):
         Returns
         -------
         vectors : ndarray of shape (n_texts, n_features), float32
-            One row per text; a lazy dask array for dask input, computed partition by
-            partition by the workers, each of which loads the model once.
-
-        Raises
-        ------
-        ValueError
-            If the model is not the one the encoder was fitted with.
+            One row per text; a lazy dask array for dask input, whose workers load the model
+            once each.
         """
         check_is_fitted(self)
         X = self._checked(X)

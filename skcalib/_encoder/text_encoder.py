@@ -40,10 +40,9 @@ class TextEncoder(TextTransformer):
         Largest number of texts that the model gets at once.
     memory : None, path-like or VectorStore, default=None
         Where to keep vectors on disk as well, in float32 or the ``dtype`` of the store, so that
-        other processes do not call the model again. The store also keeps the vector of one
-        text of its own: each process encodes it, and refuses a store that has a different
-        vector for it. If the model cannot be reached, a fitted encoder warns and uses what is
-        stored.
+        other processes do not call the model again. Each process also encodes a text of the
+        store's own, and refuses a store that has a different vector for it. If the model
+        cannot be reached, a fitted encoder warns and uses what is stored.
     name : str or None, default=None
         Name of the model in ``memory``, required there because the model itself cannot be
         identified. Give a new name whenever the vectors change, as with a new version of an
@@ -60,12 +59,9 @@ class TextEncoder(TextTransformer):
     Only texts that were encoded before come from ``memory``. `calibrate` encodes fragments of
     each text as well, several for each, which a model with a price per text charges for.
 
-    Vectors are float64 if the model returns float64, otherwise float32; float16 and integers
-    are converted without scaling. Nothing is normalized. Quantized codes (int8, binary) are
-    compared as numbers; use vectors from before quantization if you can.
-
-    A pickle contains the model, which must be picklable; a lambda, or a client with an open
-    connection, is not. Vectors that were kept in memory are not in the pickle.
+    Vectors are float64 if the model returns float64, otherwise float32; nothing is normalized.
+    Quantized codes (int8, binary) are compared as numbers; use vectors from before quantization
+    if you can. A pickle contains the model, which must be picklable, and no vectors.
 
     Examples
     --------
@@ -121,7 +117,6 @@ class TextEncoder(TextTransformer):
         Returns
         -------
         self : TextEncoder
-            The fitted encoder.
         """
         texts = as_texts(X, caller=type(self).__name__)
         self._n_features_out = self._encode(texts, n=1).shape[1]
@@ -129,19 +124,16 @@ class TextEncoder(TextTransformer):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit_transform(self, X: Any, y: None = None) -> np.ndarray:
-        """Fit, and encode the texts.
+        """Fit, and encode the texts in full requests.
 
         Parameters
         ----------
-        X : list of str, 1-D or (n, 1) array, Series or one-column frame
-            Texts.
-        y : None
-            Ignored.
+        X, y
+            As for `fit`.
 
         Returns
         -------
         vectors : ndarray of shape (n_texts, n_features), float32 or float64
-            One row per text.
         """
         vectors = self._encode(as_texts(X, caller=type(self).__name__))
         self._n_features_out = vectors.shape[1]
@@ -158,7 +150,6 @@ class TextEncoder(TextTransformer):
         Returns
         -------
         vectors : ndarray of shape (n_texts, n_features), float32 or float64
-            One row per text.
         """
         check_is_fitted(self)
         texts = as_texts(X, caller=type(self).__name__)

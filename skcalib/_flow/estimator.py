@@ -43,13 +43,10 @@ class NormalizingFlow(
 
     .. math:: \log p(u) = \log N(f(u); 0, I) + \log |\det \partial f / \partial u| .
 
-    :meth:`transform` maps u to z = f(u), whose distribution is the same in all directions, so
-    that all directions count equally in a cosine similarity.
-
-    Directions that are mostly noise then count as much as all others. So the default, that of
-    the paper, makes search and clustering worse on an encoder's last layer, as exact whitening
-    (``Whitening()``) does. For similarities use ``NormalizingFlow(noise="auto")``: with this
-    regularization, directions that are mostly noise fade. It scores like
+    :meth:`transform` maps u to z = f(u), in which all directions count equally in a cosine
+    similarity, also those that are mostly noise. So the default, that of the paper, makes
+    search and clustering worse on an encoder's last layer, as ``Whitening()`` does. For
+    similarities use ``NormalizingFlow(noise="auto")``, in which they fade. It scores like
     ``Whitening(noise="auto")``; in addition, the flow has a density and can draw samples.
 
     Parameters
@@ -69,19 +66,15 @@ class NormalizingFlow(
         learned matrix in LU form, which starts as the reversal and needs O(d^2) parameters
         per step.
     noise : float in [0, 1e9] or "auto", default=0.0
-        Regularization: directions that are mostly noise fade. It is the variance of the noise
-        that every direction is assumed to have, as a share of the total variance tr(Σ), as in
-        :class:`Whitening`. Above 0 the flow is trained on the principal axes instead of the
-        columns, and :meth:`transform` first multiplies each axis, of variance λ, by
-        ``λ / (λ + noise tr(Σ))``. Density and samples are those of unfiltered vectors. "auto"
-        chooses it as `Whitening` does, for the raw vectors of an encoder, and a power p with
-        it: the factor is then also multiplied by ``(λ / λ_max)^((1 - p) / 2)``.
+        Regularization as in :class:`Whitening`. Above 0 the flow is trained on the principal
+        axes instead of the columns, and :meth:`transform` first multiplies each axis, of
+        variance λ, by ``λ / (λ + noise tr(Σ))``. Density and samples are those of unfiltered
+        vectors. "auto" also chooses a power p, and multiplies by ``(λ / λ_max)^((1 - p) / 2)``.
     n_clusters : int or None, default=None
         About how many groups the vectors shall tell apart, as in :class:`Whitening`; needs
         ``noise="auto"``.
     learning_rate : float, default=1e-3
-        Learning rate of Adam without bias correction, as in BERT-flow's code: the first few
-        hundred steps are up to six times as long as with the correction.
+        Learning rate of Adam without bias correction, as in BERT-flow's code.
     weight_decay : float, default=0.01
         Decoupled weight decay, on matrices only.
     max_epochs : int, default=1
@@ -96,9 +89,8 @@ class NormalizingFlow(
     tol : float, default=1e-4
         Smallest improvement that counts, in nats per sample.
     device : str, default="auto"
-        "cpu", "cuda", "cuda:1", "mps", or "auto": CUDA if it works, otherwise the CPU. CUDA
-        does not work in a forked child of a process that has used it. "mps" computes in
-        float32 only.
+        "cpu", "cuda", "cuda:1", "mps" (in float32 only), or "auto": CUDA if it works,
+        otherwise the CPU.
     random_state : int, RandomState instance or None, default=None
         Seeds the initial weights, the permutations, the order of the rows and
         :meth:`sample`. If given, the global generators are not used.
@@ -131,23 +123,19 @@ class NormalizingFlow(
     z holds the dimensions in the order in which they leave the flow: the half that left
     after level 1, then level 2, and so on.
 
-    A column that varies by no more than the rounding of its own values (a constant, or a
-    unit that the encoder never uses) would make the likelihood infinite. It is scaled like a
-    column of typical deviation. In training, random numbers replace it, and in
+    A column that varies by no more than the rounding of its own values, such as a constant,
+    would make the likelihood infinite. In training, random numbers replace it, and in
     :meth:`transform` this dimension of z stays near 0.
 
     With ``noise="auto"`` the filter also corrects each axis for the shrinkage of Ledoit and
     Wolf, so that an untrained flow equals ``Whitening(noise="auto")`` up to the order of the
-    dimensions and a common factor. :meth:`inverse_transform` divides by the factors of the
-    filter, which are never less than 1e-3.
+    dimensions and a common factor. Its factors are never less than 1e-3.
 
-    Training uses one thread of torch, because its operations are too small to share. The
-    default ``coupling`` and ``permutation`` have a gradient written by hand. All others use
+    The default ``coupling`` and ``permutation`` have a gradient written by hand. All others use
     autograd, which takes several times as long.
 
     After an error in :meth:`fit` or :meth:`partial_fit` the estimator is unchanged. Ctrl-C
-    ends the training, keeps all steps but the last 64 or fewer of an epoch, and raises
-    `KeyboardInterrupt`. Within the first 64 steps it leaves the estimator unchanged.
+    ends the training, keeps all steps but the last 64 or fewer, and raises `KeyboardInterrupt`.
 
     References
     ----------
@@ -231,25 +219,14 @@ class NormalizingFlow(
         X : array-like or dask array of shape (n_samples, n_features)
             At least 2 rows and 2 columns. Training uses float32 for float32, otherwise
             float64. A memory map in one of these is read as needed and never copied as a
-            whole; one in float16 is converted as a whole. Above 1 GiB,
-            rows are shuffled in runs of 256, and one by one within pools of 256 MiB, so
-            that files are read in long stretches. A dask array is computed once, a few
-            blocks at a time, into a temporary file that is then read like a memory map.
+            whole. A dask array is computed once, a few blocks at a time, into a temporary file
+            that is then read like a memory map.
         y : None
             Ignored.
 
         Returns
         -------
         self : NormalizingFlow
-
-        Raises
-        ------
-        ValueError
-            If X has NaN, infinities, one row or one column, if the device is not available or
-            cannot compute in the data type of X, if the validation split leaves too few rows,
-            or if a row that is held out has no finite density.
-        MemoryError
-            If a batch does not fit into the memory of a GPU.
 
         Warns
         -----
@@ -341,9 +318,8 @@ class NormalizingFlow(
     def bits_per_dim(self, X: Any) -> float:
         """Negative mean log-density in bits per dimension, the loss that papers report.
 
-        It is ``-score(X) / (n_features * log(2))``: the smaller, the better the fit. It is
-        negative where vectors vary on a scale well below 1, as those of BERT do, since a
-        density has no upper bound. Multiplying all vectors by 2 adds exactly 1.
+        It is ``-score(X) / (n_features * log(2))``: the smaller, the better the fit, also below
+        0, since a density has no upper bound. Multiplying all vectors by 2 adds exactly 1.
 
         Parameters
         ----------

@@ -38,17 +38,11 @@ class Whitening(
 
     Vectors are centered and mapped by ``W = U g(Λ)``, where ``U Λ Uᵀ`` is the
     eigendecomposition of their covariance and ``g(λ) = λ^(-1/2)``; the first ``n_components``
-    columns are kept (BERT-whitening [1]_, algorithm 1). Cosine similarity of the result gives
-    all directions of the sample equal weight; a few directions dominate that of raw BERT
-    vectors.
-
-    Equal weight means that noise counts as much as signal: exact whitening, the default, often
-    makes search and clustering worse. Without labels use ``Whitening(noise="auto")``, which
-    whitens gently and fades directions that are mostly noise, or
+    columns are kept (BERT-whitening [1]_, algorithm 1). A few directions dominate the cosine
+    of raw BERT vectors; in that of the result all have equal weight, noise as much as signal.
+    So exact whitening, the default, often makes search and clustering worse. Without labels use
+    ``Whitening(noise="auto")``, which fades directions that are mostly noise, or
     ``Whitening(noise="auto", n_clusters=20)`` if you know how many groups there are.
-
-    Moments and decomposition are computed in float64, in chunks of ``X``, which is never copied
-    as a whole.
 
     Parameters
     ----------
@@ -70,21 +64,18 @@ class Whitening(
         total variance tr(Σ). The gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``:
         whitening times a Wiener filter, so that weak directions, mostly noise, fade instead of
         being amplified.
-        "auto" chooses by the mean cosine and the entropy rank of the sample (see Notes), and
-        shrinks by at least the estimate of Ledoit and Wolf, which protects against few
-        samples. Pass vectors as an encoder returns them: centered or standardized ones have
-        lost their mean cosine.
+        "auto" chooses by the mean cosine and the entropy rank of the sample (the formula is on
+        the page of mathematics), and shrinks by at least the estimate of Ledoit and Wolf. Pass
+        vectors as an encoder returns them: centered ones have lost their mean cosine.
     n_clusters : int or None, default=None
-        About how many groups the vectors shall tell apart, such as topics, intents or clusters.
-        Few large groups lie in the leading directions, fine distinctions in the many weak ones:
-        the smaller the number, the more noise. It needs ``noise="auto"`` and chooses the power
-        too. None is neutral, for similarity and for groups of any size.
+        About how many groups the vectors shall tell apart, such as topics, intents or clusters:
+        the fewer, the more noise. It needs ``noise="auto"`` and chooses the power too. None is
+        neutral, for similarity and for groups of any size.
     shrinkage : float in [0, 1] or "auto", default=0.0
         Weight of the scaled identity in the covariance,
-        ``(1 - shrinkage) Σ + shrinkage tr(Σ)/d I``. It bounds the amplification of weak
-        directions, and makes every direction usable when there are fewer samples than
-        features. "auto" is the Ledoit-Wolf estimate [3]_ of the covariance: it corrects
-        sampling error, vanishes as samples grow, and is not chosen for similarity.
+        ``(1 - shrinkage) Σ + shrinkage tr(Σ)/d I``, so that every direction is usable with
+        fewer samples than features. "auto" is the Ledoit-Wolf estimate [3]_ of the covariance:
+        it corrects sampling error, vanishes as samples grow, and is not chosen for similarity.
     tol : float or None, default=None
         Eigenvalues up to ``tol`` times the largest count as zero. None means
         ``d * eps`` of float64, the rounding error of the decomposition, and for float32
@@ -128,32 +119,17 @@ class Whitening(
 
     Notes
     -----
-    `transform` keeps float32 and float64. The mean is always subtracted to the accuracy of
-    float64. The product with W is computed in float32 if its error, which is known after the
-    fit from ``diag(Σ)`` and W, stays below about 1e-6 of the typical output, and in float64
-    otherwise. So an ill-conditioned sample costs time, never digits.
+    `transform` keeps float32 and float64. Where float32 would lose digits, as for an
+    ill-conditioned sample, it computes in float64: that costs time, never digits.
 
-    With ``noise="auto"``, let s be the shrinkage, c the mean cosine of two samples,
-    ``|mean|² / (|mean|² + tr Σ)``, and r the entropy rank of the eigenvalues, the exponential
-    of the entropy of their shares. A power of 1 goes with the noise
-    ``ν = (1 - s) (1 - c)^(1/3) min(1, r / 120) / 80``. Where a model was trained for
-    similarity, the variance spreads over many directions, and little needs to be changed:
-    ``power_ = 1 - 0.9 t`` and ``noise_ = 0.08^t ν``. t is the product of two shares: one rises
-    from 0 at r = 85 to 1 at r = 125, the other falls from 1 at c = 0.84 to 0 at c = 0.88. Told
-    a number k of groups, ``power_ = 0.5`` and
-    ``noise_ = max(0.4, (20 / k)^1.3) ν``. The documentation's page of results shows how this
-    was found.
-
-    The attributes describe the fit: changing one does not change the map. `recentered` returns
-    a map with another mean. After `partial_fit` and `merge`, the first use of an attribute or
-    of `transform` computes the decomposition, with the parameters of the last call of `fit` or
-    `partial_fit`, and warns if there are few samples.
+    The attributes describe the fit: changing one does not change the map. After `partial_fit`
+    and `merge`, the first use of an attribute or of `transform` computes the decomposition,
+    with the parameters of the last call of `fit` or `partial_fit`.
 
     A dask array is fitted block by block on the active scheduler and never gathered;
     `transform` of one is a lazy dask array. With
     ``sklearn.config_context(array_api_dispatch=True)``, arrays of other libraries, such as
-    torch tensors on a GPU, are summed up in float64 and mapped on their device. The fitted
-    attributes are NumPy arrays and work on any device.
+    torch tensors on a GPU, are mapped on their device; fitted attributes are NumPy arrays.
 
     References
     ----------
@@ -235,13 +211,6 @@ class Whitening(
         Returns
         -------
         self : Whitening
-            The fitted estimator.
-
-        Raises
-        ------
-        ValueError
-            If `n_components` exceeds the number of features, `n_clusters` stands beside a noise
-            or power in figures, all samples are equal, or the weights sum to 1 or less.
         """
         self.__dict__.pop("_fitted", None)  # an error below leaves nothing half-fitted
         X = self._sample(X, reset=True)
@@ -255,22 +224,14 @@ class Whitening(
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Add the samples of ``X`` to those seen; any split equals one `fit`.
 
-        The eigendecomposition is computed when something needs it, so a call costs no more
-        than the moments of its batch.
-
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            One sample or more, finite.
-        y : None
-            Ignored.
-        sample_weight : array-like of shape (n_samples,), default=None
-            How many times each sample counts, as in `fit`.
+        X, y, sample_weight
+            As for `fit`; one sample will do.
 
         Returns
         -------
         self : Whitening
-            The estimator with the samples added.
         """
         check_params(self)  # scikit-learn checks those of the first call only
         first = not self.__sklearn_is_fitted__()
@@ -290,8 +251,8 @@ class Whitening(
         Returns
         -------
         X_new : ndarray of shape ``(n_samples, n_components_)``
-            Whitened vectors, float32 for float32 input and float64 otherwise. A lazy dask
-            array for a dask array, and a tensor for a tensor with array API dispatch.
+            float32 for float32 input and float64 otherwise; a lazy dask array for a dask
+            array, a tensor for a tensor with array API dispatch.
         """
         linear = self._linear_map
         if is_dask(X):
@@ -309,7 +270,7 @@ class Whitening(
         Returns
         -------
         X_original : ndarray of shape (n_samples, n_features)
-            Vectors in the input space, float32 for float32 input and float64 otherwise.
+            float32 for float32 input and float64 otherwise.
         """
         check_is_fitted(self)
         X, width = check_rows(X), self.n_components_

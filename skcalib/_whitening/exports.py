@@ -64,8 +64,6 @@ class LinearExports:
 
         Raises
         ------
-        ImportError
-            If sentence-transformers is missing.
         ValueError
             If a map in float32 with the mean in its bias would lose the vectors' digits, by
             more than 1e-5 of a typical entry.
@@ -99,11 +97,8 @@ class LinearExports:
 
         Raises
         ------
-        ImportError
-            If faiss is missing.
         ValueError
-            If a map in float32 with the mean in its bias would lose the vectors' digits, by
-            more than 1e-5 of a typical entry.
+            As for `to_sentence_transformers`.
 
         Examples
         --------

@@ -76,16 +76,6 @@ class ShiftDetection:
             is ``(x - mean_) P (x - mean_)ᵀ`` with P of `get_precision`. The array is of the
             kind that `transform` returns.
 
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skcalib import Whitening
-        >>> X = np.random.default_rng(0).normal(size=(1000, 4))
-        >>> whitening = Whitening().fit(X)
-        >>> float(np.mean(whitening.mahalanobis(X)))
-        3.996
-        >>> whitening.mahalanobis([[9.0, 9.0, 9.0, 9.0]]) > 100
-        array([ True])
         """
         check_is_fitted(self)
         return squared_lengths(self._rows(X), mahalanobis_map(self._fitted.map).affine)
@@ -108,12 +98,6 @@ class ShiftDetection:
         Returns
         -------
         threshold : float
-
-        Raises
-        ------
-        ValueError
-            If `X` are other vectors than those of the fit, or too few for the rate, or so few
-            that each spans an axis of its own.
 
         Notes
         -----
@@ -151,25 +135,19 @@ class ShiftDetection:
     def shift(self, X: Any) -> Shift:
         """Measure how far a sample of new vectors lies from those of the fit.
 
-        A whitening fitted on texts of one genre loses some of its gain on another, or more than
-        all of it in a narrow cone, because the mean has moved. A few hundred vectors without
-        labels show this; `recentered` corrects it.
+        A mean that has moved costs gain, or more than all of it; `recentered` corrects it.
 
         Parameters
         ----------
         X : array-like or dask array of shape (n_samples, n_features)
-            New vectors, two or more, as the encoder returns them.
+            New vectors, two or more, as the encoder returns them: those that this whitening
+            has mapped raise a ValueError.
 
         Returns
         -------
         shift : Shift
             With ``mean_distance``, in standard deviations; ``mahalanobis_ratio``, of the new
             to the fitted samples; ``p_value``, of no change; and the verdict ``is_shifted``.
-
-        Raises
-        ------
-        ValueError
-            If `X` are vectors that this whitening has mapped.
 
         Notes
         -----
