@@ -10,7 +10,9 @@ to 2,000 test texts, or of ``--most`` texts of each. A gain is the mean of those
 and of the accuracy of the nearest mean of three labelled texts a class (ten draws), of
 Spearman's rho on STS-B's test pairs and in the mean of all STS sets, or of nDCG@10 on
 Cranfield (``retrieval/cranfield``), times 100. Beside it stand the two, and the average
-precision of pairs. ``--most`` leaves out the last two sets, which are large.
+precision of pairs. ``--most`` leaves out the last two sets, which are large. ``--words`` adds
+WordSim-353: a file of two words and people's score a line, separated by tabs, as gensim's
+package has it (``gensim/test/test_data/wordsim353.tsv``). Maps are fitted on its 437 words.
 
 "x4" is a power of 0.5 with four times the noise that goes with a power of 1. "neutral" is
 ``Whitening(noise="auto")``, "told" the same with ``n_clusters``, and "smoothed" adds
@@ -35,6 +37,7 @@ from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, NeighborSmoothing, Whitening
+from skcalib._texts import distinct
 from skcalib.datasets import minilm_path
 
 DATA = Path(os.environ["SKCALIB_DATA"]).parent
@@ -50,6 +53,16 @@ def read(name, half, most):
     frame = pd.read_csv(DATA / f"{SETS[name]}-{half}.csv", keep_default_na=False)
     frame = frame.iloc[np.sort(np.random.default_rng(0).permutation(len(frame))[:most])]
     return frame.iloc[:, 0].to_numpy(), frame.iloc[:, 1].to_numpy()
+
+
+class Words(Sts):
+    """Spearman's rho of pairs of words, fitted on the words."""
+
+    def __init__(self, encode, path):
+        lines = pd.read_csv(path, sep="\t", comment="#", header=None).to_numpy()
+        texts, rows = distinct(lines[:, :2].ravel().tolist())
+        self.fit = encode(texts)
+        self.pairs = {"words": (self.fit, np.reshape(rows, (-1, 2)), lines[:, 2].astype(float))}
 
 
 def of_labels(X, labels, map_):
@@ -146,6 +159,7 @@ def main():
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--document-prompt")
     parser.add_argument("--most", type=int, help="texts of each set")
+    parser.add_argument("--words", help="file of pairs of words")
     parser.add_argument("--output", default="coarse.csv")
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
@@ -160,6 +174,8 @@ def main():
     tasks = {"STS-B": Sts(encode, options.most or 4000, ["stsb"])}
     if options.most is None:
         tasks |= {"STS": Sts(encode, 4000, TASKS), "Cranfield": Cranfield(encode)}
+    if options.words:
+        tasks["words"] = Words(encode, options.words)
     rows = list(measured(encode, options.most, tasks.items()))
     with open(options.output, "w", newline="", encoding="utf-8") as stream:
         header = ["cell", "groups", "step", "gain", "R-precision", "three labels", "pairs"]

@@ -13,8 +13,10 @@ LARGEST_SHARE = 1 / 80
 SPREAD_RANK = 120
 CONE_POWER = 1 / 3
 # Little is changed where the variance spreads over many directions, in a wide enough cone: from
-# not at all to fully, by entropy rank and by one minus the mean cosine.
-FLAT_RANKS, WIDE_CONES = (85, 125), (0.12, 0.16)
+# not at all to fully, by entropy rank and by one minus the mean cosine. Fewer directions suffice
+# in cones that only training makes so wide.
+FLAT_RANKS, WIDE_CONES = (125, 160), (0.12, 0.15)
+TRAINED_CONES, TRAINED_RANKS = (0.7, 0.8), 60
 FLAT_POWER, FLAT_NOISE = 0.1, 0.08
 TOLD_POWER = 0.5
 
@@ -91,8 +93,10 @@ class Regularization:
         if self.n_clusters is not None:
             return TOLD_POWER, max(0.4, (20 / self.n_clusters) ** 1.3)
         if self.power == "auto":
-            flat = _share_of(entropy_rank(eigenvalues), FLAT_RANKS)
-            flat *= _share_of(cone_width(mean, eigenvalues), WIDE_CONES)
+            width = cone_width(mean, eigenvalues)
+            trained = TRAINED_RANKS * _share_of(width, TRAINED_CONES)
+            flat = _share_of(entropy_rank(eigenvalues) + trained, FLAT_RANKS)
+            flat *= _share_of(width, WIDE_CONES)
             power = 1 + flat * (FLAT_POWER - 1)
         else:
             power = float(self.power)
