@@ -21,27 +21,16 @@ those apart that differ in a number or a code. The other packages:
 - `export`: fitted pipelines as models of other libraries;
 - `datasets`: sentence pairs with judgements, and a small real BERT.
 
-Importing this package loads neither torch nor transformers; the first estimator that needs
-them imports them.
+Importing this package loads nothing else: the first estimator that is looked up imports
+scikit-learn, and the first that needs torch and transformers imports them. So the command hears
+Ctrl-C from its start.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from skcalib._answers.estimator import NearestAnswer
-from skcalib._bi_encoder import BiEncoder
-from skcalib._classifier.estimator import ZeroShotClassifier
-from skcalib._duplicates.estimator import Duplicates
-from skcalib._duplicates.guard import DetailGuard
-from skcalib._encoder.estimator import BertEncoder
-from skcalib._encoder.text_encoder import TextEncoder
-from skcalib._flow.estimator import NormalizingFlow
-from skcalib._groups.estimator import GroupErasure
-from skcalib._neighbors.estimator import NeighborSmoothing
-from skcalib._scale.estimator import SimilarityScale
-from skcalib._store.store import VectorStore
-from skcalib._whitening.estimator import Whitening
-from skcalib.model_selection import calibrate
+if TYPE_CHECKING:
+    from skcalib._estimators import *
 
 __version__ = "0.1.0"
 
@@ -72,7 +61,10 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import a package when it is first looked up."""
+    """Import a package, or what stands here, when it is first looked up."""
     if name in PACKAGES:
         return import_module(f"skcalib.{name}")
+    if name in __all__:
+        found = globals()[name] = getattr(import_module("skcalib._estimators"), name)
+        return found
     raise AttributeError(f"module 'skcalib' has no attribute {name!r}")

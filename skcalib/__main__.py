@@ -7,14 +7,16 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit status: 0, or 2 after an error, 130 after Ctrl-C."""
     if arguments is None:
         _prepare_process()
+        # Packages that are being imported may swallow an exception.
+        _hear_signals(lambda number, _: os._exit(128 + number))
     try:
         return _run(arguments)
     except KeyboardInterrupt:
@@ -22,11 +24,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _hear_signals(handler: Callable[[int, Any], None]) -> None:
+    """Let a handler have the signals that end a command, but those the caller ignores."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # by nohup
+            signal.signal(number, handler)
+
+
+def _stop(number: int, _: Any) -> None:
+    """Raise what removes temporary files on its way out."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt  # a flow keeps what it has learned
+    sys.exit(128 + number)
+
+
 def _prepare_process() -> None:
-    """Let signals end in an exit, which removes temporary files, and output never fail."""
-    for name in ("SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):  # Windows has no SIGHUP
-            signal.signal(getattr(signal, name), lambda number, _: sys.exit(128 + number))
+    """Let output never fail."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
@@ -49,6 +63,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     from skcalib.evaluation import _command as evaluate
     from skcalib.model_selection import _command as calibrate
 
+    if arguments is None:
+        _hear_signals(_stop)
     parser = Parser(prog="skcalib", description="Calibrated sentence vectors, without labels.")
     parser.add_argument("--version", action="version", version=f"skcalib {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")

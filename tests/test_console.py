@@ -62,3 +62,43 @@ def test_a_signal_ends_in_an_exit_that_leaves_nothing(name, status, tiny_bert, t
     assert b"Traceback" not in done.stderr
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("skcalib")]
     assert signal.Signals[name]
+
+
+@pytest.mark.parametrize("package", ["numpy", "sklearn", "pandas", "skcalib._texts"])
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGHUP", 129)])
+def test_a_signal_during_the_imports_ends_the_command_at_once(package, name, status, tmp_path):
+    # As the script that pip installs does; and the package swallows what the signal raises.
+    code = (
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, found, *_):\n"
+        f"        if found == {package!r}:\n"
+        "            try:\n"
+        f"                os.kill(os.getpid(), signal.{name})\n"
+        "            except BaseException:\n"
+        "                pass\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from skcalib.__main__ import main\n"
+        "sys.exit(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "evaluate", "--tasks", "toy", "--model", "none"],
+        capture_output=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        timeout=300,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (status, b"", b"")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_nohup_holds():
+    code = (
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "import skcalib.__main__ as m\n"
+        "import skcalib.evaluation._command as c\n"
+        "c.run = lambda options: os.kill(os.getpid(), signal.SIGHUP)\n"
+        "sys.exit(m.main())"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *COMMAND[3:], "--model", "none"])
+    assert done.returncode == 0
