@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import column_or_1d
 
 from skcalib._base import VersionedState
 
@@ -133,8 +134,8 @@ def is_pairs(X: Any) -> bool:
     return isinstance(first, list | tuple | np.ndarray) and len(first) != 1
 
 
-def distinct(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Distinct texts in order of first appearance, and each text's index among them."""
+def distinct(texts: Sequence[Any]) -> tuple[list[Any], np.ndarray]:
+    """Distinct texts, or labels, in order of first appearance, and each one's index in them."""
     unique = list(dict.fromkeys(texts))
     if len(unique) == len(texts):  # the usual case inside an encoder
         return unique, np.arange(len(texts))
@@ -146,6 +147,26 @@ def distinct_sorted(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
     """Distinct texts, sorted so that their order does not matter, and each text's index."""
     unique, index = np.unique(np.array(texts, dtype=object), return_inverse=True)
     return unique.tolist(), index
+
+
+def labels_of(labels: Any, source: str) -> list[Any]:
+    """Return labels of one dimension as values of Python, of which equal ones are the same.
+
+    Raises
+    ------
+    ValueError
+        If a label is missing, or True or False beside others.
+    """
+    labels = _unmasked(labels)
+    found = [x.item() if isinstance(x, np.generic) else x for x in column_or_1d(labels)]
+    if missing := [x for x in found if is_missing(x)]:
+        raise ValueError(f"{source} has a missing label, {missing[0]!r}. Drop it, or name it.")
+    if len({isinstance(x, bool) for x in found}) > 1:
+        raise ValueError(
+            f"{source} has labels that are True or False beside others; True equals 1. Give "
+            "labels of one type."
+        )
+    return found
 
 
 def groups_of(X: Any, groups: Any, *, caller: str) -> list[Any]:
@@ -193,11 +214,19 @@ def _cells(X: Any, caller: str) -> np.ndarray:
     if hasattr(X, "to_pylist"):  # a column of pyarrow
         X = X.to_pylist()
     if isinstance(X, np.ma.MaskedArray):
-        X = np.ma.filled(X.astype(object), None)
+        X = _unmasked(X)
     cells = np.asarray(X if hasattr(X, "shape") else list(X), dtype=object)
     if cells.shape[:1] == (0,):
         raise _no_samples(cells.shape, caller)
     return cells
+
+
+def _unmasked(values: Any) -> np.ndarray:
+    """Entries as an object array, None where they are masked."""
+    masked: Any = np.ma.array(values, dtype=object, copy=True)
+    entries: np.ndarray = masked.data
+    entries[np.ma.getmaskarray(masked)] = None
+    return entries
 
 
 def _strings(texts: list[Any], where: str, caller: str, start: int = 0) -> list[str]:

@@ -23,6 +23,7 @@ from sklearn.metrics import make_scorer
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
 from skcalib._base import warn
+from skcalib._texts import labels_of
 from skcalib._vectors import unit_rows, unmasked
 
 __all__ = [
@@ -63,7 +64,9 @@ def spearman(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     0.8
     """
     y_true, y_pred = _finite_pair(y_true, y_pred)
-    return _correlation("spearman", rankdata(y_true), rankdata(y_pred))
+    # Numbers of the distinct ones, which also Python's integers have.
+    ranks = [rankdata(np.unique(y, return_inverse=True)[1]) for y in (y_true, y_pred)]
+    return _correlation("spearman", *ranks)
 
 
 def pearson(y_true: ArrayLike, y_pred: ArrayLike) -> float:
@@ -136,14 +139,12 @@ def aggregate(
     if how not in ("all", "mean", "wmean"):
         raise ValueError(f"how={how!r} is unknown. Use 'all', 'mean' or 'wmean'.")
     y_true, y_pred = _finite_pair(y_true, y_pred)
-    # NumPy would turn the 1 of [1, "1"] into str.
-    named = subsets if hasattr(subsets, "dtype") else np.array(subsets, object)
-    names = np.asarray(column_or_1d(named))
+    names = labels_of(subsets, "subsets")
     check_consistent_length(y_true, names)
     if how == "all":
         return float(metric(y_true, y_pred))
     members: dict[Any, list[int]] = {}
-    for i, name in enumerate(names.tolist()):
+    for i, name in enumerate(names):
         members.setdefault(name, []).append(i)
     scores = [metric(y_true[rows], y_pred[rows]) for rows in members.values()]
     weights = list(map(len, members.values())) if how == "wmean" else None
@@ -296,12 +297,10 @@ def _finite_pair(y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:
     pair = []
     given: list[tuple[str, Any]] = [("y_true", y_true), ("y_pred", y_pred)]
     for name, y in given:
-        is_nullable = hasattr(y, "isna") and not isinstance(getattr(y, "dtype", y), np.dtype)
-        if is_nullable and getattr(y, "ndim", 0) == 1 and not y.isna().any():
-            y = np.array(y, dtype=object)  # scikit-learn would round large integers
-        y = column_or_1d(unmasked(y))
+        y = column_or_1d(unmasked(_exact(y)))
         if y.dtype.kind == "O" and all(isinstance(entry, Integral) for entry in y):
-            y = np.array(y.tolist())
+            pair.append(check_array(y, input_name=name, dtype=None, **limits))
+            continue
         if y.dtype.kind not in "fiubO":  # neither dates nor str count as numbers
             raise ValueError(f"{name} has dtype {y.dtype}; it needs numbers.")
         dtype = None if y.dtype.kind in "iu" else np.float64  # large integers stay different
@@ -309,16 +308,28 @@ def _finite_pair(y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:
     return pair
 
 
+def _exact(y: Any) -> Any:
+    """Return integers of a list or a nullable column as such; NumPy would round large ones."""
+    dtype = getattr(y, "dtype", None)
+    if isinstance(y, np.ma.MaskedArray) or (isinstance(dtype, np.dtype) and dtype.kind != "O"):
+        return y
+    cells = np.array(y, dtype=object)
+    if cells.ndim != 1 or not all(isinstance(cell, Integral) for cell in cells):
+        return y
+    try:
+        return np.array([int(cell) for cell in cells], dtype=np.int64)
+    except OverflowError:
+        return np.array([int(cell) for cell in cells], dtype=object)
+
+
 def _correlation(name: str, a: np.ndarray, b: np.ndarray) -> float:
-    if np.ptp(a) == 0 or np.ptp(b) == 0:
+    if (a == a[0]).all() or (b == b[0]).all():
         warn(
             f"{name} is not defined where one side is constant; NaN is returned.",
             UndefinedMetricWarning,
         )
         return float("nan")
-    a, b = (x if x.dtype.kind == "f" else _differences(x) for x in (a, b))
-    # By a power of two, which rounds nothing: no square overflows or underflows.
-    a, b = (np.ldexp(x, -np.frexp(np.abs(x).max())[1]) for x in (a, b))
+    a, b = map(_differences, (a, b))
     if len(a) == 2:  # where SciPy's correlation is undefined
         return float(np.sign(a[1] - a[0]) * np.sign(b[1] - b[0]))
     with warnings.catch_warnings():  # of sides that are nearly constant
@@ -326,6 +337,11 @@ def _correlation(name: str, a: np.ndarray, b: np.ndarray) -> float:
         return float(pearsonr(a, b).statistic)
 
 
-def _differences(integers: np.ndarray) -> np.ndarray:
-    """Differences to the least integer, which float64 rounds less than the integers."""
-    return (integers.astype(object) - int(integers.min())).astype(np.float64)
+def _differences(x: np.ndarray) -> np.ndarray:
+    """Differences to the least number, which float64 rounds less, up to a factor."""
+    if x.dtype.kind == "f":  # by a power of two, which rounds nothing: no difference overflows
+        x = np.ldexp(x, -np.frexp(np.abs(x).max())[1])
+        differences = x - x.min()
+    else:  # those of Python's integers are exact
+        differences = (x.astype(object) - int(x.min())).astype(np.float64)
+    return np.ldexp(differences, -np.frexp(differences.max())[1])  # no square underflows

@@ -350,6 +350,45 @@ def test_large_numbers_keep_their_digits():
         spearman(pd.Series([1, None, 2], dtype="Int64"), range(3))
 
 
+def count(y_true, y_pred):
+    return len(y_true)
+
+
+@pytest.mark.parametrize("least", [2**53, 2**63 - 1, 10**25, 10**299])
+def test_integers_of_any_size_stay_different(least):
+    numbers = [least, least + 1, least + 2, least + 1, 0]
+    expected = pearson([0, 1, 2, 1, -least], [5, 6, 7, 9, 0])
+    for large in (numbers, np.array(numbers, object)):
+        assert spearman(large, [1, 2, 3, 2, 0]) == pytest.approx(1)
+        assert pearson(large, [5, 6, 7, 9, 0]) == pytest.approx(expected)
+    assert pearson(np.array(numbers[:4], object), [0, 1, 2, 1]) == pytest.approx(1)
+    rows = [aggregate(range(20), range(20), numbers[:4] * 5, "mean", metric=count)]
+    assert rows == [pytest.approx(20 / 3)]
+
+
+def test_integers_with_and_without_a_sign_stay_different():
+    mixed = np.array([np.int64(2**53), np.uint64(2**53 + 1), np.uint64(2**63 + 1)], object)
+    assert [spearman(mixed, [0, 1, 2]), pearson(mixed[:2], [0, 1])] == pytest.approx([1, 1])
+    assert aggregate([0, 1, 2], [2, 1, 0], mixed, "mean", metric=count) == 1
+
+
+def test_a_constant_offset_of_floats_keeps_their_digits():
+    assert pearson(np.array([2**53, 2**53 + 2] * 40, float), [0, 1] * 40) == pytest.approx(1)
+
+
+def test_subsets_are_not_merged_in_silence():
+    pd = pytest.importorskip("pandas")
+    big = pd.Series([2**53, 2**53 + 1] * 2, dtype="Int64")
+    assert aggregate([0, 1, 2, 3], [0, 1, 2, 3], big, "mean", metric=count) == 2
+    for subsets, match in [
+        ([True, 1, True, 1], "True equals 1"),
+        (big.where([True, True, True, False]), "missing label, <NA>"),
+        (np.ma.masked_array(big.to_numpy(), mask=[0, 0, 0, 1]), "missing label"),
+    ]:
+        with pytest.raises(ValueError, match=match):
+            aggregate([0, 1, 2, 3], [0, 1, 2, 3], subsets, "mean")
+
+
 def test_subsets_1_and_str_1_are_two():
     subsets, grades, cosines = [1, 1, 1, "1", "1", "1"], [0, 1, 2] * 2, [0, 1, 2, 9, 8, 7]
     assert aggregate(grades, cosines, subsets, "mean") == pytest.approx(0)

@@ -274,8 +274,20 @@ def test_columns_of_pyarrow_are_taken(texts):
     table = pa.table({"text": texts})
     for column in (table["text"], table["text"].combine_chunks()):
         assert as_texts(column, caller="Encoder") == texts
+    for kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())):
+        chunks = pa.chunked_array([pa.array(texts[:1], kind), pa.array(texts[1:], kind)])
+        assert as_texts(chunks, caller="Encoder") == texts
+        with pytest.raises(ValueError, match="missing value \\(None\\) at position 1"):
+            as_texts(pa.array(["a", None], kind), caller="Encoder")
+
+
+@pytest.mark.parametrize("dtype", ["U1", "T", object])
+def test_a_masked_text_is_missing(dtype):
+    if dtype == "T" and not hasattr(np.dtypes, "StringDType"):
+        pytest.skip("this NumPy has no strings of any length")
+    texts = np.ma.masked_array(np.array(["a", "b", "c"], dtype), mask=[False, True, False])
     with pytest.raises(ValueError, match="missing value \\(None\\) at position 1"):
-        as_texts(pa.array(["a", None]), caller="Encoder")
+        as_texts(texts, caller="Encoder")
 
 
 @pytest.mark.parametrize("dtype", [None, "object", "string"])

@@ -166,7 +166,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             threshold = float(np.quantile(best, self.rejection_rate))
         self.encoder_, self.smoothing_, self.threshold_ = encoder, smoothing, threshold
         self.class_vectors_ = class_vectors(views, named, rows, codes)
-        self.classes_ = np.array([*described])
+        classes = np.array([*described])
+        is_exact = classes.tolist() == [*described]  # not so where large integers were rounded
+        self.classes_ = classes if is_exact else np.array([*described], object)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:

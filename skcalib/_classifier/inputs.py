@@ -24,6 +24,8 @@ def named_classes(class_names: Any) -> dict[Any, list[str]]:
             f"class_names is {class_names!r:.80}; it expects a list of names, or a mapping "
             "from labels to descriptions, such as {0: 'world news', 1: 'sports'}."
         )
+    if missing := [label for label in class_names if is_missing(label)]:
+        raise ValueError(f"class_names has the label {missing[0]!r}, which is a missing one.")
     if not isinstance(class_names, Mapping):
         listed = list(class_names)
         check_labels(listed, "class_names")
@@ -35,8 +37,6 @@ def named_classes(class_names: Any) -> dict[Any, list[str]]:
     check_labels(class_names, "class_names")
     described = {label: _listed(given) for label, given in class_names.items()}
     for label, texts in described.items():
-        if is_missing(label):
-            raise ValueError(f"class_names has the label {label!r}, which is a missing one.")
         if not texts or not all(isinstance(text, str) and _words(text) for text in texts):
             raise ValueError(
                 f"class_names describes class {label!r:.60} by {class_names[label]!r:.60}; it "
@@ -68,7 +68,8 @@ def known_labels(y: Any, n_texts: int) -> tuple[np.ndarray, list[Any]]:
             f"y is a {type(y).__name__}; it expects a list, an array or a Series with one "
             "label for each text, in their order. Select a column of a frame."
         )
-    labels = list(_plain(y))
+    # NumPy would make floats of its own integers where some have a sign and some have none.
+    labels = [int(x) if isinstance(x, np.integer) else x for x in _plain(y)]
     check_consistent_length(labels, range(n_texts))
     if listed := [label for label in labels if isinstance(label, list)]:
         raise ValueError(

@@ -73,7 +73,8 @@ class GroupErasure(
         Q: n_groups - 1 rows, or fewer if the means of groups depend on each other.
     variance_kept_ : float
         Share of the variance of the fitted samples that is left, estimated as if columns were
-        uncorrelated within groups. `fit` warns below 0.25.
+        uncorrelated within groups. Below 0.25, `fit` warns, and the first `transform` after
+        `partial_fit` or `merge`.
     n_features_in_, feature_names_in_
         Number of features seen during fit, and their names when all are strings.
 
@@ -134,19 +135,6 @@ class GroupErasure(
         self.__dict__.pop("_moments", None)  # an error below leaves nothing half-fitted
         means = self._means_of(X, groups, sample_weight, reset=True)
         _check(means)
-        if (few := means.n < FEW_SAMPLES).any():
-            name, n = means.names.tolist()[few.argmax()], means.n[few.argmax()]
-            warn(
-                f"{few.sum()} of {len(few)} groups have fewer than {FEW_SAMPLES} samples, such "
-                f"as {name!r} with {n:g}: their means are mostly chance. Fit on more samples, "
-                "or leave them out."
-            )
-        if means.kept < LITTLE:
-            warn(
-                f"GroupErasure leaves {100 * means.kept:.2g} % of the variance: the groups are "
-                "what the vectors differ in, such as clusters or topics, or they are too many "
-                f"for {means.mean.shape[1]} features. Give fewer groups, or others."
-            )
         return self._learn(means)
 
     def partial_fit(
@@ -299,7 +287,10 @@ def _kind(label: Any) -> type:
 
 
 def _check(means: GroupMeans) -> None:
-    """Raise a ValueError if there is nothing to erase, or all would be erased."""
+    """Raise a ValueError if there is nothing to erase, or all would be erased.
+
+    Warn, once for these means, of small groups, or if little is left.
+    """
     n_groups, n_features = means.mean.shape
     if n_groups == 0:
         raise ValueError(
@@ -316,6 +307,22 @@ def _check(means: GroupMeans) -> None:
             f"The means of {n_groups} groups differ in every direction of n_features="
             f"{n_features}: nothing would be left. Give fewer groups."
         )
+    if means.told:
+        return
+    if (few := means.n < FEW_SAMPLES).any():
+        name, n = means.names.tolist()[few.argmax()], means.n[few.argmax()]
+        warn(
+            f"{few.sum()} of {len(few)} groups have fewer than {FEW_SAMPLES} samples, such "
+            f"as {name!r} with {n:g}: their means are mostly chance. Fit on more samples, "
+            "or leave them out."
+        )
+    if means.kept < LITTLE:
+        warn(
+            f"GroupErasure leaves {100 * means.kept:.2g} % of the variance: the groups are "
+            "what the vectors differ in, such as clusters or topics, or they are too many "
+            f"for {n_features} features. Give fewer groups, or others."
+        )
+    means.told.append(True)
 
 
 def _erased(mean: np.ndarray, Q: np.ndarray, X: np.ndarray) -> np.ndarray:

@@ -12,11 +12,11 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.utils import gen_batches
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, column_or_1d
+from sklearn.utils.validation import check_consistent_length
 
 from skcalib._base import progress
 from skcalib._encoder.any_encoder import encoded, fitted_on
-from skcalib._texts import as_texts
+from skcalib._texts import as_texts, distinct, labels_of
 from skcalib._vectors import comparable, unit_rows
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 
@@ -100,12 +100,13 @@ def evaluate_labelled(
     """
     encoders = checked_encoders(encoder, "evaluate_labelled")
     texts = as_texts(texts, caller="evaluate_labelled")
-    labels = column_or_1d(labels)
-    check_consistent_length(texts, labels)
-    check_classification_targets(labels)
-    names, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    listed = labels_of(labels, "labels of evaluate_labelled")
+    check_consistent_length(texts, listed)
+    check_classification_targets(np.asarray(listed))
+    names, codes = distinct(listed)
+    counts = np.bincount(codes)
     if len(names) < 2 or counts.min() < FOLDS:
-        smallest = names.tolist()[counts.argmin()]
+        smallest = names[counts.argmin()]
         raise ValueError(
             f"evaluate_labelled got {len(names)} classes, the smallest, {smallest!r}, of "
             f"{counts.min()} texts; it needs two classes or more, of {FOLDS} texts or more "

@@ -118,6 +118,17 @@ def test_labels_are_returned_as_given():
     assert drawn(described).fit(texts).predict(["0 5", "1 5"]).tolist() == ["b", "a"]
 
 
+@pytest.mark.parametrize("labels", [(2**53, 2**53 + 1), (3, 2**63 + 1), (2**70, 2**70 + 1)])
+@pytest.mark.parametrize("kinds", [(int, int), (np.int64, np.uint64)])
+def test_large_labels_are_returned_as_given(labels, kinds):
+    kinds = (int, int) if labels[0] > 2**64 else kinds  # NumPy has none of their size
+    y = np.array([kind(label) for kind, label in zip(kinds, labels, strict=True)], object)
+    texts = texts_of(topics=(0, 1))
+    model = ZeroShotClassifier(drawn().encoder).fit(texts, y[truth(texts)])
+    assert model.classes_.tolist() == [*labels]
+    assert set(model.predict(texts).tolist()) == {*labels}
+
+
 @pytest.mark.parametrize("rate", [0.05, 0.2])
 def test_new_texts_are_rejected_at_the_promised_rate(rate):
     shares = []
@@ -240,6 +251,7 @@ def test_questions_of_customers(minilm):
     [
         ({("a", 1): "music", ("b", 2): "animals"}, None, r"label \('a', 1\); .* not a tuple"),
         ({None: "music", "b": "animals"}, None, "label None, which is a missing one"),
+        (["music", pd.NA], None, "label <NA>, which is a missing one"),
         (["_", "music"], None, "describes class '_' by '_'; it expects a text"),
         (np.array([["music"], ["animals"]]), None, "not a list. Join its parts"),
         (TOPICS, [True] * 180, "True or False beside others; True equals 1"),

@@ -379,3 +379,30 @@ def test_little_that_is_left_warns():
         erasure = GroupErasure().fit(X, groups=groups)
     left = erasure.transform(X).var(axis=0).sum() / X.var(axis=0).sum()
     assert erasure.variance_kept_ == pytest.approx(left, rel=0.1)
+
+
+@pytest.mark.parametrize("stream", ["partial_fit", "merge"])
+def test_little_that_a_stream_leaves_warns_once(stream):
+    rng = np.random.default_rng(0)
+    groups = np.arange(400) % 8
+    X = 10 * rng.normal(size=(8, 16))[groups] + rng.normal(size=(400, 16))
+    erasure = GroupErasure().partial_fit(X[:250], groups=groups[:250])
+    if stream == "merge":
+        erasure.merge(GroupErasure().partial_fit(X[250:], groups=groups[250:]))
+    else:
+        erasure.partial_fit(X[250:], groups=groups[250:])
+    with pytest.warns(UserWarning, match=r"leaves 0\.\d+ % of the variance") as told:
+        erased = erasure.transform(X)
+    assert len(told) == 1
+    assert_array_equal(erasure.transform(X), erased)  # and no second warning
+    assert erasure.variance_kept_ == pytest.approx(
+        erased.var(0).sum() / X.var(0).sum(), rel=0.1
+    )
+
+
+def test_few_samples_of_a_group_in_a_stream_warn(X, groups):
+    erasure = GroupErasure().partial_fit(X[:100], groups=groups[:100])
+    few = [*np.repeat("xx", 5), *groups[105:]]
+    erasure.partial_fit(X[100:], groups=few)
+    with pytest.warns(UserWarning, match="1 of 5 groups have fewer than 20.*'xx' with 5"):
+        erasure.transform(X)
