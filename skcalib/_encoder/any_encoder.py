@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from sklearn import config_context
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_array
 
@@ -17,13 +17,19 @@ from skcalib._encoder.text_encoder import TextEncoder
 def as_encoder(model: Any, caller: str) -> Any:
     """Return a transformer of texts: the model itself, or an encoder around it.
 
-    A str or path becomes a `BertEncoder`; an estimator with ``fit`` and ``transform`` is
+    A str or path becomes a `BertEncoder`; a `BaseEstimator` with ``fit`` and ``transform`` is
     returned as it is; other objects with ``encode``, and functions, become a `TextEncoder`.
     """
     if isinstance(model, str | os.PathLike):
         return BertEncoder(model)
     if hasattr(model, "fit") and hasattr(model, "transform"):
-        return model
+        if isinstance(model, BaseEstimator):
+            return model
+        raise TypeError(
+            f"{caller} got a {type(model).__name__} with fit and transform that scikit-learn "
+            "can neither copy nor ask whether it is fitted. Derive it from TransformerMixin "
+            "and BaseEstimator of sklearn.base."
+        )
     if hasattr(model, "encode") or callable(model):
         return TextEncoder(model)
     raise TypeError(

@@ -85,8 +85,8 @@ class SelfRetrieval:
         Parameters
         ----------
         estimator : BiEncoder, transformer from texts to vectors, or any encoder of texts
-            Fitted; or a model's folder, or what `TextEncoder` accepts. Vectors are compared by
-            cosine; those of a `BiEncoder` by its similarity.
+            Fitted; or a model's folder, or what `TextEncoder` accepts, which learn nothing.
+            Vectors are compared by cosine; those of a `BiEncoder` by its similarity.
         X : texts of shape (n_texts,) or pairs of shape (n_pairs, 2)
             At least 20 texts of six words or more. With fewer than 200 a warning says that
             close candidates cannot be told apart.

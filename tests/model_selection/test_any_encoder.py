@@ -95,3 +95,20 @@ def test_what_is_no_encoder_is_refused(texts):
         calibrate(bigrams, texts, memory="folder")
     with pytest.raises(TypeError, match="Sparse data"):
         calibrate(TfidfVectorizer(), texts)
+
+
+@pytest.mark.parametrize("is_fitted", [False, True])
+def test_what_learns_but_is_no_estimator_of_scikit_learn_is_refused(is_fitted, texts):
+    class Own:
+        def fit(self, X, y=None):
+            self.learned, self.n = latent().fit(X), len(X)
+            return self
+
+        def transform(self, X):
+            return self.learned.transform(X)
+
+    encoder = Own().fit(texts[:99]) if is_fitted else Own()
+    for score in (calibrate, lambda encoder, texts: SelfRetrieval()(encoder, texts)):
+        with pytest.raises(TypeError, match="Derive it from TransformerMixin"):
+            score(encoder, texts)
+    assert getattr(encoder, "n", None) == (99 if is_fitted else None)  # nothing is refitted
