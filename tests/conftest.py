@@ -131,10 +131,10 @@ def save_family(tiny_bert_copy):
         folder = tiny_bert_copy()
         for name in ("model.safetensors", "config.json"):
             (folder / name).unlink()
-        config = getattr(transformers, f"{family}Config")(vocab_size=60, **params)
+        model = getattr(transformers, f"{family}Model")
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            getattr(transformers, f"{family}Model")(config).save_pretrained(folder)
+            model(model.config_class(vocab_size=60, **params)).save_pretrained(folder)
         return str(folder)
 
     return save

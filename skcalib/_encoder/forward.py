@@ -15,6 +15,7 @@ import torch
 
 from skcalib._encoder.packed_attention import NAME, PackedRow, packed_attention
 from skcalib._encoder.packed_linear import pack_linears
+from skcalib._encoder.packed_positions import parts_that_give_way
 from skcalib._machine.private import attention_of
 
 # Tokens of a text that proves how a model attends: enough for the windows of most encoders.
@@ -63,7 +64,8 @@ class ForwardPass:
         lists = (part for part in module.modules() if isinstance(part, torch.nn.ModuleList))
         # A model that reuses one block, such as ALBERT, has no such list.
         self._blocks = next((part for part in lists if len(part) == self._n_layers), ())
-        self._usual = attention_of(module)
+        self._usual = self._attention = attention_of(module)
+        self._parts = parts_that_give_way(module)
         faults = []
         # Windows longer than the first text are not proved. Some begin at half their length.
         unproved = min((n for n in _windows(module) if n >= len(texts[0])), default=np.inf)
@@ -85,11 +87,16 @@ class ForwardPass:
         )
 
     def _attend_by(self, attention: str | None) -> None:
+        if attention == self._attention:
+            return
         if attention_of(self.module) != attention:
             from transformers import AttentionInterface  # not in old releases
 
             AttentionInterface.register(NAME, packed_attention)
             self.module.set_attn_implementation(attention)
+        for part, *classes in self._parts:
+            part.__class__ = classes[attention == NAME]
+        self._attention = attention
 
     def _check_rows(self, text: np.ndarray, states: torch.Tensor) -> None:
         """Refuse a model that uses a row as a whole, which a few short texts do not show."""
@@ -131,11 +138,11 @@ class ForwardPass:
         """Move the model to a device, for matrix products in ``dtype``."""
         # bfloat16 has the range of float32, so hidden states stay in it between the products.
         # float16 could overflow, models that are not packed create float32 themselves, and
-        # decoders and models with windows lose digits.
+        # decoders and models with windows or relative positions lose digits.
         config = self.module.config
         n_heads = getattr(config, "num_attention_heads", None)
         grouped = getattr(config, "num_key_value_heads", n_heads) != n_heads
-        plain = not (self._causal or grouped or _windows(self.module))
+        plain = not (self._causal or grouped or self._parts or _windows(self.module))
         throughout = dtype == torch.bfloat16 and self.longest_packed > 0 and plain
         for part in self.module.modules():
             if throughout or isinstance(part, torch.nn.Linear):
@@ -207,6 +214,8 @@ class ForwardPass:
         ends = np.flatnonzero(np.diff(lengths, append=0))  # of runs of texts of one length
         runs = zip(np.diff(ends, prepend=-1).tolist(), lengths[ends].tolist(), strict=True)
         packed_row = PackedRow(list(runs), self._causal)
+        for part, *_ in self._parts:
+            part.packed_row = packed_row
         return {"input_ids": row[:1], "position_ids": row[1:], "packed_row": packed_row}
 
 
@@ -221,8 +230,11 @@ def first_position(module: Any) -> int:
 
 
 def _windows(module: Any) -> list[int]:
-    """Numbers of a config that may be a window of its attention, as names of entries tell."""
-    pattern = r'"\w*(?:window|chunk|local|block)\w*": ([1-9]\d*)\b'
+    """Numbers of a config that may limit how far tokens attend, as names of entries tell.
+
+    Relative positions are cut off, or coarser, beyond some distance.
+    """
+    pattern = r'"\w*(?:window|chunk|local|block|bucket|relative)\w*": ([1-9]\d*)\b'
     return [int(n) for n in re.findall(pattern, module.config.to_json_string(use_diff=False))]
 
 

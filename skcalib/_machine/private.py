@@ -1,6 +1,7 @@
 """Private names of torch and transformers, each with a fallback if it is missing.
 
-The two operators of oneDNN are in `_encoder.packed_linear`, with their fallback.
+The two operators of oneDNN are in `_encoder.packed_linear`, and names of models with relative
+positions in `_encoder.packed_positions`, with their fallbacks.
 """
 
 from __future__ import annotations

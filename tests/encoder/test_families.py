@@ -43,12 +43,16 @@ LONGROPE = {
 ESM = SMALL | {"token_dropout": True, "mask_token_id": 4}
 GROUPED = SMALL | {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4}
 GROUPED |= {"bos_token_id": 2, "eos_token_id": 3}
-# Texts of the tests are longer than these windows.
+# Texts of the tests are longer than these windows and buckets.
 WINDOW = {"sliding_window": 6}
+RELATIVE = SMALL | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
+BUCKETS = RELATIVE | {"position_buckets": 8, "norm_rel_ebd": "layer_norm"}
+BUCKETS |= {"position_biased_input": False}
+T5 = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 3, "num_heads": 2}
+T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 16}
 LAYERS = {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
 # Families that pack no texts.
 UNPACKED = {
-    "MPNet": SMALL,  # a bias by relative position
     "MobileBert": SMALL
     | {"embedding_size": 8, "intra_bottleneck_size": 16},  # joins neighbours
     "CLIPText": SMALL | {"projection_dim": 16},
@@ -66,7 +70,7 @@ UNPACKED = {
     "Llama4Text": GROUPED | {"attention_chunk_size": 6, "intermediate_size_mlp": 32},
     # Of their window they tell their masks, but not their attention.
     "Qwen2Moe": GROUPED | WINDOW | {"use_sliding_window": True, "max_window_layers": 1},
-    "DebertaV2": SMALL | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+    "DebertaV2 convolution": RELATIVE | {"conv_kernel_size": 3},  # joins neighbours
     "XLNet": {"d_model": 16, "n_layer": 3, "n_head": 2, "d_inner": 32},
     "XLM": {"emb_dim": 16, "n_layers": 3, "n_heads": 2, "max_position_embeddings": 40},
     "Flaubert": {"emb_dim": 16, "n_layers": 3, "n_heads": 2, "max_position_embeddings": 40},
@@ -93,6 +97,18 @@ PACKED = {
     "SmolLM3": GROUPED,
     "Cohere2": GROUPED | WINDOW | LAYERS,
     "Starcoder2": GROUPED | WINDOW,
+    "MPNet": SMALL,
+    "T5Encoder": T5,
+    "MT5Encoder": T5,
+    "UMT5Encoder": T5,
+    "DebertaV2": RELATIVE,
+    "DebertaV2 far": RELATIVE | {"max_relative_positions": 6},
+    "DebertaV2 buckets": BUCKETS,
+    "DebertaV2 shared": BUCKETS | {"share_att_key": True},
+    "DebertaV2 c2p": BUCKETS | {"pos_att_type": ["c2p"]},
+    "DebertaV2 p2c": BUCKETS | {"pos_att_type": ["p2c"], "share_att_key": True},
+    "DebertaV2 content": BUCKETS | {"pos_att_type": []},
+    "DebertaV2 absolute": SMALL | {"pos_att_type": ["c2p"]},
 }
 
 
@@ -132,7 +148,9 @@ def means_of(folder, texts):
     import torch
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModel.from_pretrained(folder).eval()
+    is_t5 = transformers.AutoConfig.from_pretrained(folder).model_type in ("t5", "mt5", "umt5")
+    auto = transformers.AutoModelForTextEncoding if is_t5 else transformers.AutoModel
+    model = auto.from_pretrained(folder).eval()
     means = []
     for text in texts:
         ids = torch.tensor([tokenizer(text)["input_ids"]])
@@ -143,9 +161,9 @@ def means_of(folder, texts):
     return np.swapaxes(means, 0, 1)
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, *sorted(set(UNPACKED) - set(FAMILIES))])
+@pytest.mark.parametrize("family", [*FAMILIES, *UNPACKED, "T5Encoder", "DebertaV2 buckets"])
 def test_hidden_states_are_those_of_the_family(save, family, texts):
-    folder = save(family, **(FAMILIES | UNPACKED)[family])
+    folder = save(family, **(FAMILIES | UNPACKED | PACKED)[family])
     texts = [*texts, "the [PAD] dog sleeps", "[PAD] [PAD] cat", "a [MASK] cat", "[MASK]"]
     for layer, expected in enumerate(means_of(folder, texts)):
         vectors = BertEncoder(folder, layers=layer).fit_transform(texts)
@@ -193,6 +211,7 @@ def test_a_model_whose_texts_mix_in_any_batch_is_refused(save, monkeypatch):
         *((family, "float32") for family in PACKED),
         *((family, "bfloat16") for family in ("Bert", "Roberta", "DistilBert", "Albert")),
         *((family, "bfloat16") for family in ("ModernBert", "Mistral", "Gemma3Text both ways")),
+        *((family, "bfloat16") for family in ("MPNet", "T5Encoder", "DebertaV2 buckets")),
     ],
 )
 @pytest.mark.usefixtures("packing")
@@ -217,6 +236,34 @@ def test_what_cannot_share_a_row_does_not(save, family, texts, inputs):
     shapes = inputs(family)
     encoder.transform(texts)
     assert len(shapes) == len({len(text.split()) for text in texts})
+
+
+@pytest.mark.parametrize("fault", ["no distances", "renamed"])
+@pytest.mark.usefixtures("packing")
+def test_relative_positions_of_another_kind_share_no_row(
+    save, texts, inputs, monkeypatch, fault
+):
+    """Another release of transformers could have them; vectors stay those of the model."""
+    import transformers.models.deberta_v2.modeling_deberta_v2 as deberta
+
+    plain = deberta.DebertaV2Encoder.get_rel_pos
+
+    def by_query(self, *states):
+        positions = plain(self, *states).clone()
+        positions[:, 0] = 0  # the first query sees all tokens as near
+        return positions
+
+    folder = save("DebertaV2", **BUCKETS, initializer_range=0.3)
+    if fault == "no distances":
+        monkeypatch.setattr(deberta.DebertaV2Encoder, "get_rel_pos", by_query)
+    else:
+        renamed = type("Renamed", (deberta.DisentangledSelfAttention,), {})
+        monkeypatch.setattr(deberta, "DisentangledSelfAttention", renamed)
+    encoder = BertEncoder(folder).fit(texts)
+    shapes = inputs("DebertaV2")
+    vectors = encoder.transform(texts)
+    assert len(shapes) == len({len(text.split()) for text in texts})
+    assert_allclose(vectors, means_of(folder, texts)[3], atol=1e-5)
 
 
 @pytest.mark.usefixtures("packing")
