@@ -20,6 +20,7 @@ from skcalib._vectors import comparable, unit_rows
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 from skcalib.model_selection._bootstrap import interval, resamples
+from skcalib.model_selection._views import near_duplicates
 
 CALLER = "evaluate_retrieval"
 COLUMNS = ("nDCG@10", "recall@10", "recall@100", "MRR@10")
@@ -53,6 +54,9 @@ class RetrievalTable(ScoreTable):
         Documents that were searched: those with text.
     n_empty : int
         Documents without text, which no search finds.
+    n_groups : int
+        Groups of queries that share most of their words. The bootstrap draws whole groups; of
+        fewer than 20 the intervals are no evidence. 0 if it is not known.
 
     Notes
     -----
@@ -81,6 +85,7 @@ class RetrievalTable(ScoreTable):
     n_left_out: int
     n_documents: int
     n_empty: int
+    n_groups: int = 0
 
     def __str__(self) -> str:
         note = (
@@ -89,6 +94,11 @@ class RetrievalTable(ScoreTable):
         )
         if len(self.rows) > 1:
             note += " In brackets: the difference to the first row, and its 95 % interval."
+            if 0 < 2 * self.n_groups <= self.n_queries:
+                note += (
+                    "\nThe intervals count queries that share most of their words as one: "
+                    f"{self.n_groups} groups."
+                )
         return f"{super().__str__()}\n\n{note}"
 
     def _cells(self) -> list[list[str]]:
@@ -167,8 +177,8 @@ def evaluate_retrieval(
     id comes first, so that the order of lines in the files does not matter. Cosines are
     computed in float64 and compared as multiples of 2**-24, the last bit of float32 below 1.
 
-    The bootstrap takes queries for independent. Of many queries made from one template, keep a
-    few, or the intervals are too narrow.
+    The bootstrap draws queries that share most of their words together: many made from one
+    template are one piece of evidence.
 
     Empty documents are neither fitted nor found; relevant ones count as missed. Vectors of all
     documents are held in float64.
@@ -215,7 +225,8 @@ def evaluate_retrieval(
             scores[row] = 100 * _measures(ranked, list(documents), grades)
             advance(1, name)
     differences = scores - scores[0]
-    means = np.moveaxis(differences, 1, -1) @ resamples(np.arange(len(queries)), random_state)
+    alike = near_duplicates([*queries.values()])
+    means = np.moveaxis(differences, 1, -1) @ resamples(alike, random_state)
     intervals = np.moveaxis(interval(means), 0, -1)
     return RetrievalTable(
         tuple(encoders),
@@ -227,6 +238,7 @@ def evaluate_retrieval(
         n_left_out=n_left_out,
         n_documents=len(documents),
         n_empty=n_empty,
+        n_groups=int(alike.max()) + 1,
     )
 
 

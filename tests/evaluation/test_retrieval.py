@@ -600,3 +600,33 @@ def test_command_line_scores_documents_and_queries_as_two_groups(
     assert float(rows["search"]["nDCG@10"]) == pytest.approx(table.scores[0, 0], abs=0.01)
     assert main(["evaluate", "--tasks", "toy", "--calibrators", "search"]) == 2
     assert "--calibrators search needs --retrieval" in capsys.readouterr().err
+
+
+def test_queries_of_one_template_are_one_piece_of_evidence(tmp_path):
+    """Two equal encoders, whose noise templates share, are seldom told apart."""
+    templates, each, found = 30, 10, {True: 0, False: 0}
+    n, rng = templates * each, np.random.default_rng(0)
+    for is_templated in found:
+        asked = [
+            " ".join([*(f"w{i // each}.{j}" for j in range(9)), f"name{i}"])
+            if is_templated
+            else f"question {i}"
+            for i in range(n)
+        ]
+        documents = {str(i): f"answer {i}" for i in range(n)}
+        queries = dict(zip(documents, asked, strict=True))
+        folder = write(
+            tmp_path / str(is_templated), documents, queries, [(i, i, 1) for i in documents]
+        )
+        for _ in range(40):
+            answers = rng.normal(size=(n, 6))
+            of_all = [*documents.values(), *asked]
+            encoders = {}
+            for name in "ab":
+                hard = rng.uniform(0.1, 2, size=templates).repeat(each)[:, None]
+                vectors = np.vstack([answers, answers + hard * rng.normal(size=(n, 6))])
+                encoders[name] = Lookup(dict(zip(of_all, vectors, strict=True)), [])
+            low, high = evaluate_retrieval(encoders, folder).intervals[1, 3]
+            found[is_templated] += low > 0 or high < 0
+    assert found[True] <= 6  # of 40; 5 %, and a little more of 30 groups
+    assert found[False] >= 12  # the same noise, where nothing shows what queries share
