@@ -189,6 +189,12 @@ class TextEncoder(TextTransformer):
         texts = texts[:n]
         return vectors_of([texts], model, store, total=len(texts), verbose=self.verbose)[0]
 
+    def _n_lacking(self, texts: list[str]) -> int:
+        """Return how many of these distinct texts are not in ``memory``, which is not None."""
+        self._encode(texts, n=1)  # compares, and learns the width
+        with closing(Disk(store_of(self.memory), self._text_model())) as disk:  # type: ignore
+            return len(texts) - len(disk.read(texts).rows)
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_n_features_out")
 

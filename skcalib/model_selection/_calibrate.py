@@ -157,6 +157,8 @@ def calibrate(
     texts, groups = distinct_in_groups(texts, groups)
     encoders = _encoders_of(model, pooling, layers, memory, verbose)
     sample = Sample.of(views, random_state)
+    if isinstance(encoders, AsGiven):
+        encoders.announce(list(dict.fromkeys([*sample.texts, *texts])))
     with encoders.searching(sample.texts):
         scored = search(encoders, sample, whitening)
         choice = choose(

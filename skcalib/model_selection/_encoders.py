@@ -12,7 +12,7 @@ from typing import Any
 
 from sklearn.base import clone
 
-from skcalib._base import is_fitted
+from skcalib._base import is_fitted, warn
 from skcalib._encoder.any_encoder import fitted_on
 from skcalib._encoder.declared import declared
 from skcalib._encoder.estimator import BertEncoder, resolve_layers
@@ -42,6 +42,17 @@ class AsGiven:
     def __init__(self, encoder: Any) -> None:
         self._encoder = encoder
         self.learns = not (isinstance(encoder, TextEncoder) or is_fitted(encoder))
+
+    def announce(self, texts: list[str]) -> None:
+        """Warn how many of these texts a client will be asked for that its store lacks."""
+        if not isinstance(self._encoder, TextEncoder) or self._encoder.memory is None:
+            return
+        if n := self._encoder._n_lacking(texts):
+            warn(
+                f"calibrate encodes {len(texts)} texts and fragments of texts, of which the "
+                f"store lacks {n}: the model will be asked for them. A smaller n_texts asks "
+                "for fewer."
+            )
 
     @contextmanager
     def searching(self, texts: Sequence[str]) -> Iterator[None]:

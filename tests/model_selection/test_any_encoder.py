@@ -112,3 +112,24 @@ def test_what_learns_but_is_no_estimator_of_scikit_learn_is_refused(is_fitted, t
         with pytest.raises(TypeError, match="Derive it from TransformerMixin"):
             score(encoder, texts)
     assert getattr(encoder, "n", None) == (99 if is_fitted else None)  # nothing is refitted
+
+
+def test_what_a_client_will_be_asked_for_is_said_before(texts, tmp_path):
+    asked = []
+
+    def service(texts):
+        asked.extend(texts)
+        return bigrams(texts)
+
+    def encoder():
+        return TextEncoder(service, memory=tmp_path, name="bigrams", batch_size=64)
+
+    encoder().fit_transform(texts)
+    asked.clear()
+    with pytest.warns(UserWarning, match=r"of which the store lacks \d+") as told:
+        calibrate(encoder(), texts, n_texts=200)
+    n = int(re.search(r"lacks (\d+)", str(told[0].message))[1])
+    assert len(set(asked)) <= n + 2 <= len(set(asked)) + 2  # the text of the store, and a first
+    asked.clear()
+    calibrate(encoder(), texts, n_texts=200)  # all is stored, so nothing is said
+    assert len(asked) <= 2
