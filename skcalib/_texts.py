@@ -169,6 +169,14 @@ def labels_of(labels: Any, source: str) -> list[Any]:
     return found
 
 
+def plain(values: Any) -> Any:
+    """Return the entries of an array, or of a column of pandas, polars or pyarrow."""
+    for name in ("tolist", "to_list", "to_pylist"):
+        if hasattr(values, name):
+            return getattr(values, name)()
+    return values
+
+
 def groups_of(X: Any, groups: Any, *, caller: str) -> list[Any]:
     """Return the group of each text, where the first texts of all pairs come first."""
     # Masked entries become None, which the step that accepts groups refuses as missing.

@@ -15,7 +15,7 @@ from skcalib._answers.calibration import Calibration
 from skcalib._answers.threshold import as_if_unanswered, entries, nearest_entries, promised
 from skcalib._base import VersionedState, warn
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
-from skcalib._texts import TextInput, as_texts, distinct, is_missing
+from skcalib._texts import TextInput, as_texts, distinct, is_missing, plain
 
 # Stored questions that are asked for the threshold: a sample, if there are more.
 ASKED = 2000
@@ -273,7 +273,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
     def _judged(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Whether each question is answered rightly, is answered, and has an answer stored."""
-        found, truth = self.predict(X).tolist(), _listed(y)
+        found, truth = self.predict(X).tolist(), list(plain(y))
         check_consistent_length(found, truth)
         known = set(self.answers_)
         right = [a is not None and a == t for a, t in zip(found, truth, strict=True)]
@@ -360,7 +360,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
 def _stored(questions: Any, answers: Any, caller: str) -> dict[str, Any]:
     """Return the answer of each distinct question, in the order of the questions."""
-    texts, labels = as_texts(questions, caller=caller), _listed(answers)
+    texts, labels = as_texts(questions, caller=caller), list(plain(answers))
     check_consistent_length(texts, labels)
     stored: dict[str, Any] = {}
     for text, answer in zip(texts, labels, strict=True):
@@ -381,11 +381,12 @@ def _stored(questions: Any, answers: Any, caller: str) -> dict[str, Any]:
                 f"The question {text!r:.60} has the answers {stored[text]!r:.40} and "
                 f"{answer!r:.40}. Give each question one answer."
             )
+    if len({isinstance(answer, bool) for answer in labels}) > 1:
+        raise ValueError(
+            f"{caller} got answers that are True or False beside others; True equals 1. Give "
+            "answers of one type."
+        )
     return dict(sorted(stored.items(), key=lambda item: item[0]))
-
-
-def _listed(labels: Any) -> list[Any]:
-    return list(labels.tolist() if hasattr(labels, "tolist") else labels)
 
 
 def _objects(values: Iterable) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
-from skcalib._texts import is_missing
+from skcalib._texts import is_missing, plain
 
 
 def named_classes(class_names: Any) -> dict[Any, list[str]]:
@@ -18,7 +18,7 @@ def named_classes(class_names: Any) -> dict[Any, list[str]]:
     TypeError, ValueError
         If there are no classes, one comes twice, or a description is no text.
     """
-    class_names = _plain(class_names)
+    class_names = plain(class_names)
     if isinstance(class_names, str) or not isinstance(class_names, Mapping | Sequence):
         raise TypeError(
             f"class_names is {class_names!r:.80}; it expects a list of names, or a mapping "
@@ -69,7 +69,7 @@ def known_labels(y: Any, n_texts: int) -> tuple[np.ndarray, list[Any]]:
             "label for each text, in their order. Select a column of a frame."
         )
     # NumPy would make floats of its own integers where some have a sign and some have none.
-    labels = [int(x) if isinstance(x, np.integer) else x for x in _plain(y)]
+    labels = [int(x) if isinstance(x, np.integer) else x for x in plain(y)]
     check_consistent_length(labels, range(n_texts))
     if listed := [label for label in labels if isinstance(label, list)]:
         raise ValueError(
@@ -100,16 +100,8 @@ def check_labels(labels: Iterable[Any], source: str) -> None:
         )
 
 
-def _plain(values: Any) -> Any:
-    """Return the entries of an array, or of a column of pandas, polars or pyarrow."""
-    for name in ("tolist", "to_list", "to_pylist"):
-        if hasattr(values, name):
-            return getattr(values, name)()
-    return values
-
-
 def _listed(given: Any) -> list[Any]:
-    given = _plain(given)
+    given = plain(given)
     several = isinstance(given, Sequence) and not isinstance(given, str)
     return list(given) if several else [given]
 

@@ -353,3 +353,22 @@ def test_a_guard_finds_the_answer_whose_details_agree():
     assert guarded[:, :2].any()
     for number in (1, 2):
         assert all(a is None or a.endswith(str(number)) for a in guarded[:, number - 1])
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda answers: [True, *answers], "True or False beside others; True equals 1"),
+        (lambda answers: _chunks([None, *answers]), "has the answer None"),
+    ],
+)
+def test_answers_that_would_be_merged_or_are_missing_are_refused(made, message):
+    questions = [f"question {i}" for i in range(120)]
+    model = NearestAnswer(TextEncoder(lambda texts: np.ones((len(texts), 3))))
+    with pytest.raises(ValueError, match=message):
+        model.fit(questions, made([*range(1, 120)]))
+
+
+def _chunks(values):
+    pa = pytest.importorskip("pyarrow")
+    return pa.chunked_array([pa.array(values)])

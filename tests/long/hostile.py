@@ -1,0 +1,319 @@
+"""Try a thousand hostile inputs of classifiers, answers, duplicates, windows and the command.
+
+Run by hand, with a seed and the number of cases::
+
+    python tests/long/hostile.py 0 1000
+
+Each case must end with a result that is finite and has a row for each text, or with a
+ValueError or TypeError that leaves nothing half-fitted; the command, with 0 or 2, and no file
+after an error. Prints what was tried, how it ended, and each case that broke the rule.
+"""
+
+import contextlib
+import io
+import sys
+import tempfile
+import traceback
+import warnings
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+import pandas as pd
+from conftest import WORDS, make_tiny_bert
+from sklearn.base import clone
+
+from skcalib import (
+    BertEncoder,
+    DetailGuard,
+    Duplicates,
+    NearestAnswer,
+    SimilarityScale,
+    TextEncoder,
+    ZeroShotClassifier,
+)
+from skcalib.__main__ import main
+from skcalib._base import is_fitted
+
+ODD = [
+    "",
+    " ",
+    "\n",
+    "\0",
+    "\u200b",
+    "a\rb",
+    "=1+1",
+    "x" * 3000,
+    "dog " * 900,
+    "🙂",
+    "ß",
+    "\ud800",
+]
+ODD += ["١٢٣", "a\u0301", "\u202eabc", "-1", "nan", "None", "a,b", '"', "the the", "1e400"]
+LABELS = [
+    0,
+    1,
+    -1,
+    True,
+    None,
+    np.nan,
+    "a",
+    "b",
+    "",
+    2**53,
+    2**53 + 1,
+    2**64,
+    1.5,
+    b"a",
+    ("a",),
+]
+LABELS += [np.int64(1), np.uint64(2**63), np.str_("a"), pd.NA, np.datetime64("2020-01-01")]
+
+
+class Refused(Exception):
+    """The command ended with 2, and a message."""
+
+
+def project(texts):
+    """Vectors that depend on the words, drawn from their bytes."""
+    rows = np.zeros((len(texts), 24))
+    for row, text in zip(rows, texts, strict=True):
+        for word in text.split():
+            seed = list(word.encode(errors="surrogatepass"))[:40]
+            row += np.random.default_rng(seed).normal(size=24)
+    return rows
+
+
+def sentences(rng, n, odd):
+    """Texts of known words, some of them odd, repeated or blank."""
+    texts = [" ".join(rng.choice(WORDS, size=rng.integers(1, 12))) for _ in range(n)]
+    for i in rng.integers(0, n, size=odd):
+        texts[i] = ODD[rng.integers(len(ODD))]
+    return texts
+
+
+def container(rng, values):
+    """The values as one of many containers, some of which lose or merge them."""
+    values = list(values)
+    kinds = [
+        "list",
+        "tuple",
+        "object",
+        "numpy",
+        "series",
+        "string",
+        "masked",
+        "arrow",
+        "column",
+    ]
+    kind = kinds[rng.integers(len(kinds))]
+    with contextlib.suppress(Exception):
+        if kind == "arrow":
+            import pyarrow
+
+            return kind, pyarrow.chunked_array([pyarrow.array(values)])
+        made = {
+            "tuple": lambda: tuple(values),
+            "object": lambda: pd.Series(values, dtype=object).to_numpy(),
+            "numpy": lambda: np.array(values),
+            "series": lambda: pd.Series(values, index=rng.permutation(len(values))),
+            "string": lambda: pd.Series(values, dtype="string"),
+            "masked": lambda: np.ma.masked_array(
+                pd.Series(values, dtype=object).to_numpy(), mask=rng.random(len(values)) < 0.1
+            ),
+            "column": lambda: pd.DataFrame({"x": values}),
+        }
+        return kind, made[kind]()
+    return "list", values
+
+
+def labels(rng, n):
+    some = [LABELS[i] for i in rng.choice(len(LABELS), size=rng.integers(1, 4), replace=False)]
+    return [some[i] for i in rng.integers(len(some), size=n)]
+
+
+def is_whole(model):
+    """Whether a model is fitted, or has no attribute of a fit."""
+    fitted = [name for name in vars(model) if name.endswith("_") and not name.startswith("_")]
+    return is_fitted(model) or not fitted
+
+
+def classifier(rng, encoder):
+    texts = sentences(rng, int(rng.integers(1, 80)), int(rng.integers(0, 4)))
+    names = [None, ["dog", "cat"], {0: "dog", 1: ["cat", "horse"]}, labels(rng, 3)][
+        rng.integers(4)
+    ]
+    y = [None, *labels(rng, len(texts))] if rng.random() < 0.1 else labels(rng, len(texts))
+    rate = [None, None, None, 0.05, 0.5, np.nan][rng.integers(6)]
+    model = ZeroShotClassifier(
+        encoder, names, rejection_rate=rate, other=LABELS[rng.integers(8)]
+    )
+    X, y = container(rng, texts)[1], container(rng, y)[1] if rng.random() < 0.7 else None
+    yield model
+    model.fit(X, y)
+    yield model.decision_function(texts), len(texts)
+    predicted = model.predict(texts)
+    allowed = {repr(x) for x in [*model.classes_.tolist(), model.other]}
+    told = {repr(x) for x in predicted.tolist()}
+    if rate is None and not told <= allowed:
+        raise AssertionError(f"labels that are no classes: {told - allowed}")
+
+
+def answers(rng, encoder):
+    texts = sentences(rng, int(rng.integers(2, 300)), int(rng.integers(0, 4)))
+    kind = rng.integers(3)
+    given = [*range(len(texts))] if kind else labels(rng, len(texts))
+    given = [f"answer {i % 40}" for i in given] if kind == 2 else given
+    guard = DetailGuard() if rng.random() < 0.3 else None
+    model = NearestAnswer(
+        encoder, guard=guard, false_hit_rate=[0.05, 0.3, 0.3, 0.5, 1][rng.integers(5)]
+    )
+    yield model
+    model.fit(container(rng, texts)[1], container(rng, given)[1])
+    asked = sentences(rng, 20, 3)
+    found = model.predict(asked)
+    if len(found) != 20 or any(
+        answer is not None and answer not in model.answers_.tolist() for answer in found
+    ):
+        raise AssertionError("an answer that is not stored")
+    yield model.vectors_, len(model.vectors_)
+
+
+def duplicates(rng, encoder):
+    texts = sentences(rng, int(rng.integers(2, 300)), int(rng.integers(0, 6)))
+    texts += [texts[i] for i in rng.integers(len(texts), size=rng.integers(0, 9))]
+    guard = DetailGuard() if rng.random() < 0.4 else None
+    model = Duplicates(encoder, false_pairs=[1, 20, 1e-3, 1e9][rng.integers(4)], guard=guard)
+    yield model
+    model.fit(container(rng, texts)[1])
+    same = {}
+    for text, label in zip(texts, model.labels_, strict=True):
+        if text in same and same[text] != label:
+            raise AssertionError(f"equal texts in two groups: {text!r:.40}")
+        same[text] = label
+    yield model.cosine_[:, None], len(model.pairs_)
+
+
+def equivalent(rng, encoder):
+    scales = []
+    for _ in range(2):
+        X = rng.normal(size=(int(rng.integers(2, 400)), 8)) * 10.0 ** rng.integers(-200, 200)
+        if rng.random() < 0.3:
+            X[rng.integers(len(X))] = [0, np.nan, np.inf, 1e308][rng.integers(4)]
+        scales.append(SimilarityScale())
+        yield scales[-1]
+        scales[-1].fit(X)
+    given = [0.5, 0.99, 1, -1, 0.1, 1.5, np.nan, "x", None][rng.integers(9)]
+    found = np.atleast_1d(scales[0].equivalent(given, of=scales[1]))
+    if np.abs(found).max() > 1:
+        raise AssertionError(f"a cosine of {found}")
+    yield found[:, None], len(found)
+
+
+def windows(rng, encoder):
+    texts = sentences(rng, int(rng.integers(1, 12)), int(rng.integers(0, 6)))
+    texts += [" ".join(rng.choice(WORDS, size=rng.integers(30, 200)))]
+    model = clone(encoder).set_params(
+        overflow="windows",
+        stride=[0, 0, 0, 1, 5, 37, -1][rng.integers(7)],
+        max_length=[None, None, 3, 5, 12, 40, 20, 41][rng.integers(8)],
+        pooling=["mean", "cls", "max", "zipf", "last", "weighted_mean"][rng.integers(6)],
+        prompt=[None, "", "the: ", "", "dog " * 50][rng.integers(5)],
+        layers=[-1, 0, (0, 3), "first_last", 9][rng.integers(5)],
+    )
+    yield model
+    vectors = model.fit_transform(container(rng, texts)[1])
+    order = rng.permutation(len(texts))
+    again = model.transform([texts[i] for i in order])
+    if not np.allclose(again, vectors[order], atol=1e-4):
+        raise AssertionError("another order, other vectors")
+    yield vectors, len(texts)
+
+
+def command(rng, folder):
+    """Files of texts, names and labels with odd bytes and lines."""
+    root = Path(tempfile.mkdtemp(dir=folder))
+    texts = sentences(rng, int(rng.integers(1, 30)), int(rng.integers(0, 3)))
+    ends = ["\n", "\r\n", "\r", "\n\n"][rng.integers(4)]
+    names = ["dog", "cat", *rng.choice(ODD, size=rng.integers(0, 2))]
+    parts = {"t": texts, "c": names, "l": [str(x) for x in labels(rng, len(texts))]}
+    for name, lines in parts.items():
+        content = ends.join(lines).encode(errors="surrogatepass")
+        if rng.random() < 0.1:
+            content = [b"", b"\xff\xfe", b"\n\n", content[:-3], content + b"\0"][
+                rng.integers(5)
+            ]
+        (root / name).write_bytes(content)
+    options = ["classify", f"{folder}/tiny", str(root / "t"), "-o", str(root / "out.csv")]
+    options += ["--classes", str(root / "c")] if rng.random() < 0.7 else []
+    options += ["--labels", str(root / "l")] if rng.random() < 0.5 else []
+    rate = ["0.05", "0", "2", "nan", "x"][rng.integers(5)]
+    options += ["--rejection-rate", rate] if rng.random() < 0.3 else []
+    options += ["--overflow", "windows"] if rng.random() < 0.3 else []
+    told = io.StringIO()
+    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(told):
+        try:
+            status = main(options)
+        except SystemExit as stop:
+            status = stop.code
+    made, output = {path.name for path in root.iterdir()}, root / "out.csv"
+    if status not in (0, 2) or "Traceback" in told.getvalue():
+        raise AssertionError(f"status {status}: {told.getvalue()[-300:]}")
+    if made - {"t", "c", "l", "out.csv"} or output.exists() != (status == 0):
+        raise AssertionError(f"status {status} and files {made}")
+    if status:
+        raise Refused
+    yield None
+    table = pd.read_csv(output, keep_default_na=False, dtype=str)
+    kept = [line for line in (root / "t").read_text("utf-8-sig").split("\n") if line.strip()]
+    yield table["cosine"].astype(float).to_numpy()[:, None], len(kept)
+
+
+def case(function, rng, given):
+    """How a case ended: "result", the type of its error, or what broke the rule."""
+    model = None
+    try:
+        for found in function(rng, given):
+            if not isinstance(found, tuple):
+                model = found
+                continue
+            values, n = found
+            if len(values) != n or not np.isfinite(np.asarray(values, float)).all():
+                return f"BROKEN: {len(values)} rows for {n}, or not finite"
+    except (ValueError, TypeError) as error:
+        if model is not None and not is_whole(model):
+            return f"BROKEN: half-fitted after {error!r:.80}"
+        last = traceback.extract_tb(error.__traceback__)[-1].filename
+        inside = "skcalib" in last or "sklearn" in last
+        return type(error).__name__ if inside else f"raw {type(error).__name__} {error!s:.110}"
+    except Refused:
+        return "refused"
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return f"BROKEN: {error!r:.250} in {Path(place.filename).name}:{place.lineno}"
+    return "result"
+
+
+def try_all(seed, n):
+    folder = tempfile.mkdtemp()
+    make_tiny_bert(f"{folder}/tiny")
+    cheap, bert = TextEncoder(project), BertEncoder(f"{folder}/tiny")
+    given = {classifier: cheap, answers: cheap, duplicates: cheap, equivalent: cheap}
+    given |= {windows: bert, command: folder}
+    ends = {function.__name__: Counter() for function in given}
+    for i in range(n):
+        function = [*given][i % len(given)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            end = case(function, np.random.default_rng([seed, i]), given[function])
+        ends[function.__name__][end.partition(" ")[0]] += 1
+        if " " in end:
+            print(f"case {i}, {function.__name__}: {end}", flush=True)
+    for name, counts in ends.items():
+        print(f"{name:12} {dict(counts)}")
+
+
+if __name__ == "__main__":
+    try_all(*map(int, sys.argv[1:3]))
