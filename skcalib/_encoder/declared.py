@@ -11,6 +11,7 @@ from skcalib._store.poolings import POOLINGS
 
 SETTINGS, LENGTH, MODULES, _ = DECLARED
 CONFIG = "config.json"
+HARMLESS = {"Normalize", "Dropout"}  # behind the pooling: no cosine changes
 
 
 class Declared(NamedTuple):
@@ -41,13 +42,13 @@ class Declared(NamedTuple):
 
 def declared(folder: Path) -> Declared:
     """Read the settings of a folder; a file that is there but cannot be read is an error."""
-    settings, (before, pooling) = _written(folder / SETTINGS), _pooling_module(folder)
+    settings, (before, pooling, after) = _written(folder / SETTINGS), _pooling_module(folder)
     prompts, similarity = settings.get("prompts"), settings.get("similarity_fn_name")
     prompts = prompts if isinstance(prompts, dict) else {}
     if not isinstance(similarity, str | None):
         raise _wrong(folder / SETTINGS, "similarity_fn_name", similarity, "a name")
     return Declared(
-        pooling=", then ".join([*before, _pooling(pooling)]),
+        pooling=", then ".join([*before, _pooling(pooling), *after]),
         declares_pooling=bool(pooling),
         include_prompt=pooling.get("include_prompt") is not False,
         prompts={name: str(prompt or "") for name, prompt in prompts.items()},
@@ -69,12 +70,12 @@ def wants_prompt(model: str | os.PathLike, folder: Path, told: Declared) -> bool
     )
 
 
-def _pooling_module(folder: Path) -> tuple[list[str], dict]:
-    """Classes of the modules between the model and its pooling, and the pooling's settings."""
+def _pooling_module(folder: Path) -> tuple[list[str], dict, list[str]]:
+    """Classes of the modules before the pooling, its settings, and classes that follow it."""
     path = folder / MODULES
     if not path.is_file():  # as in most folders
         pooling = folder / "1_Pooling" / "config.json"
-        return [], _checked(pooling) if pooling.is_file() else {}
+        return [], _checked(pooling) if pooling.is_file() else {}, []
     try:
         modules = [
             (module["type"].rpartition(".")[2], Path(module["path"]).name)
@@ -86,9 +87,10 @@ def _pooling_module(folder: Path) -> tuple[list[str], dict]:
         raise _unreadable(path)
     classes = [name for name, _ in modules]
     if "Pooling" not in classes:
-        return [], {}
+        return [], {}, []
     i = classes.index("Pooling")
-    return classes[1:i], _checked(folder / modules[i][1] / "config.json")
+    after = [name for name in classes[i + 1 :] if name not in HARMLESS]
+    return classes[1:i], _checked(folder / modules[i][1] / "config.json"), after
 
 
 def _checked(path: Path) -> dict:

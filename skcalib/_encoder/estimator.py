@@ -418,8 +418,8 @@ def _resolve_pooling(pooling: str, told: Declared) -> str:
     if pooling == "auto" and told.pooling not in POOLINGS:
         raise ValueError(
             f"The folder declares the pooling {told.pooling!r}; BertEncoder has "
-            f"{tuple(POOLINGS)}. "
-            "Pass one of them as pooling."
+            f"{tuple(POOLINGS)}. Pass one of them as pooling; BertEncoder applies none of the "
+            "other modules. `TextEncoder` takes a SentenceTransformer with all of them."
         )
     return told.pooling if pooling == "auto" else pooling
 

@@ -132,7 +132,10 @@ def _declares(encoder: BertEncoder) -> bool:
 
 def _states(template: BertEncoder, poolings: Sequence[str], layers: Any) -> list[State]:
     """Pairs of pooling and layer to try, the raw model's pair first."""
-    shipped = _at(("auto", -1), template).fit([""])
+    # A folder whose other modules nobody applies leaves the choice of a pooling to the user.
+    told = declared(clone(template).fit([""])._backbone().folder).pooling
+    chosen = "auto" if told in POOLINGS else template.pooling
+    shipped = _at((chosen, -1), template).fit([""])
     backbone = shipped._backbone()
     n_layers = backbone.n_layers
     asked = [*range(n_layers + 1)] if layers is None else _listed(layers)

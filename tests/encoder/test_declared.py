@@ -17,6 +17,10 @@ package = pytest.importorskip("sentence_transformers")
 
 PROMPTS = {"query": "dog cat ", "passage": "the "}
 TEXTS = ["the dog", "a cat and the dog", "dog", "the the cat dog " * 4]
+LONGER = [
+    f"the dog and a cat {'cat ' * (i % 5)} dog {'a ' * (i // 5)} {'the ' * (i % 7)}"
+    for i in range(30)
+]
 
 
 @pytest.fixture
@@ -175,15 +179,30 @@ def test_the_pooling_is_that_of_the_modules(declare, name):
     assert encoder.pooling_ == "cls"
 
 
-@pytest.mark.parametrize("between", ["WordWeights", "WeightedLayerPooling"])
-def test_what_stands_before_the_pooling_is_not_left_out_in_silence(declare, between):
+@pytest.mark.parametrize(
+    ("place", "name", "declared"),
+    [
+        (1, "WordWeights", "WordWeights, then mean"),
+        (1, "WeightedLayerPooling", "WeightedLayerPooling, then mean"),
+        (2, "Dense", "mean, then Dense"),  # as in LaBSE, sentence-t5 and EmbeddingGemma
+        (2, "LayerNorm", "mean, then LayerNorm"),
+        (2, "Normalize", None),
+    ],
+)
+def test_no_module_beside_the_pooling_is_left_out_in_silence(declare, place, name, declared):
     folder = declare("mean")
     modules = json.loads((folder / "modules.json").read_text())
-    modules.insert(1, {"idx": 1, "name": "1", "path": "1_X", "type": f"{MODELS}.{between}"})
+    modules.insert(place, {"idx": 1, "name": "1", "path": "1_X", "type": f"{MODELS}.{name}"})
     (folder / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(ValueError, match=f"pooling '{between}, then mean'; BertEncoder has"):
-        BertEncoder(folder).fit(TEXTS)
-    assert BertEncoder(folder, pooling="mean").fit(TEXTS).pooling_ == "mean"
+    if declared:
+        with pytest.raises(
+            ValueError, match=f"pooling '{declared}'; BertEncoder has .* all of"
+        ):
+            BertEncoder(folder).fit(TEXTS)
+    encoder = BertEncoder(folder, pooling="mean" if declared else "auto")
+    assert encoder.fit(TEXTS).pooling_ == "mean"
+    with pytest.warns(UserWarning, match="close candidates"):
+        assert calibrate(encoder, LONGER)[0].pooling_ == "mean"
 
 
 @pytest.mark.parametrize(
@@ -230,12 +249,8 @@ def test_a_declared_length_leaves_a_token_to_the_text(declare, max_length):
 
 def test_calibrate_begins_as_shipped(declare):
     folder = declare("lasttoken", "query")
-    texts = [
-        f"the dog and a cat {'cat ' * (i % 5)} dog {'a ' * (i // 5)} {'the ' * (i % 7)}"
-        for i in range(30)
-    ]
     with pytest.warns(UserWarning, match="close candidates"):
-        pipeline = calibrate(folder, texts, layers=[-1], pooling="mean")
+        pipeline = calibrate(folder, LONGER, layers=[-1], pooling="mean")
     assert pipeline.calibration_.shipped.pooling == "last"
     assert pipeline["encode"].prompt_ == "dog cat "
 
