@@ -44,7 +44,8 @@ from skcalib import (
     TextEncoder,
     Whitening,
 )
-from skcalib._answers.threshold import as_if_unanswered, promised
+from skcalib._answers.threshold import promised
+from skcalib._neighbors.search import best_of_others
 from skcalib._vectors import unit_rows
 from skcalib.datasets import minilm_path
 from skcalib.evaluation._beir import read_beir
@@ -92,7 +93,8 @@ class Draw:
         stored, asked = (unit_rows(step(self.encode(t)))[0] for t in (self.stored, self.scored))
         cosines = asked @ stored.T
         right = self.answers[cosines.argmax(axis=1)] == self.truth
-        best = as_if_unanswered(stored, self.answers, stored.astype(np.float32), self.answers)
+        single = stored.astype(np.float32)
+        best = best_of_others(single, self.answers, single, self.answers)
         pairs = (stored @ stored.T)[self.answers[:, None] != self.answers]
         for rate in RATES:
             yield rate, "own", self.rates(cosines.max(1) > promised(best, rate, ""), right)
@@ -174,7 +176,8 @@ def cranfield(of_documents, of_queries):
             without = np.where(relevant[scored], -1, cosines).max(axis=1)
             right = np.take_along_axis(relevant[scored], cosines.argmax(1)[:, None], 1)[:, 0]
             single = np.arange(len(d))
-            best = as_if_unanswered(d, single, d.astype(np.float32), single)
+            rows = d.astype(np.float32)
+            best = best_of_others(rows, single, rows, single)
             kept = ~relevant[sample].any(axis=0)
             scale = SimilarityScale().fit(d[kept], queries=q[sample])
             for rate in RATES:

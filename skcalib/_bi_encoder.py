@@ -34,9 +34,8 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
     """Score pairs of texts by the similarity of their vectors.
 
     The same encoder maps each text of a pair separately (a bi-encoder [1]_), and the
-    similarity of the two vectors is the prediction. Wrapping a pipeline of an encoder
-    and a calibrator lets scikit-learn's model selection choose pooling, layers and
-    calibration by human judgements of similarity; fitting uses no judgement.
+    similarity of the two vectors is the prediction. So scikit-learn's model selection can
+    choose pooling, layers and calibration by human judgements; fitting uses none.
 
     Parameters
     ----------
@@ -126,7 +125,6 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         Returns
         -------
         self : BiEncoder
-            The fitted estimator.
         """
         texts = texts_of(X, caller=type(self).__name__)
         labels = None if groups is None else groups_of(X, groups, caller=type(self).__name__)

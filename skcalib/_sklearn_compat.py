@@ -20,21 +20,6 @@ from sklearn.utils.validation import _check_sample_weight
 
 from skcalib._vectors import unmasked
 
-__all__ = [
-    "HasMethods",
-    "Interval",
-    "RealNotInt",
-    "StrOptions",
-    "_fit_context",
-    "check_n_features",
-    "check_params",
-    "check_rate",
-    "check_sample_weight",
-    "get_namespace_and_device",
-    "get_output_container",
-    "validate_parameter_constraints",
-]
-
 MOST = 1e15  # of a sample's weight
 # A batch of partial_fit may weigh nothing; newer releases of scikit-learn refuse that.
 ALL_ZERO = {"allow_all_zero_weights": True}

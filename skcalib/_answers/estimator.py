@@ -12,8 +12,9 @@ from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skcalib._answers.calibration import Calibration
-from skcalib._answers.threshold import as_if_unanswered, entries, nearest_entries, promised
+from skcalib._answers.threshold import entries, nearest_entries, promised
 from skcalib._base import VersionedState, warn
+from skcalib._neighbors.search import best_of_others
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib._texts import TextInput, as_texts, distinct, is_missing, plain
 
@@ -78,10 +79,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     Notes
     -----
     With a `log`, ``Whitening(noise="auto")`` and `NeighborSmoothing` follow the encoder, fitted
-    on its questions that are not stored. Smoothing moves a new question toward its neighbors in
-    the log, with and without an answer. Without a log nothing is calibrated: stored questions
-    do not tell how others are distributed, and in vectors that were fitted on them they lie
-    farther apart than new ones.
+    on its questions that are not stored. Without a log nothing is calibrated: in vectors that
+    were fitted on them, stored questions lie farther apart than new ones.
 
     The threshold is a quantile of best cosines, and of n questions the rank is exact in the
     sense of conformal prediction [1]_: a new one exceeds it with at most this probability, if
@@ -89,10 +88,9 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
     - With `unanswerable`, of their best cosines to the stored questions. This is exact.
     - Without, each stored question (2,000 at most) is asked as if its own answer were not
-      stored. It then meets one answer of G less, so the rate is multiplied by (G - 1) / G:
-      one of G answers that are drawn alike is met at most G / (G - 1) times as often as one of
-      G - 1. It holds if questions without an answer are as unlike the stored ones as those
-      with different answers are, and roughly for fewer than ten answers.
+      stored. It then meets one of G answers less, so the rate is multiplied by (G - 1) / G. It
+      holds if questions without an answer are as unlike the stored ones as those with
+      different answers are, and roughly for fewer than ten answers.
 
     References
     ----------
@@ -145,12 +143,6 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         Returns
         -------
         self : NearestAnswer
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a question has no answer or two, if all have the same and there is no
-            `unanswerable`, or if there are too few questions for the rate.
         """
         self.__dict__.pop("threshold_", None)  # an error below leaves nothing fitted
         name = type(self).__name__
@@ -322,8 +314,9 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             threshold = promised(best, self.false_hit_rate, "questions without an answer")
         elif len(code) > 1:
             drawn = np.random.default_rng(0).permutation(len(found))[:ASKED]
-            asked = calibration.asked(vectors[drawn])
-            best = as_if_unanswered(asked, codes[drawn], found, codes)
+            asked = calibration.asked(vectors[drawn]).astype(np.float32)
+            # As if their own answers were not stored; entries of others do not depend on these.
+            best = best_of_others(asked, codes[drawn], found, codes)
             rate = self.false_hit_rate * (1 - 1 / len(code))  # see Notes
             threshold = promised(best, rate, "stored questions and no others")
             if len(code) < FEW:

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils import gen_batches
 
 from skcalib._machine.limits import rows_within
-from skcalib._neighbors.search import best_of_others, rows_near
+from skcalib._neighbors.search import rows_near
 from skcalib._vectors import unit_rows
 
 # Equal cosines differ by less where other rows are beside them in a product of float32.
@@ -41,16 +41,6 @@ def nearest_entries(
         cosines[chunk] = np.take_along_axis(exact, order, axis=1)
         rows[chunk] = np.take_along_axis(near, order, axis=1)
     return cosines, rows
-
-
-def as_if_unanswered(
-    asked: np.ndarray, codes: np.ndarray, found: np.ndarray, found_codes: np.ndarray
-) -> np.ndarray:
-    """Best cosine of stored questions, each asked as if its own answer were not stored.
-
-    Entries of other answers do not depend on it, so they stay as they are.
-    """
-    return best_of_others(asked.astype(np.float32), codes, found, found_codes)
 
 
 def promised(best: np.ndarray, rate: float, kind: str) -> float:

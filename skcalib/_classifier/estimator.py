@@ -77,12 +77,10 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     mean of two cosines: of calibrated vectors, and of calibrated vectors moved toward their
     neighbors by `NeighborSmoothing`.
 
-    A threshold for `other` needs cosines of texts that no class was made from. So the fitted
-    texts are judged in ten folds, each by classes made without it.
-
-    A distinct text counts once, and the result depends neither on the order of the texts nor on
-    that of the classes. With many labels (more than eight a class, in our measurements) a
-    logistic regression on the vectors of `encoder_` is better.
+    For the threshold for `other`, the fitted texts are judged in ten folds, each by classes
+    made without it. A distinct text counts once, and no order matters. With many labels (more
+    than eight a class, in our measurements) a logistic regression on the vectors of `encoder_`
+    is better.
 
     Examples
     --------
@@ -121,12 +119,6 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         Returns
         -------
         self : ZeroShotClassifier
-
-        Raises
-        ------
-        TypeError, ValueError
-            If there are neither names nor labels, a label is none of the classes, or there are
-            fewer than two distinct texts.
         """
         for attribute in ("classes_", "class_vectors_", "encoder_", "smoothing_", "threshold_"):
             self.__dict__.pop(attribute, None)  # an error below leaves nothing half-fitted
@@ -210,8 +202,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes: a softmax of the cosines over 0.05.
 
-        They rank the classes, and leave out that a text may belong to none. They are not
-        calibrated: no label says how often the most similar class is right.
+        They rank the classes, and are not calibrated: no label says how often one is right.
 
         Parameters
         ----------

@@ -76,16 +76,14 @@ class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
     No group is a chain: each text reaches the threshold with its representative, the most
     similar one, and no two representatives reach it. The text with the most duplicates is the
     first to represent others; then the one with the most of those that are left, and so on.
-    Ties go to the larger sum of cosines, and then, as between two that have only each other,
-    to the first row. Otherwise the result does not depend on the order of the rows.
+    Ties go to the larger sum of cosines, then to the first row: otherwise the order of rows
+    does not matter.
 
     The threshold comes from the pairs of up to 4,473 distinct texts, by the straight line of
-    `SimilarityScale` with ``extrapolate=True``, which duplicates hardly raise. Where so many
-    bend the line, they are found by a stricter one, and the line is drawn without them. With
-    fewer than 448 distinct texts the pairs are counted, and no more than `false_pairs` are
-    listed.
-
-    All pairs are compared, by blocks. The time is quadratic, the memory is not.
+    `SimilarityScale` with ``extrapolate=True``; where duplicates bend it, they are found by a
+    stricter one and left out. With fewer than 448 distinct texts the pairs are counted, and no
+    more than `false_pairs` are listed. All pairs are compared, by blocks: the time is
+    quadratic, the memory is not.
 
     Examples
     --------
@@ -126,12 +124,6 @@ class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
         Returns
         -------
         self : Duplicates
-
-        Raises
-        ------
-        ValueError
-            If there are too few distinct texts to tell the threshold, or their pairs do not
-            tell it, or there is a `guard` without an `encoder`.
         """
         self.__dict__.pop("labels_", None)  # an error below leaves nothing half-fitted
         vectors, keys = self._fitted_vectors(X)

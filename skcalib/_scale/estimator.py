@@ -30,14 +30,13 @@ class SimilarityScale(VersionedState, BaseEstimator):
     """Measure how similar unrelated texts are: thresholds, p-values, a corrected similarity.
 
     Nearly all pairs of fitted texts are unrelated, so the similarity that one pair in a
-    thousand reaches is a threshold that one in a thousand unrelated pairs passes. The rate
-    holds only for texts of the same domain; related pairs among the fitted texts make it
-    conservative.
+    thousand reaches is a threshold that one in a thousand unrelated pairs passes, for texts of
+    the same domain. Related pairs among the fitted texts make it conservative.
 
-    Texts in a dense region are similar to many others. The corrected similarity
-    ``cos(a, b) - (r(a) + r(b)) / 2``, where the `neighbor_similarity` r of a text is its mean
-    cosine with the nearest fitted ones, is comparable between regions: one threshold fits all
-    pairs. Fit on vectors of ``Whitening(noise="auto")``; do not correct raw ones.
+    Texts in a dense region are similar to many others. One threshold fits all pairs by the
+    corrected similarity ``cos(a, b) - (r(a) + r(b)) / 2``, where the `neighbor_similarity` r of
+    a text is its mean cosine with the nearest fitted ones. Fit on vectors of
+    ``Whitening(noise="auto")``; do not correct raw ones.
 
     A rate is one **per pair**, unless ``per="query"``: a query without an answer is compared
     with each document, and the best pair counts.
@@ -70,16 +69,14 @@ class SimilarityScale(VersionedState, BaseEstimator):
     fitted one does not count it as a neighbor. The correction is that of CSLS [1]_ with a
     share of all texts instead of ten.
 
-    Duplicates among the fitted texts count like all pairs, so they raise the threshold of a
-    small rate. With ``extrapolate=True`` Fisher's z [2]_ of the cosine is a straight line in
-    the logarithm of the rate, fitted at rates where duplicates hardly count. A line that is off
-    by 0.1 decades is refused.
+    Duplicates among the fitted texts raise the threshold of a small rate. With
+    ``extrapolate=True`` Fisher's z [2]_ of the cosine is a straight line in the logarithm of
+    the rate, fitted where duplicates hardly count. A line off by 0.1 decades is refused.
 
-    Per query, a p-value is ``(1 + queries with a best cosine as large) / (1 + n_queries_)``. It
-    is exact for any number of queries (conformal prediction [3]_) if they are of the kind that
-    will be asked and no document answers them. Where documents do answer them, or without
-    `queries`, where documents stand for them and some are related, the threshold is stricter:
-    fewer queries are answered than the rate allows.
+    Per query, a p-value is ``(1 + queries with a best cosine as large) / (1 + n_queries_)``,
+    exact for any number of queries (conformal prediction [3]_) if they are of the kind that
+    will be asked and no document answers them. Otherwise, also without `queries`, where
+    documents stand for them, the threshold is stricter than the rate allows.
 
     References
     ----------
@@ -95,8 +92,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
     >>> from skcalib import SimilarityScale
     >>> X = np.random.default_rng(0).normal(size=(2000, 16))
     >>> scale = SimilarityScale().fit(X)
-    >>> scale.p_value([scale.threshold(1e-3)]) <= 1e-3
-    array([ True])
+    >>> threshold = scale.threshold(1e-3)
+    >>> bool(scale.p_value(threshold) <= 1e-3), float(scale.score(threshold).round(2))
+    (True, 3.0)
 
     An index by inner product ranks by the corrected similarity:
 
@@ -130,9 +128,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         y : None
             Ignored.
         queries : array-like of shape (n_queries, n_features), default=None
-            Vectors of queries, if pairs of a query and a text of `X` are to be counted: prompts
-            and wording set queries apart. For ``per="query"`` pass queries that no text of `X`
-            answers. None counts pairs of texts of `X`.
+            Vectors of queries, for pairs of a query and a text of `X`: prompts and wording set
+            queries apart. For ``per="query"`` pass queries that no text of `X` answers.
 
         Returns
         -------
@@ -193,9 +190,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         corrected : bool, default=False
             Whether the threshold is for the corrected similarity of pairs.
         extrapolate : bool, default=False
-            Whether to estimate rates from 3e-4 to 1e-6 from those at 3e-3 to 3e-4, so that
-            duplicates among the fitted texts hardly raise the threshold: see Notes. Per query,
-            whether to estimate too small a rate by Gumbel's law of the largest of many.
+            Whether to estimate rates from 3e-4 to 1e-6 from larger ones, see Notes; per query,
+            too small a rate by Gumbel's law of the largest of many.
 
         Returns
         -------
@@ -221,8 +217,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         similarity : array-like of shape (n,)
             Cosines, or corrected similarities.
         per : {"pair", "query"}, default="pair"
-            "query" gives the chance that the best of all documents is at least as similar to a
-            query.
+            "query" is for the best of all documents.
         corrected : bool, default=False
             Whether they are corrected similarities.
 
@@ -247,8 +242,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
     ) -> np.ndarray:
         """Rarity of similarities, one unit for all encoders: 3 is one pair in a thousand.
 
-        It scores each similarity. It does not rate the scale, as the method of this name does
-        where scikit-learn's estimators predict: a scale predicts nothing.
+        Unlike the method of this name of other estimators, it does not rate the estimator.
 
         Parameters
         ----------
@@ -264,14 +258,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
         score : ndarray of shape (n,)
             Minus the decimal logarithm of the p-value.
 
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skcalib import SimilarityScale
-        >>> X = np.random.default_rng(0).normal(size=(1000, 16))
-        >>> scale = SimilarityScale().fit(X)
-        >>> scale.score([scale.threshold(1e-3)]).round(2)
-        array([3.])
         """
         return -np.log10(self.p_value(similarity, per=per, corrected=corrected))
 
@@ -280,8 +266,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
     ) -> float:
         """Cosine that is as rare on this scale as a given one is on another.
 
-        It carries a threshold to another encoder, layer or calibration. Fit both scales on the
-        same texts.
+        It carries a threshold to another encoder, layer or calibration, if both scales were
+        fitted on the same texts.
 
         Parameters
         ----------

@@ -51,14 +51,10 @@ class VectorStore:
     ``pooling="mean"`` keeps two of them, which also give "mean_sqrt_len"; "cls" or "zipf"
     keeps one.
 
-    Several processes may use the file at once if it is on a local disk; SQLite's locks do not
-    work on every network file system. They take turns, so that each text is encoded once. A
-    damaged file is renamed and a new one is started, with a warning. If the disk is full, the
-    folder is read-only, or another process holds the file for a minute, vectors are computed
-    but not kept, also with a warning.
-
-    The store holds numbers and hashes of texts, not the texts, and nothing in it can run code.
-    Use a folder that you trust: anyone who can write to it can forge vectors.
+    Several processes may use the file at once if it is on a local disk. The page of reliability
+    says what becomes of a damaged file and of a full disk. The store holds numbers and hashes
+    of texts, not the texts, and nothing in it can run code. Use a folder that you trust: anyone
+    who can write to it can forge vectors.
 
     Examples
     --------
