@@ -108,14 +108,12 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-def import_package(caller: str, package: str, *names: str) -> Any:
-    """Import the first of the named modules that can be imported."""
-    for name in names:
-        try:
-            return import_module(name)
-        except ImportError as error:
-            reason = error
-    raise ImportError(
-        f"{caller} needs the package {package}, which cannot be imported ({reason}). Install "
-        f"it with: pip install {package}"
-    ) from reason
+def import_package(caller: str, package: str, module: str) -> Any:
+    """Import a module of a package, or say how to install that."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"{caller} needs the package {package}, which cannot be imported ({error}). "
+            f"Install it with: pip install {package}"
+        ) from error

@@ -16,7 +16,7 @@ from skcalib._answers.threshold import entries, nearest_entries, promised
 from skcalib._base import VersionedState, warn
 from skcalib._neighbors.search import best_of_others
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
-from skcalib._texts import TextInput, as_texts, distinct, is_missing, plain
+from skcalib._texts import TextInput, as_texts, is_missing, plain
 
 # Stored questions that are asked for the threshold: a sample, if there are more.
 ASKED = 2000
@@ -274,11 +274,9 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
     def _nearest(self, X: Any, k: int, index: Any = None) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)
-        texts, row = distinct(as_texts(X, caller=type(self).__name__))
+        texts = as_texts(X, caller=type(self).__name__)
         asked = self._calibration.asked(self._calibration.vectors(texts))
-        k = min(k, len(self.vectors_))
-        cosines, rows = nearest_entries(asked, self.vectors_, k, index)
-        return cosines[row], rows[row]
+        return nearest_entries(asked, self.vectors_, min(k, len(self.vectors_)), index)
 
     def _best(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)

@@ -19,7 +19,7 @@ from skcalib._classifier.refinement import best_of_others, class_vectors
 from skcalib._encoder.any_encoder import encoded
 from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._sklearn_compat import Interval, _fit_context
-from skcalib._texts import TextInput, as_texts, distinct, distinct_sorted
+from skcalib._texts import TextInput, as_texts, distinct_sorted
 from skcalib._vectors import unit_rows
 
 # Of the softmax: cosines to two classes that differ by this much are e times as probable.
@@ -260,9 +260,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
     def _views(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        texts, index = distinct(as_texts(X, caller=type(self).__name__))
+        texts = as_texts(X, caller=type(self).__name__)
         with config_context(transform_output="default"):
-            return _side_by_side(encoded(self.encoder_, texts), self.smoothing_)[index]
+            return _side_by_side(encoded(self.encoder_, texts), self.smoothing_)
 
 
 def _side_by_side(vectors: np.ndarray, smoothing: NeighborSmoothing) -> np.ndarray:

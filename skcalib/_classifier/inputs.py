@@ -35,25 +35,23 @@ def named_classes(class_names: Any) -> dict[Any, list[str]]:
     if not class_names:
         raise ValueError("class_names is empty. Give the name of at least one class.")
     check_labels(class_names, "class_names")
-    described = {label: _listed(given) for label, given in class_names.items()}
-    for label, texts in described.items():
+    described: dict[Any, list[str]] = {}
+    seen: dict[tuple[str, ...], Any] = {}
+    for label in in_order(class_names):
+        texts = _listed(class_names[label])
         if not texts or not all(isinstance(text, str) and _words(text) for text in texts):
             raise ValueError(
                 f"class_names describes class {label!r:.60} by {class_names[label]!r:.60}; it "
                 "expects a text that is not blank, or a list of such texts."
             )
-    ordered = {
-        label: [_words(text) for text in described[label]] for label in in_order(described)
-    }
-    seen: dict[tuple[str, ...], Any] = {}
-    for label, texts in ordered.items():
+        described[label] = texts = [_words(text) for text in texts]
         first = seen.setdefault(tuple(sorted(texts)), label)
         if first != label:
             raise ValueError(
                 f"class_names describes the classes {first!r:.60} and {label!r:.60} by the "
                 f"same words, {texts[0]!r:.60}. Describe them differently."
             )
-    return ordered
+    return described
 
 
 def known_labels(y: Any, n_texts: int) -> tuple[np.ndarray, list[Any]]:

@@ -1,7 +1,5 @@
 """Vectors of classes, from their names, a few labelled texts and many without labels."""
 
-from collections.abc import Iterator
-
 import numpy as np
 from sklearn.model_selection import KFold
 
@@ -47,29 +45,15 @@ def best_of_others(
     """Each text's highest cosine to a class, by classes that were made without it.
 
     The cosines are those of the first ``width`` entries. A text pulls its class toward itself,
-    so with itself it would seem more similar than a new one. Fewer than two texts have none.
+    so with itself it would seem more similar than a new one. There are two texts or more.
     """
-    found = [_held_out(texts, names, rows, codes, width, fold) for fold in _folds(len(texts))]
-    return np.concatenate([[], *found])
-
-
-def _folds(n: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    if n > 1:
-        yield from KFold(min(FOLDS, n), shuffle=True, random_state=0).split(np.empty((n, 1)))
-
-
-def _held_out(
-    texts: np.ndarray,
-    names: np.ndarray,
-    rows: np.ndarray,
-    codes: np.ndarray,
-    width: int,
-    fold: tuple[np.ndarray, np.ndarray],
-) -> np.ndarray:
-    kept, left_out = fold
-    place = np.full(len(texts), -1)
-    place[kept] = np.arange(len(kept))
-    stays = place[rows] >= 0
-    vectors = class_vectors(texts[kept], names, place[rows[stays]], codes[stays])
-    units, classes = (unit_rows(part[:, :width])[0] for part in (texts[left_out], vectors))
-    return (units @ classes.T).max(axis=1)
+    best = np.empty(len(texts))
+    folds = KFold(min(FOLDS, len(texts)), shuffle=True, random_state=0)
+    for kept, left_out in folds.split(texts):
+        place = np.full(len(texts), -1)
+        place[kept] = np.arange(len(kept))
+        stays = place[rows] >= 0
+        vectors = class_vectors(texts[kept], names, place[rows[stays]], codes[stays])
+        units, classes = (unit_rows(v[:, :width])[0] for v in (texts[left_out], vectors))
+        best[left_out] = (units @ classes.T).max(axis=1)
+    return best

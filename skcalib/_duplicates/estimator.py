@@ -23,7 +23,7 @@ from skcalib._encoder.any_encoder import encoded
 from skcalib._machine.limits import rows_within
 from skcalib._scale.estimator import SimilarityScale
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
-from skcalib._texts import as_texts, distinct, distinct_sorted
+from skcalib._texts import as_texts, distinct_sorted
 from skcalib._vectors import checked_rows, unit_rows
 
 # Vectors that are scaled to unit length at a time.
@@ -190,9 +190,9 @@ class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
     def _new_vectors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         if self.encoder_ is None:
             return self._checked(X, reset=False)
-        texts, index = distinct(as_texts(X, caller=type(self).__name__))
+        texts = as_texts(X, caller=type(self).__name__)
         keys = [self._codes.get(details, -1) for details in self._details(texts)]
-        return _unit(encoded(self.encoder_, texts))[index], np.array(keys)[index]
+        return _unit(encoded(self.encoder_, texts)), np.array(keys)
 
     def _checked(self, X: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         X = checked_rows(self, X, reset=reset)

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_array
 from skcalib._base import is_fitted
 from skcalib._encoder.estimator import BertEncoder
 from skcalib._encoder.text_encoder import TextEncoder
+from skcalib._texts import distinct
 
 
 def as_encoder(model: Any, caller: str) -> Any:
@@ -58,16 +59,20 @@ def fit_with_groups(estimator: Any, X: Any, groups: Any, caller: str) -> Any:
 
 
 def encoded(encoder: Any, texts: list[str]) -> np.ndarray:
-    """Return the vectors of texts as an array, also from a frame; refuse a sparse matrix."""
+    """Return the vectors of texts, each distinct one encoded once, as an array.
+
+    A frame will do; a sparse matrix is refused.
+    """
+    unique, index = distinct(texts)
     vectors = check_array(
-        encoder.transform(texts),
+        encoder.transform(unique),
         dtype=[np.float64, np.float32],
         ensure_all_finite=False,
         input_name="vectors of the encoder",
     )
-    if len(vectors) != len(texts):
+    if len(vectors) != len(unique):
         raise ValueError(
-            f"The encoder {encoder!r:.80} returned {len(vectors)} rows for {len(texts)} texts; "
-            "it must return one row for each text."
+            f"The encoder {encoder!r:.80} returned {len(vectors)} rows for {len(unique)} texts;"
+            " it must return one row for each text."
         )
-    return vectors
+    return vectors if len(unique) == len(texts) else vectors[index]

@@ -277,8 +277,7 @@ class TextModel(Model):
                 f"The model {model!r:.80} returned an array of shape {answer.shape} and dtype "
                 f"{answer.dtype} for {len(texts)} texts; it must return numbers, one row per "
                 f"text: ({len(texts)}, {self.width or 'n_features'}). Wrap it in a function "
-                "that returns such an array; if the model has changed its width, make a new "
-                "TextEncoder of it, with another name if it has a memory."
+                "that does; of a model with another width than before make a new TextEncoder."
             )
         self.width = answer.shape[1]
         return answer.astype(np.float64 if answer.dtype == np.float64 else np.float32)

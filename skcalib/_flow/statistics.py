@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import reduce
 
 import numpy as np
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import gen_batches
 
 from skcalib._covariance.moments import Moments
@@ -17,28 +18,19 @@ def column_moments(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
     """Mean and standard deviation of the columns of X over the given rows, in float64.
 
     `Moments` would also sum products of columns, which can take longer than the training.
-    Differences are from the mean of the first block of rows. So a large common mean costs no
-    digits, and a constant column has a deviation of exactly 0. Let shift be the difference from
-    there to the mean of all n rows. The first block adds at least n_block shift^2 to the sum of
-    squares about that mean, and moving the origin subtracts n shift^2. So at most n / n_block
-    roundings are lost.
+    Differences are from the first row: so a constant column has a deviation of exactly 0.
     """
-    n_block = 256  # rows whose copy in float64 stays in the cache
-    first = X[rows[0]].astype(np.float64)
-    origin = first + (X[rows[:n_block]] - first).mean(axis=0)
-    total, squares, spread = 0.0, 0.0, 0.0
-    for part in gen_batches(len(rows), n_block):
+    origin, scaler, spread = X[rows[0]].astype(np.float64), StandardScaler(), 0.0
+    for part in gen_batches(len(rows), 1024):
         block = X[rows[part]] - origin
         spread = max(spread, float(np.abs(block).max()))
-        total += block.sum(axis=0)
-        squares += np.einsum("ij,ij->j", block, block)
+        scaler.partial_fit(block)
     if 0 < spread < math.sqrt(np.finfo(np.float64).tiny / np.finfo(np.float64).eps):
         raise ValueError(
             f"X varies by no more than {spread:.3g}, whose square underflows float64. Scale X "
             "to about 1."
         )
-    shift = total / len(rows)
-    return origin + shift, np.sqrt(squares / len(rows) - shift**2)
+    return origin + scaler.mean_, np.sqrt(scaler.var_)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # an overflow shows in the result

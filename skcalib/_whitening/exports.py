@@ -69,12 +69,8 @@ class LinearExports:
             more than 1e-5 of a typical entry.
         """
         W, b = affine_float32(self._linear_map, "to_sentence_transformers")
-        modules = import_package(
-            "to_sentence_transformers",
-            "sentence-transformers",
-            "sentence_transformers.sentence_transformer.modules",
-            "sentence_transformers.models",  # its place before version 5.4
-        )
+        name = "sentence_transformers.sentence_transformer.modules"
+        modules = import_package("to_sentence_transformers", "sentence-transformers>=5.4", name)
         return dense(modules, W, b)
 
     def to_faiss(self, *, normalize: bool = False) -> Any:
@@ -149,10 +145,9 @@ def _refuse_lost_digits(growth: float, what: str) -> None:
     if error > accepted:
         raise ValueError(
             f"{what} in float32, and this one would lose its digits there: an estimated "
-            f"error of {error:.1g} of a typical entry, where {accepted:g} is accepted. It "
-            "amplifies weak directions too much, or erases too much: keep fewer components, "
-            "set noise or shrinkage above 0, or first subtract the means of groups that are "
-            "far apart."
+            f"error of {error:.1g} of a typical entry, where {accepted:g} is accepted. Keep "
+            "fewer components, set noise or shrinkage above 0, or first subtract the means of "
+            "groups that are far apart."
         )
 
 
