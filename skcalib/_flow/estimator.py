@@ -283,7 +283,7 @@ class NormalizingFlow(
         U : ndarray of shape (n_samples, n_features)
             float32 for float32, float64 otherwise; a lazy dask array for a dask array.
         """
-        return self._apply(X, lambda flow, z: flow.inverse(z)[0], is_latent=True)
+        return self._apply(X, lambda flow, z: flow.back(z), is_latent=True)
 
     def score_samples(self, X: Any) -> Any:
         """Log-density of each row under the flow.

@@ -97,10 +97,9 @@ class Standardize(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.columns(x), self.scale.log().sum()
 
-    def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
+    def inverse(self, y: Tensor) -> Tensor:
         x = y / self.scale
-        x = x if self.axes is None else x @ self.axes.T
-        return x + self.loc, -self.scale.log().sum()
+        return (x if self.axes is None else x @ self.axes.T) + self.loc
 
 
 class Glow(nn.Module):
@@ -190,9 +189,12 @@ class Glow(nn.Module):
 
     def inverse(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Map z (n, d) to u (n, d); also return log |det du/dz|, shape (n,), in nats."""
-        x, logabsdet = self.back_through_levels(z)
-        u, term = self.standardize.inverse(x / self.gain)
-        return u, (logabsdet - self.gain.log().sum() + term).expand(len(u))
+        u = self.back(z)
+        return u, -self.forward(u)[1]
+
+    def back(self, z: Tensor) -> Tensor:
+        """Map z (n, d) to u (n, d)."""
+        return self.standardize.inverse(self.back_through_levels(z) / self.gain)
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Log-density of each row of x (n, d), shape (n,), in nats."""
@@ -203,7 +205,7 @@ class Glow(nn.Module):
 
     def decode(self, z: Tensor) -> Tensor:
         """Map z (n, d) to the u (n, d) whose density follows from that of z."""
-        return self.standardize.inverse(self.back_through_levels(z)[0])[0]
+        return self.standardize.inverse(self.back_through_levels(z))
 
     def through_levels(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Map standardized columns to z; also return the log-determinant, in nats."""
@@ -218,18 +220,16 @@ class Glow(nn.Module):
                 x = x[:, :kept]
         return torch.cat((*leaving, x), dim=1), logabsdet
 
-    def back_through_levels(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Map z to standardized columns; also return the log-determinant, in nats."""
+    def back_through_levels(self, z: Tensor) -> Tensor:
+        """Map z to standardized columns."""
         sizes = [width - width // 2 for width in self.widths[:-1]]
         *leaving, x = z.split((*sizes, self.widths[-1]), dim=1)
-        logabsdet = z.new_zeros(())
         for level in reversed(self.levels):
             if level is not self.levels[-1]:
                 x = torch.cat((x, leaving.pop()), dim=1)
             for transform in reversed(level):
-                x, term = transform.inverse(x)
-                logabsdet = logabsdet + term
-        return x, logabsdet
+                x = transform.inverse(x)
+        return x
 
 
 class Latent(nn.Module):

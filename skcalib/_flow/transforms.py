@@ -1,8 +1,8 @@
 """Invertible transforms that a Glow consists of.
 
-Every transform has ``forward(x) -> (y, logabsdet)`` and ``inverse(y) -> (x, logabsdet)``.
-``logabsdet`` is the logarithm of the absolute Jacobian determinant of the direction asked for,
-in nats: of shape (n,) or, where it is the same for all rows, a scalar.
+Every transform has ``forward(x) -> (y, logabsdet)`` and ``inverse(y) -> x``. ``logabsdet`` is
+the logarithm of the absolute Jacobian determinant, in nats: of shape (n,) or, where it is the
+same for all rows, a scalar.
 """
 
 import math
@@ -24,8 +24,8 @@ class ActNorm(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return torch.addcmul(self.shift, x, self.log_scale.exp()), self.log_scale.sum()
 
-    def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        return (y - self.shift) * torch.exp(-self.log_scale), -self.log_scale.sum()
+    def inverse(self, y: Tensor) -> Tensor:
+        return (y - self.shift) * torch.exp(-self.log_scale)
 
 
 class Permutation(nn.Module):
@@ -41,8 +41,8 @@ class Permutation(nn.Module):
         # x[:, index] gives the same, but takes four times as long.
         return x.index_select(1, self.index), x.new_zeros(())
 
-    def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        return y.index_select(1, self.index.argsort()), y.new_zeros(())
+    def inverse(self, y: Tensor) -> Tensor:
+        return y.index_select(1, self.index.argsort())
 
 
 class LULinear(nn.Module):
@@ -67,11 +67,10 @@ class LULinear(nn.Module):
         lower, upper = self._triangles()
         return (x @ upper.T @ lower.T).flip(1), self.log_diagonal.sum()
 
-    def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
+    def inverse(self, y: Tensor) -> Tensor:
         lower, upper = self._triangles()
         x = torch.linalg.solve_triangular(lower, y.flip(1).T, upper=False, unitriangular=True)
-        x = torch.linalg.solve_triangular(upper, x, upper=True)
-        return x.T, -self.log_diagonal.sum()
+        return torch.linalg.solve_triangular(upper, x, upper=True).T
 
 
 class _Linear(nn.Linear):
@@ -125,10 +124,8 @@ class Coupling(nn.Module):
         y2 = torch.addcmul(shift, x2, log_scale.exp())
         return torch.cat((x1, y2), dim=1), log_scale.sum(dim=1)
 
-    def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
+    def inverse(self, y: Tensor) -> Tensor:
         y1, y2 = y.split((self.n_conditioning, self.n_transformed), dim=1)
         shift, log_scale = self._condition(y1)
-        if log_scale is None:
-            return torch.cat((y1, y2 - shift), dim=1), y.new_zeros(())
-        x2 = (y2 - shift) * torch.exp(-log_scale)
-        return torch.cat((y1, x2), dim=1), -log_scale.sum(dim=1)
+        x2 = y2 - shift if log_scale is None else (y2 - shift) * torch.exp(-log_scale)
+        return torch.cat((y1, x2), dim=1)
