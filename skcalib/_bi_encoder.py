@@ -247,7 +247,6 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         Parameters
         ----------
         X : pairs of shape (n_pairs, 2)
-            Pairs of texts.
         y : array-like of shape (n_pairs,)
             Judged similarity of each pair.
 

@@ -256,14 +256,6 @@ def _no_samples(shape: tuple[int, ...], caller: str) -> ValueError:
     )
 
 
-def plain(values: Any) -> Any:
-    """Return the entries of an array, or of a column of pandas, polars or pyarrow."""
-    for name in ("tolist", "to_list", "to_pylist"):
-        if hasattr(values, name):
-            return getattr(values, name)()
-    return values
-
-
 def is_missing(entry: Any) -> bool:
     """Whether an entry, a text or a label, is None, NaN or pandas.NA."""
     if entry is None:

@@ -53,10 +53,9 @@ def threshold_of(
             line = _counts(_without_duplicates(drawn, strict)).line()
     if line.error > LARGEST_ERROR:
         raise ValueError(
-            f"The threshold cannot be estimated from the pairs of {n:,} distinct texts: the "
-            f"line through their rates is off by {line.error:.2g} decades, as when many texts "
-            "are near copies of a few. Give scale=SimilarityScale().fit(vectors), of texts of "
-            "the same kind without duplicates."
+            f"The pairs of {n:,} distinct texts do not tell the threshold: the line through "
+            f"their rates is off by {line.error:.2g} decades, as when many are near copies. "
+            "Give scale=SimilarityScale().fit(vectors), of such texts without duplicates."
         )
     return min(EQUAL, line.threshold(rate))
 

@@ -183,8 +183,7 @@ def _snapshot(model: str, revision: str | None) -> str:
             f"The model {model!r}{at} is neither a local folder nor complete in the cache "
             f"({constants.HF_HUB_CACHE}), and the download from the hub failed: "
             f"{type(error).__name__}. Check the name{name}. To work offline, run `hf download "
-            f"{model}` once on a machine with access and copy the cache or the folder, or pass "
-            f"the path of a folder written by save_pretrained. {MOVED}"
+            f"{model}` on a machine with access and copy the cache. {MOVED}"
         ) from error
 
 

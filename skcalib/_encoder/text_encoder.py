@@ -110,7 +110,6 @@ class TextEncoder(TextTransformer):
         Parameters
         ----------
         X : list of str, 1-D or (n, 1) array, Series or one-column frame
-            Texts.
         y : None
             Ignored.
 
@@ -145,7 +144,6 @@ class TextEncoder(TextTransformer):
         Parameters
         ----------
         X : list of str, 1-D or (n, 1) array, Series or one-column frame
-            Texts.
 
         Returns
         -------

@@ -1,23 +1,10 @@
 """Glow on vectors: the invertible network of :class:`NormalizingFlow`.
 
-A normalizing flow is a bijection f from data u to latent z together with the logarithm of
-its Jacobian determinant, so that the density of u follows from that of z [1]_:
-
-    log p(u) = log N(f(u); 0, I) + log |det df/du|
-
-Glow [2]_ builds f from *steps* of three transforms, ActNorm, a permutation and a coupling,
-grouped into *levels*. After each level but the last, half of the dimensions leave the flow
-for the latent vector and the other half go on. BERT-flow [3]_ is that Glow with additive
-couplings on 1 x 1 "images"; here the vectors stay plain (n, d) tensors.
-
-References
-----------
-.. [1] Dinh, Sohl-Dickstein, Bengio, "Density estimation using Real NVP", arXiv:1605.08803,
-   equations 2 to 8.
-.. [2] Kingma, Dhariwal, "Glow: Generative flow with invertible 1x1 convolutions",
-   arXiv:1807.03039, table 1.
-.. [3] Li et al., "On the sentence embeddings from pre-trained language models",
-   arXiv:2011.05864, section 3.
+Glow (arXiv:1807.03039, table 1) is built from *steps* of three transforms, ActNorm, a
+permutation and a coupling, grouped into *levels*. After each level but the last, half of the
+dimensions leave the flow for the latent vector and the other half go on. BERT-flow
+(arXiv:2011.05864, section 3) is that Glow with additive couplings on 1 x 1 "images"; here the
+vectors stay plain (n, d) tensors.
 """
 
 import math
@@ -38,9 +25,8 @@ class Standardize(nn.Module):
 
     This is ActNorm's data-dependent initialization, kept separate from what is trained.
     Couplings start as the identity, so that every ActNorm begins with inputs of mean 0 and
-    variance 1. Its shifts are learned in standard deviations. If they were learned in the
-    data's own units, they would move by the learning rate at each step, however narrow the
-    column, and diverge on the last layer of MiniLM (deviations down to 1e-32).
+    variance 1, and learns its shifts in standard deviations. In the data's own units they
+    would diverge on the last layer of MiniLM (deviations down to 1e-32).
     """
 
     loc: Tensor
@@ -105,10 +91,9 @@ class Standardize(nn.Module):
 class Glow(nn.Module):
     """The whole flow, from u to z.
 
-    z holds the halves in the order in which they leave: first the second half of level 1,
-    then that of level 2, and so on; at the end, what is left after the last level. Parameters
-    are those of :class:`NormalizingFlow`; with ``noise`` the flow begins with a rotation to
-    principal axes. No pass changes any state.
+    z holds the halves in the order in which they leave; at the end, what is left after the last
+    level. Parameters are those of :class:`NormalizingFlow`; with ``noise`` the flow begins with
+    a rotation to principal axes. No pass changes any state.
 
     ``gain``, of shape (d,), filters what the flow maps: :meth:`forward` multiplies the
     standardized columns by it, :meth:`inverse` divides by it. Density and samples do not use

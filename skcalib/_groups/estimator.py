@@ -85,9 +85,8 @@ class GroupErasure(
 
     Examples
     --------
-    In a pipeline, pass groups by metadata routing, or without it as
-    ``pipeline.fit(X, grouperasure__groups=languages)``; `BiEncoder` and `calibrate` pass them
-    on.
+    In a pipeline, pass groups by metadata routing, or as ``grouperasure__groups``; `BiEncoder`
+    and `calibrate` pass them on.
 
     >>> import numpy as np
     >>> from sklearn import config_context
@@ -120,7 +119,6 @@ class GroupErasure(
         Parameters
         ----------
         X : array-like or dask array of shape (n_samples, n_features)
-            Vectors, finite.
         y : None
             Ignored.
         groups : array-like of shape (n_samples,)

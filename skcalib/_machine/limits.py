@@ -22,6 +22,5 @@ def check_size(n_features: int, caller: str) -> None:
         raise ValueError(
             f"X has {n_features} features; {caller} needs four matrices of {n_features} x "
             f"{n_features}, of {n_bytes / 1e9:,.0f} GB each, and this machine has "
-            f"{memory / 1e9:,.0f} GB. Reduce the features first, for instance with "
-            "sklearn.random_projection or TruncatedSVD."
+            f"{memory / 1e9:,.0f} GB. Reduce the features first, for instance by TruncatedSVD."
         )

@@ -29,15 +29,9 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     """Move vectors toward their nearest neighbors: for topics, intents, classes and clusters.
 
     Differences between close texts fade. Choose by the task; texts without labels do not show
-    whether this helps. With two encoders, in points (scores are times 100):
-
-    - Topics, intents, classes and clusters gain: R-precision 4 and 7 on biomedical titles of
-      20 topics, 6 on questions of bank customers, whose clusters gain 2 and 3.
-    - A search gains if a query has several answers: 3 to 6 of nDCG@10 with 7 relevant abstracts
-      per query. With a single answer per query there is less to gain, and it may lose.
-    - Graded similarity (STS) loses 7.
-
-    It works best after ``Whitening(noise="auto")``.
+    whether this helps. Topics, intents, classes and clusters gain, and so does a search whose
+    queries have several answers; with one answer per query it may lose, and graded similarity
+    (STS) does. It works best after ``Whitening(noise="auto")``.
 
     With x̂ of unit length, ``x' = unit(x̂ + weight Σ w_j x̂_j / Σ w_j)`` over the nearest fitted
     texts and ``w_j = cos(x, x_j)^alpha``: the α-weighted expansion of queries (αQE) and of the

@@ -365,7 +365,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Vectors.
 
         Returns
         -------
@@ -379,7 +378,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Parameters
         ----------
         A, B : array-like of shape (n_pairs, n_features)
-            Vectors.
 
         Returns
         -------

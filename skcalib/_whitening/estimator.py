@@ -246,7 +246,6 @@ class Whitening(
         Parameters
         ----------
         X : array-like or dask array of shape (n_samples, n_features)
-            Vectors to map.
 
         Returns
         -------
@@ -265,7 +264,6 @@ class Whitening(
         Parameters
         ----------
         X : array-like of shape ``(n_samples, n_components_)``
-            Whitened vectors.
 
         Returns
         -------

@@ -59,9 +59,8 @@ class ShiftDetection:
     def mahalanobis(self, X: Any) -> Any:
         """Squared Mahalanobis distance from the mean.
 
-        It detects vectors unlike those of the fit, such as single words after a fit on
-        sentences. For vectors of the fit it is around `rank_`; for new ones of the same kind it
-        is larger, so take its threshold from `mahalanobis_threshold`.
+        It detects vectors unlike those of the fit, from `mahalanobis_threshold` on. For vectors
+        of the fit it is around `rank_`; for new ones of the same kind it is larger.
 
         Parameters
         ----------
@@ -83,9 +82,8 @@ class ShiftDetection:
     def mahalanobis_threshold(self, X: Any, false_positive_rate: float = 0.01) -> float:
         """Squared Mahalanobis distance that a given share of new vectors exceeds.
 
-        A quantile of the fitted vectors' own distances is far too low: each has drawn mean and
-        covariance toward itself. This is a quantile of the distances that each would have had
-        as a new vector, after a fit on the others.
+        It is a quantile of the distances that each fitted vector would have had as a new one,
+        after a fit on the others. That of their own distances is far too low.
 
         Parameters
         ----------
@@ -151,12 +149,11 @@ class ShiftDetection:
 
         Notes
         -----
-        The p-value is that of two tests, Šidák's of the smaller. Over random splits of fitted
-        and new vectors together, the squared distance of the means has a mean, a variance [1]_
-        and about a skewness that follow from the moments of all, and a gamma distribution with
-        these gives its p-value. The mean Mahalanobis distance of the new vectors, by the
-        covariance of all with the shrinkage of Ledoit and Wolf, is compared with that of all by
-        Student's t. So no fitted vector is needed.
+        The p-value is Šidák's, of the smaller of two. That of the squared distance of the means
+        comes from a gamma distribution with the mean, the variance [1]_ and about the skewness
+        that it has over random splits of all vectors; that of the mean Mahalanobis distance, by
+        the covariance of all with the shrinkage of Ledoit and Wolf, from Student's t. Both need
+        no fitted vector, only moments.
 
         References
         ----------

@@ -122,7 +122,7 @@ def test_a_mean_taken_away_first_costs_no_digits(X, steep):
     m, W, b = centred_float32(whitening._linear_map, "caller")
     assert {m.dtype, W.dtype, b.dtype} == {np.dtype(np.float32)}
     assert_allclose((X - m) @ W + b, whitening.transform(X), atol=1e-5)
-    with pytest.raises(ValueError, match=r"caller gives a map in float32.*error of .*keep"):
+    with pytest.raises(ValueError, match=r"caller gives a map in float32.*error of .*Keep"):
         centred_float32(Whitening().fit(steep)._linear_map, "caller")
 
 
@@ -130,7 +130,7 @@ def test_a_mean_taken_away_first_costs_no_digits(X, steep):
 def test_maps_that_would_lose_the_digits_are_refused(steep, method):
     whitening = Whitening().fit(steep)
     with pytest.raises(
-        ValueError, match=rf"{method} gives a map with .* in float32.*error of .*keep"
+        ValueError, match=rf"{method} gives a map with .* in float32.*error of .*Keep"
     ):
         getattr(whitening, method)()
 
