@@ -143,6 +143,12 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         Returns
         -------
         self : NearestAnswer
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a question has no answer or two, if all have the same and there is no
+            `unanswerable`, or if there are too few questions for the rate.
         """
         self.__dict__.pop("threshold_", None)  # an error below leaves nothing fitted
         name = type(self).__name__

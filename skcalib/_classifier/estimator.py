@@ -119,6 +119,12 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         Returns
         -------
         self : ZeroShotClassifier
+
+        Raises
+        ------
+        TypeError, ValueError
+            If there are neither names nor labels, a label is none of the classes, or there are
+            fewer than two distinct texts.
         """
         for attribute in ("classes_", "class_vectors_", "encoder_", "smoothing_", "threshold_"):
             self.__dict__.pop(attribute, None)  # an error below leaves nothing half-fitted

@@ -124,6 +124,12 @@ class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
         Returns
         -------
         self : Duplicates
+
+        Raises
+        ------
+        ValueError
+            If there are too few distinct texts to tell the threshold, or their pairs do not
+            tell it, or there is a `guard` without an `encoder`.
         """
         self.__dict__.pop("labels_", None)  # an error below leaves nothing half-fitted
         vectors, keys = self._fitted_vectors(X)

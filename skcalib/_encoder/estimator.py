@@ -214,6 +214,13 @@ class BertEncoder(TextTransformer):
         Returns
         -------
         self : BertEncoder
+
+        Raises
+        ------
+        OSError
+            If the model is neither a folder, nor in the cache, nor on the hub.
+        TypeError, ValueError
+            If an entry of `X` is not a text, or a parameter does not fit the model.
         """
         self._checked(X)
         self.__dict__.pop("_recipe", None)  # an error below leaves nothing half-fitted
@@ -266,6 +273,11 @@ class BertEncoder(TextTransformer):
         vectors : ndarray of shape (n_texts, n_features), float32
             One row per text; a lazy dask array for dask input, whose workers load the model
             once each.
+
+        Raises
+        ------
+        ValueError
+            If the model is not the one the encoder was fitted with.
         """
         check_is_fitted(self)
         X = self._checked(X)

@@ -228,6 +228,15 @@ class NormalizingFlow(
         -------
         self : NormalizingFlow
 
+        Raises
+        ------
+        ValueError
+            If X has NaN, infinities, one row or one column, if the device is not available or
+            cannot compute in the data type of X, if the validation split leaves too few rows,
+            or if a row that is held out has no finite density.
+        MemoryError
+            If a batch does not fit into the memory of a GPU.
+
         Warns
         -----
         ConvergenceWarning

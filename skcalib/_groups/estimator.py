@@ -188,6 +188,15 @@ class GroupErasure(
         joined : ErasedWhitening
             With `transform`, `to_torch`, `to_sentence_transformers` and `to_faiss`.
 
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib import GroupErasure, Whitening
+        >>> X = np.random.default_rng(0).normal(size=(100, 8)).astype(np.float32)
+        >>> erasure = GroupErasure().fit(X, groups=np.arange(100) % 2)
+        >>> whitening = Whitening(noise="auto").fit(erasure.transform(X))
+        >>> index = erasure.joined(whitening).to_faiss(normalize=True)
+        >>> index.add(X)
         """
         check_is_fitted(whitening)
         if (n := whitening.n_features_in_) != self.n_features_in_:

@@ -177,6 +177,14 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
             As `Whitening.to_torch` returns one. It compares with every fitted vector, whatever
             `neighbors` is; they are a buffer.
 
+        Examples
+        --------
+        >>> import numpy as np, torch
+        >>> from skcalib import NeighborSmoothing
+        >>> X = np.random.default_rng(0).normal(size=(100, 4))
+        >>> smoothing = NeighborSmoothing().fit(X)
+        >>> np.allclose(smoothing.to_torch()(torch.from_numpy(X)), smoothing.transform(X))
+        True
         """
         from skcalib._neighbors.torch_module import SmoothingModule
 

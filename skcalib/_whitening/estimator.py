@@ -211,6 +211,12 @@ class Whitening(
         Returns
         -------
         self : Whitening
+
+        Raises
+        ------
+        ValueError
+            If `n_components` exceeds the number of features, `n_clusters` stands beside a noise
+            or power in figures, all samples are equal, or the weights sum to 1 or less.
         """
         self.__dict__.pop("_fitted", None)  # an error below leaves nothing half-fitted
         X = self._sample(X, reset=True)

@@ -35,6 +35,17 @@ class LinearExports:
             their dtype. The mean is subtracted in float64 before the product. Its weights are
             buffers: they are saved with a model and not trained.
 
+        Examples
+        --------
+        >>> import numpy as np, torch
+        >>> from skcalib import Whitening
+        >>> X = np.random.default_rng(0).normal(size=(100, 4)) + 50
+        >>> whitening = Whitening(2).fit(X)
+        >>> module = whitening.to_torch()
+        >>> module
+        WhiteningModule(in_features=4, out_features=2)
+        >>> np.allclose(module(torch.from_numpy(X)), whitening.transform(X))
+        True
         """
         from skcalib._whitening.torch_module import WhiteningModule
 

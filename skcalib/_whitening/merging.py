@@ -32,6 +32,14 @@ class MergingFit:
         self
             The estimator with the samples added.
 
+        Raises
+        ------
+        TypeError
+            If one of them is of another class.
+        ValueError
+            If one of them was fitted on another number of features, or on features of other
+            names, or in another order.
+
         Examples
         --------
         >>> import numpy as np

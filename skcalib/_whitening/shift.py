@@ -75,6 +75,16 @@ class ShiftDetection:
             is ``(x - mean_) P (x - mean_)ᵀ`` with P of `get_precision`. The array is of the
             kind that `transform` returns.
 
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib import Whitening
+        >>> X = np.random.default_rng(0).normal(size=(1000, 4))
+        >>> whitening = Whitening().fit(X)
+        >>> float(np.mean(whitening.mahalanobis(X)))
+        3.996
+        >>> whitening.mahalanobis([[9.0, 9.0, 9.0, 9.0]]) > 100
+        array([ True])
         """
         check_is_fitted(self)
         return squared_lengths(self._rows(X), mahalanobis_map(self._fitted.map).affine)
@@ -96,6 +106,12 @@ class ShiftDetection:
         Returns
         -------
         threshold : float
+
+        Raises
+        ------
+        ValueError
+            If `X` are other vectors than those of the fit, or too few for the rate, or so few
+            that each spans an axis of its own.
 
         Notes
         -----
@@ -146,6 +162,11 @@ class ShiftDetection:
         shift : Shift
             With ``mean_distance``, in standard deviations; ``mahalanobis_ratio``, of the new
             to the fitted samples; ``p_value``, of no change; and the verdict ``is_shifted``.
+
+        Raises
+        ------
+        ValueError
+            If `X` are vectors that this whitening has mapped.
 
         Notes
         -----

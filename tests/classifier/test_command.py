@@ -46,8 +46,11 @@ def test_texts_get_the_classes_of_the_estimator(files, tiny_bert, words, capsys)
         ([], "neither --classes nor --labels"),
         (["--classes", "none"], "none"),
         (["--classes", "names", "--rejection-rate", "2"], "'rejection_rate' parameter"),
-        (["--classes", "twice"], "has 'a' twice"),
-        (["--classes", "names", "--labels", "strange"], "the label 'nothing known'"),
+        (["--classes", "twice"], "'twice' has 'a' twice, in lines 1 and 3"),
+        (
+            ["--classes", "names", "--labels", "strange"],
+            "'strange' has 'nothing known' in line 2, which is none of the classes in 'names'",
+        ),
         (["--labels", "long"], "40 lines for 25 lines of texts"),
     ],
 )
