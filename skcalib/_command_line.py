@@ -46,11 +46,6 @@ def with_groups(
 
     A blank line of the file of texts is left out together with its group. Unless ``every`` text
     needs one, its group may be blank.
-
-    Raises
-    ------
-    ValueError
-        If a text has no group, or a group no line of the texts.
     """
     lines = lines_in(texts) if isinstance(texts, str) else texts
     labels = lines_in(groups)

@@ -28,16 +28,7 @@ class Collection(NamedTuple):
 
 
 def read_beir(folder: str | PathLike[str], split: str) -> Collection:
-    """Read ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/{split}.tsv`` of a folder.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If a line does not fit the layout, an id is given twice or unknown, or no document is
-        relevant.
-    """
+    """Read ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/{split}.tsv`` of a folder."""
     folder = Path(folder).expanduser()
     files = folder / "corpus.jsonl", folder / "queries.jsonl", folder / "qrels" / f"{split}.tsv"
     for path in files:

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
-from sklearn import config_context
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from skcalib import BertEncoder, GroupErasure, NeighborSmoothing
 from skcalib._calibrators import CALIBRATORS
 from skcalib._command_line import add_encoding, layers, names, texts_in
+from skcalib._encoder.any_encoder import fit_with_groups
 from skcalib.datasets._sts import HUB, SPLITS
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._retrieval import evaluate_retrieval
@@ -247,8 +247,7 @@ def _of_two_groups(
     sides = encoder.fit_transform(list(found.documents.values()) if texts is None else texts)
     sides = sides, clone(of_queries).fit_transform(list(found.queries.values()))
     groups = np.repeat(["document", "query"], list(map(len, sides)))
-    with config_context(enable_metadata_routing=True):
-        calibrator.fit(np.vstack(sides), groups=groups)
+    fit_with_groups(calibrator, np.vstack(sides), groups, "skcalib evaluate")
     return Pipeline([("encode", encoder), ("calibrate", calibrator)])
 
 

@@ -60,12 +60,6 @@ def save_onnx(
 
     Raises
     ------
-    FileExistsError, IsADirectoryError
-        If the path exists.
-    ImportError
-        If a package of the extra ``onnx`` is missing.
-    NotFittedError
-        If a part of the pipeline is not fitted.
     TypeError, ValueError
         If a step is none of these, the vectors of the graph differ from the pipeline's, it
         would exceed the 2 GiB that an ONNX file can hold, or a client could not join windows.

@@ -26,27 +26,13 @@ if TYPE_CHECKING:
 
 
 class Parts(NamedTuple):
-    """What a fitted pipeline does, in this order.
+    """What a fitted pipeline does, in this order."""
 
-    Attributes
-    ----------
-    encoder : BertEncoder
-        A copy that computes in float32, cuts texts off, and keeps nothing on disk.
-    steps : tuple
-        Copies for exports, see `_steps`; an erasure and the whitening after it are combined.
-    fitted : tuple
-        The same steps as they were fitted, none combined.
-    similarity : str
-        That of the `BiEncoder`; "cosine" if there is none.
-    recipe : Recipe
-        What the encoder does.
-    """
-
-    encoder: BertEncoder
-    steps: tuple[Any, ...]
-    fitted: tuple[Any, ...]
-    similarity: str
-    recipe: Recipe
+    encoder: BertEncoder  # a copy that computes in float32, cuts off, and keeps nothing on disk
+    steps: tuple[Any, ...]  # an erasure and the whitening after it combined, see `_steps`
+    fitted: tuple[Any, ...]  # the same, none combined
+    similarity: str  # of the `BiEncoder`; "cosine" if there is none
+    recipe: Recipe  # of the encoder as it was fitted, but in float32
 
     def transform(self, texts: list[str]) -> np.ndarray:
         """Vectors of the pipeline, of shape (n_texts, n_features)."""

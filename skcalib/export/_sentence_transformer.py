@@ -67,25 +67,17 @@ def save_sentence_transformer(
 
     Raises
     ------
-    FileExistsError
-        If there is something in the folder.
-    ImportError
-        If sentence-transformers is missing, or older than version 5.4.
-    NotFittedError
-        If a part of the pipeline is not fitted.
     TypeError, ValueError
         If the pipeline has a part that no module can hold: windows, layers side by side, "max"
         or "mean_sqrt_len" without special tokens, a flow, a `NeighborSmoothing`, a whitening
         that needs more digits than float32 has, or the similarity "corrected". The message
-        names the nearest pipeline that can be saved, or an export that accepts it.
+        names the nearest pipeline that can be saved, or exports that accept it.
 
     Notes
     -----
-    The model computes in float32, whatever the ``dtype`` of the encoder. Texts are cut off
-    where the encoder cuts them off.
-
-    Before the folder appears, the model is loaded from it and compared with the pipeline on a
-    few texts. A model whose vectors depend on padding fails this check.
+    The model computes in float32, whatever the ``dtype`` of the encoder. Before the folder
+    appears, the model is loaded from it and compared with the pipeline on a few texts. A model
+    whose vectors depend on padding fails this check.
 
     Examples
     --------
@@ -96,8 +88,6 @@ def save_sentence_transformer(
     >>> pipeline = make_pipeline(BertEncoder(minilm_path(), layers=3), Whitening(noise="auto"))
     >>> pipeline = pipeline.fit(load_toy_sts().data.ravel())
     >>> save_sentence_transformer(pipeline, "calibrated")  # doctest: +SKIP
-    >>> from sentence_transformers import SentenceTransformer  # doctest: +SKIP
-    >>> SentenceTransformer("calibrated").encode(["A new text."])  # doctest: +SKIP
     """
     table = scale_as_json(scale, CALLER)
     parts = take_apart_for_folder(pipeline, CALLER, normalize)

@@ -22,11 +22,6 @@ def register_skl2onnx() -> None:
     `save_onnx` exports pipelines that begin with texts. Call this once per process, before
     ``skl2onnx.to_onnx``.
 
-    Raises
-    ------
-    ImportError
-        If skl2onnx is missing.
-
     Notes
     -----
     The graph computes ``(x - m) W + b`` in the type of its input, float32 or float64. A

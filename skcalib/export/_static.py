@@ -45,12 +45,6 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
 
     Raises
     ------
-    FileExistsError
-        If there is something in the folder.
-    ImportError
-        If sentence-transformers is missing, or older than version 5.4.
-    NotFittedError
-        If a part of the pipeline is not fitted.
     TypeError, ValueError
         If the pipeline does not average vectors of tokens, the model has no fast tokenizer, or
         the vectors of the folder are not those of the table.

@@ -40,17 +40,11 @@ class Difference:
 
 
 def resamples(groups: np.ndarray, seed: int) -> np.ndarray:
-    """Weights of samples with replacement, of shape (n, RESAMPLED).
+    """Weights of samples with replacement, of shape (n, RESAMPLED), by the group of each value.
 
     The product of values (..., n) with them has the mean of each sample. Use the same weights
     for everything that is compared: this makes the bootstrap paired. Whole groups are drawn,
     as values of one group are not independent.
-
-    Parameters
-    ----------
-    groups : ndarray of int of shape (n,)
-        Group of each value, from 0; ``np.arange(n)`` if all are independent.
-    seed : int
     """
     n = groups.max() + 1
     counts = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLED)
@@ -66,21 +60,12 @@ def interval(means: np.ndarray) -> np.ndarray:
 def lead_of_best(scores: np.ndarray, means: np.ndarray) -> tuple[int, Difference]:
     """Find the best of several candidates, and how far it leads the first of them.
 
+    ``means``, (n_candidates, RESAMPLED), has their ``scores`` in each resample.
+
     The best of many equal candidates leads by chance. So the interval is simultaneous: it has
     the width at which, in 97.5 % of the resamples, no candidate's lead leaves its own interval
     upward (the maximum of studentized statistics; Romano & Wolf, 2005, "Stepwise multiple
     testing as formalized data snooping", Econometrica 73(4), first step).
-
-    Parameters
-    ----------
-    scores : ndarray of shape (n_candidates,)
-    means : ndarray of shape (n_candidates, RESAMPLED)
-        The same scores in each resample.
-
-    Returns
-    -------
-    best : int
-    lead : Difference
     """
     leads, resampled = scores - scores[0], means - means[0]
     best = int(leads.argmax())

@@ -180,9 +180,14 @@ def calibrate(
     encoders.finish(encode)
     if queries is not None:
         pipeline.queries_ = Pipeline([("encode", encode_queries), *steps])
-    prompt = getattr(encode, "prompt_", "")
-    report = choice, task, views.n_texts, prompt, cosines, encoders.is_declared
-    pipeline.calibration_ = calibration_of(*report)
+    pipeline.calibration_ = calibration_of(
+        choice,
+        task=task,
+        n_texts=views.n_texts,
+        prompt=getattr(encode, "prompt_", ""),
+        cosines=cosines,
+        is_declared=encoders.is_declared,
+    )
     return pipeline
 
 
@@ -242,9 +247,7 @@ def _fitted_steps(
     calibrator: Whitening | None, how: Task, vectors: Any, groups: Any
 ) -> list[tuple[str, Any]]:
     """Return the fitted steps after the encoder."""
-    steps: list[tuple[str, Any]] = []
-    if groups is not None:
-        steps.append(("erase", GroupErasure()))
+    steps: list[tuple[str, Any]] = [] if groups is None else [("erase", GroupErasure())]
     steps.append(("calibrate", "passthrough" if calibrator is None else clone(calibrator)))
     if how.smooths:
         steps.append(("smooth", NeighborSmoothing()))

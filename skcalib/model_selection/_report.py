@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import shorten
+from typing import Any
 
 import numpy as np
 
@@ -148,22 +149,14 @@ class Calibration:
         return f"{self.table()}\n\n{self.summary()}"
 
     def summary(self) -> str:
-        """Return, in sentences, why the candidate was chosen and what its cosines mean.
-
-        Returns
-        -------
-        summary : str
-        """
+        """Return, in sentences, why the candidate was chosen and what its cosines mean."""
         prompt = f"The prompt {self.prompt!r} is put before each text." if self.prompt else ""
         task = TASKS[self.task]
         last = f"{CANNOT_TELL}\n{task.decision}"
-        parts = [prompt, self._verdict(), task.advice, str(self.cosines), last]
-        return "\n\n".join(part for part in parts if part)
-
-    def _verdict(self) -> str:
-        """Say what was chosen, by what evidence."""
-        parts = self._on_texts(), self._on_layers(), self._on_whitening()
-        return "\n".join(part for part in parts if part)
+        evidence = self._on_texts(), self._on_layers(), self._on_whitening()
+        verdict = "\n".join(filter(None, evidence))
+        parts = prompt, verdict, task.advice, str(self.cosines), last
+        return "\n\n".join(filter(None, parts))
 
     def _on_texts(self) -> str:
         if 2 * self.n_groups > self.n_texts:
@@ -223,10 +216,6 @@ class Calibration:
         ----------
         n_candidates : int or None, default=None
             Largest number of the others to show; None shows all.
-
-        Returns
-        -------
-        table : str
         """
         rest = [c for c in self.candidates if c not in (self.shipped, self.chosen)]
         at_home = [c for c in rest if c.state == self.shipped.state]
@@ -244,29 +233,18 @@ class Calibration:
         )
 
 
-def calibration_of(
-    choice: Choice,
-    task: str | None,
-    n_texts: int,
-    prompt: str,
-    cosines: Cosines,
-    is_declared: bool,
-) -> Calibration:
-    """Report a choice."""
+def calibration_of(choice: Choice, **known: Any) -> Calibration:
+    """Report a choice, beside what else is known."""
     states = sorted(choice.scored, key=lambda state: -max(c.halves() for c in state))
     ordered = [c for state in states for c in sorted(state, key=lambda c: -c.score())]
     return Calibration(
-        task=task,
         shipped=_candidate(choice.shipped, choice),
         chosen=_candidate(choice.chosen, choice),
         candidates=tuple(_candidate(c, choice) for c in ordered),
-        n_texts=n_texts,
         n_groups=choice.n_groups,
         gain=choice.gains[-1],
         lead=choice.lead,
-        prompt=prompt,
-        cosines=cosines,
-        is_declared=is_declared,
+        **known,
     )
 
 

@@ -117,13 +117,7 @@ class SelfRetrieval:
 
 
 def views_of(texts: Sequence[str], params: dict[str, Any], caller: str) -> Views:
-    """Make views of a sample of texts, by parameters of `SelfRetrieval`.
-
-    Raises
-    ------
-    ValueError
-        If fewer than 20 of them are long enough, or a parameter is out of its range.
-    """
+    """Make views of a sample of texts, by parameters of `SelfRetrieval`; refuse too few."""
     validate_parameter_constraints(CONSTRAINTS, params, caller)
     n_texts = params["n_texts"]
     views = Views(texts, n_texts=n_texts, seed=params["random_state"])

@@ -54,22 +54,8 @@ class Views:
 
     Each text has five: the whole, two copies that keep each unit with probability `KEPT`, its
     odd units and its even units. They depend only on the text and the seed, so that a store
-    finds them again.
-
-    Parameters
-    ----------
-    texts : sequence of str
-        Texts of fewer than `FEWEST_UNITS` units are left out.
-    n_texts : int
-        Largest number of texts to sample. Ranks need a square matrix of this size.
-    seed : int
-
-    Attributes
-    ----------
-    sample : list of str
-        The texts sampled.
-    texts : list of str
-        All views, each once: what to encode for `reciprocal_ranks`.
+    finds them again. Texts of fewer than `FEWEST_UNITS` units are left out. ``sample`` are
+    those sampled; ``texts`` are all views, each once: what to encode for `reciprocal_ranks`.
     """
 
     def __init__(self, texts: Sequence[str], *, n_texts: int, seed: int):
@@ -88,20 +74,11 @@ class Views:
 
     @np.errstate(over="ignore", invalid="ignore")
     def reciprocal_ranks(self, vectors: np.ndarray, similarity: str = "cosine") -> np.ndarray:
-        """Each text's reciprocal ranks; their mean over texts is a score.
+        """Each text's reciprocal ranks by vectors of `texts`, (2, n_texts); means are scores.
 
-        Parameters
-        ----------
-        vectors : ndarray of shape (len(texts), d)
-            Vectors of `texts`.
-        similarity : {"cosine", "dot", "euclidean"}
-
-        Returns
-        -------
-        ranks : ndarray of shape (2, n_texts)
-            In (0, 1]. First "halves": odd and even units find each other, where shared words
-            do not help. Then "thinned": the whole and a copy with units dropped find each
-            other, averaged over two copies.
+        First "halves": odd and even units find each other, where shared words do not help.
+        Then "thinned": the whole and a copy with units dropped find each other, averaged over
+        two copies.
         """
         vectors = np.asarray(vectors, dtype=np.float64)
         if similarity == "cosine":
