@@ -48,8 +48,8 @@ def test_a_console_that_cannot_show_a_text_shows_its_escape():
 def test_a_signal_ends_in_an_exit_that_leaves_nothing(name, status, tiny_bert, tmp_path):
     code = (
         "import os, signal, sys, skcalib.__main__ as m\n"
-        "import skcalib.evaluation._command as c\n"
-        f"c.evaluate_sts = lambda *a, **k: os.kill(os.getpid(), signal.{name})\n"
+        "import skcalib.evaluation as e\n"
+        f"e.evaluate_sts = lambda *a, **k: os.kill(os.getpid(), signal.{name})\n"
         "sys.exit(m.main())"
     )
     done = subprocess.run(

@@ -5,8 +5,9 @@ import pandas as pd
 import polars as pl
 import pytest
 from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
 
-from skcalib._texts import as_pairs, as_texts, is_pairs
+from skcalib import BiEncoder, TextEncoder, Whitening
 
 TEXTS = ["The dog runs.", "", "a", "Ein größerer Satz, 中文 🙂\n", "a", " spaces  kept "]
 OTHERS = ["b", "The dog runs.", "", "x", "Wörter", "y"]
@@ -66,27 +67,58 @@ pair_containers = pytest.mark.parametrize(
 )
 
 
+class Numbered:
+    """A model whose vector of a text is a number of its own, an angle in degrees."""
+
+    def __init__(self):
+        self.texts = []
+
+    def __call__(self, texts):
+        assert {type(text) for text in texts} == {str}
+        self.texts += [text for text in texts if text not in self.texts]
+        angles = np.deg2rad([self.texts.index(text) for text in texts])
+        return np.column_stack([np.cos(angles), np.sin(angles)])
+
+    def read(self, vectors):
+        degrees = np.rad2deg(np.arctan2(vectors[:, 1], vectors[:, 0]))
+        return [self.texts[i] for i in degrees.round().astype(int)]
+
+
+def as_texts(X):
+    """Texts of which an encoder returns the vectors."""
+    model = Numbered()
+    return model.read(TextEncoder(model).fit(["a"]).transform(X))
+
+
+def as_pairs(X):
+    """Cosines of pairs."""
+    return BiEncoder(TextEncoder(Numbered())).fit(TEXTS + OTHERS).predict(X)
+
+
+def fitted_on(X):
+    """Texts that a model has seen in a fit."""
+    model = Numbered()
+    BiEncoder(make_pipeline(TextEncoder(model), Whitening(noise=1.0))).fit(X)
+    return {*model.texts}
+
+
 @text_containers
 def test_every_container_of_texts_gives_the_same_list(container):
-    texts = as_texts(container(TEXTS), caller="Encoder")
-    assert texts == TEXTS
-    assert {type(text) for text in texts} == {str}
-    assert not is_pairs(container(TEXTS))
+    assert as_texts(container(TEXTS)) == TEXTS
+    assert fitted_on(container(TEXTS)) >= {*TEXTS}
 
 
 @pair_containers
 def test_every_container_of_pairs_gives_the_same_two_lists(container):
-    first, second = as_pairs(container(TEXTS, OTHERS), caller="Encoder")
-    assert first == TEXTS
-    assert second == OTHERS
-    assert {type(text) for text in first + second} == {str}
-    assert is_pairs(container(TEXTS, OTHERS))
+    X = container(TEXTS, OTHERS)
+    np.testing.assert_array_equal(as_pairs(X), as_pairs([*zip(TEXTS, OTHERS, strict=True)]))
+    assert len({*as_pairs(X).round(9)}) > 3
+    assert fitted_on(X) >= {*TEXTS, *OTHERS}
 
 
 def test_the_list_that_came_stays_as_it_was():
     came = list(np.array(TEXTS))
-    texts = as_texts(came, caller="Encoder")
-    assert texts is not came
+    assert as_texts(came) == TEXTS
     assert {type(text) for text in came} == {np.str_}
 
 
@@ -101,11 +133,11 @@ def test_the_list_that_came_stays_as_it_was():
         (None, TypeError, r"got a NoneType; it expects a list of str"),
         (3.5, TypeError, r"got a float; it expects a list of str"),
         (pl.LazyFrame({"s": ["a"]}), TypeError, r"got a LazyFrame; it expects a list of str"),
-        ([], ValueError, r"0 sample\(s\) \(shape=\(0,\)\).*minimum of 1.*by Encoder"),
-        (np.empty(0, dtype=object), ValueError, r"0 sample\(s\).*by Encoder"),
+        ([], ValueError, r"0 sample\(s\) \(shape=\(0,\)\).*minimum of 1.*by (Text|Bi)Encoder"),
+        (np.empty(0, dtype=object), ValueError, r"0 sample\(s\).*by (Text|Bi)Encoder"),
         (np.empty((0, 1), dtype=object), ValueError, r"0 sample\(s\) \(shape=\(0, 1\)\)"),
-        (pd.Series([], dtype="string"), ValueError, r"0 sample\(s\).*by Encoder"),
-        (pl.Series([], dtype=pl.String), ValueError, r"0 sample\(s\).*by Encoder"),
+        (pd.Series([], dtype="string"), ValueError, r"0 sample\(s\).*by (Text|Bi)Encoder"),
+        (pl.Series([], dtype=pl.String), ValueError, r"0 sample\(s\).*by (Text|Bi)Encoder"),
         (np.array("a"), ValueError, r"input of shape \(\); it expects"),
         (np.full((2, 1, 1), "a"), ValueError, r"shape \(2, 1, 1\); it expects"),
     ],
@@ -113,7 +145,7 @@ def test_the_list_that_came_stays_as_it_was():
 @pytest.mark.parametrize("read", [as_texts, as_pairs])
 def test_what_holds_no_texts_is_refused_by_its_kind(read, X, exception, match):
     with pytest.raises(exception, match=match):
-        read(X, caller="Encoder")
+        read(X)
 
 
 @pytest.mark.parametrize("read", [as_texts, as_pairs])
@@ -122,7 +154,7 @@ def test_an_iterator_is_refused_unread(read, iterate):
     texts = iterate(["a", "b"])
     kind = type(texts).__name__
     with pytest.raises(TypeError, match=rf"got a {kind}; .*an iterator with list"):
-        read(texts, caller="Encoder")
+        read(texts)
     assert len(list(texts)) == 2
 
 
@@ -137,7 +169,7 @@ def test_an_iterator_is_refused_unread(read, iterate):
 )
 def test_several_columns_are_no_texts(X):
     with pytest.raises(ValueError, match=r"shape \(3, 2\).*Select one text column.*Column"):
-        as_texts(X, caller="Encoder")
+        as_texts(X)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +191,7 @@ def test_other_than_two_columns_are_no_pairs(X, shape):
         ValueError,
         match=rf"Encoder got .*{shape}(, whose row . is .*)?; it expects pairs",
     ):
-        as_pairs(X, caller="Encoder")
+        as_pairs(X)
 
 
 BAD_ENTRIES = {
@@ -208,7 +240,7 @@ def test_the_first_bad_entry_is_named_with_its_position(
     with pytest.raises(
         exception, match=rf"(?s)Encoder got {what}.* at position 2; it expects str\. .*{remedy}"
     ):
-        as_texts(X, caller="Encoder")
+        as_texts(X)
 
 
 @bad_entries
@@ -221,7 +253,7 @@ def test_the_first_bad_entry_of_a_pair_is_named_with_its_column(
     with pytest.raises(
         exception, match=rf"Encoder got {what}.* at position 1, column {column}; .*{remedy}"
     ):
-        as_pairs(rows, caller="Encoder")
+        as_pairs(rows)
 
 
 @pytest.mark.parametrize(
@@ -237,35 +269,39 @@ def test_the_first_bad_entry_of_a_pair_is_named_with_its_column(
 )
 def test_a_missing_value_of_a_frame_is_named(X):
     with pytest.raises(ValueError, match=r"a missing value .* at position 1; .*Drop the row"):
-        as_texts(X, caller="Encoder")
+        as_texts(X)
 
 
 @pytest.mark.parametrize("X", [np.array([[1.0, 2.0]]).T, np.arange(2), pd.Series([1, 2])])
 def test_a_column_of_numbers_is_refused_at_its_first_entry(X):
     with pytest.raises(TypeError, match=r"at position 0; .*Select a column of texts"):
-        as_texts(X, caller="Encoder")
+        as_texts(X)
 
 
 @pytest.mark.parametrize("X", [[b"x" * 10_000], "x" * 10_000, ["a", ["x" * 10_000, "y"]]])
 def test_a_long_entry_does_not_flood_the_message(X):
     with pytest.raises((TypeError, ValueError), match="xxx") as caught:
-        as_texts(X, caller="Encoder")
+        as_texts(X)
     assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize(
-    ("X", "expected"),
+    ("X", "message"),
     [
-        ([], False),
-        (["ab", "cd"], False),  # of two letters each
-        ([["a", "b", "c"]], True),  # left to as_pairs, which says what is wrong
-        (np.empty((3, 1), dtype=object), False),
-        ("ab", False),
-        (None, False),
+        ([], "minimum of 1"),
+        ([["a", "b", "c"]], r"shape \(1, 3\); it expects pairs"),
+        (
+            np.empty((3, 1), dtype=object),
+            r"missing value \(None\).* position 0; it expects str",
+        ),
+        ("ab", "single str"),
+        (None, "got a NoneType"),
     ],
 )
-def test_what_has_rows_of_several_columns_counts_as_pairs(X, expected):
-    assert is_pairs(X) is expected
+def test_what_has_rows_of_several_columns_counts_as_pairs(X, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        fitted_on(X)
+    assert {"ab", "cd"} <= fitted_on(["ab", "cd"])  # texts of two letters each
 
 
 @pytest.mark.parametrize("texts", [["a", "bc"], ["ab", "cd"], ["a", "b", "c"]])
@@ -273,12 +309,12 @@ def test_columns_of_pyarrow_are_taken(texts):
     pa = pytest.importorskip("pyarrow")
     table = pa.table({"text": texts})
     for column in (table["text"], table["text"].combine_chunks()):
-        assert as_texts(column, caller="Encoder") == texts
+        assert as_texts(column) == texts
     for kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())):
         chunks = pa.chunked_array([pa.array(texts[:1], kind), pa.array(texts[1:], kind)])
-        assert as_texts(chunks, caller="Encoder") == texts
+        assert as_texts(chunks) == texts
         with pytest.raises(ValueError, match="missing value \\(None\\) at position 1"):
-            as_texts(pa.array(["a", None], kind), caller="Encoder")
+            as_texts(pa.array(["a", None], kind))
 
 
 @pytest.mark.parametrize("dtype", ["U1", "T", object])
@@ -287,7 +323,7 @@ def test_a_masked_text_is_missing(dtype):
         pytest.skip("this NumPy has no strings of any length")
     texts = np.ma.masked_array(np.array(["a", "b", "c"], dtype), mask=[False, True, False])
     with pytest.raises(ValueError, match="missing value \\(None\\) at position 1"):
-        as_texts(texts, caller="Encoder")
+        as_texts(texts)
 
 
 @pytest.mark.parametrize("dtype", [None, "object", "string"])
@@ -296,6 +332,6 @@ def test_the_remedy_that_the_error_of_a_missing_text_names_works(dtype):
     X = X if dtype is None else pd.DataFrame(X, dtype=dtype)
     remedy = "missing_values=pandas.NA, strategy='constant', fill_value=''"
     with pytest.raises(ValueError, match=rf"position 1;.*SimpleImputer\({remedy}\)"):
-        as_texts(X, caller="Encoder")
+        as_texts(X)
     imputer = SimpleImputer(missing_values=pd.NA, strategy="constant", fill_value="")
-    assert as_texts(imputer.fit_transform(X), caller="Encoder") == ["a", "", "", ""]
+    assert as_texts(imputer.fit_transform(X)) == ["a", "", "", ""]

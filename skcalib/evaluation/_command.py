@@ -23,10 +23,9 @@ from skcalib._calibrators import CALIBRATORS
 from skcalib._command_line import add_encoding, layers, names, texts_in
 from skcalib._encoder.any_encoder import fit_with_groups
 from skcalib.datasets._sts import HUB, SPLITS
+from skcalib.evaluation import ScoreTable, evaluate_retrieval, evaluate_sts
 from skcalib.evaluation._beir import read_beir
-from skcalib.evaluation._retrieval import evaluate_retrieval
-from skcalib.evaluation._score_table import ScoreTable
-from skcalib.evaluation._sts import BENCHMARKS, checked_texts, evaluate_sts
+from skcalib.evaluation._sts import BENCHMARKS, checked_texts
 from skcalib.model_selection._encoders import folder_for
 
 SETTINGS = ("model", "pooling", "layers", "calibrator", "fit_on", "aggregate")

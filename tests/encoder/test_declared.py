@@ -10,7 +10,6 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, Whitening, calibrate
-from skcalib._store.poolings import POOLINGS
 from skcalib.export import save_onnx, save_sentence_transformer, save_static
 
 package = pytest.importorskip("sentence_transformers")
@@ -53,6 +52,8 @@ def declare(tiny_bert_copy):
 
 
 MODELS = "sentence_transformers.models"
+THEIRS = {"cls": "cls", "mean": "mean", "max": "max", "last": "lasttoken"}
+THEIRS |= {"weighted_mean": "weightedmean", "mean_sqrt_len": "mean_sqrt_len_tokens"}
 equal = {"rtol": 0, "atol": 1e-5}
 
 
@@ -62,9 +63,11 @@ def _theirs(folder, **options):
 
 
 @pytest.mark.parametrize("include", [True, False], ids=["pooled", "left out"])
-@pytest.mark.parametrize("ours", [name for name, how in POOLINGS.items() if how.theirs])
-def test_prompts_and_poolings_are_those_of_sentence_transformers(declare, ours, include):
-    folder = declare(POOLINGS[ours].theirs[0], "query", include_prompt=include)
+@pytest.mark.parametrize(("ours", "theirs"), THEIRS.items(), ids=THEIRS)
+def test_prompts_and_poolings_are_those_of_sentence_transformers(
+    declare, ours, theirs, include
+):
+    folder = declare(theirs, "query", include_prompt=include)
     encoder = BertEncoder(folder)
     np.testing.assert_allclose(encoder.fit_transform(TEXTS), _theirs(folder), **equal)
     assert (encoder.pooling_, encoder.prompt_) == (ours, "dog cat ")

@@ -1,10 +1,13 @@
-"""Names of devices."""
+"""Names of devices, and what fits into the memory of this machine."""
+
+import os
 
 import numpy as np
 import pytest
 import torch
 
 from skcalib._machine.devices import check_precision, resolve_device
+from skcalib._machine.limits import check_size, rows_within
 
 
 @pytest.fixture
@@ -50,3 +53,12 @@ def test_metal_has_to_be_there_and_has_no_float64(monkeypatch):
     check_precision(resolve_device("mps"), np.dtype(np.float32))
     with pytest.raises(ValueError, match="float32 only, but X is float64"):
         check_precision(resolve_device("mps"), np.dtype(np.float64))
+
+
+def test_four_matrices_have_to_fit_and_few_rows_fill_a_buffer(monkeypatch):
+    memory = {"SC_PHYS_PAGES": 4 * 100**2, "SC_PAGE_SIZE": 8}
+    monkeypatch.setattr(os, "sysconf", memory.__getitem__, raising=False)
+    check_size(100, "Whitening")
+    with pytest.raises(ValueError, match=r"101 features; Whitening needs four matrices of 101"):
+        check_size(101, "Whitening")
+    assert (rows_within(8 * 2**20, 768), rows_within(1000, 768)) == (2**20 // 768, 64)

@@ -32,14 +32,13 @@ def test_integer_weights_equal_repetition(X, weight, shrinkage):
     assert_allclose(weighted.transform(X), repeated.transform(X), rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("rows_per_thread", [2048, 10**6])
-def test_weights_hold_over_chunks_and_threads(monkeypatch, rows_per_thread):
-    monkeypatch.setattr("skcalib._machine.threads.ROWS_PER_THREAD", rows_per_thread)
-    d, n = 600, 4500  # chunks have 6 MB, 1,310 rows
+@pytest.mark.parametrize("n", [30_000, 40_000], ids=["one thread", "threads"])
+def test_weights_hold_over_chunks_and_threads(n):
+    d, chunk = 64, 12_288  # rows of 6 MB
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, d)).astype(np.float32) + np.linspace(0, 30, n, dtype="f")[:, None]
     weight = rng.integers(0, 3, size=n).astype(float)
-    weight[:1310] = 0  # a whole chunk that does not count
+    weight[:chunk] = 0  # a whole chunk that does not count
     X[0] = 1e6
     whitening = Whitening(noise=0.1).fit(X, sample_weight=weight)
     kept = X[weight > 0].astype(float)
