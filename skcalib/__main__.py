@@ -1,7 +1,5 @@
 """Command line: ``skcalib --help``, or ``python -m skcalib --help``."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

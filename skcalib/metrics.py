@@ -6,8 +6,6 @@ them over the subsets of a benchmark. `isoscore`, `mean_cosine`, `partition_isot
 float64.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from numbers import Integral

@@ -1,7 +1,5 @@
 """Semantic textual similarity: the bundled toy set and the seven benchmarks."""
 
-from __future__ import annotations
-
 import csv
 import os
 from contextlib import suppress

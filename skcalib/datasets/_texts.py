@@ -1,7 +1,5 @@
 """Texts with labels that need no network: sentences about functions, questions of customers."""
 
-from __future__ import annotations
-
 import csv
 import inspect
 import re

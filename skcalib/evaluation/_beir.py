@@ -1,7 +1,5 @@
 """Collections for search with queries, read from folders in BEIR's layout."""
 
-from __future__ import annotations
-
 import json
 from os import PathLike
 from pathlib import Path

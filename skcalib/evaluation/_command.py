@@ -1,7 +1,5 @@
 """The command ``skcalib evaluate``."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import os

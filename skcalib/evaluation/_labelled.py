@@ -1,7 +1,5 @@
 """Score encoders on texts with labels: search, clustering, classification."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

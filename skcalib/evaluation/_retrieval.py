@@ -1,7 +1,5 @@
 """Score encoders on search with queries, by judgements of relevance."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike

@@ -1,7 +1,5 @@
 """Score encoders on the benchmarks of semantic textual similarity."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from os import PathLike
 from typing import Any, Literal

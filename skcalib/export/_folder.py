@@ -1,7 +1,5 @@
 """Folders that sentence-transformers loads, with a model card."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from importlib import resources

@@ -3,8 +3,6 @@
 The module of a format writes and reads back; `_writing.write_checked` compares.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

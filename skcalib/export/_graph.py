@@ -1,7 +1,5 @@
 """A pipeline as a torch module of padded batches, and its export to ONNX."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 from pathlib import Path

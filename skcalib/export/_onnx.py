@@ -1,7 +1,5 @@
 """A fitted pipeline as one graph of ONNX: token ids in, calibrated vectors out."""
 
-from __future__ import annotations
-
 import copy
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A fitted pipeline as a folder of sentence-transformers, built of that library's modules."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whether a server applies the calibration of an exported pipeline."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace

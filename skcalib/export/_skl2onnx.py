@@ -1,7 +1,5 @@
 """Register `Whitening` and `GroupErasure` with skl2onnx."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ An estimator of skcalib that can be exported says so itself. ``_not_linear`` is 
 module, and ``_in_graph(dtype)`` the one for a graph of ONNX, where that is another.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """How word frequency biases the positions of word vectors (section 2.2 of BERT-flow)."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 

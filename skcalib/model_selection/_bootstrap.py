@@ -1,7 +1,5 @@
 """The paired bootstrap: intervals for differences of two means over a sample."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Choose layer, pooling and calibration of a model from texts without labels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The command ``skcalib calibrate``."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import platform

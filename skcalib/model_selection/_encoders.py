@@ -1,7 +1,5 @@
 """What `calibrate` searches: layers and poolings of a `BertEncoder`, or another encoder."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext

@@ -1,7 +1,5 @@
 """What `calibrate` tried and chose, as a table and in sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import shorten

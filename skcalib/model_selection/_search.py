@@ -1,10 +1,8 @@
 """Self-retrieval scores of layers, poolings and calibrations, with intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import clone
@@ -39,7 +37,7 @@ class Sample(NamedTuple):
     folds: list[tuple[Views, list[int], list[int]]]  # views, their rows, and rows to fit on
 
     @classmethod
-    def of(cls, views: Views, seed: int) -> Sample:
+    def of(cls, views: Views, seed: int) -> Self:
         """Split the texts of these views."""
         one, two = (Views(views.sample[i::2], n_texts=views.n_texts, seed=seed) for i in (0, 1))
         texts = list(dict.fromkeys([*views.sample, *one.texts, *two.texts]))

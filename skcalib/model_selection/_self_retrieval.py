@@ -1,7 +1,5 @@
 """A scorer without labels: how well vectors find one part of a text from another."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real

@@ -1,7 +1,5 @@
 """What follows an encoder for a task that the user names."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 BY_LABELS = """\

@@ -5,8 +5,6 @@ labels and work in any language. How well vectors find one view from another, am
 all texts, is the score of the vectors.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import unicodedata
