@@ -241,7 +241,8 @@ def test_a_rate_that_the_pairs_cannot_tell_is_named(crowd, bi_encoder):
     with pytest.raises(ValueError, match=r"435 pairs are enough for rates from 0\.023 to 1"):
         model.threshold(0.01)
     for rate in (0, 1, 5, np.nan, "1%", None):
-        with pytest.raises(ValueError, match=rf"rate={rate!r}; it expects a number above 0"):
+        expected = rf"a float in the range \(0\.0, 1\.0\)\. Got {rate!r} instead"
+        with pytest.raises(ValueError, match=f"'false_positive_rate' parameter .*{expected}"):
             model.threshold(rate)
     with pytest.raises(ValueError, match=r"1 sample\(s\).*minimum of 2"):
         bi_encoder.threshold(0.1)

@@ -15,7 +15,7 @@ CONE_POWER = 1 / 3
 # Little is changed where the variance spreads over many directions, in a wide enough cone: from
 # not at all to fully, by entropy rank and by one minus the mean cosine. In cones that only
 # training makes so wide, fewer directions suffice.
-FLAT_RANKS, WIDE_CONES = (125, 160), (0.12, 0.15)
+FLAT_RANKS, WIDE_CONES = (125, 160), (0.13, 0.155)
 TRAINED_CONES, TRAINED_RANKS = (0.7, 0.8), 60
 FLAT_POWER, FLAT_NOISE = 0.1, 0.08
 TOLD_POWER = 0.5

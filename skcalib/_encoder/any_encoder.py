@@ -24,7 +24,7 @@ def as_encoder(model: Any, caller: str) -> Any:
     if isinstance(model, str | os.PathLike):
         return BertEncoder(model)
     if hasattr(model, "fit") and hasattr(model, "transform"):
-        if isinstance(model, BaseEstimator):
+        if isinstance(model, BaseEstimator | type):  # clone refuses a class
             return model
         raise TypeError(
             f"{caller} got a {type(model).__name__} with fit and transform that scikit-learn "

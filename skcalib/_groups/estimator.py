@@ -227,10 +227,11 @@ class GroupErasure(
         if groups is None:
             raise ValueError(
                 "GroupErasure got no groups; it needs the group of each sample, such as its "
-                "language. Call fit(X, groups=languages), in a pipeline with "
-                "sklearn.set_config(enable_metadata_routing=True); in a search, the BiEncoder "
-                "around it needs set_fit_request(groups=True). To put a step after a fitted "
-                "pipeline, keep its fit: make_pipeline(FrozenEstimator(pipeline), step)."
+                "language. Call fit(X, groups=languages), or with "
+                "sklearn.set_config(enable_metadata_routing=True) pipeline.fit(X, "
+                "groups=languages); in a search, the BiEncoder around it needs "
+                "set_fit_request(groups=True). To put a step after a fitted pipeline, keep its "
+                "fit: make_pipeline(FrozenEstimator(pipeline), step)."
             )
         X = self._checked(X, reset=reset)
         if is_dask(X):

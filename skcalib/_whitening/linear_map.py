@@ -31,6 +31,7 @@ class AffineMap:
     bias: np.ndarray  # (width,)
     column_variance: np.ndarray  # (d,), of the input
     mean_square: float  # of an entry of the output
+    in_float64: bool = False  # in any case
 
     def then(self, after: AffineMap) -> AffineMap:
         """Combine both maps into one."""
@@ -63,7 +64,7 @@ class AffineMap:
     @property
     def float32_is_safe(self) -> bool:
         """Whether a product with W in float32 keeps the digits of centered float32 rows."""
-        return self.growth <= MAX_GROWTH
+        return not self.in_float64 and self.growth <= MAX_GROWTH
 
     def product(self, dtype: np.dtype) -> Product:
         """How to map rows of this dtype, float32 or float64, without losing digits."""
@@ -159,17 +160,12 @@ class WhiteningMap:
 
     @property
     def inverse(self) -> AffineMap:
-        """The map back, as far as the axes kept determine it, by the pseudo-inverse of W."""
-        mean_square = (self.variance[: self.kept].sum() + self.mean @ self.mean) / len(
-            self.mean
-        )
-        return AffineMap(
-            mean=np.zeros(self.width),
-            projection=self._scaled(1 / self.gain).T,
-            bias=self.mean,
-            column_variance=(self.affine.projection.T @ self.basis) ** 2 @ self.variance,
-            mean_square=mean_square,
-        )
+        """The map back, as far as the axes kept determine it, by the pseudo-inverse of W.
+
+        In float64, since strong axes would cover the digits of the others.
+        """
+        back, like_any = self._scaled(1 / self.gain).T, np.ones(self.width)
+        return AffineMap(np.zeros(self.width), back, self.mean, like_any, 1.0, in_float64=True)
 
     def _scaled(self, factors: np.ndarray) -> np.ndarray:
         """``U diag(factors)``, its surplus columns zero, or rotated by the method."""

@@ -2,11 +2,9 @@
 
 from typing import Any, Self
 
-import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib._base import warn
-from skcalib._sklearn_compat import check_n_features
 
 
 class MergingFit:
@@ -57,7 +55,11 @@ class MergingFit:
                     f"merge got a {type(other).__name__}; it expects fitted {name} objects."
                 )
             check_is_fitted(other)
-            check_n_features(other, np.empty((0, self.n_features_in_)), reset=False)
+            if other.n_features_in_ != self.n_features_in_:
+                raise ValueError(
+                    f"merge got a {name} fitted on {other.n_features_in_} features; this one "
+                    f"has {self.n_features_in_}. Fit both on vectors of the same width."
+                )
             mine, its = (getattr(e, "feature_names_in_", None) for e in (self, other))
             if mine is not None and its is not None and (mine != its).any():
                 i = int((mine != its).argmax())

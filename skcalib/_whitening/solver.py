@@ -29,8 +29,9 @@ def spectrum_of(moments: Moments) -> Spectrum:
         )
     if n <= 1:
         raise ValueError(
-            f"sample_weight sums to {n:.6g}; weights count repetitions of samples, and a "
-            "covariance needs a sum above 1. Multiply the weights by the sample size."
+            f"sample_weight sums to {n:.6g}; weights count repetitions of samples, where zero "
+            "leaves one out, and a covariance needs a sum above 1. Multiply the weights by the "
+            "sample size."
         )
     return decompose(moments.covariance())
 

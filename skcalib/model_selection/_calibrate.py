@@ -156,7 +156,7 @@ def calibrate(
     encoders = _encoders_of(model, pooling, layers, memory, verbose)
     sample = Sample.of(views, random_state)
     if isinstance(encoders, AsGiven):
-        encoders.announce(list(dict.fromkeys([*sample.texts, *texts])))
+        encoders.announce(list(texts), list(dict.fromkeys(sample.texts)))
     with encoders.searching(sample.texts):
         scored = search(encoders, sample, whitening)
         choice = choose(

@@ -41,15 +41,16 @@ class AsGiven:
         self._encoder = encoder
         self.learns = not (isinstance(encoder, TextEncoder) or is_fitted(encoder))
 
-    def announce(self, texts: list[str]) -> None:
-        """Warn how many of these texts a client will be asked for that its store lacks."""
+    def announce(self, texts: list[str], with_fragments: list[str]) -> None:
+        """Warn how many fragments a client will be asked for, whose store has all texts."""
         if not isinstance(self._encoder, TextEncoder) or self._encoder.memory is None:
             return
-        if n := self._encoder._n_lacking(texts):
+        lacking = self._encoder._n_lacking
+        if not lacking(texts) and (n := lacking(with_fragments)):
             warn(
-                f"calibrate encodes {len(texts)} texts and fragments of texts, of which the "
-                f"store lacks {n}: the model will be asked for them. A smaller n_texts asks "
-                "for fewer."
+                f"The store has all texts, but calibrate also encodes fragments of them, of "
+                f"which the store lacks {n}: the model will be asked for these. A smaller "
+                "n_texts asks for fewer."
             )
 
     @contextmanager

@@ -155,7 +155,7 @@ def expected_strength(X, spectrum, shrinkage, k=None):
     if k:
         return 0.5, noise * max(0.4, (20 / k) ** 1.3)
     rank += 60 * np.clip((0.3 - cosine) / 0.1, 0, 1)
-    flat = np.clip((rank - 125) / 35, 0, 1) * np.clip((0.88 - cosine) / 0.03, 0, 1)
+    flat = np.clip((rank - 125) / 35, 0, 1) * np.clip((0.87 - cosine) / 0.025, 0, 1)
     return 1 - 0.9 * flat, noise * 0.08**flat
 
 
