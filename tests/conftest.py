@@ -200,6 +200,19 @@ def recent(monkeypatch):
     return MEMORY
 
 
+@pytest.fixture(scope="session")
+def probe(tmp_path_factory):
+    """The text that a `TextEncoder` with a store encodes besides those that it is given."""
+    from counting import Counting
+
+    from skcalib import TextEncoder
+
+    model = Counting(lambda texts: np.ones((len(texts), 2)))
+    TextEncoder(model, memory=tmp_path_factory.mktemp("probe"), name="x").fit_transform(["dog"])
+    [text] = {*model.asked} - {"dog"}
+    return text
+
+
 @pytest.fixture
 def pretended_cuda():
     """A machine with one pretended CUDA device; see tests/support/pretended_cuda.py."""

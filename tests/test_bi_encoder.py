@@ -2,11 +2,11 @@
 
 import pickle
 import shutil
-import threading
 import warnings
 
 import numpy as np
 import pytest
+from counting import Counting
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import spearmanr
 from sklearn import config_context
@@ -27,13 +27,7 @@ from skcalib import (
     Whitening,
 )
 
-VECTORS = {
-    "x": [1.0, 0.0],
-    "y": [0.0, 2.0],
-    "xy": [3.0, 3.0],
-    "-x": [-1.0, 0.0],
-    "0": [0.0, 0.0],
-}
+VECTORS = {"x": [1.0, 0], "y": [0, 2.0], "xy": [3.0, 3.0], "-x": [-1.0, 0], "0": [0, 0.0]}
 
 
 def look_up(texts):
@@ -261,7 +255,7 @@ def test_thresholds_are_for_cosines(tiny_bert, texts, similarity):
 
 @pytest.mark.parametrize("whitened", [False, True])
 @pytest.mark.parametrize("similarity", ["cosine", "corrected"])
-def test_a_threshold_encodes_nothing_in_this_process_or_another(
+def test_a_threshold_encodes_nothing_here_or_elsewhere(
     tiny_bert_copy, texts, whitened, similarity
 ):
     folder = tiny_bert_copy()
@@ -274,24 +268,13 @@ def test_a_threshold_encodes_nothing_in_this_process_or_another(
     assert pickle.loads(content).threshold(0.3) == model.threshold(0.3)
 
 
-class Counting:
-    """A client of a model, which no deep copy can be made of."""
-
-    def __init__(self):
-        self.asked, self.lock = [], threading.Lock()
-
-    def encode(self, texts):
-        with self.lock:
-            self.asked.extend(texts)
-        return np.array([[float(ord(letter)) for letter in f"{t:>8}"] for t in texts])
-
-    def __call__(self, texts):
-        return self.encode(texts)
+def ordinals(texts):
+    return np.array([[float(ord(letter)) for letter in f"{t:>8}"] for t in texts])
 
 
 def test_fitting_asks_for_each_text_once(recent):
     recent.bound = 2**20
-    asked = Counting()
+    asked = Counting(ordinals)
     texts = [f"text {i}" for i in range(40)]
     encoder = make_pipeline(TextEncoder(asked), Whitening(2, noise=1.0))
     model = BiEncoder(encoder).fit(texts)
@@ -303,7 +286,7 @@ def test_fitting_asks_for_each_text_once(recent):
 @pytest.mark.parametrize("wrap", [lambda client: client, lambda client: client.encode])
 def test_clones_share_a_client_and_ask_it_once_for_each_text(wrap, recent):
     recent.bound = 2**20
-    client = Counting()
+    client = Counting(ordinals)
     texts = [f"text {i}" for i in range(40)]
     model = BiEncoder(TextEncoder(wrap(client)))
     pairs = list(zip(texts[:20], texts[:-21:-1], strict=True))

@@ -5,13 +5,10 @@ import pytest
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening
-from skcalib._texts import distinct
 from skcalib.datasets import fetch_sts
 from skcalib.metrics import spearman
 
 TASKS = ["stsb", "sickr", "sts13"]  # of the seven, for the sake of time
-LAYERS = (0, 1, 3, 6)
-POOLINGS = ("mean", "cls", "max", "zipf")
 FEATURES = {
     "mean(0)": ("mean", 0),
     "mean(1)": ("mean", 1),
@@ -26,49 +23,40 @@ NOISY["cls(3)"] = FEATURES["cls(3)"]
 
 
 @pytest.fixture(scope="module")
-def embed(minilm):
-    """Return a function from texts to vectors of every layer and pooling used here."""
-    from skcalib._encoder.batches import BertModel
+def embed(minilm, tmp_path_factory):
+    """Return a function from texts to their features, all by one forward pass."""
+    slots = {"layers": (0, 1, 3, 6), "pooling": ("mean", "cls", "max", "zipf")}
+    store = VectorStore(tmp_path_factory.mktemp("vectors"), **slots)
 
-    encoder = BertEncoder(minilm).fit([""])
-    store = VectorStore("unused", layers=LAYERS, pooling=POOLINGS)  # what it would keep
-    model = BertModel(encoder._backbone(), encoder._recipe, store=store)
-    slots = [model.slots.index(f"{i} {pooling}") for i in LAYERS for pooling in POOLINGS]
+    def features(texts):
+        return {
+            name: BertEncoder(
+                minilm, pooling=pooling, layers=layers, memory=store
+            ).fit_transform(texts)
+            for name, (pooling, layers) in (FEATURES | NOISY).items()
+        }
 
-    def vectors_of(texts):
-        vectors = np.empty((len(texts), len(slots), 384), dtype=np.float32)
-        for batch in model.every(texts):
-            vectors[batch.rows] = batch.vectors[:, slots]
-        return vectors.reshape(len(texts), len(LAYERS), len(POOLINGS), 384)
-
-    return vectors_of
+    return features
 
 
 @pytest.fixture(scope="module")
 def embedded(sts_home, embed):
-    """Vectors of the distinct sentences of every benchmark, one forward pass for all."""
+    """Features of the distinct sentences of every benchmark, and its pairs and grades."""
     return {task: pairs_of(fetch_sts(task, data_home=sts_home), embed) for task in TASKS}
 
 
 @pytest.fixture(scope="module")
 def train(sts_home, embed):
-    """Vectors of 2,000 sentences of STS-B's training pairs, in random order."""
+    """Features of 2,000 sentences of STS-B's training pairs, in random order."""
     texts = np.unique(fetch_sts("stsb", "train", data_home=sts_home).data.astype(str))
     return embed(np.random.default_rng(0).permutation(texts)[:2000].tolist())
 
 
 def pairs_of(sts, embed):
-    """Vectors, rows of left and right sentences, and grades."""
-    texts, inverse = distinct(sts.data.T.ravel())
-    n = len(sts.target)
-    return embed(texts), inverse[:n], inverse[n:], sts.target
-
-
-def features(vectors, name):
-    pooling, layers = (FEATURES | NOISY)[name]
-    layers = (layers,) if isinstance(layers, int) else layers
-    columns = [LAYERS.index(layer) for layer in layers]
-    return vectors[:, columns, POOLINGS.index(pooling)].mean(axis=1)
+    """Features, rows of left and right sentences, and grades."""
+    texts, inverse = np.unique(sts.data.T.astype(str), return_inverse=True)
+    left, right = inverse.reshape(2, -1)
+    return embed(texts), left, right, sts.target
 
 
 def score(Z, left, right, grades):
@@ -88,7 +76,7 @@ def float64_reference(X):
 @pytest.mark.parametrize("task", TASKS)
 def test_whitening_of_float32_scores_as_in_float64(embedded, task, name):
     vectors, *pairs = embedded[task]
-    X = features(vectors, name)
+    X = vectors[name]
     assert X.dtype == np.float32
     reference = float64_reference(X)
     whitening = Whitening().fit(X)
@@ -100,9 +88,7 @@ def test_whitening_of_float32_scores_as_in_float64(embedded, task, name):
 
 def test_whitening_lifts_raw_layers_on_average(embedded):
     def average(transform, name):
-        scores = [
-            score(transform(features(v, name)), *pairs) for v, *pairs in embedded.values()
-        ]
+        scores = [score(transform(v[name]), *pairs) for v, *pairs in embedded.values()]
         return np.mean(scores)
 
     for name, raw, whitened in (
@@ -136,9 +122,9 @@ def test_pipeline_on_stsb(sts_home, minilm, recent, params, raw, calibrated):
 
 @pytest.mark.parametrize("name", NOISY)
 def test_automatic_noise_never_hurts(embedded, train, name):
-    whitening = Whitening(noise="auto").fit(features(train, name))
+    whitening = Whitening(noise="auto").fit(train[name])
     raw, whitened = (
-        np.mean([score(f(features(v, name)), *pairs) for v, *pairs in embedded.values()])
+        np.mean([score(f(v[name]), *pairs) for v, *pairs in embedded.values()])
         for f in (np.array, whitening.transform)
     )
     assert whitened > raw
@@ -147,7 +133,7 @@ def test_automatic_noise_never_hurts(embedded, train, name):
 @pytest.mark.parametrize("n", [50, 200, 1000, 2000])
 def test_automatic_noise_takes_few_samples(embedded, train, n):
     vectors, *pairs = embedded["stsb"]
-    raw = score(features(vectors, "mean(6)"), *pairs)
-    whitening = Whitening(noise="auto").fit(features(train[:n], "mean(6)"))
-    whitened = score(whitening.transform(features(vectors, "mean(6)")), *pairs)
+    raw = score(vectors["mean(6)"], *pairs)
+    whitening = Whitening(noise="auto").fit(train["mean(6)"][:n])
+    whitened = score(whitening.transform(vectors["mean(6)"]), *pairs)
     assert whitened > raw - 0.5  # points; 1 is the promise

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from counting import Counting
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -24,19 +25,10 @@ from skcalib import (
 from skcalib.datasets import load_questions, minilm_path
 
 
-class Drawn:
+def vectors(texts):
     """Texts "a i" lie around the place of answer a, in a cone, as raw vectors do."""
-
-    def __init__(self):
-        self.asked = []
-
-    def __call__(self, texts):
-        self.asked.extend(texts)
-        return np.stack([self._vector(*map(int, text.split())) for text in texts])
-
-    def _vector(self, answer, number):
-        place, noise = PLACES[answer], NOISE[(31 * answer + number) % 10_007]
-        return 1 + place + 0.7 * noise
+    answer, number = np.array([text.split() for text in texts], dtype=int).T
+    return 1 + PLACES[answer] + 0.7 * NOISE[(31 * answer + number) % 10_007]
 
 
 PLACES, NOISE = (np.random.default_rng(7).normal(size=(n, 30)) for n in (10_000, 10_007))
@@ -51,7 +43,7 @@ def truth(texts):
 
 
 def drawn(rate=0.1, **params):
-    return NearestAnswer(TextEncoder(Drawn()), false_hit_rate=rate, **params)
+    return NearestAnswer(TextEncoder(vectors), false_hit_rate=rate, **params)
 
 
 STORED = texts_of(range(40), range(5))
@@ -218,7 +210,7 @@ def test_an_index_finds_what_the_exact_search_finds(sample):
 
 
 def test_each_text_is_encoded_once():
-    encoder = TextEncoder(model := Drawn())
+    encoder = TextEncoder(model := Counting(vectors))
     NearestAnswer(encoder, false_hit_rate=0.1).fit(STORED + STORED, truth(STORED + STORED))
     assert sorted(model.asked) == sorted(STORED)
     model.asked.clear()
@@ -245,14 +237,14 @@ def test_encoders_are_chosen_by_cross_validation():
 
 
 def test_a_calibration_by_the_stored_questions_warns():
-    pipeline = make_pipeline(TextEncoder(Drawn()), Whitening(noise="auto"))
+    pipeline = make_pipeline(TextEncoder(vectors), Whitening(noise="auto"))
     model = NearestAnswer(pipeline, false_hit_rate=0.1)
     with pytest.warns(UserWarning, match="The stored questions calibrate the encoder"):
         model.fit(STORED, truth(STORED))
     model.fit(STORED, truth(STORED), log=LOG)  # no warning
     steps = [name for name, _ in model.encoder_.steps]
     assert steps == ["encode", "smooth"]  # it is not calibrated twice
-    frozen = make_pipeline(TextEncoder(Drawn()), Whitening(noise="auto"), NeighborSmoothing())
+    frozen = make_pipeline(TextEncoder(vectors), Whitening(noise="auto"), NeighborSmoothing())
     model = NearestAnswer(FrozenEstimator(frozen.fit(LOG)), false_hit_rate=0.1)
     model.fit(STORED, truth(STORED))
     asked = texts_of(range(40), [30])
@@ -273,20 +265,8 @@ FEW = r"got 20 stored questions.* to keep its false_hit_rate it needs 26\. Give 
         (STORED[:20], truth(STORED[:20]), {}, ValueError, FEW),
         (STORED, truth(STORED), {"unanswerable": STRANGERS[:8]}, ValueError, "it needs 19"),
         (STORED, truth(STORED), {"unanswerable": []}, ValueError, r"0 sample\(s\)"),
-        (
-            STORED,
-            truth(STORED),
-            {"log": LOG[:1]},
-            ValueError,
-            "log with 1 distinct",
-        ),
-        (
-            STORED,
-            truth(STORED),
-            {"log": STORED},
-            ValueError,
-            "log with 0 distinct",
-        ),
+        (STORED, truth(STORED), {"log": LOG[:1]}, ValueError, "log with 1 distinct"),
+        (STORED, truth(STORED), {"log": STORED}, ValueError, "log with 0 distinct"),
         (["1 1", "1 2"], ["a", None], {}, ValueError, "'1 2' has the answer None"),
         (["1 1", "1 1"], ["a", "b"], {}, ValueError, "'1 1' has the answers 'a' and 'b'"),
         (["1 1", "1 2"], [[1], [2]], {}, TypeError, "has a list as answer"),
@@ -327,8 +307,7 @@ def test_real_questions_get_their_answers(minilm, recent):
     model = NearestAnswer(BertEncoder(minilm), false_hit_rate=0.1)
     model.fit(texts[stored], intents[stored], log=texts[intents >= 7])
     rates = model.hit_rates(
-        [*texts[asked], *texts[(intents >= 5) & (intents < 7)]],
-        [*intents[asked], *[None] * 20],
+        [*texts[asked], *texts[(intents >= 5) & (intents < 7)]], [*intents[asked], *[None] * 20]
     )
     assert rates.right >= 0.6
     assert rates.wrong <= 0.1

@@ -1,5 +1,7 @@
 """Encoders of other families, and models that are no encoders."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import transformers
@@ -240,9 +242,7 @@ def test_what_cannot_share_a_row_does_not(save, family, texts, inputs):
 
 @pytest.mark.parametrize("fault", ["no distances", "renamed"])
 @pytest.mark.usefixtures("packing")
-def test_relative_positions_of_another_kind_share_no_row(
-    save, texts, inputs, monkeypatch, fault
-):
+def test_other_relative_positions_share_no_row(save, texts, inputs, monkeypatch, fault):
     """Another release of transformers could have them; vectors stay those of the model."""
     import transformers.models.deberta_v2.modeling_deberta_v2 as deberta
 
@@ -267,15 +267,17 @@ def test_relative_positions_of_another_kind_share_no_row(
 
 
 @pytest.mark.usefixtures("packing")
-def test_texts_that_exceed_an_unproved_window_get_a_batch_of_their_own(
-    save, texts, inputs, monkeypatch
+def test_texts_beyond_an_unproved_window_get_a_batch_of_their_own(
+    save, texts, words, inputs, edit_json
 ):
     """To prove a long window would take long at loading."""
-    monkeypatch.setattr("skcalib._encoder.forward.LONGEST_PROOF", 16)
-    folder = save("Mistral", **GROUPED, sliding_window=18, initializer_range=0.3)
+    sizes = {"sliding_window": 600, "max_position_embeddings": 800, "initializer_range": 0.3}
+    folder = save("Mistral", **GROUPED | sizes)
+    edit_json(Path(folder) / "tokenizer_config.json", model_max_length=800)
     encoder = BertEncoder(folder).fit(texts)
     shapes = inputs("Mistral")
-    texts = [*texts, " ".join(texts[-2].split()[::-1])]  # another one of 20 words
+    long = 13 * words
+    texts = [*texts, " ".join(long), " ".join(long[::-1])]
     vectors = encoder.transform(texts)
     assert [n_rows for n_rows, _ in shapes] == [2, 1]
     assert_allclose(vectors, means_of(folder, texts)[3], atol=1e-5)
@@ -346,11 +348,7 @@ VIT = SMALL | {"image_size": 8, "patch_size": 4}
             BART,
             r"cannot be used .*: it is an encoder-decoder.*BertEncoder accepts encoders such",
         ),
-        (
-            "CLIP",
-            {"text_config": VIT, "vision_config": VIT},
-            "cannot be used",
-        ),
+        ("CLIP", {"text_config": VIT, "vision_config": VIT}, "cannot be used"),
         ("ViT", VIT, "its input is pixel_values, such as images or sound, not texts"),
         ("AST", SMALL, "its input is input_values"),
         ("Bros", SMALL, "cannot be used"),

@@ -13,7 +13,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib import BertEncoder, TextEncoder, VectorStore, Whitening
-from skcalib._encoder.text_encoder import PROBE
 from skcalib.datasets import minilm_path
 
 TEXTS = ["a tin star", "nine notes", "as it is", "a tin star"]
@@ -118,13 +117,13 @@ def test_pickle_holds_the_model_and_no_texts():
     np.testing.assert_array_equal(pickle.loads(pickled).transform(TEXTS), letters(TEXTS))
 
 
-def test_a_store_keeps_vectors_for_other_processes(tmp_path):
+def test_a_store_keeps_vectors_for_other_processes(tmp_path, probe):
     expected = TextEncoder(letters, memory=tmp_path, name="letters").fit_transform(TEXTS)
     np.testing.assert_array_equal(expected, letters(TEXTS))
     model = Model()
     encoder = TextEncoder(model, memory=tmp_path, name="letters")
     np.testing.assert_array_equal(encoder.fit_transform([*TEXTS, "new"])[:4], expected)
-    assert model.asked == [PROBE, "new"]
+    assert model.asked == [probe, "new"]
     other = TextEncoder(lambda texts: -letters(texts), memory=tmp_path, name="negated")
     np.testing.assert_array_equal(other.fit_transform(TEXTS), -expected)
     with pytest.raises(ValueError, match="got memory but no name"):
@@ -132,7 +131,7 @@ def test_a_store_keeps_vectors_for_other_processes(tmp_path):
 
 
 @pytest.mark.parametrize("lose", [lambda store: None, VectorStore.clear], ids=["new", "clear"])
-def test_what_memory_knows_reaches_a_disk_that_lacks_it(tmp_path, forget, lose):
+def test_what_memory_knows_reaches_a_disk_that_lacks_it(tmp_path, probe, lose):
     model, store = Model(), VectorStore(tmp_path)
     encoder = TextEncoder(model).fit(TEXTS)
     X = encoder.transform(TEXTS)
@@ -141,7 +140,7 @@ def test_what_memory_knows_reaches_a_disk_that_lacks_it(tmp_path, forget, lose):
         np.testing.assert_array_equal(encoder.transform(TEXTS), X)
         assert len(store) == 3 + 1
         lose(store)
-    assert model.asked == [*TEXTS[:3], PROBE]
+    assert model.asked == [*TEXTS[:3], probe]
 
 
 def test_a_store_gives_first_what_it_gives_later(tmp_path, forget):

@@ -3,9 +3,11 @@
 import pickle
 import re
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from counting import Counting
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
@@ -32,17 +34,6 @@ def bigrams(texts):
     return vectors
 
 
-class Model:
-    """An object with `encode`, which remembers what it was asked."""
-
-    def __init__(self):
-        self.asked = []
-
-    def encode(self, texts):
-        self.asked += texts
-        return bigrams(texts)
-
-
 @pytest.fixture(scope="module")
 def texts():
     return load_toy_sts().data.ravel().tolist()
@@ -56,7 +47,7 @@ def latent():
 def test_calibrate(kind, texts):
     model = {
         "function": bigrams,
-        "object": Model(),
+        "object": SimpleNamespace(encode=bigrams),
         "unfitted": latent(),
         "fitted": latent().fit(texts),
     }[kind]
@@ -74,7 +65,7 @@ def test_calibrate(kind, texts):
 
 def test_each_text_is_asked_for_once(texts, recent):
     recent.bound = 2**28  # as outside the tests
-    model = Model()
+    model = Counting(bigrams)
     pipeline = calibrate(model, texts)
     pipeline.transform(texts)
     assert len(model.asked) == len(set(model.asked))
@@ -115,11 +106,8 @@ def test_what_learns_but_is_no_estimator_of_scikit_learn_is_refused(is_fitted, t
 
 
 def test_what_a_client_will_be_asked_for_is_said_before(texts, tmp_path):
-    asked = []
-
-    def service(texts):
-        asked.extend(texts)
-        return bigrams(texts)
+    service = Counting(bigrams)
+    asked = service.asked
 
     def encoder():
         return TextEncoder(service, memory=tmp_path, name="bigrams", batch_size=64)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from counting import Counting
 
 from skcalib import BertEncoder, TextEncoder
 
@@ -13,15 +14,9 @@ def recent(recent):
     return recent
 
 
-class Model:
-    """Gives vectors of a thousand numbers, 4 kB, and remembers what it was asked."""
-
-    def __init__(self):
-        self.asked = []
-
-    def __call__(self, texts):
-        self.asked += texts
-        return np.array([[sum(map(ord, text))] * 1000 for text in texts], dtype=np.float32)
+def thousands(texts):
+    """Vectors of a thousand numbers, 4 kB."""
+    return np.array([[sum(map(ord, text))] * 1000 for text in texts], dtype=np.float32)
 
 
 @pytest.mark.parametrize("memory", [None, "vectors"])
@@ -58,7 +53,7 @@ def test_what_decides_on_a_vector_tells_encoders_apart(
 
 
 def test_known_and_new_texts_mix():
-    model = Model()
+    model = Counting(thousands)
     texts = ["the dog", "a cat", "the river", "a song"]
     encoder = TextEncoder(model)
     alone = np.vstack([encoder.fit_transform([text]) for text in texts[1:3]])
@@ -71,7 +66,7 @@ def test_known_and_new_texts_mix():
 
 
 @pytest.mark.parametrize("memory", [None, "vectors"])
-def test_warnings_come_wherever_the_vectors_come_from(
+def test_warnings_come_with_vectors_from_anywhere(
     tiny_bert, recent, memory, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -88,7 +83,7 @@ def test_warnings_come_wherever_the_vectors_come_from(
 def test_what_was_used_longest_ago_makes_room_whoever_asked(recent):
     """One bound for all encoders, and one order: that of the last use."""
     recent.bound = 3 * 5000  # three texts
-    models = Model(), Model()
+    models = Counting(thousands), Counting(thousands)
     first, second = (TextEncoder(model) for model in models)
     for encoder, texts in ((first, "ab"), (second, "c"), (first, "a"), (second, "d")):
         for text in texts:
@@ -101,7 +96,7 @@ def test_what_was_used_longest_ago_makes_room_whoever_asked(recent):
 
 def test_what_exceeds_the_bound_is_asked_for_again(recent):
     recent.bound = 1000
-    model = Model()
+    model = Counting(thousands)
     encoder = TextEncoder(model, batch_size=2)
     vectors = [encoder.fit_transform(["a", "b", "c"]) for _ in range(2)]
     np.testing.assert_array_equal(*vectors)
@@ -111,7 +106,7 @@ def test_what_exceeds_the_bound_is_asked_for_again(recent):
 @pytest.mark.parametrize(("character", "known"), [("a", True), ("天", False)])
 def test_the_bound_counts_bytes_not_characters(recent, character, known):
     recent.bound = 15_000
-    model = Model()
+    model = Counting(thousands)
     encoder = TextEncoder(model)
     for _ in range(2):
         encoder.fit_transform([character * 8000])

@@ -1,12 +1,18 @@
-"""Turns: one worker at a time, in whatever thread or process, and never a deadlock."""
+"""The store's database: one worker at a time, never a deadlock, and no trust in its SQL."""
 
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 
 import skcalib._store.database as database_module
-from skcalib._store.database import turn
+from skcalib._store.database import connect, turn
+
+
+def test_no_sql_of_the_file_may_call_a_function_of_this_process(tmp_path):
+    with closing(connect(tmp_path / "file")) as db:
+        assert db.execute("PRAGMA trusted_schema").fetchone() == (0,)
 
 
 def test_threads_take_turns(tmp_path):
