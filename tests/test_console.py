@@ -1,29 +1,21 @@
 """The command in consoles and under signals that are not the usual ones."""
 
+import json
 import os
-import signal
 import subprocess
 import sys
 
 import pytest
 
-COMMAND = [
-    sys.executable,
-    "-m",
-    "skcalib",
-    "evaluate",
-    "--tasks",
-    "toy",
-    "--calibrators",
-    "raw",
-]
+OPTIONS = ["evaluate", "--tasks", "toy", "--calibrators", "raw"]
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals and redirections of POSIX")
 
 
 def run(*options, redirected="", **environment):
     """Run the command by a shell; return its exit status and what it wrote."""
+    command = [sys.executable, "-m", "skcalib", *OPTIONS, *options]
     return subprocess.run(
-        ["sh", "-c", f'"$@" {redirected}', "sh", *COMMAND, *options],
+        ["sh", "-c", f'"$@" {redirected}', "sh", *command],
         capture_output=True,
         env={**os.environ, **environment},
         timeout=300,
@@ -42,63 +34,75 @@ def test_a_console_that_cannot_show_a_text_shows_its_escape():
     assert b"gr\\xf6\\xdfe" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "status"), [("SIGHUP", 129), ("SIGTERM", 143), ("SIGINT", 130)]
-)
-def test_a_signal_ends_in_an_exit_that_leaves_nothing(name, status, tiny_bert, tmp_path):
-    code = (
-        "import os, signal, sys, skcalib.__main__ as m\n"
-        "import skcalib.evaluation as e\n"
-        f"e.evaluate_sts = lambda *a, **k: os.kill(os.getpid(), signal.{name})\n"
-        "sys.exit(m.main())"
-    )
+def ends(code, folder):
+    """Exit statuses of forks, which code prints, and what all wrote; none leaves a folder."""
     done = subprocess.run(
-        [sys.executable, "-c", code, *COMMAND[3:], "--model", str(tiny_bert)],
+        [sys.executable, "-W", "ignore", "-c", code, *OPTIONS, "--model", "none"],
         capture_output=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(folder)},
         timeout=300,
     )
-    assert done.returncode == status
-    assert b"Traceback" not in done.stderr
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith("skcalib")]
-    assert signal.Signals[name]
+    *written, statuses = done.stdout.splitlines()
+    assert not [path for path in folder.iterdir() if path.name.startswith(("skcalib", ".o"))]
+    return json.loads(statuses), [*written, *done.stderr.splitlines()]
 
 
-@pytest.mark.parametrize("package", ["numpy", "sklearn", "pandas", "skcalib._texts"])
-@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGHUP", 129)])
-def test_a_signal_during_the_imports_ends_the_command_at_once(package, name, status, tmp_path):
+def test_a_signal_ends_in_an_exit_that_leaves_nothing(tmp_path):
+    code = """
+import json, os, signal, sys, skcalib, skcalib.__main__
+
+def stop(*_):
+    print(*{path[:3] for path in os.listdir(home)} & {"skc", ".o-"}, flush=True)
+    os.kill(os.getpid(), getattr(signal, name))
+    raise ValueError("went on")
+
+skcalib.BertEncoder.fit, statuses, home = stop, [], os.environ["TMPDIR"]
+calibrate = ["", "calibrate", "none", "toy", "--output", home + "/o"]
+for name, held in ("SIGHUP", False), ("SIGTERM", False), ("SIGINT", False), ("SIGHUP", True):
+    for options in sys.argv, calibrate:
+        if not (child := os.fork()):
+            if held:  # by nohup
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            sys.argv = options
+            sys.exit(skcalib.__main__.main())
+        statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(json.dumps(statuses))
+"""
+    statuses, written = ends(code, tmp_path)
+    assert statuses == [129, 129, 143, 143, 130, 130, 2, 2]
+    begun = [b"skc", b".o-"] * 4  # folders for vectors, and for what will be the output
+    assert written == [*begun, *[b"interrupted"] * 2, *[b"error: went on"] * 2]
+
+
+def test_a_signal_during_the_imports_ends_the_command_at_once(tmp_path):
     # As the script that pip installs does; and the package swallows what the signal raises.
-    code = (
-        "import os, signal, sys\n"
-        "class Finder:\n"
-        "    def find_spec(self, found, *_):\n"
-        f"        if found == {package!r}:\n"
-        "            try:\n"
-        f"                os.kill(os.getpid(), signal.{name})\n"
-        "            except BaseException:\n"
-        "                pass\n"
-        "sys.meta_path.insert(0, Finder())\n"
-        "from skcalib.__main__ import main\n"
-        "sys.exit(main())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "evaluate", "--tasks", "toy", "--model", "none"],
-        capture_output=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        timeout=300,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (status, b"", b"")
-    assert not [*tmp_path.iterdir()]
+    code = """
+import json, os, signal, sys
 
+statuses = {}
+class Finder:
+    def find_spec(self, found, *_):
+        if found not in ("numpy", "sklearn", "pandas", "skcalib.metrics") or found in statuses:
+            return
+        statuses[found] = []
+        for number in (signal.SIGINT, signal.SIGHUP):
+            if not (child := os.fork()):
+                try:
+                    os.kill(os.getpid(), number)
+                except BaseException:
+                    pass
+                return  # to go on
+            status = os.waitpid(child, 0)[1]
+            statuses[found].append(os.waitstatus_to_exitcode(status))
+        if len(statuses) == 4:
+            print(json.dumps(statuses), flush=True)
+            os._exit(0)
 
-def test_nohup_holds():
-    code = (
-        "import os, signal, sys\n"
-        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-        "import skcalib.__main__ as m\n"
-        "import skcalib.evaluation._command as c\n"
-        "c.run = lambda options: os.kill(os.getpid(), signal.SIGHUP)\n"
-        "sys.exit(m.main())"
-    )
-    done = subprocess.run([sys.executable, "-c", code, *COMMAND[3:], "--model", "none"])
-    assert done.returncode == 0
+sys.meta_path.insert(0, Finder())
+from skcalib.__main__ import main
+main()
+"""
+    statuses, written = ends(code, tmp_path)
+    packages = "numpy", "sklearn", "pandas", "skcalib.metrics"
+    assert statuses == {package: [130, 129] for package in packages}
+    assert [written, *tmp_path.iterdir()] == [[]]

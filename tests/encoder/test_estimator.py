@@ -2,13 +2,10 @@
 
 import pickle
 import re
-import subprocess
-import sys
 import tracemalloc
 import warnings
 from pathlib import Path
 
-import joblib
 import numpy as np
 import pytest
 import torch
@@ -105,9 +102,7 @@ def test_layers_are_merged_after_pooling(tiny_bert, texts, reference, layers, in
 
 
 @pytest.mark.parametrize(("layers", "blocks"), [(0, 0), (1, 1), ((0, 2), 2), (-1, 3)])
-def test_no_block_runs_beyond_the_last_layer_asked_for(
-    tiny_bert, texts, layers, blocks, monkeypatch
-):
+def test_no_block_runs_beyond_the_last_layer(tiny_bert, texts, layers, blocks, monkeypatch):
     encoder = BertEncoder(tiny_bert, layers=layers).fit(texts)
     runs, run = [], BertLayer.forward
     monkeypatch.setattr(
@@ -220,7 +215,7 @@ def weights(request, monkeypatch, loader):
 
 @pytest.mark.parametrize("memory", [False, True], ids=["plain", "store"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precision_is_close_and_pooled_in_float32(
+def test_half_precision_is_pooled_in_float32(
     tiny_bert, texts, dtype, memory, tmp_path, weights
 ):
     for pooling in POOLINGS:
@@ -255,9 +250,7 @@ def small_blocks(monkeypatch):
 
 
 @pytest.mark.parametrize("memory", [False, True], ids=["plain", "store"])
-def test_an_iterator_gives_the_vectors_of_its_list(
-    tiny_bert, texts, memory, small_blocks, tmp_path
-):
+def test_an_iterator_gives_what_a_list_does(tiny_bert, texts, memory, small_blocks, tmp_path):
     encoder = BertEncoder(tiny_bert, memory=tmp_path if memory else None)
     expected = BertEncoder(tiny_bert).fit_transform(texts)
     vectors = encoder.fit(iter(texts)).transform(text for text in texts)
@@ -446,22 +439,6 @@ def test_column_transformer_and_feature_union(tiny_bert, texts):
 # Pickles ---------------------------------------------------------------------------------
 
 
-def test_pickle_gives_the_same_vectors_in_another_process(tiny_bert, texts, tmp_path):
-    encoder = BertEncoder(tiny_bert, pooling="max", layers=(0, 2)).fit(texts)
-    joblib.dump(encoder, tmp_path / "encoder.joblib")
-    assert (tmp_path / "encoder.joblib").stat().st_size < 2000
-    joblib.dump(texts, tmp_path / "texts.joblib")
-    code = (
-        "import sys, joblib, numpy as np; folder = sys.argv[1];"
-        "encoder = joblib.load(folder + '/encoder.joblib');"
-        "assert 'torch' not in sys.modules;"
-        "np.save(folder + '/out.npy', encoder.transform(joblib.load(folder + '/texts.joblib')))"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=600)
-    # Equal to rounding: the number of threads of a process may turn the last bit.
-    assert_allclose(np.load(tmp_path / "out.npy"), encoder.transform(texts), atol=1e-5)
-
-
 def test_other_weights_are_refused(tiny_bert, other_bert, texts):
     encoder = pickle.loads(pickle.dumps(BertEncoder(tiny_bert).fit(texts)))
     encoder.set_params(model=other_bert)
@@ -478,11 +455,7 @@ def test_moved_model_works_by_its_new_name(tiny_bert, tiny_bert_copy, texts):
 
 
 def test_minilm_equals_its_own_hidden_states(minilm):
-    texts = [
-        "A man is playing a flute.",
-        "Snow.",
-        "Two dogs run along the river bank, barking.",
-    ]
+    texts = ["A man is playing a flute.", "Snow.", "Two dogs run along the bank, barking."]
     tokenizer, model = AutoTokenizer.from_pretrained(minilm), AutoModel.from_pretrained(minilm)
     with torch.inference_mode():
         states = [

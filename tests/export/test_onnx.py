@@ -60,37 +60,51 @@ def assert_equal_vectors(found, expected, tolerance=1e-5):
     assert_allclose(found, expected, rtol=0, atol=tolerance * typical)
 
 
+WHITENING = Whitening(6, noise="auto")
+FLOW = {"coupling": "affine", "permutation": "lu", "noise": "auto", "max_epochs": 3}
+OWN = {"special_tokens": False}
+
+
 @pytest.mark.parametrize(
-    ("params", "last"),
+    ("params", "steps"),
     [
         (
-            {"pooling": "max", "special_tokens": False, "layers": (0, 2)}
-            | {"layer_merge": "concat"},
-            Normalizer(),
+            {"pooling": "max", "layers": (0, 2), "layer_merge": "concat"} | OWN,
+            [WHITENING, Normalizer()],
         ),
-        ({"pooling": "zipf", "layers": "first_last", "max_length": 7}, NeighborSmoothing(4)),
-        ({"pooling": "last", "prompt": "the dog "}, NeighborSmoothing(99, weight=0.5)),
+        (
+            {"pooling": "zipf", "layers": "first_last", "max_length": 7},
+            [WHITENING, NeighborSmoothing(4)],
+        ),
+        (
+            {"pooling": "last", "prompt": "the dog "},
+            [WHITENING, NeighborSmoothing(99, weight=0.5)],
+        ),
+        (
+            {"pooling": "mean_sqrt_len", "prompt": "a red dog "} | OWN,
+            [NormalizingFlow(random_state=0, **FLOW)],
+        ),
     ],
     ids=str,
 )
-def test_graph_gives_the_vectors_of_the_pipeline(
-    params, last, runtime, tiny_bert, without_prompts, texts, tmp_path
+def test_graph_gives_the_vectors_of_the_pipeline_and_its_scale(
+    params, steps, runtime, tiny_bert, without_prompts, texts, tmp_path
 ):
-    folder = without_prompts if "prompt" in params else tiny_bert
+    folder, path = without_prompts if "prompt" in params else tiny_bert, tmp_path / "model.onnx"
     encoder = BertEncoder(folder, **params)
     texts = [*texts, *texts[:3], *ODD[:5]]
-    pipeline = make_pipeline(encoder, Whitening(6, noise="auto"), last).fit(texts)
-    save_onnx(pipeline, tmp_path / "model.onnx")
-    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
-    found = encode(runtime, tmp_path / "model.onnx", encoder, [*texts, *ODD])
-    assert_equal_vectors(found, pipeline.transform([*texts, *ODD]))
-    one = encode(runtime, tmp_path / "model.onnx", encoder, texts[:1])
-    assert_equal_vectors(one, pipeline.transform(texts[:1]))
+    model = BiEncoder(make_pipeline(encoder, *steps)).fit(texts)
+    pipeline = model.encoder_
+    scale = SimilarityScale().fit(pipeline.transform(texts))
+    save_onnx(model, path, scale=scale)
+    assert [*tmp_path.iterdir()] == [path]
+    for some in [*texts, *ODD], texts[:1]:
+        assert_equal_vectors(encode(runtime, path, pipeline[0], some), pipeline.transform(some))
+    written = runtime.InferenceSession(path).get_modelmeta().custom_metadata_map
+    assert json.loads(written["similarity_scale"]) == scale.to_dict()
 
 
-def test_fitted_vectors_in_float16_take_two_bytes_an_entry(
-    runtime, without_prompts, texts, tmp_path
-):
+def test_fitted_vectors_in_float16_take_two_bytes(runtime, without_prompts, texts, tmp_path):
     encoder = BertEncoder(without_prompts, pooling="cls", prompt="a red dog ")
     front = make_pipeline(encoder, Whitening(6, noise="auto")).fit(texts)
     smoothing = NeighborSmoothing().fit(np.random.default_rng(0).normal(size=(80_000, 6)))
@@ -105,31 +119,14 @@ def test_fitted_vectors_in_float16_take_two_bytes_an_entry(
         save_onnx(pipeline, tmp_path / "other.onnx", neighbors_dtype="int8")
 
 
-def test_a_graph_that_no_file_holds_is_refused(
-    runtime, tiny_bert, texts, tmp_path, monkeypatch
-):
+def test_a_graph_no_file_holds_is_refused(runtime, tiny_bert, texts, tmp_path, monkeypatch):
     monkeypatch.setattr("skcalib.export._onnx.MOST_BYTES", 1000)
     with pytest.raises(ValueError, match=r"would have 0.0 GB, but .* at most 2.1. .*float16"):
         save_onnx(BertEncoder(tiny_bert).fit(texts), tmp_path / "model.onnx")
 
 
-def test_graph_holds_a_flow(runtime, without_prompts, texts, tmp_path):
-    params = {"coupling": "affine", "permutation": "lu", "noise": "auto"}
-    flow = NormalizingFlow(max_epochs=3, random_state=0, **params)
-    encoder = BertEncoder(
-        without_prompts, pooling="mean_sqrt_len", special_tokens=False, prompt="a red dog "
-    )
-    model = BiEncoder(make_pipeline(encoder, flow)).fit(texts)
-    pipeline = model.encoder_
-    save_onnx(model, tmp_path / "model.onnx")
-    found = encode(runtime, tmp_path / "model.onnx", pipeline[0], [*texts, *ODD])
-    assert_equal_vectors(found, pipeline.transform([*texts, *ODD]))
-
-
 @pytest.mark.filterwarnings("ignore:1 of 2 groups have fewer")
-def test_one_graph_serves_queries_and_documents(
-    runtime, tiny_bert, without_prompts, texts, tmp_path
-):
+def test_one_graph_serves_both_sides(runtime, tiny_bert, without_prompts, texts, tmp_path):
     documents = [f"{a} {b}" for a in texts[:4] for b in texts]
     passages, queries = (BertEncoder(tiny_bert, prompt=p) for p in ("the dog ", "a man "))
     params = {"layers": 1, "pooling": "weighted_mean", "n_texts": 30}
@@ -147,15 +144,6 @@ def test_one_graph_serves_queries_and_documents(
         save_onnx(pipeline, tmp_path / "other.onnx")
 
 
-def test_a_graph_brings_its_scale(runtime, tiny_bert, texts, tmp_path):
-    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(4, noise="auto")).fit(texts)
-    scale = SimilarityScale().fit(pipeline.transform(texts))
-    save_onnx(pipeline, tmp_path / "model.onnx", scale=scale)
-    session = runtime.InferenceSession(tmp_path / "model.onnx")
-    written = session.get_modelmeta().custom_metadata_map["similarity_scale"]
-    assert json.loads(written) == scale.to_dict()
-
-
 def test_a_graph_that_cannot_be_run_is_refused(runtime, save_family, texts, tmp_path):
     folder = save_family("FNet", hidden_size=16, num_hidden_layers=3, intermediate_size=32)
     with pytest.raises(ValueError, match=r"FNetModel could not be exported to ONNX: .*itself"):
@@ -163,9 +151,7 @@ def test_a_graph_that_cannot_be_run_is_refused(runtime, save_family, texts, tmp_
     assert not list(tmp_path.iterdir())
 
 
-def test_a_graph_that_gives_other_vectors_is_refused(
-    runtime, tiny_bert, texts, tmp_path, monkeypatch
-):
+def test_a_graph_of_other_vectors_is_refused(runtime, tiny_bert, texts, tmp_path, monkeypatch):
     class Other(runtime.InferenceSession):
         def run(self, *args):
             return [1.01 * vectors for vectors in super().run(*args)]

@@ -70,7 +70,10 @@ def test_a_device_without_float64_trains_in_float32(pretended_cuda, X):
     np.testing.assert_array_equal(flow.transform(X), expected.transform(X))
 
 
-def test_metal_refuses_float64(monkeypatch, X):
+def test_metal_has_to_be_there_and_refuses_float64(monkeypatch, X):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="sees no Metal device"):
+        _flow("mps").fit(X)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     fitted = _flow("cpu").fit(X).set_params(device="mps")
     for use in (_flow("mps").fit, fitted.transform):

@@ -32,7 +32,7 @@ def _random_flow(d, coupling, permutation, n_levels, depth, seed=0):
 
 @pytest.mark.parametrize("d", [2, 3, 7, 64, 384])
 @pytest.mark.parametrize(("coupling", "permutation", "n_levels", "depth"), ARCHITECTURES)
-def test_flow_is_a_bijection_with_the_log_determinant_it_states(
+def test_flow_is_a_bijection_with_its_log_determinant(
     coupling, permutation, n_levels, depth, d
 ):
     flow = _random_flow(d, coupling, permutation, n_levels, depth)

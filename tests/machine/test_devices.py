@@ -2,11 +2,10 @@
 
 import os
 
-import numpy as np
 import pytest
 import torch
 
-from skcalib._machine.devices import check_precision, resolve_device
+from skcalib._machine.devices import resolve_device
 from skcalib._machine.limits import check_size, rows_within
 
 
@@ -43,16 +42,6 @@ def test_a_gpu_that_does_not_work_here_is_not_taken(two_gpus, name, value, messa
     assert resolve_device("auto") == resolve_device("cpu") == torch.device("cpu")
     with pytest.raises(ValueError, match=message):
         resolve_device("cuda")
-
-
-def test_metal_has_to_be_there_and_has_no_float64(monkeypatch):
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    with pytest.raises(ValueError, match="sees no Metal device"):
-        resolve_device("mps")
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    check_precision(resolve_device("mps"), np.dtype(np.float32))
-    with pytest.raises(ValueError, match="float32 only, but X is float64"):
-        check_precision(resolve_device("mps"), np.dtype(np.float64))
 
 
 def test_four_matrices_have_to_fit_and_few_rows_fill_a_buffer(monkeypatch):
