@@ -78,9 +78,7 @@ def test_each_block_of_a_page_runs_by_itself(page, minilm, recent, tmp_path, mon
 
 @pytest.mark.filterwarnings("ignore:n_samples=")
 @pytest.mark.parametrize("page", CONTINUED.split())
-def test_the_blocks_of_a_page_run_one_after_another(
-    page, minilm, recent, tmp_path, monkeypatch
-):
+def test_blocks_of_a_page_run_one_after_another(page, minilm, recent, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     recent.bound = 2**28
     monkeypatch.chdir(tmp_path)
@@ -122,9 +120,7 @@ def test_groups_reach_the_rows_of_a_frame_with_any_index(minilm, recent):
         assert f"Group {group}, {len(rows)} texts\n    {rows['text'].iloc[0]}\n" in printed
 
 
-def test_duplicates_are_found_in_texts_in_any_container_and_frames_with_any_index(
-    minilm, recent
-):
+def test_duplicates_are_found_in_any_container_and_frames_with_any_index(minilm, recent):
     recent.bound = 2**28
     (code, _), *_ = blocks("tasks/duplicates.md")
     made, given = 'pd.DataFrame({"text": texts})', 'model.fit(frame["text"])'

@@ -176,9 +176,7 @@ def test_a_folder_without_permission_to_write_is_read(tiny_bert, texts, tmp_path
 
 
 @pytest.mark.parametrize("module", [database_module, vectors_module])
-def test_an_interrupt_at_any_line_leaves_a_good_store(
-    tmp_path, interrupt, module, open_vectors
-):
+def test_an_interrupt_at_any_line_leaves_the_store(tmp_path, interrupt, module, open_vectors):
     """Interrupted at line 1, 2, 3... of the module, until one write gets through."""
     for n in itertools.count(1):
         vectors = open_vectors(VectorStore(tmp_path / str(n)))

@@ -26,7 +26,7 @@ ALLOWED = {
         "datasets",
     },
     "_whitening": {
-        *("_machine", "_covariance", "_base", "_dask", "_sklearn_compat", "_vectors"),
+        *("_machine", "_covariance", "_base", "_dask", "_sklearn_compat", "_vectors")
     },
     "_groups": {"_covariance", "_whitening", "_base", "_dask", "_sklearn_compat", "_vectors"},
     "_neighbors": {"_machine", "_base", "_sklearn_compat", "_vectors"},

@@ -106,10 +106,7 @@ def test_correlation_with_a_constant_is_nan_and_warns(correlation, constant, sid
     ("bad", "match"),
     [
         (["high", "low", "low"], "has dtype <U4; it needs numbers"),
-        (
-            np.array(["high", 1.0, 2.0], dtype=object),
-            "could not convert string to float",
-        ),
+        (np.array(["high", 1.0, 2.0], dtype=object), "could not convert string to float"),
         ([0.1, np.nan, 0.3], "{side} contains NaN"),
         ([0.1, 0.2, np.inf], "{side} contains infinity"),
         ([0.1, 0.2, None], "{side} contains NaN"),
@@ -185,11 +182,7 @@ def test_aggregate_takes_any_metric(how):
 @pytest.mark.parametrize(
     ("arguments", "how", "match"),
     [
-        (
-            (GRADES, PREDICTED, SUBSETS),
-            "median",
-            r"how='median' is unknown. Use 'all', 'mean'",
-        ),
+        ((GRADES, PREDICTED, SUBSETS), "median", r"how='median' is unknown. Use 'all', 'mean'"),
         ((GRADES, PREDICTED, SUBSETS[:-1]), "mean", r"inconsistent numbers of samples: \[9, 8"),
         ((GRADES, PREDICTED[:-1], SUBSETS), "all", r"inconsistent numbers of samples: \[9, 8"),
         ((["x"] * 9, PREDICTED, SUBSETS), "all", "has dtype <U1; it needs numbers"),

@@ -66,9 +66,7 @@ def search_on(folder, model, texts):
 
 
 @pytest.mark.parametrize("backend", ["loky", "threading"])
-def test_parallel_search_encodes_once_and_equals_the_serial_one(
-    tiny_bert, texts, tmp_path, backend
-):
+def test_parallel_search_encodes_once_and_equals_a_serial(tiny_bert, texts, tmp_path, backend):
     texts = [f"{text} {i}" for text in texts for i in range(20)]
     search, pairs, y = search_on(tmp_path, tiny_bert, texts)
     with joblib.parallel_config(backend=backend):

@@ -188,8 +188,7 @@ def test_several_columns_are_no_texts(X):
 )
 def test_other_than_two_columns_are_no_pairs(X, shape):
     with pytest.raises(
-        ValueError,
-        match=rf"Encoder got .*{shape}(, whose row . is .*)?; it expects pairs",
+        ValueError, match=rf"Encoder got .*{shape}(, whose row . is .*)?; it expects pairs"
     ):
         as_pairs(X)
 
@@ -233,9 +232,7 @@ def _object_array(entries):
     ],
     ids=["list", "array", "column", "nested", "Series"],
 )
-def test_the_first_bad_entry_is_named_with_its_position(
-    container, entry, exception, what, remedy
-):
+def test_the_first_bad_entry_is_named_by_position(container, entry, exception, what, remedy):
     X = container(["a", "", entry, 5])
     with pytest.raises(
         exception, match=rf"(?s)Encoder got {what}.* at position 2; it expects str\. .*{remedy}"
@@ -245,7 +242,7 @@ def test_the_first_bad_entry_is_named_with_its_position(
 
 @bad_entries
 @pytest.mark.parametrize("column", [0, 1])
-def test_the_first_bad_entry_of_a_pair_is_named_with_its_column(
+def test_the_first_bad_entry_of_pairs_is_named_by_column(
     column, entry, exception, what, remedy
 ):
     rows = [["a", "b"], ["c", "d"], ["e", "f"]]

@@ -188,9 +188,7 @@ def test_an_unknown_task_is_refused_with_those_there_are(task, hub, tmp_path):
         *[(task, "dev", f"{task} has test") for task in N_SUBSETS if task != "stsb"],
     ],
 )
-def test_an_unknown_split_is_refused_with_those_there_are(
-    task, split, there_are, hub, tmp_path
-):
+def test_an_unknown_split_is_refused_with_the_others(task, split, there_are, hub, tmp_path):
     for data_home in (None, tmp_path):
         with pytest.raises(ValueError, match=rf"split={split!r}; {there_are}\."):
             fetch_sts(task, split, data_home=data_home)
@@ -229,10 +227,7 @@ NOT_WHOLE = "has a row without two sentences and a score from 0 to 5, .* row {},
         (f"{HEAD}a, ,1\n", NOT_WHOLE.format(0)),
         (f"{HEAD[:-1]},score\na,b,1,2\n", "names the column 'score' twice"),
         (HEAD.encode() + "größer,b,1\n".encode("latin-1"), "cannot be read as CSV.*byte 0xf6"),
-        (
-            HEAD + '"a,b,1\n' + "c,d,2\n" * 40_000,
-            "cannot be read as CSV.*field limit",
-        ),
+        (HEAD + '"a,b,1\n' + "c,d,2\n" * 40_000, "cannot be read as CSV.*field limit"),
     ],
 )
 def test_a_file_that_holds_no_graded_pairs_is_named(content, match, tmp_path):

@@ -259,9 +259,7 @@ def test_broken_weights_are_refused(tiny_bert_copy, content):
     check_refused(folder, "cannot be used")
 
 
-def test_cached_snapshot_is_used_offline(
-    tiny_bert, tiny_bert_copy, tmp_path, monkeypatch, texts
-):
+def test_a_snapshot_is_used_offline(tiny_bert, tiny_bert_copy, tmp_path, monkeypatch, texts):
     """A hub id resolves to what the cache holds, in links, without asking anybody."""
     from huggingface_hub import constants
 

@@ -194,9 +194,7 @@ def test_calibrate_and_inspect(name, end, save_model, words):
     ("name", "params"),
     [("LlamaForCausalLM", {"pooling": "last", "layers": 1}), ("T5EncoderModel", {})],
 )
-def test_models_whose_texts_can_be_padded_are_exported(
-    name, params, save_model, texts, tmp_path
-):
+def test_models_whose_texts_may_be_padded_export(name, params, save_model, texts, tmp_path):
     package = pytest.importorskip("sentence_transformers", minversion="6")
     encoder = BertEncoder(save_model(name, pad_token="<pad>"), **params)
     pipeline = make_pipeline(encoder, Whitening(4, noise="auto")).fit(texts)

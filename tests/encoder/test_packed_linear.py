@@ -52,9 +52,7 @@ def test_float16_is_not_packed(module):
 
 
 @pytest.mark.parametrize("fault", ["missing", "wrong"])
-def test_without_the_operators_vectors_are_the_same(
-    tiny_bert, texts, monkeypatch, loader, fault
-):
+def test_vectors_are_the_same_without_operators(tiny_bert, texts, monkeypatch, loader, fault):
     encoder = BertEncoder(tiny_bert, device="cpu").fit(texts)
     expected = encoder.transform(texts)
 

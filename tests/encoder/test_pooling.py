@@ -57,8 +57,7 @@ def reference(primitive, states, ids):
 
 
 @pytest.mark.parametrize(
-    "texts",
-    [ALL, EMPTY, WEIGHTLESS, TEXTS[:1], *([t] for t in permutations([1, 40, 41]))],
+    "texts", [ALL, EMPTY, WEIGHTLESS, TEXTS[:1], *([t] for t in permutations([1, 40, 41]))]
 )
 def test_primitives_equal_a_plain_loop(texts):
     ids, lengths, hidden = batch_of(texts)

@@ -41,9 +41,7 @@ JOINS = {
     ),
     # The vocabulary of the tiny models: 5 special tokens, 4 characters, then words from rank 1.
     "zipf": lambda states, ids: np.average(
-        np.concatenate(states),
-        axis=0,
-        weights=np.log1p(np.maximum(np.concatenate(ids) - 8, 0)),
+        np.concatenate(states), axis=0, weights=np.log1p(np.maximum(np.concatenate(ids) - 8, 0))
     ),
 }
 

@@ -325,16 +325,8 @@ def test_encoders_of_queries_by_the_name_of_their_row(small):
 @pytest.mark.parametrize(
     ("file", "line", "message"),
     [
-        (
-            "corpus.jsonl",
-            "{",
-            r"corpus\.jsonl, line 5 is '\{'; it should be a JSON object",
-        ),
-        (
-            "corpus.jsonl",
-            "[1]",
-            r"line 5 is '\[1\]'; it should be a JSON object with",
-        ),
+        ("corpus.jsonl", "{", r"corpus\.jsonl, line 5 is '\{'; it should be a JSON object"),
+        ("corpus.jsonl", "[1]", r"line 5 is '\[1\]'; it should be a JSON object with"),
         ("corpus.jsonl", '{"_id": "e"}', "line 5 is .*; it should"),
         ("queries.jsonl", '{"text": "e"}', r"queries\.jsonl, line 3 is .*; it should"),
         ("corpus.jsonl", '{"_id": null, "text": ""}', "line 5 is .*each a str"),
@@ -346,11 +338,7 @@ def test_encoders_of_queries_by_the_name_of_their_row(small):
         ("qrels/test.tsv", "z\ta\t1", r"line 7 is .*of a query in queries\.jsonl"),
         ("qrels/test.tsv", "q\ta\t0.5", "line 7 is .*the score is a whole number"),
         ("qrels/test.tsv", "q\ta\tnan", "line 7 is .*the score is a whole number"),
-        (
-            "qrels/test.tsv",
-            "q a 1",
-            "line 7 is 'q a 1'; it should have query-id, corpus",
-        ),
+        ("qrels/test.tsv", "q a 1", "line 7 is 'q a 1'; it should have query-id, corpus"),
         ("qrels/test.tsv", "q\t0\ta\t1", "line 7 is .*separated by tabs"),
         ("qrels/test.tsv", "q\tb\t1", "line 7 gives 'b' the score 1 for the query 'q'.* 2"),
     ],
@@ -482,10 +470,7 @@ def test_command_line_makes_the_table_and_the_file(tiny_bert, sentences, tmp_pat
     ]
     raw = encoders[0]
     whitening = Whitening(4, noise=0.1)
-    given = {
-        "mean 1 raw": raw,
-        f"mean 1 {whitening}": make_pipeline(raw, whitening),
-    }
+    given = {"mean 1 raw": raw, f"mean 1 {whitening}": make_pipeline(raw, whitening)}
     table = evaluate_retrieval(given, sentences, split="dev", queries_encoder=encoders[1])
     assert capsys.readouterr().out == f"{table}\n"
     with output.open(newline="") as stream:
@@ -574,9 +559,7 @@ def test_equal_cosines_are_found_equal_whatever_their_last_bits(tmp_path, seed):
 
 
 @pytest.mark.filterwarnings("ignore:.*groups have fewer than 20")
-def test_command_line_scores_documents_and_queries_as_two_groups(
-    tiny_bert, words, tmp_path, capsys
-):
+def test_command_scores_documents_and_queries_as_groups(tiny_bert, words, tmp_path, capsys):
     documents = {f"d{i}": f"{word} {words[i // 2]}" for i, word in enumerate(words[:40])}
     queries = {f"q{i}": f"{word} dog" for i, word in enumerate(words[:12])}
     folder = write(tmp_path, documents, queries, [(f"q{i}", f"d{i}", 1) for i in range(12)])

@@ -108,9 +108,7 @@ def test_groups_are_erased_there_too(steps, n_modules, tiny_bert, texts, tmp_pat
 @pytest.mark.parametrize(
     "pooling", ["mean", "cls", "max", "last", "mean_sqrt_len", "weighted_mean"]
 )
-def test_tokens_of_a_prompt_are_not_pooled_there_either(
-    pooling, without_prompts, texts, tmp_path
-):
+def test_tokens_of_a_prompt_are_not_pooled_there(pooling, without_prompts, texts, tmp_path):
     encoder = BertEncoder(without_prompts, pooling=pooling, prompt="a red dog ").fit(texts)
     save_sentence_transformer(encoder, tmp_path / "model")
     model, expected = load(tmp_path / "model"), encoder.transform([*texts, *ODD])
@@ -121,9 +119,7 @@ def test_tokens_of_a_prompt_are_not_pooled_there_either(
     assert_equal_vectors(again.transform([*texts, *ODD]), expected)
 
 
-def test_weights_of_tokens_without_those_of_a_prompt_are_refused(
-    without_prompts, texts, tmp_path
-):
+def test_token_weights_without_those_of_a_prompt_are_refused(without_prompts, texts, tmp_path):
     encoder = BertEncoder(without_prompts, pooling="zipf", prompt="a dog ").fit(texts)
     with pytest.raises(ValueError, match=r"'zipf' with token .* of the prompt.*save_onnx"):
         save_sentence_transformer(encoder, tmp_path / "model")
@@ -237,9 +233,7 @@ def test_a_table_of_a_model_of_unit_length_gives_unit_length(normalized, texts, 
 
 
 @pytest.mark.parametrize("export", [save_sentence_transformer, save_static])
-def test_a_corrected_similarity_is_refused_and_its_vectors_are_not(
-    export, tiny_bert, texts, tmp_path
-):
+def test_a_corrected_similarity_is_refused_not_its_vectors(export, tiny_bert, texts, tmp_path):
     encoder = BertEncoder(tiny_bert, layers=0, pooling="zipf")
     model = BiEncoder(encoder, similarity="corrected").fit(texts * 3)
     with pytest.raises(ValueError, match=r"'corrected', which .* Pass .*encoder_"):
@@ -275,9 +269,7 @@ SMALL = {
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_model_that_needs_all_its_blocks_keeps_them(
-    family, params, save_family, texts, tmp_path
-):
+def test_a_model_in_need_of_all_blocks_keeps_them(family, params, save_family, texts, tmp_path):
     folder = save_family(family, **SMALL | params)
     calibrator = Whitening(4, noise="auto")
     pipeline = make_pipeline(BertEncoder(folder, layers=1), calibrator).fit(texts)
@@ -312,11 +304,7 @@ def test_frozen_and_inner_pipelines_are_followed(tiny_bert, texts, tmp_path):
         ({"pooling": "max", "special_tokens": False}, None, "'max' without.*special_tokens="),
         ({"pooling": "mean_sqrt_len", "special_tokens": False}, None, "'mean_sqrt.*'mean'"),
         ({}, NormalizingFlow(), r"a normalizing flow.*Whitening\(noise='auto'\)"),
-        (
-            {},
-            NeighborSmoothing(),
-            "NeighborSmoothing, a search.*Leave .*; or use save_onnx",
-        ),
+        ({}, NeighborSmoothing(), "NeighborSmoothing, a search.*Leave .*; or use save_onnx"),
         ({}, Normalizer("max"), r"needs Normalizer\(norm='l2'\), not norm='max'"),
         (
             {},

@@ -39,7 +39,7 @@ def unit(vectors):
 
 @pytest.mark.filterwarnings("ignore:.*were cut off")
 @pytest.mark.parametrize("params", [MEAN, ZIPF | {"max_length": 7}], ids=str)
-def test_vectors_are_the_pipelines_but_for_positions(
+def test_vectors_are_the_pipelines_without_positions(
     params, without_positions, texts, tmp_path
 ):
     encoder = BertEncoder(without_positions, **params)
@@ -84,7 +84,7 @@ def test_positions_are_averaged(tiny_bert, texts, tmp_path):
         (ZIPF, [Normalizer(), Whitening(noise="auto")], r"before the last step"),
     ],
 )
-def test_what_is_no_mean_of_word_vectors_is_refused(
+def test_what_is_no_mean_of_words_is_refused(
     params, steps, message, tiny_bert, texts, tmp_path
 ):
     pipeline = make_pipeline(BertEncoder(tiny_bert, **params), *steps).fit(texts)

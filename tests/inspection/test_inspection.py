@@ -172,10 +172,7 @@ def test_spectrum_is_relative_and_flat_after_whitening(cone, pyplot):
     assert raw.line_.get_ydata()[-1] < 0.1
     white = SpectrumDisplay.from_estimator(Whitening().fit(cone), cone, ax=raw.ax_, color="k")
     assert_allclose(white.line_.get_ydata(), 1)
-    assert [text.get_text() for text in raw.ax_.get_legend().get_texts()] == [
-        "raw",
-        "Whitening",
-    ]
+    assert [t.get_text() for t in raw.ax_.get_legend().get_texts()] == ["raw", "Whitening"]
 
 
 def test_cosines_are_of_all_pairs_of_different_vectors(cone, pyplot):
