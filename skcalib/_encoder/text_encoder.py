@@ -18,6 +18,7 @@ from skcalib._base import warn
 from skcalib._encoder.sources import Disk, Model, Records, recall, store_of, vectors_of
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib._store.store import VectorStore
+from skcalib._store.vectors import width_in
 from skcalib._texts import TextTransformer, as_texts
 
 # Kept in every store, so that a model can be compared with that of the stored vectors.
@@ -42,7 +43,7 @@ class TextEncoder(TextTransformer):
         Where to keep vectors on disk as well, in float32 or the ``dtype`` of the store, so that
         other processes do not call the model again. Each process also encodes a text of the
         store's own, and refuses a store that has a different vector for it. If the model
-        cannot be reached, a fitted encoder warns and uses what is stored.
+        cannot be reached, the encoder warns and uses what is stored.
     name : str or None, default=None
         Name of the model in ``memory``, required there because the model itself cannot be
         identified. Give a new name whenever the vectors change, as with a new version of an
@@ -217,7 +218,14 @@ class TextModel(Model):
     def compare(self, store: VectorStore, width: int) -> None:
         """Refuse a store that has another vector of `PROBE` than the model returns."""
         if not self.width and not width:
-            next(recall([PROBE], self))
+            try:
+                next(recall([PROBE], self))
+            except (TypeError, ValueError):
+                raise
+            except Exception:  # as below
+                width = width_in(store, self.name, self.slots, PROBE)
+                if not width:
+                    raise
         self.width = self.width or width
         with closing(Disk(store, self)) as disk:
             if (key := disk.key) in self.compared:

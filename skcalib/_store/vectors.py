@@ -9,6 +9,7 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,19 @@ class Vectors:
 
     def _warn(self, what: str) -> None:
         warn(f"The store {str(self.path)!r} {what}")
+
+
+def width_in(store: VectorStore, model: str | None, slots: Sequence[str], text: str) -> int:
+    """Width of a model's vectors, by that of a text that was written alone; 0 without it."""
+    sizes = "SELECT DISTINCT length(data) FROM arrays"
+    with closing(Vectors(store, model, 0)) as stored:
+        found = stored._run("read", lambda db: db.execute(sizes).fetchall())
+    for (size,) in found or ():
+        width = (size - stored._row.itemsize) // np.dtype(store.dtype).itemsize
+        with closing(Vectors(store, model, max(width, 0))) as stored:
+            if stored.read([text], slots)[0].all():
+                return int(width)
+    return 0
 
 
 def _checksum(slot: str, data: bytes) -> int:
