@@ -120,7 +120,7 @@ def fetch_sts(
         )
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream)
+            reader = csv.DictReader(stream, strict=True)  # or an open quote swallows rows
             rows, names = list(reader), list(reader.fieldnames or ())
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read as CSV in UTF-8: {error}.") from None

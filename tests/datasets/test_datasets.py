@@ -228,6 +228,8 @@ NOT_WHOLE = "has a row without two sentences and a score from 0 to 5, .* row {},
         (f"{HEAD[:-1]},score\na,b,1,2\n", "names the column 'score' twice"),
         (HEAD.encode() + "größer,b,1\n".encode("latin-1"), "cannot be read as CSV.*byte 0xf6"),
         (HEAD + '"a,b,1\n' + "c,d,2\n" * 40_000, "cannot be read as CSV.*field limit"),
+        (HEAD + '"a,b,1\n"c,d,2\n', "cannot be read as CSV.*expected after"),
+        (f'{HEAD[:-1]},subset\na,b,1,"x\nc,d,2,y\n', "cannot be read as CSV.*unexpected end"),
     ],
 )
 def test_a_file_that_holds_no_graded_pairs_is_named(content, match, tmp_path):
