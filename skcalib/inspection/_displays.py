@@ -213,6 +213,9 @@ class CosineDisplay(_Display):
 
     cosines: np.ndarray
 
+    def __post_init__(self) -> None:
+        self.cosines = np.clip(self.cosines, -1, 1)  # rounding would put some outside the bins
+
     @staticmethod
     def _measure(X: ArrayLike) -> tuple[np.ndarray]:
         vectors = check_array(X, dtype=np.float64, ensure_min_samples=2)
@@ -220,7 +223,7 @@ class CosineDisplay(_Display):
         vectors = vectors[np.linspace(0, n - 1, min(n, ROWS_OF_COSINES)).astype(int)]
         unit, _ = unit_rows(vectors)
         cosines = (unit @ unit.T)[np.triu_indices(len(unit), 1)]
-        return (np.clip(cosines, -1, 1),)  # rounding would put some outside the bins
+        return (cosines,)
 
     def _draw(self, ax: Axes, kwargs: dict[str, Any]) -> None:
         # Fixed bins, so that overlaid histograms compare.

@@ -238,3 +238,5 @@ def test_no_cosine_is_lost_outside_the_bins(pyplot):
     assert heights[-1] * 0.02 * len(display.cosines) == pytest.approx(
         np.sum(display.cosines > 0.98)
     )
+    given = CosineDisplay(np.array([-1 - 2e-16, 0.0, 1 + 2e-16])).plot(density=False)
+    assert sum(bar.get_height() for bar in given.bars_) == 3
