@@ -125,7 +125,8 @@ class NormalizingFlow(
 
     A column that varies by no more than the rounding of its own values, such as a constant,
     would make the likelihood infinite. In training, random numbers replace it, and in
-    :meth:`transform` this dimension of z stays near 0.
+    :meth:`transform` this dimension of z stays near 0. With `noise` so does an axis whose
+    variance is less than the rounding of the largest one: columns need similar units.
 
     With ``noise="auto"`` the filter also corrects each axis for the shrinkage of Ledoit and
     Wolf, so that an untrained flow equals ``Whitening(noise="auto")`` up to the order of the

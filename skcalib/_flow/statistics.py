@@ -12,6 +12,11 @@ from skcalib._covariance.moments import Moments
 from skcalib._covariance.noise import Regularization, Regularized
 from skcalib._covariance.spectrum import decompose, rounding_error
 
+TOO_LARGE = (
+    "X has entries whose squares overflow float64. Scale X to about 1, or drop such rows if "
+    "they are few."
+)
+
 
 @np.errstate(over="ignore", invalid="ignore")  # an overflow shows in the result
 def column_moments(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -25,6 +30,8 @@ def column_moments(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
         block = X[rows[part]] - origin
         spread = max(spread, float(np.abs(block).max()))
         scaler.partial_fit(block)
+    if not np.isfinite(scaler.var_).all():
+        raise ValueError(TOO_LARGE)
     if 0 < spread < math.sqrt(np.finfo(np.float64).tiny / np.finfo(np.float64).eps):
         raise ValueError(
             f"X varies by no more than {spread:.3g}, whose square underflows float64. Scale X "
@@ -47,7 +54,7 @@ def principal_axes(
     parts = (Moments.from_array(X[rows[part]]) for part in gen_batches(len(rows), 8192))
     moments = reduce(Moments.merge, parts)
     if not (np.isfinite(moments.quartic) and np.isfinite(moments.scatter).all()):
-        raise ValueError("X is so large that its squares overflow float64. Scale X to about 1.")
+        raise ValueError(TOO_LARGE)
     variance, axes = decompose(moments.covariance())
     if not variance[0] > 0:
         raise ValueError(
