@@ -57,7 +57,8 @@ def as_texts(X: Any, *, caller: str) -> list[str]:
         raise ValueError(
             f"{caller} got an input of shape {cells.shape}; it expects one text per row: a "
             "list of str, a 1-D array, a Series or a single column. Select one text column, "
-            "or use a ColumnTransformer with one encoder per column."
+            "join the words of each text with ' '.join(row), or use a ColumnTransformer with "
+            "one encoder per column."
         )
     return _strings(cells.tolist(), "", caller)
 
