@@ -106,7 +106,9 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Vectors of the texts that are searched, or of others of their domain.
+            Vectors of the texts that are searched. Where many say the same thing, others of
+            their domain will do; a text with a single counterpart, such as its translation,
+            would be moved away from it.
         y : None
             Ignored.
 
