@@ -345,9 +345,6 @@ def test_corrected_similarity_is_that_of_the_scale(tiny_bert, pairs):
     assert model.threshold(0.3) != threshold
 
 
-# Groups
-
-
 def with_erasure(encoder):
     return make_pipeline(encoder, GroupErasure(), Whitening(noise="auto"))
 

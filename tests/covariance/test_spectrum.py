@@ -100,9 +100,6 @@ def test_null_space_depends_on_the_sample_alone():
     assert_allclose(whole.components_, other.components_, atol=1e-12)
 
 
-# A property of the whole, on all that float32 can carry -----------------------------------
-
-
 @st.composite
 def float32_samples(draw):
     """Samples of any conditioning, with what real vectors have at their worst."""

@@ -436,9 +436,6 @@ def test_column_transformer_and_feature_union(tiny_bert, texts):
     assert len(union.get_feature_names_out()) == 32
 
 
-# Pickles ---------------------------------------------------------------------------------
-
-
 def test_other_weights_are_refused(tiny_bert, other_bert, texts):
     encoder = pickle.loads(pickle.dumps(BertEncoder(tiny_bert).fit(texts)))
     encoder.set_params(model=other_bert)

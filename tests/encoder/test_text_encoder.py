@@ -153,9 +153,8 @@ def test_a_store_gives_first_what_it_gives_later(tmp_path, forget):
         encoder.set_params(memory=None).transform(TEXTS) * 3, letters(TEXTS)
     )
     large = TextEncoder(lambda texts: 1e5 * letters(texts), memory=store, name="large")
-    with pytest.raises(
-        ValueError, match=r"'The text.* is not finite.*dtype of the VectorStore"
-    ):
+    message = "'The text.* is not finite.*dtype of the VectorStore"
+    with pytest.raises(ValueError, match=message):
         large.fit_transform(TEXTS)
     assert len(store) == 3 + 1
 
@@ -167,9 +166,8 @@ def test_a_store_refuses_vectors_that_would_lose_their_digits(tmp_path, dtype, s
         memory=VectorStore(tmp_path, dtype=dtype),
         name="x",
     )
-    with pytest.raises(
-        ValueError, match=f"'The text.* has entries .* too small for the {dtype}"
-    ):
+    message = f"'The text.* has entries .* too small for the {dtype}"
+    with pytest.raises(ValueError, match=message):
         encoder.fit_transform(TEXTS)
 
 
@@ -219,9 +217,8 @@ def test_a_model_that_answers_in_two_dtypes_loses_no_digits():
 def test_one_name_is_not_for_two_models(tmp_path):
     TextEncoder(letters, memory=tmp_path, name="letters").fit_transform(TEXTS)
     for texts in (TEXTS, ["new"]):  # of which the store has all, or none
-        with pytest.raises(
-            ValueError, match=r"different vector of .* under the name.*nother name"
-        ):
+        message = "different vector of .* under the name.*nother name"
+        with pytest.raises(ValueError, match=message):
             TextEncoder(lambda t: -letters(t), memory=tmp_path, name="letters").fit(texts)
     narrow = TextEncoder(lambda t: letters(t)[:, :2], memory=tmp_path, name="letters")
     np.testing.assert_array_equal(narrow.fit_transform(TEXTS), letters(TEXTS)[:, :2])

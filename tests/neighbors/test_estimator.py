@@ -202,9 +202,8 @@ def test_precision_pickles_frames_and_errors(X):
 def test_parameters_set_after_the_fit_are_checked():
     X = np.random.default_rng(0).normal(size=(60, 4))
     smoothing = NeighborSmoothing(3, neighbors=KNeighborsTransformer(metric="cosine")).fit(X)
-    with pytest.raises(
-        ValueError, match=r"n_neighbors=20 was set after a fit .* find 3. Call fit"
-    ):
+    message = "n_neighbors=20 was set after a fit .* find 3. Call fit"
+    with pytest.raises(ValueError, match=message):
         smoothing.set_params(n_neighbors=20).transform(X)
     expected = NeighborSmoothing(2).fit(X).transform(X)
     assert_allclose(smoothing.set_params(n_neighbors=2).transform(X), expected, atol=1e-6)

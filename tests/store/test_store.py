@@ -86,9 +86,8 @@ def test_search_runs_each_distinct_text_once(
     forget()  # as a new process would
     again = clone(search).fit(pairs, y)
     assert sum(count_runs) == len(set(texts)) * (1 if memory else 24)
-    assert_array_equal(
-        again.cv_results_["mean_test_score"], search.cv_results_["mean_test_score"]
-    )
+    first, second = (s.cv_results_["mean_test_score"] for s in (search, again))
+    assert_array_equal(second, first)
 
 
 def test_new_process_runs_nothing(tiny_bert, texts, tmp_path):
@@ -223,9 +222,8 @@ def test_size_is_bounded_and_the_oldest_go_first(fill, tmp_path, probe):
 
 def test_store_is_a_plain_parameter(tiny_bert, texts, tmp_path):
     store = VectorStore(tmp_path, dtype="float16", layers=(0,), pooling="mean")
-    encoder = pickle.loads(
-        pickle.dumps(BertEncoder(tiny_bert, layers=0, memory=store).fit(texts))
-    )
+    encoder = BertEncoder(tiny_bert, layers=0, memory=store).fit(texts)
+    encoder = pickle.loads(pickle.dumps(encoder))
     assert encoder.transform(texts).shape == (len(texts), 16)
     assert repr(clone(encoder).memory) == repr(store)
 
