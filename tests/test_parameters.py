@@ -8,7 +8,7 @@ import skcalib
 
 ESTIMATORS = [
     kind
-    for kind in map(vars(skcalib).get, skcalib.__all__)
+    for kind in (getattr(skcalib, name) for name in skcalib.__all__)
     if isinstance(kind, type) and hasattr(kind, "_parameter_constraints")
 ]
 NUMBERS = [

@@ -36,7 +36,7 @@ from skcalib.model_selection import SelfRetrieval
 
 ESTIMATORS = [
     kind
-    for kind in map(vars(skcalib).get, skcalib.__all__)
+    for kind in (getattr(skcalib, name) for name in skcalib.__all__)
     if isinstance(kind, type) and issubclass(kind, BaseEstimator)
 ]
 
