@@ -147,7 +147,12 @@ class Calibration:
         return f"{self.table()}\n\n{self.summary()}"
 
     def summary(self) -> str:
-        """Return, in sentences, why the candidate was chosen and what its cosines mean."""
+        """Return, in sentences, why the candidate was chosen and what its cosines mean.
+
+        Returns
+        -------
+        summary : str
+        """
         prompt = f"The prompt {self.prompt!r} is put before each text." if self.prompt else ""
         task = TASKS[self.task]
         last = f"{CANNOT_TELL}\n{task.decision}"
@@ -214,6 +219,10 @@ class Calibration:
         ----------
         n_candidates : int or None, default=None
             Largest number of the others to show; None shows all.
+
+        Returns
+        -------
+        table : str
         """
         rest = [c for c in self.candidates if c not in (self.shipped, self.chosen)]
         at_home = [c for c in rest if c.state == self.shipped.state]
