@@ -251,17 +251,23 @@ def test_divergence_warns_and_goes_back(banana, at_steps):
 def test_a_warning_points_at_the_line_of_the_user(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("""
-import warnings, numpy as np
+import warnings, numpy as np, torch
 from skcalib import NormalizingFlow
-flow = NormalizingFlow(learning_rate=0.1, permutation="reverse", random_state=0, device="cpu")
+X = np.random.RandomState(0).normal(size=(40, 32))
+settings = {"permutation": "reverse", "random_state": 0, "device": "cpu"}
 with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
-    flow.fit(np.random.RandomState(0).normal(size=(40, 32)))
-print(*(w.filename for w in seen if "its loss is finite" in str(w.message)))
+    NormalizingFlow(learning_rate=0.1, **settings).fit(X)
+    NormalizingFlow(learning_rate=0.1, **settings).partial_fit(X)
+    torch.linalg.vector_norm = lambda gradient: gradient.sum() * np.nan
+    NormalizingFlow(**settings).fit(X)
+for what in ("its loss is finite", "NaN or"):
+    print(*sorted({(w.lineno, w.filename) for w in seen if what in str(w.message)}))
 """)
     command = [sys.executable, str(script)]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == str(script)
+    of_fit, of_partial_fit, of_nan = ((line, str(script)) for line in (8, 9, 11))
+    assert run.stdout.splitlines() == [f"{of_fit} {of_partial_fit}", f"{of_nan}"]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
