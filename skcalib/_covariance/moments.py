@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 
+from skcalib._covariance.spectrum import decompose
 from skcalib._machine.limits import rows_within
 from skcalib._machine.threads import map_row_ranges
 
@@ -128,6 +129,11 @@ class Moments:
     def covariance(self) -> np.ndarray:
         """Unbiased covariance, ``scatter / (n - 1)``."""
         return self.scatter / (self.n - 1)
+
+    @cached_property
+    def spectrum(self) -> tuple[np.ndarray, np.ndarray]:
+        """Eigenvalues and eigenvectors of the covariance, as `decompose` returns them."""
+        return decompose(self.covariance())
 
 
 def ledoit_wolf_shrinkage(moments: Moments) -> float:

@@ -18,7 +18,7 @@ from skcalib._sklearn_compat import Interval, RealNotInt, StrOptions, _fit_conte
 from skcalib._whitening.exports import LinearExports
 from skcalib._whitening.linear_map import AffineMap
 from skcalib._whitening.merging import MergingFit
-from skcalib._whitening.recent import moments_and_spectrum
+from skcalib._whitening.recent import recent_moments
 from skcalib._whitening.rows import check_rows, mapped, moments_of
 from skcalib._whitening.shift import ShiftDetection
 from skcalib._whitening.solver import FittedWhitening
@@ -175,7 +175,7 @@ class Whitening(
         "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "tol": [Interval(Real, 0, 1, closed="left"), None],
     }
-    _state_version = 9
+    _state_version = 10
 
     _moments = property(attrgetter("_fitted.moments"))
     n_samples_seen_ = property(attrgetter("_moments.n"), doc="Samples, or their weight.")
@@ -219,9 +219,8 @@ class Whitening(
             or power in figures, all samples are equal, or the weights sum to 1 or less.
         """
         self.__dict__.pop("_fitted", None)  # an error below leaves nothing half-fitted
-        X = self._sample(X, reset=True)
-        moments, spectrum = moments_and_spectrum(X, sample_weight)
-        fitted = FittedWhitening(moments, self.get_params(deep=False), spectrum)
+        moments = recent_moments(self._sample(X, reset=True), sample_weight)
+        fitted = FittedWhitening(moments, self.get_params(deep=False))
         fitted.map  # noqa: B018 - solved now, where its errors belong
         self._fitted = fitted
         return self
@@ -358,7 +357,7 @@ class Whitening(
         return rows
 
     def _learn(self, moments: Moments) -> Self:
-        self._fitted = replace(self._fitted, moments=moments, spectrum=None)
+        self._fitted = replace(self._fitted, moments=moments)
         return self
 
     @property

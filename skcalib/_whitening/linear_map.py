@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -177,6 +177,3 @@ class WhiteningMap:
             drawn = np.random.default_rng(0).normal(size=(self.width, self.width))
             return scaled @ np.linalg.qr(drawn).Q[: self.kept]
         return np.pad(scaled, ((0, 0), (0, self.surplus)))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -11,35 +11,27 @@ from sklearn.utils import gen_batches
 from skcalib._covariance.moments import Moments
 from skcalib._machine.limits import rows_within
 from skcalib._whitening.rows import moments_of
-from skcalib._whitening.solver import Spectrum, spectrum_of
 
 RECENT_BYTES = 2**27  # of scatter matrices and bases together
 
-Fit = tuple[Moments, Spectrum]
-
-_fits: OrderedDict[bytes, Fit] = OrderedDict()  # the latest last
+_fits: OrderedDict[bytes, Moments] = OrderedDict()  # the latest last
 _lock = threading.Lock()
 
 
-def moments_and_spectrum(X: Any, sample_weight: Any) -> Fit:
-    """Moments of checked rows and their spectrum, from memory if it has them."""
+def recent_moments(X: Any, sample_weight: Any) -> Moments:
+    """Moments of checked rows, with their spectrum if memory has it."""
     # Larger samples are more likely on a disk, where reading twice takes twice as long.
     if not isinstance(X, np.ndarray) or X.nbytes > 2**30:
-        moments = moments_of(X, sample_weight)
-        return moments, spectrum_of(moments)
+        return moments_of(X, sample_weight)
     key = _content_hash(X, sample_weight)
     with _lock:
-        fit = _fits.pop(key, None)
-    if fit is None:
-        moments = moments_of(X, sample_weight)
-        fit = moments, spectrum_of(moments)
-        for array in (moments.mean, moments.scatter, moments.cubic, *fit[1]):
-            array.flags.writeable = False  # whitenings share them
+        moments = _fits.pop(key, None)
+    moments = moments or moments_of(X, sample_weight)
     with _lock:
-        _fits[key] = fit
-        while sum(2 * known.scatter.nbytes for known, _ in _fits.values()) > RECENT_BYTES:
+        _fits[key] = moments
+        while sum(2 * known.scatter.nbytes for known in _fits.values()) > RECENT_BYTES:
             _fits.popitem(last=False)
-    return fit
+    return moments
 
 
 def _content_hash(X: np.ndarray, sample_weight: Any) -> bytes:

@@ -11,7 +11,7 @@ from skcalib._covariance.moments import Moments
 from skcalib._sklearn_compat import check_rate
 from skcalib._whitening.linear_map import AffineMap, WhiteningMap
 from skcalib._whitening.rows import as_float64, mapped, moments_of
-from skcalib._whitening.solver import FittedWhitening, solve, spectrum_of
+from skcalib._whitening.solver import FittedWhitening, solve
 
 # Folds that stand for new vectors where leaving one out has no formula.
 FOLDS = 10
@@ -237,7 +237,7 @@ def held_out_distances(fitted: FittedWhitening, X: Any) -> np.ndarray:
     parts = [moments_of(X[rows]) for rows in folds]
     for k, rows in enumerate(folds):
         others = reduce(Moments.merge, parts[:k] + parts[k + 1 :])
-        linear = solve(others, spectrum_of(others), **fitted.parameters)
+        linear = solve(others, **fitted.parameters)
         own[rows] = _gathered(squared_lengths(X[rows], mahalanobis_map(linear).affine))
     return own
 
@@ -288,7 +288,7 @@ def p_of_distances(X: Any, new: Moments, both: Moments) -> float:
 
     exact: dict[str, Any] = {"n_components": None, "method": "pca", "tol": None}
     exact |= {"power": 1.0, "noise": 0.0, "n_clusters": None, "shrinkage": "auto"}
-    linear = solve(both, spectrum_of(both), **exact)
+    linear = solve(both, **exact)
     distances = _gathered(squared_lengths(X, linear.affine))
     error = np.sqrt(distances.var(ddof=1) / new.n * (both.n - new.n) / (both.n - 1))
     error = max(error, 1e-9 * distances.mean())  # all are equal in fewer rows than axes

@@ -9,31 +9,12 @@ import numpy as np
 from skcalib._base import warn
 from skcalib._covariance.moments import Moments
 from skcalib._covariance.noise import Regularization
-from skcalib._covariance.spectrum import decompose, rounding_error
+from skcalib._covariance.spectrum import rounding_error
 from skcalib._whitening.linear_map import WhiteningMap
 
 # Samples per feature below which whitening amplifies sampling error. With 5, the smallest
 # estimate of equal eigenvalues is (1 - sqrt(1/5))^2 = 0.3 of their value (Marchenko & Pastur).
 SAMPLES_PER_FEATURE = 5
-
-Spectrum = tuple[np.ndarray, np.ndarray]  # eigenvalues and eigenvectors
-
-
-def spectrum_of(moments: Moments) -> Spectrum:
-    """Decompose the covariance, or raise a ValueError if there are too few samples for one."""
-    n = moments.n
-    if n < 2 and isinstance(n, int):
-        raise ValueError(
-            f"Whitening has seen n_samples={n}; a covariance needs at least 2. "
-            "Fit on more samples."
-        )
-    if n <= 1:
-        raise ValueError(
-            f"sample_weight sums to {n:.6g}; weights count repetitions of samples, where zero "
-            "leaves one out, and a covariance needs a sum above 1. Multiply the weights by the "
-            "sample size."
-        )
-    return decompose(moments.covariance())
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,19 +23,11 @@ class FittedWhitening:
 
     moments: Moments
     parameters: dict[str, Any]  # of `Whitening`, validated
-    spectrum: Spectrum | None = None  # of the moments' covariance, if it is known
 
     @cached_property
     def map(self) -> WhiteningMap:
-        """The map, solved at first use: a stream of batches needs no decomposition for each.
-
-        Raises
-        ------
-        ValueError
-            If there are too few samples, or all are equal.
-        """
-        spectrum = self.spectrum or spectrum_of(self.moments)
-        linear = solve(self.moments, spectrum, **self.parameters)
+        """The map, solved at first use: a stream of batches needs no decomposition for each."""
+        linear = solve(self.moments, **self.parameters)
         warn_of_few_samples(self.moments.n, linear)
         return linear
 
@@ -81,12 +54,13 @@ class FittedWhitening:
         return self.variance / self.map.regularized.total
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "spectrum": None}  # the map has its own
+        # New instances are without what they compute at first use.
+        solved = {"map": replace(self.map)} if "map" in vars(self) else {}
+        return {**vars(self), "moments": replace(self.moments), **solved}
 
 
 def solve(
     moments: Moments,
-    spectrum: Spectrum,
     *,
     n_components: int | float | None,
     method: str,
@@ -95,10 +69,17 @@ def solve(
 ) -> WhiteningMap:
     """Decide which axes to keep, for parameters of `Whitening` that are validated.
 
-    ``spectrum`` is what `spectrum_of` the moments returns, and ``strength`` are the parameters
-    of a `Regularization`. Samples that are all equal raise a ValueError.
+    ``strength`` are those of a `Regularization`. Samples that are too few, or all equal, raise
+    a ValueError.
     """
-    n, (variance, basis) = moments.n, spectrum
+    n = moments.n
+    if n <= 1:
+        raise ValueError(
+            f"Whitening has seen n_samples={n:.6g}; a covariance needs at least 2. Fit on more "
+            "samples. A sample_weight counts repetitions, and zero leaves a sample out: "
+            "multiply shares by the sample size."
+        )
+    variance, basis = moments.spectrum
     regularized = Regularization(**strength).of(moments, variance)
     eigenvalues = regularized.eigenvalues
     if tol is None:
@@ -115,7 +96,7 @@ def solve(
             "Fit on samples that differ."
         )
     return WhiteningMap(
-        mean=moments.mean.copy(),  # torch warns of arrays that it may not write to
+        mean=moments.mean,
         basis=np.ascontiguousarray(basis[:, axes]),
         variance=variance[axes],
         regularized=replace(regularized, eigenvalues=eigenvalues[axes]),

@@ -6,7 +6,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.model_selection import GridSearchCV
 
 from skcalib import Whitening
-from skcalib._whitening import recent, solver
+from skcalib._covariance import moments
+from skcalib._whitening import recent
 
 
 @pytest.fixture
@@ -23,8 +24,8 @@ def decompositions(monkeypatch):
         calls.append(len(covariance))
         return original(covariance)
 
-    original = solver.decompose
-    monkeypatch.setattr(solver, "decompose", counted)
+    original = moments.decompose
+    monkeypatch.setattr(moments, "decompose", counted)
     recent._fits.clear()
     return calls
 
