@@ -1,16 +1,17 @@
 """What a folder of sentence-transformers declares: how its model is meant to be used."""
 
-import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from skcalib._encoder.model_files import DECLARED, entries
+from skcalib._encoder.model_files import DECLARED, entries, unreadable
 from skcalib._store.poolings import POOLINGS
 
 SETTINGS, LENGTH, MODULES, _ = DECLARED
 CONFIG = "config.json"
+COUNT = "a number, 1 or more"
 HARMLESS = {"Normalize", "Dropout"}  # behind the pooling: no cosine changes
 
 
@@ -42,20 +43,19 @@ class Declared(NamedTuple):
 
 def declared(folder: Path) -> Declared:
     """Read the settings of a folder; a file that is there but cannot be read is an error."""
-    settings, (before, pooling, after) = _written(folder / SETTINGS), _pooling_module(folder)
-    prompts, similarity = settings.get("prompts"), settings.get("similarity_fn_name")
+    before, pooling, after = _pooling_module(folder)
+    file = folder / SETTINGS
+    prompts = entries(file).get("prompts")
     prompts = prompts if isinstance(prompts, dict) else {}
-    if not isinstance(similarity, str | None):
-        raise _wrong(folder / SETTINGS, "similarity_fn_name", similarity, "a name")
     return Declared(
         pooling=", then ".join([*before, _pooling(pooling), *after]),
         declares_pooling=bool(pooling),
         include_prompt=pooling.get("include_prompt") is not False,
         prompts={name: str(prompt or "") for name, prompt in prompts.items()},
-        default_prompt_name=settings.get("default_prompt_name"),
-        max_length=_count(folder / LENGTH, "max_seq_length", _written(folder / LENGTH)),
-        similarity=similarity,
-        truncate_dim=_count(folder / SETTINGS, "truncate_dim", settings),
+        default_prompt_name=entries(file).get("default_prompt_name"),
+        max_length=_entry(folder / LENGTH, "max_seq_length", _is_count, COUNT),
+        similarity=_entry(file, "similarity_fn_name", _is_name, "a name"),
+        truncate_dim=_entry(file, "truncate_dim", _is_count, COUNT),
         matryoshka_dims=_matryoshka(folder / CONFIG),
     )
 
@@ -72,80 +72,55 @@ def wants_prompt(model: str | os.PathLike, folder: Path, told: Declared) -> bool
 
 def _pooling_module(folder: Path) -> tuple[list[str], dict, list[str]]:
     """Classes of the modules before the pooling, its settings, and classes that follow it."""
-    path = folder / MODULES
-    if not path.is_file():  # as in most folders
-        pooling = folder / "1_Pooling" / "config.json"
-        return [], _checked(pooling) if pooling.is_file() else {}, []
+    modules = entries(folder / MODULES, list)
     try:
-        modules = [
-            (module["type"].rpartition(".")[2], Path(module["path"]).name)
-            for module in json.loads(path.read_bytes())
-        ]
-    except (OSError, ValueError, RecursionError, TypeError, LookupError, AttributeError):
-        raise _unreadable(path) from None
-    if not modules:
-        raise _unreadable(path)
-    classes = [name for name, _ in modules]
+        classes = [module["type"].rpartition(".")[2] for module in modules]
+        folders = [Path(module["path"]).name for module in modules]
+    except (TypeError, LookupError, AttributeError):
+        raise unreadable(folder / MODULES) from None
+    if not modules:  # as in most folders
+        classes, folders = ["", "Pooling"], ["", "1_Pooling"]
     if "Pooling" not in classes:
         return [], {}, []
     i = classes.index("Pooling")
-    after = [name for name in classes[i + 1 :] if name not in HARMLESS]
-    return classes[1:i], _checked(folder / modules[i][1] / "config.json"), after
-
-
-def _checked(path: Path) -> dict:
-    """Return the settings of a pooling, which has some; without a mode it is the mean."""
-    config = _written(path)
+    config = entries(folder / folders[i] / CONFIG)
+    # Without a mode it is the mean.
     modes = [config[key] for key in config if key.startswith("pooling_mode_")]
-    if not config or (modes and not any(modes)):
-        raise _unreadable(path)
-    return config
+    if (modules and not config) or (modes and not any(modes)):
+        raise unreadable(folder / folders[i] / CONFIG)
+    return classes[1:i], config, [name for name in classes[i + 1 :] if name not in HARMLESS]
 
 
-def _written(path: Path) -> dict:
-    """Entries of a file; none if there is no such file."""
-    try:
-        content = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        raise _unreadable(path)
-    return content
-
-
-def _count(path: Path, name: str, settings: dict) -> int | None:
-    """Return a declared number of tokens or dimensions, or None."""
-    count = settings.get(name)
-    if count is None or (isinstance(count, int) and count >= 1 and count is not True):
-        return count
-    raise _wrong(path, name, count, "a number, 1 or more")
-
-
-def _matryoshka(path: Path) -> tuple[int, ...] | None:
+def _matryoshka(file: Path) -> tuple[int, ...] | None:
     """Dimensions that a model was trained to be cut to; () for any, None if it says nothing."""
-    config, name = entries(path), "matryoshka_dimensions"  # where servers of models look
-    dims = config.get(name)
+    name = "matryoshka_dimensions"  # where servers of models look
+    dims = _entry(file, name, _are_counts, "a list of numbers, 1 or more")
     if dims is None:
-        return () if config.get("is_matryoshka") else None
-    if not isinstance(dims, list) or not all(type(n) is int and n > 0 for n in dims):
-        raise _wrong(path, name, dims, "a list of numbers, 1 or more")
+        return () if entries(file).get("is_matryoshka") else None
     return tuple(dims)
 
 
-def _wrong(path: Path, name: str, value: Any, expected: str) -> ValueError:
-    return ValueError(
-        f"{path} declares {name}={value!r:.80}; it should be {expected}. Correct it, or "
+def _entry(file: Path, name: str, is_right: Callable[[Any], bool], expected: str) -> Any:
+    """Return an entry of a file, None if it has none; refuse one of another kind."""
+    value = entries(file).get(name)
+    if value is None or is_right(value):
+        return value
+    raise ValueError(
+        f"{file} declares {name}={value!r:.80}; it should be {expected}. Correct it, or "
         "download the model again."
     )
 
 
-def _unreadable(path: Path) -> ValueError:
-    return ValueError(
-        f"{path} is missing, incomplete, or declares nothing that can be read. Download the "
-        "model again; or, if the folder is to declare nothing, remove modules.json as well."
-    )
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 1
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_count, value))
 
 
 def _pooling(config: dict) -> str:

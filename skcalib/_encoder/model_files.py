@@ -25,8 +25,6 @@ MOVED = (
     "pipeline.set_params(bertencoder__model=folder)."
 )
 
-LAYERS_PER_TENSOR = 10
-
 _fingerprints: dict[tuple, str] = {}
 
 
@@ -42,19 +40,13 @@ def locate(model: str, revision: str | None = None) -> Path:
         from skcalib.datasets import minilm_path
 
         folder = Path(minilm_path())
-    if not folder.is_dir():
-        is_hub_id = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", model)  # name, or owner/name
-        if not is_hub_id or folder.exists():
-            what = "is a file, not a" if folder.is_file() else "is no"
-            raise FileNotFoundError(
-                f"{str(folder)!r} {what} folder. Give the folder of a model that "
-                f"save_pretrained wrote, or the id of a model on the hub. {MOVED}"
-            )
+    is_hub_id = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", model)  # name, or owner/name
+    if is_hub_id and not folder.exists():
         folder = Path(_snapshot(model, revision))
     if not (folder / "config.json").is_file():
-        raise OSError(
-            f"The folder {str(folder)!r} holds no config.json, so it is not a model. Give "
-            "the folder that save_pretrained wrote."
+        raise FileNotFoundError(
+            f"{str(folder)!r} is no folder with a config.json. Give the folder of a model that "
+            f"save_pretrained wrote, or the id of a model on the hub. {MOVED}"
         )
     return folder
 
@@ -114,39 +106,40 @@ def _layers_without_weights(folder: Path, files: Sequence[Path]) -> str:
 
     Building them would take all memory, or hours. Layers may share their tensors.
     """
+    from safetensors import SafetensorError, safe_open
+
     config = entries(folder / "config.json")
-    weights = [file for file in files if file.name.endswith(".safetensors")]
-    n_bytes, n_tensors = sum(f.stat().st_size for f in weights), sum(map(_n_tensors, weights))
+    weights = [file for file in files if file.suffix == ".safetensors"]
+    try:
+        n_tensors = sum(len(safe_open(file, "np").keys()) for file in weights)
+    except SafetensorError:  # which loading will tell
+        return ""
     for name in ("num_hidden_layers", "num_layers", "n_layers", "n_layer"):
-        n_layers, width = config.get(name), config.get("hidden_size")
-        if not isinstance(n_layers, int):
-            continue
-        too_wide = isinstance(width, int) and 0 < n_bytes < n_layers * width
-        if too_wide or 0 < LAYERS_PER_TENSOR * n_tensors < n_layers:
-            return (
-                f"config.json asks for {n_layers} layers of width {width}, but the weights are "
-                f"{n_tensors} tensors of {n_bytes} bytes"
-            )
+        n_layers = config.get(name)
+        if isinstance(n_layers, int) and n_layers > 10 * n_tensors:
+            return f"config.json asks for {n_layers} layers, of {n_tensors} tensors of weights"
     return ""
 
 
-def _n_tensors(file: Path) -> int:
-    """Count the tensors of a file; 0 if it cannot be read, which loading will tell."""
-    try:
-        with file.open("rb") as stream:
-            size = int.from_bytes(stream.read(8), "little")
-            return len(json.loads(stream.read(min(size, file.stat().st_size))))
-    except (OSError, ValueError, RecursionError, TypeError):
-        return 0
-
-
-def entries(file: Path) -> dict:
-    """Top level of a JSON file; empty if the file does not hold an object."""
+def entries(file: Path, kind: type = dict) -> Any:
+    """Top level of a JSON file, of one kind; an empty one if there is no such file."""
     try:
         content = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return kind()
     except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
+        content = None
+    if not isinstance(content, kind):
+        raise unreadable(file)
+    return content
+
+
+def unreadable(file: Path) -> ValueError:
+    """Error for a file that holds something else than it should."""
+    return ValueError(
+        f"{file} is missing, incomplete, or declares nothing that can be read. Download the "
+        "model again, or save it again."
+    )
 
 
 def _shards(folder: Path) -> list[Any]:

@@ -15,7 +15,7 @@ from skcalib import BertEncoder, Whitening
 )
 def test_a_path_that_is_not_there_is_no_hub_id(model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(OSError, match=r"is no folder|holds no config\.json") as caught:
+    with pytest.raises(OSError, match=r"is no folder with a config\.json") as caught:
         BertEncoder(model).fit(["a"])
     assert "hf download" not in str(caught.value)
     assert "~" not in str(caught.value)
@@ -24,7 +24,7 @@ def test_a_path_that_is_not_there_is_no_hub_id(model, tmp_path, monkeypatch):
 def test_a_file_is_no_folder(tmp_path):
     file = tmp_path / "model.safetensors"
     file.touch()
-    with pytest.raises(FileNotFoundError, match=r"model.safetensors' is a file, not a folder"):
+    with pytest.raises(FileNotFoundError, match=r"model.safetensors' is no folder with"):
         BertEncoder(str(file)).fit(["a"])
 
 
