@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import column_or_1d
 
 from skcalib._base import VersionedState
+from skcalib._labels import is_missing, plain
 
 # What Python makes of bytes that are not UTF-8, and what most of UTF-16 has.
 NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
@@ -150,34 +150,6 @@ def distinct_sorted(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
     return unique.tolist(), index
 
 
-def labels_of(labels: Any, source: str) -> list[Any]:
-    """Return labels of one dimension as values of Python, of which equal ones are the same.
-
-    Raises
-    ------
-    ValueError
-        If a label is missing, or True or False beside others.
-    """
-    labels = _unmasked(labels)
-    found = [x.item() if isinstance(x, np.generic) else x for x in column_or_1d(labels)]
-    if missing := [x for x in found if is_missing(x)]:
-        raise ValueError(f"{source} has a missing label, {missing[0]!r}. Drop it, or name it.")
-    if len({isinstance(x, bool) for x in found}) > 1:
-        raise ValueError(
-            f"{source} has labels that are True or False beside others; True equals 1. Give "
-            "labels of one type."
-        )
-    return found
-
-
-def plain(values: Any) -> Any:
-    """Return the entries of an array, or of a column of pandas, polars or pyarrow."""
-    for name in ("tolist", "to_list", "to_pylist"):
-        if hasattr(values, name):
-            return getattr(values, name)()
-    return values
-
-
 def groups_of(X: Any, groups: Any, *, caller: str) -> list[Any]:
     """Return the group of each text, where the first texts of all pairs come first."""
     # Masked entries become None, which the step that accepts groups refuses as missing.
@@ -220,22 +192,12 @@ def _cells(X: Any, caller: str) -> np.ndarray:
             f"{caller} got a {type(X).__name__}; it expects a list of str, a 1-D array, a "
             "pandas or polars Series, or a frame. Convert it first, an iterator with list(...)."
         )
-    if hasattr(X, "to_pylist"):  # a column of pyarrow
-        X = X.to_pylist()
-    if isinstance(X, np.ma.MaskedArray):
-        X = _unmasked(X)
+    if isinstance(X, np.ma.MaskedArray) or hasattr(X, "to_pylist"):
+        X = plain(X)  # None where it is masked
     cells = np.asarray(X if hasattr(X, "shape") else list(X), dtype=object)
     if cells.shape[:1] == (0,):
         raise _no_samples(cells.shape, caller)
     return cells
-
-
-def _unmasked(values: Any) -> np.ndarray:
-    """Entries as an object array, None where they are masked."""
-    masked: Any = np.ma.array(values, dtype=object, copy=True)
-    entries: np.ndarray = masked.data
-    entries[np.ma.getmaskarray(masked)] = None
-    return entries
 
 
 def _strings(texts: list[Any], where: str, caller: str, start: int = 0) -> list[str]:
@@ -255,18 +217,6 @@ def _no_samples(shape: tuple[int, ...], caller: str) -> ValueError:
         f"Found array with 0 sample(s) (shape={shape}) while a minimum of 1 is required by "
         f"{caller}."
     )
-
-
-def is_missing(entry: Any) -> bool:
-    """Whether an entry, a text or a label, is None, NaN or pandas.NA."""
-    if entry is None:
-        return True
-    try:
-        return bool(entry != entry)
-    except TypeError:  # pandas.NA
-        return True
-    except ValueError:  # an array
-        return False
 
 
 def _complaint(entry: Any, position: str, caller: str) -> Exception:

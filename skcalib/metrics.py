@@ -21,7 +21,7 @@ from sklearn.metrics import make_scorer
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
 from skcalib._base import warn
-from skcalib._texts import labels_of
+from skcalib._labels import labels_of, plain
 from skcalib._vectors import unit_rows, unmasked
 
 __all__ = [
@@ -291,33 +291,20 @@ def _vectors(X: ArrayLike, min_features: int = 1) -> np.ndarray:
 
 def _finite_pair(y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:
     check_consistent_length(y_true, y_pred)
-    limits = {"ensure_2d": False, "ensure_min_samples": 2}
     pair = []
-    given: list[tuple[str, Any]] = [("y_true", y_true), ("y_pred", y_pred)]
-    for name, y in given:
-        y = column_or_1d(unmasked(_exact(y)))
-        if y.dtype.kind == "O" and all(isinstance(entry, Integral) for entry in y):
-            pair.append(check_array(y, input_name=name, dtype=None, **limits))
-            continue
-        if y.dtype.kind not in "fiubO":  # neither dates nor str count as numbers
-            raise ValueError(f"{name} has dtype {y.dtype}; it needs numbers.")
-        dtype = None if y.dtype.kind in "iu" else np.float64  # large integers stay different
-        pair.append(check_array(y, input_name=name, dtype=dtype, **limits))
+    for name, y in [("y_true", y_true), ("y_pred", y_pred)]:
+        given, entries = y, plain(y)
+        dtype: Any = np.float64
+        if isinstance(entries, list | tuple) and all(isinstance(x, Integral) for x in entries):
+            # Large ones stay different.
+            dtype = np.int64 if max(map(abs, entries), default=0) < 2**63 else object
+            given = np.array(entries, dtype)
+        given = column_or_1d(unmasked(given))
+        if given.dtype.kind not in "fiubO":  # neither dates nor str count as numbers
+            raise ValueError(f"{name} has dtype {given.dtype}; it needs numbers.")
+        limits = {"ensure_2d": False, "ensure_min_samples": 2}
+        pair.append(check_array(given, dtype=dtype, input_name=name, **limits))
     return pair
-
-
-def _exact(y: Any) -> Any:
-    """Return integers of a list or a nullable column as such; NumPy would round large ones."""
-    dtype = getattr(y, "dtype", None)
-    if isinstance(y, np.ma.MaskedArray) or (isinstance(dtype, np.dtype) and dtype.kind != "O"):
-        return y
-    cells = np.array(y, dtype=object)
-    if cells.ndim != 1 or not all(isinstance(cell, Integral) for cell in cells):
-        return y
-    try:
-        return np.array([int(cell) for cell in cells], dtype=np.int64)
-    except OverflowError:
-        return np.array([int(cell) for cell in cells], dtype=object)
 
 
 def _correlation(name: str, a: np.ndarray, b: np.ndarray) -> float:

@@ -406,7 +406,7 @@ def test_masked_groups_are_missing_and_others_are_taken(names):
     fitted = BiEncoder(encoder).fit(texts, groups=groups).encoder_
     assert fitted["grouperasure"].groups_.tolist() == names
     groups[3] = np.ma.masked
-    with pytest.raises(ValueError, match="or are missing"):
+    with pytest.raises(ValueError, match="groups has a missing label"):
         BiEncoder(encoder).fit(texts, groups=groups)
 
 

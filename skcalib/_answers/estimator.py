@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
+from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -14,9 +15,10 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from skcalib._answers.calibration import Calibration
 from skcalib._answers.threshold import entries, nearest_entries, promised
 from skcalib._base import VersionedState, warn
+from skcalib._labels import labels_of
 from skcalib._neighbors.search import best_of_others
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
-from skcalib._texts import TextInput, as_texts, is_missing, plain
+from skcalib._texts import TextInput, as_texts
 
 # Stored questions that are asked for the threshold: a sample, if there are more.
 ASKED = 2000
@@ -271,7 +273,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
     def _judged(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Whether each question is answered rightly, is answered, and has an answer stored."""
-        found, truth = self.predict(X).tolist(), list(plain(y))
+        found = self.predict(X).tolist()
+        truth = labels_of(y, "y", missing=True, tuples=True)
         check_consistent_length(found, truth)
         known = set(self.answers_)
         right = [a is not None and a == t for a, t in zip(found, truth, strict=True)]
@@ -356,34 +359,18 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
 
 def _stored(questions: Any, answers: Any, caller: str) -> dict[str, Any]:
-    """Return the answer of each distinct question, in the order of the questions."""
-    texts, labels = as_texts(questions, caller=caller), list(plain(answers))
+    """Return the answer of each distinct question, sorted by the questions."""
+    texts = as_texts(questions, caller=caller)
+    labels = labels_of(answers, "answers", tuples=True)
     check_consistent_length(texts, labels)
     stored: dict[str, Any] = {}
     for text, answer in zip(texts, labels, strict=True):
-        if is_missing(answer):
-            raise ValueError(
-                f"The question {text!r:.60} has the answer {answer!r}. Leave out questions "
-                "without an answer, or pass them as `unanswerable` or `log`."
-            )
-        try:
-            hash(answer)
-        except TypeError:
-            raise TypeError(
-                f"The question {text!r:.60} has a {type(answer).__name__} as answer; it "
-                "expects a text, or a label that can be hashed, such as a number or a tuple."
-            ) from None
         if stored.setdefault(text, answer) != answer:
             raise ValueError(
                 f"The question {text!r:.60} has the answers {stored[text]!r:.40} and "
                 f"{answer!r:.40}. Give each question one answer."
             )
-    if len({isinstance(answer, bool) for answer in labels}) > 1:
-        raise ValueError(
-            f"{caller} got answers that are True or False beside others; True equals 1. Give "
-            "answers of one type."
-        )
-    return dict(sorted(stored.items(), key=lambda item: item[0]))
+    return dict(sorted(stored.items(), key=itemgetter(0)))
 
 
 def _objects(values: Iterable) -> np.ndarray:

@@ -14,9 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib._base import VersionedState
 from skcalib._calibrators import calibrated
-from skcalib._classifier.inputs import check_labels, in_order, known_labels, named_classes
+from skcalib._classifier.inputs import in_order, known_labels, named_classes
 from skcalib._classifier.refinement import best_of_others, class_vectors
 from skcalib._encoder.any_encoder import encoded
+from skcalib._labels import labels_of
 from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._sklearn_compat import Interval, _fit_context
 from skcalib._texts import TextInput, as_texts, distinct_sorted
@@ -131,7 +132,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         given = as_texts(X, caller=type(self).__name__)
         known, labels = known_labels(y, len(given))
         described = self._described(labels)
-        check_labels([self.other], "other")
+        labels_of([self.other], "other", missing=True)
         if self.rejection_rate is not None and self.other in [*described]:
             raise ValueError(
                 f"other={self.other!r} is also a class, so that rejected texts would be taken "
@@ -255,7 +256,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
                 )
             return {label: [] for label in in_order(set(labels))}
         described = named_classes(self.class_names)
-        check_labels([*described, *labels], "y, beside class_names,")
+        labels_of([*described, *labels], "y, beside class_names,")
         if strange := [label for label in labels if label not in described]:
             raise ValueError(
                 f"y has the label {strange[0]!r}, which is none of the classes "

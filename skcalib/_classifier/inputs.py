@@ -1,13 +1,12 @@
 """What a classifier is told: names of classes, and labels of some of the texts."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
-from numbers import Integral
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
-from skcalib._texts import is_missing, plain
+from skcalib._labels import labels_of, plain
 
 
 def named_classes(class_names: Any) -> dict[Any, list[str]]:
@@ -18,26 +17,16 @@ def named_classes(class_names: Any) -> dict[Any, list[str]]:
     TypeError, ValueError
         If there are no classes, one comes twice, or a description is no text.
     """
-    class_names = plain(class_names)
-    if isinstance(class_names, str) or not isinstance(class_names, Mapping | Sequence):
-        raise TypeError(
-            f"class_names is {class_names!r:.80}; it expects a list of names, or a mapping "
-            "from labels to descriptions, such as {0: 'world news', 1: 'sports'}."
-        )
-    if missing := [label for label in class_names if is_missing(label)]:
-        raise ValueError(f"class_names has the label {missing[0]!r}, which is a missing one.")
     if not isinstance(class_names, Mapping):
-        listed = list(class_names)
-        check_labels(listed, "class_names")
-        if twice := sorted({str(name) for name in listed if listed.count(name) > 1}):
+        names = labels_of(class_names, "class_names")
+        if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"class_names has {twice[0]!r} twice. Give each class once.")
-        class_names = {name: name for name in listed}
+        class_names = dict(zip(names, names, strict=True))
     if not class_names:
         raise ValueError("class_names is empty. Give the name of at least one class.")
-    check_labels(class_names, "class_names")
     described: dict[Any, list[str]] = {}
     seen: dict[tuple[str, ...], Any] = {}
-    for label in in_order(class_names):
+    for label in in_order(labels_of([*class_names], "class_names")):
         texts = _listed(class_names[label])
         if not texts or not all(isinstance(text, str) and _words(text) for text in texts):
             raise ValueError(
@@ -61,41 +50,11 @@ def known_labels(y: Any, n_texts: int) -> tuple[np.ndarray, list[Any]]:
     """
     if y is None:
         return np.array([], int), []
-    if isinstance(y, Mapping | Set) or hasattr(y, "columns"):
-        raise TypeError(
-            f"y is a {type(y).__name__}; it expects a list, an array or a Series with one "
-            "label for each text, in their order. Select a column of a frame."
-        )
-    # NumPy would make floats of its own integers where some have a sign and some have none.
-    labels = [int(x) if isinstance(x, np.integer) else x for x in plain(y)]
+    labels = labels_of(y, "y", missing=True)
     check_consistent_length(labels, range(n_texts))
-    if listed := [label for label in labels if isinstance(label, list)]:
-        raise ValueError(
-            f"y has the row {listed[0]!r:.80}; it expects one label for each text, in one "
-            "dimension. Use y.ravel() for a column."
-        )
-    known = [i for i, label in enumerate(labels) if not is_missing(label)]
-    check_labels([labels[i] for i in known], "y")
-    if all(isinstance(labels[i], Integral) and not isinstance(labels[i], bool) for i in known):
-        known = [i for i in known if labels[i] != -1]
+    absent = [None, -1] if {*map(type, labels)} <= {int, type(None)} else [None]
+    known = [i for i, label in enumerate(labels) if label not in absent]
     return np.array(known, int), [labels[i] for i in known]
-
-
-def check_labels(labels: Iterable[Any], source: str) -> None:
-    """Refuse labels that an array of classes would merge, or take apart."""
-    kinds = set()
-    for label in labels:
-        if isinstance(label, tuple | list | set | dict | np.ndarray):
-            raise ValueError(
-                f"{source} has the label {label!r:.60}; a label is a single str or number, not "
-                f"a {type(label).__name__}. Join its parts to a str."
-            )
-        kinds.add(isinstance(label, bool | np.bool_))
-    if len(kinds) > 1:
-        raise ValueError(
-            f"{source} has labels that are True or False beside others; True equals 1. Give "
-            "labels of one type."
-        )
 
 
 def _listed(given: Any) -> list[Any]:

@@ -12,7 +12,6 @@ from sklearn.utils import gen_batches
 from sklearn.utils.validation import (
     check_consistent_length,
     check_is_fitted,
-    column_or_1d,
     validate_data,
 )
 
@@ -27,6 +26,7 @@ from skcalib._dask import (
     is_dask,
 )
 from skcalib._groups.means import GroupMeans
+from skcalib._labels import labels_of
 from skcalib._sklearn_compat import check_sample_weight
 from skcalib._vectors import checked_rows
 from skcalib._whitening.estimator import Whitening
@@ -259,29 +259,16 @@ def _means_of_block(block: Any, groups: Any, weight: Any) -> GroupMeans:
 
 
 def _labels(groups: Any) -> np.ndarray:
-    """Return the groups as an array of str, of bool, of int64 or of floats, none missing."""
-    # NumPy would turn missing values among str into str, and nullable integers into floats.
-    is_plain = isinstance(getattr(groups, "dtype", None), np.dtype)
-    labels = column_or_1d(groups if is_plain else np.array(groups, object))
-    if labels.dtype.kind == "O" and len(set(map(_kind, labels))) < 2:
-        labels = np.asarray(labels.tolist())
-    named = labels.dtype.kind in "Ubiuf" and not np.ma.is_masked(groups)
-    if not named or (labels != labels).any():
+    """Return the groups as an array of str, of bool, of integers or of floats."""
+    listed = labels_of(groups, "groups")
+    labels = np.array(listed)
+    is_rounded = labels.dtype.kind == "f" and any(isinstance(label, int) for label in listed)
+    if is_rounded or labels.dtype.kind not in "Ubif" or labels.tolist() != listed:
         raise ValueError(
             "groups has entries that are neither str nor numbers, are of several kinds, or are "
-            "missing. Give every sample a group, such as 'unknown'."
+            "too large for int64. Give all as str."
         )
-    bound = 2 / float(np.finfo(labels.dtype).eps) if labels.dtype.kind == "f" else 2**63
-    if labels.dtype.kind in "uf" and (large := np.abs(labels).max(initial=0).item()) >= bound:
-        raise ValueError(
-            f"groups has the number {large}, and others of its size may be equal only because "
-            "they are rounded. Give such numbers as str."
-        )
-    return labels.astype(np.int64) if labels.dtype.kind in "iu" else labels
-
-
-def _kind(label: Any) -> type:
-    return next((kind for kind in (str, bool, np.bool_) if isinstance(label, kind)), float)
+    return labels
 
 
 def _check(means: GroupMeans) -> None:

@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_consistent_length
 
 from skcalib._base import progress
 from skcalib._encoder.any_encoder import encoded, fitted_on
-from skcalib._texts import as_texts, distinct, labels_of
+from skcalib._labels import labels_of
+from skcalib._texts import as_texts, distinct
 from skcalib._vectors import comparable, unit_rows
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 

@@ -267,9 +267,9 @@ FEW = r"got 20 stored questions.* to keep its false_hit_rate it needs 26\. Give 
         (STORED, truth(STORED), {"unanswerable": []}, ValueError, r"0 sample\(s\)"),
         (STORED, truth(STORED), {"log": LOG[:1]}, ValueError, "log with 1 distinct"),
         (STORED, truth(STORED), {"log": STORED}, ValueError, "log with 0 distinct"),
-        (["1 1", "1 2"], ["a", None], {}, ValueError, "'1 2' has the answer None"),
+        (["1 1", "1 2"], ["a", None], {}, ValueError, "answers has a missing label, None"),
         (["1 1", "1 1"], ["a", "b"], {}, ValueError, "'1 1' has the answers 'a' and 'b'"),
-        (["1 1", "1 2"], [[1], [2]], {}, TypeError, "has a list as answer"),
+        (["1 1", "1 2"], [[1], [2]], {}, TypeError, r"label \[1\]; .* not a list"),
     ],
 )
 def test_what_it_cannot_use_is_refused(questions, answers, more, error, match):
@@ -283,7 +283,7 @@ def test_what_it_cannot_use_is_refused(questions, answers, more, error, match):
 def test_a_refused_part_leaves_the_store_as_it_was():
     model = fitted()
     before = model.predict(LOG)
-    with pytest.raises(ValueError, match="has the answer nan"):
+    with pytest.raises(ValueError, match="a missing label, nan"):
         model.partial_fit(["500 1", "500 2"], [7, np.nan])
     model.set_params(false_hit_rate=0.001)
     with pytest.raises(ValueError, match="to keep its false_hit_rate it needs"):
@@ -338,7 +338,7 @@ def test_a_guard_finds_the_answer_whose_details_agree():
     ("made", "message"),
     [
         (lambda answers: [True, *answers], "True or False beside others; True equals 1"),
-        (lambda answers: _chunks([None, *answers]), "has the answer None"),
+        (lambda answers: _chunks([None, *answers]), "a missing label, None"),
     ],
 )
 def test_answers_that_would_be_merged_or_are_missing_are_refused(made, message):

@@ -169,12 +169,12 @@ def test_two_texts_are_enough_to_give_finite_cosines():
         ({"class_names": ["lost card", "lost_card"]}, None, "'lost_card' by the same words"),
         ({"class_names": {0: ["a", "b"], 1: ["b", "a"]}}, None, "classes 0 and 1 by the same"),
         ({"rejection_rate": 0.1, "other": 2}, None, "other=2 is also a class"),
-        ({}, np.zeros((180, 1), int), r"y has the row \[0\]; it expects one label"),
+        ({}, np.zeros((180, 1), int), r"y has the label \[0\]; .* ravel\(\) for a column"),
         ({"class_names": ["music", " "]}, None, "describes class ' ' by ' '"),
         ({"class_names": {0: []}}, None, "describes class 0"),
         ({"class_names": {0: 5}}, None, "describes class 0 by 5"),
         ({"class_names": {0: "music", "a": "animals"}}, None, r"several types \(int, str\)"),
-        ({"class_names": "music"}, None, "expects a list of names, or a mapping"),
+        ({"class_names": "music"}, None, "class_names is a str; it expects a list"),
         ({"class_names": None}, None, "neither class_names nor labels"),
         ({"class_names": None}, [None] * 180, "neither class_names nor labels"),
         ({}, [9] + [None] * 179, "label 9, which is none of the classes"),
@@ -246,8 +246,8 @@ def test_questions_of_customers(minilm):
     ("class_names", "y", "message"),
     [
         ({("a", 1): "music", ("b", 2): "animals"}, None, r"label \('a', 1\); .* not a tuple"),
-        ({None: "music", "b": "animals"}, None, "label None, which is a missing one"),
-        (["music", pd.NA], None, "label <NA>, which is a missing one"),
+        ({None: "music", "b": "animals"}, None, "class_names has a missing label, None"),
+        (["music", pd.NA], None, "class_names has a missing label, <NA>"),
         (["_", "music"], None, "describes class '_' by '_'; it expects a text"),
         (np.array([["music"], ["animals"]]), None, "not a list. Join its parts"),
         (TOPICS, [True] * 180, "True or False beside others; True equals 1"),
@@ -259,7 +259,7 @@ def test_questions_of_customers(minilm):
 def test_labels_that_would_be_merged_or_taken_apart_are_refused(class_names, y, message):
     with pytest.raises((TypeError, ValueError), match=message):
         drawn(class_names).fit(texts_of(), y)
-    with pytest.raises(ValueError, match="other has the label"):
+    with pytest.raises(TypeError, match="other has the label"):
         drawn(rejection_rate=0.1, other=("a",)).fit(texts_of())
 
 

@@ -148,14 +148,14 @@ def test_groups_that_are_missing_or_of_both_kinds_are_refused(X, groups, lazy):
         X = pytest.importorskip("dask.array").from_array(X, chunks=130)
     masked = np.ma.masked_array(groups, mask=groups == "de")
     for given, match in [
-        ([*groups[:-1], None], "groups has entries that are neither str nor numbers"),
-        ([*np.zeros(899), np.nan], "or are missing. Give every sample a group"),
-        ([*groups[:-1], np.nan], "or are missing"),  # which NumPy would turn into "nan"
-        (np.array([*groups[:-1], np.nan], object), "or are missing"),  # a column of pandas
+        ([*groups[:-1], None], "groups has a missing label, None. Leave it out, or name it"),
+        ([*np.zeros(899), np.nan], "groups has a missing label, nan"),
+        ([*groups[:-1], np.nan], "a missing label"),  # which NumPy would turn into "nan"
+        (np.array([*groups[:-1], np.nan], object), "a missing label"),  # a column of pandas
         ([*groups[:-1], 1], "are of several kinds"),
         ([1, *groups[1:]], "are of several kinds"),
-        (masked, "or are missing"),
-        (np.ma.masked_array(np.arange(900) % 3, mask=groups == "de"), "or are missing"),
+        (masked, "a missing label"),
+        (np.ma.masked_array(np.arange(900) % 3, mask=groups == "de"), "a missing label"),
         (groups[:10], r"inconsistent numbers of samples: \[900, 10\]"),
         (groups[:10].tolist(), r"inconsistent numbers of samples: \[900, 10\]"),
     ]:
@@ -170,7 +170,7 @@ def test_groups_of_both_kinds_in_different_blocks_are_refused(X, groups):
     with pytest.raises(ValueError, match="groups are str in one part and numbers in another"):
         GroupErasure().fit(lazy, groups=da.from_array(mixed, chunks=130))
     masked = da.from_array(np.ma.masked_array(groups, mask=groups == "de"), chunks=130)
-    with pytest.raises(ValueError, match="or are missing"):
+    with pytest.raises(ValueError, match="a missing label"):
         GroupErasure().fit(lazy, groups=masked)
     with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[900, 5\]"):
         GroupErasure().fit(lazy, groups=groups, sample_weight=np.ones(5))
@@ -305,7 +305,7 @@ def test_errors_say_what_groups_are(X, groups):
     for given, match in [
         (None, r"got no groups; it needs .*pipeline.fit\(X, groups=languages\).*Frozen"),
         (["en"] * 900, single),
-        ([*groups[:-1], None], "neither str nor numbers"),
+        ([b"de"] * 900, "neither str nor numbers"),
         (np.arange(900) % 50, "50 groups differ in every direction of n_features=12"),
     ]:
         with pytest.raises(ValueError, match=match):
@@ -340,7 +340,7 @@ def test_small_groups_warn(X, groups):
     ],
 )
 def test_groups_that_would_be_merged_in_silence_are_refused(X, ids):
-    with pytest.raises(ValueError, match=r"groups has (the number .* as str|entries .* kinds)"):
+    with pytest.raises(ValueError, match=r"groups has .*(as str|True equals 1)"):
         GroupErasure().fit(X[:40], groups=ids.repeat(20) if hasattr(ids, "dtype") else ids * 20)
 
 

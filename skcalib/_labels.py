@@ -1,0 +1,76 @@
+"""Labels of any container as values of Python: exact, and none merged in silence."""
+
+from collections.abc import Hashable, Mapping, Set
+from typing import Any
+
+import numpy as np
+
+
+def plain(values: Any) -> Any:
+    """Return the entries of an array, or of a column of pandas, polars or pyarrow."""
+    for name in ("tolist", "to_list", "to_pylist"):
+        if hasattr(values, name):
+            return getattr(values, name)()
+    return values
+
+
+def is_missing(entry: Any) -> bool:
+    """Whether an entry, a text or a label, is None, NaN or pandas.NA."""
+    if entry is None:
+        return True
+    try:
+        return bool(entry != entry)
+    except TypeError:  # pandas.NA
+        return True
+    except ValueError:  # an array
+        return False
+
+
+def labels_of(
+    labels: Any, source: str, *, missing: bool = False, tuples: bool = False
+) -> list[Any]:
+    """Return labels as values of Python, of which equal ones are the same.
+
+    With ``missing``, None stands for those that are; ``tuples`` may be labels.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there are not labels in one dimension, or some are missing or may be merged: True
+        equals 1, and a float with no digits behind the point may have been rounded.
+    """
+    listed = plain(labels)
+    if isinstance(listed, str | Mapping | Set) or hasattr(labels, "columns"):
+        raise TypeError(
+            f"{source} is a {type(labels).__name__}; it expects a list, an array or a Series "
+            "of labels. Select a column of a frame."
+        )
+    if set(map(type, listed)) in ({str}, {int}):  # the usual cases, quickly checked
+        return [*listed]
+    found = [
+        None if is_missing(x) else x.item() if isinstance(x, np.generic) else x for x in listed
+    ]
+    for given, label in zip(listed, found, strict=True):
+        if label is None and not missing:
+            raise ValueError(
+                f"{source} has a missing label, {given!r}. Leave it out, or name it."
+            )
+        if not isinstance(label, Hashable) or (isinstance(label, tuple) and not tuples):
+            raise TypeError(
+                f"{source} has the label {label!r:.60}; it expects a str or a number, not a "
+                f"{type(label).__name__}. Join its parts to a str, or use ravel() for a column."
+            )
+    if len({isinstance(x, bool) for x in found if x is not None}) > 1:
+        raise ValueError(
+            f"{source} has labels that are True or False beside others; True equals 1. Give "
+            "labels of one type."
+        )
+    dtype = getattr(labels, "dtype", None)
+    is_float = isinstance(dtype, np.dtype) and dtype.kind == "f"
+    bound = 2 / float(np.finfo(dtype if is_float else np.float64).eps)
+    if large := [x for x in found if isinstance(x, float) and abs(x) >= bound]:
+        raise ValueError(
+            f"{source} has the number {large[0]}, and others of its size may be equal only "
+            "because they are rounded. Give such numbers as str."
+        )
+    return found
