@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import nullcontext
-from copy import copy, deepcopy
-from dataclasses import KW_ONLY, dataclass, field, replace
+from copy import copy
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from numbers import Integral, Real
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
@@ -200,19 +199,19 @@ class NormalizingFlow(
         "random_state": ["random_state"],
         "verbose": ["boolean"],
     }
-    _state_version = 6
+    _state_version = 7
     _not_linear = "a normalizing flow. Calibrate by Whitening(noise='auto')"
     _n_features_out = property(attrgetter("n_features_in_"))
     n_iter_ = property(lambda self: len(self._fitted.curve))
-    loss_curve_ = property(lambda self: [loss for loss, _ in self._fitted.curve])
+    loss_curve_ = property(lambda self: [losses[0] for losses in self._fitted.curve])
     validation_curve_ = property(
-        lambda self: [loss for _, loss in self._fitted.curve if loss is not None] or None
+        lambda self: [losses[1] for losses in self._fitted.curve if len(losses) > 1] or None
     )
     noise_ = property(attrgetter("_fitted.noise"), doc="Noise in use.")
     power_ = property(attrgetter("_fitted.power"), doc="Power in use.")
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None) -> NormalizingFlow:
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Train the flow on the rows of X.
 
         Parameters
@@ -232,9 +231,8 @@ class NormalizingFlow(
         Raises
         ------
         ValueError
-            If X has NaN, infinities, one row or one column, if the device is not available or
-            cannot compute in the data type of X, if the validation split leaves too few rows,
-            or if a row that is held out has no finite density.
+            If X has NaN, infinities, one row or one column, the device is not available or has
+            not the data type of X, or the validation split leaves too few rows.
         MemoryError
             If a batch does not fit into the memory of a GPU.
 
@@ -244,10 +242,10 @@ class NormalizingFlow(
             If the loss became NaN or infinite; the flow is then the last good one. Or if a
             round trip does not recover a batch or a sample; the flow is then of no use.
         """
-        return self._fit(X, resume=False)
+        return self._fit(X, None, self.max_epochs, self.validation_fraction)
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def partial_fit(self, X: Any, y: Any = None) -> NormalizingFlow:
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Train for one epoch over X, continuing where the last call ended.
 
         The first call also fixes the standardization, from its own rows. Nothing is held
@@ -264,7 +262,8 @@ class NormalizingFlow(
         -------
         self : NormalizingFlow
         """
-        return self._fit(X, resume=True, max_epochs=1, validation_fraction=None)
+        start = getattr(self, "_fitted", None)
+        return self._fit(X, start, n_epochs=1, validation_fraction=None)
 
     def transform(self, X: Any) -> Any:
         """Map vectors u to latent vectors z.
@@ -278,7 +277,7 @@ class NormalizingFlow(
         Z : ndarray of shape (n_samples, n_features)
             float32 for float32, float64 otherwise; a lazy dask array for a dask array.
         """
-        return self._apply(X, lambda flow, u: flow.forward(u)[0])
+        return self._apply(X, "encode")
 
     def inverse_transform(self, X: Any) -> Any:
         """Map latent vectors z back to vectors u, the inverse of :meth:`transform`.
@@ -293,7 +292,7 @@ class NormalizingFlow(
         U : ndarray of shape (n_samples, n_features)
             float32 for float32, float64 otherwise; a lazy dask array for a dask array.
         """
-        return self._apply(X, lambda flow, z: flow.back(z), is_latent=True)
+        return self._apply(X, "back", is_latent=True)
 
     def score_samples(self, X: Any) -> Any:
         """Log-density of each row under the flow.
@@ -307,7 +306,7 @@ class NormalizingFlow(
         log_density : ndarray of shape (n_samples,)
             log p(u) in nats; a lazy dask array for a dask array.
         """
-        return self._apply(X, lambda flow, u: flow.log_prob(u)[:, None], width=1)[:, 0]
+        return self._apply(X, "log_prob", width=1)[:, 0]
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log-density of the rows of X; the larger, the better the flow fits them.
@@ -358,7 +357,7 @@ class NormalizingFlow(
         rng, d = check_random_state(self.random_state), self.n_features_in_
         z = rng.standard_normal((n_samples, d)).astype(self._fitted.weights["gain"].dtype)
         device = resolve_device(self.device)
-        return self._fitted.map(lambda flow, z: flow.decode(z), z, d, device=device)
+        return self._fitted.map("decode", z, d, device=device)
 
     def to_torch(self) -> torch.nn.Module:
         """Copy the fitted flow into a torch module.
@@ -381,11 +380,11 @@ class NormalizingFlow(
         return Latent(self.to_torch().float())
 
     def _apply(
-        self, X: Any, function: Callable, is_latent: bool = False, width: int | None = None
+        self, X: Any, method: str, is_latent: bool = False, width: int | None = None
     ) -> Any:
-        """Return ``function(network, X)``, lazily for a dask array.
+        """Return what a method of the network maps X to, lazily for a dask array.
 
-        ``width`` is the number of columns that the function returns, by default that of X.
+        ``width`` is the number of its columns, by default that of X.
         """
         check_is_fitted(self)
         width = width or self.n_features_in_
@@ -394,62 +393,41 @@ class NormalizingFlow(
             check_lazy(self)
             validate_data(self, X, reset=False, skip_check_array=True)
             fitted = copy(self)  # so that a later fit does not change the result
-            apply = partial(fitted._apply, function=function, is_latent=is_latent, width=width)
+            apply = partial(fitted._apply, method=method, is_latent=is_latent, width=width)
             return dask_apply(apply, X, width)
         if is_latent:  # its columns have other names
-            X = check_array(
-                checkable(X, type(self).__name__), dtype=FLOATS, input_name="X", estimator=self
-            )
+            X = checkable(X, type(self).__name__)
+            X = check_array(X, dtype=FLOATS, input_name="X", estimator=self)
             check_n_features(self, X, reset=False)
         else:
             X = checked_rows(self, X, reset=False)
-        return self._fitted.map(function, X, width, device=resolve_device(self.device))
+        return self._fitted.map(method, X, width, device=resolve_device(self.device))
 
-    def _fit(self, X: Any, resume: bool, **changes: Any) -> NormalizingFlow:
-        """Train a new flow, or continue with the fitted one; ``changes`` set parameters."""
-        from skcalib._flow.fitted import plain_torch, untrained
-        from skcalib._flow.rows import split
+    def _fit(
+        self, X: Any, start: FittedFlow | None, n_epochs: int, validation_fraction: float | None
+    ) -> Self:
+        """Train a new flow, or ``start`` further."""
         from skcalib._flow.training import train
 
-        resume = resume and self.__sklearn_is_fitted__()
-        settings, device = copy(self).set_params(**changes), resolve_device(self.device)
+        device, trained = resolve_device(self.device), copy(self)
+        n = 2 if start is None else 1
+        least = {"ensure_min_samples": n, "ensure_min_features": n}
         if is_dask(X):
             check_dask(X, type(self).__name__)
-        with on_disk(X) if is_dask(X) else nullcontext(X) as array, plain_torch(device):
-            # The copy gets the names of features now; this estimator, after the training.
-            array = settings._checked(array, resume)
+        with on_disk(X) if is_dask(X) else nullcontext(X) as array:
+            array = checked_rows(trained, array, reset=start is None, **least)
             check_precision(device, array.dtype)
-            # The training has a generator of its own, so that no other draw interferes.
-            if resume:
-                rng = deepcopy(self._fitted.rng)
-            else:
-                seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-                rng = np.random.RandomState(seed)
-            rows, held_out = split(len(array), settings.validation_fraction, rng)
-            if resume:
-                start = replace(self._fitted, rng=rng)
-            else:
-                start = untrained(array, rows, rng, settings)
-            fitted, interrupted = train(start, array, rows, held_out, settings, device=device)
-        self.__dict__.pop("_fitted", None)  # names of features never go with another flow
-        validate_data(self, X, reset=not resume, skip_check_array=True)
-        self._fitted = fitted
+            for name, fitted in start.architecture.items() if start else ():
+                if (given := getattr(self, name)) != fitted:
+                    raise ValueError(
+                        f"Training cannot continue with {name}={given!r}: this flow was fitted "
+                        f"with {name}={fitted!r}. Set it back, or call fit to start again."
+                    )
+            trained._fitted, interrupted = train(
+                array, start, self, n_epochs, validation_fraction, device=device
+            )
+        # At once, so that names of features never go with another flow.
+        self.__dict__ = trained.__dict__
         if interrupted:
             raise KeyboardInterrupt
         return self
-
-    def _checked(self, X: Any, resume: bool) -> np.ndarray:
-        """Return X as an array; refuse to continue with another architecture."""
-        n = 1 if resume else 2
-        least = {"ensure_min_samples": n, "ensure_min_features": n}
-        X = checked_rows(self, X, reset=not resume, **least)
-        for name, fitted in self._fitted.architecture.items() if resume else ():
-            if (given := getattr(self, name)) != fitted:
-                raise ValueError(
-                    f"Training cannot continue with {name}={given!r}: this flow was fitted "
-                    f"with {name}={fitted!r}. Set it back, or call fit to start again."
-                )
-        return X
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_fitted")

@@ -16,11 +16,9 @@ from skcalib._flow.statistics import column_moments, principal_axes
 from skcalib._machine.devices import check_precision
 from skcalib._machine.limits import check_size
 
-# Parameters of the estimator that no later training can change.
-ARCHITECTURE = (
-    *("n_levels", "depth", "coupling_width", "coupling", "permutation"),
-    *("noise", "n_clusters"),
-)
+# Parameters of the estimator that no later training can change: a Glow's, and of its gain.
+SHAPE = ("n_levels", "depth", "coupling_width", "coupling", "permutation", "noise")
+ARCHITECTURE = (*SHAPE, "n_clusters")
 
 
 @contextmanager
@@ -38,8 +36,8 @@ def plain_torch(device: torch.device) -> Iterator[None]:
         yield
 
 
-def within_memory(function: Callable) -> Callable:
-    """Make a function raise a MemoryError if its ``device`` runs out of memory.
+def on_device(function: Callable) -> Callable:
+    """Run a function in `plain_torch`; if its ``device`` has too little memory, say so.
 
     The error is raised outside of the `except`: otherwise it would refer to the caught one,
     whose traceback holds the GPU's memory, in a notebook until the next error.
@@ -48,7 +46,8 @@ def within_memory(function: Callable) -> Callable:
     @wraps(function)
     def guarded(*arguments: Any, device: torch.device) -> Any:
         try:
-            return function(*arguments, device=device)
+            with plain_torch(device):
+                return function(*arguments, device=device)
         except torch.cuda.OutOfMemoryError:
             pass
         raise MemoryError(
@@ -70,7 +69,7 @@ class FittedFlow:
     weights: dict[str, np.ndarray]  # in the data type of the rows it was fitted on
     moments: np.ndarray  # Adam's two, (2, n_parameters), in the order of the training's vector
     # Loss of each epoch, and that of held-out rows if any, in nats per sample.
-    curve: list[tuple[float, float | None]] = field(default_factory=list)
+    curve: list[list[float]] = field(default_factory=list)
     _networks: dict[tuple[str, str], Glow] = field(default_factory=dict, init=False)
 
     def network(self) -> Glow:
@@ -81,11 +80,9 @@ class FittedFlow:
             flow.load_state_dict(weights, assign=True)
         return flow
 
-    @within_memory
-    def map(
-        self, function: Callable, X: np.ndarray, width: int, *, device: torch.device
-    ) -> np.ndarray:
-        """Return ``function(network, X)``, with ``width`` columns, in the data type of X."""
+    @on_device
+    def map(self, method: str, X: np.ndarray, width: int, *, device: torch.device) -> Any:
+        """Return a method's result for X, with ``width`` columns, in the data type of X."""
         check_precision(device, X.dtype)
         # In float32, what was fitted in float64 would round the mean that is subtracted.
         dtype = np.promote_types(X.dtype, self.weights["gain"].dtype)
@@ -96,11 +93,12 @@ class FittedFlow:
         # With few rows, intermediate results stay in a CPU's cache; a GPU needs more rows.
         n_rows = 2**10 if device.type == "cpu" else 2**13
         result = np.empty((len(X), width), dtype=X.dtype)
-        with plain_torch(device), torch.inference_mode():
+        function = getattr(self._networks[key], method)
+        with torch.inference_mode():
             for rows in gen_batches(len(X) or 1, n_rows):
                 block = np.ascontiguousarray(X[rows], dtype)  # no negative strides
-                values = function(self._networks[key], torch.tensor(block, device=device))
-                result[rows] = values.cpu().numpy()
+                values = function(torch.tensor(block, device=device))
+                result[rows] = values.reshape(-1, width).cpu().numpy()
         return result
 
     def __getstate__(self) -> dict[str, Any]:
@@ -127,13 +125,10 @@ def untrained(
         noise, power = regularized.noise, regularized.power
     flow = _glow(d, architecture).to(getattr(torch, X.dtype.name))
     flow.initialize(rng, *standardisation)
-    weights = flow.arrays()
     n_parameters = sum(parameter.numel() for parameter in flow.parameters())
     moments = np.zeros((2, n_parameters), dtype=X.dtype)
-    return FittedFlow(architecture, float(noise), power, rng, weights, moments)
+    return FittedFlow(architecture, float(noise), power, rng, flow.arrays(), moments)
 
 
 def _glow(n_features: int, architecture: dict[str, Any]) -> Glow:
-    """Build a network; the number of clusters only decides its gain."""
-    settings = {name: value for name, value in architecture.items() if name != "n_clusters"}
-    return Glow(n_features, **settings)
+    return Glow(n_features, *(architecture[name] for name in SHAPE))

@@ -170,12 +170,17 @@ class Glow(nn.Module):
         """Map u (n, d) to z (n, d); also return log |det dz/du|, shape (n,), in nats."""
         x, logabsdet = self.standardize(x)
         z, term = self.through_levels(x * self.gain)
-        return z, (logabsdet + self.gain.log().sum() + term).expand(len(z))
+        # Not len(z): in a graph that would fix the number of rows.
+        return z, (logabsdet + self.gain.log().sum() + term).expand(z.shape[0])
 
     def inverse(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Map z (n, d) to u (n, d); also return log |det du/dz|, shape (n,), in nats."""
         u = self.back(z)
         return u, -self.forward(u)[1]
+
+    def encode(self, x: Tensor) -> Tensor:
+        """Map u (n, d) to z (n, d)."""
+        return self.forward(x)[0]
 
     def back(self, z: Tensor) -> Tensor:
         """Map z (n, d) to u (n, d)."""
@@ -218,12 +223,11 @@ class Glow(nn.Module):
 
 
 class Latent(nn.Module):
-    """z of a flow, without the log-determinant, whose shape would fix the number of texts."""
+    """z of a flow, without the log-determinant."""
 
     def __init__(self, flow: Any):
         super().__init__()
         self.flow = flow
 
     def forward(self, x: Tensor) -> Tensor:
-        x, _ = self.flow.standardize(x)
-        return self.flow.through_levels(x * self.flow.gain)[0]
+        return self.flow.encode(x)

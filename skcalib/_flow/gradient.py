@@ -67,13 +67,15 @@ class AdditiveGradient:
     """Loss of a batch of ``n_rows`` and its gradient, under the parameters in ``vector``.
 
     ``vector`` and ``gradient`` have shape (n_parameters,). ``order`` is the position of each of
-    their entries among the flow's parameters laid end to end: ``vector = flat[order]``.
+    their entries among the flow's parameters laid end to end: ``vector = flat[order]``. It is
+    the first row of ``state``, whose two others are for the optimizer.
     """
 
     def __init__(self, flow: Glow, n_rows: int):
         flat, places = parameters_to_vector(flow.parameters()).detach(), _places(flow)
         self.order = torch.cat([part.flatten() for part in places]).to(flat.device)
-        self.vector = flat[self.order]
+        self.state = flat[self.order].repeat(3, 1)
+        self.vector = self.state[0]
         self.gradient = torch.zeros_like(self.vector)
         (shift, self._log_scale), *weights = views(self.vector, places)
         self._norm_gradient, *weight_gradients = views(self.gradient, places)

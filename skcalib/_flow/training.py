@@ -7,6 +7,7 @@ number of layers.
 
 import math
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,15 +15,15 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import gen_batches
+from sklearn.utils import check_random_state, gen_batches
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from skcalib._base import progress, warn
-from skcalib._flow.fitted import FittedFlow, within_memory
+from skcalib._flow.fitted import FittedFlow, on_device, untrained
 from skcalib._flow.glow import Glow
 from skcalib._flow.gradient import AdditiveGradient, views
-from skcalib._flow.rows import shuffled_batches
+from skcalib._flow.rows import shuffled_batches, split
 
 
 class AutogradGradient:
@@ -35,7 +36,8 @@ class AutogradGradient:
 
     def __init__(self, flow: Glow):
         self._flow, self._parameters = flow, list(flow.parameters())
-        self.vector = parameters_to_vector(self._parameters).detach()
+        self.state = parameters_to_vector(self._parameters).detach().repeat(3, 1)
+        self.vector = self.state[0]
         self.gradient = torch.zeros_like(self.vector)
         vector_to_parameters(self.vector, self._parameters)
 
@@ -59,7 +61,8 @@ class Trainer:
     Without the correction the first few hundred steps are up to six times as long, so that a
     single epoch over some thousand sentences suffices.
 
-    ``flow`` is on its device; :meth:`write_back` brings its parameters up to date.
+    ``state`` has the rows p, m and v. ``flow`` is on its device; :meth:`write_back` brings its
+    parameters up to date.
     """
 
     def __init__(
@@ -74,37 +77,27 @@ class Trainer:
         self._X, self._rows, self._rng, self._settings = X, rows, start.rng, settings
         self.n_steps = -(-len(rows) // settings.batch_size)  # of an epoch
         self.n_kept = 0  # states that an epoch found good
-        self._parameters = parameters = list(flow.parameters())
         n_rows = min(settings.batch_size, 2 * len(rows))  # of a batch, filled up from others
         is_written = (flow.coupling, flow.permutation) == ("additive", "reverse")
         self._gradient_of: AdditiveGradient | AutogradGradient = (
             AdditiveGradient(flow, n_rows) if is_written else AutogradGradient(flow)
         )
-        self.vector, self.gradient = self._gradient_of.vector, self._gradient_of.gradient
-        self.moments = self._tensor(start.moments).clone()
-        self._first_moment, self._second_moment = self.moments
-        is_matrix = parameters_to_vector([torch.full_like(p, p.ndim == 2) for p in parameters])
-        decay = settings.learning_rate * settings.weight_decay
-        self._decay = 1.0 - decay * is_matrix.detach()[self._gradient_of.order]
-        self._denominator = torch.empty_like(self.vector)
+        self.state, self._gradient = self._gradient_of.state, self._gradient_of.gradient
+        self._vector, self._first_moment, self._second_moment = self.state
+        self.state[1:] = self._tensor(start.moments)
+        matrices = [torch.full_like(p, p.ndim == 2) for p in flow.parameters()]
+        is_matrix = parameters_to_vector(matrices).detach()[self._gradient_of.order]
+        self._decay = 1.0 - settings.learning_rate * settings.weight_decay * is_matrix
+        self._denominator = torch.empty_like(self._vector)
         self._jitter = flow.standardize.jitter.cpu().numpy()
-
-    def state(self) -> Tensor:
-        """Copy the parameters and Adam's moments, in rows."""
-        return torch.vstack((self.vector, self.moments))
-
-    def restore(self, state: Tensor) -> None:
-        """Go back to what :meth:`state` returned."""
-        self.vector.copy_(state[0])
-        self.moments.copy_(state[1:])
 
     @torch.no_grad()
     def write_back(self) -> None:
         """Write the parameters, as they are now, into the flow."""
-        flat = torch.empty_like(self.vector)
-        flat[self._gradient_of.order] = self.vector
-        parts = views(flat, self._parameters)
-        for parameter, part in zip(self._parameters, parts, strict=True):
+        flat = torch.empty_like(self._vector)
+        flat[self._gradient_of.order] = self._vector
+        parameters = list(self.flow.parameters())
+        for parameter, part in zip(parameters, views(flat, parameters), strict=True):
             parameter.copy_(part)
 
     def step(self, batch: Tensor) -> Tensor:
@@ -115,15 +108,15 @@ class Trainer:
             # BERT-flow clips the gradient in bits per dimension to norm 1, so that the limit
             # means the same at every d. That gradient is this one divided by n_bits.
             n_bits = batch.numel() * math.log(2.0)
-            norm = torch.linalg.vector_norm(self.gradient)
-            self.gradient.div_(norm.clamp_(min=n_bits))
+            norm = torch.linalg.vector_norm(self._gradient)
+            self._gradient.div_(norm.clamp_(min=n_bits))
 
             m, v = self._first_moment, self._second_moment
-            m.lerp_(self.gradient, 1.0 - beta1)
-            v.mul_(beta2).addcmul_(self.gradient, self.gradient, value=1.0 - beta2)
+            m.lerp_(self._gradient, 1.0 - beta1)
+            v.mul_(beta2).addcmul_(self._gradient, self._gradient, value=1.0 - beta2)
             root = torch.sqrt(v, out=self._denominator).add_(epsilon)
-            self.vector.mul_(self._decay)
-            self.vector.addcdiv_(m, root, value=-self._settings.learning_rate)
+            self._vector.mul_(self._decay)
+            self._vector.addcdiv_(m, root, value=-self._settings.learning_rate)
             return loss / len(batch)
 
     def epoch(self, advance: Callable[[], Any]) -> float:
@@ -133,8 +126,8 @@ class Trainer:
         infinite, the loss is NaN and the state is the last good one, at most 64 steps before.
         After Ctrl-C the state is also the last good one.
         """
-        good, total, n_threads = self.state(), 0.0, torch.get_num_threads()
-        recent = torch.zeros_like(self.vector[0])
+        good, total, n_threads = self.state.clone(), 0.0, torch.get_num_threads()
+        recent = torch.zeros_like(self._vector[0])
         batches = shuffled_batches(self._X, self._rows, self._settings.batch_size, self._rng)
         try:
             # Operations of a few microseconds are too small to share: threads would mostly
@@ -144,15 +137,15 @@ class Trainer:
                 recent += self.step(self._with_jitter(self._tensor(drawn)))
                 if step % 64 == 0 or step == self.n_steps:  # reading it waits for the device
                     # A loss is from before its update, so check the parameters too.
-                    if not torch.isfinite(recent + self.vector.sum()):
+                    if not torch.isfinite(recent + self._vector.sum()):
                         return math.nan
-                    good, self.n_kept = self.state(), self.n_kept + 1
+                    good, self.n_kept = self.state.clone(), self.n_kept + 1
                     total += float(recent)
                     recent.zero_()
                 advance()
         finally:
             torch.set_num_threads(n_threads)
-            self.restore(good)
+            self.state.copy_(good)
         return total / self.n_steps
 
     def _with_jitter(self, batch: Tensor) -> Tensor:
@@ -167,20 +160,21 @@ class Trainer:
                 batch += jitter @ axes[:, degenerate].T
         return batch
 
-    def evaluate(self, rows: np.ndarray) -> np.ndarray:
-        """Return the loss of each of the given rows, in nats, in float64."""
+    def evaluate(self, rows: np.ndarray) -> float:
+        """Return the mean loss of the given rows, in nats, in float64."""
         self.write_back()
         blocks = (self._tensor(self._X[rows[block]]) for block in gen_batches(len(rows), 1024))
         with torch.inference_mode():
             # On the CPU: not every GPU has float64.
             losses = [-self.flow.log_prob(block).cpu() for block in blocks]
-            return torch.cat(losses).double().numpy()
+            return float(torch.cat(losses).double().numpy().mean())
 
     def warn_of_divergence(self) -> None:
         """Warn if the flow is of no use because round trips do not return to their start.
 
         Rows go to the latent space and back, and as many samples the other way. Errors, in
-        standardized columns, are relative to the largest entry, or to 1 if that is more.
+        standardized columns, are relative to the largest entry of a row, or to 1 if that is
+        more.
         """
         self.write_back()
         encode, decode = self.flow.through_levels, self.flow.back_through_levels
@@ -189,9 +183,12 @@ class Trainer:
             x, _ = self.flow.standardize(self._tensor(rows))
             z = self._tensor(np.random.RandomState(0).standard_normal(x.shape))
             sample = decode(z)
-            pairs = (x, decode(encode(x)[0])), (z, encode(sample)[0])
-            errors = [(b - a).abs().max() / a.abs().max().clamp(min=1.0) for a, b in pairs]
-            error, reach = float(torch.stack(errors).max()), float(sample.abs().max())
+            start, back = (
+                torch.cat((x, z)),
+                torch.cat((decode(encode(x)[0]), encode(sample)[0])),
+            )
+            errors = (back - start).abs().amax(dim=1) / start.abs().amax(dim=1).clamp(min=1.0)
+            error, reach = float(errors.max()), float(sample.abs().max())
         # A sound flow stays far below: the worst seen in float32 were 1e-5 and 50 deviations.
         if not (error < 1e-3 and reach < 1e3):
             warn(
@@ -203,61 +200,63 @@ class Trainer:
             )
 
     def _tensor(self, rows: Any) -> Tensor:
-        return torch.as_tensor(rows, dtype=self.vector.dtype, device=self.vector.device)
+        return torch.as_tensor(rows, dtype=self.state.dtype, device=self.state.device)
 
 
-@within_memory
+@on_device
 def train(
-    start: FittedFlow,
     X: np.ndarray,
-    rows: np.ndarray,
-    held_out: np.ndarray,
+    start: FittedFlow | None,
     settings: Any,
+    n_epochs: int,
+    validation_fraction: float | None,
     *,
     device: torch.device,
 ) -> tuple[FittedFlow, bool]:
-    """Train on the given rows of X, on the device; draw from the generator of ``start``.
+    """Train a new flow on the device, or ``start`` further.
 
     ``settings`` has the parameters of :class:`NormalizingFlow`. Returns the flow (that of the
     best epoch if rows are held out) and whether Ctrl-C ended the training.
     """
+    # The training has a generator of its own, so that no other draw interferes.
+    if start is None:
+        seed = check_random_state(settings.random_state).randint(np.iinfo(np.int32).max)
+        rng = np.random.RandomState(seed)
+    else:
+        rng = deepcopy(start.rng)
+    rows, held_out = split(len(X), validation_fraction, rng)
+    start = replace(start, rng=rng) if start else untrained(X, rows, rng, settings)
     trainer = Trainer(start, X, rows, settings, device)
-    if len(held_out) and not (finite := np.isfinite(trainer.evaluate(held_out))).all():
-        raise ValueError(
-            f"Row {held_out[finite.argmin()]} of X, which is held out, lies so far from the "
-            "others that it has no finite density. Drop it, or scale it."
-        )
-    curve, n_batches = list(start.curve), settings.max_epochs * trainer.n_steps
+    curve, n_batches = list(start.curve), n_epochs * trainer.n_steps
     best_loss, best_state, stale, interrupted = math.inf, None, 0, False
     bar = progress(n_batches, unit="batch", desc="NormalizingFlow", verbose=settings.verbose)
     try:
         with bar as advance:
-            for epoch in range(len(curve) + 1, len(curve) + 1 + settings.max_epochs):
-                loss = trainer.epoch(partial(advance, 1, f"epoch {epoch}"))
-                if math.isnan(loss):
+            for epoch in range(len(curve) + 1, len(curve) + 1 + n_epochs):
+                losses = [trainer.epoch(partial(advance, 1, f"epoch {epoch}"))]
+                if len(held_out):
+                    losses.append(trainer.evaluate(held_out))
+                if not np.isfinite(losses).all():
                     warn(
                         "The loss became NaN or infinite. The flow is back at its last good "
-                        "state. A lower learning_rate may help.",
+                        "state. A lower learning_rate may help; if it is the loss of rows that "
+                        "are held out, drop those far from the others.",
                         ConvergenceWarning,
                     )
                     break
-                held_out_loss = None
-                if len(held_out):
-                    held_out_loss = float(trainer.evaluate(held_out).mean())
-                curve.append((loss, held_out_loss))
-                watched = loss if held_out_loss is None else held_out_loss
-                stale = 0 if watched < best_loss - settings.tol else stale + 1
-                if watched < best_loss:
-                    best_loss, best_state = watched, trainer.state() if len(held_out) else None
+                curve.append(losses)
+                stale = 0 if losses[-1] < best_loss - settings.tol else stale + 1
+                if losses[-1] < best_loss:
+                    best_loss, best_state = losses[-1], trainer.state.clone()
                 if stale == settings.n_iter_no_change:
                     break
     except KeyboardInterrupt:
         if not trainer.n_kept:
             raise
         interrupted = True
-    if best_state is not None:
-        trainer.restore(best_state)
+    if len(held_out) and best_state is not None:
+        trainer.state.copy_(best_state)
     trainer.warn_of_divergence()
-    moments = trainer.moments.cpu().numpy()
+    moments = trainer.state[1:].cpu().numpy()
     fitted = replace(start, weights=trainer.flow.arrays(), moments=moments, curve=curve)
     return fitted, interrupted
