@@ -17,14 +17,7 @@ from sklearn.utils.validation import (
 
 from skcalib._base import FloatTransformer, VersionedState, warn
 from skcalib._covariance.moments import chunk_rows
-from skcalib._dask import (
-    as_floats,
-    check_dask,
-    check_lazy,
-    dask_apply,
-    dask_reduce,
-    is_dask,
-)
+from skcalib._dask import as_floats, check_dask, check_lazy, dask_apply, dask_reduce, is_dask
 from skcalib._groups.means import GroupMeans
 from skcalib._labels import labels_of
 from skcalib._sklearn_compat import check_sample_weight
@@ -102,7 +95,7 @@ class GroupErasure(
     True
     """
 
-    _state_version = 3
+    _state_version = 4
     __metadata_request__fit = {"groups": True}
     __metadata_request__partial_fit = {"groups": True}
     _moments: GroupMeans
@@ -133,7 +126,8 @@ class GroupErasure(
         self.__dict__.pop("_moments", None)  # an error below leaves nothing half-fitted
         means = self._means_of(X, groups, sample_weight, reset=True)
         _check(means)
-        return self._learn(means)
+        self._moments, self._is_checked = means, True
+        return self
 
     def partial_fit(
         self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None
@@ -166,10 +160,9 @@ class GroupErasure(
         X_new : ndarray or dask array of shape (n_samples, n_features)
             float32 for float32 input and float64 otherwise.
         """
-        check_is_fitted(self)
-        _check(self._moments)
-        X = self._checked(X, reset=False)
-        erase = partial(_erased, self.mean_, self.components_)
+        means = self._checked_means()
+        X = self._rows(X, reset=False)
+        erase = partial(_erased, means.overall, means.differences)
         if not is_dask(X):
             return erase(X)
         check_lazy(self)
@@ -208,15 +201,26 @@ class GroupErasure(
 
     @property
     def _linear_map(self) -> AffineMap:
-        check_is_fitted(self)
-        _check(self._moments)
-        mean, (between, within) = self.mean_, self._moments.variances
-        P = np.eye(len(mean)) - self.components_.T @ self.components_
+        means = self._checked_means()
+        mean, (between, within) = means.overall, means.variances
+        P = np.eye(len(mean)) - means.differences.T @ means.differences
         # What is left of a sample, were its columns uncorrelated.
         mean_square = np.mean(within @ P**2 + mean**2)
         return AffineMap(mean, P, mean, between + within, float(mean_square))
 
-    def _checked(self, X: Any, *, reset: bool) -> Any:
+    def _learn(self, moments: GroupMeans) -> Self:
+        self._moments, self._is_checked = moments, False
+        return self
+
+    def _checked_means(self) -> GroupMeans:
+        """Return the means; those of a stream are checked at their first use."""
+        check_is_fitted(self)
+        if not self._is_checked:
+            _check(self._moments)
+            self._is_checked = True
+        return self._moments
+
+    def _rows(self, X: Any, *, reset: bool) -> Any:
         if not is_dask(X):
             return checked_rows(self, X, reset=reset)
         check_dask(X, type(self).__name__)
@@ -233,7 +237,7 @@ class GroupErasure(
                 "set_fit_request(groups=True). To put a step after a fitted pipeline, keep its "
                 "fit: make_pipeline(FrozenEstimator(pipeline), step)."
             )
-        X = self._checked(X, reset=reset)
+        X = self._rows(X, reset=reset)
         if is_dask(X):
             groups = groups if is_dask(groups) else _labels(groups)
             return dask_reduce(_means_of_block, GroupMeans.merge, X, groups, sample_weight)
@@ -272,28 +276,19 @@ def _labels(groups: Any) -> np.ndarray:
 
 
 def _check(means: GroupMeans) -> None:
-    """Raise a ValueError if there is nothing to erase, or all would be erased.
-
-    Warn, once for these means, of small groups, or if little is left.
-    """
+    """Refuse groups of which nothing or all would be erased; warn of small ones, or many."""
     n_groups, n_features = means.mean.shape
-    if n_groups == 0:
+    if n_groups < 2:
         raise ValueError(
-            "All samples have a sample_weight of zero. Give some a positive weight."
-        )
-    if n_groups == 1:
-        raise ValueError(
-            f"GroupErasure got a single group, {means.names.tolist()}, in n_samples="
-            f"{means.n[0]:g}; it needs two or more, such as the languages of the samples. "
-            "Leave the step out if there is only one."
+            f"GroupErasure got the groups {means.names.tolist()} in n_samples="
+            f"{means.n.sum():g} whose sample_weight is not zero; it needs two or more, such as "
+            "languages. Leave the step out if there is only one."
         )
     if len(means.differences) == n_features:
         raise ValueError(
             f"The means of {n_groups} groups differ in every direction of n_features="
             f"{n_features}: nothing would be left. Give fewer groups."
         )
-    if means.told:
-        return
     if (few := means.n < FEW_SAMPLES).any():
         name, n = means.names.tolist()[few.argmax()], means.n[few.argmax()]
         warn(
@@ -307,7 +302,6 @@ def _check(means: GroupMeans) -> None:
             "what the vectors differ in, such as clusters or topics, or they are too many "
             f"for {n_features} features. Give fewer groups, or others."
         )
-    means.told.append(True)
 
 
 def _erased(mean: np.ndarray, Q: np.ndarray, X: np.ndarray) -> np.ndarray:

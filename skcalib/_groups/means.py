@@ -70,11 +70,6 @@ class GroupMeans:
         return replace(merged, n=merged.n.astype(n.dtype), scatter=scatter)
 
     @cached_property
-    def told(self) -> list[bool]:
-        """Whether these means have been warned about, for their user to note."""
-        return []
-
-    @cached_property
     def overall(self) -> np.ndarray:
         """Mean of all samples, of shape (d,)."""
         return self.n @ self.mean / (self.n.sum() or 1)

@@ -301,7 +301,7 @@ def test_pickle_and_precision(X, groups):
 
 def test_errors_say_what_groups_are(X, groups):
     erasure = GroupErasure().fit(X, groups=groups)
-    single = r"single group, \['en'\], in n_samples=900; it needs two or more"
+    single = r"got the groups \['en'\] in n_samples=900 .*; it needs two or more"
     for given, match in [
         (None, r"got no groups; it needs .*pipeline.fit\(X, groups=languages\).*Frozen"),
         (["en"] * 900, single),
@@ -313,7 +313,7 @@ def test_errors_say_what_groups_are(X, groups):
         with pytest.raises(NotFittedError):  # nothing half-fitted
             erasure.transform(X)
     one = GroupErasure().partial_fit(X[:5], groups=["en"] * 5)
-    with pytest.raises(ValueError, match="single group"):
+    with pytest.raises(ValueError, match="it needs two or more"):
         one.transform(X)
     with pytest.raises(TypeError, match="merge got a Whitening; it expects fitted Group"):
         one.merge(Whitening())
