@@ -30,13 +30,12 @@ def lazily(encode: Callable[[list[str]], np.ndarray], X: Any, n_features: int) -
     import dask.array as da
 
     if isinstance(X, da.Array):
-        rows = X.reshape(-1) if X.ndim == 2 and X.shape[1] == 1 else X
-        if rows.ndim != 1:
+        if X.ndim != 1 and X.shape[1:] != (1,):
             raise ValueError(
                 f"BertEncoder got a dask array of shape {X.shape}; it expects one text per "
                 "row. Select one column."
             )
-        sizes, parts = rows.chunks[0], rows.to_delayed().ravel()
+        sizes, parts = X.chunks[0], X.to_delayed().ravel()
     elif hasattr(type(X), "to_delayed"):  # a Series, a frame or a Bag
         parts = X.to_delayed()
         sizes = (np.nan,) * len(parts)
@@ -55,7 +54,7 @@ def lazily(encode: Callable[[list[str]], np.ndarray], X: Any, n_features: int) -
 
 
 def check_dask(X: Any, caller: str) -> None:
-    """Raise a ValueError for a dask collection that is not a two-dimensional real array."""
+    """Raise a ValueError for a dask collection that is not a two-dimensional array."""
     import dask.array as da
 
     if not isinstance(X, da.Array) or X.ndim != 2:
@@ -64,8 +63,6 @@ def check_dask(X: Any, caller: str) -> None:
             f"{caller} got a {type(X).__name__} of dask{shape}; it expects an array of shape "
             "(n_samples, n_features). Convert a frame by to_dask_array()."
         )
-    if X.dtype.kind == "c":
-        raise ValueError(f"{caller} got a dask array of {X.dtype}. Complex data not supported.")
 
 
 def check_lazy(estimator: Any) -> None:
@@ -152,7 +149,7 @@ def on_disk(X: Any) -> Iterator[np.ndarray]:
     with TemporaryFile(prefix="skcalib-") as file:
         for start in range(0, len(parts), BLOCKS_AT_A_TIME):
             for block in dask.compute(*parts[start : start + BLOCKS_AT_A_TIME]):
-                np.ascontiguousarray(block, dtype=dtype).tofile(file)
+                as_floats(block).astype(dtype).tofile(file)
                 n_rows += len(block)
         shape = (n_rows, X.shape[1])
         yield np.memmap(file, dtype, "r", shape=shape) if n_rows else np.empty(shape, dtype)

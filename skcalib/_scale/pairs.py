@@ -63,11 +63,9 @@ class PairCounts:
     def from_table(cls, table: dict[str, Any]) -> Self:
         """Return counts of a `table`; between two points the p-value is that of the lower."""
         similarity, p = (np.asarray(table[k], np.float64) for k in ("similarity", "p_value"))
-        is_whole = similarity.size > 1 and similarity.shape == p.shape and table["n"] >= 1
-        if not (is_whole and (np.diff(similarity) > 0).all() and (np.diff(p) < 0).all()):
-            raise ValueError("similarities must rise and p-values fall, one for each")
-        if not (p[0] <= 1 and p[-1] > 0 and np.abs(similarity).max() <= 2 + 2 / BINS):
-            raise ValueError("similarities must be in [-2, 2], and p-values in (0, 1]")
+        in_order = (np.diff([-3, *similarity, 3]) > 0).all() and (np.diff([*p, 0]) < 0).all()
+        if not (in_order and len(similarity) == len(p) > 1 and p[0] <= 1 <= table["n"]):
+            raise ValueError("similarities must rise, and p-values fall from 1 at most to 0")
         bins = np.rint(similarity * BINS + MARGIN).astype(int)
         at_least = np.rint(p * (1 + table["n"])).astype(int)
         counts = np.zeros(bins[-1] - bins[0] + 1, np.int64)

@@ -1,7 +1,5 @@
 """Which rates counted pairs can tell, and the thresholds that keep them."""
 
-import numpy as np
-
 from skcalib._scale.pairs import FITTED_P_VALUES, PairCounts, RateLine
 
 # Pairs that a threshold must let pass for an estimate of its rate.
@@ -21,21 +19,17 @@ def threshold_of(counts: PairCounts, rate: float, per: str, *, extrapolate: bool
             )
         return line_of(counts).threshold(rate)
     # A p-value per query is exact, whatever their number: that of a best pair above all others.
-    least = FEWEST_PAIRS / counts.n if per == "pair" else 1 / (counts.n + 1)
-    if rate >= least:
+    few, of = (FEWEST_PAIRS, counts.n) if per == "pair" else (1, counts.n + 1)
+    if rate >= few / of:
         return float(counts.threshold(rate))
     if extrapolate and per == "query":
         return counts.beyond(rate)
-    told = "no rate"
-    if least < 1:  # rounded up, so that it is accepted
-        digits = 10.0 ** (1 - np.floor(np.log10(least)))
-        told = f"rates from {np.ceil(least * digits) / digits:.2g} to 1"
-    counted, more = "pairs", "texts: 1e-5 needs 1,415, and more than 4,473 need more n_pairs"
-    if per == "query":
-        counted, more = "queries", f"queries: this rate needs {np.ceil(1 / rate) - 1:,.0f}"
+    counted = "pairs" if per == "pair" else "queries"
     raise ValueError(
-        f"threshold got false_positive_rate={rate!r}; {counts.n:,} {counted} are enough for "
-        f"{told}. Set extrapolate=True, or fit a SimilarityScale on more {more}."
+        f"threshold got false_positive_rate={rate!r}, which needs {few / rate:,.0f} {counted}; "
+        f"{counts.n:,} tell rates from {few}/{of} to 1. Set extrapolate=True, or fit a "
+        "SimilarityScale on more queries, or texts: 1,415 have a million pairs, and more than "
+        "4,473 need more n_pairs."
     )
 
 

@@ -125,27 +125,25 @@ class LinearExports:
 
 def affine_float32(linear: AffineMap, caller: str) -> tuple[np.ndarray, np.ndarray]:
     """``W`` of shape (d, k) and ``b = bias - mean W``, in float32, or a ValueError."""
-    what = f"{caller} gives a map with the mean in its bias"
-    _refuse_lost_digits(linear.uncentred_growth, what)
+    _refuse_lost_digits(linear.uncentred_growth, caller)
     W = linear.projection
     return W.astype(np.float32), (linear.bias - linear.mean @ W).astype(np.float32)
 
 
 def centred_float32(linear: AffineMap, caller: str) -> tuple[np.ndarray, ...]:
     """``m``, ``W`` and ``b`` of ``(x - m) W + b``, ``m`` near the mean, or a ValueError."""
-    _refuse_lost_digits(linear.growth, f"{caller} gives a map")
+    _refuse_lost_digits(linear.growth, caller)
     m, W = linear.mean.astype(np.float32), linear.projection
     b = (m - linear.mean) @ W + linear.bias
     return m, W.astype(np.float32), b.astype(np.float32)
 
 
-def _refuse_lost_digits(growth: float, what: str) -> None:
-    accepted = 1e-5  # relative to a typical entry of the output
+def _refuse_lost_digits(growth: float, caller: str) -> None:
     error = np.finfo(np.float32).eps / 2 * growth
-    if error > accepted:
+    if error > 1e-5:
         raise ValueError(
-            f"{what} in float32, and this one would lose its digits there: an estimated "
-            f"error of {error:.1g} of a typical entry, where {accepted:g} is accepted. Keep "
+            f"{caller} gives a map in float32, and this one would lose its digits there: an "
+            f"estimated error of {error:.1g} of a typical entry, where 1e-5 is accepted. Keep "
             "fewer components, set noise or shrinkage above 0, or first subtract the means of "
             "groups that are far apart."
         )

@@ -131,20 +131,16 @@ class ShiftDetection:
         """
         check_is_fitted(self)
         rate = check_rate(false_positive_rate, "mahalanobis_threshold")
-        distances = np.sort(held_out_distances(self._fitted, self._rows(X)))
-        n = len(distances)
-        place = int(np.ceil((1 - rate) * (n + 1))) - 1
-        if place >= n:
+        distances = np.sort([*held_out_distances(self._fitted, self._rows(X)), np.inf])
+        n, n_finite = len(distances), np.isfinite(distances).sum()
+        threshold = distances[int(np.ceil((1 - rate) * n)) - 1]
+        if threshold == np.inf:
             raise ValueError(
-                f"mahalanobis_threshold got false_positive_rate={false_positive_rate!r}, which "
-                f"{n} vectors cannot tell. Ask for {1 / (n + 1):.2g} or more."
+                f"mahalanobis_threshold got false_positive_rate={rate!r}, which {n - 1} "
+                f"vectors cannot tell, of which {n - 1 - n_finite} span an axis of their own. "
+                f"Ask for {n - n_finite}/{n} or more, fit on more vectors, or set noise='auto'."
             )
-        if not np.isfinite(distances[place]):
-            raise ValueError(
-                f"Of {n} vectors too many span an axis of their own, so that the distance of a "
-                "new one is not known. Fit on more vectors, or set noise='auto'."
-            )
-        return float(distances[place])
+        return float(threshold)
 
     def shift(self, X: Any) -> Shift:
         """Measure how far a sample of new vectors lies from those of the fit.

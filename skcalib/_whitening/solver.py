@@ -107,23 +107,21 @@ def solve(
 
 def warn_of_few_samples(n: int | float, linear: WhiteningMap) -> None:
     """Warn if a map suffers from too few samples."""
-    d = len(linear.mean)
-    used = linear.regularized
+    d, used = len(linear.mean), linear.regularized
     bare = used.noise == 0 and used.shrinkage == 0 and used.power > 0
     if linear.surplus:
         consequence = (
             f"have rank {linear.rank}, below n_components={linear.n_components}: the surplus "
             "columns are zero"
         )
-    elif not bare or n >= SAMPLES_PER_FEATURE * d:
-        return
-    elif linear.rank < d and n <= d:
-        consequence = f"have rank {linear.rank}: directions outside the sample are dropped"
-    else:
+    elif bare and n < SAMPLES_PER_FEATURE * d:
         consequence = (
-            f"are fewer than {SAMPLES_PER_FEATURE} for each feature: weak directions are "
-            "mostly sampling error, and whitening amplifies them"
+            f"are fewer than {SAMPLES_PER_FEATURE} for each feature, and have rank "
+            f"{linear.rank}: weak directions are mostly sampling error, which whitening "
+            "amplifies, and those outside the sample are dropped"
         )
+    else:
+        return
     warn(
         f"n_samples={n:.10g} of n_features={d} {consequence}. Set noise='auto', or fit on "
         f"{SAMPLES_PER_FEATURE * d} samples or more."
