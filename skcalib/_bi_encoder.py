@@ -13,14 +13,7 @@ from skcalib._base import VersionedState
 from skcalib._encoder.any_encoder import encoded, fit_with_groups
 from skcalib._scale.estimator import SimilarityScale
 from skcalib._sklearn_compat import HasMethods, StrOptions, _fit_context
-from skcalib._texts import (
-    TextInput,
-    as_pairs,
-    distinct,
-    distinct_in_groups,
-    groups_of,
-    texts_of,
-)
+from skcalib._texts import TextInput, as_pairs, distinct, distinct_texts
 from skcalib._vectors import unit_rows
 from skcalib.metrics import spearman
 
@@ -126,17 +119,13 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         -------
         self : BiEncoder
         """
-        texts = texts_of(X, caller=type(self).__name__)
-        labels = None if groups is None else groups_of(X, groups, caller=type(self).__name__)
-        if hasattr(self, "encoder_"):
-            del self.encoder_  # an error below leaves nothing half-fitted
-        encoder = clone(self.encoder)
-        fit_with_groups(encoder, *distinct_in_groups(texts, labels), type(self).__name__)
+        self.__dict__.pop("encoder_", None)  # an error below leaves nothing half-fitted
+        texts, groups = distinct_texts(X, groups, caller=type(self).__name__)
+        encoder = fit_with_groups(clone(self.encoder), texts, groups, type(self).__name__)
         some = distinct(texts)[0]
         if len(some) > SAMPLED_TEXTS:
             some = resample(some, replace=False, n_samples=SAMPLED_TEXTS, random_state=0)
-        self._sample, self._scale = some, None
-        self.encoder_ = encoder
+        self._sample, self._scale, self.encoder_ = some, None, encoder
         return self
 
     def predict(self, X: Any) -> np.ndarray:

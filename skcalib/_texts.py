@@ -131,7 +131,7 @@ def is_pairs(X: Any) -> bool:
     shape = getattr(X, "shape", None)
     if shape is not None:
         return len(shape) == 2 and shape[1] != 1
-    first = next(iter(X), None) if isinstance(X, list | tuple) else None
+    first = X[0] if isinstance(X, list | tuple) and X else None
     return isinstance(first, list | tuple | np.ndarray) and len(first) != 1
 
 
@@ -150,47 +150,37 @@ def distinct_sorted(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
     return unique.tolist(), index
 
 
-def groups_of(X: Any, groups: Any, *, caller: str) -> list[Any]:
-    """Return the group of each text, where the first texts of all pairs come first."""
-    # Masked entries become None, which the step that accepts groups refuses as missing.
-    labels = np.ma.MaskedArray(groups, dtype=object)
-    n, shapes = len(X), [(len(X), 1), (len(X),)]
-    if is_pairs(X):
-        shapes = [(n, 2), *shapes]
-    if labels.shape not in shapes:
-        raise ValueError(
-            f"{caller} got groups of shape {labels.shape} for {n} "
-            f"{'pairs' if is_pairs(X) else 'texts'}; it expects {shapes[-1]}"
-            f"{f', one for both texts of a pair, or {shapes[0]}' if is_pairs(X) else ''}."
-        )
-    columns = 2 if is_pairs(X) and labels.size == n else 1
-    found: list[Any] = labels.T.ravel().tolist() * columns
-    return found
-
-
-def distinct_in_groups(
-    texts: Sequence[str], groups: Sequence[Any] | None
+def distinct_texts(
+    X: Any, groups: Any = None, *, caller: str
 ) -> tuple[list[str], list[Any] | None]:
-    """Distinct texts and their groups, if any; a text counts once in each of its groups."""
+    """Distinct texts of a container of texts or of pairs, and their groups, if any.
+
+    A text counts once in each of its groups.
+    """
+    texts = texts_of(X, caller=caller)
     if groups is None:
         return distinct(texts)[0], None
-    pairs = dict.fromkeys(zip(texts, groups, strict=True))
+    labels = np.ma.MaskedArray(groups, dtype=object)
+    shapes = [(len(X),), (len(X), 2)][: 1 + is_pairs(X)]
+    if labels.shape not in shapes:
+        raise ValueError(
+            f"{caller} got groups of shape {labels.shape} for {len(X)} "
+            f"{'pairs' if is_pairs(X) else 'texts'}; it expects "
+            f"{', one for both texts of a pair, or '.join(map(str, shapes))}."
+        )
+    listed = labels.T.ravel().tolist()  # None where masked, which no step takes as a group
+    pairs = dict.fromkeys(zip(texts, listed * (len(texts) // len(listed)), strict=True))
     return [text for text, _ in pairs], [group for _, group in pairs]
 
 
 def _cells(X: Any, caller: str) -> np.ndarray:
     """Entries of a container as an object array."""
-    if isinstance(X, str | bytes):
-        raise TypeError(
-            f"{caller} got a single {type(X).__name__}, {X[:40]!r}; it expects a list of "
-            "texts. Wrap it in a list."
-        )
-    if isinstance(X, Mapping | set | frozenset) or not (
-        hasattr(X, "__len__") and hasattr(X, "__getitem__")
-    ):
+    is_sized = hasattr(X, "__len__") and hasattr(X, "__getitem__")
+    if isinstance(X, str | bytes | Mapping) or not is_sized:
         raise TypeError(
             f"{caller} got a {type(X).__name__}; it expects a list of str, a 1-D array, a "
-            "pandas or polars Series, or a frame. Convert it first, an iterator with list(...)."
+            "pandas or polars Series, or a frame. Wrap a single text in a list, and convert "
+            "an iterator with list(...)."
         )
     if isinstance(X, np.ma.MaskedArray) or hasattr(X, "to_pylist"):
         X = plain(X)  # None where it is masked

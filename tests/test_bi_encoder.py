@@ -151,7 +151,7 @@ def test_model_selection_takes_lists_and_arrays(tiny_bert, pairs, make):
         ([("x", None)], ValueError, r"missing value \(None\) at position 0, column 1"),
         ([(3, "x")], TypeError, r"int \(3\) at position 0, column 0"),
         ([], ValueError, r"0 sample\(s\)"),
-        ("xy", TypeError, "single str"),
+        ("xy", TypeError, "got a str; it expects"),
     ],
 )
 def test_bad_pairs_are_named(bi_encoder, X, error, message):

@@ -13,7 +13,7 @@ from skcalib._encoder.estimator import BertEncoder
 from skcalib._groups.estimator import GroupErasure
 from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._sklearn_compat import check_params
-from skcalib._texts import distinct, distinct_in_groups, groups_of, texts_of
+from skcalib._texts import distinct_texts
 from skcalib._whitening.estimator import Whitening
 from skcalib.model_selection._encoders import AsGiven, HiddenStates
 from skcalib.model_selection._report import calibration_of, cosines_of
@@ -140,19 +140,16 @@ def calibrate(
     >>> len(pipeline.transform(["A new sentence."]))
     1
     """
-    given, texts = texts, texts_of(texts, caller="calibrate")
     if queries is not None:
-        queries = distinct(texts_of(queries, caller="queries of calibrate"))[0]
+        queries = distinct_texts(queries, caller="queries of calibrate")[0]
         task = task or "search"
     how = _task_of(task, queries, groups, queries_encoder)
-    if groups is not None:
-        groups = groups_of(given, groups, caller="calibrate")
+    texts, groups = distinct_texts(texts, groups, caller="calibrate")
     whitening = Whitening(n_components, noise=noise, n_clusters=n_clusters)
     check_params(whitening)
     Regularization(noise=noise, n_clusters=n_clusters)  # refuses figures for both
     sampling = {"n_texts": n_texts, "random_state": random_state}
     views = views_of(texts, sampling, "calibrate")
-    texts, groups = distinct_in_groups(texts, groups)
     encoders = _encoders_of(model, pooling, layers, memory, verbose)
     sample = Sample.of(views, random_state)
     if isinstance(encoders, AsGiven):

@@ -325,7 +325,7 @@ def test_containers_give_the_same_vectors(tiny_bert, texts):
         (["dog", "cat", float("nan")], ValueError, r"missing value \(nan\) at position 2"),
         ([3, "dog"], TypeError, r"int \(3\) at position 0.*str"),
         (["dog", b"cat"], TypeError, r"bytes \(b'cat'\) at position 1.*decode"),
-        ("dog", TypeError, "single str.*Wrap it in a list"),
+        ("dog", TypeError, "got a str; .*Wrap a single text in a list"),
         ([["dog", "cat"]], ValueError, r"shape \(1, 2\).*' '\.join.*ColumnTransformer"),
         ([], ValueError, r"0 sample\(s\).*required by BertEncoder"),
     ],

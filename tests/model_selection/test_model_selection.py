@@ -265,7 +265,7 @@ def test_weight_out_of_range(weight):
 def test_scorer_takes_fitted_estimators_and_texts():
     with pytest.raises(NotFittedError):
         SelfRetrieval()(FirstNumber(), numbered(30))
-    for X, message in ((list(range(30)), "got a int"), ("a text", "got a single str")):
+    for X, message in ((list(range(30)), "got a int"), ("a text", "got a str")):
         with pytest.raises(TypeError, match=f"SelfRetrieval {message}"):
             SelfRetrieval()(FirstNumber().fit([]), X)
 
@@ -615,7 +615,7 @@ def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentence
     [
         ({"texts": numbered(19)}, ValueError, "calibrate found 19 distinct texts of 6 words"),
         ({"texts": []}, ValueError, "minimum of 1 is required by calibrate"),
-        ({"texts": "a text"}, TypeError, "calibrate got a single str"),
+        ({"texts": "a text"}, TypeError, "calibrate got a str"),
         ({"layers": [9]}, ValueError, "hidden state 9"),
         ({"pooling": ["median"]}, ValueError, "pooling"),
         ({"noise": -1.0}, ValueError, "'noise' parameter of Whitening"),
