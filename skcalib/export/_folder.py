@@ -8,10 +8,36 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.preprocessing import Normalizer
 
-from skcalib.export._parts import Parts
+from skcalib.export._parts import Parts, take_apart
 
 SCALE_FILE = "similarity_scale.json"
+
+
+def parts_of_folder(
+    pipeline: Any, caller: str, normalize: bool | None = None
+) -> tuple[Parts, bool]:
+    """Take a pipeline apart, and tell whether the folder scales its vectors to unit length.
+
+    The library often computes cosines as inner products. So with ``normalize=None`` it does if
+    the model's own folder ends with ``Normalize``.
+    """
+    parts = take_apart(pipeline, caller)
+    if parts.similarity == "corrected":
+        raise ValueError(
+            f"{caller} got a BiEncoder with similarity='corrected', which "
+            "sentence-transformers does not have. Pass the model's encoder_: its vectors are "
+            "then compared by cosine."
+        )
+    if normalize is None:
+        path = parts.backbone().folder / "modules.json"
+        modules = json.loads(path.read_text("utf-8")) if path.is_file() else [{"type": ""}]
+        declares = modules[-1]["type"].rpartition(".")[2] == "Normalize"
+        normalize = declares and parts.similarity == "cosine"
+    if not normalize or parts.is_unit:
+        return parts, False
+    return parts._replace(steps=(*parts.steps, Normalizer())), True
 
 
 def through_folder(
@@ -61,13 +87,14 @@ def _template(name: str) -> str:
 def _steps(parts: Parts) -> Iterator[str]:
     """Describe the steps, by what was fitted rather than by parameters that name a machine."""
     recipe = parts.recipe
-    settings = {name: getattr(recipe, name) for name in ("pooling", "layers", "special_tokens")}
-    settings |= {"prompt": recipe.prompt, "max_length": recipe.max_length}
+    names = ["pooling", "layers", "special_tokens", "prompt", "max_length"]
     if recipe.truncate_dim < parts.backbone().width:
-        settings["truncate_dim"] = recipe.truncate_dim
-    settings |= {} if recipe.stride is None else {"overflow": "windows"}
+        names.append("truncate_dim")
+    settings = {name: getattr(recipe, name) for name in names}
+    if recipe.stride is not None:
+        settings["overflow"] = "windows"
     written = ", ".join(f"{name}={value!r}" for name, value in settings.items())
     yield f"`BertEncoder({written})` of a `{type(parts.backbone().module).__name__}`"
-    for step in parts.fitted:
+    for step in parts.steps:
         n = getattr(step, "n_samples_seen_", None)
         yield f"`{step!r}`" + (f", fitted on {n:,} texts" if n else "")

@@ -1,7 +1,4 @@
-"""The one table of formats: what each cannot hold, and what its file or folder is called.
-
-The module of a format writes and reads back; `_writing.write_checked` compares.
-"""
+"""The one table of formats: what each cannot hold, and what its file or folder is called."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -11,7 +8,6 @@ from sklearn.preprocessing import Normalizer
 from skcalib._base import import_package
 from skcalib._encoder.recipe import Recipe
 from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
-from skcalib.export._steps import not_linear
 
 # What the command knows before its search: the mean of the last layer, of texts cut off.
 PLAIN = Recipe("", (-1,), "mean", True, "mean", "", 0, 512, 384, None, "float32")
@@ -20,15 +16,19 @@ PLAIN = Recipe("", (-1,), "mean", True, "mean", "", 0, 512, 384, None, "float32"
 class Format(NamedTuple):
     """How a fitted pipeline is saved."""
 
-    package: Callable[[str], Any]  # imports what it needs; an error names the caller
     # In the folder of `skcalib calibrate`, "" for the folder itself; None if it has no such.
     file: str | None
     loader: str
+    extra: str  # what to install
+    modules: tuple[str, ...]  # that must be importable
     save: str = ""  # the function of skcalib.export
     # Why no file holds an encoder and its steps, and what to set; or "".
     refused: Callable[[Recipe, Sequence[Any]], str] = lambda *_: ""
     refusal: str = ""  # the sentence about that
-    failure: str = ""  # of a file that does not give the vectors back
+
+    def package(self, caller: str) -> Any:
+        """Import what it needs, and return the last of these modules."""
+        return [import_package(caller, self.extra, name) for name in self.modules][-1]
 
     def checked(self, recipe: Recipe, steps: Sequence[Any]) -> Any:
         """Refuse what it cannot hold, and name a format that can; return its package."""
@@ -41,26 +41,6 @@ class Format(NamedTuple):
         return self.package(self.save)
 
 
-def import_runtime(caller: str) -> Any:
-    """Import onnxruntime, and check that the packages that write graphs are installed."""
-    for package in ("onnx", "onnxscript"):
-        import_package(caller, "skcalib[onnx]", package)
-    return import_package(caller, "skcalib[onnx]", "onnxruntime")
-
-
-def sentence_transformers(caller: str) -> Any:
-    """Import the package's modules, which have this path from 5.4 on."""
-    for name in ("sentence_transformers", "sentence_transformers.sentence_transformer.modules"):
-        found = import_package(caller, "sentence-transformers>=5.4", name)
-    return found
-
-
-def weighs_tokens(recipe: Recipe) -> bool:
-    """Whether sentence-transformers needs a weight of each token to pool so."""
-    slot = SLOTS[slot_of(recipe.pooling, recipe.special_tokens)]
-    return slot.by_frequency or (slot.own and slot.by_word)
-
-
 def _not_modules(recipe: Recipe, steps: Sequence[Any]) -> str:
     slot = SLOTS[slot_of(recipe.pooling, recipe.special_tokens)]
     if recipe.stride is not None:
@@ -69,14 +49,16 @@ def _not_modules(recipe: Recipe, steps: Sequence[Any]) -> str:
         return "layers side by side. Set layer_merge='mean'"
     by_root = slot.own and POOLINGS[recipe.pooling].by_root
     if by_root or not (slot.theirs or slot.by_word):
-        own = " without special tokens. Set special_tokens=True, or" if slot.own else ". Set"
-        return f"pooling={recipe.pooling!r}{own} pooling='mean'"
-    if recipe.skip and weighs_tokens(recipe):
+        return (
+            f"pooling={recipe.pooling!r} with special_tokens={recipe.special_tokens}. "
+            "Set special_tokens=True, or pooling='mean'"
+        )
+    if recipe.skip and slot.own:
         return (
             f"pooling={recipe.pooling!r} with token weights that skip those of the prompt. "
             "Set pooling='mean' and special_tokens=True"
         )
-    return not_linear(steps)
+    return _not_linear(steps)
 
 
 def _not_joined(recipe: Recipe, steps: Sequence[Any]) -> str:
@@ -88,54 +70,63 @@ def _not_joined(recipe: Recipe, steps: Sequence[Any]) -> str:
         return f"pooling={recipe.pooling!r}. Set pooling='mean'"
     if any(isinstance(step, Normalizer) for step in steps):
         return "a Normalizer. Leave that step out"
-    return not_linear(steps)
+    return _not_linear(steps)
 
 
 def _not_word_vectors(recipe: Recipe, steps: Sequence[Any]) -> str:
+    slot = SLOTS[slot_of(recipe.pooling, recipe.special_tokens)]
     if set(recipe.layers) != {0} or recipe.concatenates:
         return f"layers={recipe.layers}. Set layers=0"
-    if not POOLINGS[recipe.pooling].by_word:
-        return f"pooling={recipe.pooling!r}. Set pooling='zipf', or 'mean'"
-    if not SLOTS[slot_of(recipe.pooling, recipe.special_tokens)].own:
-        return "special tokens in the mean. Set special_tokens=False"
+    if not (POOLINGS[recipe.pooling].by_word and slot.own):
+        return (
+            f"pooling={recipe.pooling!r} with special_tokens={recipe.special_tokens}. "
+            "Set pooling='zipf', or 'mean' with special_tokens=False"
+        )
     if recipe.stride:
         return "windows that share tokens, which count twice. Set stride=0"
     if recipe.prompt:
         return f"the prompt {recipe.prompt!r:.40}. Set prompt=''"
     if any(isinstance(step, Normalizer) for step in steps[:-1]):
         return "unit length before the last step. Leave out that Normalizer"
-    return not_linear(steps)
+    return _not_linear(steps)
 
 
+def _not_linear(steps: Sequence[Any]) -> str:
+    """Name a step that no linear map can hold, and what to do about it."""
+    return next(filter(None, (getattr(step, "_not_linear", "") for step in steps)), "")
+
+
+_SENTENCE_TRANSFORMERS = (
+    "sentence-transformers>=5.4",
+    ("sentence_transformers.sentence_transformer.modules",),
+)
 FORMATS = {
-    "joblib": Format(str, "pipeline.joblib", "joblib.load"),
+    "joblib": Format("pipeline.joblib", "joblib.load", "joblib", ("joblib",)),
     "sentence-transformers": Format(
-        sentence_transformers,
         "",
         "SentenceTransformer",
+        *_SENTENCE_TRANSFORMERS,
         "save_sentence_transformer",
         _not_modules,
         "sentence-transformers has no module for {}",
-        "In sentence-transformers {model} does not give the vectors of this pipeline",
     ),
     "onnx": Format(
-        import_runtime,
         "model.onnx",
         "InferenceSession",
+        "skcalib[onnx]",
+        ("onnx", "onnxscript", "onnxruntime"),
         "save_onnx",
         _not_joined,
         "save_onnx writes a graph of single windows, whose vectors a client joins by a "
         "weighted mean of tokens it can count. That is not the vector of a long text with {}, "
         "or set overflow='cut'",
-        "{model} could not be exported to ONNX",
     ),
     "static": Format(
-        sentence_transformers,
         None,
         "SentenceTransformer",
+        *_SENTENCE_TRANSFORMERS,
         "save_static",
         _not_word_vectors,
         "A table of word vectors cannot hold {}",
-        "The table of {model} does not give the means of its word vectors",
     ),
 }

@@ -11,7 +11,7 @@ from sklearn.preprocessing import Normalizer
 from torch import nn
 from torch.nn.functional import normalize
 
-from skcalib._encoder.backbone import quiet_transformers, read
+from skcalib._encoder.backbone import read
 from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
 from skcalib.export._parts import Parts
 
@@ -24,43 +24,40 @@ class PaddedPipeline(nn.Module):
 
     def __init__(self, parts: Parts, neighbors_dtype: str = "float32"):
         super().__init__()
-        recipe = parts.recipe
+        self.recipe = recipe = parts.recipe
         backbone = parts.backbone()
         self.model = read(backbone.folder)[1]
         self.n_layers = backbone.n_layers
         self.slot = SLOTS[slot_of(recipe.pooling, recipe.special_tokens)]
-        self.by_root = POOLINGS[recipe.pooling].by_root
-        self.skip, self.truncate_dim = recipe.skip, recipe.truncate_dim
-        self.layers, self.concatenates = recipe.layers, recipe.concatenates
         added = torch.zeros(len(backbone.tokenizer), dtype=torch.bool)
         added[backbone.added_ids] = True
         self.register_buffer("added", added)
         zipf = backbone.zipf if self.slot.by_frequency else np.zeros(0, dtype=np.float32)
         self.register_buffer("zipf", torch.tensor(zipf))
-        self.steps: Any = nn.ModuleList(_module(step, neighbors_dtype) for step in parts.steps)
+        modules = [_module(step, neighbors_dtype) for step in parts.joined()]
+        self.calibration = nn.Sequential(*modules)
         self.requires_grad_(False)
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         output = self.model(
             input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=True
         )
+        recipe = self.recipe
         states = [*output.hidden_states[: self.n_layers], output.last_hidden_state]
         mask = attention_mask.bool()
-        if self.skip:  # leave out tokens of the prompt, unless a text has no others
-            behind = mask & (torch.arange(mask.shape[1], device=mask.device) >= self.skip)
+        if recipe.skip:  # leave out tokens of the prompt, unless a text has no others
+            behind = mask & (torch.arange(mask.shape[1], device=mask.device) >= recipe.skip)
             mask = behind | (mask & ~behind.any(dim=1, keepdim=True))
         # Tokens of the text's own; a text without any counts its special tokens.
         own = mask & ~self.added[input_ids]
         own = own | (mask & ~own.any(dim=1, keepdim=True))
-        pooled = [self._pool(states[layer], input_ids, mask, own) for layer in self.layers]
-        pooled = [vectors[:, : self.truncate_dim] for vectors in pooled]
-        if self.concatenates:
-            vectors = torch.cat(pooled, dim=1)
-        else:
-            vectors = torch.stack(pooled).mean(dim=0)
-        for step in self.steps:
-            vectors = step(vectors)
-        return vectors
+        pooled = [
+            self._pool(states[layer], input_ids, mask, own)[:, : recipe.truncate_dim]
+            for layer in recipe.layers
+        ]
+        if recipe.concatenates:
+            return self.calibration(torch.cat(pooled, dim=1))
+        return self.calibration(torch.stack(pooled).mean(dim=0))
 
     def _pool(
         self, hidden: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor, own: torch.Tensor
@@ -80,7 +77,7 @@ class PaddedPipeline(nn.Module):
             found = weights.sum(dim=1, keepdim=True) > 0
             weights = torch.where(found, weights, seen.float())
         total = weights.sum(dim=1, keepdim=True)
-        if self.by_root:
+        if POOLINGS[self.recipe.pooling].by_root:
             total = total.sqrt()
         return (weights[:, None] @ hidden)[:, 0] / total
 
@@ -105,7 +102,7 @@ def export(
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     # torch warns about its own code, and about operators of packages that are not installed.
-    with quiet_transformers(), warnings.catch_warnings(), torch.inference_mode():
+    with warnings.catch_warnings(), torch.inference_mode():
         warnings.simplefilter("ignore")
         logger.setLevel(logging.ERROR)
         try:

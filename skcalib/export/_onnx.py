@@ -1,6 +1,7 @@
 """A fitted pipeline as one graph of ONNX: token ids in, calibrated vectors out."""
 
 import copy
+import json
 import os
 from pathlib import Path
 from typing import Any, Literal
@@ -9,13 +10,7 @@ import numpy as np
 
 from skcalib._scale.estimator import SimilarityScale
 from skcalib.export._formats import FORMATS
-from skcalib.export._parts import (
-    Parts,
-    probes,
-    prompt_of_queries,
-    scale_as_json,
-    take_apart,
-)
+from skcalib.export._parts import probes, recipe_of_queries, take_apart
 from skcalib.export._writing import write_checked
 
 CALLER = "save_onnx"
@@ -31,16 +26,14 @@ def save_onnx(
 ) -> None:
     """Save a fitted pipeline as one ONNX graph, from token ids to calibrated vectors.
 
-    The graph holds the model, the pooling and the calibration: a flow too, and the fitted
-    vectors of a `NeighborSmoothing`. Its inputs are ``input_ids`` and ``attention_mask``, int64
-    of shape (n_texts, n_tokens), as the model's tokenizer returns them for texts after the
-    encoder's ``prompt_``: with special tokens, padded on the right, cut off at the encoder's
-    ``max_length_``. Its output ``sentence_embedding``, float32 of shape (n_texts, n_features),
-    equals the vectors of the pipeline to 1e-4 of a typical entry. Its metadata are ``prompt``,
-    ``query_prompt`` and ``max_length``: one graph encodes texts and queries, whose prompts may
-    differ if `calibrate` was given queries. With ``overflow="windows"`` it encodes single
-    windows, and its metadata have the ``stride``: a client splits long texts and joins the
-    vectors, as the documentation's page on long texts shows.
+    Its inputs are ``input_ids`` and ``attention_mask``, int64 of shape (n_texts, n_tokens), as
+    the model's tokenizer returns them for texts after the encoder's ``prompt_``: with special
+    tokens, padded on the right, cut off at the encoder's ``max_length_``. Its output
+    ``sentence_embedding``, float32 of shape (n_texts, n_features), equals the vectors of the
+    pipeline to 1e-4 of a typical entry. Its metadata are ``prompt``, ``query_prompt`` and
+    ``max_length``: if `calibrate` was given queries, their prompt may be another. With
+    ``overflow="windows"`` it encodes single windows, and its metadata have the ``stride``: a
+    client splits long texts and joins the vectors, as the page on long texts shows.
 
     Parameters
     ----------
@@ -64,13 +57,11 @@ def save_onnx(
 
     Notes
     -----
-    The model computes in float32, whatever the ``dtype`` of the encoder. The calibration
-    computes in float64 where the pipeline does. Before the file appears, onnxruntime computes
-    vectors of a few texts, which are compared with the pipeline's.
-
-    Neighbors are searched exactly, whatever the ``neighbors`` of a `NeighborSmoothing` are. If
-    two fitted texts are equally near up to rounding, graph and pipeline may choose different
-    ones as the last neighbor.
+    The model computes in float32, whatever the ``dtype`` of the encoder, and neighbors are
+    searched exactly, whatever the ``neighbors`` of a `NeighborSmoothing`. Before the file
+    appears, onnxruntime computes vectors of a few texts, which are compared with the
+    pipeline's. Of two fitted texts that are equally near up to rounding, graph and pipeline may
+    choose different ones as the last neighbor.
 
     Examples
     --------
@@ -87,13 +78,13 @@ def save_onnx(
             f"{CALLER} got neighbors_dtype={neighbors_dtype!r}; it expects 'float32' or "
             "'float16'."
         )
-    table = scale_as_json(scale, CALLER)
     parts = take_apart(pipeline, CALLER)
-    runtime = FORMATS["onnx"].checked(parts.recipe, parts.steps)
+    recipe = parts.recipe
+    runtime = FORMATS["onnx"].checked(recipe, parts.steps)
     if (folder := Path(path).expanduser()).is_dir():
         message = f"{folder} is a folder; {CALLER} writes a file. Give its name, such as"
         raise IsADirectoryError(f"{message} {folder / 'model.onnx'}.")
-    of_queries = prompt_of_queries(pipeline, parts, CALLER, counts_skipped=False)
+    queries = recipe_of_queries(pipeline, recipe, CALLER, "prompt")
     from skcalib.export._graph import PaddedPipeline, export
 
     graph = PaddedPipeline(parts, neighbors_dtype)
@@ -104,31 +95,26 @@ def save_onnx(
             "neighbors_dtype='float16', or use to_torch() of the steps."
         )
     texts, expected = probes(parts)
-    inputs = _inputs(parts, texts)
-    metadata = {"prompt": parts.recipe.prompt, "query_prompt": of_queries}
-    metadata["max_length"] = str(parts.recipe.max_length)
-    if parts.recipe.stride is not None:
-        metadata["stride"] = str(parts.recipe.stride)
-    if table is not None:
-        metadata["similarity_scale"] = table
+    tokenizer = copy.deepcopy(parts.backbone().tokenizer)  # each call leaves settings behind
+    tokenized = tokenizer(
+        [recipe.prompt + text for text in texts],
+        padding=True,
+        padding_side="right",
+        truncation=True,
+        max_length=recipe.max_length,
+        return_tensors="np",
+    )
+    inputs = {n: tokenized[n].astype(np.int64) for n in ("input_ids", "attention_mask")}
+    metadata = {"prompt": recipe.prompt, "query_prompt": queries.prompt}
+    metadata["max_length"] = str(recipe.max_length)
+    if recipe.stride is not None:
+        metadata["stride"] = str(recipe.stride)
+    if scale is not None:
+        metadata["similarity_scale"] = json.dumps(scale.to_dict())
 
     def write(target: Path) -> np.ndarray:
         export(graph, inputs, metadata, target)
         session = runtime.InferenceSession(target, providers=["CPUExecutionProvider"])
         return session.run(None, inputs)[0]
 
-    write_checked("onnx", path, parts, expected, write)
-
-
-def _inputs(parts: Parts, texts: list[str]) -> dict[str, np.ndarray]:
-    """Return inputs of the graph for texts, as a client makes them."""
-    tokenizer = copy.deepcopy(parts.backbone().tokenizer)  # each call leaves settings behind
-    inputs = tokenizer(
-        [parts.recipe.prompt + text for text in texts],
-        padding=True,
-        padding_side="right",
-        truncation=True,
-        max_length=parts.recipe.max_length,
-        return_tensors="np",
-    )
-    return {name: inputs[name].astype(np.int64) for name in ("input_ids", "attention_mask")}
+    write_checked(CALLER, path, parts, expected, write)

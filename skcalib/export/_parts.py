@@ -1,25 +1,31 @@
-"""A fitted pipeline, taken apart."""
+"""A fitted pipeline, taken apart.
+
+An estimator of skcalib that can be exported says so itself. ``_not_linear`` is "" if it has a
+``_linear_map``, or else why it has none, and what to do about it. ``to_torch()`` is its torch
+module, and ``_in_graph(dtype)`` the one for a graph of ONNX, where that is another.
+"""
 
 from __future__ import annotations
 
 import copy
-import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from sklearn import config_context
 from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Normalizer
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib._bi_encoder import BiEncoder
 from skcalib._encoder.estimator import BertEncoder
 from skcalib._encoder.recipe import Recipe
-from skcalib._scale.estimator import SimilarityScale
-from skcalib.export._steps import apply, check_step, ends_at_unit_length, for_export, joined
+from skcalib._groups.estimator import GroupErasure
+from skcalib._neighbors.estimator import NeighborSmoothing
+from skcalib._whitening.estimator import Whitening
 
 if TYPE_CHECKING:
     from skcalib._encoder.backbone import Backbone  # imports torch
@@ -28,19 +34,28 @@ if TYPE_CHECKING:
 class Parts(NamedTuple):
     """What a fitted pipeline does, in this order."""
 
-    encoder: BertEncoder  # a copy that computes in float32, cuts off, and keeps nothing on disk
-    steps: tuple[Any, ...]  # an erasure and the whitening after it combined, see `_steps`
-    fitted: tuple[Any, ...]  # the same, none combined
+    encoder: BertEncoder  # a copy that computes in float32, and keeps nothing on disk
+    steps: tuple[Any, ...]  # copies that search exactly
     similarity: str  # of the `BiEncoder`; "cosine" if there is none
-    recipe: Recipe  # of the encoder as it was fitted, but in float32
-
-    def transform(self, texts: list[str]) -> np.ndarray:
-        """Vectors of the pipeline, of shape (n_texts, n_features)."""
-        return apply(self.steps, self.encoder.transform(texts))
+    recipe: Recipe  # of the encoder
 
     def backbone(self) -> Backbone:
         """Return the loaded model."""
         return self.encoder._backbone()
+
+    @property
+    def is_unit(self) -> bool:
+        """Whether the last step scales to unit length."""
+        return bool(self.steps) and isinstance(self.steps[-1], Normalizer)
+
+    def joined(self) -> list[Any]:
+        """Return the steps, each erasure combined with the whitening after it."""
+        found: list[Any] = []
+        for step in self.steps:
+            if found and isinstance(found[-1], GroupErasure) and isinstance(step, Whitening):
+                step = found.pop().joined(step)
+            found.append(step)
+        return found
 
 
 def take_apart(pipeline: Any, caller: str) -> Parts:
@@ -48,90 +63,32 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
 
     Inner pipelines and ``FrozenEstimator`` are unpacked, "passthrough" is left out. An error
     names the caller if the pipeline is not fitted, does not begin with a `BertEncoder`, or has
-    a step that `_steps` does not know.
+    a step that no export knows.
     """
     similarity = "cosine"
     if isinstance(pipeline, BiEncoder):
         check_is_fitted(pipeline)
         similarity, pipeline = pipeline.similarity, pipeline.encoder_
     encoder, *steps = [*_flat(pipeline)] or [None]
-    if isinstance(encoder, FeatureUnion):
-        raise TypeError(
-            f"{caller} got a FeatureUnion: encoders side by side have a tokenizer each, but "
-            "what it writes has one. Save each pipeline of the union on its own, and put their "
-            "vectors side by side; a step behind the union has to_torch()."
-        )
     if not isinstance(encoder, BertEncoder):
         raise TypeError(
             f"{caller} needs a fitted pipeline that begins with a BertEncoder, not with a "
-            f"{type(encoder).__name__}. Of a search, pass best_estimator_. After another "
-            "model, export the whitening: to_sentence_transformers(), to_torch(), to_faiss()."
+            f"{type(encoder).__name__}. Of a search, pass best_estimator_. Of a FeatureUnion, "
+            "save each pipeline on its own, and put their vectors side by side. After another "
+            "model, export each step: to_sentence_transformers(), to_torch(), to_faiss()."
         )
     for step in steps:
-        check_step(step, caller)
+        unit = isinstance(step, Normalizer) and step.norm == "l2"
+        if not (unit or hasattr(step, "_not_linear")):
+            raise TypeError(
+                f"{caller} cannot export {step!r:.80}: after the BertEncoder it accepts "
+                "calibrators of skcalib with to_torch(), and scikit-learn's Normalizer('l2')."
+            )
     for estimator in (encoder, *steps):
         check_is_fitted(estimator)
-    fitted = tuple(map(for_export, steps))
     encoder = copy.copy(encoder).set_params(memory=None, verbose=False)
-    recipe = replace(encoder._recipe, dtype="float32")
-    encoder._recipe = replace(recipe, stride=None)
-    return Parts(encoder, joined(fitted), fitted, similarity, recipe)
-
-
-def take_apart_for_folder(pipeline: Any, caller: str, normalize: bool | None = None) -> Parts:
-    """Take a pipeline apart for a folder of sentence-transformers.
-
-    That library often computes cosines as inner products. So with ``normalize=None`` the
-    pipeline ends with a `Normalizer` if the model's own folder ends with ``Normalize``.
-    """
-    parts = take_apart(pipeline, caller)
-    if parts.similarity == "corrected":
-        raise ValueError(
-            f"{caller} got a BiEncoder with similarity='corrected', which "
-            "sentence-transformers does not have. Pass the model's encoder_: its vectors are "
-            "then compared by cosine."
-        )
-    path = parts.backbone().folder / "modules.json"
-    modules = json.loads(path.read_text("utf-8")) if path.is_file() else []
-    declares = bool(modules) and modules[-1]["type"].rpartition(".")[2] == "Normalize"
-    if normalize is None and not (declares and parts.similarity == "cosine"):
-        return parts
-    if normalize is False or ends_at_unit_length(parts.steps):
-        return parts
-    last = (Normalizer(),)
-    return parts._replace(steps=parts.steps + last, fitted=parts.fitted + last)
-
-
-def prompt_of_queries(
-    pipeline: Any, parts: Parts, caller: str, *, counts_skipped: bool = True
-) -> str:
-    """Prompt of the queries that `calibrate` was given, or of the texts if there are none.
-
-    Queries must be encoded like the texts. They may skip another number of tokens only if the
-    format counts these by the prompt.
-    """
-    if not hasattr(pipeline, "queries_"):
-        return parts.recipe.prompt
-    recipe = take_apart(pipeline.queries_, caller).recipe
-    skip = parts.recipe.skip if counts_skipped else recipe.skip
-    if replace(recipe, prompt=parts.recipe.prompt, skip=skip) != parts.recipe:
-        raise ValueError(
-            f"{caller} got queries that are encoded in another way than the documents, by "
-            f"{recipe} instead of {parts.recipe}; it writes one encoder with two prompts. Save "
-            "Pipeline(pipeline.steps) and pipeline.queries_ separately."
-        )
-    return recipe.prompt
-
-
-def scale_as_json(scale: Any, caller: str) -> str | None:
-    """Return the table of a fitted `SimilarityScale` in JSON, or None for None."""
-    if scale is None:
-        return None
-    if not isinstance(scale, SimilarityScale):
-        raise TypeError(
-            f"{caller} got scale={scale!r:.40}; it expects a fitted SimilarityScale, or None."
-        )
-    return json.dumps(scale.to_dict())
+    encoder._recipe = replace(encoder._recipe, dtype="float32")
+    return Parts(encoder, tuple(map(_for_export, steps)), similarity, encoder._recipe)
 
 
 def _flat(estimator: Any) -> Iterator[Any]:
@@ -145,6 +102,40 @@ def _flat(estimator: Any) -> Iterator[Any]:
         yield estimator
 
 
+def _for_export(step: Any) -> Any:
+    """Return a copy that searches exactly, and knows no names of columns."""
+    step = copy.copy(step)
+    vars(step).pop("feature_names_in_", None)  # of the frames that `set_output` asked for
+    if isinstance(step, NeighborSmoothing):
+        step.neighbors_ = None
+    return step
+
+
+def apply(steps: Sequence[Any], vectors: Any) -> np.ndarray:
+    """Transform vectors by fitted steps, into arrays whatever `set_output` asks for."""
+    with config_context(transform_output="default"):
+        for step in steps:
+            vectors = step.transform(np.asarray(vectors))
+    return np.asarray(vectors)
+
+
+def recipe_of_queries(pipeline: Any, recipe: Recipe, caller: str, *may_differ: str) -> Recipe:
+    """Recipe of the queries that `calibrate` was given, or of the texts if there are none.
+
+    Queries must be encoded like the texts, but for the named fields.
+    """
+    if not hasattr(pipeline, "queries_"):
+        return recipe
+    queries = take_apart(pipeline.queries_, caller).recipe
+    if replace(queries, **{name: getattr(recipe, name) for name in may_differ}) != recipe:
+        raise ValueError(
+            f"{caller} got queries that are encoded in another way than the documents, by "
+            f"{queries} instead of {recipe}; it writes one encoder with two prompts. Save "
+            "Pipeline(pipeline.steps) and pipeline.queries_ separately."
+        )
+    return queries
+
+
 def some_texts(parts: Parts) -> list[str]:
     """Texts of the model's own vocabulary, an empty one among them."""
     backbone = parts.backbone()
@@ -155,23 +146,23 @@ def some_texts(parts: Parts) -> list[str]:
 
 
 def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
-    """Texts of `some_texts`, and their vectors by the pipeline."""
+    """Texts of `some_texts`, and their vectors by the pipeline, without windows."""
     from skcalib._encoder.forward import by_longest
 
-    backbone = parts.backbone()
-    if by_longest(backbone.module):
+    module, tokenizer = parts.backbone().module, parts.backbone().tokenizer
+    fault = ""
+    if by_longest(module):
+        fault = "rope_type='longrope', by which the longest text of a batch changes the others"
+    elif tokenizer.pad_token_id is None:
+        fault = "a tokenizer without pad_token, which padded batches need"
+    elif not tokenizer.num_special_tokens_to_add():
+        fault = "a tokenizer without special tokens, which an empty text in a batch needs"
+    if fault:
         raise ValueError(
-            "With rope_type='longrope' the longest text of a padded batch would change the "
-            "vectors of the others. Encode with the pipeline itself."
+            f"This {type(module).__name__} has {fault}. Encode with the pipeline itself."
         )
-    pads = backbone.tokenizer.pad_token_id is not None
-    if not (pads and backbone.tokenizer.num_special_tokens_to_add()):
-        lacks = "special token in each text, even an empty one" if pads else "pad_token"
-        raise ValueError(
-            f"The tokenizer of this {type(backbone.module).__name__} has no {lacks}: padded "
-            "batches could not hold all texts. Encode with the pipeline itself."
-        )
-    texts = some_texts(parts)
+    texts, encoder = some_texts(parts), copy.copy(parts.encoder)
+    encoder._recipe = replace(parts.recipe, stride=None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that these are cut off
-        return texts, parts.transform(texts)
+        return texts, apply(parts.steps, encoder.transform(texts))

@@ -1,6 +1,8 @@
 """A fitted pipeline as a folder of sentence-transformers, built of that library's modules."""
 
+import json
 import os
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,18 +12,11 @@ from sklearn.preprocessing import Normalizer
 
 from skcalib._base import warn
 from skcalib._scale.estimator import SimilarityScale
-from skcalib._store.poolings import POOLINGS
+from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
 from skcalib._whitening.exports import centred_float32, dense
-from skcalib.export._folder import through_folder
-from skcalib.export._formats import FORMATS, weighs_tokens
-from skcalib.export._parts import (
-    Parts,
-    probes,
-    prompt_of_queries,
-    scale_as_json,
-    take_apart,
-    take_apart_for_folder,
-)
+from skcalib.export._folder import parts_of_folder, through_folder
+from skcalib.export._formats import FORMATS
+from skcalib.export._parts import Parts, probes, recipe_of_queries
 from skcalib.export._writing import write_checked
 
 CALLER = "save_sentence_transformer"
@@ -40,11 +35,10 @@ def save_sentence_transformer(
 ) -> None:
     """Save a fitted pipeline as a folder that ``SentenceTransformer(folder)`` loads.
 
-    The folder holds the blocks of the model that are needed, the calibration as modules of
-    sentence-transformers, and a model card. That library, from version 5.4 on, loads it without
-    skcalib and without ``trust_remote_code``, and returns the vectors of the pipeline, to 1e-5
-    of a typical entry, or these at unit length, see `normalize`. The encoder's prompt becomes
-    the default prompt, for queries and documents alike; if `calibrate` was given queries,
+    The library, from version 5.4 on, loads it without skcalib and ``trust_remote_code``, and
+    returns the vectors of the pipeline, to 1e-5 of a typical entry, or these at unit length,
+    see `normalize`. The folder holds the blocks of the model that are needed, and a model card.
+    The encoder's prompt becomes the default prompt; if `calibrate` was given queries,
     ``encode_query`` and ``encode_document`` have their own prompts.
 
     Parameters
@@ -66,16 +60,14 @@ def save_sentence_transformer(
     Raises
     ------
     TypeError, ValueError
-        If the pipeline has a part that no module can hold: windows, layers side by side, "max"
-        or "mean_sqrt_len" without special tokens, a flow, a `NeighborSmoothing`, a whitening
-        that needs more digits than float32 has, or the similarity "corrected". The message
-        names the nearest pipeline that can be saved, or exports that accept it.
+        If no module can hold a part of the pipeline, or the vectors of the folder differ from
+        the pipeline's, such as those of a model that padding changes. The message names the
+        nearest pipeline that can be saved, or exports that accept it.
 
     Notes
     -----
     The model computes in float32, whatever the ``dtype`` of the encoder. Before the folder
-    appears, the model is loaded from it and compared with the pipeline on a few texts. A model
-    whose vectors depend on padding fails this check.
+    appears, the model is loaded from it and compared with the pipeline on a few texts.
 
     Examples
     --------
@@ -87,22 +79,26 @@ def save_sentence_transformer(
     >>> pipeline = pipeline.fit(load_toy_sts().data.ravel())
     >>> save_sentence_transformer(pipeline, "calibrated")  # doctest: +SKIP
     """
-    table = scale_as_json(scale, CALLER)
-    parts = take_apart_for_folder(pipeline, CALLER, normalize)
-    if normalize is None and len(parts.steps) > len(take_apart(pipeline, CALLER).steps):
+    table = None if scale is None else json.dumps(scale.to_dict())
+    parts, changes_lengths = parts_of_folder(pipeline, CALLER, normalize)
+    if normalize is None and changes_lengths:
         warn(
             "The model's own folder ends with Normalize, and so does this one: its vectors "
             "have unit length, those of the pipeline have not. Cosines are equal. Pass "
             "normalize=False to keep the lengths, such as for a classifier that was trained "
             "on them, or normalize=True if unit length is right."
         )
-    of_queries = prompt_of_queries(pipeline, parts, CALLER)
-    modules = FORMATS["sentence-transformers"].checked(parts.recipe, parts.steps)
+    recipe = parts.recipe
+    queries = recipe_of_queries(pipeline, recipe, CALLER, "prompt", "skip")
+    # The library pools the tokens of all prompts or of none, and counts them by the prompt.
+    recipe = replace(recipe, skip=max(recipe.skip, queries.skip))
+    modules = FORMATS["sentence-transformers"].checked(recipe, parts.steps)
     texts, expected = probes(parts)
-    calibrated, prompt = _calibrated(parts, modules), parts.recipe.prompt
+    parts = parts._replace(recipe=recipe)
+    calibrated = _calibrated(parts, modules)
     params: dict[str, Any] = {}
-    if prompt or of_queries:  # by the names that the library's own methods look for
-        prompts = {"default": prompt, "document": prompt, "query": of_queries}
+    if recipe.prompt or queries.prompt:  # by the names that the library's methods look for
+        prompts = {"default": recipe.prompt, "document": recipe.prompt, "query": queries.prompt}
         params = {"prompts": prompts, "default_prompt_name": "default"}
 
     def write(depth: int, folder: Path) -> np.ndarray:
@@ -111,9 +107,9 @@ def save_sentence_transformer(
 
     # Only the needed blocks, then all: a model may normalize the output of its last block, or
     # list its blocks in its configuration.
-    depths = dict.fromkeys([max(parts.recipe.layers), parts.backbone().n_layers])
+    depths = dict.fromkeys([max(recipe.layers), parts.backbone().n_layers])
     ways = [partial(write, depth) for depth in depths]
-    write_checked("sentence-transformers", folder, parts, expected, *ways)
+    write_checked(CALLER, folder, parts, expected, *ways)
 
 
 def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
@@ -156,11 +152,11 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
 
 def _token_weights(parts: Parts) -> np.ndarray | None:
     """Weight of every token id in the mean over a text; None where all weigh the same."""
-    backbone = parts.backbone()
-    if not weighs_tokens(parts.recipe):
+    backbone, recipe = parts.backbone(), parts.recipe
+    if not SLOTS[slot_of(recipe.pooling, recipe.special_tokens)].own:
         return None
     weights = np.ones(len(backbone.tokenizer))
-    if POOLINGS[parts.recipe.pooling].by_frequency:
+    if POOLINGS[recipe.pooling].by_frequency:
         # A token without a Zipf weight counts only in a text without weighted ones.
         zipf = backbone.zipf.astype(np.float64)
         weights = np.where(zipf > 0, zipf / NEGLIGIBLE, 1.0)
@@ -171,7 +167,7 @@ def _token_weights(parts: Parts) -> np.ndarray | None:
 def _calibrated(parts: Parts, modules: Any) -> list[Any]:
     """Modules from pooled to calibrated vectors."""
     chain = []
-    for step in parts.steps:
+    for step in parts.joined():
         if isinstance(step, Normalizer):
             chain.append(modules.Normalize())
         else:

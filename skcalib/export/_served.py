@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from skcalib._texts import as_texts
 from skcalib._vectors import unit_rows
-from skcalib.export._parts import Parts, take_apart
-from skcalib.export._steps import apply
+from skcalib.export._parts import Parts, apply, take_apart
 
 CALLER = "check_served"
 # Largest distance of unit vectors that are the same up to the precision of a server: float16
@@ -87,16 +87,16 @@ def check_served(function: Callable[[list[str]], Any], pipeline: Any, texts: Any
     expected = _expected(parts, texts)
     vectors = np.asarray(function(texts), dtype=np.float64)
     widths = sorted({known.shape[1] for known in expected.values()})
-    if vectors.ndim != 2 or len(vectors) != len(texts) or vectors.shape[1] not in widths:
-        right = " or ".join(str((len(texts), width)) for width in widths)
+    shapes = [(len(texts), width) for width in widths]
+    if vectors.shape not in shapes:
+        right = " or ".join(map(str, shapes))
         return Served("other", np.nan, f"the shape is {vectors.shape}, not {right}")
     if not (finite := np.isfinite(vectors).all(axis=1)).all():
-        reason = f"NaN or infinity in vector {finite.argmin()}"
-        return Served("other", np.nan, reason)
+        return Served("other", np.nan, f"NaN or infinity in vector {finite.argmin()}")
     unit = unit_rows(vectors)[0]
     # From each served vector, in rows, to each that is expected.
     distances = {
-        name: np.linalg.norm(unit[:, None] - known, axis=2)
+        name: cdist(unit, known)
         for name, known in expected.items()
         if known.shape == unit.shape
     }
@@ -115,12 +115,10 @@ def check_served(function: Callable[[list[str]], Any], pipeline: Any, texts: Any
 
 def _expected(parts: Parts, texts: list[str]) -> dict[str, np.ndarray]:
     """Return unit vectors that a server may give: the right ones, raw, and without prompt."""
-    recipe, expected = parts.recipe, {}
+    recipe, encoder, expected = parts.recipe, copy(parts.encoder), {}
     for prompt in dict.fromkeys((recipe.prompt, "")):
-        encoder = copy(parts.encoder)
         missing = "" if prompt == recipe.prompt else f", without the prompt {recipe.prompt!r}"
-        if missing:
-            encoder._recipe = replace(recipe, prompt="", skip=0)
+        encoder._recipe = replace(recipe, prompt=prompt, skip=recipe.skip if prompt else 0)
         raw = encoder.transform(texts)
         expected[f"calibrated{missing}"] = unit_rows(apply(parts.steps, raw))[0]
         expected[f"raw{missing}"] = unit_rows(raw)[0]

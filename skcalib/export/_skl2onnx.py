@@ -6,7 +6,6 @@ import numpy as np
 
 from skcalib._base import import_package
 from skcalib._groups.estimator import GroupErasure
-from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._whitening.estimator import Whitening
 from skcalib._whitening.exports import centred_float32
 
@@ -17,8 +16,8 @@ def register_skl2onnx() -> None:
     """Let skl2onnx convert pipelines of vectors with `Whitening` or `GroupErasure`.
 
     This is for pipelines of vectors, such as a whitening and then a classifier or a clustering.
-    `save_onnx` exports pipelines that begin with texts. Call this once per process, before
-    ``skl2onnx.to_onnx``.
+    `save_onnx` exports pipelines that begin with texts, with other calibrators too. Call this
+    once per process, before ``skl2onnx.to_onnx``.
 
     Notes
     -----
@@ -41,17 +40,6 @@ def register_skl2onnx() -> None:
     package = import_package(CALLER, "skl2onnx", "skl2onnx")
     for kind in (GroupErasure, Whitening):
         package.update_registered_converter(kind, f"Skcalib{kind.__name__}", _shape, _convert)
-    package.update_registered_converter(
-        NeighborSmoothing, "SkcalibNeighborSmoothing", _refuse, _convert
-    )
-
-
-def _refuse(operator: Any) -> None:
-    """Name the export that accepts it."""
-    raise ValueError(
-        "skl2onnx got a NeighborSmoothing, which it cannot convert. Export a pipeline that "
-        "begins with texts by save_onnx, or to_torch() of the steps by torch.onnx.export."
-    )
 
 
 def _shape(operator: Any) -> None:

@@ -12,11 +12,10 @@ from sklearn.utils import gen_batches
 
 from skcalib._store.poolings import POOLINGS
 from skcalib._vectors import unit_rows
-from skcalib.export._folder import through_folder
+from skcalib.export._folder import parts_of_folder, through_folder
 from skcalib.export._formats import FORMATS
-from skcalib.export._parts import Parts, some_texts, take_apart_for_folder
+from skcalib.export._parts import Parts, apply, some_texts
 from skcalib.export._sentence_transformer import NEGLIGIBLE
-from skcalib.export._steps import apply, ends_at_unit_length
 from skcalib.export._writing import write_checked
 
 if TYPE_CHECKING:
@@ -29,9 +28,9 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     """Save a fitted pipeline on the embedding layer as a table of calibrated word vectors.
 
     ``SentenceTransformer(folder)``, from version 5 on, loads it as a ``StaticEmbedding``: the
-    vector of a text is the mean of its tokens' vectors, and no transformer runs. Positions are
-    lost: the vector of a token is its mean over the first 16 positions. The documentation's
-    page on deployment shows what this costs and gains.
+    vector of a text is the mean of its tokens' vectors, and no transformer runs. The vector of
+    a token is its mean over the first 16 positions. The page on deployment shows what this
+    costs and gains.
 
     Parameters
     ----------
@@ -53,10 +52,8 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     -----
     With "zipf" the vectors have unit length, with a ``Normalizer`` or without: the table
     includes the weights, so the mean is right up to a factor for each text. A text without
-    tokens has the vector 0.
-
-    Before the folder appears, the model is loaded from it, and its vectors of a few texts are
-    compared with means of the table, over the tokens that the model's own tokenizer finds.
+    tokens has the vector 0. Before the folder appears, the model is loaded from it and compared
+    with means of the table on a few texts.
 
     Examples
     --------
@@ -69,7 +66,7 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     >>> pipeline = pipeline.fit(load_toy_sts().data.ravel())
     >>> save_static(pipeline, "static")  # doctest: +SKIP
     """
-    parts = take_apart_for_folder(pipeline, CALLER)
+    parts, _ = parts_of_folder(pipeline, CALLER)
     modules = FORMATS["static"].checked(parts.recipe, parts.steps)
     if len(parts.backbone().tokenizer) > parts.backbone().n_embedded:
         raise ValueError(
@@ -80,13 +77,16 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     chain = [modules.StaticEmbedding(_tokenizer(parts), embedding_weights=table)]
     chain += [modules.Normalize()] if is_unit else []
     texts = some_texts(parts)
-    expected = _means(parts, table, texts)
+    tokenizer = copy.deepcopy(parts.backbone().tokenizer)  # each call leaves settings behind
+    found = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    kept = [ids[: _most_tokens(parts)] for ids in found]
+    expected = np.stack([table[ids].sum(axis=0) / max(len(ids), 1) for ids in kept])
     expected = unit_rows(expected)[0] if is_unit else expected
 
     def write(target: Path) -> np.ndarray:
         return through_folder(chain, parts, target, texts, " as a table of word vectors")
 
-    write_checked("static", folder, parts, expected, write)
+    write_checked(CALLER, folder, parts, expected, write)
 
 
 def word_vectors(parts: Parts, positions: int = 16) -> tuple[np.ndarray, bool]:
@@ -98,9 +98,7 @@ def word_vectors(parts: Parts, positions: int = 16) -> tuple[np.ndarray, bool]:
     recipe = parts.recipe
     backbone = parts.backbone()
     weighted = POOLINGS[recipe.pooling].by_frequency
-    steps, is_unit = list(parts.steps), weighted
-    if ends_at_unit_length(steps):
-        steps, is_unit = steps[:-1], True
+    steps = parts.steps[:-1] if parts.is_unit else parts.steps
     table = _embeddings(backbone, min(positions, recipe.max_length - 1))
     table = np.ascontiguousarray(table[:, : recipe.truncate_dim])
     table = apply(steps, table)  # affine, as averages are
@@ -109,7 +107,7 @@ def word_vectors(parts: Parts, positions: int = 16) -> tuple[np.ndarray, bool]:
         # Tokens without a weight count only in a text that has no others.
         left_out = NEGLIGIBLE * weights[weights > 0].min()
         table = table * np.where(weights > 0, weights, left_out)[:, None].astype(np.float32)
-    return table, is_unit
+    return table, parts.is_unit or weighted
 
 
 def _embeddings(backbone: Backbone, positions: int) -> np.ndarray:
@@ -131,13 +129,11 @@ def _embeddings(backbone: Backbone, positions: int) -> np.ndarray:
     return table
 
 
-def _means(parts: Parts, table: np.ndarray, texts: list[str]) -> np.ndarray:
-    """Mean over the tokens of each text, as the model's own tokenizer finds them."""
-    tokenizer = copy.deepcopy(parts.backbone().tokenizer)  # each call leaves settings behind
-    most = parts.recipe.max_length - tokenizer.num_special_tokens_to_add()
-    found = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    kept = slice(most if parts.recipe.stride is None else None)
-    return np.stack([table[ids[kept]].sum(axis=0) / max(len(ids[kept]), 1) for ids in found])
+def _most_tokens(parts: Parts) -> int | None:
+    """Tokens of a text's own that the encoder reads; None if it reads all, in windows."""
+    if parts.recipe.stride is not None:
+        return None
+    return parts.recipe.max_length - parts.backbone().tokenizer.num_special_tokens_to_add()
 
 
 def _tokenizer(parts: Parts) -> Any:
@@ -150,8 +146,7 @@ def _tokenizer(parts: Parts) -> Any:
             f"{CALLER} needs a model with a fast tokenizer; this model has a "
             f"{type(tokenizer).__name__}. Use save_sentence_transformer."
         )
-    copy = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    added = tokenizer.num_special_tokens_to_add()
-    if parts.recipe.stride is None:
-        copy.enable_truncation(parts.recipe.max_length - added)
-    return copy
+    copied = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    if (most := _most_tokens(parts)) is not None:
+        copied.enable_truncation(most)
+    return copied

@@ -211,6 +211,6 @@ def test_others_are_refused(roles, save, save_model, texts, tmp_path):
     if save is save_sentence_transformer:
         pytest.importorskip("sentence_transformers", minversion="6")
     encoder = BertEncoder(save_model("GPT2LMHeadModel", **roles)).fit(texts)
-    lacks = "special token in each text" if roles else "pad_token"
-    with pytest.raises(ValueError, match=f"tokenizer of this GPT2Model has no {lacks}"):
+    lacks = "special tokens" if roles else "pad_token"
+    with pytest.raises(ValueError, match=f"GPT2Model has a tokenizer without {lacks}, which"):
         save(encoder, tmp_path / "model")

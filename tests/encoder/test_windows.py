@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 
 import skcalib._encoder.tokens as tokens
 from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening, calibrate
-from skcalib.export import save_onnx, save_sentence_transformer, save_static
+from skcalib.export import check_served, save_onnx, save_sentence_transformer, save_static
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 SMALL |= {"intermediate_size": 32, "initializer_range": 0.3}
@@ -286,6 +286,7 @@ def test_a_client_joins_the_windows_of_a_graph(windowed, texts, long_text, tmp_p
     save_onnx(pipeline, tmp_path / "model.onnx")
     session = runtime.InferenceSession(tmp_path / "model.onnx")
     assert session.get_modelmeta().custom_metadata_map["stride"] == "0"
+    assert check_served(pipeline.transform, pipeline, [long_text, "dog"]).kind == "calibrated"
     tokenizer = pipeline[0]._backbone().tokenizer
     inputs = tokenizer(  # as the page shows
         long_text,

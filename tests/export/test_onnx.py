@@ -149,7 +149,7 @@ def test_one_graph_serves_both_sides(runtime, tiny_bert, without_prompts, texts,
 
 def test_a_graph_that_cannot_be_run_is_refused(runtime, save_family, texts, tmp_path):
     folder = save_family("FNet", hidden_size=16, num_hidden_layers=1, intermediate_size=32)
-    with pytest.raises(ValueError, match=r"FNetModel could not be exported to ONNX: .*itself"):
+    with pytest.raises(ValueError, match=r"save_onnx writes of this FNetModel .*itself"):
         save_onnx(BertEncoder(folder).fit(texts), tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
@@ -160,7 +160,7 @@ def test_a_graph_of_other_vectors_is_refused(runtime, other_bert, texts, tmp_pat
             return [1.01 * vectors for vectors in super().run(*args)]
 
     monkeypatch.setattr(runtime, "InferenceSession", Other)
-    with pytest.raises(ValueError, match=r"ONNX: padding changes them, or the calibrat"):
+    with pytest.raises(ValueError, match=r"save_onnx .* vectors: padding changes them, or"):
         save_onnx(BertEncoder(other_bert).fit(texts), tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 

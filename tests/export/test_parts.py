@@ -69,5 +69,5 @@ def test_vectors_that_padding_may_change_are_refused(save_family, tmp_path):
     rope |= {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "factor": 2.0}
     sizes = {"hidden_size": 16, "num_attention_heads": 2, "pad_token_id": 0}
     folder = save_family("EuroBert", **sizes, num_hidden_layers=1, rope_parameters=rope)
-    with pytest.raises(ValueError, match=r"'longrope' the longest text of .*pipeline itself"):
+    with pytest.raises(ValueError, match=r"'longrope', by which the longest .*pipeline itself"):
         save_sentence_transformer(BertEncoder(folder).fit(["dog"]), tmp_path / "model")

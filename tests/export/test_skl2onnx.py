@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from skcalib import GroupErasure, NeighborSmoothing, Whitening
+from skcalib import GroupErasure, Whitening
 from skcalib.export import register_skl2onnx
 
 runtime = pytest.importorskip("onnxruntime")
@@ -59,12 +59,6 @@ def test_a_classifier_behind_it(skl2onnx, X):
     labels, probabilities = _run(skl2onnx, model, X)
     np.testing.assert_array_equal(labels, model.predict(X))
     np.testing.assert_allclose(probabilities, model.predict_proba(X), atol=1e-5)
-
-
-def test_refuses_a_search_among_fitted_vectors(skl2onnx, X):
-    model = make_pipeline(Whitening(), NeighborSmoothing()).fit(X)
-    with pytest.raises(ValueError, match=r"NeighborSmoothing, .*save_onnx, or to_torch\(\)"):
-        skl2onnx.to_onnx(model, X[:1])
 
 
 def test_refuses_what_float32_cannot_hold(skl2onnx, X):
