@@ -98,7 +98,7 @@ def _not_linear(steps: Sequence[Any]) -> str:
 
 _SENTENCE_TRANSFORMERS = (
     "sentence-transformers>=5.4",
-    ("sentence_transformers.sentence_transformer.modules",),
+    ("sentence_transformers", "sentence_transformers.sentence_transformer.modules"),
 )
 FORMATS = {
     "joblib": Format("pipeline.joblib", "joblib.load", "joblib", ("joblib",)),
