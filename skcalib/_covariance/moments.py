@@ -1,10 +1,8 @@
 """Mean and scatter matrix of a sample, in float64, by parts that merge exactly.
 
-Subtracting ``n mean meanᵀ`` from a raw second moment loses every digit that the mean has
-above the spread. Here each chunk is centered about its own mean, and two parts join by the
-pairwise update of Chan, Golub & LeVeque (1983), which only ever adds positive semi-definite
-terms: nothing cancels, whatever the common mean, and any split of the rows (threads,
-``partial_fit`` batches, workers) gives the same result to rounding.
+Each chunk is centered about its own mean, and two parts join by the pairwise update of Chan,
+Golub & LeVeque (1983), which only adds positive semi-definite terms: nothing cancels, whatever
+the common mean, and any split of the rows gives the same result to rounding.
 """
 
 from __future__ import annotations

@@ -86,9 +86,7 @@ class Regularization:
         """Choose the power for a population, and the noise beside it.
 
         Noise is a multiple of `noise_level`, which fits a power of 1: the weaker directions are
-        amplified, the more noise it takes to fade them. Few large groups lie in the leading
-        directions, fine distinctions in the many weak ones. So the fewer groups there are, the
-        more noise tells them apart.
+        amplified, the more noise it takes to fade them.
         """
         if self.n_clusters is not None:
             return TOLD_POWER, max(0.4, (20 / self.n_clusters) ** 1.3)
@@ -128,14 +126,9 @@ def _share_of(value: float, ends: tuple[float, float]) -> float:
 def noise_level(mean: np.ndarray, eigenvalues: np.ndarray) -> float:
     """Noise of a population, as a share of its total variance, for a power of 1.
 
-    ``(1 - c)^(1/3) min(1, r / 120) / 80``, where ``c = |mean|² / (|mean|² + tr Σ)`` is the mean
-    cosine of two samples, and r the entropy rank of the eigenvalues. Training for similarity
-    spreads the variance over many directions, and the weak ones are noise. If a few directions
-    hold nearly all of it, or the cone is narrow (c near 1), as in inner layers, weak directions
-    distinguish texts.
-
-    A share of the total variance, as opposed to one of the mean eigenvalue, does not depend on
-    the width: zeros appended to every vector add neither variance nor entropy.
+    Training for similarity spreads the variance over many directions, and the weak ones are
+    noise. If a few directions hold nearly all of it, or the cone is narrow, as in inner layers,
+    weak directions distinguish texts. docs/mathematics.md has the formula.
     """
     fades = min(1.0, entropy_rank(eigenvalues) / SPREAD_RANK)
     return cone_width(mean, eigenvalues) ** CONE_POWER * fades * LARGEST_SHARE

@@ -28,10 +28,9 @@ WORKING_BYTES = 64 * 2**20  # neighbors that `transform` holds at a time
 class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, BaseEstimator):
     """Move vectors toward their nearest neighbors: for topics, intents, classes and clusters.
 
-    Differences between close texts fade. Choose by the task; texts without labels do not show
-    whether this helps. Topics, intents, classes and clusters gain, and so does a search whose
-    queries have several answers; with one answer per query it may lose, and graded similarity
-    (STS) does. It works best after ``Whitening(noise="auto")``.
+    Differences between close texts fade. A search whose queries have several answers gains,
+    too; with one answer per query it may lose, and graded similarity (STS) does. It works best
+    after ``Whitening(noise="auto")``.
 
     With x̂ of unit length, ``x' = unit(x̂ + weight Σ w_j x̂_j / Σ w_j)`` over the nearest fitted
     texts and ``w_j = cos(x, x_j)^alpha``: the α-weighted expansion of queries (αQE) and of the
@@ -106,9 +105,8 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Vectors of the texts that are searched. Where many say the same thing, others of
-            their domain will do; a text with a single counterpart, such as its translation,
-            would be moved away from it.
+            Vectors of the texts that are searched, or of others of their domain. A text with a
+            single counterpart, such as its translation, would be moved away from it.
         y : None
             Ignored.
 
@@ -178,15 +176,6 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         module : torch.nn.Module
             As `Whitening.to_torch` returns one. It compares with every fitted vector, whatever
             `neighbors` is; they are a buffer.
-
-        Examples
-        --------
-        >>> import numpy as np, torch
-        >>> from skcalib import NeighborSmoothing
-        >>> X = np.random.default_rng(0).normal(size=(100, 4))
-        >>> smoothing = NeighborSmoothing().fit(X)
-        >>> np.allclose(smoothing.to_torch()(torch.from_numpy(X)), smoothing.transform(X))
-        True
         """
         from skcalib._neighbors.torch_module import SmoothingModule
 

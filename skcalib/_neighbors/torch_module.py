@@ -41,11 +41,6 @@ class SmoothingModule(nn.Module):
         weights = self.weight * weights / torch.where(total > 0, total, 1.0)
         return _unit(unit + (weights[..., None, :] @ near)[..., 0, :]).to(x.dtype)
 
-    def extra_repr(self) -> str:
-        """Sizes of what is searched."""
-        n, d = self.vectors.shape
-        return f"n_vectors={n}, n_features={d}, n_neighbors={self.n_neighbors}"
-
 
 def _unit(x: torch.Tensor) -> torch.Tensor:
     """Scale rows of any magnitude to unit length; zeros stay zeros."""

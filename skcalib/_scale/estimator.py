@@ -29,17 +29,14 @@ NARROW_CONE = 0.2
 class SimilarityScale(VersionedState, BaseEstimator):
     """Measure how similar unrelated texts are: thresholds, p-values, a corrected similarity.
 
-    Nearly all pairs of fitted texts are unrelated, so the similarity that one pair in a
-    thousand reaches is a threshold that one in a thousand unrelated pairs passes, for texts of
-    the same domain. Related pairs among the fitted texts make it conservative.
+    Nearly all pairs of fitted texts are unrelated, so the similarity that one in a thousand
+    reaches is one that one in a thousand unrelated pairs of the same domain reaches. A rate is
+    one per pair, or with ``per="query"`` one per query without an answer: its best pair counts.
 
     Texts in a dense region are similar to many others. One threshold fits all pairs by the
-    corrected similarity ``cos(a, b) - (r(a) + r(b)) / 2``, where the `neighbor_similarity` r of
-    a text is its mean cosine with the nearest fitted ones. Fit on vectors of
-    ``Whitening(noise="auto")``; do not correct raw ones.
-
-    A rate is one **per pair**, unless ``per="query"``: a query without an answer is compared
-    with each document, and the best pair counts.
+    corrected similarity [1]_, ``cos(a, b) - (r(a) + r(b)) / 2``, where the
+    `neighbor_similarity` r of a text is its mean cosine with the nearest fitted ones. Fit on
+    vectors of ``Whitening(noise="auto")``; do not correct raw ones.
 
     Parameters
     ----------
@@ -65,18 +62,13 @@ class SimilarityScale(VersionedState, BaseEstimator):
 
     Notes
     -----
-    Thresholds and p-values are exact to 1e-6 for the pairs counted. A text that is equal to a
-    fitted one does not count it as a neighbor. The correction is that of CSLS [1]_ with a
-    share of all texts instead of ten.
+    Thresholds and p-values are exact to 1e-6 for the pairs counted. With ``extrapolate=True``
+    Fisher's z [2]_ of the cosine is a straight line in the logarithm of the rate, fitted where
+    duplicates hardly count. A line off by 0.1 decades is refused.
 
-    Duplicates among the fitted texts raise the threshold of a small rate. With
-    ``extrapolate=True`` Fisher's z [2]_ of the cosine is a straight line in the logarithm of
-    the rate, fitted where duplicates hardly count. A line off by 0.1 decades is refused.
-
-    Per query, a p-value is ``(1 + queries with a best cosine as large) / (1 + n_queries_)``,
-    exact for any number of queries (conformal prediction [3]_) if they are of the kind that
-    will be asked and no document answers them. Otherwise, also without `queries`, where
-    documents stand for them, the threshold is stricter than the rate allows.
+    Rates per query are exact for any number of queries (conformal prediction [3]_) if they are
+    of the kind that will be asked and no document answers them. Otherwise, also without
+    `queries`, where documents stand for them, the threshold is stricter.
 
     References
     ----------
@@ -128,8 +120,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         y : None
             Ignored.
         queries : array-like of shape (n_queries, n_features), default=None
-            Vectors of queries, for pairs of a query and a text of `X`: prompts and wording set
-            queries apart. For ``per="query"`` pass queries that no text of `X` answers.
+            Vectors of queries, for pairs of a query and a text of `X`. For ``per="query"`` pass
+            queries that no text of `X` answers.
 
         Returns
         -------
@@ -182,9 +174,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Parameters
         ----------
         false_positive_rate : float, default=0.01
-            Largest share that may pass, below 1. A rate so small that fewer than 10 of the
-            counted pairs would pass raises a ValueError; per query, a rate below
-            ``1 / (n_queries_ + 1)``.
+            Largest share that may pass, below 1. It takes 10 counted pairs that pass, or a
+            rate per query from ``1 / (n_queries_ + 1)``.
         per : {"pair", "query"}, default="pair"
             Share of what: of all pairs, or of the queries whose best document passes.
         corrected : bool, default=False
@@ -242,8 +233,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
     ) -> np.ndarray:
         """Rarity of similarities, one unit for all encoders: 3 is one pair in a thousand.
 
-        Unlike the method of this name of other estimators, it does not rate the estimator.
-
         Parameters
         ----------
         similarity : array-like of shape (n,)
@@ -257,15 +246,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
         -------
         score : ndarray of shape (n,)
             Minus the decimal logarithm of the p-value.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skcalib import SimilarityScale
-        >>> X = np.random.default_rng(0).normal(size=(1000, 16))
-        >>> scale = SimilarityScale().fit(X)
-        >>> scale.score([scale.threshold(1e-3)]).round(2)
-        array([3.])
         """
         return -np.log10(self.p_value(similarity, per=per, corrected=corrected))
 
@@ -274,15 +254,12 @@ class SimilarityScale(VersionedState, BaseEstimator):
     ) -> float:
         """Cosine that is as rare on this scale as a given one is on another.
 
-        It carries a threshold to another encoder, layer or calibration, if both scales were
-        fitted on the same texts.
-
         Parameters
         ----------
         similarity : float
             A cosine, such as a threshold in use.
         of : SimilarityScale
-            The scale of that cosine.
+            The scale of that cosine, fitted on the same texts by another encoder.
         per : {"pair", "query"}, default="pair"
             What is to be as frequent as before: pairs that pass, or queries whose best document
             does.
@@ -323,8 +300,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         table : dict
             For "pair" and "query" the number of either counted, ``n``, and two lists:
             ``similarity``, rising, and ``p_value``. A p-value is that of the last similarity
-            that is not larger (1 below the first), and at most 2 % too large. Fitted vectors
-            and the corrected similarity are left out.
+            that is not larger (1 below the first), and at most 2 % too large.
 
         Examples
         --------
@@ -352,8 +328,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Returns
         -------
         scale : SimilarityScale
-            With thresholds, p-values and scores of cosines. Without vectors it has no corrected
-            similarity.
+            Without vectors, and so without the corrected similarity.
         """
         scale = cls()
         try:
@@ -434,23 +409,19 @@ class SimilarityScale(VersionedState, BaseEstimator):
                 f"SimilarityScale got per={per!r} and corrected={corrected!r}; it expects "
                 "per='pair', or per='query' with corrected=False."
             )
-        if corrected:
-            self._check_vectors()
-        return self._counts["corrected" if corrected else per]
-
-    def _check_vectors(self) -> None:
-        check_is_fitted(self)
-        if "corrected" not in self._counts:
+        kind = "corrected" if corrected else per
+        if kind not in self._counts:
             raise ValueError(
                 "This SimilarityScale came from from_dict, without vectors; the corrected "
                 "similarity needs those of the fit. Pickle the fitted scale instead."
             )
+        return self._counts[kind]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_counts")
 
     def _unit(self, X: Any) -> np.ndarray:
-        self._check_vectors()
+        self._counted("pair", corrected=True)  # raises where there are no vectors
         X = checked_rows(self, X, reset=False)
         return unit_rows(X)[0].astype(X.dtype)
 

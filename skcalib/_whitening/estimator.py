@@ -38,10 +38,9 @@ class Whitening(
 
     Vectors are centered and mapped by ``W = U g(Λ)``, where ``U Λ Uᵀ`` is the
     eigendecomposition of their covariance and ``g(λ) = λ^(-1/2)``; the first ``n_components``
-    columns are kept (BERT-whitening [1]_, algorithm 1). A few directions dominate the cosine
-    of raw BERT vectors; in that of the result all have equal weight, noise as much as signal.
-    So exact whitening, the default, often makes search and clustering worse. Without labels use
-    ``Whitening(noise="auto")``, which fades directions that are mostly noise, or
+    columns are kept (BERT-whitening [1]_, algorithm 1). All directions then have equal weight
+    in a cosine, noise as much as signal, which often makes search and clustering worse. Without
+    labels use ``Whitening(noise="auto")``, which fades directions that are mostly noise, or
     ``Whitening(noise="auto", n_clusters=20)`` if you know how many groups there are.
 
     Parameters
@@ -61,9 +60,7 @@ class Whitening(
         is 1 if `noise` is a number, and is chosen with the noise if that is "auto".
     noise : float in [0, 1e9] or "auto", default=0.0
         Regularization: the assumed variance of noise in every direction, as a share of the
-        total variance tr(Σ). The gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``:
-        whitening times a Wiener filter, so that weak directions, mostly noise, fade instead of
-        being amplified.
+        total variance tr(Σ). The gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``.
         "auto" chooses by the mean cosine and the entropy rank of the sample (the formula is on
         the page of mathematics), and shrinks by at least the estimate of Ledoit and Wolf. Pass
         vectors as an encoder returns them: centered ones have lost their mean cosine.
@@ -74,8 +71,7 @@ class Whitening(
     shrinkage : float in [0, 1] or "auto", default=0.0
         Weight of the scaled identity in the covariance,
         ``(1 - shrinkage) Σ + shrinkage tr(Σ)/d I``, so that every direction is usable with
-        fewer samples than features. "auto" is the Ledoit-Wolf estimate [3]_ of the covariance:
-        it corrects sampling error, vanishes as samples grow, and is not chosen for similarity.
+        fewer samples than features. "auto" is the estimate of Ledoit and Wolf [3]_.
     tol : float or None, default=None
         Eigenvalues up to ``tol`` times the largest count as zero. None means
         ``d * eps`` of float64, the rounding error of the decomposition, and for float32
@@ -107,28 +103,18 @@ class Whitening(
     n_samples_seen_ : int or float
         Number of samples fitted on, over all calls of `partial_fit`; the sum of their
         weights where there were weights.
-    n_features_in_ : int
-        Number of features seen during fit.
-    feature_names_in_ : ndarray of shape (n_features,)
-        Names of features seen during fit, when all are strings.
-
-    See Also
-    --------
-    NormalizingFlow : A non-linear map to a Gaussian.
-    sklearn.decomposition.PCA : The same map without shrinkage, in the input's precision.
+    n_features_in_, feature_names_in_
+        Number of features seen during fit, and their names when all are strings.
 
     Notes
     -----
     `transform` keeps float32 and float64. Where float32 would lose digits, as for an
-    ill-conditioned sample, it computes in float64: that costs time, never digits.
+    ill-conditioned sample, it computes in float64.
 
-    The attributes describe the fit: changing one does not change the map. After `partial_fit`
-    and `merge`, the first use of an attribute or of `transform` computes the decomposition,
-    with the parameters of the last call of `fit` or `partial_fit`.
+    After `partial_fit` and `merge`, the first use of an attribute or of `transform` computes
+    the decomposition, with the parameters of the last call of `fit` or `partial_fit`.
 
-    A dask array is fitted block by block on the active scheduler and never gathered;
-    `transform` of one is a lazy dask array. With
-    ``sklearn.config_context(array_api_dispatch=True)``, arrays of other libraries, such as
+    With ``sklearn.config_context(array_api_dispatch=True)``, arrays of other libraries, such as
     torch tensors on a GPU, are mapped on their device; fitted attributes are NumPy arrays.
 
     References
@@ -201,7 +187,7 @@ class Whitening(
         Parameters
         ----------
         X : array-like or dask array of shape (n_samples, n_features)
-            At least two samples, finite.
+            At least two samples, finite. A dask array is never gathered.
         y : None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -320,8 +306,7 @@ class Whitening(
         Returns
         -------
         whitening : Whitening
-            Fitted, with ``mean_`` of `X`; covariance, noise and number of samples stay. Use it
-            in place of this one in pipelines and exports. Its vectors are not comparable with
+            Fitted, with ``mean_`` of `X`; all else stays. Its vectors are not comparable with
             those that this one mapped.
 
         Examples

@@ -1,10 +1,9 @@
 """Fits of parts of a corpus, merged to that of the whole."""
 
+from itertools import zip_longest
 from typing import Any, Self
 
 from sklearn.utils.validation import check_is_fitted
-
-from skcalib._base import warn
 
 
 class MergingFit:
@@ -16,8 +15,7 @@ class MergingFit:
     def merge(self, *others: Self) -> Self:
         """Add the samples that others were fitted on.
 
-        The result equals one `fit` on all samples together, so parts of a corpus can be
-        fitted on different machines.
+        The result equals one `fit` on all samples together.
 
         Parameters
         ----------
@@ -35,8 +33,7 @@ class MergingFit:
         TypeError
             If one of them is of another class.
         ValueError
-            If one of them was fitted on another number of features, or on features of other
-            names, or in another order.
+            If one of them was fitted on other features, or in another order.
 
         Examples
         --------
@@ -55,23 +52,14 @@ class MergingFit:
                     f"merge got a {type(other).__name__}; it expects fitted {name} objects."
                 )
             check_is_fitted(other)
-            if other.n_features_in_ != self.n_features_in_:
-                raise ValueError(
-                    f"merge got a {name} fitted on {other.n_features_in_} features; this one "
-                    f"has {self.n_features_in_}. Fit both on vectors of the same width."
-                )
-            mine, its = (getattr(e, "feature_names_in_", None) for e in (self, other))
-            if mine is not None and its is not None and (mine != its).any():
-                i = int((mine != its).argmax())
-                raise ValueError(
-                    f"merge got a {name} whose feature {i} is {its[i]!r}; that of this one is "
-                    f"{mine[i]!r}. Fit both on the same columns in the same order."
-                )
-            if (mine is None) != (its is None):
-                warn(
-                    f"merge got one {name} fitted on features with names and one on features "
-                    "without, so their order cannot be compared."
-                )
+            mine, its = _features(self), _features(other)
+            for ours, theirs in zip_longest(mine, its):
+                if ours != theirs:
+                    raise ValueError(
+                        f"merge got a {name} with {len(its)} features, {theirs!r} where the "
+                        f"{len(mine)} of this one have {ours!r}. Fit both on the same columns "
+                        "in the same order."
+                    )
             moments = moments.merge(other._moments)
         return self._learn(moments)
 
@@ -82,3 +70,8 @@ class MergingFit:
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_moments")
+
+
+def _features(estimator: Any) -> list:
+    """Names of the features of a fit, or their numbers."""
+    return list(getattr(estimator, "feature_names_in_", range(estimator.n_features_in_)))

@@ -62,9 +62,9 @@ class FittedWhitening:
 def solve(
     moments: Moments,
     *,
-    n_components: int | float | None,
-    method: str,
-    tol: float | None,
+    n_components: int | float | None = None,
+    method: str = "pca",
+    tol: float | None = None,
     **strength: Any,
 ) -> WhiteningMap:
     """Decide which axes to keep, for parameters of `Whitening` that are validated.

@@ -9,9 +9,8 @@ from skcalib._whitening.linear_map import AffineMap
 class WhiteningModule(nn.Module):
     """``x -> (x - mean) W + bias``, the mean subtracted before the product.
 
-    A bias ``-mean W`` added afterwards would cancel against ``x W`` and lose the digits that
-    the mean has above the spread. The product is computed in float64 for float64 input, and if
-    float32 is not ``safe`` for the digits of float32 input.
+    The product is computed in float64 for float64 input, and if float32 is not ``safe`` for the
+    digits of float32 input.
     """
 
     mean: torch.Tensor
@@ -30,7 +29,3 @@ class WhiteningModule(nn.Module):
         centred = x - self.mean  # float64, by the mean's
         work = torch.float32 if self.safe and x.dtype != torch.float64 else self.weight.dtype
         return (centred.to(work) @ self.weight.to(work) + self.bias.to(work)).to(x.dtype)
-
-    def extra_repr(self) -> str:
-        """Widths of input and output."""
-        return f"in_features={self.weight.shape[0]}, out_features={self.weight.shape[1]}"

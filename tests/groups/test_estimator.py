@@ -270,13 +270,9 @@ def test_an_export_that_loses_digits_of_groups_far_apart_is_refused(whitening):
             assert_allclose(found, expected, atol=1e-4)
 
 
-def test_a_whitening_of_another_width_is_not_joined(X, groups):
-    erasure = GroupErasure().fit(X, groups=groups)
-    match = "joined got a Whitening fitted on 3 features; this .* on what the erasure returns"
-    with pytest.raises(ValueError, match=match):
-        erasure.joined(Whitening().fit(X[:, :3]))
+def test_a_whitening_that_is_not_fitted_is_not_joined(X, groups):
     with pytest.raises(NotFittedError):
-        erasure.joined(Whitening())
+        GroupErasure().fit(X, groups=groups).joined(Whitening())
 
 
 @pytest.mark.parametrize("labels", [list, np.asarray, "Series", "Categorical"])
@@ -317,7 +313,7 @@ def test_errors_say_what_groups_are(X, groups):
         one.transform(X)
     with pytest.raises(TypeError, match="merge got a Whitening; it expects fitted Group"):
         one.merge(Whitening())
-    with pytest.raises(ValueError, match="fitted on 3 features; this one has 12"):
+    with pytest.raises(ValueError, match="3 features, None where the 12 of this one have 3"):
         one.merge(GroupErasure().partial_fit(X[:, :3], groups=groups))
 
 
