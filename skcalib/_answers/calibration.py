@@ -29,15 +29,8 @@ class Calibration:
         The log has no stored question: in vectors that were fitted on it, it would lie farther
         from the others than a new one.
         """
-        texts = stored if log is None else sorted(log)
-        if len(texts) < 2 and log is not None:
-            raise ValueError(
-                f"{caller} got a log with {len(texts)} distinct questions besides those stored "
-                "or unanswerable; it needs two or more, better some hundred. Leave it out if "
-                "there is none."
-            )
         if log is None:
-            encoder, vectors = fitted_encoder(encoder, texts, caller)
+            encoder, vectors = fitted_encoder(encoder, stored, caller)
             if calibrates(encoder) and not is_frozen(encoder):
                 warn(
                     "The stored questions calibrate the encoder, and lie farther apart in it "
@@ -46,7 +39,13 @@ class Calibration:
                 )
             pipeline = Pipeline([("encode", encoder)])
             return cls(pipeline, None), unit_rows(vectors)[0].astype(np.float32)
-        pipeline, vectors = calibrated(encoder, texts, caller)
+        if len(log) < 2:
+            raise ValueError(
+                f"{caller} got a log with {len(log)} distinct questions besides those stored "
+                "or unanswerable; it needs two or more, better some hundred. Leave it out if "
+                "there is none."
+            )
+        pipeline, vectors = calibrated(encoder, sorted(log), caller)
         fitted = cls(pipeline, NeighborSmoothing().fit(vectors))
         return fitted, fitted.vectors(stored)
 

@@ -1,9 +1,7 @@
 """NearestAnswer: one of the stored answers, or none."""
 
-from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
-from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -18,7 +16,7 @@ from skcalib._base import VersionedState, warn
 from skcalib._labels import labels_of
 from skcalib._neighbors.search import best_of_others
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
-from skcalib._texts import TextInput, as_texts
+from skcalib._texts import TextInput, as_texts, distinct
 
 # Stored questions that are asked for the threshold: a sample, if there are more.
 ASKED = 2000
@@ -41,8 +39,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     """Answer a question by the answer of the nearest stored question, or not at all.
 
     For frequently asked questions and semantic caches. The threshold keeps a promise: of the
-    questions that no stored answer fits, at most `false_hit_rate` get one. This is a rate per
-    question, however many are stored; a threshold of pairs would let far more pass.
+    questions that no stored answer fits, at most `false_hit_rate` get one, however many
+    questions are stored.
 
     Parameters
     ----------
@@ -53,21 +51,18 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         Share of the questions without a stored answer that may get one.
     guard : DetailGuard or None, default=None
         Details in which a question must agree with a stored one to get its answer, such as
-        numbers; any object with a method ``compatible(question, stored)``. It is asked about
-        the ten nearest, and can only make false hits rarer.
+        numbers; any object with a method ``compatible(question, stored)``.
     neighbors : transformer or None, default=None
         scikit-learn's ``KNeighborsTransformer``, or one like it (of pynndescent or faiss), by
-        cosine or Euclidean distance, to find stored questions. It is cloned, its
-        ``n_neighbors`` is set, and it gets vectors of unit length. None compares with every
-        stored question.
+        cosine or Euclidean distance, to find stored questions. It is cloned, and its
+        ``n_neighbors`` is set. None compares with every stored question.
 
     Attributes
     ----------
     questions_, answers_ : ndarray of shape (n_stored,), object
         Stored questions, each once, and their answers.
     vectors_ : ndarray of shape (n_stored, d), float32
-        Vectors of unit length that are searched: each question moved half the way to the mean
-        of the questions with its answer.
+        Unit vectors that are searched, each moved half the way to the mean of its answer.
     threshold_ : float
         Cosine that is exceeded where an answer is given.
     encoder_ : Pipeline
@@ -81,18 +76,14 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     Notes
     -----
     With a `log`, ``Whitening(noise="auto")`` and `NeighborSmoothing` follow the encoder, fitted
-    on its questions that are not stored. Without a log nothing is calibrated: in vectors that
-    were fitted on them, stored questions lie farther apart than new ones.
+    on its questions that are not stored. Without a log nothing is calibrated.
 
-    The threshold is a quantile of best cosines, and of n questions the rank is exact in the
-    sense of conformal prediction [1]_: a new one exceeds it with at most this probability, if
-    it is drawn like them.
-
-    - With `unanswerable`, of their best cosines to the stored questions. This is exact.
-    - Without, each stored question (2,000 at most) is asked as if its own answer were not
-      stored. It then meets one of G answers less, so the rate is multiplied by (G - 1) / G. It
-      holds if questions without an answer are as unlike the stored ones as those with
-      different answers are, and roughly for fewer than ten answers.
+    The threshold is a quantile of the best cosines of the `unanswerable` to the stored
+    questions, exact in the sense of conformal prediction [1]_ for questions drawn like them.
+    Without these, each stored question (2,000 at most) is asked as if its own answer were not
+    stored. It then meets one of G answers less, so the rate is multiplied by (G - 1) / G. This
+    holds, for ten answers or more, if questions without an answer are as unlike the stored
+    ones as those with different answers are.
 
     References
     ----------
@@ -230,7 +221,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             Rows of `questions_` and `answers_`.
         """
         check_scalar(n_neighbors, "n_neighbors", Integral, min_val=1)
-        return self._nearest(X, n_neighbors)
+        return self._nearest(X, n_neighbors, exact=True)
 
     def hit_rates(self, X: Any, y: Any) -> HitRates:
         """How many questions get the right answer, another one, and one though they have none.
@@ -248,13 +239,9 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             share of those without that got one.
         """
         right, answered, answerable = self._judged(X, y)
-        one_of_both = answered & ~right
-        return HitRates(
-            *(
-                float(of.mean()) if len(of) else float("nan")
-                for of in (right[answerable], one_of_both[answerable], answered[~answerable])
-            )
-        )
+        wrong = answered & ~right
+        kinds = right[answerable], wrong[answerable], answered[~answerable]
+        return HitRates(*(float(kind.mean()) if len(kind) else np.nan for kind in kinds))
 
     def score(self, X: Any, y: Any) -> float:
         """Share of questions that get the right answer, or rightly none.
@@ -281,16 +268,16 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         answered = [a is not None for a in found]
         return np.array(right), np.array(answered), np.array([t in known for t in truth])
 
-    def _nearest(self, X: Any, k: int, index: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    def _nearest(self, X: Any, k: int, *, exact: bool) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)
         texts = as_texts(X, caller=type(self).__name__)
         asked = self._calibration.asked(self._calibration.vectors(texts))
+        index = None if exact else self.neighbors_
         return nearest_entries(asked, self.vectors_, min(k, len(self.vectors_)), index)
 
     def _best(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        check_is_fitted(self)
         k = 1 if self.guard is None else CANDIDATES
-        cosines, rows = self._nearest(X, k, self.neighbors_)
+        cosines, rows = self._nearest(X, k, exact=False)
         if self.guard is not None:
             texts = as_texts(X, caller=type(self).__name__)
             for text, row, cosine in zip(texts, rows, cosines, strict=True):
@@ -309,27 +296,28 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     ) -> Self:
         """Keep questions, sorted, with what was learned, once there is a threshold."""
         order = sorted(range(len(stored)), key=[*stored].__getitem__)
-        questions, answers = (_objects(part)[order] for part in (stored, stored.values()))
-        code: dict[Any, int] = {}
+        questions, answers = (
+            np.fromiter(part, object, len(stored))[order] for part in (stored, stored.values())
+        )
+        different, codes = distinct(answers.tolist())
         vectors = vectors[order]
-        codes = np.array([code.setdefault(answer, len(code)) for answer in answers])
         found, index = entries(vectors, codes), None
         if self.neighbors is not None and len(found) > CANDIDATES + 1:
             index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES).fit(found)
         if unanswerable is not None:
             best = nearest_entries(unanswerable, found, 1, index)[0][:, 0]
             threshold = promised(best, self.false_hit_rate, "questions without an answer")
-        elif len(code) > 1:
+        elif len(different) > 1:
             drawn = np.random.default_rng(0).permutation(len(found))[:ASKED]
             asked = calibration.asked(vectors[drawn]).astype(np.float32)
             # As if their own answers were not stored; entries of others do not depend on these.
             best = best_of_others(asked, codes[drawn], found, codes)
-            rate = self.false_hit_rate * (1 - 1 / len(code))  # see Notes
+            rate = self.false_hit_rate * (1 - 1 / len(different))  # see Notes
             threshold = promised(best, rate, "stored questions and no others")
-            if len(code) < FEW:
+            if len(different) < FEW:
                 warn(
-                    f"{len(code)} different answers tell little about questions without an "
-                    "answer: more than false_hit_rate may be answered. Give `unanswerable`."
+                    f"{len(different)} different answers tell little about questions without "
+                    "an answer: more than false_hit_rate may be answered. Give `unanswerable`."
                 )
         else:
             raise ValueError(
@@ -370,13 +358,4 @@ def _stored(questions: Any, answers: Any, caller: str) -> dict[str, Any]:
                 f"The question {text!r:.60} has the answers {stored[text]!r:.40} and "
                 f"{answer!r:.40}. Give each question one answer."
             )
-    return dict(sorted(stored.items(), key=itemgetter(0)))
-
-
-def _objects(values: Iterable) -> np.ndarray:
-    """Return an array of objects, also of tuples of equal length."""
-    listed = [*values]
-    array = np.empty(len(listed), object)
-    for i, value in enumerate(listed):
-        array[i] = value
-    return array
+    return {text: stored[text] for text in sorted(stored)}

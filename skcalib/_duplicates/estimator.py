@@ -132,7 +132,13 @@ class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
             tell it, or there is a `guard` without an `encoder`.
         """
         self.__dict__.pop("labels_", None)  # an error below leaves nothing half-fitted
-        vectors, keys = self._fitted_vectors(X)
+        if self.guard is not None and self.encoder is None:
+            raise ValueError(
+                "Duplicates got a guard, which reads texts, but no encoder, so that X are "
+                "vectors. Give the encoder, Duplicates(encoder, guard=...), and fit texts."
+            )
+        self.encoder_ = None
+        vectors, keys = self._vectors_and_keys(X, reset=True)
         first, inverse = distinct_rows(vectors, keys)
         vectors, keys = vectors[first], keys[first]
         threshold = threshold_of(vectors, self.false_pairs, self.scale)
@@ -165,7 +171,7 @@ class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
             n fitted ones.
         """
         check_is_fitted(self, "labels_")
-        vectors, keys = self._new_vectors(X)
+        vectors, keys = self._vectors_and_keys(X, reset=False)
         best = np.full(len(vectors), -1.0)
         rows = np.full(len(vectors), -1)
         blocks = similar(vectors, self._vectors, self.threshold_, (keys, self._keys))
@@ -177,35 +183,20 @@ class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
             best[i[better]], rows[i[better]] = cosines[better], found[better]
         return rows
 
-    def _fitted_vectors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Fit the encoder; return unit vectors, and a number for the details of each."""
-        self._codes: dict[Any, int] = {}
-        if self.encoder is None:
-            self.encoder_ = None
-            if self.guard is not None:
-                raise ValueError(
-                    "Duplicates got a guard, which reads texts, but no encoder, so that X are "
-                    "vectors. Give the encoder, Duplicates(encoder, guard=...), and fit texts."
-                )
-            return self._checked(X, reset=True)
+    def _vectors_and_keys(self, X: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return unit vectors, and a number for the details of each; fit with ``reset``."""
+        if (self.encoder if reset else self.encoder_) is None:
+            rows = checked_rows(self, X, reset=reset)
+            return _unit(rows), np.zeros(len(rows), int)
         texts, index = distinct_sorted(as_texts(X, caller=type(self).__name__))
-        self.encoder_, vectors = calibrated(self.encoder, texts, type(self).__name__)
-        keys = [self._codes.setdefault(d, len(self._codes)) for d in self._details(texts)]
-        return _unit(vectors)[index], np.array(keys)[index]
-
-    def _new_vectors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        if self.encoder_ is None:
-            return self._checked(X, reset=False)
-        texts = as_texts(X, caller=type(self).__name__)
-        keys = [self._codes.get(details, -1) for details in self._details(texts)]
-        return _unit(encoded(self.encoder_, texts)), np.array(keys)
-
-    def _checked(self, X: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
-        X = checked_rows(self, X, reset=reset)
-        return _unit(X), np.zeros(len(X), int)
-
-    def _details(self, texts: list[str]) -> list[Any]:
-        return ["" if self.guard is None else self.guard.details(text) for text in texts]
+        details = ["" if self.guard is None else self.guard.details(text) for text in texts]
+        if reset:
+            self.encoder_, vectors = calibrated(self.encoder, texts, type(self).__name__)
+            self._codes = {found: code for code, found in enumerate(dict.fromkeys(details))}
+        else:
+            vectors = encoded(self.encoder_, texts)
+        keys = np.array([self._codes.get(found, -1) for found in details])
+        return _unit(vectors)[index], keys[index]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
