@@ -1,6 +1,6 @@
 """Pairs of texts scored by the similarity of their vectors."""
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -27,22 +27,20 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
     """Score pairs of texts by the similarity of their vectors.
 
     The same encoder maps each text of a pair separately (a bi-encoder [1]_), and the
-    similarity of the two vectors is the prediction. So scikit-learn's model selection can
-    choose pooling, layers and calibration by human judgements; fitting uses none.
+    similarity of the two vectors is the prediction. Model selection can choose pooling, layers
+    and calibration by human judgements; fitting uses none.
 
     Parameters
     ----------
     encoder : estimator
         Transformer from texts to vectors, such as a pipeline of `BertEncoder` and `Whitening`;
-        `TextEncoder` makes one of another model or a function. It is cloned, never changed;
-        ``FrozenEstimator(pipeline)`` keeps the fit of a fitted one, such as `calibrate`
-        returns.
+        `TextEncoder` makes one of another model or a function. It is cloned and fitted; a
+        ``FrozenEstimator`` keeps its fit.
     similarity : {"cosine", "corrected", "dot", "euclidean"}, default="cosine"
         Similarity of two vectors; "euclidean" is the negated distance. "corrected" is the
         cosine minus the mean `SimilarityScale.neighbor_similarity` of both texts, so that one
-        threshold fits all pairs. It is computed in float64: BERT's vectors are nearly
-        parallel, and float32 has too few digits to rank their similarities. A zero vector has
-        cosine 0 with every other vector.
+        threshold fits all pairs. All are in float64: the cosines of BERT's raw vectors hardly
+        differ. A zero vector has cosine 0 with every other vector.
 
     Attributes
     ----------
@@ -50,11 +48,8 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         The fitted clone.
     scale_ : SimilarityScale
         Thresholds and p-values of cosines and corrected similarities, from the pairs of up to
-        2,000 fitted texts drawn at random, computed at first use.
-
-    Notes
-    -----
-    A pickle contains vectors of these texts, but no text.
+        2,000 fitted texts drawn at random, computed at first use. A pickle contains their
+        vectors, but no text.
 
     References
     ----------
@@ -87,9 +82,6 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
     encoder: BaseEstimator
     _: KW_ONLY
     similarity: Literal["cosine", "corrected", "dot", "euclidean"] = "cosine"
-    encoder_: BaseEstimator = field(init=False)
-    _sample: Any = field(init=False)  # texts, and later their vectors
-    _scale: SimilarityScale | None = field(init=False)
 
     _parameter_constraints = {
         "encoder": [HasMethods(["fit", "transform"])],
@@ -107,8 +99,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         Parameters
         ----------
         X : pairs of shape (n_pairs, 2), or texts of shape (n_texts,)
-            Lists, arrays or frames. No judgement of similarity is needed, so any texts of
-            the domain will do.
+            Lists, arrays or frames: any texts of the domain will do.
         y : None
             Ignored.
         groups : array-like of shape (n_texts,), (n_pairs,) or (n_pairs, 2), default=None
@@ -125,7 +116,9 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         some = distinct(texts)[0]
         if len(some) > SAMPLED_TEXTS:
             some = resample(some, replace=False, n_samples=SAMPLED_TEXTS, random_state=0)
-        self._sample, self._scale, self.encoder_ = some, None, encoder
+        self._sample: Any = some  # texts, and later their vectors
+        self._scale: SimilarityScale | None = None
+        self.encoder_ = encoder
         return self
 
     def predict(self, X: Any) -> np.ndarray:

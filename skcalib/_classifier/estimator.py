@@ -31,9 +31,8 @@ TEMPERATURE = 0.05
 class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimator):
     """Classify texts by the names of the classes, or by a few labels, and many other texts.
 
-    Texts without labels tell how vectors of the domain are distributed. They calibrate the
-    vectors, and they pull each class from its name, or its few labelled texts, to where the
-    texts lie that are most similar to it. No model is trained.
+    Texts without labels calibrate the vectors, and they pull each class from its name, or its
+    few labelled texts, to where the texts lie that are most similar to it.
 
     Parameters
     ----------
@@ -56,8 +55,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     classes_ : ndarray of shape (n_classes,)
         Labels, sorted.
     class_vectors_ : ndarray of shape (n_classes, 2 * d)
-        Unit vectors. The cosine to a text is the product with its calibrated vector at unit
-        length, and with the same smoothed, side by side and divided by the root of 2.
+        Unit vectors. Their first half is compared with the calibrated vector of a text, and the
+        second with the same smoothed; the cosine is the mean of both.
     encoder_ : Pipeline
         From texts to calibrated vectors of width d, fitted.
     smoothing_ : NeighborSmoothing
@@ -74,14 +73,10 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     -----
     The mean of the names' vectors is moved to that of the texts'. A class begins as the mean of
     its name and its labelled texts. Three times it becomes the mean of these, each counted as
-    ten texts, and of the texts without labels that are most similar to it. Similarity is the
-    mean of two cosines: of calibrated vectors, and of calibrated vectors moved toward their
-    neighbors by `NeighborSmoothing`.
-
-    For the threshold for `other`, the fitted texts are judged in ten folds, each by classes
-    made without it. A distinct text counts once, and no order matters. With many labels (more
-    than eight a class, in our measurements) a logistic regression on the vectors of `encoder_`
-    is better.
+    ten texts, and of the texts without labels that are most similar to it. For the threshold
+    for `other`, the fitted texts are judged in ten folds, each by classes made without it. A
+    distinct text counts once, and no order matters. With more than eight labels a class, a
+    logistic regression on the vectors of `encoder_` was better in our measurements.
 
     Examples
     --------

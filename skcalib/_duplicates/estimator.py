@@ -45,9 +45,8 @@ class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
         Expected number of pairs of unrelated texts that are listed, of all pairs of distinct
         texts.
     guard : DetailGuard or None, default=None
-        Details in which duplicates must agree, such as numbers. It needs an `encoder`, since
-        it reads texts. Any object will do whose method ``details(text)`` returns something
-        hashable, equal for texts that may be duplicates.
+        Details in which duplicates must agree, such as numbers; any object whose method
+        ``details(text)`` returns something hashable. It reads texts, so it needs an `encoder`.
     scale : SimilarityScale or None, default=None
         Fitted on vectors of texts of the same kind without duplicates. None estimates the
         threshold from the texts that are searched.
@@ -75,15 +74,12 @@ class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
     -----
     No group is a chain: each text reaches the threshold with its representative, the most
     similar one, and no two representatives reach it. The text with the most duplicates is the
-    first to represent others; then the one with the most of those that are left, and so on.
-    Ties go to the larger sum of cosines, then to the first row: otherwise the order of rows
-    does not matter.
+    first to represent others. Ties go to the larger sum of cosines, then to the first row.
 
     The threshold comes from the pairs of up to 4,473 distinct texts, by the straight line of
     `SimilarityScale` with ``extrapolate=True``; where duplicates bend it, they are found by a
     stricter one and left out. With fewer than 448 distinct texts the pairs are counted, and no
-    more than `false_pairs` are listed. All pairs are compared, by blocks: the time is
-    quadratic, the memory is not.
+    more than `false_pairs` are listed. The time is quadratic, the memory is not.
 
     Examples
     --------
