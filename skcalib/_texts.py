@@ -17,12 +17,13 @@ NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
 
 
 class TextInput:
-    """Mixin of an estimator that is fitted on texts."""
+    """Mixin of an estimator that is fitted on texts, or on vectors if its encoder is None."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]
-        tags.input_tags.string = tags.input_tags.one_d_array = True
-        tags.input_tags.two_d_array = False  # the tag means columns of numbers
+        if getattr(self, "encoder", True) is not None:
+            tags.input_tags.string = tags.input_tags.one_d_array = True
+            tags.input_tags.two_d_array = False  # the tag means columns of numbers
         return tags
 
 

@@ -38,9 +38,8 @@ class HitRates(NamedTuple):
 class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     """Answer a question by the answer of the nearest stored question, or not at all.
 
-    For frequently asked questions and semantic caches. The threshold keeps a promise: of the
-    questions that no stored answer fits, at most `false_hit_rate` get one, however many
-    questions are stored.
+    Of the questions that no stored answer fits, at most `false_hit_rate` get one, however many
+    are stored: a promise that a semantic cache needs.
 
     Parameters
     ----------
@@ -130,8 +129,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         unanswerable : texts of shape (n_unanswerable,), default=None
             Questions known to have no answer among `answers`, drawn as those that will come.
         log : texts of shape (n_log,), default=None
-            Questions as they are asked, with and without an answer, some hundred or more. They
-            need no label, and bring most of the right answers.
+            Questions as they are asked, with and without an answer, some hundred or more.
 
         Returns
         -------
@@ -259,14 +257,15 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         return float(np.mean(np.where(answerable, right, ~answered)))
 
     def _judged(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Whether each question is answered rightly, is answered, and has an answer stored."""
+        """Whether each question gets its answer, gets any, and has an answer stored."""
         found = self.predict(X).tolist()
         truth = labels_of(y, "y", missing=True, tuples=True)
         check_consistent_length(found, truth)
         known = set(self.answers_)
-        right = [a is not None and a == t for a, t in zip(found, truth, strict=True)]
-        answered = [a is not None for a in found]
-        return np.array(right), np.array(answered), np.array([t in known for t in truth])
+        right = [answer == true for answer, true in zip(found, truth, strict=True)]
+        answered = [answer is not None for answer in found]
+        answerable = [true in known for true in truth]
+        return np.array(right), np.array(answered), np.array(answerable)
 
     def _nearest(self, X: Any, k: int, *, exact: bool) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)

@@ -134,11 +134,6 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
                 "for texts of that class. Give other a label that is no class."
             )
         texts, place = distinct_sorted(given)
-        if len(texts) < 2:
-            raise ValueError(
-                f"{type(self).__name__} got {len(texts)} distinct text; it needs two or more "
-                "of the domain, better a few hundred, which need no labels."
-            )
         with config_context(transform_output="default"):
             encoder, vectors = calibrated(self.encoder, texts, type(self).__name__)
             smoothing = NeighborSmoothing().fit(vectors)

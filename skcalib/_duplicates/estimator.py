@@ -23,7 +23,7 @@ from skcalib._encoder.any_encoder import encoded
 from skcalib._machine.limits import rows_within
 from skcalib._scale.estimator import SimilarityScale
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
-from skcalib._texts import as_texts, distinct_sorted
+from skcalib._texts import TextInput, as_texts, distinct_sorted
 from skcalib._vectors import checked_rows, unit_rows
 
 # Vectors that are scaled to unit length at a time.
@@ -31,7 +31,7 @@ SCALED_BYTES = 64 * 2**20
 
 
 @dataclass(eq=False, repr=False)
-class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
+class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
     """Find texts that come twice, by a number of false pairs instead of a threshold.
 
     Parameters
@@ -193,13 +193,6 @@ class Duplicates(VersionedState, ClusterMixin, BaseEstimator):
             vectors = encoded(self.encoder_, texts)
         keys = np.array([self._codes.get(found, -1) for found in details])
         return _unit(vectors)[index], keys[index]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        if self.encoder is not None:
-            tags.input_tags.string = tags.input_tags.one_d_array = True
-            tags.input_tags.two_d_array = False
-        return tags
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

@@ -191,7 +191,7 @@ def test_errors(params, y, message):
 
 
 def test_one_text_is_too_few():
-    with pytest.raises(ValueError, match="1 distinct text; it needs two or more"):
+    with pytest.raises(ValueError, match="has seen n_samples=1; a covariance needs at least 2"):
         drawn().fit(["0 1", "0 1"])
 
 
