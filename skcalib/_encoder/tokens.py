@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ CHARACTERS, MARGIN = 16, 128
 CHARACTERS_AT_ONCE = 2**22
 PIECE = 2**18  # characters of a text that is read whole; a longer one is read in pieces
 
-# One thread tokenizes at a time: a tokenizer keeps the truncation of its last call as state.
+# One thread tokenizes at a time: a tokenizer may keep settings of its last call as state.
 _lock = threading.Lock()
 
 
@@ -35,57 +36,63 @@ def tokenise(
     order; the last result has shape (n_texts,), bool.
     """
     texts = [_encodable(text) for text in texts]
-    if stride is not None:
-        ids, rows = _windows(tokenizer, texts, max_length, _encodable(prompt), stride)
-        cut = np.zeros(len(texts), dtype=bool)
-    else:
-        texts = [prompt + text for text in texts] if prompt else texts
-        ids, cut = _beginnings(tokenizer, texts, max_length)
-        rows = np.arange(len(texts))
+    if stride is None:
+        texts, prompt = [prompt + text for text in texts], ""
+    most = CHARACTERS * (max_length + MARGIN) if stride is None else PIECE
+    step = max(1, CHARACTERS_AT_ONCE // min(most, max(map(len, texts)) + 1))
+    pieces = (
+        (row, piece)
+        for row, text in enumerate(texts)
+        for piece in ([text[:most]] if stride is None else _pieces(text))
+    )
+    windows: list[list[int]] = []
+    rows: list[int] = []
+    cut = np.zeros(len(texts), dtype=bool)
+    while some := list(islice(pieces, step)):
+        whole = _ids_of(tokenizer, [prompt + piece for _, piece in some])
+        for (row, piece), ids in zip(some, whole, strict=True):
+            if stride is None:
+                while len(piece) < len(texts[row]) and len(ids) <= max_length + MARGIN:
+                    piece = texts[row][: 4 * len(piece)]  # many spaces, or a very long word
+                    [ids] = _ids_of(tokenizer, [prompt + piece])
+                cut[row] = len(ids) > max_length
+            windows += _split(tokenizer, prompt, ids, max_length, stride)
+            rows += [row] * (len(windows) - len(rows))
     # A text without any token, special ones included, gets one that is not a word.
     marks = tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id, 0
     nothing = [next(mark for mark in marks if mark is not None)]
-    return [some if len(some) else nothing for some in ids], rows, cut
+    return [ids or nothing for ids in windows], np.array(rows), cut
 
 
-def _windows(
-    tokenizer: Any, texts: Sequence[str], max_length: int, prompt: str, stride: int
-) -> tuple[list[Any], np.ndarray]:
-    """Token ids of the windows of texts, and the row of the text of each.
-
-    Ids are split here, because only some tokenizers return what overflows, none with a prompt.
-    """
-    parts = [(row, piece) for row, text in enumerate(texts) for piece in _pieces(text)]
-    step = max(1, CHARACTERS_AT_ONCE // max(len(piece) + 1 for _, piece in parts))
-    empty, letter, alone = (_whole(tokenizer, [text])[0] for text in ("", "a", prompt))
-    n_before = _n_shared(empty, letter)  # special tokens
-    n_behind = len(empty) - n_before
-    alone = alone[n_before : len(alone) - n_behind]
-    windows: list[Any] = []
-    rows: list[int] = []
-    for start in range(0, len(parts), step):
-        some = parts[start : start + step]
-        whole = _whole(tokenizer, [prompt + piece for _, piece in some])
-        for (row, _), ids in zip(some, whole, strict=True):
-            if len(ids) <= max_length:
-                windows.append(ids)
-            else:
-                # The last token of a prompt may be another one before a text.
-                kept = _n_shared(alone, ids[n_before:])
-                places = n_before + kept, len(ids) - n_behind
-                windows += _split(np.array(ids), *places, max_length, stride)
-            rows += [row] * (len(windows) - len(rows))
-    return windows, np.array(rows)
+def _ids_of(tokenizer: Any, texts: list[str]) -> list[list[int]]:
+    """Token ids of texts, special ones included."""
+    options = {"return_attention_mask": False, "return_token_type_ids": False}
+    with _lock:
+        return tokenizer(texts, verbose=False, **options)["input_ids"]
 
 
 def _split(
-    ids: np.ndarray, start: int, stop: int, max_length: int, stride: int
-) -> Iterator[np.ndarray]:
-    """Yield windows of the ids from start to stop, each with what stands before and behind."""
-    before, body, behind = ids[:start], ids[start:stop], ids[stop:]
-    room = max_length - len(before) - len(behind)
-    for i in range(0, len(body) - stride, room - stride):
-        yield np.concatenate([before, body[i : i + room], behind])
+    tokenizer: Any, prompt: str, ids: list[int], max_length: int, stride: int | None
+) -> list[list[int]]:
+    """Windows of the ids of a text; without ``stride`` its beginning.
+
+    They are split here, because only some tokenizers return what overflows, none with a prompt.
+    """
+    if len(ids) <= max_length:
+        return [ids]
+    empty, letter, alone = _ids_of(tokenizer, ["", "a", _encodable(prompt)])
+    n_before = _n_shared(empty, letter)  # special tokens
+    n_behind = len(empty) - n_before
+    stop = len(ids) - n_behind
+    if stride is None:
+        return [ids[: max_length - n_behind] + ids[stop:]]
+    # The last token of a prompt may be another one before a text.
+    start = n_before + _n_shared(alone[n_before : len(alone) - n_behind], ids[n_before:])
+    room = max_length - start - n_behind
+    return [
+        ids[:start] + ids[i : min(i + room, stop)] + ids[stop:]
+        for i in range(start, stop - stride, room - stride)
+    ]
 
 
 def _n_shared(one: Sequence[int], other: Sequence[int]) -> int:
@@ -105,49 +112,6 @@ def _pieces(text: str) -> Iterator[str]:
         yield text[start:stop]
         start = stop
     yield text[start:]
-
-
-def _beginnings(
-    tokenizer: Any, texts: Sequence[str], max_length: int
-) -> tuple[list[list[int]], np.ndarray]:
-    """Token ids of the beginning of each text, and whether it has more tokens."""
-    size = CHARACTERS * (max_length + MARGIN)
-    step = max(1, CHARACTERS_AT_ONCE // size)
-    ids: list[list[int]] = []
-    n_tokens: list[int] = []
-    for start in range(0, len(texts), step):
-        heads = [text[:size] for text in texts[start : start + step]]
-        some, counts = _cut(tokenizer, heads, max_length)
-        ids += some
-        n_tokens += counts
-    for i, text in enumerate(texts):
-        head = size
-        while head < len(text) and n_tokens[i] <= max_length + MARGIN:
-            head *= 4  # many spaces, or a very long word
-            (ids[i],), (n_tokens[i],) = _cut(tokenizer, [text[:head]], max_length)
-    return ids, np.array(n_tokens) > max_length
-
-
-def _cut(
-    tokenizer: Any, texts: list[str], max_length: int
-) -> tuple[list[list[int]], list[int]]:
-    """Ids of at most ``max_length`` tokens of each text, and its total number of tokens."""
-    ids = _whole(tokenizer, texts)
-    n_tokens = [len(some) for some in ids]
-    # Tokenize long texts again: if the tokenizer cuts them, they keep the last special token.
-    if long := [i for i, n in enumerate(n_tokens) if n > max_length]:
-        options = {"truncation": True, "max_length": max_length}
-        cut = _whole(tokenizer, [texts[i] for i in long], **options)
-        for i, some in zip(long, cut, strict=True):
-            ids[i] = some
-    return ids, n_tokens
-
-
-def _whole(tokenizer: Any, texts: list[str], **options: Any) -> list[list[int]]:
-    """Token ids of texts, special ones included."""
-    options |= {"return_attention_mask": False, "return_token_type_ids": False}
-    with _lock:
-        return tokenizer(texts, verbose=False, **options)["input_ids"]
 
 
 def _encodable(text: str) -> str:
