@@ -62,10 +62,12 @@ class BertModel(Model):
     def every(self, texts: Sequence[str]) -> Iterator[Records]:
         """Yield records with the vectors of all slots, (b, n_slots, d), in order of length."""
         backbone, recipe = self._backbone, self._recipe
-        limits: dict[str, Any] = {"max_texts": self._batch_size, "max_tokens": np.inf}
-        if self._batch_size == "auto":
-            limits = {"max_texts": BLOCK, "max_tokens": _token_budget(backbone)}
-        limits["longest_mixed"] = backbone.forward.longest_packed
+        automatic = self._batch_size == "auto"
+        limits: dict[str, Any] = {
+            "max_texts": BLOCK if automatic else self._batch_size,
+            "max_tokens": _token_budget(backbone) if automatic else np.inf,
+            "longest_mixed": backbone.forward.longest_packed,
+        }
         slots = [SLOTS[name] for name in self._pooled] * len(self._layers)
         for block in self._blocks(texts):
             ids, rows, cut = tokenise(
@@ -75,13 +77,11 @@ class BertModel(Model):
             )
             backbone.check_embedded(ids, rows, texts[block])
             joined = Joined(rows, slots)
-            for some in _batches(np.array([len(i) for i in ids]), **limits):
-                vectors, n_tokens, weights = self._run([ids[i] for i in some.tolist()])
-                counts = np.column_stack([n_tokens, cut[rows[some]]]).astype(np.int32)
-                for done in joined.add(some, vectors, counts, weights):
-                    yield done._replace(rows=block.start + done.rows)
-                if note := joined.note:
-                    self.note(note)
+            for batch in _batches(np.array([len(i) for i in ids]), **limits):
+                for some, vectors, n_tokens, weights in self._run(ids, batch):
+                    counts = np.column_stack([n_tokens, cut[rows[some]]]).astype(np.int32)
+                    for done in joined.add(some, vectors, counts, weights):
+                        yield done._replace(rows=block.start + done.rows)
 
     def _blocks(self, texts: Sequence[str]) -> Iterator[slice]:
         """Yield the texts that are tokenized and sorted together."""
@@ -89,13 +89,7 @@ class BertModel(Model):
         if self._recipe.stride is not None:
             characters = CHARACTERS
             most = int(np.clip(HELD // (8 * len(self.slots) * self.width), 1, BLOCK))
-        ends = np.cumsum([len(text) for text in texts])
-        start = 0
-        while start < len(texts):
-            limit = ends[start] - len(texts[start]) + characters
-            stop = min(int(np.searchsorted(ends, limit, "right")), start + most)
-            yield slice(start, stop := max(stop, start + 1))
-            start = stop
+        return _runs([len(text) for text in texts], most, characters)
 
     def merged(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Merge the layers of the recipe, (b, n_layers, d), into (b, n_features)."""
@@ -107,23 +101,25 @@ class BertModel(Model):
         n, n_layers, d = vectors.shape
         return vectors.reshape(n, n_layers * d)
 
-    def _run(self, ids: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Vectors of a batch, its numbers of tokens, (b, 3), and weights, (b, n_slots)."""
+    def _run(self, ids: list[Any], batch: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yield windows of a batch, vectors, tokens, (b, 3), and weights, (b, n_slots)."""
+        some = [ids[i] for i in batch.tolist()]
         try:
-            return self._run_at_once(ids)
+            found = self._run_at_once(some)
         except torch.cuda.OutOfMemoryError:
-            pass  # Leave `except` first: the traceback keeps the tensors of the failed pass.
-        message = f"Out of memory on {self._backbone.device} with {len(ids)} texts of up to "
-        message += f"{max(map(len, ids))} tokens"
-        if len(ids) == 1:
+            found = None  # Leave `except` first: the traceback keeps the tensors of the pass.
+        if found is not None:
+            yield batch, *found
+            return
+        message = f"Out of memory on {self._backbone.device} with {len(some)} texts of up to "
+        message += f"{max(map(len, some))} tokens"
+        if len(some) == 1:
             raise MemoryError(f"{message}. Set a lower max_length, or device='cpu'.")
         message += "; continuing with half as many at a time. A smaller batch_size avoids this."
         warn(message)
         torch.cuda.empty_cache()
-        half = len(ids) // 2
-        halves = zip(*map(self._run, (ids[:half], ids[half:])), strict=True)
-        vectors, n_tokens, weights = map(np.concatenate, halves)
-        return vectors, n_tokens, weights
+        for half in np.array_split(batch, 2):
+            yield from self._run(ids, half)
 
     def _run_at_once(self, ids: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         backbone, layers, slots = self._backbone, self._layers, self._pooled
@@ -197,14 +193,18 @@ def _batches(
     of its length. A text longer than ``max_tokens`` is a batch of its own.
     """
     order = np.argsort(-lengths, kind="stable")
-    lengths = lengths[order]
-    ends = np.cumsum(lengths)
+    alike = np.where(lengths > longest_mixed, lengths, 0)[order]
+    for group in np.split(order, np.flatnonzero(np.diff(alike)) + 1):
+        for some in _runs(lengths[group], max_texts, max_tokens):
+            yield group[some]
+
+
+def _runs(sizes: Sequence[int] | np.ndarray, most: int, total: float) -> Iterator[slice]:
+    """Slices of at most ``most`` sizes of at most ``total`` together, or of one larger size."""
+    ends = np.cumsum(sizes)
     start = 0
-    while start < len(order):
-        limit = ends[start] - lengths[start] + max_tokens
-        stop = min(start + max_texts, int(np.searchsorted(ends, limit, "right")))
-        if lengths[start] > longest_mixed:
-            stop = min(stop, int(np.searchsorted(-lengths, -lengths[start], "right")))
-        stop = max(stop, start + 1)
-        yield order[start:stop]
+    while start < len(sizes):
+        limit = ends[start] - sizes[start] + total
+        stop = min(start + most, int(np.searchsorted(ends, limit, "right")))
+        yield slice(start, stop := max(stop, start + 1))
         start = stop

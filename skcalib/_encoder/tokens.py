@@ -35,7 +35,7 @@ def tokenise(
     each sharing ``stride`` tokens with the one before. Rows have shape (n_windows,) and are in
     order; the last result has shape (n_texts,), bool.
     """
-    texts = [_encodable(text) for text in texts]
+    prompt, *texts = map(_encodable, [prompt, *texts])
     if stride is None:
         texts, prompt = [prompt + text for text in texts], ""
     most = CHARACTERS * (max_length + MARGIN) if stride is None else PIECE
@@ -80,7 +80,7 @@ def _split(
     """
     if len(ids) <= max_length:
         return [ids]
-    empty, letter, alone = _ids_of(tokenizer, ["", "a", _encodable(prompt)])
+    empty, letter, alone = _ids_of(tokenizer, ["", "a", prompt])
     n_before = _n_shared(empty, letter)  # special tokens
     n_behind = len(empty) - n_before
     stop = len(ids) - n_behind

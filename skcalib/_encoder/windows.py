@@ -21,14 +21,6 @@ class Joined:
         self._of_last = np.array([how.token == -1 for how in slots])
         self._maxima = np.array([how.token is None and how.weight is None for how in slots])
         self._texts: dict[int, _Text] = {}  # those that lack windows
-        self._n_seen = 0
-
-    @property
-    def note(self) -> str:
-        """How far this is, where a text has several windows."""
-        n = len(self._rows)
-        several = n > len(self._n_windows)
-        return f"{self._n_seen:,} of {n:,} windows" if several else ""
 
     def add(
         self, windows: np.ndarray, vectors: np.ndarray, counts: np.ndarray, weights: np.ndarray
@@ -37,7 +29,6 @@ class Joined:
 
         ``vectors`` has shape (b, n_slots, d), ``counts`` (b, 4), ``weights`` (b, n_slots).
         """
-        self._n_seen += len(windows)
         rows = self._rows[windows]
         whole = self._n_windows[rows] == 1
         if whole.all():
