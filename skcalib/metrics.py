@@ -1,9 +1,6 @@
-"""Agreement with human judgement, and measures of isotropy.
+"""Agreement with human judgement, and isotropy: how evenly vectors spread in all directions.
 
-`spearman` and `pearson` compare similarities with judgements, and `aggregate` averages
-them over the subsets of a benchmark. `isoscore`, `mean_cosine`, `partition_isotropy` and
-`effective_rank` measure isotropy: how evenly vectors spread in all directions. All work in
-float64.
+All measures work in float64.
 """
 
 import warnings
@@ -314,19 +311,13 @@ def _correlation(name: str, a: np.ndarray, b: np.ndarray) -> float:
             UndefinedMetricWarning,
         )
         return float("nan")
-    a, b = map(_differences, (a, b))
-    if len(a) == 2:  # where SciPy's correlation is undefined
-        return float(np.sign(a[1] - a[0]) * np.sign(b[1] - b[0]))
     with warnings.catch_warnings():  # of sides that are nearly constant
         warnings.simplefilter("ignore")
-        return float(pearsonr(a, b).statistic)
+        return float(pearsonr(_differences(a), _differences(b)).statistic)
 
 
 def _differences(x: np.ndarray) -> np.ndarray:
-    """Differences to the least number, which float64 rounds less, up to a factor."""
-    if x.dtype.kind == "f":  # by a power of two, which rounds nothing: no difference overflows
-        x = np.ldexp(x, -np.frexp(np.abs(x).max())[1])
-        differences = x - x.min()
-    else:  # those of Python's integers are exact
-        differences = (x.astype(object) - int(x.min())).astype(np.float64)
-    return np.ldexp(differences, -np.frexp(differences.max())[1])  # no square underflows
+    """Differences to the least number, up to a factor: float64 rounds them less."""
+    exact = x if x.dtype.kind == "f" else x.astype(object)
+    differences = (exact - exact.min()).astype(np.float64)
+    return differences / differences.max()

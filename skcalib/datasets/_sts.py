@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils import Bunch
 
+from skcalib._base import import_package
+
 # Repository of each benchmark on the hub, and the hub's names of the splits of "stsb"; the
 # others have only the last split.
 HUB = {
@@ -46,9 +48,7 @@ def load_toy_sts(*, return_X_y: bool = False) -> Any:
     >>> toy.data.shape, float(toy.target.min()), float(toy.target.max())
     ((300, 2), 0.0, 5.0)
     """
-    source = resources.files("skcalib.datasets") / "data" / "toy_sts.csv"
-    rows = list(csv.DictReader(source.read_text(encoding="utf-8").splitlines()))
-    return _bunch(rows, "toy_sts.csv", return_X_y)
+    return _bunch(bundled_rows("toy_sts.csv"), "toy_sts.csv", return_X_y)
 
 
 def fetch_sts(
@@ -111,7 +111,10 @@ def fetch_sts(
         raise ValueError(f"split={split!r}; {task} has {', '.join(splits)}.")
     folder = data_home if data_home is not None else os.environ.get("SKCALIB_DATA")
     if not folder:
-        return _bunch(_from_hub(HUB[task], SPLITS[split]), HUB[task], return_X_y, task)
+        caller = "fetch_sts without a folder, data_home or SKCALIB_DATA,"
+        hub = import_package(caller, "skcalib[data]", "datasets")
+        rows = hub.load_dataset(HUB[task], split=SPLITS[split]).to_list()
+        return _bunch(rows, HUB[task], return_X_y, task)
     path = Path(folder).expanduser() / f"{task}-{split}.csv"
     if not path.is_file():
         raise FileNotFoundError(
@@ -129,15 +132,10 @@ def fetch_sts(
     return _bunch(rows, str(path), return_X_y, task)
 
 
-def _from_hub(repository: str, split: str) -> list[dict[str, Any]]:
-    try:
-        from datasets import load_dataset
-    except ImportError:
-        raise ImportError(
-            "fetch_sts needs the datasets package to read from the hub: pip install "
-            "'skcalib[data]'. Or set SKCALIB_DATA to a folder of CSV files."
-        ) from None
-    return load_dataset(repository, split=split).to_list()
+def bundled_rows(name: str) -> list[dict[str, Any]]:
+    """Read a CSV file of this package."""
+    source = resources.files("skcalib.datasets") / "data" / name
+    return list(csv.DictReader(source.read_text(encoding="utf-8").splitlines()))
 
 
 def _bunch(
@@ -148,7 +146,7 @@ def _bunch(
     for i, row in enumerate(rows):
         with suppress(KeyError, TypeError, ValueError):
             data[i] = row["sentence1"], row["sentence2"]
-            target[i] = float(str(row["score"]).replace("_", "?"))  # as Python writes 10: 1_0
+            target[i] = float(row["score"])
         is_whole = None not in row and 0 <= target[i] <= 5
         if not (is_whole and all(isinstance(t, str) and t.strip() for t in data[i])):
             raise ValueError(

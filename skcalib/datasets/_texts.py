@@ -1,15 +1,16 @@
 """Texts with labels that need no network: sentences about functions, questions of customers."""
 
-import csv
 import inspect
 import re
 import warnings
 from collections.abc import Iterator
-from importlib import import_module, resources
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 from sklearn.utils import Bunch
+
+from skcalib.datasets._sts import bundled_rows
 
 # Parts of scipy, and their modules beside the part itself. Physical constants have no
 # docstrings, and fftpack repeats those of fft.
@@ -98,12 +99,10 @@ def load_questions(*, return_X_y: bool = False) -> Any:
     >>> questions.data[0], str(questions.target_names[questions.target[0]])
     ('How do I reset my password?', 'password')
     """
-    source = resources.files("skcalib.datasets") / "data" / "questions.csv"
-    rows = list(csv.DictReader(source.read_text(encoding="utf-8").splitlines()))
+    rows = bundled_rows("questions.csv")
     names = list(dict.fromkeys(row["intent"] for row in rows))
-    texts, codes = zip(
-        *((row["text"], names.index(row["intent"])) for row in rows), strict=True
-    )
+    texts = [row["text"] for row in rows]
+    codes = [names.index(row["intent"]) for row in rows]
     description = "A hundred questions of customers, ten for each intent, written for skcalib."
     return _bunch(texts, codes, names, description, return_X_y)
 

@@ -54,11 +54,9 @@ class _Display:
             With ``transform``, such as a pipeline of `BertEncoder` and `Whitening`.
         X : array-like
             What it transforms: texts, or vectors for a calibrator alone.
-        *args : array-like
-            As in `from_embeddings`.
         name : str or None, default=None
             For legend or title; None uses the name of the estimator's class.
-        ax, **kwargs
+        *args, ax, **kwargs
             As in `from_embeddings`.
 
         Returns
@@ -124,6 +122,8 @@ class _Display:
         self.ax_ = ax
         self.figure_ = ax.figure
         self._draw(ax, kwargs)
+        if ax.get_legend_handles_labels()[0]:
+            ax.legend()
         return self
 
 
@@ -175,8 +175,6 @@ class SpectrumDisplay(_Display):
         style = {"label": self.name, **kwargs}
         (self.line_,) = ax.plot(np.arange(1, len(relative) + 1), relative, **style)
         ax.set(xlabel="number", ylabel="singular value / largest", yscale="log")
-        if style["label"]:
-            ax.legend()
 
 
 @dataclass(eq=False, repr=False)
@@ -227,12 +225,9 @@ class CosineDisplay(_Display):
 
     def _draw(self, ax: Axes, kwargs: dict[str, Any]) -> None:
         # Fixed bins, so that overlaid histograms compare.
-        usual = {"bins": np.linspace(-1, 1, 101), "density": True, "alpha": 0.6}
-        style = {"label": self.name, **usual, **kwargs}
-        self.bars_ = ax.hist(self.cosines, **style)[2]
+        style = {"bins": np.linspace(-1, 1, 101), "density": True, "alpha": 0.6, **kwargs}
+        self.bars_ = ax.hist(self.cosines, **{"label": self.name, **style})[2]
         ax.set(xlabel="cosine of two different texts", ylabel="density")
-        if style["label"]:
-            ax.legend()
 
 
 @dataclass(eq=False, repr=False)
@@ -291,6 +286,5 @@ class FrequencyDisplay(_Display):
         style = {"s": 4, "cmap": "viridis", **kwargs, "c": np.log10(1 + self.ranks[order])}
         self.scatter_ = ax.scatter(*self.projection[order].T, **style)
         self.colorbar_ = self.figure_.colorbar(self.scatter_, ax=ax, label="log10(1 + rank)")
-        ax.set(xlabel="first singular direction", ylabel="second singular direction")
-        if self.name:
-            ax.set_title(self.name)
+        names = {"xlabel": "first singular direction", "ylabel": "second singular direction"}
+        ax.set(**names, title=self.name)

@@ -60,9 +60,8 @@ class FrequencyBias:
             for k, row in zip(self.n_neighbors, values, strict=True):
                 named[f"mean k-NN {what}, k={k}"] = row
         body = [[name, *(f"{value:.2f}" for value in row)] for name, row in named.items()]
-        return markdown(
-            ["frequency rank", *self.bins], [["words", *map(str, self.n_words)], *body]
-        )
+        body.insert(0, ["words", *map(str, self.n_words)])
+        return markdown(["frequency rank", *self.bins], body)
 
 
 def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
@@ -129,12 +128,12 @@ def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
     everything = words.astype(np.float64)
     # The search expands squares of distances, which a large common mean would cancel.
     centred = (everything - everything.mean(axis=0)).astype(words.dtype)
-    distances, neighbors = _nearest(centred, counted)
+    search = NearestNeighbors(n_neighbors=max(NEIGHBORS) + 1, algorithm="brute").fit(centred)
+    # The first is the word itself, or one with an equal vector.
+    distances, neighbors = (found[:, 1:] for found in search.kneighbors(centred[counted]))
     binned, places = everything[counted], places[counted]
-    dots = np.stack(
-        [np.einsum("ij,ij->i", binned, everything[column]) for column in neighbors.T], axis=1
-    )
-    norms = np.linalg.norm(binned, axis=1)
+    columns = [np.einsum("ij,ij->i", binned, everything[column]) for column in neighbors.T]
+    dots = np.stack(columns, axis=1)
     members = [(low <= places) & (places < high) for low, high in BINS.values()]
 
     def by_bin(values: np.ndarray) -> np.ndarray:
@@ -143,22 +142,11 @@ def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
     return FrequencyBias(
         bins=tuple(BINS),
         n_words=np.array([m.sum() for m in members]),
-        mean_norm=by_bin(norms),
+        mean_norm=by_bin(np.linalg.norm(binned, axis=1)),
         n_neighbors=NEIGHBORS,
         knn_distance=np.array([by_bin(distances[:, :k]) for k in NEIGHBORS]),
         knn_dot=np.array([by_bin(dots[:, :k]) for k in NEIGHBORS]),
     )
-
-
-def _nearest(vectors: np.ndarray, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distances and indices of the nearest others of each member, nearest first."""
-    search = NearestNeighbors(n_neighbors=max(NEIGHBORS) + 1, algorithm="brute").fit(vectors)
-    distances, neighbors = search.kneighbors(vectors[members])
-    dropped = neighbors == members[:, None]
-    # A word with many equal vectors may be missing among its own nearest.
-    dropped[~dropped.any(axis=1), -1] = True
-    shape = len(members), max(NEIGHBORS)
-    return distances[~dropped].reshape(shape), neighbors[~dropped].reshape(shape)
 
 
 def word_embeddings(
@@ -224,8 +212,5 @@ def word_embeddings(
     ]
     matrix = backbone.module.get_input_embeddings().weight
     vectors = matrix[torch.from_numpy(weighted[whole]).to(matrix.device)].cpu().numpy()
-    return (
-        vectors,
-        np.arange(len(whole)),
-        [tokens[i].lstrip("".join(BEGINNINGS)) for i in whole],
-    )
+    words = [tokens[i].lstrip("".join(BEGINNINGS)) for i in whole]
+    return vectors, np.arange(len(whole)), words
