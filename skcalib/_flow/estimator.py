@@ -42,28 +42,28 @@ class NormalizingFlow(
 
     .. math:: \log p(u) = \log N(f(u); 0, I) + \log |\det \partial f / \partial u| .
 
-    :meth:`transform` maps u to z = f(u), in which all directions count equally in a cosine
-    similarity, also those that are mostly noise. So the default, that of the paper, makes
-    search and clustering worse on an encoder's last layer, as ``Whitening()`` does. For
-    similarities use ``NormalizingFlow(noise="auto")``, in which they fade. It scores like
-    ``Whitening(noise="auto")``; in addition, the flow has a density and can draw samples.
+    :meth:`transform` maps u to z = f(u), in which all directions count equally, also those that
+    are mostly noise: on an encoder's last layer the default, that of the paper, makes search
+    and clustering worse, as ``Whitening()`` does. For similarities use
+    ``NormalizingFlow(noise="auto")``, which scores like ``Whitening(noise="auto")`` and has a
+    density and samples besides.
 
     Parameters
     ----------
     n_levels : int, default=2
-        Levels of the multi-scale architecture: after each but the last, half of the
-        dimensions leave the flow. The last level has at least 2 dimensions.
+        Levels: after each but the last, half of the dimensions leave the flow, and z holds them
+        in the order in which they leave. The last level has at least 2 dimensions.
     depth : int, default=3
         Steps (ActNorm, permutation, coupling) per level.
     coupling_width : int, default=32
         Width of the two hidden layers of each coupling network.
     coupling : {"additive", "affine"}, default="additive"
         Whether a coupling shifts one half of the dimensions by a function of the other, or
-        scales it as well (by at most :math:`e^{\pm 2}`, so that the inverse stays exact).
+        scales it as well, by at most :math:`e^{\pm 2}`.
     permutation : {"reverse", "shuffle", "lu"}, default="reverse"
         How a step mixes the dimensions: their order reversed, a fixed random order, or a
-        learned matrix in LU form, which starts as the reversal and needs O(d^2) parameters
-        per step.
+        learned matrix in LU form, of d² parameters. With all but the default coupling and
+        permutation a training takes several times as long.
     noise : float in [0, 1e9] or "auto", default=0.0
         Regularization as in :class:`Whitening`. Above 0 the flow is trained on the principal
         axes instead of the columns, and :meth:`transform` first multiplies each axis, of
@@ -119,20 +119,13 @@ class NormalizingFlow(
 
     Notes
     -----
-    z holds the dimensions in the order in which they leave the flow: the half that left
-    after level 1, then level 2, and so on.
-
     A column that varies by no more than the rounding of its own values, such as a constant,
     would make the likelihood infinite. In training, random numbers replace it, and in
     :meth:`transform` this dimension of z stays near 0. With `noise` so does an axis whose
     variance is less than the rounding of the largest one: columns need similar units.
 
-    With ``noise="auto"`` the filter also corrects each axis for the shrinkage of Ledoit and
-    Wolf, so that an untrained flow equals ``Whitening(noise="auto")`` up to the order of the
-    dimensions and a common factor. Its factors are never less than 1e-3.
-
-    The default ``coupling`` and ``permutation`` have a gradient written by hand. All others use
-    autograd, which takes several times as long.
+    An untrained flow with ``noise="auto"`` equals ``Whitening(noise="auto")`` up to the order
+    of the dimensions and a common factor. No axis is multiplied by less than 1e-3.
 
     After an error in :meth:`fit` or :meth:`partial_fit` the estimator is unchanged. Ctrl-C
     ends the training, keeps all steps but the last 64 or fewer, and raises `KeyboardInterrupt`.
@@ -218,9 +211,8 @@ class NormalizingFlow(
         ----------
         X : array-like or dask array of shape (n_samples, n_features)
             At least 2 rows and 2 columns. Training uses float32 for float32, otherwise
-            float64. A memory map in one of these is read as needed and never copied as a
-            whole. A dask array is computed once, a few blocks at a time, into a temporary file
-            that is then read like a memory map.
+            float64. A memory map is read as needed, and a dask array is computed once, into a
+            temporary file.
         y : None
             Ignored.
 
@@ -239,8 +231,8 @@ class NormalizingFlow(
         Warns
         -----
         ConvergenceWarning
-            If the loss became NaN or infinite; the flow is then the last good one. Or if a
-            round trip does not recover a batch or a sample; the flow is then of no use.
+            If the loss became NaN or infinite; the flow is then the last good one. Or if the
+            map and its inverse disagree; the flow is then of no use.
         """
         return self._fit(X, None, self.max_epochs, self.validation_fraction)
 
@@ -327,8 +319,7 @@ class NormalizingFlow(
     def bits_per_dim(self, X: Any) -> float:
         """Negative mean log-density in bits per dimension, the loss that papers report.
 
-        It is ``-score(X) / (n_features * log(2))``: the smaller, the better the fit, also below
-        0, since a density has no upper bound. Multiplying all vectors by 2 adds exactly 1.
+        It is ``-score(X) / (n_features * log(2))``: the smaller, the better, also below 0.
 
         Parameters
         ----------
@@ -365,10 +356,9 @@ class NormalizingFlow(
         Returns
         -------
         flow : torch.nn.Module
-            On the CPU, in the data type of the fit and in evaluation mode, with
-            ``forward(u) -> (z, logabsdet)``, ``inverse(z) -> (u, logabsdet)`` and
-            ``log_prob(u)``, the log-density of u whatever the noise. It shares nothing with
-            this estimator: you can move it, train it further, or differentiate through it.
+            On the CPU and in the data type of the fit, with ``forward(u) -> (z, logabsdet)``,
+            ``inverse(z) -> (u, logabsdet)`` and ``log_prob(u)``. It shares nothing with this
+            estimator: you can move it, train it further, or differentiate through it.
         """
         check_is_fitted(self)
         return self._fitted.network().eval()

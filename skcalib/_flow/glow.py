@@ -2,9 +2,7 @@
 
 Glow (arXiv:1807.03039, table 1) is built from *steps* of three transforms, ActNorm, a
 permutation and a coupling, grouped into *levels*. After each level but the last, half of the
-dimensions leave the flow for the latent vector and the other half go on. BERT-flow
-(arXiv:2011.05864, section 3) is that Glow with additive couplings on 1 x 1 "images"; here the
-vectors stay plain (n, d) tensors.
+dimensions leave the flow for the latent vector and the other half go on.
 """
 
 import math
@@ -23,10 +21,9 @@ class Standardize(nn.Module):
 
     With ``rotates``, y = ((x - loc) axes) * scale, the columns of axes being principal axes.
 
-    This is ActNorm's data-dependent initialization, kept separate from what is trained.
-    Couplings start as the identity, so that every ActNorm begins with inputs of mean 0 and
-    variance 1, and learns its shifts in standard deviations. In the data's own units they
-    would diverge on the last layer of MiniLM (deviations down to 1e-32).
+    This is ActNorm's data-dependent initialization, kept separate from what is trained: an
+    ActNorm learns its shifts in standard deviations. In the data's own units they would diverge
+    on the last layer of MiniLM (deviations down to 1e-32).
     """
 
     loc: Tensor
@@ -93,11 +90,10 @@ class Glow(nn.Module):
 
     z holds the halves in the order in which they leave; at the end, what is left after the last
     level. Parameters are those of :class:`NormalizingFlow`; with ``noise`` the flow begins with
-    a rotation to principal axes. No pass changes any state.
+    a rotation to principal axes.
 
     ``gain``, of shape (d,), filters what the flow maps: :meth:`forward` multiplies the
-    standardized columns by it, :meth:`inverse` divides by it. Density and samples do not use
-    it.
+    standardized columns by it, :meth:`inverse` divides by it. Density and samples ignore it.
     """
 
     gain: Tensor
