@@ -167,7 +167,6 @@ def isoscore(X: ArrayLike) -> float:
 
     Examples
     --------
-    >>> import numpy as np
     >>> from skcalib.metrics import isoscore
     >>> round(isoscore([[1, 0], [-1, 0], [0, 1], [0, -1]]), 6)
     1.0

@@ -223,8 +223,8 @@ class NormalizingFlow(
         Raises
         ------
         ValueError
-            If X has NaN, infinities, one row or one column, the device is not available or has
-            not the data type of X, or the validation split leaves too few rows.
+            If X has NaN, infinities, one row or one column, if the device is not available or
+            cannot compute in this data type, or if the validation split leaves too few rows.
         MemoryError
             If a batch does not fit into the memory of a GPU.
 

@@ -86,9 +86,8 @@ def fetch_sts(
     Raises
     ------
     ValueError
-        If there is no such task or split, or if a file is not CSV in UTF-8, lacks columns or
-        has grades that are not numbers from 0 to 5, empty sentences, or rows with more cells
-        than the header.
+        If there is no such task or split, or if a file is not CSV in UTF-8 with two sentences
+        and a grade from 0 to 5 in each row.
     FileNotFoundError
         If the folder does not hold the file.
     ImportError

@@ -27,6 +27,8 @@ CONTINUATION = "##"
 class FrequencyBias:
     """Norms of word vectors and distances to their neighbors, by frequency rank.
 
+    ``str(bias)`` is a Markdown table. Values in a bin without words are NaN.
+
     Parameters
     ----------
     bins : tuple of str
@@ -41,10 +43,6 @@ class FrequencyBias:
         Mean l2 distance of a word to its k nearest neighbors.
     knn_dot : ndarray of shape (n_values_of_k, n_bins)
         Mean dot product of a word with the same neighbors.
-
-    Notes
-    -----
-    ``str(bias)`` is a Markdown table. Values in a bin without words are NaN.
     """
 
     bins: tuple[str, ...]
@@ -68,8 +66,7 @@ def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
     """Mean norm of word vectors, and distance to their neighbors, by frequency rank.
 
     In a space that word frequency biases [1]_, frequent words lie near the origin and close
-    together, rare ones far out and far apart: the rows of the table grow from left to
-    right. Compare vectors before and after a calibration by calling this on both.
+    together, rare ones far out and far apart: the rows of the table grow from left to right.
 
     Parameters
     ----------
@@ -77,23 +74,19 @@ def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
         A vector per word, from `word_embeddings` or any other source.
     ranks : array-like of shape (n_words,)
         Frequency rank of each word in a corpus, 0 for the most frequent. The bins are 0 to
-        100, 100 to 500, 500 to 5000 and 5000 to 10000, upper ends excluded.
+        100, 100 to 500, 500 to 5000 and 5000 to 10000, upper ends excluded; words beyond are in
+        no bin, but may be neighbors.
 
     Returns
     -------
     bias : FrequencyBias
-        Both tables of the paper, for k of 3, 5 and 7.
+        Both tables of the paper, for k of 3, 5 and 7; neighbors are those by l2 distance.
 
     Raises
     ------
     ValueError
         If lengths differ, a rank is negative, there are fewer than 8 words, or no rank is
         below 10000.
-
-    Notes
-    -----
-    Neighbors are the nearest by l2 distance in both tables, among all words given, the word
-    itself excluded. Words beyond rank 10000 are in no bin, but may be neighbors.
 
     References
     ----------
@@ -154,10 +147,9 @@ def word_embeddings(
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Read the embeddings of the words of a model's vocabulary, by falling frequency.
 
-    These are the rows of the embedding matrix for whole words, without positions and
-    normalization, as in the BERT-flow paper. BERT's vocabulary is sorted by frequency, so that
-    a word's place among the words is its rank. Words of one character are left out: they come
-    in alphabetical order at the beginning of the vocabulary, and have no rank.
+    These are rows of the embedding matrix, as in the BERT-flow paper. BERT's vocabulary is
+    sorted by frequency, so that a word's place is its rank. Words of one character are left
+    out: they come first, in alphabetical order.
 
     Parameters
     ----------
