@@ -107,27 +107,21 @@ def dask_reduce(
 
     No task holds more than a block of rows, and only results travel between workers. If a
     worker dies, its blocks are computed again. Chunk sizes may be unknown, and blocks may be
-    empty. ``columns`` are arrays of NumPy or dask with an entry for each row, or None.
+    empty. ``columns`` are arrays of NumPy or dask with an entry for each row; None is left out.
     """
     import dask
     import dask.array as da
 
     X = X.rechunk({1: -1})
-    blocks = X.to_delayed().ravel()
-    aligned = []
-    for column in columns:
-        if column is None:
-            aligned.append([None] * len(blocks))
-            continue
-        if not isinstance(column, da.Array):
-            column = da.from_array(np.asarray(column), chunks=-1)
+    blocks = [X.to_delayed().ravel()]
+    for column in (da.asarray(column) for column in columns if column is not None):
         check_consistent_length(*(a for a in (X, column) if not np.isnan(a.shape[0])))
         if not np.array_equal(column.chunks, X.chunks[:1], equal_nan=True):
             column = column.rechunk(X.chunks[:1])
-        aligned.append(column.to_delayed().ravel())
+        blocks.append(column.to_delayed().ravel())
     start = dask.delayed(of_block, pure=True)
     join = dask.delayed(partial(reduce, merge), pure=True)
-    parts = [start(*arguments) for arguments in zip(blocks, *aligned, strict=True)]
+    parts = [start(*arguments) for arguments in zip(*blocks, strict=True)]
     while len(parts) > 1:
         parts = [join(parts[i : i + FAN_IN]) for i in range(0, len(parts), FAN_IN)]
     return parts[0].compute()

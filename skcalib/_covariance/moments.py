@@ -30,11 +30,7 @@ def chunk_rows(n_features: int) -> int:
 
 @dataclass(frozen=True)
 class Moments:
-    """Sufficient statistics of a sample for whitening and Ledoit-Wolf shrinkage.
-
-    In the sums ``c = x - mean`` and ``q = |c|²``, each term times its weight where there are
-    weights.
-    """
+    """Sums over a sample of ``c = x - mean`` and ``q = |c|²``, each term times its weight."""
 
     n: int | float  # number of samples, or the sum of their weights
     mean: np.ndarray  # (d,)

@@ -39,13 +39,7 @@ class Regularized:
 
 @dataclass(frozen=True)
 class Regularization:
-    """Parameters of `Whitening` that say how strongly weak directions count.
-
-    Raises
-    ------
-    ValueError
-        If `n_clusters` is given beside a noise or a power in figures.
-    """
+    """Parameters of `Whitening` that say how strongly weak directions count."""
 
     shrinkage: float | str = 0.0
     noise: float | str = 0.0

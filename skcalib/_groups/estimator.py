@@ -243,7 +243,7 @@ class ErasedWhitening(LinearExports):
         return self._steps[1].transform(self._steps[0].transform(X))
 
 
-def _means_of_block(block: Any, groups: Any, weight: Any) -> GroupMeans:
+def _means_of_block(block: Any, groups: Any, weight: Any = None) -> GroupMeans:
     weight = check_sample_weight(weight, block)
     return GroupMeans.from_array(as_floats(block), _labels(groups), weight)
 

@@ -11,6 +11,8 @@ from sklearn.utils import gen_batches
 
 from skcalib._covariance.moments import chunk_rows
 
+KINDS = {"U": "str", "b": "bool", "i": "integers", "f": "floats"}
+
 
 @dataclass(frozen=True)
 class GroupMeans:
@@ -42,28 +44,18 @@ class GroupMeans:
         return cls(names, n, origin + sums / n[:, None], scatter)
 
     def merge(self, other: GroupMeans) -> GroupMeans:
-        """Means of both samples together.
-
-        Raises
-        ------
-        ValueError
-            If the groups of both are not of the same kind: str, bool or numbers.
-        """
+        """Means of both samples together, whose groups are all str, all bool or all numbers."""
         if not (len(self.names) and len(other.names)):
             return self if len(self.names) else other
-        if _kind(self.names) != _kind(other.names):
-            first, second = self.names[:1].tolist() + other.names[:1].tolist()
-            raise ValueError(
-                f"groups are {_kind(self.names)} in one part and {_kind(other.names)} in "
-                f"another, such as {first!r} and {second!r}. Give the groups of all parts the "
-                "same type."
-            )
         pairs = ((self.names, other.names), (self.n, other.n), (self.mean, other.mean))
         names, n, mean = map(np.concatenate, pairs)
-        if names.dtype.kind == "f" and (large := np.abs(names).max()) >= 2**53:
+        ours, theirs = (KINDS[part.names.dtype.kind] for part in (self, other))
+        are_numbers = {ours, theirs} == {"integers", "floats"}
+        if ours != theirs and not (are_numbers and np.abs(names).max() < 2**53):
+            first, second = self.names[-1:].tolist() + other.names[-1:].tolist()
             raise ValueError(
-                f"groups are integers such as {large:.0f} in one part and floats in another, "
-                "which would round them. Give such numbers as str."
+                f"groups are {ours} in one part and {theirs} in another, such as {first!r} and "
+                f"{second!r}. Give the groups of all parts the same type, such as str."
             )
         merged = GroupMeans.from_array(mean, names, n)  # a mean counts as often as its samples
         scatter = self.scatter + other.scatter + merged.scatter
@@ -95,7 +87,3 @@ class GroupMeans:
         between, within = self.variances
         left = within @ (1 - (self.differences**2).sum(axis=0))
         return float(left / ((between + within).sum() or 1))
-
-
-def _kind(names: np.ndarray) -> str:
-    return {"U": "str", "b": "bool"}.get(names.dtype.kind, "numbers")

@@ -139,7 +139,7 @@ def count_pairs(
         similarity = rows[block] @ (rows if columns is None else columns)[after].T
         chosen = np.ones(similarity.shape, bool)
         if columns is None:
-            chosen = np.arange(similarity.shape[1]) > np.arange(len(similarity))[:, None]
+            chosen = np.triu(chosen, 1)
         counts[0] += _binned(similarity[chosen])
         for kind, (of_rows, of_columns) in zip(counts[1:], corrections, strict=True):
             less = of_rows[block, None] / 2 + of_columns[after] / 2

@@ -10,6 +10,7 @@ class MergingFit:
     """Mixin of an estimator that learns from moments that merge exactly."""
 
     _moments: Any  # set by a fit; their method `merge` adds others
+    _learn: Any  # method that replaces them by others, and returns the estimator
     n_features_in_: int
 
     def merge(self, *others: Self) -> Self:
@@ -62,11 +63,6 @@ class MergingFit:
                     )
             moments = moments.merge(other._moments)
         return self._learn(moments)
-
-    def _learn(self, moments: Any) -> Self:
-        """Replace the moments by these."""
-        self._moments = moments
-        return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_moments")

@@ -26,9 +26,8 @@ TENSOR_BYTES = 64 * 2**20
 def check_rows(X: Any) -> Any:
     """Check that ``X`` holds rows, and return them as float32 or float64.
 
-    Tensors stay tensors under scikit-learn's array API dispatch. The rows of a dask array are
-    not counted. NaN and infinity spread to the moments and to their row's output, where
-    `moments_of` and `mapped` find them.
+    Tensors stay tensors under scikit-learn's array API dispatch. `moments_of` and `mapped` find
+    what is not finite.
     """
     if is_dask(X):
         check_dask(X, CALLER)
@@ -85,7 +84,7 @@ def _not_finite(X: Any, overflow: str) -> ValueError:
     )
 
 
-def _moments_of_block(block: Any, weight: np.ndarray | None) -> Moments:
+def _moments_of_block(block: Any, weight: Any = None) -> Moments:
     block = as_floats(block)
     if not len(block):
         d = block.shape[1]

@@ -167,7 +167,7 @@ def test_groups_of_both_kinds_in_different_blocks_are_refused(X, groups):
     da = pytest.importorskip("dask.array")
     lazy = da.from_array(X, chunks=130)
     mixed = np.array([*groups[:260], *np.zeros(640, dtype=int)], object)
-    with pytest.raises(ValueError, match="groups are str in one part and numbers in another"):
+    with pytest.raises(ValueError, match="groups are str in one part and integers in another"):
         GroupErasure().fit(lazy, groups=da.from_array(mixed, chunks=130))
     masked = da.from_array(np.ma.masked_array(groups, mask=groups == "de"), chunks=130)
     with pytest.raises(ValueError, match="a missing label"):
@@ -180,7 +180,7 @@ def test_groups_of_both_kinds_in_different_blocks_are_refused(X, groups):
 def test_numbers_do_not_join_their_names(X):
     erasure = GroupErasure().partial_fit(X[:20], groups=np.arange(20) % 2)
     erased, names = erasure.transform(X), np.array(["0", "1"] * 10)
-    match = "numbers in one part and str in another, such as 0 and '0'. Give the groups of all"
+    match = "integers in one part and str in another, such as 1 and '1'. Give the groups of all"
     with pytest.raises(ValueError, match=match):
         erasure.partial_fit(X[20:40], groups=names)
     with pytest.raises(ValueError, match=match):
@@ -349,9 +349,11 @@ def test_large_integers_stay_different_groups(X):
         signed = GroupErasure().fit(X[40:80], groups=np.array(ids) - 2**53)
         assert part.groups_.tolist() == ids[:2]
         assert part.merge(signed).groups_.tolist() == [0, 1, *ids[:2]]
-    with pytest.raises(ValueError, match="are numbers in one part and bool in another"):
+    with pytest.raises(ValueError, match="are integers in one part and bool in another"):
         signed.merge(GroupErasure().fit(X[:40], groups=[True, False] * 20))
-    with pytest.raises(ValueError, match=r"integers such as 9007\d+ in .* and floats"):
+    with pytest.raises(
+        ValueError, match=r"integers in .* and floats in another, such as 9007\d+ and 1\.5"
+    ):
         part.merge(GroupErasure().fit(X[:40], groups=[0.5, 1.5] * 20))
 
 
