@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import gen_batches, resample
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from skcalib._base import VersionedState
 from skcalib._encoder.any_encoder import encoded, fit_with_groups
@@ -237,5 +237,4 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         rho : float
             In [-1, 1]. The literature reports it times 100.
         """
-        check_consistent_length(X, y)
         return spearman(y, self.predict(X))

@@ -31,13 +31,8 @@ def labels_of(
 ) -> list[Any]:
     """Return labels as values of Python, of which equal ones are the same.
 
-    With ``missing``, None stands for those that are; ``tuples`` may be labels.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If there are not labels in one dimension, or some are missing or may be merged: True
-        equals 1, and a float with no digits behind the point may have been rounded.
+    With ``missing``, None stands for those that are; ``tuples`` may be labels. Labels that may
+    be merged are refused: True equals 1, and large floats may have been rounded.
     """
     listed = plain(labels)
     if isinstance(listed, str | Mapping | Set) or hasattr(labels, "columns"):

@@ -43,13 +43,6 @@ def as_texts(X: Any, *, caller: str) -> list[str]:
 
     It accepts lists, tuples, arrays of shape (n,) or (n, 1), columns of pyarrow, and Series and
     one-column frames of pandas and polars.
-
-    Raises
-    ------
-    TypeError
-        If `X` is not a container of texts, or an entry is not a text.
-    ValueError
-        If `X` is empty or has several columns, or an entry is missing.
     """
     cells = _cells(X, caller)
     if cells.ndim == 2 and cells.shape[1] == 1:
@@ -65,10 +58,7 @@ def as_texts(X: Any, *, caller: str) -> list[str]:
 
 
 def as_pairs(X: Any, *, caller: str) -> tuple[list[str], list[str]]:
-    """Return the columns of a sequence of pairs, (n, 2) array or two-column frame as lists.
-
-    The errors are those of `as_texts`.
-    """
+    """Return the columns of a sequence of pairs, (n, 2) array or two-column frame as lists."""
     cells = _cells(X, caller)
     if cells.ndim != 2 or cells.shape[1] != 2:
         which = ""
@@ -92,15 +82,7 @@ def texts_of(X: Any, *, caller: str) -> list[str]:
 
 
 def lines_of(file: Path, *, blank: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a file, each behind its place, for messages.
-
-    Without ``blank`` those that are blank are left out.
-
-    Raises
-    ------
-    ValueError
-        If a line is not UTF-8.
-    """
+    """Yield the lines of a file, blank ones only with ``blank``, each behind its place."""
     # A file breaks lines at line feeds and carriage returns alone, `splitlines` at more.
     with file.open(encoding="utf-8-sig", errors="surrogateescape") as stream:
         for number, line in enumerate(stream, 1):
@@ -115,10 +97,7 @@ def lines_of(file: Path, *, blank: bool = False) -> Iterator[tuple[str, str]]:
 
 
 def in_blocks(X: Iterator, size: int, *, caller: str) -> Iterator[list[str]]:
-    """Yield the texts of an iterator in lists of at most ``size``, without reading ahead.
-
-    The errors are those of `as_texts`.
-    """
+    """Yield the texts of an iterator in lists of at most ``size``, without reading ahead."""
     start = 0
     while block := list(islice(X, size)):
         yield _strings(block, "", caller, start)

@@ -45,13 +45,7 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool, **limits: int) -> np.nd
 
 
 def checkable(X: Any, caller: str, *, tensors: bool = False) -> Any:
-    """Return rows for scikit-learn's checks, which would not name these faults.
-
-    Raises
-    ------
-    TypeError
-        For texts, and, without ``tensors``, for tensors under array API dispatch.
-    """
+    """Return rows for scikit-learn's checks; refuse texts, and tensors unless ``tensors``."""
     is_numpy = isinstance(X, np.ndarray)
     if isinstance(X, list | tuple) or hasattr(X, "to_numpy") or (is_numpy and X.ndim):
         entry = next(iter(np.array(X[:1], dtype=object).ravel()), None)

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, colum
 
 from skcalib._base import warn
 from skcalib._labels import labels_of, plain
+from skcalib._texts import distinct
 from skcalib._vectors import unit_rows, unmasked
 
 __all__ = [
@@ -134,15 +135,13 @@ def aggregate(
     if how not in ("all", "mean", "wmean"):
         raise ValueError(f"how={how!r} is unknown. Use 'all', 'mean' or 'wmean'.")
     y_true, y_pred = _finite_pair(y_true, y_pred)
-    names = labels_of(subsets, "subsets")
-    check_consistent_length(y_true, names)
+    names, codes = distinct(labels_of(subsets, "subsets"))
+    check_consistent_length(y_true, codes)
     if how == "all":
         return float(metric(y_true, y_pred))
-    members: dict[Any, list[int]] = {}
-    for i, name in enumerate(names):
-        members.setdefault(name, []).append(i)
-    scores = [metric(y_true[rows], y_pred[rows]) for rows in members.values()]
-    weights = list(map(len, members.values())) if how == "wmean" else None
+    parts = [codes == code for code in range(len(names))]
+    scores = [metric(y_true[part], y_pred[part]) for part in parts]
+    weights = np.bincount(codes) if how == "wmean" else None
     return float(np.average(scores, weights=weights))
 
 

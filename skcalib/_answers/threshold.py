@@ -47,11 +47,6 @@ def promised(best: np.ndarray, rate: float, kind: str) -> float:
     """Cosine that one more, drawn like these, exceeds with at most this probability.
 
     The rank of a new one among them is uniform (split conformal prediction).
-
-    Raises
-    ------
-    ValueError
-        If they are too few for the rate.
     """
     rank = int(np.ceil((len(best) + 1) * (1 - rate) - 1e-9))
     if rank > len(best):

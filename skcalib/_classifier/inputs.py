@@ -10,13 +10,7 @@ from skcalib._labels import labels_of, plain
 
 
 def named_classes(class_names: Any) -> dict[Any, list[str]]:
-    """Return the descriptions of each class, by its label, in the order of the labels.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If there are no classes, one comes twice, or a description is no text.
-    """
+    """Return the descriptions of each class, by its label, in the order of the labels."""
     if not isinstance(class_names, Mapping):
         names = labels_of(class_names, "class_names")
         if twice := [name for name in names if names.count(name) > 1]:
@@ -44,10 +38,7 @@ def named_classes(class_names: Any) -> dict[Any, list[str]]:
 
 
 def known_labels(y: Any, n_texts: int) -> tuple[np.ndarray, list[Any]]:
-    """Return the rows that have a label, and their labels.
-
-    Missing are None and NaN, and -1 where all labels are integers.
-    """
+    """Return rows with a label, and these; -1 is none where all labels are integers."""
     if y is None:
         return np.array([], int), []
     labels = labels_of(y, "y", missing=True)

@@ -17,16 +17,8 @@ def class_vectors(
 
     A class begins as the mean of its name and its labelled texts. Then, three times, it becomes
     the mean of these, each counted as ten texts, and of the texts without label that are more
-    similar to it than to any other class.
-
-    Parameters
-    ----------
-    texts : ndarray of shape (n, d)
-        Unit vectors.
-    names : ndarray of shape (n_classes, d)
-        Unit vectors, or zeros where classes have no names.
-    rows, codes : ndarray of shape (n_labels,)
-        The labelled texts and their classes.
+    similar to it than to any other class. Texts (n, d) and names (n_classes, d) are unit
+    vectors, or zeros for classes without names; ``codes`` are the classes of texts ``rows``.
     """
     fixed = WEIGHT * names
     np.add.at(fixed, codes, WEIGHT * texts[rows])

@@ -80,11 +80,6 @@ class DetailGuard(VersionedState, BaseEstimator):
         details : tuple
             The numbers as `decimal.Decimal`, and the codes as str, both sorted.
         """
-        if not isinstance(text, str):
-            raise TypeError(
-                f"DetailGuard got a {type(text).__name__} ({text!r:.60}); it expects a str. "
-                "Compare two texts at a time."
-            )
         numbers, codes = [], []
         plain = "".join(map(_plain, unicodedata.normalize("NFC", text)))
         for token in TOKEN.findall(plain):

@@ -64,13 +64,7 @@ def similar(
 def similar_pairs(
     vectors: np.ndarray, keys: np.ndarray, threshold: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs that reach a threshold, of shape (2, n_pairs), and their cosines.
-
-    Raises
-    ------
-    ValueError
-        If there are too many to keep.
-    """
+    """Pairs that reach a threshold, of shape (2, n_pairs), and their cosines."""
     found, n = [(np.empty(0, int), np.empty(0, int), np.empty(0))], 0
     for block in similar(vectors, vectors, threshold, (keys, keys)):
         found.append(block)

@@ -18,13 +18,7 @@ LARGER_P_VALUES = 3e-2, 3e-3
 def threshold_of(
     vectors: np.ndarray, false_pairs: float, scale: SimilarityScale | None
 ) -> float:
-    """Threshold for distinct unit vectors, of which the first are drawn at random.
-
-    Raises
-    ------
-    ValueError
-        If the pairs are too few to tell it, or do not tell it.
-    """
+    """Threshold for distinct unit vectors, of which the first are drawn at random."""
     n, n_pairs = len(vectors), len(vectors) * (len(vectors) - 1) // 2
     if n == 1:
         return EQUAL

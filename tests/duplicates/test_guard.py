@@ -1,7 +1,5 @@
 """DetailGuard: numbers and codes in which two texts must agree."""
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,9 +69,9 @@ def test_numbers_and_codes_are_switched_apart():
 
 
 def test_what_is_no_text_is_refused():
-    with pytest.raises(TypeError, match=re.escape("got a list (['a']); it expects a str")):
+    with pytest.raises(TypeError, match="must be str, not list"):
         DetailGuard().compatible(["a"], ["a"])
-    with pytest.raises(TypeError, match="got a float"):
+    with pytest.raises(TypeError, match="must be str, not float"):
         DetailGuard().compatible("a", float("nan"))
 
 
