@@ -1,11 +1,15 @@
 """What the commands of the command line share."""
 
-from collections.abc import Callable, Sequence
+import argparse
+from collections.abc import Callable
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from skcalib._encoder.estimator import BertEncoder
 from skcalib._texts import lines_of
+
+PARAMS = "prompt", "overflow", "max_length", "layer_merge"  # of `BertEncoder`
 
 
 def add_encoding(add: Callable[..., Any], *, queries: bool = True) -> None:
@@ -23,55 +27,50 @@ def names(value: str) -> list[str]:
     return [name.strip() for name in value.split(",")]
 
 
-def layers(name: str) -> int | str | Sequence[int]:
-    """Return the `layers` of `BertEncoder` for an int, a name, or ints joined by "+"."""
+def layers(name: str) -> str | tuple[int, ...]:
+    """Return the `layers` of `BertEncoder` for an int, ints joined by "+", or a name."""
     try:
-        indices = tuple(int(part) for part in name.split("+"))
+        return tuple(map(int, name.split("+")))
     except ValueError:
         return name  # such as "first_last"; BertEncoder checks it
-    return indices if len(indices) > 1 else indices[0]
+
+
+def encoder_of(options: argparse.Namespace, **params: Any) -> BertEncoder:
+    """Return the encoder of the options, with some parameters that are not among them."""
+    given = {name: value for name, value in vars(options).items() if name in PARAMS}
+    return BertEncoder(options.model, **(given | params))
 
 
 def texts_in(file: str) -> list[str]:
     """Texts of a file with one text per line."""
-    if not (texts := [line for line in lines_in(file) if line]):
+    if not (texts := [line for line in _lines(file) if line]):
         raise ValueError(f"{file!r} has no text; give a file with one text per line.")
     return texts
 
 
 def with_groups(
-    texts: str | Sequence[str], groups: str, *, every: bool = True
-) -> tuple[list[str], list[str]]:
-    """Texts, of a file or given, and the group of each from the line of the same number.
+    file: str, groups: str | None, *, every: bool = True
+) -> tuple[list[str], list[str | None] | None]:
+    """Texts of a file, and the group of each from the line of the same number, if any.
 
-    A blank line of the file of texts is left out together with its group. Unless ``every`` text
-    needs one, its group may be blank.
+    A blank text is left out together with its group. A group may be blank unless ``every``
+    text needs one; it is then None.
     """
-    lines = lines_in(texts) if isinstance(texts, str) else texts
-    labels = lines_in(groups)
-    if any(labels[len(lines) :]):
-        raise ValueError(
-            f"{groups!r} has {len(labels)} lines for {len(lines)} lines of texts. Give one "
-            "group per line, in the order of the texts."
-        )
-    found = []
-    for number, (text, label) in enumerate(zip_longest(lines, labels, fillvalue=""), 1):
-        if text and not label and every:
+    if groups is None:
+        return texts_in(file), None
+    texts, labels = _lines(file), _lines(groups)
+    lines = list(zip_longest(texts, labels, fillvalue=""))
+    for number, (text, label) in enumerate(lines, 1):
+        if (every and text and not label) or (label and number > len(texts)):
             raise ValueError(
-                f"{groups!r} has no group in line {number}, for the text {text!r:.60}. Write "
-                "the group there, or leave line and text blank in both files."
+                f"{groups!r} has {label!r:.60} in line {number}, and {file!r} has {text!r:.60} "
+                "there. Give one group per line, in the order of the texts, and leave line and "
+                "text blank in both files."
             )
-        if text:
-            found.append((text, label))
-    if not found:
-        raise ValueError(f"{texts!r} has no text; give a file with one text per line.")
-    kept, of_kept = zip(*found, strict=True)
-    return list(kept), list(of_kept)
+    lines = [line for line in lines if line[0]]
+    return [text for text, _ in lines], [label or None for _, label in lines]
 
 
-def lines_in(file: str) -> list[str]:
+def _lines(file: str) -> list[str]:
     """Lines of a file, the blank ones empty."""
-    path = Path(file).expanduser()
-    if path.is_dir():
-        raise ValueError(f"{file!r} is a folder; give a file with one text per line.")
-    return [line.strip() for _, line in lines_of(path, blank=True)]
+    return [line.strip() for _, line in lines_of(Path(file).expanduser(), blank=True)]

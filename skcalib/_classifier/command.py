@@ -4,8 +4,7 @@ import argparse
 import csv
 
 from skcalib._classifier.estimator import ZeroShotClassifier
-from skcalib._command_line import add_encoding, lines_in, texts_in, with_groups
-from skcalib._encoder.estimator import BertEncoder
+from skcalib._command_line import add_encoding, encoder_of, texts_in, with_groups
 from skcalib.export._writing import written_whole
 from skcalib.model_selection._encoders import folder_for
 
@@ -35,21 +34,15 @@ def run(options: argparse.Namespace) -> None:
     """Fit the classifier on the texts, and write their classes."""
     if not (options.classes or options.labels):
         raise ValueError("There are neither --classes nor --labels. Give at least one of them.")
-    _check_lines(options.classes, options.labels)
     names = options.classes and texts_in(options.classes)
-    labels = None
-    if options.labels:
-        texts, found = with_groups(options.texts, options.labels, every=False)
-        labels = [label or None for label in found]
-    else:
-        texts = texts_in(options.texts)
+    texts, labels = with_groups(options.texts, options.labels, every=False)
     # A file that exists is refused before anything is encoded, and each text is encoded once.
     with written_whole(options.output) as file, folder_for(options.memory) as memory:
-        encoder = BertEncoder(
-            options.model, prompt=options.prompt, overflow=options.overflow, memory=memory
-        )
         model = ZeroShotClassifier(
-            encoder, names, rejection_rate=options.rejection_rate, other=options.other
+            encoder_of(options, memory=memory),
+            names,
+            rejection_rate=options.rejection_rate,
+            other=options.other,
         )
         predicted = model.fit(texts, labels).predict(texts)
         cosines = model.decision_function(texts).max(axis=1)
@@ -57,26 +50,3 @@ def run(options: argparse.Namespace) -> None:
             rows = zip(texts, predicted, cosines.round(4).tolist(), strict=True)
             csv.writer(stream).writerows([("text", "label", "cosine"), *rows])
     print(f"Wrote {options.output}: {len(texts)} texts in {len(model.classes_)} classes.")
-
-
-def _check_lines(classes: str | None, labels: str | None) -> None:
-    """Check names and labels while their files and lines are known.
-
-    Raises
-    ------
-    ValueError
-        If a class comes twice, or a label is no class.
-    """
-    first: dict[str, int] = {}
-    for number, name in enumerate(lines_in(classes) if classes else [], 1):
-        if name and first.setdefault(name, number) != number:
-            raise ValueError(
-                f"{classes!r} has {name!r} twice, in lines {first[name]} and {number}. Give "
-                "each class once."
-            )
-    for number, label in enumerate(lines_in(labels) if classes and labels else [], 1):
-        if label and label not in first:
-            raise ValueError(
-                f"{labels!r} has {label!r} in line {number}, which is none of the classes in "
-                f"{classes!r}. Write one of them, or leave the line blank."
-            )

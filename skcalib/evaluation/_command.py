@@ -2,7 +2,6 @@
 
 import argparse
 import csv
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,11 +15,10 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from skcalib import BertEncoder, GroupErasure, NeighborSmoothing
+from skcalib import GroupErasure, NeighborSmoothing
 from skcalib._calibrators import CALIBRATORS
-from skcalib._command_line import add_encoding, layers, names, texts_in
+from skcalib._command_line import add_encoding, encoder_of, layers, names, texts_in
 from skcalib._encoder.any_encoder import fit_with_groups
-from skcalib.datasets._sts import HUB, SPLITS
 from skcalib.evaluation import ScoreTable, evaluate_retrieval, evaluate_sts
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._sts import BENCHMARKS, checked_texts
@@ -34,19 +32,16 @@ def named_calibrators(options: argparse.Namespace) -> dict[str, Any]:
     named: dict[str, Any] = {}
     for kind in options.calibrators:
         if (how := CALIBRATORS.get(kind)) is None:
-            raise ValueError(
-                f"There is no calibrator {kind!r}. Choose from {', '.join(CALIBRATORS)}. "
-                "Options such as --n-components 128,64 and --noise 0,auto give several "
-                "whitenings."
-            )
+            known = ", ".join(CALIBRATORS)
+            raise ValueError(f"There is no calibrator {kind!r}. Choose from {known}.")
         if how.needs and not getattr(options, how.needs):
             raise ValueError(f"--calibrators {kind} needs --{how.needs} FOLDER.")
         for values in product(*(getattr(options, name) for name in how.options)):
             made = how.make(**dict(zip(how.options, values, strict=True)))
             named[str(made) if values else kind] = made
     if options.smoothing:
-        smoothed = {k: make_pipeline(step, NeighborSmoothing()) for k, step in named.items()}
-        named |= {f"{name}, smoothed": pipeline for name, pipeline in smoothed.items()}
+        for name, made in list(named.items()):
+            named[f"{name}, smoothed"] = make_pipeline(made, NeighborSmoothing())
     return named
 
 
@@ -94,7 +89,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--aggregate", default="all", help=hows)
     add("--data-home", help="folder of CSV files")
     add("--output", help="new CSV file, which gets each row as soon as it is known")
-    add("--force", action="store_true", help="replace the file of --output")
     add("-q", "--quiet", action="store_true", help="no progress bar")
 
 
@@ -113,81 +107,54 @@ def _add_calibrators(add: Callable[..., Any]) -> None:
 def run(options: argparse.Namespace) -> None:
     """Evaluate, print a table, and write it to a file if asked."""
     calibrators = named_calibrators(options)  # checked before anything is encoded
-    fit_on = options.fit_on
-    if fit_on not in ("target", "train") and not Path(fit_on).expanduser().exists():
-        raise ValueError(f"--fit-on {fit_on!r} is neither target nor train, nor a file.")
     for name in ("split", "query_prompt"):
         if not options.retrieval and getattr(options, name) is not None:
             raise ValueError(f"--{name.replace('_', '-')} needs --retrieval FOLDER.")
-    _check_output(options)
-    texts = fit_on if fit_on in ("target", "train") else texts_in(fit_on)
-    aggregate = "" if options.retrieval else options.aggregate
-    settings, pipelines = {}, {}
+    is_named = options.fit_on in ("target", "train")
+    texts = options.fit_on if is_named else texts_in(options.fit_on)
+    fixed = options.fit_on, "" if options.retrieval else options.aggregate
+    options.verbose = not options.quiet and sys.stderr.isatty()
+    rows = {" ".join(r): r for r in product(options.pooling, options.layers, calibrators)}
+    pipelines: dict[str, Pipeline] = {}
     tables: list[ScoreTable] = []
-    with opened(options.output) as file, folder_for(options.memory) as memory:
-        for row in product(options.pooling, options.layers, calibrators):
-            pooling, layer, name = row
-            encoder = BertEncoder(
-                options.model,
-                pooling=pooling,
-                layers=layers(layer),
-                layer_merge=options.layer_merge,
-                prompt=options.prompt,
-                overflow=options.overflow,
-                memory=memory,
-            )
-            settings[" ".join(row)] = (options.model, *row, fit_on, aggregate)
+    with new_file(options.output) as file, folder_for(options.memory) as memory:
+        for row, (pooling, layer, name) in rows.items():
+            encoder = encoder_of(options, pooling=pooling, layers=layers(layer), memory=memory)
             steps = [("encode", encoder), ("calibrate", calibrators[name])]
-            pipelines[" ".join(row)] = Pipeline(steps)
+            pipelines[row] = Pipeline(steps)
         with warnings.catch_warnings():  # which the rows give again
             warnings.simplefilter("ignore")
             for pipeline in pipelines.values():  # a bad layer shows before hours of work
                 clone(pipeline["encode"]).fit([""])
-        writer, rows = csv.writer(file), iter(settings.values())
+        writer, settings = csv.writer(file), iter(rows.values())
         for table in (_search if options.retrieval else _similarity)(pipelines, texts, options):
             if not tables:
-                file.truncate(0)
                 writer.writerow([*SETTINGS, *table.columns])
             for scores in table.scores:
-                writer.writerow([*next(rows), *(f"{score:.2f}" for score in scores)])
+                known = options.model, *next(settings), *fixed
+                writer.writerow([*known, *(f"{score:.2f}" for score in scores)])
             file.flush()
             tables.append(table)
     if len(tables) > 1:
         scores = np.vstack([table.scores for table in tables])
-        table = ScoreTable(tuple(pipelines), table.columns, scores)
+        table = ScoreTable(tuple(rows), table.columns, scores)
     print(table)
 
 
-def _check_output(options: argparse.Namespace) -> None:
-    """Refuse a file that exists, unless forced, and always one that is read."""
-    if options.output is None or not (output := Path(options.output).expanduser()).exists():
-        return
-    home = Path(options.data_home or os.environ.get("SKCALIB_DATA") or ".").expanduser()
-    inputs = [Path(options.fit_on).expanduser()]
-    inputs += [home / f"{task}-{split}.csv" for task in HUB for split in SPLITS]
-    for folder in filter(None, (options.retrieval, options.model, options.memory)):
-        inputs += Path(folder).expanduser().rglob("*")
-    if any(path.is_file() and path.samefile(output) for path in inputs):
-        raise FileExistsError(
-            f"--output {options.output!r} exists and is read. Choose another."
-        )
-    if not options.force:
-        raise FileExistsError(f"--output {options.output!r} exists; --force replaces it.")
-
-
 @contextmanager
-def opened(output: str | None) -> Iterator[TextIO]:
-    """Open the file for the scores, keep its content until there are new ones, or no file."""
-    if output is None:
+def new_file(path: str | None) -> Iterator[TextIO]:
+    """Open a new file, and remove it if nothing is written; or no file."""
+    if path is None:
         yield StringIO()
         return
-    path = Path(output).expanduser()
+    output = Path(path).expanduser()
+    file = output.open("x", encoding="utf-8", newline="")
     try:
-        with path.open("a", encoding="utf-8", newline="") as file:
+        with file:
             yield file
     finally:
-        if path.is_file() and not path.stat().st_size:
-            path.unlink()
+        if not output.stat().st_size:
+            output.unlink()
 
 
 def _similarity(
@@ -201,7 +168,7 @@ def _similarity(
             fit_on=texts,
             aggregate=options.aggregate,
             data_home=options.data_home,
-            verbose=_is_watched(options),
+            verbose=options.verbose,
         )
 
 
@@ -209,44 +176,30 @@ def _search(
     pipelines: dict[str, Pipeline], texts: Any, options: argparse.Namespace
 ) -> Iterator[ScoreTable]:
     """Yield the table of all rows, which are compared with the first."""
-    of_queries = None
-    if options.query_prompt is not None:
-        of_queries = {
-            row: clone(pipeline["encode"]).set_params(prompt=options.query_prompt)
-            for row, pipeline in pipelines.items()
-        }
+    fit_on, split = checked_texts(texts, options.data_home), options.split or "test"
+    found = read_beir(options.retrieval, split)
+    documents = list(found.documents.values()) if fit_on is None else fit_on
+    prompt = options.prompt if options.query_prompt is None else options.query_prompt
+    encoders = {}
     for row, pipeline in pipelines.items():
-        first = of_queries[row] if of_queries else pipeline["encode"]
-        if GroupErasure in map(type, _steps(pipeline)):
-            pipelines[row] = _of_two_groups(pipeline, first, texts, options)
+        encoders[row] = clone(pipeline["encode"]).set_params(prompt=prompt)
+        if any(isinstance(step, GroupErasure) for step in pipeline.get_params().values()):
+            queries = list(found.queries.values())
+            pipelines[row] = _of_two_groups(pipeline, documents, encoders[row], queries)
     yield evaluate_retrieval(
         pipelines,
         options.retrieval,
-        queries_encoder=of_queries,
-        split=options.split or "test",
-        fit_on=checked_texts(texts, options.data_home),
-        verbose=_is_watched(options),
+        queries_encoder=encoders,
+        split=split,
+        fit_on=fit_on,
+        verbose=options.verbose,
     )
 
 
-def _steps(pipeline: Pipeline) -> Iterator[Any]:
-    for _, step in pipeline.steps:
-        yield from _steps(step) if isinstance(step, Pipeline) else [step]
-
-
-def _of_two_groups(
-    pipeline: Pipeline, of_queries: Any, texts: Any, options: argparse.Namespace
-) -> Pipeline:
+def _of_two_groups(pipeline: Pipeline, documents: Any, encoder: Any, queries: Any) -> Pipeline:
     """Fit on documents and queries as two groups, as `calibrate` does with ``queries=``."""
-    found = read_beir(options.retrieval, options.split or "test")
-    texts = checked_texts(texts, options.data_home)
-    encoder, calibrator = (clone(step) for _, step in pipeline.steps)
-    sides = encoder.fit_transform(list(found.documents.values()) if texts is None else texts)
-    sides = sides, clone(of_queries).fit_transform(list(found.queries.values()))
+    fitted = clone(pipeline)
+    sides = fitted["encode"].fit_transform(documents), clone(encoder).fit_transform(queries)
     groups = np.repeat(["document", "query"], list(map(len, sides)))
-    fit_with_groups(calibrator, np.vstack(sides), groups, "skcalib evaluate")
-    return Pipeline([("encode", encoder), ("calibrate", calibrator)])
-
-
-def _is_watched(options: argparse.Namespace) -> bool:
-    return not options.quiet and sys.stderr.isatty()
+    fit_with_groups(fitted["calibrate"], np.vstack(sides), groups, "skcalib evaluate")
+    return fitted

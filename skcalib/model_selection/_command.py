@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import joblib
-from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from skcalib import export
-from skcalib._command_line import add_encoding, layers, names, texts_in, with_groups
-from skcalib._encoder.estimator import BertEncoder
+from skcalib._command_line import add_encoding, encoder_of, layers, names, texts_in, with_groups
 from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib.datasets import load_docstrings, load_toy_sts
 from skcalib.export._formats import FORMATS, PLAIN, Format
@@ -65,21 +63,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Search, write the pipeline and a report, and print the table."""
     how = _checked_format(options)
-    texts, groups = options.texts, None
-    if texts in BUNDLED and not Path(texts).exists():
-        texts = BUNDLED[texts]().data.ravel().tolist()
-    if options.groups:
-        texts, groups = with_groups(texts, options.groups)
-    elif isinstance(texts, str):
-        texts = texts_in(texts)
-    params = {name: getattr(options, name) for name in ("prompt", "max_length", "overflow")}
-    encoder = BertEncoder(options.model, **params)
+    if options.texts in BUNDLED and not (options.groups or Path(options.texts).exists()):
+        texts, groups = BUNDLED[options.texts]().data.ravel().tolist(), None
+    else:
+        texts, groups = with_groups(options.texts, options.groups)
     queries_encoder = None
     if options.query_prompt is not None:
-        queries_encoder = clone(encoder).set_params(prompt=options.query_prompt)
+        queries_encoder = encoder_of(options, prompt=options.query_prompt)
     with written_whole(options.output) as folder:  # refused before hours of work
         pipeline = calibrate(
-            encoder,
+            encoder_of(options),
             texts,
             task=options.task,
             queries=options.queries and texts_in(options.queries),
@@ -93,7 +86,7 @@ def run(options: argparse.Namespace) -> None:
             memory=options.memory,
             verbose=False if options.quiet else None,
         )
-        encoder = pipeline["encode"].set_params(memory=None)  # a folder of this machine
+        pipeline["encode"].set_params(memory=None)  # a folder of this machine
         folder.mkdir()
         save = getattr(export, how.save) if how.save else joblib.dump
         save(pipeline, folder / (how.file or ""))

@@ -46,12 +46,12 @@ def test_texts_get_the_classes_of_the_estimator(files, tiny_bert, words, capsys)
         ([], "neither --classes nor --labels"),
         (["--classes", "none"], "none"),
         (["--classes", "names", "--rejection-rate", "2"], "'rejection_rate' parameter"),
-        (["--classes", "twice"], "'twice' has 'a' twice, in lines 1 and 3"),
+        (["--classes", "twice"], "class_names has 'a' twice"),
         (
             ["--classes", "names", "--labels", "strange"],
-            "'strange' has 'nothing known' in line 2, which is none of the classes in 'names'",
+            "y has the label 'nothing known', which is none of the classes",
         ),
-        (["--labels", "long"], "40 lines for 25 lines of texts"),
+        (["--labels", "long"], "'long' has 'a' in line 26, and"),
     ],
 )
 def test_errors_leave_nothing(files, tiny_bert, words, options, message, capsys, monkeypatch):

@@ -247,7 +247,7 @@ def test_output_that_cannot_be_written_is_found_out_before_anything_is_encoded(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--fit-on nowhere.txt", "--fit-on 'nowhere.txt' is neither target nor train"),
+        ("--fit-on nowhere.txt", "No such file or directory: 'nowhere.txt'"),
         ("--calibrators zca", "There is no calibrator 'zca'"),
         ("--tasks sts99", "Give one or more of sts12, "),
         ("--layers 9", "hidden state 9"),
@@ -278,26 +278,17 @@ def test_a_file_without_texts_is_named(content, message, tmp_path, capsys):
     file.write_bytes(content)
     assert main(["evaluate", "--tasks", "toy", "--fit-on", str(file)]) == 2
     assert re.search(message, capsys.readouterr().err)
-    assert main(["evaluate", "--tasks", "toy", "--fit-on", str(tmp_path)]) == 2
-    assert "is a folder; give a file" in capsys.readouterr().err
 
 
-def test_command_replaces_a_file_by_force_only(tmp_path, capsys, tiny_bert_copy, monkeypatch):
-    tiny_bert, texts, graded = tiny_bert_copy(), tmp_path / "texts", tmp_path / "stsb-dev.csv"
-    monkeypatch.setenv("SKCALIB_DATA", str(tmp_path))
-    for file in (texts, graded):
-        file.write_text("the dog\na cat\n")
-    output, command = tmp_path / "scores.csv", ["evaluate", "--tasks", "toy", "-q"]
-    output.write_text("mine")
+def test_command_writes_a_new_file_only(tmp_path, capsys, tiny_bert):
+    texts, command = tmp_path / "texts", ["evaluate", "--tasks", "toy", "-q"]
+    texts.write_text("the dog\na cat\n")
     command += ["--model", str(tiny_bert), "--calibrators", "raw", "--fit-on", str(texts)]
-    assert main([*command, "--output", str(output)]) == 2
-    assert "exists; --force replaces it" in capsys.readouterr().err
-    for read in (texts, graded, tiny_bert / "config.json"):
-        assert main([*command, "--output", str(read), "--force"]) == 2
-        assert "exists and is read. Choose another" in capsys.readouterr().err
-    assert (output.read_text(), texts.read_text()) == ("mine", "the dog\na cat\n")
-    assert main([*command, "--output", str(output), "--force"]) == 0
-    assert output.read_text().startswith("model,pooling")
+    assert main([*command, "--output", str(texts)]) == 2
+    assert f"File exists: {str(texts)!r}" in capsys.readouterr().err
+    assert texts.read_text() == "the dog\na cat\n"
+    assert main([*command, "--output", str(tmp_path / "new.csv")]) == 0
+    assert (tmp_path / "new.csv").read_text().startswith("model,pooling")
 
 
 @pytest.mark.parametrize(

@@ -901,10 +901,10 @@ def test_lines_of_texts_and_groups_belong_together(tiny_bert, sentences, tmp_pat
     assert_allclose(mean_of_group("blank"), mean_of_group("whole"), atol=1e-6)
     capsys.readouterr()
     for text_lines, group_lines, message in (
-        (sentences, [*groups[:50], "", *groups[51:]], "no group in line 51, for the text"),
-        (sentences, groups[:99], "no group in line 100"),
-        (sentences, [*groups, "g0"], "has 101 lines for 100 lines of texts"),
-        (["", " "], ["g0"], "has no text"),
+        (sentences, [*groups[:50], "", *groups[51:]], "groups.txt' has '' in line 51, and"),
+        (sentences, groups[:99], "groups.txt' has '' in line 100, and"),
+        (sentences, [*groups, "g0"], "groups.txt' has 'g0' in line 101, and"),
+        (["", " "], ["", ""], "minimum of 1 is required by calibrate"),
     ):
         assert run(text_lines, group_lines, "none") == 2
         assert message in capsys.readouterr().err
