@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from skcalib._texts import lines_of
 
-LARGEST = 10**9  # grade
 HEADER = ["query-id", "corpus-id", "score"]
 
 
@@ -28,25 +27,17 @@ class Collection(NamedTuple):
 def read_beir(folder: str | PathLike[str], split: str) -> Collection:
     """Read ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/{split}.tsv`` of a folder."""
     folder = Path(folder).expanduser()
-    files = folder / "corpus.jsonl", folder / "queries.jsonl", folder / "qrels" / f"{split}.tsv"
-    for path in files:
-        if not path.is_file():
-            found = ", ".join(sorted(p.stem for p in folder.glob("qrels/*.tsv"))) or "none"
-            raise FileNotFoundError(
-                f"There is no {path.relative_to(folder).as_posix()} in {str(folder)!r}. Give a "
-                "folder in BEIR's layout: corpus.jsonl, queries.jsonl and "
-                f"qrels/{split}.tsv. Splits found: {found}; choose one with split=."
-            )
-    corpus, queries = _texts(files[0]), _texts(files[1])
-    judged = _relevant(files[2], queries, corpus)
-    documents = {name: corpus[name] for name in sorted(corpus, reverse=True) if corpus[name]}
-    if not documents:
-        raise ValueError(f"{files[0]} has no document with a text.")
-    names = sorted(judged, reverse=True)
-    if empty := [name for name in names if not queries[name]]:
-        raise ValueError(
-            f"{files[1]}: the query {empty[0]!r} is empty. Leave it out there and in the qrels."
+    files = "corpus.jsonl", "queries.jsonl", f"qrels/{split}.tsv"
+    if missing := [file for file in files if not (folder / file).is_file()]:
+        found = ", ".join(sorted(p.stem for p in folder.glob("qrels/*.tsv"))) or "none"
+        raise FileNotFoundError(
+            f"There is no {missing[0]} in {str(folder)!r}. Give a folder in BEIR's layout: "
+            f"{', '.join(files)}. Splits found: {found}; choose one with split=."
         )
+    corpus, queries = (_texts(folder / file) for file in files[:2])
+    judged = _relevant(folder / files[2], queries, corpus)
+    documents = {name: corpus[name] for name in sorted(corpus, reverse=True) if corpus[name]}
+    names = sorted(judged, reverse=True)
     return Collection(
         documents,
         {name: queries[name] for name in names},
@@ -62,19 +53,15 @@ def _texts(path: Path) -> dict[str, str]:
     for place, line in lines_of(path):
         try:
             entry = json.loads(line)
-            name, title, text = entry["_id"], entry.get("title") or "", entry["text"]
-        except (KeyError, TypeError, ValueError, RecursionError):
-            name = title = text = None
-        if not (
-            isinstance(name, str | int) and isinstance(title, str) and isinstance(text, str)
-        ):
+            name, text = entry["_id"], " ".join([entry.get("title") or "", entry["text"]])
+        except (KeyError, TypeError, ValueError):
+            name = None
+        if not isinstance(name, str | int) or str(name) in texts:
             raise ValueError(
                 f"{place} is {line!r:.60}; it should be a JSON object with _id and text, and "
-                "perhaps a title, each a str."
+                "perhaps a title, each a str, and the _id that of no other line."
             )
-        if str(name) in texts:
-            raise ValueError(f"{place} has the _id {name!r} again. Give each _id once.")
-        texts[str(name)] = f"{title} {text}".strip()
+        texts[str(name)] = text.strip()
     return texts
 
 
@@ -94,23 +81,15 @@ def _relevant(
     for place, line in lines:
         try:
             query, document, score = line.split("\t")
-            grade = int(score.replace("_", "?"))  # as Python writes 10: 1_0
-            if abs(grade) > LARGEST:
-                raise ValueError
-        except ValueError:
+            grade = int(score)
+            known = document in corpus and (queries[query] or grade <= 0)
+        except (KeyError, ValueError):
+            known = False
+        if not known or judged.setdefault((query, document), grade) != grade:
             raise ValueError(
                 f"{place} is {line!r:.60}; it should have {', '.join(HEADER)}, separated by "
-                f"tabs, where the score is a whole number up to {LARGEST}."
-            ) from None
-        if query not in queries or document not in corpus:
-            raise ValueError(
-                f"{place} is {line!r:.60}; it should have the _id of a query in queries.jsonl "
-                "and of a document in corpus.jsonl. Add it there, or delete this line."
-            )
-        if judged.setdefault((query, document), grade) != grade:
-            raise ValueError(
-                f"{place} gives {document!r} the score {grade} for the query {query!r}, but an "
-                f"earlier line gives {judged[query, document]}. Give each pair one score."
+                "tabs: the _id of a query with a text in queries.jsonl and of a document in "
+                "corpus.jsonl, and a whole number, the only one for these two."
             )
         if grade > 0:
             relevant.setdefault(query, {})[document] = grade

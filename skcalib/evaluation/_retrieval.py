@@ -28,9 +28,7 @@ ENTRIES = 2**24  # of the matrix of cosines in memory
 
 @dataclass(frozen=True, eq=False)
 class RetrievalTable(ScoreTable):
-    """Scores of a search, and intervals of their differences to the first row.
-
-    A `ScoreTable` with differences, and with numbers of queries and documents.
+    """A `ScoreTable` of a search, with the differences to its first row.
 
     Parameters
     ----------
@@ -217,7 +215,9 @@ def evaluate_retrieval(
     with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
         for row, (name, given) in enumerate(encoders.items()):
             fitted = _fitted(given, fit_on)
-            beside = _beside(fitted, of_queries.get(name), fit_on)
+            beside = fitted
+            if name in of_queries:
+                beside = _beside(fitted, _fitted(of_queries[name], fit_on))
             sides = encoded(beside, list(queries.values())), encoded(fitted, texts)
             ranked = _ranked(*(unit_rows(side)[0] for side in sides))
             scores[row] = 100 * _measures(ranked, list(documents), grades)
@@ -248,12 +248,12 @@ def _checked_queries_encoders(given: Any, encoders: dict[str, Any]) -> dict[str,
     if not isinstance(given, Mapping):
         given = dict.fromkeys(encoders, given)
     named = checked_encoders(given, caller)
-    if unknown := [name for name in named if name not in encoders]:
-        raise ValueError(
-            f"{caller} names {unknown[0]!r}. Choose from the names of `encoder`, "
-            f"{list(encoders)}."
-        )
     for name, encoder in named.items():
+        if name not in encoders:
+            raise ValueError(
+                f"{caller} names {name!r}. Choose from the names of `encoder`, "
+                f"{list(encoders)}."
+            )
         if isinstance(encoder, Pipeline) and not is_fitted(encoder):
             raise ValueError(
                 f"{caller} got a pipeline for {name!r} that is not fitted. Its vectors would "
@@ -270,14 +270,11 @@ def _fitted(encoder: Any, fit_on: Sequence[str]) -> Any:
     return fitted_on(encoder, fit_on)
 
 
-def _beside(fitted: Any, given: Any, fit_on: Sequence[str]) -> Any:
-    """Return the encoder of queries beside the fitted one of documents."""
-    if given is None:
-        return fitted
-    given = _fitted(given, fit_on)
-    if isinstance(given, Pipeline) or not isinstance(fitted, Pipeline):
-        return given
-    return Pipeline([("encode queries", given), *fitted.steps[1:]])
+def _beside(documents: Any, queries: Any) -> Any:
+    """Return an encoder of queries, followed by the later steps of that of documents."""
+    if isinstance(queries, Pipeline) or not isinstance(documents, Pipeline):
+        return queries
+    return Pipeline([("encode queries", queries), *documents.steps[1:]])
 
 
 def _ranked(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:

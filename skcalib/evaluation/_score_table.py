@@ -97,14 +97,11 @@ class ScoreTable:
 
 def checked_encoders(encoder: Any, caller: str) -> dict[str, BaseEstimator]:
     """Return transformers of texts by name, from one encoder of texts or a mapping of them."""
-    several = isinstance(encoder, Mapping)
-    named = dict(encoder) if several else {"": encoder}
-    if not named:
-        raise ValueError(f"{caller} got no encoder; give at least one by its name.")
-    if len(set(map(str, named))) < len(named):
+    given = encoder if isinstance(encoder, Mapping) else {"": encoder}
+    named = {str(name): as_encoder(one, caller) for name, one in given.items()}
+    if not named or len(named) < len(given):
         raise ValueError(
-            f"{caller} got the names {list(named)}, of which some are equal as str. Give each "
-            "encoder a name of its own."
+            f"{caller} got encoders with the names {list(given)}; it expects at least one, and "
+            "names that differ as str."
         )
-    named = {name: as_encoder(given, caller) for name, given in named.items()}
-    return {str(name) if several else type(e).__name__: e for name, e in named.items()}
+    return named if given is encoder else {type(named[""]).__name__: named[""]}

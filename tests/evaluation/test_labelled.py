@@ -126,7 +126,7 @@ def test_encoders_are_fitted_without_labels_on_the_texts_or_others(sample):
         (lambda e, t, y: (e, t, ["a"] * 60), "got 1 classes.*needs two classes or more"),
         (lambda e, t, y: (e, t, [*y[:-1], "e"]), "the smallest, 'e', of 1 texts.*of 5 texts"),
         (lambda e, t, y: (e, t, np.linspace(0, 1, 60)), "Unknown label type: continuous"),
-        (lambda e, t, y: ({}, t, y), "evaluate_labelled got no encoder"),
+        (lambda e, t, y: ({}, t, y), r"names \[\]; it expects at least one"),
     ],
 )
 def test_bad_input_is_named(sample, spoil, message):
@@ -162,5 +162,5 @@ def test_an_encoder_of_too_few_rows_is_refused():
 
 
 def test_encoders_named_1_and_str_1_are_refused():
-    with pytest.raises(ValueError, match="of which some are equal as str"):
+    with pytest.raises(ValueError, match="names that differ as str"):
         evaluate_labelled({1: len, "1": len}, ["a"], [0])
