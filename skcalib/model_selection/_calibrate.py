@@ -16,10 +16,11 @@ from skcalib._sklearn_compat import check_params
 from skcalib._texts import distinct_texts
 from skcalib._whitening.estimator import Whitening
 from skcalib.model_selection._encoders import AsGiven, HiddenStates
-from skcalib.model_selection._report import calibration_of, cosines_of
-from skcalib.model_selection._search import Sample, choose, search
+from skcalib.model_selection._report import Calibration, cosines_of
+from skcalib.model_selection._search import choose, search
 from skcalib.model_selection._self_retrieval import views_of
 from skcalib.model_selection._tasks import TASKS, Task
+from skcalib.model_selection._views import Views, near_duplicates
 
 ROLES = "document", "query"  # groups of a search
 MOST_COMPARED = 1000  # texts whose pairs the summary describes
@@ -143,45 +144,43 @@ def calibrate(
     if queries is not None:
         queries = distinct_texts(queries, caller="queries of calibrate")[0]
         task = task or "search"
-    how = _task_of(task, queries, groups, queries_encoder)
+    how = _task_of(task, queries=queries, queries_encoder=queries_encoder, groups=groups)
     texts, groups = distinct_texts(texts, groups, caller="calibrate")
     whitening = Whitening(n_components, noise=noise, n_clusters=n_clusters)
     check_params(whitening)
     Regularization(noise=noise, n_clusters=n_clusters)  # refuses figures for both
     sampling = {"n_texts": n_texts, "random_state": random_state}
-    views = views_of(texts, sampling, "calibrate")
+    sample = views_of(texts, sampling, "calibrate").sample
     encoders = _encoders_of(model, pooling, layers, memory, verbose)
-    sample = Sample.of(views, random_state)
-    if isinstance(encoders, AsGiven):
-        encoders.announce(list(texts), list(dict.fromkeys(sample.texts)))
-    with encoders.searching(sample.texts):
-        scored = search(encoders, sample, whitening)
-        choice = choose(
-            scored, sample.groups, how.calibrates or n_clusters is not None, random_state
-        )
-        encode = encoders.fitted(choice.chosen.state, texts)
+    halves = [Views(sample[i::2], n_texts=n_texts, seed=random_state) for i in (0, 1)]
+    parts = list(dict.fromkeys([*sample, *halves[0].texts, *halves[1].texts]))
+    with encoders.searching(parts, texts):
+        scored = search(encoders, halves, whitening)
+        alike = near_duplicates([*halves[0].sample, *halves[1].sample])
+        always = how.calibrates or groups is not None or n_clusters is not None
+        chosen, found = choose(scored, alike, always, random_state)
+        encode = encoders.fitted(chosen.state, texts)
         vectors = encode.transform(texts)
         if queries is not None:
             encode_queries = _encoder_of_queries(queries_encoder, encode, queries)
-            parts = vectors, encode_queries.transform(queries)
-            vectors, groups = np.vstack(parts), np.repeat(ROLES, [*map(len, parts)])
-        steps = _fitted_steps(choice.chosen.calibrator, how, vectors, groups)
+            sides = vectors, encode_queries.transform(queries)
+            vectors, groups = np.vstack(sides), np.repeat(ROLES, [*map(len, sides)])
+        steps = _fitted_steps(chosen.calibrator, how, vectors, groups)
         pipeline = Pipeline([("encode", encode), *steps])
-        some = views.sample[:MOST_COMPARED]
-        shipped = encode
-        if choice.chosen.state != encoders.states[0]:
-            shipped = encoders.fitted(encoders.states[0], some)
-        cosines = cosines_of(some, encoded(shipped, some), encoded(pipeline, some))
-    encoders.finish(encode)
+        some, raw = sample[:MOST_COMPARED], encode
+        if chosen.state != encoders.states[0]:
+            raw = encoders.fitted(encoders.states[0], some)
+        cosines = cosines_of(some, encoded(raw, some), encoded(pipeline, some))
+    encode.set_params(**encoders.own)
     if queries is not None:
         pipeline.queries_ = Pipeline([("encode", encode_queries), *steps])
-    pipeline.calibration_ = calibration_of(
-        choice,
+    pipeline.calibration_ = Calibration(
         task=task,
-        n_texts=views.n_texts,
+        n_texts=len(sample),
         prompt=getattr(encode, "prompt_", ""),
         cosines=cosines,
         is_declared=encoders.is_declared,
+        **found,
     )
     return pipeline
 
@@ -202,29 +201,21 @@ def _encoders_of(
     return AsGiven(encoder)
 
 
-def _task_of(task: str | None, queries: Any, groups: Any, queries_encoder: Any) -> Task:
+def _task_of(task: str | None, **given: Any) -> Task:
     """Return what to do for a task, after checking that queries and groups fit it."""
     if task not in TASKS:
         names = ", ".join(repr(name) for name in TASKS if name)
         raise ValueError(f"calibrate got task={task!r}; it expects {names}, or None.")
-    if (task == "search") != (queries is not None):
+    found = [name for name, value in given.items() if value is not None]
+    searches = "queries" in found and "groups" not in found
+    if not (searches if task == "search" else found in ([], ["groups"])):
         raise ValueError(
-            f"calibrate got task={task!r} and {'no' if queries is None else 'also'} queries; "
-            'the task "search" needs a sample of queries, and no other task accepts one. To '
-            "find texts by others of their kind, leave out both."
+            f"calibrate got task={task!r} with {' and '.join(found) or 'no queries'}; the task "
+            '"search" needs a sample of queries, may have a queries_encoder, and has no other '
+            "groups than queries and documents. Other tasks may have groups only. To find "
+            "texts by others of their kind, leave out task and queries."
         )
-    if queries is None and queries_encoder is not None:
-        raise ValueError(
-            "calibrate got queries_encoder and no queries. Pass a sample of queries too, or "
-            "leave it out."
-        )
-    if queries is not None and groups is not None:
-        raise ValueError(
-            "calibrate got queries and groups; queries and documents are the groups of a "
-            "search. Give one of the two."
-        )
-    how = TASKS[task]
-    return how._replace(calibrates=True) if groups is not None else how
+    return TASKS[task]
 
 
 def _encoder_of_queries(encoder: Any, of_texts: Any, queries: Sequence[str]) -> Any:

@@ -1,7 +1,7 @@
 """What `calibrate` searches: layers and poolings of a `BertEncoder`, or another encoder."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import product
 from numbers import Number
@@ -10,9 +10,8 @@ from typing import Any
 
 from sklearn.base import clone
 
-from skcalib._base import is_fitted, warn
+from skcalib._base import warn
 from skcalib._encoder.any_encoder import fitted_on
-from skcalib._encoder.declared import declared
 from skcalib._encoder.estimator import BertEncoder, resolve_layers
 from skcalib._encoder.text_encoder import TextEncoder
 from skcalib._sklearn_compat import check_params
@@ -36,35 +35,27 @@ class AsGiven:
     states: Sequence[State] = [("as given", None)]
     is_declared = True
     verbose = False
+    own: Mapping[str, Any] = {}  # parameters that are others during a search
 
     def __init__(self, encoder: Any) -> None:
         self._encoder = encoder
-        self.learns = not (isinstance(encoder, TextEncoder) or is_fitted(encoder))
-
-    def announce(self, texts: list[str], with_fragments: list[str]) -> None:
-        """Warn how many fragments a client will be asked for, whose store has all texts."""
-        if not isinstance(self._encoder, TextEncoder) or self._encoder.memory is None:
-            return
-        lacking = self._encoder._n_lacking
-        if not lacking(texts) and (n := lacking(with_fragments)):
-            warn(
-                f"The store has all texts, but calibrate also encodes fragments of them, of "
-                f"which the store lacks {n}: the model will be asked for these. A smaller "
-                "n_texts asks for fewer."
-            )
 
     @contextmanager
-    def searching(self, texts: Sequence[str]) -> Iterator[None]:
-        """Prepare for a search on these texts."""
+    def searching(self, texts: list[str], given: list[str]) -> Iterator[None]:
+        """Warn how many texts a client will be asked for, whose store has the given ones."""
+        if isinstance(self._encoder, TextEncoder) and self._encoder.memory is not None:
+            lacking = self._encoder._n_lacking
+            if not lacking(given) and (n := lacking(texts)):
+                warn(
+                    "The store has all texts, but calibrate also encodes fragments of them, of "
+                    f"which the store lacks {n}: the model will be asked for these. A smaller "
+                    "n_texts asks for fewer."
+                )
         yield
 
     def fitted(self, state: State, texts: Sequence[str]) -> Any:
         """Return an encoder fitted on texts."""
         return fitted_on(self._encoder, texts)
-
-    def finish(self, encoder: Any) -> Any:
-        """Return the encoder unchanged."""
-        return encoder
 
 
 class HiddenStates:
@@ -80,24 +71,29 @@ class HiddenStates:
     def __init__(
         self, encoder: BertEncoder, pooling: Any, layers: Any, memory: Any, verbose: bool | None
     ) -> None:
-        self.learns = False
         self._encoder = clone(encoder)
         if memory is not None:
             self._encoder.set_params(memory=memory)
+        self.own = {name: getattr(self._encoder, name) for name in ("memory", "verbose")}
         shows = sys.stderr.isatty() if verbose is None else verbose
         self.verbose = bool(shows or encoder.verbose)
-        self.is_declared = pooling is None and layers is None and _declares(self._encoder)
-        poolings = TRIED if pooling is None else _listed(pooling)
-        states = _states(self._encoder, poolings, layers)
-        self.states = states[:1] if self.is_declared else states
+        told = clone(encoder).fit([""]).declared_
+        # If the folder has modules that nobody applies, the user must have chosen a pooling.
+        first = "auto" if told.pooling in POOLINGS else encoder.pooling
+        shipped = _at((first, -1), encoder).fit([""])
+        self.states = [(shipped.pooling_, shipped.layers_[0])]
+        self.is_declared = pooling is None and layers is None and told.declares_pooling
+        if not self.is_declared:
+            others = _states(shipped, TRIED if pooling is None else _listed(pooling), layers)
+            self.states = list(dict.fromkeys([*self.states, *others]))
 
     @contextmanager
-    def searching(self, texts: Sequence[str]) -> Iterator[None]:
+    def searching(self, texts: list[str], given: list[str]) -> Iterator[None]:
         """Keep vectors of these texts under all layers and poolings."""
         with folder_for(self._encoder.memory) as store:
             self._search = clone(self._encoder).set_params(memory=store, verbose=self.verbose)
             self._kept = set(texts)
-            _at(self.states[0], self._search).fit_transform(list(texts))
+            _at(self.states[0], self._search).fit_transform(texts)
             yield
 
     def fitted(self, state: State, texts: Sequence[str]) -> BertEncoder:
@@ -106,11 +102,6 @@ class HiddenStates:
         of_search = self._kept.issuperset(texts)
         encoder = _at(state, self._search if of_search else self._encoder)
         return encoder.set_params(verbose=self.verbose and not of_search).fit(list(texts))
-
-    def finish(self, encoder: BertEncoder) -> BertEncoder:
-        """Reset the parameters of an encoder that the search changed."""
-        kept = self._encoder
-        return encoder.set_params(memory=kept.memory, verbose=kept.verbose)
 
 
 def _at(state: State, encoder: BertEncoder) -> BertEncoder:
@@ -124,27 +115,17 @@ def _listed(values: Any) -> list[Any]:
     return [values] if isinstance(values, str | Number) else list(values)
 
 
-def _declares(encoder: BertEncoder) -> bool:
-    """Whether the folder of a model declares its pooling."""
-    return declared(clone(encoder).fit([""])._backbone().folder).declares_pooling
-
-
-def _states(template: BertEncoder, poolings: Sequence[str], layers: Any) -> list[State]:
-    """Pairs of pooling and layer to try, the raw model's pair first."""
-    # A folder whose other modules nobody applies leaves the choice of a pooling to the user.
-    told = declared(clone(template).fit([""])._backbone().folder).pooling
-    chosen = "auto" if told in POOLINGS else template.pooling
-    shipped = _at((chosen, -1), template).fit([""])
+def _states(shipped: BertEncoder, poolings: Sequence[str], layers: Any) -> list[State]:
+    """Pairs of pooling and layer to try."""
     backbone = shipped._backbone()
     n_layers = backbone.n_layers
     asked = [*range(n_layers + 1)] if layers is None else _listed(layers)
     for state in product(poolings, asked):
-        check_params(_at(state, template))
+        check_params(_at(state, shipped))
     resolved = [resolve_layers(layer, n_layers) for layer in asked]
     indices = [several if len(several) > 1 else several[0] for several in resolved]
     roles = {"auto": shipped.pooling_} | ({"cls": "last"} if backbone.is_causal else {})
     named = (roles.get(name, name) for name in poolings)
     poolings = [name for name in named if backbone.has_zipf or not POOLINGS[name].by_frequency]
     # The embedding of a special token is the same in every text.
-    states = [s for s in product(poolings, indices) if s[1] or POOLINGS[s[0]].token is None]
-    return list(dict.fromkeys([(shipped.pooling_, n_layers), *states]))
+    return [s for s in product(poolings, indices) if s[1] or POOLINGS[s[0]].token is None]

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import shorten
-from typing import Any
 
 import numpy as np
 
@@ -11,9 +10,9 @@ from skcalib._tables import markdown
 from skcalib._vectors import unit_rows
 from skcalib.model_selection._bootstrap import Difference
 from skcalib.model_selection._encoders import State
-from skcalib.model_selection._search import Choice, Scored, tells_layers
 from skcalib.model_selection._self_retrieval import FEWEST_TEXTS
 from skcalib.model_selection._tasks import TASKS
+from skcalib.model_selection._views import tells_layers
 
 CANNOT_TELL = """\
 The score does not show whether texts of one topic come together, nor how many dimensions
@@ -240,21 +239,6 @@ class Calibration:
         )
 
 
-def calibration_of(choice: Choice, **known: Any) -> Calibration:
-    """Report a choice, beside what else is known."""
-    states = sorted(choice.scored, key=lambda state: -max(c.halves() for c in state))
-    ordered = [c for state in states for c in sorted(state, key=lambda c: -c.score())]
-    return Calibration(
-        shipped=_candidate(choice.shipped, choice),
-        chosen=_candidate(choice.chosen, choice),
-        candidates=tuple(_candidate(c, choice) for c in ordered),
-        n_groups=choice.n_groups,
-        gain=choice.gains[-1],
-        lead=choice.lead,
-        **known,
-    )
-
-
 def cosines_of(texts: Sequence[str], raw: np.ndarray, calibrated: np.ndarray) -> Cosines:
     """Compare the cosines of all pairs of texts by both vectors."""
     i, j = np.triu_indices(len(texts), k=1)
@@ -266,11 +250,3 @@ def cosines_of(texts: Sequence[str], raw: np.ndarray, calibrated: np.ndarray) ->
     mean, threshold, nearest, typical = ((float(a), float(b)) for a, b in figures)
     one, other = ((texts[i[pair]], texts[j[pair]]) for pair in pairs)
     return Cosines(mean, threshold, nearest, typical, (one, other))
-
-
-def _candidate(scored: Scored, choice: Choice) -> Candidate:
-    """Return the row of what was scored."""
-    at_home = choice.scored[0]
-    gain = choice.gains[at_home.index(scored)] if scored in at_home else None
-    scores = float(scored.score()), float(scored.halves())
-    return Candidate(*scored.state, scored.name, *scores, gain)

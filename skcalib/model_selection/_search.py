@@ -1,8 +1,8 @@
 """Self-retrieval scores of layers, poolings and calibrations, with intervals."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -11,16 +11,12 @@ from skcalib._base import progress
 from skcalib._encoder.any_encoder import encoded
 from skcalib._whitening.estimator import Whitening
 from skcalib.model_selection._bootstrap import Difference, interval, lead_of_best, resamples
-from skcalib.model_selection._encoders import State
+from skcalib.model_selection._encoders import AsGiven, HiddenStates, State
+from skcalib.model_selection._report import Candidate
 from skcalib.model_selection._self_retrieval import FEWEST_TEXTS
-from skcalib.model_selection._views import Views, combined, near_duplicates
+from skcalib.model_selection._views import Views, combined, tells_layers
 
 Fold = tuple[Views, np.ndarray, np.ndarray]  # vectors of the views, and those to fit on
-
-# How far beyond chance halves of the texts must find each other, for layers to be compared. In
-# questions of ten words they hardly do, except by shared words, and a layer that is better at
-# that can lose ten points of R-precision.
-LEAST_HALVES = 0.03
 
 # The simplest alternatives to whitening, shown for comparison.
 PEERS = [
@@ -29,27 +25,7 @@ PEERS = [
 ]
 
 
-class Sample(NamedTuple):
-    """Distinct texts of a search, and two folds: views of one half, fits on the other."""
-
-    groups: np.ndarray  # of near-duplicates: the group of each text that has views
-    texts: list[str]
-    folds: list[tuple[Views, list[int], list[int]]]  # views, their rows, and rows to fit on
-
-    @classmethod
-    def of(cls, views: Views, seed: int) -> Self:
-        """Split the texts of these views."""
-        one, two = (Views(views.sample[i::2], n_texts=views.n_texts, seed=seed) for i in (0, 1))
-        texts = list(dict.fromkeys([*views.sample, *one.texts, *two.texts]))
-        row = {text: i for i, text in enumerate(texts)}
-        folds = [
-            (half, [row[text] for text in half.texts], [row[text] for text in other.sample])
-            for half, other in ((one, two), (two, one))
-        ]
-        return cls(near_duplicates([*one.sample, *two.sample]), texts, folds)
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Scored:
     """A calibration of a layer and pooling; each text's ranks come from a fit without it."""
 
@@ -57,6 +33,7 @@ class Scored:
     name: str
     calibrator: Whitening | None
     ranks: np.ndarray  # (2, n_texts), see `Views.reciprocal_ranks`
+    gain: Any = None  # a Difference in score, of a calibration of the raw model over it
 
     def halves(self, weights: np.ndarray | None = None) -> Any:
         """Split-half score, which compares layers and poolings."""
@@ -71,22 +48,28 @@ class Scored:
             return self.ranks.mean(axis=1)
         return np.minimum(self.ranks @ weights, 1.0)  # rounding may exceed 1
 
+    def row(self) -> Candidate:
+        """Return the row of the report."""
+        scores = float(self.score()), float(self.halves())
+        return Candidate(*self.state, self.name, *scores, self.gain)
 
-def search(encoders: Any, sample: Sample, whitening: Whitening) -> list[list[Scored]]:
+
+def search(
+    encoders: AsGiven | HiddenStates, halves: Sequence[Views], whitening: Whitening
+) -> list[list[Scored]]:
     """Score every layer under every pooling, raw and whitened.
 
-    The first state is the raw model's; the alternatives come between its raw and its whitened
-    scores.
+    The views of each half of the texts are scored by a fit on the other half. The first state
+    is the raw model's; the alternatives come between its raw and its whitened scores.
     """
     found = []
     n_states = len(encoders.states)
     with progress(n_states, unit="state", desc="search", verbose=encoders.verbose) as advance:
         for state in encoders.states:
-            folds = list(_folds(encoders, state, sample))
-            _check_distinct(folds, state)
+            folds = [_fold(encoders, state, *pair) for pair in (halves, halves[::-1])]
             calibrators = [("raw", None), (repr(whitening), whitening)]
             if state == encoders.states[0]:
-                most = min(min(fitted_on.shape) for *_, fitted_on in folds)
+                most = min(min(fit_on.shape) for *_, fit_on in folds)
                 calibrators[1:1] = [
                     peer for peer in PEERS if (peer[1].n_components or 0) < most
                 ]
@@ -95,67 +78,17 @@ def search(encoders: Any, sample: Sample, whitening: Whitening) -> list[list[Sco
     return found
 
 
-def _folds(encoders: Any, state: State, sample: Sample) -> Iterator[Fold]:
-    """Yield the views of each fold, their vectors, and the vectors that a fit may see."""
-    vectors = None
-    if not encoders.learns:
-        vectors = encoded(encoders.fitted(state, sample.texts), sample.texts)
-    for views, rows, fit_on in sample.folds:
-        if vectors is not None:
-            yield views, vectors[rows], vectors[fit_on]
-        else:  # it must not see the texts that it is scored on
-            texts = [sample.texts[i] for i in fit_on]
-            encoder = encoders.fitted(state, texts)
-            yield views, encoded(encoder, views.texts), encoded(encoder, texts)
-
-
-class Choice(NamedTuple):
-    """What was chosen, and how clearly."""
-
-    shipped: Scored
-    chosen: Scored
-    scored: list[list[Scored]]
-    gains: list[Difference]  # in score, of calibrations of the raw model over itself
-    lead: Difference  # in halves, of the best state over the raw model's, each calibrated
-    n_groups: int  # of near-duplicates
-
-
-def choose(
-    scored: list[list[Scored]], groups: np.ndarray, calibrates: bool, seed: int
-) -> Choice:
-    """Choose a state, whitened if that improves its score, or always if ``calibrates``.
-
-    ``groups`` holds the group of each text: near-duplicates are one piece of evidence.
-    """
-    shipped, whitened = scored[0][0], scored[0][-1]
-    weights = resamples(groups, seed)
-    gains = [_difference(one, shipped, weights) for one in scored[0]]
-    at_home = whitened if calibrates or gains[-1].is_gain else shipped
-    elsewhere = [
-        whitened if calibrates or whitened.score() > raw.score() else raw
-        for raw, whitened in scored[1:]
-    ]
-    states = [at_home, *elsewhere]
-    halves = np.array([one.halves() for one in states])
-    best, lead = lead_of_best(halves, np.array([one.halves(weights) for one in states]))
-    n_groups = int(groups.max()) + 1
-    if n_groups < FEWEST_TEXTS:  # no evidence, so that only the range of scores is certain
-        *gains, lead = (replace(one, low=-1.0, high=1.0) for one in (*gains, lead))
-    tells = tells_layers(halves.max(), shipped.ranks.shape[1] // 2)
-    chosen = states[best] if tells and lead.is_gain else at_home
-    return Choice(shipped, chosen, scored, gains, lead, n_groups)
-
-
-def tells_layers(halves: float, n: int) -> bool:
-    """Whether halves of texts find each other among n beyond chance, a rank from 1 to n."""
-    chance = np.sum(1 / np.arange(1, n + 1)) / n
-    return bool(halves - chance >= LEAST_HALVES * (1 - chance))
-
-
-def _difference(one: Scored, other: Scored, weights: np.ndarray) -> Difference:
-    """Difference of the score, by the weights of `resamples`."""
-    low, high = interval(one.score(weights) - other.score(weights))
-    return Difference(float(one.score() - other.score()), float(low), float(high))
+def _fold(encoders: AsGiven | HiddenStates, state: State, views: Views, others: Views) -> Fold:
+    """Return views, their vectors, and those of the other texts, which the fit may see."""
+    encoder = encoders.fitted(state, others.sample)
+    fit_on = encoded(encoder, others.sample)
+    if np.allclose(fit_on, fit_on[0], atol=1e-5 * np.abs(fit_on).max()):
+        raise ValueError(
+            "calibrate got texts that all have the same vector under "
+            f"pooling={state[0]!r}, layers={state[1]}: the model knows none of their words. "
+            "Choose a model for the language of these texts."
+        )
+    return views, encoded(encoder, views.texts), fit_on
 
 
 def _ranks(folds: list[Fold], calibrator: Whitening | None) -> np.ndarray:
@@ -168,11 +101,37 @@ def _ranks(folds: list[Fold], calibrator: Whitening | None) -> np.ndarray:
     return np.hstack(ranks)
 
 
-def _check_distinct(folds: list[Fold], state: State) -> None:
-    for *_, fit_on in folds:
-        if np.allclose(fit_on, fit_on[0], atol=1e-5 * np.abs(fit_on).max()):
-            raise ValueError(
-                "calibrate got texts that all have the same vector under "
-                f"pooling={state[0]!r}, layers={state[1]}: the model knows none of their "
-                "words. Choose a model for the language of these texts."
-            )
+def choose(
+    scored: list[list[Scored]], groups: np.ndarray, calibrates: bool, seed: int
+) -> tuple[Scored, dict[str, Any]]:
+    """Choose a state, whitened if that improves its score, or always if ``calibrates``.
+
+    ``groups`` holds the group of each text: near-duplicates are one piece of evidence. Returns
+    also what a `Calibration` says of the choice.
+    """
+    shipped, whitened = scored[0][0], scored[0][-1]
+    weights, n_groups = resamples(groups, seed), int(groups.max()) + 1
+    for one in scored[0]:
+        ends = interval(one.score(weights) - shipped.score(weights)).tolist()
+        one.gain = Difference(float(one.score() - shipped.score()), *ends)
+    states = [whitened if calibrates or whitened.gain.is_gain else shipped]
+    for raw, last in scored[1:]:
+        states.append(last if calibrates or last.score() > raw.score() else raw)
+    halves = np.array([one.halves() for one in states])
+    best, lead = lead_of_best(halves, np.array([one.halves(weights) for one in states]))
+    if n_groups < FEWEST_TEXTS:  # no evidence, so that only the range of scores is certain
+        lead = replace(lead, low=-1.0, high=1.0)
+        for one in scored[0]:
+            one.gain = replace(one.gain, low=-1.0, high=1.0)
+    tells = tells_layers(halves.max(), shipped.ranks.shape[1] // 2)
+    chosen = states[best if tells and lead.is_gain else 0]
+    in_order = sorted(scored, key=lambda state: -max(one.halves() for one in state))
+    rows = [one.row() for state in in_order for one in sorted(state, key=lambda c: -c.score())]
+    return chosen, {
+        "shipped": shipped.row(),
+        "chosen": chosen.row(),
+        "candidates": tuple(rows),
+        "n_groups": n_groups,
+        "gain": whitened.gain,
+        "lead": lead,
+    }

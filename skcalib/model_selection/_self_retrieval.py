@@ -117,17 +117,14 @@ class SelfRetrieval:
 def views_of(texts: Sequence[str], params: dict[str, Any], caller: str) -> Views:
     """Make views of a sample of texts, by parameters of `SelfRetrieval`; refuse too few."""
     validate_parameter_constraints(CONSTRAINTS, params, caller)
-    n_texts = params["n_texts"]
-    views = Views(texts, n_texts=n_texts, seed=params["random_state"])
-    found = (
-        f"{caller} found {views.n_texts} distinct texts of {FEWEST_UNITS} words or more among "
-        f"{len(texts)}"
-    )
-    if views.n_texts < FEWEST_TEXTS:
+    views = Views(texts, n_texts=params["n_texts"], seed=params["random_state"])
+    n = len(views.sample)
+    found = f"{caller} found {n} distinct texts of {FEWEST_UNITS} words or more"
+    if n < FEWEST_TEXTS:
         raise ValueError(
-            f"{found}; it needs {FEWEST_TEXTS} at least, and {FEW_TEXTS} or more to tell close "
-            "candidates apart. Give more texts, or longer ones."
+            f"{found} among {len(texts)}; it needs {FEWEST_TEXTS} at least, and {FEW_TEXTS} or "
+            "more to tell close candidates apart. Give more texts, or longer ones."
         )
-    if views.n_texts < min(FEW_TEXTS, n_texts):
+    if n < min(FEW_TEXTS, params["n_texts"]):
         warn(f"{found}; with fewer than {FEW_TEXTS}, close candidates cannot be told apart.")
     return views

@@ -5,10 +5,10 @@ labels and work in any language. How well vectors find one view from another, am
 all texts, is the score of the vectors.
 """
 
-import hashlib
 import re
 import unicodedata
 from collections.abc import Sequence
+from hashlib import blake2b
 
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
@@ -22,6 +22,11 @@ FEWEST_UNITS = 6
 
 # Share of the units that a copy with units dropped keeps.
 KEPT = 0.3
+
+# How far beyond chance halves of the texts must find each other, for layers to be compared. In
+# questions of ten words they hardly do, except by shared words, and a layer that is better at
+# that can lose ten points of R-precision.
+LEAST_HALVES = 0.03
 
 # Largest cosine distance between the sets of units of near-duplicates: of five words each,
 # three are the same.
@@ -58,17 +63,16 @@ class Views:
 
     def __init__(self, texts: Sequence[str], *, n_texts: int, seed: int):
         units = {text: units_of(text) for text in distinct(texts)[0]}
-        digests = {t: _digest(t, seed) for t, u in units.items() if len(u) >= FEWEST_UNITS}
+        digests = {}
+        for text, found in units.items():
+            if len(found) >= FEWEST_UNITS:
+                key = f"{seed}\0{text}".encode(errors="surrogatepass")
+                digests[text] = blake2b(key).digest()
         # Sorted by digest, the sample depends neither on the order of texts nor on a split.
         self.sample = sorted(digests, key=digests.__getitem__)[:n_texts]
         views = [view for t in self.sample for view in _views(units[t], digests[t])]
         self.texts, index = distinct(views)
         self._rows = index.reshape(-1, 5).T
-
-    @property
-    def n_texts(self) -> int:
-        """Number of texts sampled."""
-        return len(self.sample)
 
     @np.errstate(over="ignore", invalid="ignore")
     def reciprocal_ranks(self, vectors: np.ndarray, similarity: str = "cosine") -> np.ndarray:
@@ -98,6 +102,12 @@ def combined(halves: float, thinned: float, weight: float = 0.5) -> float:
     return right / (right + wrong)
 
 
+def tells_layers(halves: float, n: int) -> bool:
+    """Whether halves of texts find each other among n beyond chance, a rank from 1 to n."""
+    chance = np.sum(1 / np.arange(1, n + 1)) / n
+    return bool(halves - chance >= LEAST_HALVES * (1 - chance))
+
+
 def near_duplicates(texts: Sequence[str]) -> np.ndarray:
     """Group of each text, from 0: that of the first text with mostly the same units."""
     counted = CountVectorizer(
@@ -107,10 +117,6 @@ def near_duplicates(texts: Sequence[str]) -> np.ndarray:
         counted, reduce_func=lambda block, _: (block <= NEAR).argmax(axis=1), metric="cosine"
     )
     return np.unique(np.concatenate([*blocks]), return_inverse=True)[1]
-
-
-def _digest(text: str, seed: int) -> bytes:
-    return hashlib.blake2b(f"{seed}\0{text}".encode(errors="surrogatepass")).digest()
 
 
 def _views(units: list[str], digest: bytes) -> list[str]:
