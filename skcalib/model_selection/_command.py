@@ -5,7 +5,6 @@ import json
 import platform
 from dataclasses import asdict, replace
 from importlib.metadata import version
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from skcalib import export
 from skcalib._command_line import add_encoding, encoder_of, layers, names, texts_in, with_groups
 from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib.datasets import load_docstrings, load_toy_sts
-from skcalib.export._formats import FORMATS, PLAIN, Format
+from skcalib.export._formats import FORMATS, PLAIN
 from skcalib.export._writing import written_whole
 from skcalib.model_selection._calibrate import calibrate
 from skcalib.model_selection._tasks import TASKS
@@ -62,7 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Search, write the pipeline and a report, and print the table."""
-    how = _checked_format(options)
+    how = FORMATS[options.format]
+    recipe = replace(PLAIN, stride=0 if options.overflow == "windows" else None)
+    # What cannot be written is refused before hours of work.
+    how.checked(recipe, [NeighborSmoothing()] if TASKS[options.task].smooths else [])
     if options.texts in BUNDLED and not (options.groups or Path(options.texts).exists()):
         texts, groups = BUNDLED[options.texts]().data.ravel().tolist(), None
     else:
@@ -97,23 +99,6 @@ def run(options: argparse.Namespace) -> None:
         print(f"{calibration.table(SHOWN)}\n\n{calibration.summary()}\n")
         loads = f"{how.loader}({str(Path(options.output) / (how.file or ''))!r})"
         print(f"Wrote {options.output}, with a report.json. Load it with {loads}")
-
-
-def _checked_format(options: argparse.Namespace) -> Format:
-    """Refuse what cannot be written, before hours of work."""
-    smooths, windows = TASKS[options.task].smooths, options.overflow == "windows"
-    steps = [NeighborSmoothing()] if smooths else []
-    recipe = replace(PLAIN, stride=0 if windows else None)
-    holds = [name for name in FORMATS if not FORMATS[name].refused(recipe, steps)]
-    if options.format not in holds:
-        names = "--overflow windows", f"the NeighborSmoothing of --task {options.task}"
-        raise ValueError(
-            f"{' and '.join(compress(names, (windows, smooths)))} is what --format "
-            f"{options.format} cannot hold. Use --format {' or '.join(reversed(holds))}."
-        )
-    how = FORMATS[options.format]
-    how.package(f"--format {options.format}")
-    return how
 
 
 def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
