@@ -125,7 +125,10 @@ def test_encoders_are_fitted_without_labels_on_the_texts_or_others(sample):
         (lambda e, t, y: (e, t, y[:-1]), "inconsistent numbers of samples"),
         (lambda e, t, y: (e, t, ["a"] * 60), "got 1 classes.*needs two classes or more"),
         (lambda e, t, y: (e, t, [*y[:-1], "e"]), "the smallest, 'e', of 1 texts.*of 5 texts"),
-        (lambda e, t, y: (e, t, np.linspace(0, 1, 60)), "Unknown label type: continuous"),
+        (
+            lambda e, t, y: (e, t, np.linspace(0, 1, 60)),
+            "60 classes, the smallest, 0.0, of 1 texts",
+        ),
         (lambda e, t, y: ({}, t, y), r"names \[\]; it expects at least one"),
     ],
 )
