@@ -1,9 +1,4 @@
-"""Score encoders against human judgements of similarity and relevance, and against labels.
-
-`evaluate_sts` makes the papers' tables; `evaluate_retrieval` scores search with queries on
-folders in BEIR's layout. The command ``skcalib evaluate`` runs both. `evaluate_labelled`
-scores search, clustering and classification of texts with labels.
-"""
+"""Score encoders against human judgements of similarity and relevance, and against labels."""
 
 from skcalib.evaluation._labelled import evaluate_labelled
 from skcalib.evaluation._retrieval import RetrievalTable, evaluate_retrieval

@@ -11,15 +11,11 @@ HEADER = ["query-id", "corpus-id", "score"]
 
 
 class Collection(NamedTuple):
-    """Documents and queries by falling id, whatever the order of lines in files.
+    """Documents and queries by falling id, whatever the order of lines in files."""
 
-    ``documents`` have text, and ``queries`` have a relevant document. ``grades`` has the grades
-    of each query's relevant documents by id, including empty documents.
-    """
-
-    documents: dict[str, str]
-    queries: dict[str, str]
-    grades: list[dict[str, int]]
+    documents: dict[str, str]  # that have text
+    queries: dict[str, str]  # that have a relevant document
+    grades: list[dict[str, int]]  # of each query's relevant documents, empty ones as well
     n_empty: int
     n_left_out: int
 

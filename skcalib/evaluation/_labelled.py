@@ -42,15 +42,12 @@ def evaluate_labelled(
 ) -> ScoreTable:
     """Score encoders on uses of sentence vectors: search, clustering, classification.
 
-    Calibration changes search and clustering in ways that semantic textual similarity does not
-    show. Labels are used for scoring only. Vectors are scaled to unit length first, so that
-    every score depends on cosines.
+    Vectors are scaled to unit length first, so that every score depends on cosines.
 
     Parameters
     ----------
     encoder : estimator, any encoder of texts, or mapping of str to them
-        As in `evaluate_sts`. A fitted one, such as `calibrate` returns, stays as it is; others
-        are cloned and fitted without labels.
+        As in `evaluate_sts`.
     texts : texts of shape (n_texts,)
         List, array or frame of one column.
     labels : array-like of shape (n_texts,)
@@ -75,8 +72,7 @@ def evaluate_labelled(
         - "k-means NMI": normalized mutual information of the classes with as many clusters;
         - "logistic regression": accuracy in five-fold cross-validation, ``C=10``;
         - "3 labels, C=1" and so on: its accuracy on the other texts when three labels of each
-          class are known, the mean of five draws. Calibration changes which strength of
-          regularization is best, so there are several.
+          class are known, the mean of five draws.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """Score encoders on search with queries, by judgements of relevance."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -42,21 +42,13 @@ class RetrievalTable(ScoreTable):
         Scores minus those of the first row.
     intervals : ndarray of shape (n_rows, n_columns, 2)
         Ends of the 95 % intervals of the differences, by a paired bootstrap over queries.
-    n_queries : int
-        Queries that were used: those with a relevant document.
-    n_left_out : int
-        Other queries of the folder.
-    n_documents : int
-        Documents that were searched: those with text.
-    n_empty : int
-        Documents without text, which no search finds.
+    n_queries, n_left_out : int
+        Queries with a relevant document, which were used, and others.
+    n_documents, n_empty : int
+        Documents with text, which were searched, and others.
     n_groups : int
-        Groups of queries that share most of their words. The bootstrap draws whole groups; of
-        fewer than 20 the intervals are no evidence. 0 if it is not known.
-
-    Notes
-    -----
-    ``str(table)`` shows the difference and the ends of its interval after each score.
+        Groups of queries that share most of their words, which the bootstrap draws; of fewer
+        than 20 the intervals are no evidence. 0 if it is not known.
 
     Examples
     --------
@@ -116,26 +108,21 @@ def evaluate_retrieval(
     random_state: int = 0,
     verbose: bool = False,
 ) -> RetrievalTable:
-    r"""Score encoders on a search for documents with queries.
-
-    Documents are ranked by the cosine of their vector and the query's. Judgements of relevance
-    are used for scoring only.
+    r"""Score encoders on a search for documents with queries, ranked by cosine.
 
     Parameters
     ----------
     encoder : estimator, any encoder of texts, or mapping of str to them
         As in `evaluate_sts`; all are compared with the first.
-        A fitted one, such as `calibrate` returns, stays as it is. Others are cloned and fitted.
     folder : path-like
         In BEIR's layout [1]_: ``corpus.jsonl`` and ``queries.jsonl`` have a JSON object with
-        "_id" and "text" in each line, and ``qrels`` has a file of each split, with the columns
-        query-id, corpus-id and score, a whole number that is above 0 for relevant documents.
-        The "title" of a document, if any, is put before its text.
+        "_id", "text" and perhaps a "title" in each line, and ``qrels`` has a file of each
+        split, with the columns query-id, corpus-id and score, a whole number that is above 0
+        for relevant documents.
     queries_encoder : None, encoder, or mapping of str to them, default=None
         Encoder of queries, for all rows or by the name of some; None uses `encoder`. One that
         is not a pipeline, such as a `BertEncoder` with the prompt of queries, replaces the
-        first step of a pipeline; both then share the fitted steps after it. A pipeline is used
-        as a whole and must be fitted.
+        first step of a pipeline. A pipeline is used as a whole and must be fitted.
     split : str, default="test"
         Name of the file in ``qrels``, without ".tsv".
     fit_on : texts or None, default=None
@@ -161,8 +148,8 @@ def evaluate_retrieval(
     TypeError
         If an encoder is of another type.
     ValueError
-        If a line of a file does not fit the layout, an id is given twice or unknown, no
-        document is relevant, or vectors are not finite or of different widths.
+        If a line does not fit the layout, no document is relevant, or vectors are not finite
+        or of different widths.
     FileNotFoundError
         If the folder lacks a file.
 
@@ -170,14 +157,9 @@ def evaluate_retrieval(
     -----
     The measures are those of trec_eval [2]_: "ndcg_cut_10", "recall_10", "recall_100", and
     "recip_rank" of the first ten. As there, among equal cosines the document with the greater
-    id comes first, so that the order of lines in the files does not matter. Cosines are
-    computed in float64 and compared as multiples of 2**-24, the last bit of float32 below 1.
+    id comes first. Cosines are computed in float64 and compared as multiples of 2**-24.
 
-    The bootstrap draws queries that share most of their words together: many made from one
-    template are one piece of evidence.
-
-    Empty documents are neither fitted nor found; relevant ones count as missed. Vectors of all
-    documents are held in float64.
+    Empty documents are neither fitted nor found; relevant ones count as missed.
 
     References
     ----------
@@ -214,10 +196,9 @@ def evaluate_retrieval(
     scores = np.empty((len(encoders), len(queries), len(COLUMNS)))
     with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
         for row, (name, given) in enumerate(encoders.items()):
-            fitted = _fitted(given, fit_on)
-            beside = fitted
+            fitted = beside = fitted_on(given, fit_on)
             if name in of_queries:
-                beside = _beside(fitted, _fitted(of_queries[name], fit_on))
+                beside = _beside(fitted, fitted_on(of_queries[name], fit_on))
             sides = encoded(beside, list(queries.values())), encoded(fitted, texts)
             ranked = _ranked(*(unit_rows(side)[0] for side in sides))
             scores[row] = 100 * _measures(ranked, list(documents), grades)
@@ -263,18 +244,15 @@ def _checked_queries_encoders(given: Any, encoders: dict[str, Any]) -> dict[str,
     return named
 
 
-def _fitted(encoder: Any, fit_on: Sequence[str]) -> Any:
-    """Return a fitted encoder as it is, or a fitted clone of another one."""
-    if isinstance(encoder, FrozenEstimator):
-        encoder = encoder.estimator  # whose steps are shared
-    return fitted_on(encoder, fit_on)
-
-
 def _beside(documents: Any, queries: Any) -> Any:
     """Return an encoder of queries, followed by the later steps of that of documents."""
-    if isinstance(queries, Pipeline) or not isinstance(documents, Pipeline):
+    first, other = (
+        encoder.estimator if isinstance(encoder, FrozenEstimator) else encoder
+        for encoder in (documents, queries)
+    )
+    if isinstance(other, Pipeline) or not isinstance(first, Pipeline):
         return queries
-    return Pipeline([("encode queries", queries), *documents.steps[1:]])
+    return Pipeline([("encode queries", queries), *first.steps[1:]])
 
 
 def _ranked(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:

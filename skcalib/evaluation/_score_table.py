@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
-    """Scores of encoders, times 100, as papers print them.
+    """Scores of encoders, times 100; ``str(table)`` is in Markdown, which a notebook renders.
 
     Parameters
     ----------
@@ -31,10 +31,6 @@ class ScoreTable:
         Names of the benchmarks or measures.
     scores : ndarray of shape (n_rows, n_columns)
         Scores times 100.
-
-    Notes
-    -----
-    ``str(table)`` is a Markdown table, which a notebook renders.
 
     Examples
     --------
@@ -88,7 +84,7 @@ class ScoreTable:
         Raises
         ------
         ImportError
-            If pandas is not installed; `rows`, `columns` and `scores` hold the same.
+            If pandas is not installed.
         """
         import pandas as pd
 

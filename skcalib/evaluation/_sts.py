@@ -30,8 +30,7 @@ def evaluate_sts(
 ) -> ScoreTable:
     """Score encoders on the benchmarks of semantic textual similarity.
 
-    Each encoder is scored by Spearman's rho between the cosine of the two vectors of a pair and
-    human judgement, on the test pairs of each benchmark. No fit sees a grade.
+    The score is Spearman's rho of the cosines of test pairs with human judgement.
 
     Parameters
     ----------
@@ -39,24 +38,20 @@ def evaluate_sts(
         Transformer from texts to vectors, such as a pipeline of `BertEncoder` and `Whitening`;
         or a model's folder, an object with a method ``encode``, or a function, see
         `TextEncoder`; or several by the name of their row. A fitted one, such as `calibrate`
-        returns, stays as it is; others are cloned and fitted. If the encoders have a
-        ``memory``, each text goes through the model once, and an interrupted evaluation
-        continues where it stopped.
+        returns, stays as it is; others are cloned and fitted.
     tasks : str or sequence of str, default=all seven
         "sts12" to "sts16", "stsb", "sickr", as in `fetch_sts`, and "toy" for
         `load_toy_sts`.
     fit_on : {"target", "train"} or texts, default="target"
         What to fit on. "target": the distinct sentences of each benchmark's test pairs, so
-        the scores are transductive and hold for these sentences only; the papers [1]_ [2]_
-        add the training and development sentences of STS-B and SICK-R. "train": the
-        sentences of STS-B's training split, for all benchmarks. Or a list of texts, such as
-        the papers' NLI sentences.
+        the scores hold for these sentences only; the papers [1]_ [2]_ add the training and
+        development sentences of STS-B and SICK-R. "train": the sentences of STS-B's training
+        split, for all benchmarks. Or a list of texts, such as the papers' NLI sentences.
     aggregate : {"all", "mean", "wmean"}, default="all"
         How the subsets of STS12 to STS16 become one score, see
         `skcalib.metrics.aggregate`. "all" ranks all pairs of a benchmark together, as
         Sentence-BERT and SimCSE do [3]_. The papers of BERT-flow [1]_ and BERT-whitening
-        [2]_ report "wmean" [3]_: use it to compare with their tables. The two differ by
-        several points.
+        [2]_ report "wmean" [3]_, which differs by several points.
     data_home : path-like or None, default=None
         Folder of CSV files, as in `fetch_sts`.
     verbose : bool, default=False

@@ -1,8 +1,4 @@
-"""Model selection without labels.
-
-`SelfRetrieval` is a scorer for scikit-learn's searches without ``y``. `calibrate` uses it to
-choose layer, pooling and calibration of a model.
-"""
+"""Model selection without labels."""
 
 from skcalib.model_selection._bootstrap import Difference
 from skcalib.model_selection._calibrate import calibrate

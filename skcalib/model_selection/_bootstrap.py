@@ -9,19 +9,17 @@ RESAMPLED = 1000  # bootstrap samples
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference of two scores, and its interval by a paired bootstrap of the texts.
+    """A difference of two scores, and its 95 % interval by a paired bootstrap of the texts.
 
-    Texts that share most of their words are drawn together. Fewer than 20 such groups give no
-    evidence: the interval is then from -1 to 1.
-
-    The interval has 95 %, or, for the best of several, 95 % for all of them together.
+    Texts that share most of their words are drawn together. For the best of several the
+    interval is simultaneous.
 
     Parameters
     ----------
     mean : float
         The difference.
     low, high : float
-        Ends of the interval.
+        Ends of the interval; -1 and 1 for fewer than 20 groups of texts, which are no evidence.
     """
 
     mean: float
@@ -40,9 +38,8 @@ class Difference:
 def resamples(groups: np.ndarray, seed: int) -> np.ndarray:
     """Weights of samples with replacement, of shape (n, RESAMPLED), by the group of each value.
 
-    The product of values (..., n) with them has the mean of each sample. Use the same weights
-    for everything that is compared: this makes the bootstrap paired. Whole groups are drawn,
-    as values of one group are not independent.
+    The product of values (..., n) with them has the mean of each sample. Whole groups are
+    drawn, as their values are not independent.
     """
     n = groups.max() + 1
     counts = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLED)

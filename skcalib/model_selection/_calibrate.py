@@ -46,33 +46,28 @@ def calibrate(
 ) -> Pipeline:
     """Choose layer, pooling and calibration of a model from texts without labels.
 
-    A model whose folder declares its pooling was fine-tuned for it: its layer and pooling stay,
-    unless you ask for others. Of any other model, the candidates are all layers under all
-    poolings, each raw and whitened with regularization: directions that are mostly noise fade.
+    The candidates are layers under poolings, each raw and whitened with regularization.
     `SelfRetrieval` decides whether whitening improves each; with ``thinned=0`` it then compares
-    them, thus calibrated. The raw model, the layer and pooling that its authors chose, stays
-    unless something else is better beyond chance.
+    them, thus calibrated. The raw model, its last layer under the pooling that the folder
+    declares or else "mean", stays unless something else is better beyond chance.
 
-    Self-retrieval cannot determine the `task`, nor which texts are `queries` or belong to
-    `groups`: pass these.
+    Texts cannot tell the `task`, nor which are `queries` or belong to `groups`: pass these.
 
     Parameters
     ----------
     model : str, path-like, BertEncoder, or any encoder of texts
-        As in `BertEncoder`, or a `BertEncoder` whose other parameters (prompt, device, dtype,
-        max_length, special tokens) all candidates share. Any other encoder has two candidates,
-        its own vectors and the same calibrated: a transformer of texts, which keeps its fit if
-        it is fitted; a ``SentenceTransformer`` or another object with a method ``encode``; or
-        a function from a list of texts to an array, see `TextEncoder`.
+        As in `BertEncoder`, or a `BertEncoder` whose other parameters all candidates share.
+        Any other encoder has two candidates, its own vectors and the same calibrated: a
+        transformer of texts, which keeps its fit if it is fitted; or an object with a method
+        ``encode`` or a function, see `TextEncoder`.
     texts : texts of shape (n_texts,), or pairs of shape (n_pairs, 2)
         Texts of the kind that you will compare. The search uses a sample; the chosen
         calibrator is fitted on all of them. Repeated texts count once.
     task : {"similarity", "duplicates", "topics", "search"} or None, default=None
         What the vectors are for. "topics" means all groups of texts about one thing: topics,
-        intents (what a customer wants), classes, clusters; it always whitens, and adds
-        `NeighborSmoothing` as the last step. "duplicates" always whitens. "search" finds
-        documents by `queries`, which it needs. For "similarity", and for None, a whitening
-        follows the encoder only if it helps.
+        intents, classes, clusters; it adds `NeighborSmoothing` as the last step. "search" finds
+        documents by `queries`. These two and "duplicates" always whiten; "similarity" and None
+        do only if it helps.
     queries : texts of shape (n_queries,), default=None
         A sample of queries, a few dozen or more; `texts` are then documents. Queries and
         documents become the two groups of a `GroupErasure` before the whitening.
@@ -84,13 +79,12 @@ def calibrate(
         the differences between groups before the whitening.
     pooling : str, sequence of str, or None, default=None
         Poolings to try. None keeps the one that the folder declares; if it declares none, or
-        `layers` is given, it tries "mean", "cls", "max" and "zipf". "zipf" (rare words weigh
-        more) is left out if the vocabulary is not sorted by frequency. "last" replaces "cls"
-        for a decoder, whose first token attends only to itself.
+        `layers` is given, it tries "mean", "cls", "max" and "zipf", which is left out if the
+        vocabulary is not sorted by frequency. For a decoder "last" replaces "cls".
     layers : int, str, sequence of them, or None, default=None
-        Layers to try, each as in `BertEncoder`. None keeps the last one if the folder declares
-        its pooling and `pooling` is None, and tries all otherwise. A tuple inside the sequence,
-        or a name such as "first_last", merges several layers.
+        Layers to try, each as in `BertEncoder`: a tuple or a name such as "first_last" merges
+        several. None keeps the last one if the folder declares its pooling and `pooling` is
+        None, and tries all otherwise.
     n_components : int, float or None, default=None
         Dimensions that the whitening keeps, as in `Whitening`; None keeps all. Self-retrieval
         cannot choose them.
@@ -104,8 +98,8 @@ def calibrate(
     random_state : int, default=0
         Seed of sample, views and bootstrap, as in `SelfRetrieval`.
     memory : None, path-like or VectorStore, default=None
-        Where `BertEncoder` keeps vectors. None uses the ``memory`` of a given encoder, or else
-        a temporary folder during the search.
+        Where `BertEncoder` keeps vectors. None uses that of a given encoder, or else a
+        temporary folder during the search.
     verbose : bool or None, default=None
         Show progress bars with the remaining time. None shows them on a terminal.
 
@@ -114,8 +108,8 @@ def calibrate(
     pipeline : sklearn.pipeline.Pipeline
         Fitted: steps "encode"; "erase" with groups or queries; "calibrate", a `Whitening` or
         "passthrough"; and "smooth" for topics. Its attribute ``calibration_``, a `Calibration`,
-        shows what was tried, what was chosen and why. With `queries`, its attribute
-        ``queries_`` is the pipeline for queries, which shares all steps but the first.
+        shows what was tried and why. With `queries`, its attribute ``queries_`` is the pipeline
+        for queries, which shares all steps but the first.
 
     Raises
     ------
@@ -124,11 +118,6 @@ def calibrate(
     ValueError
         If fewer than 20 distinct texts have six words, a parameter does not fit, or the model
         cannot tell the texts apart.
-
-    Notes
-    -----
-    The raw model is the last layer under the pooling that a sentence-transformers folder
-    declares, or under "mean" if none is declared.
 
     Examples
     --------

@@ -34,11 +34,9 @@ class Candidate:
     calibrator : str
         "raw", "mean subtracted", "PCA(128)", or a `Whitening` as it is written in code.
     score : float
-        Mean reciprocal rank from `SelfRetrieval`: compares calibrations of one layer and
-        pooling.
+        By `SelfRetrieval`: compares calibrations of one layer and pooling.
     halves : float
-        Split-half score from ``SelfRetrieval(thinned=0)``: each half of a text must find its
-        other half. It compares layers and poolings.
+        By ``SelfRetrieval(thinned=0)``: compares layers and poolings.
     gain : Difference or None
         Of the `score` over that of the raw model; None for other layers and poolings.
     """
@@ -58,9 +56,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Cosines:
-    """Cosines between texts, most of which are unrelated.
-
-    Each figure is a pair: of the raw model, and of the chosen pipeline.
+    """Cosines between texts, by the raw model and by the chosen pipeline.
 
     Parameters
     ----------
@@ -69,8 +65,7 @@ class Cosines:
     threshold : tuple of float
         Cosine that one pair of texts in a hundred reaches.
     nearest, typical : tuple of float
-        Cosines of two example pairs: the nearest pair and a pair of median cosine, by
-        calibrated vectors.
+        Of the nearest pair and a pair of median cosine, by calibrated vectors.
     examples : tuple of pairs of str
         Texts of these two pairs.
     """
@@ -111,20 +106,16 @@ class Calibration:
     candidates : tuple of Candidate
         All candidates, including these two: layers and poolings in order of their best
         `halves`, and the calibrations of each in order of `score`.
-    n_texts : int
-        Number of texts in the sample that gave the scores.
-    n_groups : int
-        Number of groups among them, where texts that share most of their words are one group.
-        The intervals draw whole groups.
+    n_texts, n_groups : int
+        Number of texts that gave the scores, and of groups of near-duplicates among them.
     gain : Difference
-        How much whitening improves the `score` of the raw model.
+        Of whitening, in the `score` of the raw model.
     lead : Difference
-        How much better the `halves` of the best layer and pooling are than those of the raw
-        model's, each calibrated.
+        Of the best layer and pooling over the raw model's, in `halves`, each calibrated.
     prompt : str
-        Prompt that the encoder puts before each text; "" if there is none.
+        What the encoder puts before each text.
     cosines : Cosines
-        Cosines of the raw model and of the chosen pipeline.
+        Of the raw model and of the chosen pipeline.
     is_declared : bool
         Whether layer and pooling were not searched, since the model's folder declares them or
         the encoder has no others.
@@ -209,10 +200,7 @@ class Calibration:
         )
 
     def table(self, n_candidates: int | None = None) -> str:
-        """Return a Markdown table: raw model, chosen candidate, alternatives, and the others.
-
-        `score` compares calibrations of one layer and pooling, `halves` compares layers and
-        poolings. Both are times 100, and so are the gain of the score and its 95 % interval.
+        """Return a Markdown table, times 100: raw model, chosen candidate, and the others.
 
         Parameters
         ----------

@@ -31,21 +31,19 @@ class SelfRetrieval:
 
     Two mean reciprocal ranks (MRR) are measured among all texts, in both directions. "halves",
     the split-half score: a text's odd words must find its even words. "thinned": a copy with
-    most words dropped must find its text. The score is their mean on the scale of logits. The
-    copies distinguish calibrations of one layer and pooling. They cannot compare layers: they
-    share words with their text, and would favor the embedding layer.
+    most words dropped must find its text. The score is their mean on the scale of logits.
 
     Parameters
     ----------
     n_texts : int, default=2000
-        Largest number of texts to sample. Compare scores for the same texts only: the more
-        there are, the harder it is to find one.
+        Largest number of texts to sample; the more there are, the harder it is to find one.
     random_state : int, default=0
         Seed of the sample and of the dropped words. A text always loses the same words, so that
         with ``BertEncoder(memory=...)`` each copy goes through the model only once.
     thinned : float, default=0.5
-        Weight of the copies with words dropped, in [0, 1]. The default compares calibrations; 0
-        compares layers and poolings, each with its calibration already chosen (`calibrate`).
+        Weight of the copies with words dropped, in [0, 1]. The default compares calibrations of
+        one layer and pooling. Use 0 to compare layers and poolings, each calibrated: the copies
+        share words with their text, and would favor the embedding layer.
 
     Notes
     -----
@@ -55,8 +53,6 @@ class SelfRetrieval:
 
     The text itself is the only right answer. If many texts ask the same thing, the score
     rewards what distinguishes them: if you have grades or classes, choose by those.
-
-    How evenly vectors spread is no criterion: whitening always maximizes it.
 
     Examples
     --------
@@ -86,8 +82,7 @@ class SelfRetrieval:
             Fitted; or a model's folder, or what `TextEncoder` accepts, which learn nothing.
             Vectors are compared by cosine; those of a `BiEncoder` by its similarity.
         X : texts of shape (n_texts,) or pairs of shape (n_pairs, 2)
-            At least 20 texts of six words or more. With fewer than 200 a warning says that
-            close candidates cannot be told apart.
+            At least 20 texts of six words or more; fewer than 200 give a warning.
         y : None
             Ignored.
 

@@ -1,9 +1,4 @@
-"""Views of a text: parts that a good encoder matches with each other and with the whole.
-
-The views are the text with most words dropped, its odd words and its even words. They need no
-labels and work in any language. How well vectors find one view from another, among the views of
-all texts, is the score of the vectors.
-"""
+"""Views of a text: parts that a good encoder matches with each other and with the whole."""
 
 import re
 import unicodedata
@@ -57,8 +52,7 @@ class Views:
 
     Each text has five: the whole, two copies that keep each unit with probability `KEPT`, its
     odd units and its even units. They depend only on the text and the seed, so that a store
-    finds them again. Texts of fewer than `FEWEST_UNITS` units are left out. ``sample`` are
-    those sampled; ``texts`` are all views, each once: what to encode for `reciprocal_ranks`.
+    finds them again. ``texts`` are all views, each once: what to encode for `reciprocal_ranks`.
     """
 
     def __init__(self, texts: Sequence[str], *, n_texts: int, seed: int):
@@ -76,12 +70,7 @@ class Views:
 
     @np.errstate(over="ignore", invalid="ignore")
     def reciprocal_ranks(self, vectors: np.ndarray, similarity: str = "cosine") -> np.ndarray:
-        """Each text's reciprocal ranks by vectors of `texts`, (2, n_texts); means are scores.
-
-        First "halves": odd and even units find each other, where shared words do not help.
-        Then "thinned": the whole and a copy with units dropped find each other, averaged over
-        two copies.
-        """
+        """Each text's reciprocal ranks by vectors of `texts`, of halves and thinned, (2, n)."""
         vectors = np.asarray(vectors, dtype=np.float64)
         if similarity == "cosine":
             vectors, _ = unit_rows(vectors)
@@ -94,8 +83,7 @@ class Views:
 def combined(halves: float, thinned: float, weight: float = 0.5) -> float:
     """Combine mean reciprocal ranks of both kinds: the mean of their logits, as a rank again.
 
-    When ranks get worse, as among more texts, the logits of both kinds shift by the same
-    amount. In a mean of the ranks themselves, one kind would come to dominate.
+    Among more texts both logits shift by the same amount.
     """
     right = halves ** (1 - weight) * thinned**weight
     wrong = (1 - halves) ** (1 - weight) * (1 - thinned) ** weight
