@@ -32,8 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Fit the classifier on the texts, and write their classes."""
-    if not (options.classes or options.labels):
-        raise ValueError("There are neither --classes nor --labels. Give at least one of them.")
     names = options.classes and texts_in(options.classes)
     texts, labels = with_groups(options.texts, options.labels, every=False)
     # A file that exists is refused before anything is encoded, and each text is encoded once.

@@ -85,8 +85,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(STS-B's training split), or a file with one sentence per line; default: target"
     )
     add("--fit-on", default="target", help=sources)
-    hows = "of subsets: all, mean, or wmean, which BERT-flow's paper reports; default: all"
-    add("--aggregate", default="all", help=hows)
+    hows = "of subsets; wmean is what BERT-flow's paper reports; default: all"
+    add("--aggregate", choices=("all", "mean", "wmean"), default="all", help=hows)
     add("--data-home", help="folder of CSV files")
     add("--output", help="new CSV file, which gets each row as soon as it is known")
     add("-q", "--quiet", action="store_true", help="no progress bar")
@@ -182,10 +182,13 @@ def _search(
     prompt = options.prompt if options.query_prompt is None else options.query_prompt
     encoders = {}
     for row, pipeline in pipelines.items():
-        encoders[row] = clone(pipeline["encode"]).set_params(prompt=prompt)
+        encoder = encoders[row] = clone(pipeline["encode"]).set_params(prompt=prompt)
         if any(isinstance(step, GroupErasure) for step in pipeline.get_params().values()):
-            queries = list(found.queries.values())
-            pipelines[row] = _of_two_groups(pipeline, documents, encoders[row], queries)
+            pipelines[row] = fitted = clone(pipeline)  # as `calibrate` does with ``queries=``
+            of_queries = encoder.fit_transform(list(found.queries.values()))
+            sides = fitted["encode"].fit_transform(documents), of_queries
+            groups = np.repeat(["document", "query"], list(map(len, sides)))
+            fit_with_groups(fitted["calibrate"], np.vstack(sides), groups, "skcalib evaluate")
     yield evaluate_retrieval(
         pipelines,
         options.retrieval,
@@ -194,12 +197,3 @@ def _search(
         fit_on=fit_on,
         verbose=options.verbose,
     )
-
-
-def _of_two_groups(pipeline: Pipeline, documents: Any, encoder: Any, queries: Any) -> Pipeline:
-    """Fit on documents and queries as two groups, as `calibrate` does with ``queries=``."""
-    fitted = clone(pipeline)
-    sides = fitted["encode"].fit_transform(documents), clone(encoder).fit_transform(queries)
-    groups = np.repeat(["document", "query"], list(map(len, sides)))
-    fit_with_groups(fitted["calibrate"], np.vstack(sides), groups, "skcalib evaluate")
-    return fitted

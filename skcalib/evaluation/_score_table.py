@@ -1,22 +1,17 @@
 """Tables of scores, with a row for each encoder."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from skcalib._encoder.any_encoder import as_encoder
 from skcalib._tables import markdown
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +68,7 @@ class ScoreTable:
                 [name, *row] for name, row in zip(self.rows, self.scores.tolist(), strict=True)
             )
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> Any:
         """Return the table as a pandas DataFrame.
 
         Returns

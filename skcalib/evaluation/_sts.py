@@ -97,8 +97,6 @@ def evaluate_sts(
     """
     encoders = checked_encoders(encoder, "evaluate_sts")
     texts = checked_texts(fit_on, data_home)
-    if aggregate not in ("all", "mean", "wmean"):
-        raise ValueError(f"aggregate={aggregate!r} is unknown. Use 'all', 'mean' or 'wmean'.")
     # Read all benchmarks first, so that a missing file shows before hours of work.
     tasks = [tasks] if isinstance(tasks, str) else tasks
     benchmarks = {task: _load(task, data_home, aggregate) for task in tasks}

@@ -22,6 +22,7 @@ from skcalib.model_selection._tasks import TASKS
 
 PACKAGES = ("skcalib", "scikit-learn", "numpy", "scipy", "torch", "transformers", "joblib")
 BUNDLED = {"docstrings": load_docstrings, "toy": load_toy_sts}
+LEARNED = "noise", "power", "shrinkage"  # by a whitening
 SHOWN = 8  # other candidates in the printed table; the report has all
 
 
@@ -111,9 +112,7 @@ def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
         "criterion": "mean reciprocal rank of one part of a text, found from another part; "
         "score compares calibrations of one layer and pooling, halves layers and poolings",
         "random_state": options.random_state,
-        "noise": getattr(calibrator, "noise_", None),
-        "power": getattr(calibrator, "power_", None),
-        "shrinkage": getattr(calibrator, "shrinkage_", None),
+        **{name: getattr(calibrator, f"{name}_", None) for name in LEARNED},
         **asdict(pipeline.calibration_),
         "versions": {"python": platform.python_version()} | {p: version(p) for p in PACKAGES},
     }

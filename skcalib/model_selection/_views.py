@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import compress
 
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
@@ -109,14 +110,12 @@ def near_duplicates(texts: Sequence[str]) -> np.ndarray:
 
 def _views(units: list[str], digest: bytes) -> list[str]:
     rng = np.random.default_rng(int.from_bytes(digest, "little"))
-    thinned = [_thinned(units, rng) for _ in range(2)]
+    thinned = []
+    for _ in range(2):
+        stays = rng.random(len(units)) < KEPT
+        stays[rng.integers(len(units))] = True  # one at least
+        thinned.append(list(compress(units, stays)))
     return ["".join(part).strip() for part in (units, *thinned, units[::2], units[1::2])]
-
-
-def _thinned(units: list[str], rng: np.random.Generator) -> list[str]:
-    stays = rng.random(len(units)) < KEPT
-    stays[rng.integers(len(units))] = True  # one at least
-    return [unit for unit, keep in zip(units, stays, strict=True) if keep]
 
 
 def _found(a: np.ndarray, b: np.ndarray, euclidean: bool) -> np.ndarray:

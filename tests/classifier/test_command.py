@@ -43,7 +43,7 @@ def test_texts_get_the_classes_of_the_estimator(files, tiny_bert, words, capsys)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "neither --classes nor --labels"),
+        ([], "neither class_names nor labels"),
         (["--classes", "none"], "none"),
         (["--classes", "names", "--rejection-rate", "2"], "'rejection_rate' parameter"),
         (["--classes", "twice"], "class_names has 'a' twice"),
