@@ -183,10 +183,8 @@ class Trainer:
             x, _ = self.flow.standardize(self._tensor(rows))
             z = self._tensor(np.random.RandomState(0).standard_normal(x.shape))
             sample = decode(z)
-            start, back = (
-                torch.cat((x, z)),
-                torch.cat((decode(encode(x)[0]), encode(sample)[0])),
-            )
+            start = torch.cat((x, z))
+            back = torch.cat((decode(encode(x)[0]), encode(sample)[0]))
             errors = (back - start).abs().amax(dim=1) / start.abs().amax(dim=1).clamp(min=1.0)
             error, reach = float(errors.max()), float(sample.abs().max())
         # A sound flow stays far below: the worst seen in float32 were 1e-5 and 50 deviations.

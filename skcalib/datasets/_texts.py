@@ -134,17 +134,12 @@ def _docstrings(name: str) -> Iterator[str]:
         thing = getattr(module, public, None)
         if public.startswith("_") or inspect.ismodule(thing):
             continue
-        yield _own(thing)
-        if inspect.isclass(thing):
-            for method, value in sorted(vars(thing).items()):
-                if not method.startswith("_"):
-                    yield _own(value)
-
-
-def _own(thing: object) -> str:
-    """Docstring of an object, but not of a number's or a list's class."""
-    docstring = getattr(thing, "__doc__", None)
-    return docstring if isinstance(docstring, str) and docstring != type(thing).__doc__ else ""
+        members = sorted(vars(thing).items()) if inspect.isclass(thing) else []
+        for owner in (thing, *(value for key, value in members if not key.startswith("_"))):
+            docstring = getattr(owner, "__doc__", None)
+            # That of a number or a list is its class's.
+            if isinstance(docstring, str) and docstring != type(owner).__doc__:
+                yield docstring
 
 
 def _bunch(

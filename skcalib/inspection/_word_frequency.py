@@ -18,9 +18,8 @@ BINS = {
     "5K-10K": (5000, 10000),
 }
 NEIGHBORS = (3, 5, 7)
-# How tokenizers mark the beginning of a word, or (WordPiece) its continuation.
+# How tokenizers mark the beginning of a word; WordPiece marks its other pieces, by "##".
 BEGINNINGS = ("Ġ", "▁")
-CONTINUATION = "##"
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,11 +196,8 @@ def word_embeddings(
     weighted = np.flatnonzero(backbone.zipf)  # from the first whole word on
     tokens = tokenizer.convert_ids_to_tokens(weighted.tolist())
     marked = any(token.startswith(BEGINNINGS) for token in tokens)
-    whole = [
-        i
-        for i, token in enumerate(tokens)
-        if (token.startswith(BEGINNINGS) if marked else not token.startswith(CONTINUATION))
-    ]
+    is_whole = [t.startswith(BEGINNINGS) or not (marked or t.startswith("##")) for t in tokens]
+    whole = np.flatnonzero(is_whole)
     matrix = backbone.module.get_input_embeddings().weight
     vectors = matrix[torch.from_numpy(weighted[whole]).to(matrix.device)].cpu().numpy()
     words = [tokens[i].lstrip("".join(BEGINNINGS)) for i in whole]
