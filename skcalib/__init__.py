@@ -21,9 +21,7 @@ those apart that differ in a number or a code. The other packages:
 - `export`: fitted pipelines as models of other libraries;
 - `datasets`: sentence pairs with judgements, and a small real BERT.
 
-Importing this package loads nothing else: the first estimator that is looked up imports
-scikit-learn, and the first that needs torch and transformers imports them. So the command hears
-Ctrl-C from its start.
+Importing this package loads nothing else, so the command hears Ctrl-C from its start.
 """
 
 from importlib import import_module

@@ -282,9 +282,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             for text, row, cosine in zip(texts, rows, cosines, strict=True):
                 stored = self.questions_[row]
                 cosine[[not self.guard.compatible(text, other) for other in stored]] = -1
-        best = cosines.argmax(axis=1)[:, None]
-        cosines, rows = (np.take_along_axis(a, best, axis=1)[:, 0] for a in (cosines, rows))
-        return cosines, rows
+        best = np.arange(len(rows)), cosines.argmax(axis=1)
+        return cosines[best], rows[best]
 
     def _store(
         self,

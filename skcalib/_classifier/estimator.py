@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib._base import VersionedState
 from skcalib._calibrators import calibrated
 from skcalib._classifier.inputs import in_order, known_labels, named_classes
-from skcalib._classifier.refinement import best_of_others, class_vectors
+from skcalib._classifier.refinement import best_cosines, best_of_others, class_vectors
 from skcalib._encoder.any_encoder import encoded
 from skcalib._labels import labels_of
 from skcalib._neighbors.estimator import NeighborSmoothing
@@ -151,7 +151,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         rows, codes = np.array(sorted(pairs), int).reshape(-1, 2).T
         threshold = -np.inf
         if self.rejection_rate is not None:
-            best = best_of_others(views, named, rows, codes, vectors.shape[1])
+            best = best_of_others(views, named, rows, codes)
             threshold = float(np.quantile(best, self.rejection_rate))
         self.encoder_, self.smoothing_, self.threshold_ = encoder, smoothing, threshold
         self.class_vectors_ = class_vectors(views, named, rows, codes)
@@ -189,9 +189,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         labels = self.classes_[(views @ self.class_vectors_.T).argmax(axis=1)]
         if self.threshold_ == -np.inf:
             return labels
-        width = views.shape[1] // 2
-        units, classes = (unit_rows(v[:, :width])[0] for v in (views, self.class_vectors_))
-        rejected = (units @ classes.T).max(axis=1) < self.threshold_
+        rejected = best_cosines(views, self.class_vectors_) < self.threshold_
         if np.asarray(self.other).dtype.kind != labels.dtype.kind:
             labels = labels.astype(object)
         return np.where(rejected, self.other, labels)

@@ -32,12 +32,12 @@ def class_vectors(
 
 
 def best_of_others(
-    texts: np.ndarray, names: np.ndarray, rows: np.ndarray, codes: np.ndarray, width: int
+    texts: np.ndarray, names: np.ndarray, rows: np.ndarray, codes: np.ndarray
 ) -> np.ndarray:
-    """Each text's highest cosine to a class, by classes that were made without it.
+    """Each text's `best_cosines` to classes that were made without it.
 
-    The cosines are those of the first ``width`` entries. A text pulls its class toward itself,
-    so with itself it would seem more similar than a new one. There are two texts or more.
+    A text pulls its class toward itself, so with itself it would seem more similar than a new
+    one. There are two texts or more.
     """
     best = np.empty(len(texts))
     folds = KFold(min(FOLDS, len(texts)), shuffle=True, random_state=0)
@@ -46,6 +46,12 @@ def best_of_others(
         place[kept] = np.arange(len(kept))
         stays = place[rows] >= 0
         vectors = class_vectors(texts[kept], names, place[rows[stays]], codes[stays])
-        units, classes = (unit_rows(v[:, :width])[0] for v in (texts[left_out], vectors))
-        best[left_out] = (units @ classes.T).max(axis=1)
+        best[left_out] = best_cosines(texts[left_out], vectors)
     return best
+
+
+def best_cosines(texts: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Largest cosine of each text to a class, by the first half of the vectors."""
+    width = texts.shape[1] // 2
+    units, of_classes = (unit_rows(v[:, :width])[0] for v in (texts, classes))
+    return (units @ of_classes.T).max(axis=1)
