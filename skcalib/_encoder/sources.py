@@ -181,32 +181,27 @@ class Disk:
         new = [texts[row] for row in rows]
         for records in self._model.every(new) if new else ():
             some = [new[row] for row in records.rows]
+            _check_entries(records.vectors, some, self._dtype, self.not_finite)
             # Return exactly the bits that will be read later.
-            with np.errstate(over="ignore"):
-                vectors = records.vectors.astype(self._dtype).astype(np.float32, copy=False)
-            _check_finite(vectors, some, self.not_finite)
-            _check_not_tiny(records.vectors, some, self._dtype)
+            vectors = records.vectors.astype(self._dtype).astype(np.float32, copy=False)
             vectors = vectors.reshape(len(some), len(self._model.slots), self._model.width)
             kept = self._stored.write(some, self._model.slots, vectors, records.counts)
             vectors = self._model.merged(vectors[:, self._model.asked], records.counts)
             yield Records(rows[records.rows], vectors, records.counts, kept)
 
 
-def _check_finite(vectors: np.ndarray, texts: Sequence[str], why: str) -> None:
-    finite = np.isfinite(vectors.reshape(len(texts), -1)).all(axis=1)
-    if not finite.all():
-        text = texts[int(np.argmin(finite))]
-        raise ValueError(f"The vector of the text {text!r:.60} is not finite: {why}")
-
-
-def _check_not_tiny(vectors: np.ndarray, texts: Sequence[str], dtype: str) -> None:
+def _check_entries(
+    vectors: np.ndarray, texts: Sequence[str], dtype: Any, not_finite: str
+) -> None:
+    """Refuse vectors that overflow a dtype, or are so small that they lose digits in it."""
     largest = np.abs(vectors.reshape(len(texts), -1)).max(axis=1)
-    tiny = (largest > 0) & (largest < np.finfo(dtype).tiny)  # where entries lose their digits
-    if tiny.any():
-        i = int(tiny.argmax())
+    limits = np.finfo(dtype)
+    is_right = (largest == 0) | ((largest >= limits.tiny) & (largest <= limits.max))
+    if not is_right.all():
+        i = int(np.argmin(is_right))
         raise ValueError(
-            f"The vector of the text {texts[i]!r:.60} has entries of at most {largest[i]:.1g}, "
-            f"too small for the {dtype} of the VectorStore. Scale the vectors up."
+            f"The vector of the text {texts[i]!r:.60} is not finite, or too small, in "
+            f"{limits.dtype} (largest entry {largest[i]:.1g}): {not_finite}"
         )
 
 
@@ -225,7 +220,7 @@ def recall(texts: Sequence[str], source: Model | Disk) -> Generator[Records, Non
     new = [texts[row] for row in rows.tolist()]
     for records in source.answer(new) if new else ():
         some = [new[row] for row in records.rows.tolist()]
-        _check_finite(records.vectors, some, source.not_finite)
+        _check_entries(records.vectors, some, records.vectors.dtype, source.not_finite)
         if records.kept:
             MEMORY.write(source.key, some, records)
         yield records._replace(rows=rows[records.rows])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from numbers import Integral
 from typing import Any, Self
 
@@ -119,7 +120,7 @@ class TextEncoder(TextTransformer):
         self : TextEncoder
         """
         texts = as_texts(X, caller=type(self).__name__)
-        self._n_features_out = self._encode(texts, n=1).shape[1]
+        self._n_features_out = self._encode(texts[:1]).shape[1]
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -152,7 +153,7 @@ class TextEncoder(TextTransformer):
         """
         check_is_fitted(self)
         texts = as_texts(X, caller=type(self).__name__)
-        vectors = self._encode(texts, width=self._n_features_out)
+        vectors = self._encode(texts)
         if vectors.shape[1] != self._n_features_out:
             raise ValueError(
                 f"The model {self.model!r:.80} returns {vectors.shape[1]} features, but this "
@@ -169,8 +170,8 @@ class TextEncoder(TextTransformer):
         shared.name, shared.batch_size = self.name, self.batch_size
         return shared
 
-    def _encode(self, texts: list[str], n: int | None = None, width: int = 0) -> np.ndarray:
-        """Vectors of the first n texts; the model gets each once. ``width`` is 0 if unknown."""
+    def _encode(self, texts: list[str]) -> np.ndarray:
+        """Vectors of texts; the model gets each once."""
         store = store_of(self.memory)
         if isinstance(self.model, str):
             raise TypeError(
@@ -184,13 +185,12 @@ class TextEncoder(TextTransformer):
             )
         model = self._text_model()
         if store is not None:
-            model.compare(store, width)
-        texts = texts[:n]
+            model.compare(store, getattr(self, "_n_features_out", 0))
         return vectors_of([texts], model, store, total=len(texts), verbose=self.verbose)[0]
 
     def _n_lacking(self, texts: list[str]) -> int:
         """Return how many of these distinct texts are not in ``memory``, which is not None."""
-        self._encode(texts, n=1)  # compares, and learns the width
+        self._encode(texts[:1])  # compares, and learns the width
         with closing(Disk(store_of(self.memory), self._text_model())) as disk:  # type: ignore
             return len(texts) - len(disk.read(texts).rows)
 
@@ -208,50 +208,44 @@ class TextModel(Model):
         self.model = model
         self.name: str | None = None  # which distinguishes it from others
         self.width = 0  # until its first answer
-        self.compared: set[Hashable] = set()  # stores
         self.key = object()  # not the model, which would stay in memory with its vectors
         self.not_finite = (
-            f"the model {model!r:.80} returned it so, or it overflows the dtype of the "
-            "VectorStore. Check what the model returns for this text."
+            f"the model {model!r:.80} returned it so, or the dtype of the VectorStore cannot "
+            "hold it. Check what the model returns for this text, or scale its vectors."
         )
 
-    def compare(self, store: VectorStore, width: int) -> None:
-        """Refuse a store that has another vector of `PROBE` than the model returns."""
-        if not self.width and not width:
-            try:
-                next(recall([PROBE], self))
-            except (TypeError, ValueError):
+    @cached_property
+    def _probe(self) -> np.ndarray:
+        [records] = recall([PROBE], self)
+        return records.vectors
+
+    def compare(self, store: VectorStore, fitted: int) -> None:
+        """Refuse a store that has another vector of `PROBE` than the model returns.
+
+        ``fitted`` is the width at the last fit, or 0.
+        """
+        try:
+            asked = self._probe
+        except (TypeError, ValueError):
+            raise
+        except Exception as error:  # each client has its own
+            self.width = self.width or fitted or width_in(store, self.name, PROBE)
+            if not self.width:
                 raise
-            except Exception:  # as below
-                width = width_in(store, self.name, self.slots, PROBE)
-                if not width:
-                    raise
-        self.width = self.width or width
+            warn(
+                f"The model {self.model!r:.80} cannot be reached ({error!r:.200}); its vectors "
+                f"in the store {str(store.location)!r} are used without a comparison."
+            )
+            return
         with closing(Disk(store, self)) as disk:
-            if (key := disk.key) in self.compared:
-                return
-            known = disk.read([PROBE]).vectors
-            try:
-                [asked] = recall([PROBE], self)
-                difference = known - asked.vectors  # empty for a new store
-                # The same model rounds differently on another machine; float16, to 11 bits.
-                if np.linalg.norm(difference) > 0.05 * np.linalg.norm(known):
-                    raise ValueError(
-                        f"The store {str(store.location)!r} has a different vector of the text "
-                        f"{PROBE!r:.60} under the name {self.name!r} than the model "
-                        f"{self.model!r:.80} returns. Give this model another name."
-                    )
-                list(disk.answer([PROBE]))
-            except (TypeError, ValueError):
-                raise
-            except Exception as error:  # each client has its own
-                warn(
-                    f"The model {self.model!r:.80} cannot be reached ({error!r:.200}); its "
-                    f"vectors in the store {str(store.location)!r} are used without a "
-                    "comparison."
-                )
-                return
-        self.compared.add(key)
+            [kept] = disk.answer([PROBE])
+        # The same model rounds differently on another machine; float16, to 11 bits.
+        if np.linalg.norm(kept.vectors - asked) > 0.05 * np.linalg.norm(asked):
+            raise ValueError(
+                f"The store {str(store.location)!r} has a different vector of the text "
+                f"{PROBE!r:.60} under the name {self.name!r} than the model "
+                f"{self.model!r:.80} returns. Give this model another name."
+            )
 
     def answer(self, texts: Sequence[str]) -> Iterator[Records]:
         """Encode the texts with the model, batch by batch."""

@@ -164,7 +164,7 @@ class Vectors:
         warn(f"The store {str(self.path)!r} {what}")
 
 
-def width_in(store: VectorStore, model: str | None, slots: Sequence[str], text: str) -> int:
+def width_in(store: VectorStore, model: str | None, text: str) -> int:
     """Width of a model's vectors, by that of a text that was written alone; 0 without it."""
     sizes = "SELECT DISTINCT length(data) FROM arrays"
     with closing(Vectors(store, model, 0)) as stored:
@@ -172,7 +172,7 @@ def width_in(store: VectorStore, model: str | None, slots: Sequence[str], text: 
     for (size,) in found or ():
         width = (size - stored._row.itemsize) // np.dtype(store.dtype).itemsize
         with closing(Vectors(store, model, max(width, 0))) as stored:
-            if stored.read([text], slots)[0].all():
+            if stored.read([text], [])[0].all():
                 return int(width)
     return 0
 

@@ -166,7 +166,7 @@ def test_a_store_refuses_vectors_that_would_lose_their_digits(tmp_path, dtype, s
         memory=VectorStore(tmp_path, dtype=dtype),
         name="x",
     )
-    message = f"'The text.* has entries .* too small for the {dtype}"
+    message = f"'The text.* is not finite, or too small, in {dtype} .*scale"
     with pytest.raises(ValueError, match=message):
         encoder.fit_transform(TEXTS)
 
