@@ -375,6 +375,7 @@ def test_subsets_are_not_merged_in_silence():
     assert aggregate([0, 1, 2, 3], [0, 1, 2, 3], big, "mean", metric=count) == 2
     for subsets, match in [
         ([True, 1, True, 1], "True equals 1"),
+        ([2.0**53, 2.0**53 + 2] * 2, "may be equal only because they are rounded"),
         (big.where([True, True, True, False]), "missing label, <NA>"),
         (np.ma.masked_array(big.to_numpy(), mask=[0, 0, 0, 1]), "missing label"),
     ]:
