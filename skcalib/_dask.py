@@ -29,20 +29,17 @@ def lazily(encode: Callable[[list[str]], np.ndarray], X: Any, n_features: int) -
     import dask
     import dask.array as da
 
-    if isinstance(X, da.Array):
-        if X.ndim != 1 and X.shape[1:] != (1,):
-            raise ValueError(
-                f"BertEncoder got a dask array of shape {X.shape}; it expects one text per "
-                "row. Select one column."
-            )
+    is_array = isinstance(X, da.Array)
+    if is_array and X.shape[1:] in ((), (1,)):
         sizes, parts = X.chunks[0], X.to_delayed().ravel()
-    elif hasattr(type(X), "to_delayed"):  # a Series, a frame or a Bag
+    elif not is_array and hasattr(type(X), "to_delayed"):  # a Series, a frame or a Bag
         parts = X.to_delayed()
         sizes = (np.nan,) * len(parts)
     else:
-        raise TypeError(
-            f"BertEncoder got a {type(X).__name__} of dask. Pass a dask array, Series, "
-            "one-column frame or Bag."
+        shape = f" of shape {X.shape}" if is_array else ""
+        raise ValueError(
+            f"BertEncoder got a {type(X).__name__} of dask{shape}; it expects a dask array, "
+            "Series, one-column frame or Bag of texts. Select one column."
         )
     nothing = np.empty((0, n_features), dtype=np.float32)
     run = dask.delayed(lambda texts: encode(texts) if len(texts) else nothing)

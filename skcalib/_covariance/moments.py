@@ -105,9 +105,7 @@ class Moments:
     def on_cpu(self) -> Moments:
         """Return the same with NumPy's arrays."""
         arrays: Any = self.mean, self.scatter, self.cubic
-        if hasattr(self.mean, "cpu"):
-            arrays = (array.cpu() for array in arrays)
-        mean, scatter, cubic = map(np.asarray, arrays)
+        mean, scatter, cubic = (np.asarray(a.cpu() if hasattr(a, "cpu") else a) for a in arrays)
         return replace(self, mean=mean, scatter=scatter, cubic=cubic)
 
     def rounding(self, axes: np.ndarray) -> np.ndarray:

@@ -86,10 +86,10 @@ class Regularization:
             return TOLD_POWER, max(0.4, (20 / self.n_clusters) ** 1.3)
         if self.power == "auto":
             width = cone_width(mean, eigenvalues)
-            trained = TRAINED_RANKS * _share_of(width, TRAINED_CONES)
-            flat = _share_of(entropy_rank(eigenvalues) + trained, FLAT_RANKS)
-            flat *= _share_of(width, WIDE_CONES)
-            power = 1 + flat * (FLAT_POWER - 1)
+            trained = TRAINED_RANKS * np.interp(width, TRAINED_CONES, (0, 1))
+            flat = np.interp(entropy_rank(eigenvalues) + trained, FLAT_RANKS, (0, 1))
+            flat *= np.interp(width, WIDE_CONES, (0, 1))
+            power = float(1 + flat * (FLAT_POWER - 1))
         else:
             power = float(self.power)
         return power, FLAT_NOISE ** ((1 - power) / (1 - FLAT_POWER))
@@ -109,12 +109,6 @@ def cone_width(mean: np.ndarray, eigenvalues: np.ndarray) -> float:
     """One minus the mean cosine of two samples, ``|mean|² / (|mean|² + tr Σ)``."""
     total = float(eigenvalues.sum())
     return total / ((float(mean @ mean) + total) or 1.0)
-
-
-def _share_of(value: float, ends: tuple[float, float]) -> float:
-    """Where a value lies between two ends, in [0, 1]."""
-    low, high = ends
-    return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
 def noise_level(mean: np.ndarray, eigenvalues: np.ndarray) -> float:

@@ -19,12 +19,10 @@ def decompose(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues in decreasing order, none negative, and eigenvectors of a determined sign.
 
     LAPACK's ``eigh`` has an error of ``eps`` times the largest eigenvalue. Where columns
-    differ much in scale, that is more than the small eigenvalues. Pivoted Cholesky followed
-    by a one-sided Jacobi SVD then keeps their relative accuracy, which depends on the
-    correlations only (Demmel & Veselić, 1992, "Jacobi's method is more accurate than QR",
-    SIAM Journal on Matrix Analysis and Applications 13(4)). It takes five to ten times as
-    long, and gains nothing elsewhere. ``covariance``, of shape (d, d), is overwritten. The
-    eigenvectors are columns, and in each the entry of largest magnitude is positive.
+    differ much in scale, pivoted Cholesky followed by a one-sided Jacobi SVD keeps the relative
+    accuracy of the small ones (Demmel & Veselić, 1992, "Jacobi's method is more accurate than
+    QR"), in five to ten times as long. ``covariance`` is overwritten. The eigenvectors are
+    columns, and in each the entry of largest magnitude is positive.
     """
     scales = np.diag(covariance)
     # Columns below the rounding error of the largest, such as constant ones, do not count.

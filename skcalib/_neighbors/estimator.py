@@ -52,7 +52,8 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     Attributes
     ----------
     vectors_ : ndarray of shape (n_fitted, n_features), float32
-        Vectors of the fitted texts, of unit length. Zero vectors are left out.
+        Vectors of the fitted texts, of unit length. Zero vectors are left out, unless there is
+        no other.
     neighbors_ : transformer or None
         The fitted clone; None without `neighbors`, or with no more than ``n_neighbors + 1``
         texts, which are compared one by one.
@@ -133,8 +134,9 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         first = not self.__sklearn_is_fitted__()
         X = checked_rows(self, X, reset=first)
         vectors = unit_rows(X)[0].astype(np.float32)
-        vectors = vectors[vectors.any(axis=1)]
         vectors = vectors if first else np.vstack([self.vectors_, vectors])
+        found = vectors.any(axis=1)
+        vectors = vectors[found] if found.any() else vectors[:1]  # zeros have no weight
         search, k = None, self.n_neighbors + 1  # since a text finds itself
         if self.neighbors is not None and len(vectors) > k:
             search = clone(self.neighbors).set_params(n_neighbors=k).fit(vectors)
@@ -156,8 +158,6 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         """
         self._check_fitted()
         X = checked_rows(self, X, reset=False)
-        if not len(self.vectors_):
-            return unit_rows(X)[0].astype(X.dtype)
         out = np.empty_like(X)
         k = min(self.n_neighbors + 1, len(self.vectors_))
         step = rows_within(WORKING_BYTES, (self.n_neighbors + 2) * X.shape[1])
@@ -176,6 +176,15 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         module : torch.nn.Module
             As `Whitening.to_torch` returns one. It compares with every fitted vector, whatever
             `neighbors` is; they are a buffer.
+
+        Examples
+        --------
+        >>> import numpy as np, torch
+        >>> from skcalib import NeighborSmoothing
+        >>> X = np.random.default_rng(0).normal(size=(100, 4))
+        >>> smoothing = NeighborSmoothing().fit(X)
+        >>> np.allclose(smoothing.to_torch()(torch.from_numpy(X)), smoothing.transform(X))
+        True
         """
         from skcalib._neighbors.torch_module import SmoothingModule
 

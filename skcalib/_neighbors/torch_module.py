@@ -19,8 +19,6 @@ class SmoothingModule(nn.Module):
 
     def __init__(self, vectors: np.ndarray, n_neighbors: int, weight: float, alpha: float):
         super().__init__()
-        if not len(vectors):  # a vector of zeros has no weight
-            vectors = np.zeros((1, vectors.shape[1]), np.float32)
         self.register_buffer("vectors", torch.from_numpy(vectors).clone())
         self.n_neighbors, self.weight, self.alpha = n_neighbors, weight, alpha
 

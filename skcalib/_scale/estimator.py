@@ -246,6 +246,14 @@ class SimilarityScale(VersionedState, BaseEstimator):
         -------
         score : ndarray of shape (n,)
             Minus the decimal logarithm of the p-value.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib import SimilarityScale
+        >>> scale = SimilarityScale().fit(np.random.default_rng(0).normal(size=(1000, 16)))
+        >>> scale.score([scale.threshold(1e-3)]).round(2)
+        array([3.])
         """
         return -np.log10(self.p_value(similarity, per=per, corrected=corrected))
 

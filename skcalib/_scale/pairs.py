@@ -1,8 +1,7 @@
 """Count similarities of millions of pairs, in bins as fine as the precision of float32.
 
-A bin holds what rounds to its middle, a multiple of its width, so that 0, 1/2 and 1, which many
-pairs may share exactly, are not on an edge. A threshold is a quarter of a bin above the lower
-edge, so that no pair that was counted below it passes by rounding in float32.
+The middle of a bin is a multiple of its width, so that 0, 1/2 and 1 are not on an edge. A
+threshold is a quarter of a bin above the edge, so that no pair below passes by rounding.
 """
 
 from dataclasses import dataclass

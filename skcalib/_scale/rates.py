@@ -35,17 +35,12 @@ def threshold_of(counts: PairCounts, rate: float, per: str, *, extrapolate: bool
 
 def line_of(counts: PairCounts) -> RateLine:
     """Return the line through the rates, if the pairs tell it."""
-    if counts.n < EXTRAPOLATED_PAIRS:
+    line = counts.line()
+    if counts.n < EXTRAPOLATED_PAIRS or line.error > LARGEST_ERROR:
         raise ValueError(
             f"A rate below 3e-4 was asked of {counts.n:,} pairs; to estimate it needs "
-            f"{EXTRAPOLATED_PAIRS:,}, of 448 texts. Fit on more texts, or ask for a larger "
-            "rate."
-        )
-    line = counts.line()
-    if line.error > LARGEST_ERROR:
-        raise ValueError(
-            "A rate below 3e-4 cannot be estimated from the fitted pairs: the line through "
-            f"their rates from 3e-3 to 3e-4 is off by {line.error:.2g} decades, as when one "
-            "text in ten has many copies. Fit on texts of the same kind without duplicates."
+            f"{EXTRAPOLATED_PAIRS:,}, of 448 texts, and a line through their rates, which is "
+            f"off by {line.error:.2g} decades, where {LARGEST_ERROR} is accepted. Fit on more "
+            "texts of the same kind without duplicates, or ask for a larger rate."
         )
     return line

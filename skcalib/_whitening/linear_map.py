@@ -43,11 +43,9 @@ class AffineMap:
 
     @cached_property
     def growth(self) -> float:
-        """Growth of a rounding error in ``(x - mean) W``.
+        """Growth of a rounding error in ``(x - mean) W``, to the worst column of the output.
 
-        An entry c_j of a centered vector carries an error of eps |c_j|, which W turns into
-        eps sqrt(sum_j var(c_j) W_ji^2) in column i of the output. The growth is that of the
-        worst column, relative to the typical size of an output entry.
+        An error of eps |c_j| in an entry becomes eps sqrt(sum_j var(c_j) W_ji^2) in column i.
         """
         return self._relative_to_output(self.column_variance @ self.projection**2)
 
