@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from sklearn.preprocessing import Normalizer
 
 from skcalib.export._parts import Parts, take_apart
 
-SCALE_FILE = "similarity_scale.json"
+TEMPLATES = Path(__file__).parent / "data"
 
 
 def parts_of_folder(
@@ -41,9 +40,9 @@ def parts_of_folder(
 
 
 def through_folder(
+    folder: Path,
     modules: list[Any],
     parts: Parts,
-    folder: Path,
     texts: list[str],
     as_what: str = "",
     scale: str | None = None,
@@ -65,23 +64,23 @@ def through_folder(
     if path.exists():  # transformers 5 writes a name for this class that 4 does not know
         text = path.read_text("utf-8").replace("TokenizersBackend", "PreTrainedTokenizerFast")
         path.write_text(text, "utf-8")
-    card = _template("card").format(
-        width=model.get_embedding_dimension(),
-        version=version("skcalib"),
-        as_what=as_what,
-        steps="\n".join(f"{i}. {step}" for i, step in enumerate(_steps(parts), 1)),
-        similarity=model.similarity_fn_name,
+    card = (
+        (TEMPLATES / "card.md")
+        .read_text("utf-8")
+        .format(
+            width=model.get_embedding_dimension(),
+            version=version("skcalib"),
+            as_what=as_what,
+            steps="\n".join(f"{i}. {step}" for i, step in enumerate(_steps(parts), 1)),
+            similarity=model.similarity_fn_name,
+        )
     )
     if scale is not None:
-        (folder / SCALE_FILE).write_text(scale, "utf-8")
-        card += "\n" + _template("scale").format(file=SCALE_FILE)
+        (folder / "similarity_scale.json").write_text(scale, "utf-8")
+        card += "\n" + (TEMPLATES / "scale.md").read_text("utf-8")
     (folder / "README.md").write_text(card, "utf-8")
     loaded = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     return loaded.encode(texts, show_progress_bar=False)
-
-
-def _template(name: str) -> str:
-    return (resources.files("skcalib.export") / "data" / f"{name}.md").read_text("utf-8")
 
 
 def _steps(parts: Parts) -> Iterator[str]:

@@ -117,9 +117,8 @@ FORMATS = {
         ("onnx", "onnxscript", "onnxruntime"),
         "save_onnx",
         _not_joined,
-        "save_onnx writes a graph of single windows, whose vectors a client joins by a "
-        "weighted mean of tokens it can count. That is not the vector of a long text with {}, "
-        "or set overflow='cut'",
+        "A client joins the windows of a graph of save_onnx by a weighted mean, which is not "
+        "the vector of a long text with {}, or set overflow='cut'",
     ),
     "static": Format(
         None,

@@ -43,8 +43,8 @@ def save_onnx(
     path : str or path-like
         Path of a new file. It is written whole or not at all.
     neighbors_dtype : {"float32", "float16"}, default="float32"
-        Type of the fitted vectors of a `NeighborSmoothing`, 4 or 2 bytes per entry: 154 or
-        77 MB for 100,000 texts of 384 dimensions. They are searched in float32.
+        Type of the fitted vectors of a `NeighborSmoothing`: 154 or 77 MB for 100,000 texts of
+        384 dimensions. They are searched in float32.
     scale : SimilarityScale or None, default=None
         Fitted on vectors of the pipeline. Its table in JSON becomes one of the metadata,
         ``similarity_scale``.

@@ -84,9 +84,8 @@ def save_sentence_transformer(
     if normalize is None and changes_lengths:
         warn(
             "The model's own folder ends with Normalize, and so does this one: its vectors "
-            "have unit length, those of the pipeline have not. Cosines are equal. Pass "
-            "normalize=False to keep the lengths, such as for a classifier that was trained "
-            "on them, or normalize=True if unit length is right."
+            "have unit length, those of the pipeline have not. Pass normalize=False to keep "
+            "the lengths, such as for a trained classifier, or True if unit length is right."
         )
     recipe = parts.recipe
     queries = recipe_of_queries(pipeline, recipe, CALLER, "prompt", "skip")
@@ -103,7 +102,7 @@ def save_sentence_transformer(
 
     def write(depth: int, folder: Path) -> np.ndarray:
         chain = [*_pooled(parts, depth, modules), *calibrated]
-        return through_folder(chain, parts, folder, texts, scale=table, **params)
+        return through_folder(folder, chain, parts, texts, scale=table, **params)
 
     # Only the needed blocks, then all: a model may normalize the output of its last block, or
     # list its blocks in its configuration.
@@ -114,10 +113,9 @@ def save_sentence_transformer(
 
 def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
     """Modules from texts to pooled vectors; the transformer with ``depth`` blocks."""
-    recipe = parts.recipe
     import torch
 
-    backbone = parts.backbone()
+    recipe, backbone = parts.recipe, parts.backbone()
     layers, several = recipe.layers, len(set(recipe.layers)) > 1
     weights = _token_weights(parts)
     # Of all hidden states, counted as `layers` counts them, or what the model itself returns.

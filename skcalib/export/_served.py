@@ -30,8 +30,7 @@ class Served:
         Largest distance of a served vector to that of the pipeline, both of unit length: 0 to
         2, and NaN if they cannot be compared.
     reason : str
-        What else is known, such as that the prompt is missing or that the rows are in another
-        order.
+        Such as a missing prompt, or rows in another order.
     """
 
     kind: Literal["calibrated", "raw", "other"]
@@ -45,8 +44,8 @@ class Served:
 def check_served(function: Callable[[list[str]], Any], pipeline: Any, texts: Any) -> Served:
     """Tell whether a server returns calibrated vectors, raw ones or others.
 
-    Some servers of embeddings read the transformer in a folder of
-    `save_sentence_transformer` and ignore the calibration behind it, in silence.
+    Some read the transformer in a folder of `save_sentence_transformer` and ignore the
+    calibration behind it, in silence.
 
     Parameters
     ----------

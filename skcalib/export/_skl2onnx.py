@@ -21,9 +21,8 @@ def register_skl2onnx() -> None:
 
     Notes
     -----
-    The graph computes ``(x - m) W + b`` in the type of its input, float32 or float64. A
-    whitening that would lose its digits in float32 is refused when it is converted; convert it
-    with an input of float64.
+    The graph computes in the type of its input, float32 or float64. A whitening that would lose
+    its digits in float32 is refused when it is converted; convert it with an input of float64.
 
     Examples
     --------

@@ -1,11 +1,9 @@
 """A fitted pipeline on the embedding layer as a table of calibrated word vectors."""
 
-from __future__ import annotations
-
 import copy
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
 from sklearn.utils import gen_batches
@@ -17,9 +15,6 @@ from skcalib.export._formats import FORMATS
 from skcalib.export._parts import Parts, apply, some_texts
 from skcalib.export._sentence_transformer import NEGLIGIBLE
 from skcalib.export._writing import write_checked
-
-if TYPE_CHECKING:
-    from skcalib._encoder.backbone import Backbone
 
 CALLER = "save_static"
 
@@ -82,46 +77,39 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     kept = [ids[: _most_tokens(parts)] for ids in found]
     expected = np.stack([table[ids].sum(axis=0) / max(len(ids), 1) for ids in kept])
     expected = unit_rows(expected)[0] if is_unit else expected
-
-    def write(target: Path) -> np.ndarray:
-        return through_folder(chain, parts, target, texts, " as a table of word vectors")
-
+    as_what = " as a table of word vectors"
+    write = partial(through_folder, modules=chain, parts=parts, texts=texts, as_what=as_what)
     write_checked(CALLER, folder, parts, expected, write)
 
 
 def word_vectors(parts: Parts, positions: int = 16) -> tuple[np.ndarray, bool]:
-    """Calibrated vectors of all tokens, (vocabulary, k), float32, to be averaged over texts.
+    """Calibrated vectors of all tokens, (vocabulary, k), float32, over the first positions.
 
-    A token's vector is averaged over the first ``positions``. Also return whether the averages
-    over texts must be scaled to unit length.
+    Also return whether their averages over texts must be scaled to unit length.
     """
     recipe = parts.recipe
-    backbone = parts.backbone()
     weighted = POOLINGS[recipe.pooling].by_frequency
     steps = parts.steps[:-1] if parts.is_unit else parts.steps
-    table = _embeddings(backbone, min(positions, recipe.max_length - 1))
-    table = np.ascontiguousarray(table[:, : recipe.truncate_dim])
+    table = _embeddings(parts, min(positions, recipe.max_length - 1))
     table = apply(steps, table)  # affine, as averages are
     if weighted:
-        weights = backbone.zipf
+        weights = parts.backbone().zipf
         # Tokens without a weight count only in a text that has no others.
         left_out = NEGLIGIBLE * weights[weights > 0].min()
         table = table * np.where(weights > 0, weights, left_out)[:, None].astype(np.float32)
     return table, parts.is_unit or weighted
 
 
-def _embeddings(backbone: Backbone, positions: int) -> np.ndarray:
-    """Layer 0 of each token, (vocabulary, d), averaged over positions after the first.
-
-    The first belongs to a special token.
-    """
-    table = np.empty((len(backbone.tokenizer), backbone.width), dtype=np.float32)
+def _embeddings(parts: Parts, positions: int) -> np.ndarray:
+    """Layer 0 of each token, (vocabulary, d), averaged over positions after the special one."""
+    backbone, width = parts.backbone(), parts.recipe.truncate_dim
+    table = np.empty((len(backbone.tokenizer), width), dtype=np.float32)
     for ids in gen_batches(len(table), 1024):
         rows = table[ids]
 
         def receive(layer: int, hidden: Any, rows: np.ndarray = rows) -> None:
             states = hidden.float().view(len(rows), positions + 1, -1)
-            rows[:] = states[:, 1:].mean(dim=1).cpu().numpy()
+            rows[:] = states[:, 1:, :width].mean(dim=1).cpu().numpy()
 
         # Each text is one token, repeated.
         repeated = np.repeat(np.arange(ids.start, ids.stop), positions + 1)

@@ -58,21 +58,17 @@ def written_whole(path: str | os.PathLike) -> Iterator[Path]:
     _check_free(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as beside:
-        yield Path(beside) / target.name
-        _set_modes(Path(beside) / target.name)
+        written, new = Path(beside) / target.name, Path(beside) / f"{target.name}~"
+        yield written
+        # Files of safetensors are private to their owner; all get the mode of a new file.
+        new.touch()
+        for path in (written, *written.rglob("*")):
+            if path.is_file():
+                path.chmod(new.stat().st_mode)
         _check_free(target)  # another process may have written there meanwhile
         if target.is_dir():
             target.rmdir()  # it is empty
-        (Path(beside) / target.name).rename(target)
-
-
-def _set_modes(written: Path) -> None:
-    """Give all files the mode of a new one; files of safetensors are private to their owner."""
-    new = written.with_name(f"{written.name}~")
-    new.touch()
-    for path in (written, *written.rglob("*")):
-        if path.is_file():
-            path.chmod(new.stat().st_mode)
+        written.rename(target)
 
 
 def _check_free(target: Path) -> None:
