@@ -12,7 +12,10 @@ from typing import Any, NoReturn
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit status: 0, or 2 after an error, 130 after Ctrl-C."""
     if arguments is None:
-        _prepare_process()
+        for name in ("stdout", "stderr"):  # output never fails
+            if getattr(sys, name) is None:  # closed by the caller
+                setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+            getattr(sys, name).reconfigure(errors="backslashreplace")  # without Unicode
         # Packages that are being imported may swallow an exception.
         _hear_signals(lambda number, _: os._exit(128 + number))
     try:
@@ -35,14 +38,6 @@ def _stop(number: int, _: Any) -> None:
     if number == signal.SIGINT:
         raise KeyboardInterrupt  # a flow keeps what it has learned
     sys.exit(128 + number)
-
-
-def _prepare_process() -> None:
-    """Let output never fail."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the caller
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
-        getattr(sys, name).reconfigure(errors="backslashreplace")  # a console without Unicode
 
 
 class Parser(argparse.ArgumentParser):

@@ -4,7 +4,7 @@ import argparse
 import csv
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
 from itertools import product
@@ -74,7 +74,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     on.add_argument("--tasks", type=names, default=list(BENCHMARKS), help=seven)
     on.add_argument("--retrieval", metavar="FOLDER", help="search a folder in BEIR's layout")
     add("--split", help="with --retrieval, file in qrels; default: test")
-    _add_calibrators(add)
+    kinds = "raw,whitening"
+    also = "also flow; and search, which erases documents against queries, then whitens"
+    add("--calibrators", type=names, default=kinds, help=f"{also}; default: {kinds}")
+    kept = "dimensions that a whitening keeps, or all; several give a row each; default: all"
+    add("--n-components", type=dimensions, default="all", help=kept)
+    add("--noise", type=levels, default="auto", help="of a whitening, or auto; default: auto")
+    add("--shrinkage", type=levels, default="0", help="of a whitening, or auto; default: 0")
+    smoothed = "also try each calibrator followed by NeighborSmoothing"
+    add("--smoothing", action="store_true", help=smoothed)
     add("--pooling", type=names, default="mean", help="default: mean")
     several = "ints, names, or ints joined by + such as 0+3; default: -1"
     add("--layers", type=names, default="-1", help=several)
@@ -90,18 +98,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data-home", help="folder of CSV files")
     add("--output", help="new CSV file, which gets each row as soon as it is known")
     add("-q", "--quiet", action="store_true", help="no progress bar")
-
-
-def _add_calibrators(add: Callable[..., Any]) -> None:
-    kinds = "raw,whitening"
-    also = "also flow; and search, which erases documents against queries, then whitens"
-    add("--calibrators", type=names, default=kinds, help=f"{also}; default: {kinds}")
-    kept = "dimensions that a whitening keeps, or all; several give a row each; default: all"
-    add("--n-components", type=dimensions, default="all", help=kept)
-    add("--noise", type=levels, default="auto", help="of a whitening, or auto; default: auto")
-    add("--shrinkage", type=levels, default="0", help="of a whitening, or auto; default: 0")
-    smoothed = "also try each calibrator followed by NeighborSmoothing"
-    add("--smoothing", action="store_true", help=smoothed)
 
 
 def run(options: argparse.Namespace) -> None:

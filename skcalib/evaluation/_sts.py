@@ -102,10 +102,8 @@ def evaluate_sts(
     benchmarks = {task: _load(task, data_home, aggregate) for task in tasks}
     scores = np.empty((len(encoders), len(benchmarks)))
     with progress(scores.size, unit="score", desc="evaluate", verbose=verbose) as advance:
-        for i, (name, transformer) in enumerate(encoders.items()):
-            model = BiEncoder(
-                FrozenEstimator(transformer) if is_fitted(transformer) else transformer
-            )
+        for i, (name, given) in enumerate(encoders.items()):
+            model = BiEncoder(FrozenEstimator(given) if is_fitted(given) else given)
             for j, (task, sts) in enumerate(benchmarks.items()):
                 if texts is None:
                     model.fit(sts.data)

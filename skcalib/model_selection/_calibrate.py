@@ -138,8 +138,7 @@ def calibrate(
     whitening = Whitening(n_components, noise=noise, n_clusters=n_clusters)
     check_params(whitening)
     Regularization(noise=noise, n_clusters=n_clusters)  # refuses figures for both
-    sampling = {"n_texts": n_texts, "random_state": random_state}
-    sample = views_of(texts, sampling, "calibrate").sample
+    sample = views_of(texts, "calibrate", n_texts=n_texts, random_state=random_state).sample
     encoders = _encoders_of(model, pooling, layers, memory, verbose)
     halves = [Views(sample[i::2], n_texts=n_texts, seed=random_state) for i in (0, 1)]
     parts = list(dict.fromkeys([*sample, *halves[0].texts, *halves[1].texts]))

@@ -61,11 +61,9 @@ class AsGiven:
 class HiddenStates:
     """The layers of a `BertEncoder`, each under every pooling.
 
-    A folder that declares its pooling holds a model that was fine-tuned for it: unless layers
-    or poolings are asked for, its own are the only state.
-
-    During a search, one pass of each text through the model computes all of them. They are kept
-    in the encoder's ``memory``, or in a temporary folder if it has none.
+    Its own are the only state if its folder declares its pooling, since it was fine-tuned for
+    it, and no others are asked for. During a search, one pass of each text through the model
+    computes all of them, kept in its ``memory``, or in a temporary folder if it has none.
     """
 
     def __init__(

@@ -99,7 +99,7 @@ class SelfRetrieval:
         if isinstance(estimator, BaseEstimator):
             check_is_fitted(estimator)
         texts = texts_of(X, caller="SelfRetrieval")
-        views = views_of(texts, vars(self), "SelfRetrieval")
+        views = views_of(texts, "SelfRetrieval", **vars(self))
         if not isinstance(estimator, BaseEstimator):
             estimator = as_encoder(estimator, "SelfRetrieval").fit(views.texts)
         encoder = getattr(estimator, "encoder_", estimator)  # of a BiEncoder
@@ -109,7 +109,7 @@ class SelfRetrieval:
         return float(combined(halves, thinned, self.thinned))
 
 
-def views_of(texts: Sequence[str], params: dict[str, Any], caller: str) -> Views:
+def views_of(texts: Sequence[str], caller: str, **params: Any) -> Views:
     """Make views of a sample of texts, by parameters of `SelfRetrieval`; refuse too few."""
     validate_parameter_constraints(CONSTRAINTS, params, caller)
     views = Views(texts, n_texts=params["n_texts"], seed=params["random_state"])
