@@ -73,4 +73,7 @@ def with_groups(
 
 def _lines(file: str) -> list[str]:
     """Lines of a file, the blank ones empty."""
-    return [line.strip() for _, line in lines_of(Path(file).expanduser(), blank=True)]
+    path = Path(file).expanduser()
+    if path.is_dir():
+        raise ValueError(f"{file!r} is a folder; give a file with one text per line.")
+    return [line.strip() for _, line in lines_of(path, blank=True)]

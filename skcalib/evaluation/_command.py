@@ -97,6 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--aggregate", choices=("all", "mean", "wmean"), default="all", help=hows)
     add("--data-home", help="folder of CSV files")
     add("--output", help="new CSV file, which gets each row as soon as it is known")
+    add("--force", action="store_true", help="replace the file of --output; it stays as FILE~")
     add("-q", "--quiet", action="store_true", help="no progress bar")
 
 
@@ -113,7 +114,7 @@ def run(options: argparse.Namespace) -> None:
     rows = {" ".join(r): r for r in product(options.pooling, options.layers, calibrators)}
     pipelines: dict[str, Pipeline] = {}
     tables: list[ScoreTable] = []
-    with new_file(options.output) as file, folder_for(options.memory) as memory:
+    with new_file(options.output, options.force) as file, folder_for(options.memory) as memory:
         for row, (pooling, layer, name) in rows.items():
             encoder = encoder_of(options, pooling=pooling, layers=layers(layer), memory=memory)
             steps = [("encode", encoder), ("calibrate", calibrators[name])]
@@ -138,12 +139,16 @@ def run(options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def new_file(path: str | None) -> Iterator[TextIO]:
+def new_file(path: str | None, force: bool) -> Iterator[TextIO]:
     """Open a new file, and remove it if nothing is written; or no file."""
     if path is None:
         yield StringIO()
         return
     output = Path(path).expanduser()
+    if force and output.is_file():
+        output.replace(f"{output}~")  # it may be one that is read
+    elif output.exists():
+        raise FileExistsError(f"--output {path!r} exists. Choose another, or use --force.")
     file = output.open("x", encoding="utf-8", newline="")
     try:
         with file:

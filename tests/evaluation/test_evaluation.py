@@ -276,17 +276,19 @@ def test_a_file_without_texts_is_named(content, message, tmp_path, capsys):
     file.write_bytes(content)
     assert main(["evaluate", "--tasks", "toy", "--fit-on", str(file)]) == 2
     assert re.search(message, capsys.readouterr().err)
+    assert main(["evaluate", "--tasks", "toy", "--fit-on", str(tmp_path)]) == 2
+    assert "is a folder; give a file" in capsys.readouterr().err
 
 
-def test_command_writes_a_new_file_only(tmp_path, capsys, tiny_bert):
+def test_command_replaces_a_file_by_force_only(tmp_path, capsys, tiny_bert):
     texts, command = tmp_path / "texts", ["evaluate", "--tasks", "toy", "-q"]
     texts.write_text("the dog\na cat\n")
     command += ["--model", str(tiny_bert), "--calibrators", "raw", "--fit-on", str(texts)]
     assert main([*command, "--output", str(texts)]) == 2
-    assert f"File exists: {str(texts)!r}" in capsys.readouterr().err
-    assert texts.read_text() == "the dog\na cat\n"
-    assert main([*command, "--output", str(tmp_path / "new.csv")]) == 0
-    assert (tmp_path / "new.csv").read_text().startswith("model,pooling")
+    assert f"{str(texts)!r} exists. Choose another, or use --force" in capsys.readouterr().err
+    assert main([*command, "--output", str(texts), "--force"]) == 0  # which it also reads
+    assert texts.read_text().startswith("model,pooling")
+    assert (tmp_path / "texts~").read_text() == "the dog\na cat\n"
 
 
 @pytest.mark.parametrize(
