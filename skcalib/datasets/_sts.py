@@ -145,7 +145,7 @@ def _bunch(
     for i, row in enumerate(rows):
         with suppress(KeyError, TypeError, ValueError):
             data[i] = row["sentence1"], row["sentence2"]
-            target[i] = float(row["score"])
+            target[i] = float(str(row["score"]).replace("_", "?"))  # as Python writes 5: 0_5
         is_whole = None not in row and 0 <= target[i] <= 5
         if not (is_whole and all(isinstance(t, str) and t.strip() for t in data[i])):
             raise ValueError(

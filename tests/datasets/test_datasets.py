@@ -216,7 +216,7 @@ NOT_WHOLE = "has a row without two sentences and a score from 0 to 5, .* row {},
         *[(content, "has no row; it needs") for content in ("", HEAD)],
         *[
             (f'{HEAD}a,b,1\na,b,"{s}"\n', NOT_WHOLE.format(1))
-            for s in ("", "high", "1,5", "1_0")
+            for s in ("", "high", "1,5", "0_5")
         ],
         *[
             (f"{HEAD}a,b,1\na,b,{s}\n", NOT_WHOLE.format(1))
