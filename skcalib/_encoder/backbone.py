@@ -20,7 +20,6 @@ from skcalib._encoder.forward import ForwardPass, first_position, in_short, proo
 from skcalib._encoder.model_files import fingerprint
 from skcalib._encoder.tokens import tokenise
 from skcalib._encoder.zipf import counted_weights, mapped_counts, zipf_weights
-from skcalib._store.poolings import POOLINGS
 from skcalib._texts import as_texts
 
 # Kinds of encoder-decoders, as model_type in config.json, whose encoder is a model of its own.
@@ -65,10 +64,8 @@ class Backbone:
         self.n_layers = self.module.config.num_hidden_layers
         self.width = self.module.config.hidden_size
         self.n_positions = _n_positions(self.module)
-        longest, least = (
-            self.tokenizer.model_max_length,
-            self.tokenizer.num_special_tokens_to_add(),
-        )
+        longest = self.tokenizer.model_max_length
+        least = self.tokenizer.num_special_tokens_to_add()
         if not isinstance(longest, int | float) or not longest > least:
             raise ValueError(
                 f"its tokenizer_config.json has model_max_length={longest!r}; it needs a "
@@ -78,10 +75,9 @@ class Backbone:
         self.max_length = int(min(longest, self.n_positions))
         beyond = range(self.n_embedded, len(self.tokenizer))
         self.special_ids = np.array(sorted({*self.tokenizer.all_special_ids, *beyond}))
-        [empty], *_ = tokenise(self.tokenizer, [""], self.max_length)
         # A decoder with a vocabulary for every word may name its end-of-text token here.
         unknown = self.tokenizer.unk_token_id
-        self.unknown_id = None if unknown in empty else unknown
+        self.unknown_id = None if unknown in self.ids_of("") else unknown
         # The tokenizer counts the unknown token as special, but it replaces a word of the text.
         self.added_ids = self.special_ids[self.special_ids != self.unknown_id]
         self.words = np.setdiff1d(np.arange(len(self.tokenizer)), self.special_ids)
@@ -128,24 +124,10 @@ class Backbone:
                     "save the model again after resize_token_embeddings."
                 )
 
-    def takes_mark(self, pooling: str) -> bool:
-        """Whether a pooling reads one token only, the same special token in every text."""
-        [ids], *_ = tokenise(self.tokenizer, ["a"], self.max_length)
-        token = POOLINGS[pooling].token
-        return token is not None and ids[token] in self.added_ids
-
-    def prompt_length(self, prompt: str) -> int:
-        """Count the tokens that a prompt adds, with the special ones at the beginning."""
-        if not prompt:
-            return 0
-        [ids], *_ = tokenise(self.tokenizer, [prompt], self.n_positions)
-        return len(ids) - (ids[-1] in self.special_ids)
-
-    def room(self, prompt: str, max_length: int) -> int:
-        """Count the tokens of a text that fit beside the special ones and a prompt."""
-        [ids], *_ = tokenise(self.tokenizer, [prompt], LONGEST)
-        added = self.tokenizer.num_special_tokens_to_add()
-        return max_length - (len(ids) if prompt else added)
+    def ids_of(self, text: str) -> list[int]:
+        """Token ids of a text, special ones included."""
+        [ids], *_ = tokenise(self.tokenizer, [text], LONGEST)
+        return ids
 
     @property
     def has_zipf(self) -> bool:

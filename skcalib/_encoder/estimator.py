@@ -246,7 +246,7 @@ class BertEncoder(TextTransformer):
             special_tokens=bool(self.special_tokens),
             layer_merge=self.layer_merge,
             prompt=prompt,
-            skip=0 if told.include_prompt else backbone.prompt_length(prompt),
+            skip=0 if told.include_prompt else _n_before_text(backbone, prompt),
             max_length=max_length,
             truncate_dim=width,
             stride=self._resolve_stride(backbone, prompt, max_length),
@@ -323,26 +323,25 @@ class BertEncoder(TextTransformer):
                 "this model, the first token attends only to itself. Set pooling='last' or "
                 "'mean'."
             )
-        elif set(layers) == {0} and backbone.takes_mark(pooling):
+        elif set(layers) == {0} and POOLINGS[pooling].token is not None:
             warn(
-                f"pooling={pooling!r} with layers=0 gives every text the same vector, the "
-                "embedding of a special token. Set layers=1 or more, or pooling='mean'."
+                f"pooling={pooling!r} with layers=0 reads the embedding of one token. That of "
+                "a special token gives every text the same vector. Set layers=1 or more, or "
+                "pooling='mean'."
             )
 
     def _resolve_stride(self, backbone: Backbone, prompt: str, max_length: int) -> int | None:
         """Tokens that windows share; None if there are none."""
-        if self.overflow == "cut":
-            if self.stride:
-                raise ValueError(
-                    f"stride={self.stride} with overflow='cut'; only windows share tokens. Set "
-                    "overflow='windows', or stride=0."
-                )
+        if self.overflow == "cut" and not self.stride:
             return None
-        if not self.stride < (room := backbone.room(prompt, max_length)):
+        added = backbone.tokenizer.num_special_tokens_to_add()
+        room = max_length - (len(backbone.ids_of(prompt)) if prompt else added)
+        if self.overflow == "cut" or self.stride >= room:
             raise ValueError(
-                f"stride={self.stride} with max_length={max_length}; beside its special tokens "
-                f"and the prompt {prompt!r:.60} a window has room for {max(room, 0)} tokens of "
-                "the text, and must share fewer. Set a larger max_length, or a smaller stride."
+                f"stride={self.stride} with overflow={self.overflow!r}. Only windows share "
+                f"tokens, fewer than one has room for: with max_length={max_length} and prompt "
+                f"{prompt!r:.60} it has room for {max(room, 0)} tokens of the text. Set "
+                "overflow='windows', a larger max_length, or a smaller stride."
             )
         return int(self.stride)
 
@@ -434,6 +433,12 @@ def _resolve_pooling(pooling: str, told: Declared) -> str:
             "other modules. `TextEncoder` takes a SentenceTransformer with all of them."
         )
     return told.pooling if pooling == "auto" else pooling
+
+
+def _n_before_text(backbone: Backbone, prompt: str) -> int:
+    """Count the tokens of a prompt and the special ones before it; 0 without a prompt."""
+    ids = backbone.ids_of(prompt)
+    return len(ids) - (ids[-1] in backbone.special_ids) if prompt else 0
 
 
 def _resolve_max_length(max_length: int | None, backbone: Backbone, told: Declared) -> int:

@@ -146,7 +146,7 @@ def test_a_tokenizer_without_a_limit_keeps_a_million_tokens(save_model):
     ("name", "params", "match"),
     [
         ("LlamaForCausalLM", {"pooling": "cls"}, "the first token .* Set pooling='last'"),
-        ("Qwen3ForCausalLM", {"pooling": "last", "layers": 0}, "'last' with layers=0 gives"),
+        ("Qwen3ForCausalLM", {"pooling": "last", "layers": 0}, "'last' with layers=0 reads"),
     ],
 )
 def test_a_token_that_says_nothing_of_the_text_is_warned_of(name, params, match, save_model):
