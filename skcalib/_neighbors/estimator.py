@@ -96,7 +96,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
 
-    _state_version = 2
+    _state_version = 3
     _not_linear = "NeighborSmoothing, a search among fitted vectors. Leave that step out"
 
     @_fit_context(prefer_skip_nested_validation=False)

@@ -152,13 +152,11 @@ class SimilarityScale(VersionedState, BaseEstimator):
             rows = unit_rows(queries[rng.permutation(len(queries))[:n_rows]])[0]
             r_rows = neighbor_similarity(rows.astype(np.float32), vectors, self.n_neighbors_)
             own = np.full(n_rows, -1)
-        counts = count_pairs(rows, None if queries is None else unit, (r_rows, r))
+        pair, corrected = count_pairs(rows, None if queries is None else unit, (r_rows, r))
         best = best_of_others(rows.astype(np.float32), own, X, np.arange(len(X)))
-        self.n_pairs_, self.n_queries_ = counts[0].n, n_rows
         self._in_narrow_cone = float(np.sum(unit.mean(axis=0) ** 2)) > NARROW_CONE
-        self.vectors_ = vectors
-        counts.append(PairCounts.of(best))
-        self._counts = dict(zip(("pair", "corrected", "query"), counts, strict=True))
+        self.n_pairs_, self.n_queries_, self.vectors_ = pair.n, n_rows, vectors
+        self._counts = {"pair": pair, "corrected": corrected, "query": PairCounts.of(best)}
         return self
 
     def threshold(
