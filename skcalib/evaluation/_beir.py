@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from skcalib._texts import lines_of
 
+LARGEST = 10**9  # grade
 HEADER = ["query-id", "corpus-id", "score"]
 
 
@@ -50,7 +51,7 @@ def _texts(path: Path) -> dict[str, str]:
         try:
             entry = json.loads(line)
             name, text = entry["_id"], " ".join([entry.get("title") or "", entry["text"]])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, RecursionError):
             name = None
         if not isinstance(name, str | int) or str(name) in texts:
             raise ValueError(
@@ -77,15 +78,16 @@ def _relevant(
     for place, line in lines:
         try:
             query, document, score = line.split("\t")
-            grade = int(score)
+            grade = int(score.replace("_", "?"))  # as Python writes 10: 1_0
             known = document in corpus and (queries[query] or grade <= 0)
+            known = known and abs(grade) <= LARGEST
         except (KeyError, ValueError):
             known = False
         if not known or judged.setdefault((query, document), grade) != grade:
             raise ValueError(
                 f"{place} is {line!r:.60}; it should have {', '.join(HEADER)}, separated by "
                 "tabs: the _id of a query with a text in queries.jsonl and of a document in "
-                "corpus.jsonl, and a whole number, the only one for these two."
+                f"corpus.jsonl, and a whole number up to {LARGEST}, the only one for these two."
             )
         if grade > 0:
             relevant.setdefault(query, {})[document] = grade

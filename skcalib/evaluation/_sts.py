@@ -99,6 +99,11 @@ def evaluate_sts(
     texts = checked_texts(fit_on, data_home)
     # Read all benchmarks first, so that a missing file shows before hours of work.
     tasks = [tasks] if isinstance(tasks, str) else tasks
+    if not len(tasks) or aggregate not in ("all", "mean", "wmean"):
+        raise ValueError(
+            f"evaluate_sts got tasks={tasks!r} and aggregate={aggregate!r}; it expects one "
+            "benchmark or more, and 'all', 'mean' or 'wmean'."
+        )
     benchmarks = {task: _load(task, data_home, aggregate) for task in tasks}
     scores = np.empty((len(encoders), len(benchmarks)))
     with progress(scores.size, unit="score", desc="evaluate", verbose=verbose) as advance:
