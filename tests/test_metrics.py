@@ -332,13 +332,12 @@ def test_measures_refuse_vectors_for_which_they_are_undefined(isotropy, X, match
         isotropy(X)
 
 
-def test_large_numbers_keep_their_digits():
+def test_large_floats_and_columns_of_integers_keep_their_digits():
     assert pearson([1e16, 1e16 + 2, 1e16 + 4], [0, 1, 2]) == pytest.approx(1)
-    integers = [2**53 + i for i in range(6)]
+    assert pearson(np.array([2**53, 2**53 + 2] * 40, float), [0, 1] * 40) == pytest.approx(1)
     pd = pytest.importorskip("pandas")
-    for large in (integers, np.array(integers, object), pd.Series(integers, dtype="Int64")):
-        assert spearman(large, range(6)) == pytest.approx(1)
-        assert pearson(large, range(6)) == pytest.approx(1)
+    integers = pd.Series([2**53 + i for i in range(6)], dtype="Int64")
+    assert [spearman(integers, range(6)), pearson(integers, range(6))] == pytest.approx([1, 1])
     with pytest.raises(ValueError, match="NaN"):
         spearman(pd.Series([1, None, 2], dtype="Int64"), range(3))
 
@@ -365,14 +364,11 @@ def test_integers_with_and_without_a_sign_stay_different():
     assert aggregate([0, 1, 2], [2, 1, 0], mixed, "mean", metric=count) == 1
 
 
-def test_a_constant_offset_of_floats_keeps_their_digits():
-    assert pearson(np.array([2**53, 2**53 + 2] * 40, float), [0, 1] * 40) == pytest.approx(1)
-
-
 def test_subsets_are_not_merged_in_silence():
     pd = pytest.importorskip("pandas")
     big = pd.Series([2**53, 2**53 + 1] * 2, dtype="Int64")
-    assert aggregate([0, 1, 2, 3], [0, 1, 2, 3], big, "mean", metric=count) == 2
+    for two in (big, [1, "1"] * 2):
+        assert aggregate([0, 1, 2, 3], [0, 1, 2, 3], two, "mean", metric=count) == 2
     for subsets, match in [
         ([True, 1, True, 1], "True equals 1"),
         ([2.0**53, 2.0**53 + 2] * 2, "may be equal only because they are rounded"),
@@ -381,8 +377,3 @@ def test_subsets_are_not_merged_in_silence():
     ]:
         with pytest.raises(ValueError, match=match):
             aggregate([0, 1, 2, 3], [0, 1, 2, 3], subsets, "mean")
-
-
-def test_subsets_1_and_str_1_are_two():
-    subsets, grades, cosines = [1, 1, 1, "1", "1", "1"], [0, 1, 2] * 2, [0, 1, 2, 9, 8, 7]
-    assert aggregate(grades, cosines, subsets, "mean") == pytest.approx(0)

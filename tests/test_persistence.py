@@ -1,7 +1,6 @@
 """A pickle comes back as it was, and only into code that reads its layout."""
 
 import copy
-import io
 import pickle
 import pickletools
 import subprocess
@@ -45,19 +44,11 @@ def _name(kind):
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _through_joblib(estimator):
-    stream = io.BytesIO()
-    joblib.dump(estimator, stream)
-    stream.seek(0)
-    return joblib.load(stream)
+def _through_pickle(estimator):
+    return pickle.loads(pickle.dumps(estimator))
 
 
-ROUND_TRIPS = {
-    "pickle": lambda estimator: pickle.loads(pickle.dumps(estimator)),
-    "joblib": _through_joblib,
-    "deepcopy": copy.deepcopy,
-}
-round_trips = pytest.mark.parametrize("round_trip", ROUND_TRIPS.values(), ids=ROUND_TRIPS)
+round_trips = pytest.mark.parametrize("round_trip", [_through_pickle, copy.deepcopy])
 
 
 @pytest.fixture
@@ -95,19 +86,16 @@ def test_every_estimator_has_a_versioned_state(round_trip, kind, monkeypatch):
 
 
 @pytest.mark.parametrize(("written", "read"), [(1, 2), (2, 1), ("1", 1), (None, 1)])
-@pytest.mark.parametrize("through", ["pickle", "joblib"])
-def test_another_version_is_refused(through, written, read, whitening, monkeypatch):
-    stream = io.BytesIO()
+def test_another_version_is_refused(written, read, whitening, monkeypatch):
     monkeypatch.setattr(Whitening, "_state_version", written)
-    {"pickle": pickle.dump, "joblib": joblib.dump}[through](whitening, stream)
-    stream.seek(0)
+    pickled = pickle.dumps(whitening)
     monkeypatch.setattr(Whitening, "_state_version", read)
     match = (
         rf"pickled Whitening has state version {written!r}; the installed skcalib reads "
         rf"version {read}\. Load it with the skcalib release that wrote it, or fit and"
     )
     with pytest.raises(ValueError, match=match):
-        {"pickle": pickle.load, "joblib": joblib.load}[through](stream)
+        pickle.loads(pickled)
 
 
 def test_a_state_without_a_version_is_refused(whitening, monkeypatch):
@@ -118,14 +106,10 @@ def test_a_state_without_a_version_is_refused(whitening, monkeypatch):
         pickle.loads(pickled)
 
 
-def test_the_version_is_stamped_by_class_and_not_by_instance():
-    class Sixtieth(Whitening):
-        _state_version = 60
-
-    state = Sixtieth().__getstate__()
-    with pytest.raises(ValueError, match="pickled Whitening has state version 60"):
-        Whitening().__setstate__(state)
-    assert state["_state_version"] == 60  # what is read stays as it is
+def test_reading_a_state_leaves_it_as_it_is():
+    state = Whitening().__getstate__()
+    Whitening().__setstate__(state)
+    assert state == Whitening().__getstate__()
 
 
 def test_pickling_leaves_the_state_in_memory_as_it_is(whitening, X):

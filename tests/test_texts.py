@@ -1,5 +1,7 @@
 """Texts come out of every container alike, and a bad entry is named with its remedy."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -122,41 +124,35 @@ def test_the_list_that_came_stays_as_it_was():
     assert {type(text) for text in came} == {np.str_}
 
 
+readers = pytest.mark.parametrize("read", [as_texts, as_pairs, fitted_on])
+
+
+@readers
 @pytest.mark.parametrize(
-    ("X", "exception", "match"),
-    [
-        (
-            "a text",
-            TypeError,
-            r"got a str; it expects a list of str.*Wrap a single text in a list",
-        ),
-        (
-            b"a text",
-            TypeError,
-            r"got a bytes; it expects a list of str.*Wrap a single text in a list",
-        ),
-        ({"a": "b"}, TypeError, r"got a dict; it expects a list of str"),
-        ({"a", "b"}, TypeError, r"got a set; it expects a list of str.*convert"),
-        (frozenset("ab"), TypeError, r"got a frozenset; it expects a list of str"),
-        (None, TypeError, r"got a NoneType; it expects a list of str"),
-        (3.5, TypeError, r"got a float; it expects a list of str"),
-        (pl.LazyFrame({"s": ["a"]}), TypeError, r"got a LazyFrame; it expects a list of str"),
-        ([], ValueError, r"0 sample\(s\) \(shape=\(0,\)\).*minimum of 1.*by (Text|Bi)Encoder"),
-        (np.empty(0, dtype=object), ValueError, r"0 sample\(s\).*by (Text|Bi)Encoder"),
-        (np.empty((0, 1), dtype=object), ValueError, r"0 sample\(s\) \(shape=\(0, 1\)\)"),
-        (pd.Series([], dtype="string"), ValueError, r"0 sample\(s\).*by (Text|Bi)Encoder"),
-        (pl.Series([], dtype=pl.String), ValueError, r"0 sample\(s\).*by (Text|Bi)Encoder"),
-        (np.array("a"), ValueError, r"input of shape \(\); it expects"),
-        (np.full((2, 1, 1), "a"), ValueError, r"shape \(2, 1, 1\); it expects"),
-    ],
+    "X", ["a text", b"a text", {"a": "b"}, {"a", "b"}, None, 3.5, pl.LazyFrame({"s": ["a"]})]
 )
-@pytest.mark.parametrize("read", [as_texts, as_pairs])
-def test_what_holds_no_texts_is_refused_by_its_kind(read, X, exception, match):
-    with pytest.raises(exception, match=match):
+def test_what_holds_no_texts_is_refused_by_its_kind(read, X):
+    expected = r"it expects a list of str.*Wrap a single text in a list, and convert"
+    with pytest.raises(TypeError, match=f"got a {type(X).__name__}; {expected}"):
         read(X)
 
 
-@pytest.mark.parametrize("read", [as_texts, as_pairs])
+@readers
+@pytest.mark.parametrize(
+    "X",
+    [
+        *([], np.empty(0, dtype=object), np.empty((0, 1), dtype=object)),
+        *(pd.Series([], dtype="string"), pl.Series([], dtype=pl.String)),
+    ],
+)
+def test_an_empty_container_is_refused_with_its_shape(read, X):
+    shape = re.escape(str(np.shape(X)))
+    match = rf"0 sample\(s\) \(shape={shape}\).*minimum of 1.*by (Text|Bi)Encoder"
+    with pytest.raises(ValueError, match=match):
+        read(X)
+
+
+@readers
 @pytest.mark.parametrize("iterate", [iter, reversed, enumerate])
 def test_an_iterator_is_refused_unread(read, iterate):
     texts = iterate(["a", "b"])
@@ -166,17 +162,15 @@ def test_an_iterator_is_refused_unread(read, iterate):
     assert len(list(texts)) == 2
 
 
-@pytest.mark.parametrize(
-    "X",
-    [
-        [["a", "b"], ["c", "d"], ["e", "f"]],
-        _objects(["a"] * 3, ["b"] * 3),
-        pd.DataFrame({"s": ["a"] * 3, "t": ["b"] * 3}),
-        pl.DataFrame({"s": ["a"] * 3, "t": ["b"] * 3}),
-    ],
-)
-def test_several_columns_are_no_texts(X):
-    with pytest.raises(ValueError, match=r"shape \(3, 2\).*Select one text column.*Column"):
+@pair_containers
+def test_several_columns_are_no_texts(container):
+    with pytest.raises(ValueError, match=r"shape \(6, 2\).*Select one text column.*Column"):
+        as_texts(container(TEXTS, OTHERS))
+
+
+@pytest.mark.parametrize("X", [np.array("a"), np.full((2, 1, 1), "a")])
+def test_other_shapes_are_no_texts(X):
+    with pytest.raises(ValueError, match=r"shape \((2, 1, 1)?\); it expects one text per row"):
         as_texts(X)
 
 
@@ -192,28 +186,26 @@ def test_several_columns_are_no_texts(X):
         ([["a", "b"], "cd"], r"\(2,\)"),
         (pd.Series(["ab", "cd"]), r"\(2,\)"),
         (pd.DataFrame({"s": ["a"], "t": ["b"], "u": ["c"]}), r"\(1, 3\)"),
+        (np.array("a"), r"\(\)"),
+        (np.full((2, 1, 1), "a"), r"\(2, 1, 1\)"),
     ],
 )
 def test_other_than_two_columns_are_no_pairs(X, shape):
-    with pytest.raises(
-        ValueError, match=rf"Encoder got .*{shape}(, whose row . is .*)?; it expects pairs"
-    ):
+    match = rf"BiEncoder got .* shape {shape}(, whose row . is .*)?; .* \(n_pairs, 2\): a list"
+    with pytest.raises(ValueError, match=match):
         as_pairs(X)
 
 
 BAD_ENTRIES = {
     "None": (None, ValueError, r"a missing value \(None\)", "empty string"),
     "nan": (float("nan"), ValueError, r"a missing value \(nan\)", "Drop the row"),
-    "numpy.nan": (np.float64("nan"), ValueError, r"a missing value", "empty string"),
     "pandas.NA": (pd.NA, ValueError, r"a missing value \(<NA>\)", "Drop the row"),
     "pandas.NaT": (pd.NaT, ValueError, r"a missing value \(NaT\)", "empty string"),
     "int": (7, TypeError, r"a int \(7\)", r"column of texts, or .*str\(\.\.\.\)"),
-    "float": (0.5, TypeError, r"a float \(0\.5\)", r"column of texts"),
     "numpy.int64": (np.int64(7), TypeError, r"a int64 \((np\.int64\()?7\)", "column of texts"),
     "bool": (True, TypeError, r"a bool \(True\)", r"str\(\.\.\.\)"),
     "bytes": (b"xyz", TypeError, r"a bytes \(b'xyz'\)", r"decode\('utf-8'\)"),
     "list": (["x", "y"], TypeError, r"a list \(\['x', 'y'\]\)", r"' '\.join\(entry\)"),
-    "dict": ({"x": 1}, TypeError, r"a dict \(\{'x': 1\}\)", r"str\(\.\.\.\)"),
     "object": (object(), TypeError, r"a object \(<object object", r"str\(\.\.\.\)"),
 }
 bad_entries = pytest.mark.parametrize(
@@ -221,30 +213,22 @@ bad_entries = pytest.mark.parametrize(
 )
 
 
-def _object_array(entries):
-    cells = np.empty(len(entries), dtype=object)
-    for i, entry in enumerate(entries):
-        cells[i] = entry
-    return cells
-
-
 @bad_entries
 @pytest.mark.parametrize(
     "container",
     [
         list,
-        _object_array,
-        lambda entries: _object_array(entries)[:, None],
+        lambda entries: _objects(entries)[:, 0],
+        lambda entries: _objects(entries),
         lambda entries: [[entry] for entry in entries],
-        lambda entries: pd.Series(_object_array(entries), index=[9, 8, 7, 6], dtype=object),
+        lambda entries: pd.Series(_objects(entries)[:, 0], index=[9, 8, 7, 6], dtype=object),
     ],
     ids=["list", "array", "column", "nested", "Series"],
 )
 def test_the_first_bad_entry_is_named_by_position(container, entry, exception, what, remedy):
     X = container(["a", "", entry, 5])
-    with pytest.raises(
-        exception, match=rf"(?s)Encoder got {what}.* at position 2; it expects str\. .*{remedy}"
-    ):
+    match = rf"Encoder got {what}.* at position 2; it expects str\. .*{remedy}"
+    with pytest.raises(exception, match=match):
         as_texts(X)
 
 
@@ -255,9 +239,8 @@ def test_the_first_bad_entry_of_pairs_is_named_by_column(
 ):
     rows = [["a", "b"], ["c", "d"], ["e", "f"]]
     rows[1][column] = entry
-    with pytest.raises(
-        exception, match=rf"Encoder got {what}.* at position 1, column {column}; .*{remedy}"
-    ):
+    match = rf"Encoder got {what}.* at position 1, column {column}; .*{remedy}"
+    with pytest.raises(exception, match=match):
         as_pairs(rows)
 
 
@@ -265,7 +248,6 @@ def test_the_first_bad_entry_of_pairs_is_named_by_column(
     "X",
     [
         pd.Series(["a", None], dtype="string"),
-        pd.Series(["a", None]),
         pd.Series(["a", None], dtype="category"),
         pd.DataFrame({"s": ["a", None]}),
         pl.Series(["a", None]),
@@ -293,18 +275,12 @@ def test_a_long_entry_does_not_flood_the_message(X):
 @pytest.mark.parametrize(
     ("X", "message"),
     [
-        ([], "minimum of 1"),
         ([["a", "b", "c"]], r"shape \(1, 3\); it expects pairs"),
-        (
-            np.empty((3, 1), dtype=object),
-            r"missing value \(None\).* position 0; it expects str",
-        ),
-        ("ab", "got a str; it expects"),
-        (None, "got a NoneType"),
+        (np.empty((3, 1), dtype=object), r"\(None\) at position 0; it expects str"),
     ],
 )
 def test_what_has_rows_of_several_columns_counts_as_pairs(X, message):
-    with pytest.raises((TypeError, ValueError), match=message):
+    with pytest.raises(ValueError, match=message):
         fitted_on(X)
     assert {"ab", "cd"} <= fitted_on(["ab", "cd"])  # texts of two letters each
 
