@@ -1,21 +1,17 @@
 """The blocks of Python in the pages run as they stand, and print what stands under them."""
 
-import importlib.util
 import re
 from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from loading import ROOT, load
 
 from skcalib.datasets import load_questions
 
-ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-spec = importlib.util.spec_from_file_location("outputs", DOCS / "outputs.py")
-outputs = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(outputs)
+outputs = load("docs/outputs.py")
 
 PAGES = "change_model.md deployment.md index.md languages.md servers.md similarity.md tuning.md"
 PAGES += " user_guide.md vectors.md how_coarse.md long_texts.md tasks/search.md"

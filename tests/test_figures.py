@@ -1,12 +1,10 @@
 """Figures of the pages come from the tables in docs/results, and links lead somewhere."""
 
-import importlib.util
 import re
-from pathlib import Path
 
 import pytest
+from loading import ROOT, load
 
-ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(
     str(page.relative_to(DOCS))
@@ -25,10 +23,7 @@ FIGURE = re.compile(r"(?<![\w.])[+-]?\d+\.\d+(?![\w.]\w)")
 @pytest.fixture(scope="module")
 def figures():
     pytest.importorskip("sphinx")
-    spec = importlib.util.spec_from_file_location("figures", DOCS / "figures.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("docs/figures.py")
 
 
 def typed(text):
@@ -79,11 +74,9 @@ def test_a_place_names_one_cell(figures):
 def test_a_table_of_scores_has_the_cells_of_the_files(figures):
     lines = figures.scores(["STS/Spearman"], steps=["whitened", "raw"])
     assert lines[0] == "| step | STS: e5 | STS: MiniLM |"
-    cells = [
-        figures.figure(f"comparison-{encoder}/STS/Spearman/whitened")
-        for encoder in ("e5", "minilm")
-    ]
-    assert lines[2] == f"| whitened | {' | '.join(cells)} |"
+    places = (f"comparison-{encoder}/STS/Spearman/whitened" for encoder in ("e5", "minilm"))
+    e5, minilm = map(figures.figure, places)
+    assert lines[2] == f"| whitened | {e5} | {minilm} |"
     assert len(lines) == 4
     with_intervals = figures.scores(["STS/Spearman"], intervals=True)
     assert not any(line.startswith("| raw") for line in with_intervals)

@@ -270,6 +270,7 @@ FEW = r"got 20 stored questions.* to keep its false_hit_rate it needs 26\. Give 
         (["1 1", "1 2"], ["a", None], {}, ValueError, "answers has a missing label, None"),
         (["1 1", "1 1"], ["a", "b"], {}, ValueError, "'1 1' has the answers 'a' and 'b'"),
         (["1 1", "1 2"], [[1], [2]], {}, TypeError, r"label \[1\]; .* not a list"),
+        (["1 1", "1 2"], [True, 1], {}, ValueError, "True or False beside others; True equals"),
     ],
 )
 def test_what_it_cannot_use_is_refused(questions, answers, more, error, match):
@@ -332,22 +333,3 @@ def test_a_guard_finds_the_answer_whose_details_agree():
     assert guarded[:, :2].any()
     for number in (1, 2):
         assert all(a is None or a.endswith(str(number)) for a in guarded[:, number - 1])
-
-
-@pytest.mark.parametrize(
-    ("made", "message"),
-    [
-        (lambda answers: [True, *answers], "True or False beside others; True equals 1"),
-        (lambda answers: _chunks([None, *answers]), "a missing label, None"),
-    ],
-)
-def test_answers_that_would_be_merged_or_are_missing_are_refused(made, message):
-    questions = [f"question {i}" for i in range(120)]
-    model = NearestAnswer(TextEncoder(lambda texts: np.ones((len(texts), 3))))
-    with pytest.raises(ValueError, match=message):
-        model.fit(questions, made([*range(1, 120)]))
-
-
-def _chunks(values):
-    pa = pytest.importorskip("pyarrow")
-    return pa.chunked_array([pa.array(values)])
