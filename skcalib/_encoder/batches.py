@@ -76,12 +76,15 @@ class BertModel(Model):
                 stride=recipe.stride,
             )
             backbone.check_embedded(ids, rows, texts[block])
-            joined = Joined(rows, slots)
+            joined, n_seen = Joined(rows, slots), 0
             for batch in _batches(np.array([len(i) for i in ids]), **limits):
                 for some, vectors, n_tokens, weights in self._run(ids, batch):
                     counts = np.column_stack([n_tokens, cut[rows[some]]]).astype(np.int32)
                     for done in joined.add(some, vectors, counts, weights):
                         yield done._replace(rows=block.start + done.rows)
+                n_seen += len(batch)
+                if len(rows) > len(texts[block]):  # a long text may take minutes
+                    self.note(f"{n_seen:,} of {len(rows):,} windows")
 
     def _blocks(self, texts: Sequence[str]) -> Iterator[slice]:
         """Yield the texts that are tokenized and sorted together."""

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,6 +49,7 @@ class Model(ABC):
     asked: Sequence[int]  # positions of the slots that an answer is made from
     not_finite: str  # why an entry may not be finite, for the error
     batch_size: int = 1  # texts of a request, if that matters
+    note: Callable[[str], None] = staticmethod(lambda note: None)  # shows it beside the bar
 
     @abstractmethod
     def answer(self, texts: Sequence[str]) -> Iterator[Records]:
@@ -242,6 +244,7 @@ def vectors_of(
         progress(total, unit="text", desc="encode", verbose=bool(verbose)) as advance,
         nullcontext(model) if store is None else closing(Disk(store, model)) as source,
     ):
+        model.note = partial(advance, 0)
         of_blocks = (_of_block(texts, source, advance) for texts in blocks)
         vectors, counts = next(of_blocks)
         n_rows = len(vectors)

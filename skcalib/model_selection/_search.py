@@ -111,18 +111,18 @@ def choose(
     """
     shipped, whitened = scored[0][0], scored[0][-1]
     weights, n_groups = resamples(groups, seed), int(groups.max()) + 1
+    # Of a few groups, which are no evidence, only the range of scores is certain.
+    unknown = {"low": -1.0, "high": 1.0} if n_groups < FEWEST_TEXTS else {}
     for one in scored[0]:
         ends = interval(one.score(weights) - shipped.score(weights)).tolist()
-        one.gain = Difference(float(one.score() - shipped.score()), *ends)
+        gain = Difference(float(one.score() - shipped.score()), *ends)
+        one.gain = replace(gain, **unknown)
     states = [whitened if calibrates or whitened.gain.is_gain else shipped]
     for raw, last in scored[1:]:
         states.append(last if calibrates or last.score() > raw.score() else raw)
     halves = np.array([one.halves() for one in states])
     best, lead = lead_of_best(halves, np.array([one.halves(weights) for one in states]))
-    if n_groups < FEWEST_TEXTS:  # no evidence, so that only the range of scores is certain
-        lead = replace(lead, low=-1.0, high=1.0)
-        for one in scored[0]:
-            one.gain = replace(one.gain, low=-1.0, high=1.0)
+    lead = replace(lead, **unknown)
     tells = tells_layers(halves.max(), shipped.ranks.shape[1] // 2)
     chosen = states[best if tells and lead.is_gain else 0]
     in_order = sorted(scored, key=lambda state: -max(one.halves() for one in state))

@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 import skcalib._encoder.tokens as tokens
@@ -235,7 +236,7 @@ def test_bad_parameters_are_named(windowed, params, message):
         windowed(**params)
 
 
-def test_bi_encoder_calibrate_and_iterators(windowed, words):
+def test_bi_encoder_calibrate_iterators_and_progress(windowed, words, capsys):
     rng = np.random.default_rng(2)
     texts = [" ".join(rng.choice(words, 40)) for _ in range(200)]
     encoder = windowed()
@@ -248,6 +249,8 @@ def test_bi_encoder_calibrate_and_iterators(windowed, words):
     pipeline = calibrate(encoder, texts, pooling="mean", layers=-1)
     assert pipeline["encode"].get_params()["overflow"] == "windows"
     assert_allclose(pipeline["encode"].transform(texts), expected, atol=1e-6)
+    clone(encoder).set_params(verbose=True).fit_transform(texts)
+    assert "windows" in capsys.readouterr().err
 
 
 def test_dask(windowed, long_text):
