@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from conftest import WORDS, make_tiny_bert
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -39,32 +40,18 @@ from skcalib import (
 from skcalib.__main__ import main
 
 ODD = ["", " ", "\n", "\0", "\u200b", "a\rb", "=1+1", "x" * 3000, "dog " * 900, "🙂", "ß"]
-ODD += [
-    "\ud800",
-    "١٢٣",
-    "a\u0301",
-    "\u202eabc",
-    "-1",
-    "nan",
-    "None",
-    "a,b",
-    '"',
-    "the the",
-    "1e400",
-]
+ODD += ["\ud800", "١٢٣", "a\u0301", "\u202eabc", "-1", "nan", "None", "a,b", '"', "1e400"]
+ODD += ["the the"]
 LABELS = [0, 1, -1, True, None, np.nan, "a", "b", "", 2**53, 2**53 + 1, 2**64, 1.5, b"a"]
-LABELS += [
-    ("a",),
-    np.int64(1),
-    np.uint64(2**63),
-    np.str_("a"),
-    pd.NA,
-    np.datetime64("2020-01-01"),
-]
+LABELS += [("a",), np.int64(1), np.uint64(2**63), np.str_("a"), pd.NA, np.datetime64("2020")]
 
 
 class Refused(Exception):
     """The command ended with 2, and a message."""
+
+
+def pick(rng, options):
+    return options[rng.integers(len(options))]
 
 
 def project(texts):
@@ -81,34 +68,25 @@ def sentences(rng, n, odd):
     """Texts of known words, some of them odd, repeated or blank."""
     texts = [" ".join(rng.choice(WORDS, size=rng.integers(1, 12))) for _ in range(n)]
     for i in rng.integers(0, n, size=odd):
-        texts[i] = ODD[rng.integers(len(ODD))]
+        texts[i] = pick(rng, ODD)
     return texts
 
 
 def container(rng, values):
     """The values as one of many containers, some of which lose or merge them."""
-    values = list(values)
-    kinds = ["list", "tuple", "object", "numpy", "series", "string", "masked", "arrow"]
-    kinds += ["column"]
-    kind = kinds[rng.integers(len(kinds))]
+    objects = pd.Series(values, dtype=object)
+    kinds = [
+        *(list, tuple, np.array),
+        lambda _: objects.to_numpy(),
+        lambda _: objects.set_axis(rng.permutation(len(objects))),
+        lambda _: objects.astype("string"),
+        lambda _: np.ma.masked_array(objects, mask=rng.random(len(objects)) < 0.1),
+        lambda values: pd.DataFrame({"x": values}),
+        lambda values: pa.chunked_array([pa.array(values)]),
+    ]
     with contextlib.suppress(Exception):
-        if kind == "arrow":
-            import pyarrow
-
-            return kind, pyarrow.chunked_array([pyarrow.array(values)])
-        made = {
-            "tuple": lambda: tuple(values),
-            "object": lambda: pd.Series(values, dtype=object).to_numpy(),
-            "numpy": lambda: np.array(values),
-            "series": lambda: pd.Series(values, index=rng.permutation(len(values))),
-            "string": lambda: pd.Series(values, dtype="string"),
-            "masked": lambda: np.ma.masked_array(
-                pd.Series(values, dtype=object).to_numpy(), mask=rng.random(len(values)) < 0.1
-            ),
-            "column": lambda: pd.DataFrame({"x": values}),
-        }
-        return kind, made[kind]()
-    return "list", values
+        return pick(rng, kinds)(values)
+    return values
 
 
 def labels(rng, n):
@@ -128,15 +106,12 @@ def is_whole(model):
 
 def classifier(rng, encoder):
     texts = sentences(rng, int(rng.integers(1, 80)), int(rng.integers(0, 4)))
-    names = [None, ["dog", "cat"], {0: "dog", 1: ["cat", "horse"]}, labels(rng, 3)][
-        rng.integers(4)
-    ]
+    names = pick(rng, [None, ["dog", "cat"], {0: "dog", 1: ["cat", "horse"]}, labels(rng, 3)])
     y = [None, *labels(rng, len(texts))] if rng.random() < 0.1 else labels(rng, len(texts))
-    rate = [None, None, None, 0.05, 0.5, np.nan][rng.integers(6)]
-    model = ZeroShotClassifier(
-        encoder, names, rejection_rate=rate, other=LABELS[rng.integers(8)]
-    )
-    X, y = container(rng, texts)[1], container(rng, y)[1] if rng.random() < 0.7 else None
+    rate = pick(rng, [None, None, None, 0.05, 0.5, np.nan])
+    other = pick(rng, LABELS[:8])
+    model = ZeroShotClassifier(encoder, names, rejection_rate=rate, other=other)
+    X, y = container(rng, texts), container(rng, y) if rng.random() < 0.7 else None
     yield model
     model.fit(X, y)
     yield model.decision_function(texts), len(texts)
@@ -153,11 +128,10 @@ def answers(rng, encoder):
     given = [*range(len(texts))] if kind else labels(rng, len(texts))
     given = [f"answer {i % 40}" for i in given] if kind == 2 else given
     guard = DetailGuard() if rng.random() < 0.3 else None
-    model = NearestAnswer(
-        encoder, guard=guard, false_hit_rate=[0.05, 0.3, 0.3, 0.5, 1][rng.integers(5)]
-    )
+    rate = pick(rng, [0.05, 0.3, 0.3, 0.5, 1])
+    model = NearestAnswer(encoder, guard=guard, false_hit_rate=rate)
     yield model
-    model.fit(container(rng, texts)[1], container(rng, given)[1])
+    model.fit(container(rng, texts), container(rng, given))
     asked = sentences(rng, 20, 3)
     found = model.predict(asked)
     if len(found) != 20 or any(
@@ -171,9 +145,9 @@ def duplicates(rng, encoder):
     texts = sentences(rng, int(rng.integers(2, 300)), int(rng.integers(0, 6)))
     texts += [texts[i] for i in rng.integers(len(texts), size=rng.integers(0, 9))]
     guard = DetailGuard() if rng.random() < 0.4 else None
-    model = Duplicates(encoder, false_pairs=[1, 20, 1e-3, 1e9][rng.integers(4)], guard=guard)
+    model = Duplicates(encoder, false_pairs=pick(rng, [1, 20, 1e-3, 1e9]), guard=guard)
     yield model
-    model.fit(container(rng, texts)[1])
+    model.fit(container(rng, texts))
     same = {}
     for text, label in zip(texts, model.labels_, strict=True):
         if text in same and same[text] != label:
@@ -187,11 +161,11 @@ def equivalent(rng, encoder):
     for _ in range(2):
         X = rng.normal(size=(int(rng.integers(2, 400)), 8)) * 10.0 ** rng.integers(-200, 200)
         if rng.random() < 0.3:
-            X[rng.integers(len(X))] = [0, np.nan, np.inf, 1e308][rng.integers(4)]
+            X[rng.integers(len(X))] = pick(rng, [0, np.nan, np.inf, 1e308])
         scales.append(SimilarityScale())
         yield scales[-1]
         scales[-1].fit(X)
-    given = [0.5, 0.99, 1, -1, 0.1, 1.5, np.nan, "x", None][rng.integers(9)]
+    given = pick(rng, [0.5, 0.99, 1, -1, 0.1, 1.5, np.nan, "x", None])
     found = np.atleast_1d(scales[0].equivalent(given, of=scales[1]))
     if np.abs(found).max() > 1:
         raise AssertionError(f"a cosine of {found}")
@@ -203,14 +177,14 @@ def windows(rng, encoder):
     texts += [" ".join(rng.choice(WORDS, size=rng.integers(30, 200)))]
     model = clone(encoder).set_params(
         overflow="windows",
-        stride=[0, 0, 0, 1, 5, 37, -1][rng.integers(7)],
-        max_length=[None, None, 3, 5, 12, 40, 20, 41][rng.integers(8)],
-        pooling=["mean", "cls", "max", "zipf", "last", "weighted_mean"][rng.integers(6)],
-        prompt=[None, "", "the: ", "", "dog " * 50][rng.integers(5)],
-        layers=[-1, 0, (0, 3), "first_last", 9][rng.integers(5)],
+        stride=pick(rng, [0, 0, 0, 1, 5, 37, -1]),
+        max_length=pick(rng, [None, None, 3, 5, 12, 40, 20, 41]),
+        pooling=pick(rng, ["mean", "cls", "max", "zipf", "last", "weighted_mean"]),
+        prompt=pick(rng, [None, "", "the: ", "", "dog " * 50]),
+        layers=pick(rng, [-1, 0, (0, 3), "first_last", 9]),
     )
     yield model
-    vectors = model.fit_transform(container(rng, texts)[1])
+    vectors = model.fit_transform(container(rng, texts))
     order = rng.permutation(len(texts))
     again = model.transform([texts[i] for i in order])
     if not np.allclose(again, vectors[order], atol=1e-4):
@@ -222,20 +196,18 @@ def command(rng, folder):
     """Files of texts, names and labels with odd bytes and lines."""
     root = Path(tempfile.mkdtemp(dir=folder))
     texts = sentences(rng, int(rng.integers(1, 30)), int(rng.integers(0, 3)))
-    ends = ["\n", "\r\n", "\r", "\n\n"][rng.integers(4)]
+    ends = pick(rng, ["\n", "\r\n", "\r", "\n\n"])
     names = ["dog", "cat", *rng.choice(ODD, size=rng.integers(0, 2))]
     parts = {"t": texts, "c": names, "l": [str(x) for x in labels(rng, len(texts))]}
     for name, lines in parts.items():
         content = ends.join(lines).encode(errors="surrogatepass")
         if rng.random() < 0.1:
-            content = [b"", b"\xff\xfe", b"\n\n", content[:-3], content + b"\0"][
-                rng.integers(5)
-            ]
+            content = pick(rng, [b"", b"\xff\xfe", b"\n\n", content[:-3], content + b"\0"])
         (root / name).write_bytes(content)
     options = ["classify", f"{folder}/tiny", str(root / "t"), "-o", str(root / "out.csv")]
     options += ["--classes", str(root / "c")] if rng.random() < 0.7 else []
     options += ["--labels", str(root / "l")] if rng.random() < 0.5 else []
-    rate = ["0.05", "0", "2", "nan", "x"][rng.integers(5)]
+    rate = pick(rng, ["0.05", "0", "2", "nan", "x"])
     options += ["--rejection-rate", rate] if rng.random() < 0.3 else []
     options += ["--overflow", "windows"] if rng.random() < 0.3 else []
     told = io.StringIO()
