@@ -1,6 +1,7 @@
 """The layout shows the architecture: who may import whom, and how much a reader must hold."""
 
 import ast
+from collections import defaultdict
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -44,39 +45,26 @@ ALLOWED = {
 }
 
 
-def _room(module: str) -> str:
-    """Package or module under skcalib that a dotted name leads into; '' for skcalib itself."""
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else ""
-
-
-def _imports(path: Path) -> set[str]:
-    """Dotted names of skcalib that a module imports, wherever in it."""
+def _imports(path, package="skcalib"):
+    """Dotted names of a package that a module imports, wherever in it."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
+        if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path} imports relatively"
-            if node.module == "skcalib":
-                found |= {f"skcalib.{alias.name}" for alias in node.names}
-            else:
-                found |= {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-    return {name for name in found if name.split(".")[0] == "skcalib"}
+    return {name for name in found if name.split(".")[0] == package}
 
 
-def _rooms() -> dict[str, set[str]]:
-    """Rooms that each room imports."""
-    rooms: dict[str, set[str]] = {}
+def _rooms():
+    """Rooms that each room imports; an estimator at the top is of none but `__init__`."""
+    known = {path.name.removesuffix(".py") for path in ROOT.iterdir()}
+    rooms = defaultdict(set)
     for path in MODULES:
         room = path.relative_to(ROOT).parts[0].removesuffix(".py")
-        # A public name of skcalib/__init__.py (an estimator) is not a room.
-        targets = {_room(name) for name in _imports(path)}
-        known = {p.name.removesuffix(".py") for p in ROOT.iterdir()}
-        rooms.setdefault(room, set()).update(
-            (targets & known) | ({"__init__"} if targets - known else set())
-        )
-        rooms[room].discard(room)
+        targets = {f"{name}.__init__".split(".")[1] for name in _imports(path)}
+        rooms[room] |= {t if t in known else "__init__" for t in targets} - {room}
     return rooms
 
 
@@ -101,13 +89,9 @@ def test_modules_import_in_no_circle():
         names[".".join(parts).removesuffix(".__init__")] = path
     graph = {}
     for name, path in names.items():
-        targets = _imports(path)
         # A dotted name leads to a module, or to a name in one.
-        graph[name] = {
-            t if t in names else t.rpartition(".")[0]
-            for t in targets
-            if t in names or t.rpartition(".")[0] in names
-        } - {name}
+        targets = {t if t in names else t.rpartition(".")[0] for t in _imports(path)}
+        graph[name] = targets & {*names} - {name}
     list(TopologicalSorter(graph).static_order())
 
 
@@ -123,13 +107,7 @@ def test_a_private_package_says_nothing_in_its_init(package):
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_scikit_learns_private_names_are_imported_in_one_module(path):
-    private = [
-        f"{node.module}.{alias.name}"
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "sklearn"
-        for alias in node.names
-        if "._" in f"{node.module}.{alias.name}"
-    ]
+    private = [name for name in _imports(path, "sklearn") if "._" in name]
     assert not private or path.name == "_sklearn_compat.py", private
 
 

@@ -1,5 +1,7 @@
 """Every estimator: bools are no numbers, texts no vectors, masked entries are missing."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -44,7 +46,7 @@ OF_VECTORS = [
     (skcalib.NormalizingFlow(), ("fit", "partial_fit", "transform", "score_samples")),
     (skcalib.NeighborSmoothing(), ("fit", "partial_fit", "transform")),
     (skcalib.SimilarityScale(), ("fit", "neighbor_similarity")),
-    (skcalib.GroupErasure(), ("transform",)),
+    (skcalib.GroupErasure(), ("fit", "transform")),
 ]
 
 
@@ -55,12 +57,14 @@ def test_masked_entries_are_missing_and_texts_no_vectors(estimator, method):
     pd = pytest.importorskip("pandas")
     groups = {"groups": np.arange(60) % 2} if type(estimator) is skcalib.GroupErasure else {}
     use = getattr(clone(estimator).fit(X, **groups), method)
+    use = partial(use, **groups) if method == "fit" else use
     with pytest.raises(ValueError, match=r"X contains NaN|missing"):
         use(np.ma.masked_greater(X, 1))
     if method != "inverse_transform":
-        for texts in (["a", "b"], pd.Series(["a", "b"]), pd.DataFrame({"t": ["a", "b"]})):
+        texts = np.array(["a", "b"] * 30)
+        for column in (texts.tolist(), texts, pd.Series(texts), pd.DataFrame({"t": texts})):
             with pytest.raises(TypeError, match=r"got texts, such as 'a'.*Put an encoder"):
-                use(texts)
+                use(column)
 
 
 def test_masked_weights_are_missing():

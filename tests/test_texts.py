@@ -33,15 +33,12 @@ TEXT_CONTAINERS = {
     "object column": lambda t: _objects(t),
     "str column": lambda t: np.array(t)[:, None],
     "nested lists": lambda t: [[text] for text in t],
-    "nested tuples": lambda t: tuple((text,) for text in t),
     "list of arrays": lambda t: [np.array([text]) for text in t],
-    "pandas Series": pd.Series,
     "pandas Series, object": lambda t: pd.Series(t, index=INDEX, dtype=object),
     "pandas Series, string": lambda t: pd.Series(t, index=INDEX, dtype="string"),
     "pandas Series, category": lambda t: pd.Series(t, index=INDEX, dtype="category"),
     "pandas Index": pd.Index,
     "pandas frame": lambda t: pd.DataFrame({"text": t}, index=INDEX),
-    "pandas frame, string": lambda t: pd.DataFrame({"text": t}, index=INDEX, dtype="string"),
     "polars Series": pl.Series,
     "polars Series, categorical": lambda t: pl.Series(t, dtype=pl.Categorical),
     "polars frame": lambda t: pl.DataFrame({"text": t}),
@@ -51,12 +48,8 @@ PAIR_CONTAINERS = {
     "tuple of lists": lambda a, b: tuple([x, y] for x, y in zip(a, b, strict=True)),
     "list of str arrays": lambda a, b: [np.array(pair) for pair in zip(a, b, strict=True)],
     "object array": _objects,
-    "object array, Fortran": lambda a, b: np.asfortranarray(_objects(a, b)),
     "str array": lambda a, b: np.array([a, b]).T,
     "pandas frame": lambda a, b: pd.DataFrame({"s": a, "t": b}, index=INDEX),
-    "pandas frame, string": lambda a, b: pd.DataFrame(
-        {"s": a, "t": b}, index=INDEX, dtype="string"
-    ),
     "polars frame": lambda a, b: pl.DataFrame({"s": a, "t": b}),
 }
 if hasattr(np.dtypes, "StringDType"):  # NumPy 2

@@ -5,9 +5,7 @@ import math
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from sklearn.base import clone
 
-from skcalib import GroupErasure, NeighborSmoothing, NormalizingFlow
 from skcalib._vectors import unit_rows
 
 
@@ -30,22 +28,3 @@ def test_a_row_that_is_not_finite_spoils_no_other():
     unit, _ = unit_rows(np.array([[1.0, np.inf], [np.nan, 0.0], [3.0, 4.0]]))
     assert np.isnan(unit[:2]).any(axis=1).all()
     assert_allclose(unit[2], [0.6, 0.8])
-
-
-VECTORS = np.random.default_rng(0).normal(size=(60, 4))
-CALIBRATORS = [
-    (GroupErasure(), {"groups": np.arange(60) % 2}),
-    (NeighborSmoothing(), {}),
-    (NormalizingFlow(device="cpu"), {}),
-]
-calibrators = pytest.mark.parametrize(
-    ("estimator", "given"), CALIBRATORS, ids=lambda value: type(value).__name__
-)
-
-
-@calibrators
-def test_texts_need_an_encoder_first(estimator, given):
-    pd = pytest.importorskip("pandas")
-    for texts in (["a dog"] * 60, np.array(["a dog"] * 60), pd.Series(["a dog"] * 60)):
-        with pytest.raises(TypeError, match=r"got texts, such as 'a dog'; .* Put an encoder"):
-            clone(estimator).fit(texts, **given)
