@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from exported import assert_equal_vectors
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
@@ -53,48 +53,29 @@ def encode(runtime, path, encoder, texts):
     return session.run(["sentence_embedding"], dict(inputs))[0]
 
 
-def assert_equal_vectors(found, expected, tolerance=1e-5):
-    """Equal to 1e-5 of a typical entry, the root mean square."""
-    typical = np.sqrt(np.mean(np.square(expected, dtype=np.float64)))
-    assert found.dtype == np.float32
-    assert_allclose(found, expected, rtol=0, atol=tolerance * typical)
-
-
+MAX = {"pooling": "max", "layers": (0, 2), "layer_merge": "concat", "special_tokens": False}
+ZIPF = {"pooling": "zipf", "layers": "first_last", "max_length": 7}
+LAST = {"pooling": "last", "prompt": "the dog "}
+ROOT = {"pooling": "mean_sqrt_len", "prompt": "a red dog ", "special_tokens": False}
 WHITENING = Whitening(6, noise="auto")
 FLOW = {"coupling": "affine", "permutation": "lu", "noise": "auto", "max_epochs": 3}
-OWN = {"special_tokens": False}
 
 
 @pytest.mark.parametrize(
     ("params", "steps"),
     [
-        (
-            {"pooling": "max", "layers": (0, 2), "layer_merge": "concat"} | OWN,
-            [WHITENING, Normalizer()],
-        ),
-        (
-            {"pooling": "zipf", "layers": "first_last", "max_length": 7},
-            [WHITENING, NeighborSmoothing(4)],
-        ),
-        (
-            {"pooling": "last", "prompt": "the dog "},
-            [WHITENING, NeighborSmoothing(99, weight=0.5)],
-        ),
-        (
-            {"pooling": "mean_sqrt_len", "prompt": "a red dog "} | OWN,
-            [NormalizingFlow(random_state=0, **FLOW)],
-        ),
+        (MAX, [WHITENING, Normalizer()]),
+        (ZIPF, [WHITENING, NeighborSmoothing(4)]),
+        (LAST, [WHITENING, NeighborSmoothing(99, weight=0.5)]),
+        (ROOT, [NormalizingFlow(random_state=0, **FLOW)]),
     ],
     ids=str,
 )
 def test_graph_gives_the_vectors_of_the_pipeline_and_its_scale(
     params, steps, runtime, other_bert, without_prompts, texts, tmp_path
 ):
-    folder, path = (
-        without_prompts if "prompt" in params else other_bert,
-        tmp_path / "model.onnx",
-    )
-    encoder = BertEncoder(folder, **params)
+    path = tmp_path / "model.onnx"
+    encoder = BertEncoder(without_prompts if "prompt" in params else other_bert, **params)
     texts = [*texts, *texts[:3], *ODD[:5]]
     model = BiEncoder(make_pipeline(encoder, *steps)).fit(texts)
     pipeline = model.encoder_
@@ -168,9 +149,3 @@ def test_a_graph_of_other_vectors_is_refused(runtime, other_bert, texts, tmp_pat
 def test_a_folder_is_no_file(runtime, tiny_bert, texts, tmp_path):
     with pytest.raises(IsADirectoryError, match=r"is a folder; save_onnx .* such as .*onnx"):
         save_onnx(BertEncoder(tiny_bert).fit(texts), tmp_path)
-
-
-def test_missing_extra_is_named(tiny_bert, texts, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ImportError, match=r"save_onnx needs.*pip install skcalib\[onnx\]"):
-        save_onnx(BertEncoder(tiny_bert).fit(texts), tmp_path / "model.onnx")

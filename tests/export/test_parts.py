@@ -1,23 +1,20 @@
 """What is a fitted pipeline of an encoder and calibrators, and what is not."""
 
-import numpy as np
+import sys
+
 import pytest
 import transformers
+from exported import assert_equal_vectors, exported
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import normalize
 
 from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening
 from skcalib.export import save_onnx, save_sentence_transformer
-
-
-@pytest.fixture
-def load():
-    package = pytest.importorskip("sentence_transformers", minversion="6")
-    return lambda folder: package.SentenceTransformer(str(folder), device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -38,28 +35,44 @@ def test_not_fitted(tiny_bert):
         save_onnx(make_pipeline(encoder, Whitening()), "model.onnx")
 
 
-def test_the_pipeline_stays_as_it_is(load, tiny_bert, tmp_path):
+def test_the_pipeline_stays_as_it_is(tiny_bert, tmp_path):
     store, params = tmp_path / "store", {"dtype": "bfloat16", "max_length": 4}
     encoder = BertEncoder(tiny_bert, memory=store, **params).fit(["dog"])
     encoder.transform(["dog"])
     model = BiEncoder(encoder, similarity="euclidean").fit(["dog"])
-    save_sentence_transformer(model, tmp_path / "model")  # warns of no text that is cut off
-    assert load(tmp_path / "model").similarity_fn_name == "euclidean"
+    # This warns of no text that is cut off.
+    assert exported(model, tmp_path).similarity_fn_name == "euclidean"
     assert len(VectorStore(store)) == 1  # "dog" alone: the export wrote nothing
     assert model.encoder_.get_params() == clone(encoder).get_params()
 
 
 @pytest.mark.parametrize("globally", [False, True])
-def test_frames_are_taken_for_arrays(globally, load, tiny_bert, texts, tmp_path):
+def test_frames_are_taken_for_arrays(globally, tiny_bert, texts, tmp_path):
     pytest.importorskip("pandas")
-    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(noise=1.0))
-    expected = clone(pipeline).fit_transform(texts)
+    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(6, noise="auto"))
+    expected = normalize(clone(pipeline).fit_transform(texts))
     if not globally:
         pipeline.set_output(transform="pandas")
     with config_context(transform_output="pandas" if globally else "default"):
-        save_sentence_transformer(pipeline.fit(texts), tmp_path / "model")
-    found = load(tmp_path / "model").encode(texts)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+        model = exported(pipeline.fit(texts), tmp_path, normalize=True)
+    assert_equal_vectors(model.encode(texts), expected)
+
+
+@pytest.mark.parametrize(
+    ("save", "module", "message"),
+    [
+        (save_onnx, "onnx", r"save_onnx needs.*pip install skcalib\[onnx\]"),
+        (
+            save_sentence_transformer,
+            "sentence_transformers.sentence_transformer.modules",
+            r"needs the package sentence-transformers>=5.4",
+        ),
+    ],
+)
+def test_a_missing_package_is_named(save, module, message, tiny_bert, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=message):
+        save(BertEncoder(tiny_bert).fit(["dog"]), tmp_path / "model")
 
 
 def test_vectors_that_padding_may_change_are_refused(save_family, tmp_path):

@@ -1,5 +1,7 @@
 """check_served: what a server returns for the texts of an exported pipeline."""
 
+import re
+
 import numpy as np
 import pytest
 from sklearn.pipeline import make_pipeline
@@ -10,6 +12,7 @@ from skcalib.datasets import load_questions, minilm_path
 from skcalib.export import check_served
 
 TEXTS = load_questions().data[::8].tolist()
+RIGHT = r"not \(13, 20\) or \(13, 384\)"
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +24,13 @@ def pipeline():
 
 @pytest.fixture(scope="module")
 def vectors(pipeline):
+    bare = BertEncoder(minilm_path()).fit_transform(TEXTS)
     return {
         "calibrated": pipeline.transform(TEXTS),
         "raw": pipeline[0].transform(TEXTS),
-        "bare": BertEncoder(minilm_path()).fit_transform(TEXTS),
+        "bare": bare,
+        "calibrated bare": pipeline[1].transform(bare),
+        "third layer": BertEncoder(minilm_path(), layers=3).fit_transform(TEXTS),
     }
 
 
@@ -32,55 +38,43 @@ def served(pipeline, returned):
     return check_served(lambda texts: returned, pipeline, TEXTS)
 
 
-def test_calibrated_and_raw_vectors_are_told_apart(pipeline, vectors):
-    found = served(pipeline, vectors["calibrated"])
-    assert (found.kind, found.reason, str(found)) == ("calibrated", "", "calibrated")
-    assert found.distance < 1e-5
-    assert served(pipeline, vectors["raw"]).kind == "raw"
-    assert np.isnan(served(pipeline, vectors["raw"]).distance)  # of another width
+def shortened(Z):
+    return normalize(Z).astype(np.float16).tolist()
 
 
-def test_servers_scale_round_and_return_lists(pipeline, vectors):
-    unit = normalize(vectors["calibrated"]).astype(np.float16)
-    found = served(pipeline, unit.tolist())
-    assert found.kind == "calibrated"
-    assert 0 < found.distance < 0.01
-    assert served(pipeline, 3 * vectors["raw"]).kind == "raw"
+def broken(Z):
+    return np.where(np.arange(13)[:, None] == 3, np.nan, Z)
 
 
-def test_a_missing_prompt_is_named(pipeline, vectors):
-    bare = {"raw": vectors["bare"], "calibrated": pipeline[1].transform(vectors["bare"])}
-    for kind, returned in bare.items():
-        found = served(pipeline, returned)
-        assert (found.kind, found.reason) == (kind, "without the prompt 'question: '")
-    assert found.distance > 0.05
+@pytest.mark.parametrize(
+    ("name", "change", "told"),
+    [
+        ("calibrated", np.array, "calibrated"),
+        ("calibrated", shortened, "calibrated"),
+        ("raw", np.array, "raw"),
+        ("raw", lambda Z: 3 * Z, "raw"),
+        ("bare", np.array, "raw: without the prompt 'question: '"),
+        ("calibrated bare", np.array, "calibrated: without the prompt 'question: '"),
+        ("calibrated", np.flipud, "other: calibrated, in another order"),
+        ("raw", np.flipud, "other: raw, in another order"),
+        ("calibrated", lambda Z: Z[[0] * 13], "other: up to .*, which is calibrated"),
+        ("third layer", np.array, "other: up to .*, which is raw.*"),
+        ("calibrated", lambda Z: Z[:, :7], rf"other: .* \(13, 7\), {RIGHT}"),
+        ("calibrated", lambda Z: Z[0], rf"other: .* \(20,\), {RIGHT}"),
+        ("calibrated", broken, "other: NaN or infinity in vector 3"),
+    ],
+)
+def test_what_a_server_returns_is_told(pipeline, vectors, name, change, told):
+    assert re.fullmatch(told, str(served(pipeline, change(vectors[name]))))
 
 
-def test_the_order_of_rows_is_checked(pipeline, vectors):
-    for kind in ("calibrated", "raw"):
-        found = served(pipeline, vectors[kind][::-1])
-        assert str(found) == f"other: {kind}, in another order"
-    found = served(pipeline, vectors["calibrated"][[0] * len(TEXTS)])
-    assert (found.kind, found.reason[:5]) == ("other", "up to")
-
-
-def test_other_vectors_have_a_reason(pipeline, vectors):
-    Z = vectors["calibrated"]
-    broken = Z.copy()
-    broken[3, 2] = np.nan
-    for returned, reason in {
-        "wide": (Z[:, :7], r"the shape is (13, 7), not (13, 20) or (13, 384)"),
-        "few": (Z[:-1], r"the shape is (12, 20), not (13, 20) or (13, 384)"),
-        "one": (Z[0], r"the shape is (20,), not (13, 20) or (13, 384)"),
-        "broken": (broken, "NaN or infinity in vector 3"),
-    }.values():
-        found = served(pipeline, returned)
-        assert (found.kind, found.reason) == ("other", reason)
-    other = BertEncoder(minilm_path(), layers=3).fit_transform(TEXTS)
-    found = served(pipeline, other)
-    assert found.kind == "other"
-    assert found.reason.startswith("up to ")
-    assert "which is raw" in found.reason
+def test_distances_are_to_the_calibrated_vectors(pipeline, vectors):
+    bare, raw = (served(pipeline, vectors[name]) for name in ("calibrated bare", "raw"))
+    exact = served(pipeline, vectors["calibrated"])
+    rounded = served(pipeline, shortened(vectors["calibrated"]))
+    assert exact.distance < 1e-5 < rounded.distance < 0.01
+    assert bare.distance > 0.05
+    assert np.isnan(raw.distance)  # of another width
 
 
 def test_a_smoothed_pipeline_and_an_encoder_alone(pipeline, vectors):

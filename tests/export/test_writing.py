@@ -15,9 +15,10 @@ def write(path, error=None):
             raise error
 
 
-def test_an_error_leaves_nothing(tmp_path):
-    with pytest.raises(OSError, match="full"):
-        write(tmp_path / "new" / "folder", OSError("full"))
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_an_error_leaves_nothing(tmp_path, error):
+    with pytest.raises(error, match="full"):
+        write(tmp_path / "new" / "folder", error("full"))
     assert list((tmp_path / "new").iterdir()) == []
 
 

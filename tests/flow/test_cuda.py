@@ -34,17 +34,8 @@ def _flow(device, **changes):
     return NormalizingFlow(**settings | changes, device=device)
 
 
-@pytest.mark.parametrize(
-    ("coupling", "permutation", "noise"),
-    [
-        ("additive", "reverse", 0.0),
-        ("affine", "reverse", "auto"),
-        ("additive", "shuffle", "auto"),
-        ("affine", "shuffle", 0.0),
-        ("additive", "lu", 0.0),
-        ("affine", "lu", "auto"),
-    ],
-)
+@pytest.mark.parametrize(("coupling", "noise"), [("additive", 0.0), ("affine", "auto")])
+@pytest.mark.parametrize("permutation", ["reverse", "shuffle", "lu"])
 def test_results_are_the_cpus(cuda, X, coupling, permutation, noise):
     settings = {"coupling": coupling, "permutation": permutation, "noise": noise}
     settings["validation_fraction"] = 0.1
@@ -92,15 +83,6 @@ def test_every_device_has_one_module(two_pretended_cudas, X):
         used.append(two_pretended_cudas.used())
     assert used[0] == used[1] > 0  # two names of one device
     assert two_pretended_cudas.used(1) == used[0]
-
-
-def test_in_a_forked_child_auto_is_the_cpu(pretended_cuda, X):
-    flow = _flow("auto").fit(X)
-    expected = flow.transform(X)
-    pretended_cuda.is_forked = True
-    np.testing.assert_array_equal(flow.transform(X), expected)
-    with pytest.raises(ValueError, match="forked child"):
-        flow.set_params(device="cuda").transform(X)
 
 
 def test_where_memory_ends_nothing_is_held(pretended_cuda, X):

@@ -61,6 +61,17 @@ def at_steps(monkeypatch):
     return watch
 
 
+def raising(error, every):
+    """A function for `at_steps`."""
+
+    def fail(step):
+        if step % every == 0:
+            raise error
+        return 1.0
+
+    return fail
+
+
 def test_training_raises_the_score_of_held_out_rows(banana):
     train, test = banana[:1500], banana[1500:]
     flow = NormalizingFlow(**_settings()).fit(train)
@@ -104,16 +115,6 @@ def test_bits_per_dim_follows_its_definition(banana):
     bits = flow.bits_per_dim(banana)
     assert bits < 0  # the vectors vary on a scale well below 1
     assert bits == pytest.approx(-flow.score_samples(banana).mean() / (6 * np.log(2)))
-    doubled = NormalizingFlow(**_settings(max_epochs=1)).fit(2 * banana)
-    assert doubled.bits_per_dim(2 * banana) == pytest.approx(bits + 1)
-
-
-def test_fit_ignores_location_and_scale_of_each_column(banana):
-    scale, loc = np.geomspace(1e-4, 1e4, 6), np.linspace(-3, 3, 6)
-    moved, settings = banana * scale + loc, _settings(max_epochs=2)
-    Z = NormalizingFlow(**settings).fit_transform(moved)
-    expected = NormalizingFlow(**settings).fit_transform(banana)
-    np.testing.assert_allclose(Z, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_seed_gives_one_flow_and_leaves_global_generators_alone(banana):
@@ -155,8 +156,6 @@ def test_training_cannot_go_on_with_another_architecture(banana):
     flow.set_params(coupling_width=7)
     with pytest.raises(ValueError, match=r"coupling_width=7: this flow was fitted with .*=32"):
         flow.partial_fit(banana)
-    with pytest.raises(ValueError, match=r"X has 4 features, but .* is expecting 6"):
-        flow.partial_fit(banana[:, :4])
     np.testing.assert_array_equal(flow.transform(banana), before)
 
 
@@ -164,8 +163,6 @@ def test_partial_fit_goes_on_from_one_row(banana):
     flow = NormalizingFlow(device="cpu", random_state=0).partial_fit(banana)
     flow.partial_fit(banana[:1])
     assert np.isfinite(flow.transform(banana)).all()
-    with pytest.raises(ValueError, match="minimum of 2 is required by NormalizingFlow"):
-        NormalizingFlow(device="cpu").partial_fit(banana[:1])
 
 
 def test_early_stopping_keeps_the_best_flow(banana):
@@ -184,18 +181,15 @@ def test_early_stopping_keeps_the_best_flow(banana):
     assert flow.validation_curve_ is None
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
-    ("coupling", "permutation", "dtype", "noise"),
+    ("coupling", "permutation", "noise"),
     [
-        ("additive", "reverse", np.float32, 0.0),
-        ("additive", "lu", np.float64, 0.0),
-        ("affine", "shuffle", np.float64, 0.0),
-        ("affine", "lu", np.float32, 0.0),
-        *[
-            ("additive", "reverse", x, y)
-            for x in (np.float32, np.float64)
-            for y in (1.0, "auto")
-        ],
+        ("additive", "reverse", 0.0),
+        ("affine", "shuffle", 0.0),
+        ("affine", "lu", 0.0),
+        ("additive", "reverse", 1.0),
+        ("additive", "reverse", "auto"),
     ],
 )
 def test_degenerate_data_train_to_finite_vectors(coupling, permutation, dtype, noise):
@@ -270,20 +264,13 @@ def test_an_error_leaves_the_estimator_as_it_was(banana, at_steps, monkeypatch, 
     fitted = NormalizingFlow(**_settings(max_epochs=1)).fit(banana)
     before = fitted.transform(banana)
     unfitted = clone(fitted)
-
-    def fail(step):
-        if step % 50 == 0:  # of 63 in an epoch
-            raise error
-        return 1.0
-
-    at_steps(fail)
+    at_steps(raising(error, every=50))  # of 63 in an epoch
     for flow in (fitted, unfitted):
         for fit in (flow.fit, flow.partial_fit):
             with pytest.raises(error):
                 fit(banana)
-    assert [
-        name for name in dir(unfitted) if name[-1] == "_" != name[0] and hasattr(unfitted, name)
-    ] == []
+    assert not hasattr(unfitted, "n_features_in_")
+    assert not hasattr(unfitted, "n_iter_")
     assert fitted.n_iter_ == len(fitted.loss_curve_) == 1
     np.testing.assert_array_equal(fitted.transform(banana), before)
     monkeypatch.undo()
@@ -295,13 +282,7 @@ def test_an_error_leaves_the_estimator_as_it_was(banana, at_steps, monkeypatch, 
 def test_an_interrupt_keeps_what_is_trained(banana, at_steps, validation_fraction):
     settings = _settings(validation_fraction=validation_fraction)
     one = NormalizingFlow(**settings | {"max_epochs": 1}).fit(banana)
-
-    def interrupt(step):
-        if step == 100:  # in the second epoch of 63 or 57 steps
-            raise KeyboardInterrupt
-        return 1.0
-
-    at_steps(interrupt)
+    at_steps(raising(KeyboardInterrupt, every=100))  # in the second epoch of 63 or 57 steps
     flow = NormalizingFlow(**settings).fit(banana[:, ::-1][:60])  # 2 steps an epoch
     with pytest.raises(KeyboardInterrupt):
         flow.fit(banana)
@@ -315,13 +296,7 @@ def test_an_interrupt_keeps_what_is_trained(banana, at_steps, validation_fractio
 
 def test_an_interrupt_keeps_the_batches_of_an_only_epoch(banana, at_steps):
     untrained = NormalizingFlow(**_settings(max_epochs=1, learning_rate=1e-12)).fit(banana)
-
-    def interrupt(step):
-        if step == 200:
-            raise KeyboardInterrupt
-        return 1.0
-
-    at_steps(interrupt)
+    at_steps(raising(KeyboardInterrupt, every=200))
     flow = NormalizingFlow(**_settings(max_epochs=1, batch_size=8))
     with pytest.raises(KeyboardInterrupt):
         flow.fit(banana)
@@ -339,60 +314,32 @@ def test_unfitted_and_wrong_width(method, banana):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "shape", "message"),
     [
-        ({"device": "gpu"}, "device='gpu' is unknown. Use 'auto', 'cpu', 'cuda'"),
-        ({"device": "cuda:99"}, r"torch sees \d+ CUDA devices.*Use 'auto'"),
-        ({"validation_fraction": 0.01}, "of 10 samples holds out 0 and leaves 10"),
-        ({"validation_fraction": 0.95}, "of 10 samples holds out 9 and leaves 1"),
-        ({"validation_fraction": 1.0}, "'validation_fraction' parameter.*must be a float"),
-        ({"coupling": "cubic"}, "'coupling' parameter.*must be a str among"),
-        ({"n_levels": 0}, "'n_levels' parameter.*must be an int"),
-        ({"learning_rate": 0}, "'learning_rate' parameter.*must be a float"),
-        ({"noise": np.nan}, "'noise' parameter.*must be a float.*'auto'"),
-        ({"noise": "high"}, "'noise' parameter.*must be a float.*'auto'"),
+        ({"device": "gpu"}, (10, 3), "device='gpu' is unknown. Use 'auto', 'cpu', 'cuda'"),
+        ({"validation_fraction": 0.01}, (10, 3), "of 10 samples holds out 0 and leaves 10"),
+        ({"validation_fraction": 0.95}, (10, 3), "of 10 samples holds out 9 and leaves 1"),
+        ({"coupling": "cubic"}, (10, 3), "'coupling' parameter.*must be a str among"),
+        ({"noise": "high"}, (10, 3), "'noise' parameter.*must be a float.*'auto'"),
+        ({}, (9, 1), r"1 feature\(s\).*while a minimum of 2 is required"),
+        ({}, (1, 9), r"1 sample\(s\).*while a minimum of 2 is required"),
     ],
 )
-def test_bad_parameters_say_what_is_expected(change, message):
-    X = np.random.RandomState(0).normal(size=(10, 3))
-    flow = NormalizingFlow(**change)
+def test_what_cannot_be_fitted_says_what_is_expected(change, shape, message):
+    flow, X = NormalizingFlow(**change), np.random.RandomState(0).normal(size=shape)
     with pytest.raises(ValueError, match=message):
         flow.fit(X)
     assert not hasattr(flow, "n_features_in_")
 
 
-@pytest.mark.parametrize(
-    ("X", "message"),
-    [
-        (np.ones((9, 1)), r"1 feature\(s\).*while a minimum of 2 is required"),
-        (np.ones((1, 9)), r"1 sample\(s\).*while a minimum of 2 is required"),
-        ([[1.0, np.nan], [0.0, 1.0]], "Input X contains NaN"),
-        ([[1.0, np.inf], [0.0, 1.0]], "Input X contains infinity"),
-        (np.ones(5), "Expected 2D array, got 1D array"),
-    ],
-)
-def test_bad_data_say_what_is_expected(X, message):
-    flow = NormalizingFlow(device="cpu")
-    for fit in (flow.fit, flow.partial_fit):
-        with pytest.raises(ValueError, match=message):
-            fit(X)
-    assert not hasattr(flow, "n_features_in_")
-
-
-def test_names_of_columns_are_checked_before_training(banana, at_steps, monkeypatch):
+def test_a_failed_fit_keeps_the_names_of_columns(banana):
     pd = pytest.importorskip("pandas")
     named = pd.DataFrame(banana, columns=list("abcdef"))
     flow = NormalizingFlow(**_settings(max_epochs=1)).fit(named)
-    assert list(flow.feature_names_in_) == list("abcdef")
-    at_steps(pytest.fail)
     with pytest.raises(TypeError, match="all input features have string names"):
         flow.fit(named.rename(columns={"a": 1}))
-    with pytest.raises(ValueError, match="feature names should match"):
-        flow.partial_fit(named.rename(columns={"a": "g"}))
-    monkeypatch.undo()
     assert list(flow.feature_names_in_) == list("abcdef")
     flow.transform(named)
-    assert not hasattr(flow.fit(banana), "feature_names_in_")
 
 
 def test_a_memory_map_is_read_and_not_copied(tmp_path):
@@ -433,14 +380,17 @@ def test_training_keeps_to_one_thread_and_gives_the_others_back(banana, at_steps
     assert seen == {1}
 
 
-@pytest.mark.parametrize("coupling", ["additive", "affine"])
-def test_to_torch_is_an_independent_copy(banana, coupling):
-    flow = NormalizingFlow(coupling=coupling, **_settings(max_epochs=1)).fit(banana)
+@pytest.mark.parametrize(("coupling", "noise"), [("additive", 0.0), ("affine", 0.5)])
+def test_to_torch_is_an_independent_copy(banana, coupling, noise):
+    settings = _settings(coupling=coupling, noise=noise, max_epochs=1)
+    flow = NormalizingFlow(**settings).fit(banana)
     expected = flow.transform(banana)
     module, u = flow.to_torch(), torch.from_numpy(banana).requires_grad_()
     assert not module.training
     np.testing.assert_allclose(module(u)[0].detach(), expected, rtol=1e-9, atol=1e-9)
-    module.log_prob(u).sum().backward()  # through the inputs and the parameters
+    density = module.log_prob(u)
+    np.testing.assert_allclose(density.detach(), flow.score_samples(banana))
+    density.sum().backward()  # through the inputs and the parameters
     assert torch.isfinite(u.grad).all()
     with torch.no_grad():
         for parameter in module.parameters():

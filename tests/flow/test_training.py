@@ -1,6 +1,10 @@
-"""Training takes the steps of Adam along the gradient of the density, over all rows."""
+"""Training takes the steps of Adam along the gradient of the density, over all rows.
+
+Neither the units of columns nor the state of torch changes them.
+"""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -9,6 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skcalib import NormalizingFlow
 from skcalib._flow.rows import shuffled_batches
+
+X = np.random.default_rng(0).normal(size=(200, 4))
 
 
 def _flow(**settings):
@@ -105,8 +111,52 @@ def test_a_first_step_to_infinity_is_taken_back(coupling):
     np.testing.assert_allclose(flow.transform(X), start.transform(X))
 
 
-def test_float32_keeps_its_digits_below_a_large_mean():
-    X = (1.0 + 1e-3 * np.random.RandomState(0).normal(size=(300, 8))).astype(np.float32)
-    flow = _flow(max_epochs=2).fit(X)
-    exact = flow.transform(X.astype(np.float64))
-    np.testing.assert_allclose(flow.transform(X), exact, atol=1e-5 * abs(exact).max())
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_columns_of_all_units_and_means_count(dtype):
+    units = np.array([1e-10, 1e-3, 1, 1e6])
+    plain, rows = (X + 3).astype(dtype), ((X + 3) * units).astype(dtype)
+    expected, flow = _flow(max_epochs=2).fit(plain), _flow(max_epochs=2).fit(rows)
+    Z = flow.transform(rows)
+    np.testing.assert_allclose(Z, expected.transform(plain), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(flow.inverse_transform(Z) / units, plain, atol=1e-4)
+    score = expected.score(plain) - np.log(units).sum()
+    assert flow.score(rows) == pytest.approx(score, abs=0.01)
+
+
+@pytest.mark.parametrize(("mean", "dtype"), [(1e3, np.float32), (1e6, np.float64)])
+def test_float32_rows_lose_no_more_than_their_own_digits(mean, dtype):
+    rows = (X + mean).astype(np.float32)
+    flow = _flow().fit(rows.astype(dtype) + dtype(0.01))
+    found, expected = flow.transform(rows), flow.transform(rows.astype(np.float64))
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_held_out_row_without_density_warns():
+    rows = X.copy()
+    rows[:] = np.where(np.arange(200)[:, None] % 4 == 3, [1e-3], rows)
+    rows[150] = 1e200
+    flow = _flow(validation_fraction=0.9, n_iter_no_change=2)
+    with pytest.warns(ConvergenceWarning, match="NaN or infinite.*held out, drop those far"):
+        flow.fit(rows)
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        torch.no_grad,
+        torch.inference_mode,
+        lambda: torch.autocast("cpu", torch.bfloat16),
+        lambda: torch.device("meta"),
+    ],
+)
+@pytest.mark.parametrize("coupling", ["additive", "affine"])
+def test_the_state_of_torch_has_no_influence(context, coupling):
+    flow, expected = _flow(coupling=coupling), _flow(coupling=coupling).fit(X)
+    with context():
+        flow.fit(X)
+        flow = pickle.loads(pickle.dumps(flow)).partial_fit(X)
+        found, module = flow.transform(X), flow.to_torch()
+    np.testing.assert_array_equal(found, expected.partial_fit(X).transform(X))
+    with torch.no_grad():
+        np.testing.assert_allclose(module(torch.tensor(X))[0].numpy(), found, atol=1e-5)
