@@ -54,9 +54,11 @@ class _Display:
             With ``transform``, such as a pipeline of `BertEncoder` and `Whitening`.
         X : array-like
             What it transforms: texts, or vectors for a calibrator alone.
+        *args : array-like
+            As in `from_embeddings`.
         name : str or None, default=None
             For legend or title; None uses the name of the estimator's class.
-        *args, ax, **kwargs
+        ax, **kwargs
             As in `from_embeddings`.
 
         Returns
