@@ -150,8 +150,9 @@ def test_skops_has_to_trust_nothing_but_skcalib(make, X, tiny_bert):
 
 def test_pickles_of_all_estimators_hold_the_trusted_types_and_no_others(X, tiny_bert, words):
     bert, texts = BertEncoder(tiny_bert), [f"{a} dog {b} cat" for a in words for b in words]
+    some = [f"the {a} {t}" for t in texts[:8] for a in words[:9]]
     made = [
-        calibrate(bert, [f"the {a} {t}" for t in texts[:8] for a in words[:9]], n_texts=40),
+        calibrate(bert, some, n_texts=40, task="topics"),
         NormalizingFlow(random_state=0).fit(X),
         BertEncoder(tiny_bert, memory=VectorStore("folder")),
         BiEncoder(bert),
