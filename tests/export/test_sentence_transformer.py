@@ -26,7 +26,7 @@ from skcalib import (
 )
 from skcalib.export import save_sentence_transformer, save_static
 
-pytest.importorskip("sentence_transformers", minversion="6")
+package = pytest.importorskip("sentence_transformers", minversion="6")
 
 # Texts of which pooling has little to weigh: without tokens, with none but punctuation.
 ODD = ["", "?", "!!", "zzz", "zzz."]
@@ -308,3 +308,14 @@ def test_a_folder_brings_its_scale(tiny_bert, texts, tmp_path):
     assert names["threshold"](0.3) == pytest.approx(scale.threshold(0.3), abs=0.05)
     save_sentence_transformer(pipeline, tmp_path / "bare")
     assert "similarity_scale" not in (tmp_path / "bare" / "README.md").read_text("utf-8")
+
+
+def test_an_interrupt_leaves_nothing(tiny_bert, texts, tmp_path, monkeypatch):
+    def save(self, target, **_):
+        (tmp_path / "seen").write_text(target)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(package.SentenceTransformer, "save", save)
+    with pytest.raises(KeyboardInterrupt):
+        save_sentence_transformer(BertEncoder(tiny_bert).fit(texts), tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["seen"]

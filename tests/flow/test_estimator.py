@@ -338,8 +338,11 @@ def test_a_failed_fit_keeps_the_names_of_columns(banana):
     flow = NormalizingFlow(**_settings(max_epochs=1)).fit(named)
     with pytest.raises(TypeError, match="all input features have string names"):
         flow.fit(named.rename(columns={"a": 1}))
+    with pytest.raises(ValueError, match="feature names should match"):
+        flow.partial_fit(named.rename(columns={"a": "g"}))
     assert list(flow.feature_names_in_) == list("abcdef")
     flow.transform(named)
+    assert not hasattr(flow.fit(banana), "feature_names_in_")
 
 
 def test_a_memory_map_is_read_and_not_copied(tmp_path):
