@@ -56,8 +56,9 @@ def with_groups(
     A blank text is left out together with its group. A group may be blank unless ``every``
     text needs one; it is then None.
     """
+    found = texts_in(file)
     if groups is None:
-        return texts_in(file), None
+        return found, None
     texts, labels = _lines(file), _lines(groups)
     lines = list(zip_longest(texts, labels, fillvalue=""))
     for number, (text, label) in enumerate(lines, 1):
@@ -67,8 +68,7 @@ def with_groups(
                 "there. Give one group per line, in the order of the texts, and leave line and "
                 "text blank in both files."
             )
-    lines = [line for line in lines if line[0]]
-    return [text for text, _ in lines], [label or None for _, label in lines]
+    return found, [label or None for text, label in lines if text]
 
 
 def _lines(file: str) -> list[str]:

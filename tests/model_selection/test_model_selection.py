@@ -904,7 +904,7 @@ def test_lines_of_texts_and_groups_belong_together(tiny_bert, sentences, tmp_pat
         (sentences, [*groups[:50], "", *groups[51:]], "groups.txt' has '' in line 51, and"),
         (sentences, groups[:99], "groups.txt' has '' in line 100, and"),
         (sentences, [*groups, "g0"], "groups.txt' has 'g0' in line 101, and"),
-        (["", " "], ["", ""], "minimum of 1 is required by calibrate"),
+        (["", " "], ["g0"], "texts.txt' has no text; give a file"),
     ):
         assert run(text_lines, group_lines, "none") == 2
         assert message in capsys.readouterr().err
