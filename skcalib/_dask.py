@@ -140,7 +140,7 @@ def on_disk(X: Any) -> Iterator[np.ndarray]:
     with TemporaryFile(prefix="skcalib-") as file:
         for start in range(0, len(parts), BLOCKS_AT_A_TIME):
             for block in dask.compute(*parts[start : start + BLOCKS_AT_A_TIME]):
-                as_floats(block).astype(dtype).tofile(file)
+                as_floats(block).astype(dtype, copy=False).tofile(file)
                 n_rows += len(block)
         shape = (n_rows, X.shape[1])
         yield np.memmap(file, dtype, "r", shape=shape) if n_rows else np.empty(shape, dtype)

@@ -44,18 +44,19 @@ class Declared(NamedTuple):
 def declared(folder: Path) -> Declared:
     """Read the settings of a folder; a file that is there but cannot be read is an error."""
     before, pooling, after = _pooling_module(folder)
-    file = folder / SETTINGS
-    prompts = entries(file).get("prompts")
+    file, length = folder / SETTINGS, folder / LENGTH
+    settings = entries(file)
+    prompts = settings.get("prompts")
     prompts = prompts if isinstance(prompts, dict) else {}
     return Declared(
         pooling=", then ".join([*before, _pooling(pooling), *after]),
         declares_pooling=bool(pooling),
         include_prompt=pooling.get("include_prompt") is not False,
         prompts={name: str(prompt or "") for name, prompt in prompts.items()},
-        default_prompt_name=entries(file).get("default_prompt_name"),
-        max_length=_entry(folder / LENGTH, "max_seq_length", _is_count, COUNT),
-        similarity=_entry(file, "similarity_fn_name", _is_name, "a name"),
-        truncate_dim=_entry(file, "truncate_dim", _is_count, COUNT),
+        default_prompt_name=settings.get("default_prompt_name"),
+        max_length=_entry(length, entries(length), "max_seq_length", _is_count, COUNT),
+        similarity=_entry(file, settings, "similarity_fn_name", _is_name, "a name"),
+        truncate_dim=_entry(file, settings, "truncate_dim", _is_count, COUNT),
         matryoshka_dims=_matryoshka(folder / CONFIG),
     )
 
@@ -93,16 +94,18 @@ def _pooling_module(folder: Path) -> tuple[list[str], dict, list[str]]:
 
 def _matryoshka(file: Path) -> tuple[int, ...] | None:
     """Dimensions that a model was trained to be cut to; () for any, None if it says nothing."""
-    name = "matryoshka_dimensions"  # where servers of models look
-    dims = _entry(file, name, _are_counts, "a list of numbers, 1 or more")
+    config, name = entries(file), "matryoshka_dimensions"  # where servers of models look
+    dims = _entry(file, config, name, _are_counts, "a list of numbers, 1 or more")
     if dims is None:
-        return () if entries(file).get("is_matryoshka") else None
+        return () if config.get("is_matryoshka") else None
     return tuple(dims)
 
 
-def _entry(file: Path, name: str, is_right: Callable[[Any], bool], expected: str) -> Any:
-    """Return an entry of a file, None if it has none; refuse one of another kind."""
-    value = entries(file).get(name)
+def _entry(
+    file: Path, content: dict, name: str, is_right: Callable[[Any], bool], expected: str
+) -> Any:
+    """Return an entry of a file's content, None if it has none; refuse one of another kind."""
+    value = content.get(name)
     if value is None or is_right(value):
         return value
     raise ValueError(

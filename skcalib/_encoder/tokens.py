@@ -1,7 +1,8 @@
 """Texts to token ids: of their beginnings, or of windows that cover them."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -45,6 +46,7 @@ def tokenise(
         for row, text in enumerate(texts)
         for piece in ([text[:most]] if stride is None else _pieces(text))
     )
+    around = cache(lambda: _ids_of(tokenizer, ["", "a", prompt]))  # if a text is long
     windows: list[list[int]] = []
     rows: list[int] = []
     cut = np.zeros(len(texts), dtype=bool)
@@ -56,7 +58,7 @@ def tokenise(
                     piece = texts[row][: 4 * len(piece)]  # many spaces, or a very long word
                     [ids] = _ids_of(tokenizer, [prompt + piece])
                 cut[row] = len(ids) > max_length
-            windows += _split(tokenizer, prompt, ids, max_length, stride)
+            windows += _split(ids, max_length, stride, around)
             rows += [row] * (len(windows) - len(rows))
     # A text without any token, special ones included, gets one that is not a word.
     marks = tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id, 0
@@ -72,15 +74,16 @@ def _ids_of(tokenizer: Any, texts: list[str]) -> list[list[int]]:
 
 
 def _split(
-    tokenizer: Any, prompt: str, ids: list[int], max_length: int, stride: int | None
+    ids: list[int], max_length: int, stride: int | None, around: Callable[[], list[list[int]]]
 ) -> list[list[int]]:
     """Windows of the ids of a text; without ``stride`` its beginning.
 
+    ``around`` gives the ids of an empty text, of a letter, and of the prompt.
     They are split here, because only some tokenizers return what overflows, none with a prompt.
     """
     if len(ids) <= max_length:
         return [ids]
-    empty, letter, alone = _ids_of(tokenizer, ["", "a", prompt])
+    empty, letter, alone = around()
     n_before = _n_shared(empty, letter)  # special tokens
     n_behind = len(empty) - n_before
     stop = len(ids) - n_behind

@@ -245,14 +245,15 @@ def train(
                 curve.append(losses)
                 stale = 0 if losses[-1] < best_loss - settings.tol else stale + 1
                 if losses[-1] < best_loss:
-                    best_loss, best_state = losses[-1], trainer.state.clone()
+                    best_loss = losses[-1]
+                    best_state = trainer.state.clone() if len(held_out) else None
                 if stale == settings.n_iter_no_change:
                     break
     except KeyboardInterrupt:
         if not trainer.n_kept:
             raise
         interrupted = True
-    if len(held_out) and best_state is not None:
+    if best_state is not None:
         trainer.state.copy_(best_state)
     trainer.warn_of_divergence()
     moments = trainer.state[1:].cpu().numpy()

@@ -136,7 +136,8 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         vectors = unit_rows(X)[0].astype(np.float32)
         vectors = vectors if first else np.vstack([self.vectors_, vectors])
         found = vectors.any(axis=1)
-        vectors = vectors[found] if found.any() else vectors[:1]  # zeros have no weight
+        if not found.all():  # zeros have no weight
+            vectors = vectors[found] if found.any() else vectors[:1]
         search, k = None, self.n_neighbors + 1  # since a text finds itself
         if self.neighbors is not None and len(vectors) > k:
             search = clone(self.neighbors).set_params(n_neighbors=k).fit(vectors)

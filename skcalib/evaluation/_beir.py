@@ -79,8 +79,8 @@ def _relevant(
         try:
             query, document, score = line.split("\t")
             grade = int(score.replace("_", "?"))  # as Python writes 10: 1_0
-            known = document in corpus and (queries[query] or grade <= 0)
-            known = known and abs(grade) <= LARGEST
+            judges = queries[query] or grade <= 0
+            known = judges and document in corpus and abs(grade) <= LARGEST
         except (KeyError, ValueError):
             known = False
         if not known or judged.setdefault((query, document), grade) != grade:

@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from io import StringIO
 from itertools import product
 from pathlib import Path
@@ -178,15 +179,15 @@ def _search(
 ) -> Iterator[ScoreTable]:
     """Yield the table of all rows, which are compared with the first."""
     fit_on, split = checked_texts(texts, options.data_home), options.split or "test"
-    found = read_beir(options.retrieval, split)
-    documents = list(found.documents.values()) if fit_on is None else fit_on
+    collection = cache(lambda: read_beir(options.retrieval, split))  # if a row erases groups
     prompt = options.prompt if options.query_prompt is None else options.query_prompt
     encoders = {}
     for row, pipeline in pipelines.items():
         encoder = encoders[row] = clone(pipeline["encode"]).set_params(prompt=prompt)
         if any(isinstance(step, GroupErasure) for step in pipeline.get_params().values()):
             pipelines[row] = fitted = clone(pipeline)  # as `calibrate` does with ``queries=``
-            of_queries = encoder.fit_transform(list(found.queries.values()))
+            documents = list(collection().documents.values()) if fit_on is None else fit_on
+            of_queries = encoder.fit_transform(list(collection().queries.values()))
             sides = fitted["encode"].fit_transform(documents), of_queries
             groups = np.repeat(["document", "query"], list(map(len, sides)))
             fit_with_groups(fitted["calibrate"], np.vstack(sides), groups, "skcalib evaluate")
