@@ -4,8 +4,6 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
-
 import skcalib
 from skcalib import BertEncoder
 
@@ -13,31 +11,26 @@ PAGE = Path(__file__).parents[2] / "docs" / "developers.md"
 ROOT = Path(skcalib.__file__).parent
 
 
-@pytest.fixture
-def trace():
-    """Return a function that lists the functions of skcalib that another one calls."""
+def trace(function):
+    """List the functions of skcalib that another one calls."""
+    called = []
 
-    def trace(function):
-        called = []
+    def note(frame, event, argument):
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(ROOT):
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            called.append(f"{module}:{frame.f_code.co_qualname}")
 
-        def note(frame, event, argument):
-            path = Path(frame.f_code.co_filename)
-            if event == "call" and path.is_relative_to(ROOT):
-                module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-                called.append(f"{module}:{frame.f_code.co_qualname}")
-
-        before = sys.getprofile()
-        sys.setprofile(note)
-        try:
-            function()
-        finally:
-            sys.setprofile(before)
-        return called
-
-    return trace
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(before)
+    return called
 
 
-def test_a_text_with_memory_takes_the_stops_of_the_page(tiny_bert, tmp_path, trace, recent):
+def test_a_text_with_memory_takes_the_stops_of_the_page(tiny_bert, tmp_path, recent):
     recent.bound = 2**20  # as outside the tests
     section = PAGE.read_text(encoding="utf-8").partition("## The path of a text\n")[2]
     section = section.partition("\n## ")[0]

@@ -2,19 +2,19 @@
 
 import json
 import tracemalloc
-import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import transformers
+from exported import exported
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 import skcalib._encoder.tokens as tokens
-from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening, calibrate
+from skcalib import BertEncoder, VectorStore, Whitening, calibrate
 from skcalib.export import check_served, save_onnx, save_sentence_transformer, save_static
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -75,22 +75,10 @@ def windowed(tiny_bert):
     """Return a function that fits an encoder of windows of 12 tokens."""
 
     def fit(**params):
-        return BertEncoder(
-            tiny_bert, **({"max_length": 12, "overflow": "windows"} | params)
-        ).fit(["dog"])
+        params = {"max_length": 12, "overflow": "windows"} | params
+        return BertEncoder(tiny_bert, **params).fit(["dog"])
 
     return fit
-
-
-@pytest.fixture
-def bytes_t5(tmp_path):
-    """Folder of a T5 with a tokenizer that is written in Python."""
-    transformers.ByT5Tokenizer().save_pretrained(tmp_path)
-    config = transformers.T5Config(vocab_size=384, **T5)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        transformers.T5EncoderModel(config).save_pretrained(tmp_path)
-    return tmp_path
 
 
 @pytest.mark.parametrize("stride", [0, 3])
@@ -107,12 +95,11 @@ def test_poolings_join_the_windows_of_the_plain_model(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_families_and_prompts(family, prompt, save_family, long_text):
     folder = save_family(family, **FAMILIES[family])
-    options = {"max_length": 20, "overflow": "windows", "prompt": prompt}
-    path = Path(folder)
     n_prompt = len(prompt.split())
-    windows = plain_windows(path, long_text, 20, prompt=prompt, n_prompt=n_prompt)
+    windows = plain_windows(Path(folder), long_text, 20, prompt=prompt, n_prompt=n_prompt)
+    options = {"max_length": 20, "prompt": prompt}
     for pooling in ("mean", "last"):
-        encoder = BertEncoder(folder, pooling=pooling, **options)
+        encoder = BertEncoder(folder, pooling=pooling, overflow="windows", **options)
         vectors = encoder.fit_transform(["dog", long_text, "a cat"])
         expected = JOINS[pooling](*windows)
         assert_allclose(vectors[1], expected, atol=1e-5 * np.abs(expected).max())
@@ -120,30 +107,32 @@ def test_families_and_prompts(family, prompt, save_family, long_text):
         assert_array_equal(vectors[::2], short)
 
 
-def test_tokenizers_in_python(bytes_t5):
+def test_tokenizers_in_python(tmp_path):
+    tokenizer = transformers.ByT5Tokenizer()
+    assert not tokenizer.is_fast
+    tokenizer.save_pretrained(tmp_path)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = transformers.T5EncoderModel(transformers.T5Config(vocab_size=384, **T5))
+    model.save_pretrained(tmp_path)
     text = "a slow tokenizer, bytes: äöü"
-    encoder = BertEncoder(bytes_t5, max_length=10, overflow="windows", prompt="q: ").fit([text])
-    assert not encoder._backbone().tokenizer.is_fast
-    windows = plain_windows(bytes_t5, text, 10, prompt="q: ", n_prompt=3)
-    assert_allclose(encoder.transform([text])[0], JOINS["mean"](*windows), atol=1e-5)
+    encoder = BertEncoder(tmp_path, max_length=10, overflow="windows", prompt="q: ")
+    windows = plain_windows(tmp_path, text, 10, prompt="q: ", n_prompt=3)
+    assert_allclose(encoder.fit_transform([text])[0], JOINS["mean"](*windows), atol=1e-5)
 
 
 def test_minilm(minilm):
     text = "A man plays the flute by the river while snow falls on the old bridge. " * 30
-    path = Path(minilm)
     found = BertEncoder(minilm, overflow="windows").fit_transform([text])[0]
-    assert_allclose(found, JOINS["mean"](*plain_windows(path, text, 256)), atol=1e-5)
+    assert_allclose(found, JOINS["mean"](*plain_windows(Path(minilm), text, 256)), atol=1e-5)
 
 
 @pytest.mark.parametrize(("n", "n_windows"), [(9, 1), (10, 1), (11, 2), (20, 2), (21, 3)])
 def test_a_text_of_a_windows_length_and_one_more(n, n_windows, windowed, tiny_bert_copy):
-    text = " ".join(["dog", "cat", "river"] * 10)
-    text = " ".join(text.split()[:n])
+    text = " ".join((["dog", "cat", "river"] * 10)[:n])
     windows = plain_windows(tiny_bert_copy(), text, 12)
     assert len(windows[0]) == n_windows
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # nothing is cut off
-        assert_allclose(windowed().transform([text])[0], JOINS["mean"](*windows), atol=1e-5)
+    assert_allclose(windowed().transform([text])[0], JOINS["mean"](*windows), atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:.*unknown to this model")
@@ -156,8 +145,8 @@ def test_windows_without_words_of_their_own_do_not_count(pooling, windowed):
 
 
 @pytest.mark.filterwarnings("ignore:.*unknown to this model")
-def test_huge_texts_in_bounded_memory(minilm, tiny_bert, monkeypatch):
-    monkeypatch.setattr("skcalib._encoder.tokens.PIECE", 2**14)
+def test_huge_texts_in_bounded_memory(tiny_bert, monkeypatch):
+    monkeypatch.setattr(tokens, "PIECE", 2**14)
     encoder = BertEncoder(tiny_bert, overflow="windows", layers=0).fit(["dog"])
     word, text = "x" * 200_000, "dog cat " * 25_000
     tracemalloc.start()
@@ -178,12 +167,10 @@ def test_pieces_of_a_text_lose_no_token(minilm, words, monkeypatch):
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
     text = " ".join(np.random.default_rng(0).choice(words, 500)) + " " + "dog" * 200
     windows, rows, _ = tokens.tokenise(tokenizer, ["dog", text], 16, stride=0)
-    assert rows[0] == 0
-    assert set(rows[1:].tolist()) == {1}
+    assert list(rows) == [0] + [1] * (len(windows) - 1)
     found = [i for ids in windows[1:] for i in ids[1:-1]]
     whole = tokenizer(text, verbose=False)["input_ids"][1:-1]
-    n = sum(len(word) > 0 for word in text.split()) - 1
-    assert found[:n] == whole[:n]
+    assert found[:500] == whole[:500]
 
 
 def test_windows_of_many_texts_are_those_of_each_alone(tmp_path, words, windowed, monkeypatch):
@@ -196,29 +183,20 @@ def test_windows_of_many_texts_are_those_of_each_alone(tmp_path, words, windowed
     assert_allclose(windowed(batch_size=3).transform(texts), alone, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:.*were cut off")
 def test_memory_keeps_the_vector_of_the_text(windowed, long_text, tmp_path, monkeypatch):
     store = VectorStore(tmp_path)
-    expected = {}
-    for params in ({}, {"stride": 2}, {"prompt": "the "}, {"overflow": "cut"}):
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*were cut off")
-            expected[str(params)] = windowed(memory=store, **params).transform([long_text])
+    others = ({}, {"stride": 2}, {"prompt": "the "}, {"overflow": "cut"})
+    vectors = [windowed(memory=store, **params).transform([long_text]) for params in others]
     assert len(store) == 4  # not one per window
-    assert len(np.unique(np.vstack([*expected.values()]), axis=0)) == 4
+    assert len(np.unique(np.vstack(vectors), axis=0)) == 4
     # Other poolings and all layers of the text were kept from the same pass.
     monkeypatch.setattr("skcalib._encoder.batches.BertModel.every", None)
-    encoder = windowed(memory=store)
-    assert_array_equal(encoder.transform([long_text]), expected["{}"])
+    assert_array_equal(windowed(memory=store).transform([long_text]), vectors[0])
     other = windowed(memory=store, pooling="max", layers=1).transform([long_text])
     monkeypatch.undo()
     alone = windowed(pooling="max", layers=1).transform([long_text])
     assert_allclose(other, alone, atol=1e-6)
-
-
-def test_the_warning_of_a_cut_names_windows(tiny_bert, long_text):
-    encoder = BertEncoder(tiny_bert).fit(["dog"])
-    with pytest.warns(UserWarning, match="1 of 1 texts were cut .* overflow='windows' reads"):
-        encoder.transform([long_text])
 
 
 @pytest.mark.parametrize(
@@ -236,16 +214,12 @@ def test_bad_parameters_are_named(windowed, params, message):
         windowed(**params)
 
 
-def test_bi_encoder_calibrate_iterators_and_progress(windowed, words, capsys):
+def test_calibrate_iterators_and_progress(windowed, words, capsys):
     rng = np.random.default_rng(2)
     texts = [" ".join(rng.choice(words, 40)) for _ in range(200)]
     encoder = windowed()
     expected = encoder.transform(texts)
     assert_array_equal(encoder.transform(iter(texts)), expected)
-    pairs = np.array([texts[:100], texts[100:]]).T
-    cosines = BiEncoder(encoder).fit(pairs).predict(pairs)
-    units = expected / np.linalg.norm(expected, axis=1, keepdims=True)
-    assert_allclose(cosines, np.sum(units[:100] * units[100:], axis=1), atol=1e-5)
     pipeline = calibrate(encoder, texts, pooling="mean", layers=-1)
     assert pipeline["encode"].get_params()["overflow"] == "windows"
     assert_allclose(pipeline["encode"].transform(texts), expected, atol=1e-6)
@@ -253,28 +227,19 @@ def test_bi_encoder_calibrate_iterators_and_progress(windowed, words, capsys):
     assert "windows" in capsys.readouterr().err
 
 
-def test_dask(windowed, long_text):
-    da = pytest.importorskip("dask.array")
-    texts = np.array([long_text, "dog", long_text[40:], "cat"], dtype=object)
-    lazy = windowed().transform(da.from_array(texts, chunks=2))
-    assert_allclose(lazy.compute(scheduler="sync"), windowed().transform(texts), atol=1e-6)
-
-
 def test_exports_refuse_windows_that_they_cannot_hold(windowed, texts, tmp_path):
     with pytest.raises(ValueError, match=r"no module for windows .* Set overflow='cut'"):
         save_sentence_transformer(windowed(), tmp_path / "model")
-    for params in ({"pooling": "max"}, {"pooling": "zipf"}, {"pooling": "mean_sqrt_len"}):
-        with pytest.raises(ValueError, match=f"pooling='{params['pooling']}'. Set .*'mean'"):
-            save_onnx(windowed(**params), tmp_path / "model.onnx")
+    for pooling in ("max", "zipf", "mean_sqrt_len"):
+        with pytest.raises(ValueError, match=f"pooling='{pooling}'. Set .*'mean'"):
+            save_onnx(windowed(pooling=pooling), tmp_path / "model.onnx")
     sharing = windowed(stride=2, layers=0, special_tokens=False)
     with pytest.raises(ValueError, match=r"share tokens.* Set stride=0"):
         save_static(sharing, tmp_path / "static")
 
 
 def test_a_table_of_words_reads_texts_whole(windowed, long_text, tmp_path):
-    package = pytest.importorskip("sentence_transformers", minversion="6")
-    save_static(windowed(layers=0, pooling="zipf"), tmp_path / "static")
-    model = package.SentenceTransformer(str(tmp_path / "static"), device="cpu")
+    model = exported(windowed(layers=0, pooling="zipf"), tmp_path, save_static)
     other = " ".join(reversed(long_text.split()))
     assert_allclose(*model.encode([long_text, other]), atol=1e-5)  # all words count
 
