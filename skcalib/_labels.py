@@ -38,7 +38,7 @@ def labels_of(
     if isinstance(listed, str | Mapping | Set) or hasattr(labels, "columns"):
         raise TypeError(
             f"{source} is a {type(labels).__name__}; it expects a list, an array or a Series "
-            "of labels. Select a column of a frame."
+            "of labels. Wrap a single one in a list, and select a column of a frame."
         )
     if set(map(type, listed)) in ({str}, {int}):  # the usual cases, quickly checked
         return [*listed]

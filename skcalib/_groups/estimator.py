@@ -16,7 +16,7 @@ from skcalib._covariance.moments import chunk_rows
 from skcalib._dask import as_floats, check_dask, check_lazy, dask_apply, dask_reduce, is_dask
 from skcalib._groups.means import GroupMeans
 from skcalib._labels import labels_of
-from skcalib._sklearn_compat import check_sample_weight
+from skcalib._sklearn_compat import check_n_features, check_sample_weight
 from skcalib._vectors import checked_rows
 from skcalib._whitening.estimator import Whitening
 from skcalib._whitening.exports import LinearExports
@@ -235,6 +235,7 @@ class ErasedWhitening(LinearExports):
     """A fitted `GroupErasure` and the `Whitening` after it, as one linear map."""
 
     def __init__(self, erasure: GroupErasure, whitening: Whitening) -> None:
+        check_n_features(whitening, erasure.mean_[None], reset=False)
         self._steps = erasure, whitening
         self._linear_map = erasure._linear_map.then(whitening._linear_map)
 

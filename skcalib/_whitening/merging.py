@@ -54,13 +54,13 @@ class MergingFit:
                 )
             check_is_fitted(other)
             mine, its = _features(self), _features(other)
-            for ours, theirs in zip_longest(mine, its):
-                if ours != theirs:
-                    raise ValueError(
-                        f"merge got a {name} with {len(its)} features, {theirs!r} where the "
-                        f"{len(mine)} of this one have {ours!r}. Fit both on the same columns "
-                        "in the same order."
-                    )
+            if mine != its:
+                i = next(i for i, (a, b) in enumerate(zip_longest(mine, its)) if a != b)
+                raise ValueError(
+                    f"merge got a {name} of {len(its)} features; this one has {len(mine)}, and "
+                    f"from feature {i} on they differ. Fit both on the same columns "
+                    "in the same order."
+                )
             moments = moments.merge(other._moments)
         return self._learn(moments)
 

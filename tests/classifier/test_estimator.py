@@ -183,7 +183,7 @@ def test_two_texts_are_enough_to_give_finite_cosines():
         ({"class_names": None}, [True, 0, 2] * 60, "True or False beside others"),
         ({}, [True] * 180, "True or False beside others; True equals 1"),
         ({}, dict.fromkeys(range(180), 1), "y is a dict; it expects a list"),
-        ({}, pd.DataFrame({"y": [0, 1, 2] * 60}), "Select a column of a frame"),
+        ({}, pd.DataFrame({"y": [0, 1, 2] * 60}), "select a column of a frame"),
         ({}, [9] + [None] * 179, "label 9, which is none of the classes"),
         ({}, [0, 1], "inconsistent numbers of samples"),
         ({"rejection_rate": 1.0}, None, "'rejection_rate' parameter"),

@@ -270,9 +270,12 @@ def test_an_export_that_loses_digits_of_groups_far_apart_is_refused(whitening):
             assert_allclose(found, expected, atol=1e-4)
 
 
-def test_a_whitening_that_is_not_fitted_is_not_joined(X, groups):
+def test_a_whitening_of_other_vectors_is_not_joined(X, groups):
+    erasure = GroupErasure().fit(X, groups=groups)
     with pytest.raises(NotFittedError):
-        GroupErasure().fit(X, groups=groups).joined(Whitening())
+        erasure.joined(Whitening())
+    with pytest.raises(ValueError, match="X has 12 features, but Whitening is expecting 3"):
+        erasure.joined(Whitening().fit(X[:, :3]))
 
 
 @pytest.mark.parametrize("labels", [list, np.asarray, "Series", "Categorical"])
@@ -313,7 +316,7 @@ def test_errors_say_what_groups_are(X, groups):
         one.transform(X)
     with pytest.raises(TypeError, match="merge got a Whitening; it expects fitted Group"):
         one.merge(Whitening())
-    with pytest.raises(ValueError, match="3 features, None where the 12 of this one have 3"):
+    with pytest.raises(ValueError, match="of 3 features; this one has 12, and from feature 3"):
         one.merge(GroupErasure().partial_fit(X[:, :3], groups=groups))
 
 

@@ -396,7 +396,7 @@ def test_merge_refuses_what_it_cannot_add(X):
     whitening = Whitening().fit(X)
     with pytest.raises(TypeError, match="merge got a PCA; it expects fitted Whitening"):
         whitening.merge(PCA().fit(X))
-    with pytest.raises(ValueError, match="5 features, None where the 12 of this one have 5"):
+    with pytest.raises(ValueError, match="of 5 features; this one has 12, and from feature 5"):
         whitening.merge(Whitening().fit(X[:, :5]))
     with pytest.raises(NotFittedError):
         whitening.merge(Whitening())
