@@ -2,7 +2,7 @@
 
 import pickle
 import shutil
-import warnings
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer
 
@@ -34,8 +34,8 @@ def look_up(texts):
     return np.array([VECTORS[t] for t in texts])
 
 
-def encoder_of(table, factor=1.0):
-    return FunctionTransformer(lambda texts: factor * np.array([table[t] for t in texts]))
+def encoder_of(table):
+    return FunctionTransformer(lambda texts: np.array([table[t] for t in texts]))
 
 
 @pytest.fixture
@@ -106,20 +106,6 @@ def test_predict_encodes_each_distinct_text_once(bi_encoder):
     assert asked.asked == ["x", "y", "xy"]
 
 
-@pytest.mark.parametrize("make", [list, np.array])
-def test_model_selection_takes_lists_and_arrays(tiny_bert, pairs, make):
-    X, y = make(pairs), np.arange(len(pairs)) % 5
-    model = BiEncoder(make_pipeline(BertEncoder(tiny_bert), Whitening(shrinkage=0.5)))
-    assert np.isfinite(cross_val_score(model, X, y, cv=3)).all()
-    assert cross_val_predict(model, X, y, cv=3).shape == (len(pairs),)
-    grid = {
-        "encoder__bertencoder__pooling": ["cls", "mean"],
-        "encoder__whitening": ["passthrough", Whitening(4, shrinkage=0.1)],
-    }
-    search = GridSearchCV(model, grid, cv=2, error_score="raise").fit(X, y)
-    assert search.best_estimator_.predict(X).shape == (len(pairs),)
-
-
 def test_failing_fit_leaves_nothing_fitted(tiny_bert, pairs):
     model = BiEncoder(BertEncoder(tiny_bert)).fit(pairs)
     model.set_params(encoder__layers=9)
@@ -136,67 +122,32 @@ def test_parameters_are_checked(pairs):
         BiEncoder(Whitening(), similarity="jaccard").fit(pairs)
 
 
-def test_encoder_given_stays_unfitted(tiny_bert, pairs):
-    encoder = BertEncoder(tiny_bert)
-    BiEncoder(encoder).fit(pairs)
-    with pytest.raises(NotFittedError):
-        encoder.transform(["dog"])
-
-
-def test_frozen_encoder_keeps_its_fit(tiny_bert, pairs, texts):
+def test_a_frozen_encoder_keeps_its_fit_and_of_another_a_clone_is_fitted(
+    tiny_bert, pairs, texts
+):
     encoder = make_pipeline(BertEncoder(tiny_bert), Whitening(noise=1.0)).fit(texts[:6])
     expected = BiEncoder(FunctionTransformer(encoder.transform)).fit(pairs).predict(pairs)
     frozen = BiEncoder(FrozenEstimator(encoder)).fit(pairs)
-    assert_array_equal(frozen.predict(pairs), expected)
     assert not np.allclose(BiEncoder(encoder).fit(pairs).predict(pairs), expected)
+    assert_array_equal(frozen.predict(pairs), expected)
 
 
-@pytest.fixture
-def crowd():
-    """Thirty texts of lengths and directions of their own, and all their pairs."""
+@pytest.mark.parametrize("factor", [1e-300, 1e-160, 1, 1e200, 1e299])
+@pytest.mark.parametrize("similarity", ["cosine", "corrected"])
+def test_rates_and_thresholds_are_those_of_all_pairs_of_fitted_texts(similarity, factor):
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(30, 6)) * rng.uniform(1, 3, size=(30, 1))
-    table = {f"text {i}": vector for i, vector in enumerate(vectors)}
-    texts = list(table)
-    return table, [(s, t) for i, s in enumerate(texts) for t in texts[:i]]
-
-
-@pytest.mark.parametrize("similarity", ["cosine", "corrected"])
-def test_rates_and_thresholds_are_those_of_all_pairs_of_fitted_texts(crowd, similarity):
-    table, pairs = crowd
+    table = {f"text {i}": factor * vector for i, vector in enumerate(vectors)}
     model = BiEncoder(encoder_of(table), similarity=similarity).fit([*table, "text 3"])
-    every = model.predict(pairs)
+    every = model.predict([*combinations(table, 2)])
     for rate in (0.5, 0.1, 0.03):
         threshold = model.threshold(rate)
         allowed = int(rate * (1 + len(every))) - 1
         assert_allclose(threshold, np.sort(every)[-1 - allowed], atol=5e-4)
         assert (every >= threshold).mean() <= rate
         assert model.p_value([threshold])[0] <= rate
-    p_values = (1 + (every[:, None] <= every).sum(axis=1)) / (1 + len(every))
-    excess = model.p_value(every) - p_values  # of pairs that share a bin
-    assert (excess > -1e-12).all()
-    assert (excess < 2.5 / len(every)).all()
-
-
-@pytest.mark.parametrize("factor", [1e-300, 1e-160, 1e200, 1e299])
-def test_thresholds_follow_any_magnitude(crowd, factor):
-    table, pairs = crowd
-    unscaled = BiEncoder(encoder_of(table)).fit(list(table))
-    model = BiEncoder(encoder_of(table, factor)).fit(list(table))
-    assert_allclose(model.threshold(0.1), unscaled.threshold(0.1), rtol=1e-5)
-    assert np.mean(model.predict(pairs) >= model.threshold(0.1)) <= 0.1
-
-
-def test_a_rate_that_the_pairs_cannot_tell_is_named(crowd, bi_encoder):
-    model = BiEncoder(encoder_of(crowd[0])).fit(list(crowd[0]))
     with pytest.raises(ValueError, match=r"pairs; 435 tell rates from 10/435 to 1"):
         model.threshold(0.01)
-    for rate in (0, 1, 5, np.nan, "1%", None):
-        expected = rf"a float in the range \(0\.0, 1\.0\)\. Got {rate!r} instead"
-        with pytest.raises(ValueError, match=f"'false_positive_rate' parameter .*{expected}"):
-            model.threshold(rate)
-    with pytest.raises(ValueError, match=r"1 sample\(s\).*minimum of 2"):
-        bi_encoder.threshold(0.1)
 
 
 @pytest.mark.parametrize("similarity", ["dot", "euclidean"])
@@ -282,7 +233,6 @@ def test_corrected_similarity_is_that_of_the_scale(tiny_bert, pairs):
     )
     assert_allclose(model.predict(pairs), model.scale_.corrected(left, right), atol=1e-6)
     threshold = model.threshold(0.3)
-    assert model.p_value([threshold])[0] <= 0.3
     model.set_params(similarity="cosine")
     assert model.threshold(0.3) != threshold
 
@@ -291,22 +241,18 @@ def with_erasure(encoder):
     return make_pipeline(encoder, GroupErasure(), Whitening(noise="auto"))
 
 
+@pytest.mark.filterwarnings("ignore:[12] of 2 groups have fewer")
 @pytest.mark.parametrize("routed", [False, True])
 @pytest.mark.parametrize("shape", ["texts", "pairs", "both"])
 def test_groups_reach_the_erasure_whatever_the_routing(tiny_bert, texts, shape, routed):
-    texts = list(dict.fromkeys(texts))
-    texts = texts[: len(texts) // 2 * 2]
-    groups = np.resize(["de", "en", "en"], len(texts))
-    half = len(texts) // 2
-    X, given = texts, groups
+    X = texts = list(dict.fromkeys(texts))[:10]
+    given = groups = np.resize(["de", "en", "en"], 10)
     if shape != "texts":
-        X = np.array([texts[:half], texts[half:]], dtype=object).T
-        given = np.array([groups[:half], groups[half:]]).T
+        X, given = [*zip(texts[:5], texts[5:], strict=True)], groups.reshape(2, 5).T
     if shape == "pairs":
-        given, groups = groups[:half], np.tile(groups[:half], 2)
+        given, groups = groups[:5], np.tile(groups[:5], 2)
     encoder = BertEncoder(tiny_bert)
-    with warnings.catch_warnings(), config_context(enable_metadata_routing=routed):
-        warnings.filterwarnings("ignore", "[12] of 2 groups have fewer")
+    with config_context(enable_metadata_routing=routed):
         model = BiEncoder(with_erasure(encoder)).fit(X, groups=given)
         erasure = GroupErasure().fit(encoder.fit_transform(texts), groups=groups)
     assert_allclose(model.encoder_["grouperasure"].means_, erasure.means_, atol=1e-5)
@@ -314,12 +260,11 @@ def test_groups_reach_the_erasure_whatever_the_routing(tiny_bert, texts, shape, 
     assert model.threshold(0.5) < 1
 
 
+@pytest.mark.filterwarnings("ignore:2 of 2 groups have fewer")
 def test_a_text_of_two_groups_counts_in_each(tiny_bert):
-    encoder = with_erasure(BertEncoder(tiny_bert))
-    texts = ["the dog", "a man", "a river", "the dog"]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "2 of 2 groups have fewer")
-        model = BiEncoder(encoder).fit([*texts, "the dog"], groups=[1, 1, 2, 2, 2])
+    model = BiEncoder(with_erasure(BertEncoder(tiny_bert)))
+    texts = ["the dog", "a man", "a river", "the dog", "the dog"]
+    model.fit(texts, groups=[1, 1, 2, 2, 2])
     assert model.encoder_["grouperasure"].group_count_.tolist() == [2, 2]
 
 
@@ -333,7 +278,7 @@ def test_groups_for_half_the_texts_or_row_by_row_are_refused():
     texts = [f"the dog {i}" for i in range(8)]
     with pytest.raises(ValueError, match=r"shape \(4,\) for 8 texts; it expects \(8,\)\."):
         model.fit(texts, groups=["de", "en"] * 2)
-    pairs = [(a, b) for a, b in zip(texts[:4], texts[4:], strict=True)]
+    pairs = [*zip(texts[:4], texts[4:], strict=True)]
     with pytest.raises(ValueError, match=r"\(8,\) for 4 pairs; it expects \(4,\), .* \(4, 2\)"):
         model.fit(pairs, groups=["de", "en"] * 4)
 
@@ -350,12 +295,12 @@ def test_masked_groups_are_missing_and_others_are_taken(names):
         BiEncoder(encoder).fit(texts, groups=groups)
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_a_search_routes_groups(tiny_bert, texts):
     pairs = [(a, b) for a in texts[:12] for b in texts[:4]]
     grades = np.arange(len(pairs)) % 5
     groups = np.resize(["de", "en"], len(pairs))
-    with warnings.catch_warnings(), config_context(enable_metadata_routing=True):
-        warnings.simplefilter("ignore")
+    with config_context(enable_metadata_routing=True):
         model = BiEncoder(with_erasure(BertEncoder(tiny_bert))).set_fit_request(groups=True)
         grid = {"encoder__whitening__noise": [0.01, "auto"]}
         search = GridSearchCV(model, grid, cv=2).fit(pairs, grades, groups=groups)

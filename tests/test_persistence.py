@@ -79,23 +79,12 @@ def test_every_estimator_has_a_versioned_state(round_trip, kind, monkeypatch):
     assert type(back) is type(estimator)
     assert repr(back) == repr(estimator)
     assert "_state_version" not in vars(back)
-    dumped = pickle.dumps(estimator)
-    monkeypatch.setattr(kind, "_state_version", "of another release")
-    with pytest.raises(ValueError, match=f"pickled {kind.__name__} has state version"):
-        pickle.loads(dumped)
-
-
-@pytest.mark.parametrize(("written", "read"), [(1, 2), (2, 1), ("1", 1), (None, 1)])
-def test_another_version_is_refused(written, read, whitening, monkeypatch):
-    monkeypatch.setattr(Whitening, "_state_version", written)
-    pickled = pickle.dumps(whitening)
-    monkeypatch.setattr(Whitening, "_state_version", read)
-    match = (
-        rf"pickled Whitening has state version {written!r}; the installed skcalib reads "
-        rf"version {read}\. Load it with the skcalib release that wrote it, or fit and"
-    )
-    with pytest.raises(ValueError, match=match):
-        pickle.loads(pickled)
+    dumped, version = pickle.dumps(estimator), kind._state_version
+    match = f"pickled {kind.__name__} has state version {version}; .* reads version"
+    for read in (version - 1, version + 1, str(version)):
+        monkeypatch.setattr(kind, "_state_version", read)
+        with pytest.raises(ValueError, match=rf"{match} {read}\. Load it with"):
+            pickle.loads(dumped)
 
 
 def test_a_state_without_a_version_is_refused(whitening, monkeypatch):
@@ -129,7 +118,8 @@ def test_pickling_and_reading_leave_the_state_as_it_is(whitening):
     ],
     ids=["whitening", "flow", "encoder", "store", "pairs", "groups", "scale", "smoothing"],
 )
-def test_skops_has_to_trust_nothing_but_skcalib(make, X, tiny_bert):
+def test_skops_has_to_trust_nothing_but_skcalib(make, X, tiny_bert, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     io = pytest.importorskip("skops.io")
     estimator = make(X, tiny_bert)
     dumped = io.dumps(estimator)
@@ -137,15 +127,10 @@ def test_skops_has_to_trust_nothing_but_skcalib(make, X, tiny_bert):
     assert asked
     assert set(asked) <= set(TRUSTED_TYPES)
     back = io.loads(dumped, trusted=asked)
-    if isinstance(estimator, SimilarityScale):
-        assert back.threshold(0.1) == estimator.threshold(0.1)
-        return
-    data = ["dog"] if isinstance(estimator, BertEncoder | BiEncoder) else X
-    if isinstance(estimator, BiEncoder):
-        estimator, back = estimator.encoder_, back.encoder_
-    if "memory" in estimator.get_params():
-        estimator, back = (e.set_params(memory=None) for e in (estimator, back))
-    np.testing.assert_array_equal(back.transform(data), estimator.transform(data))
+    uses = {BiEncoder: "predict", SimilarityScale: "p_value"}
+    data = {BertEncoder: ["dog"], BiEncoder: [("dog", "cat")], SimilarityScale: X[0] / 10}
+    use, given = uses.get(type(back), "transform"), data.get(type(back), X)
+    np.testing.assert_array_equal(getattr(back, use)(given), getattr(estimator, use)(given))
 
 
 def test_pickles_of_all_estimators_hold_the_trusted_types_and_no_others(X, tiny_bert, words):

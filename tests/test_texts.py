@@ -29,9 +29,7 @@ TEXT_CONTAINERS = {
     "object array": lambda t: np.array(t, dtype=object),
     "str array": np.array,
     "list of numpy.str_": lambda t: list(np.array(t)),
-    "object array, not contiguous": lambda t: np.repeat(np.array(t, dtype=object), 2)[::2],
     "object column": lambda t: _objects(t),
-    "str column": lambda t: np.array(t)[:, None],
     "nested lists": lambda t: [[text] for text in t],
     "list of arrays": lambda t: [np.array([text]) for text in t],
     "pandas Series, object": lambda t: pd.Series(t, index=INDEX, dtype=object),
@@ -155,15 +153,10 @@ def test_an_iterator_is_refused_unread(read, iterate):
     assert len(list(texts)) == 2
 
 
-@pair_containers
-def test_several_columns_are_no_texts(container):
-    with pytest.raises(ValueError, match=r"shape \(6, 2\).*Select one text column.*Column"):
-        as_texts(container(TEXTS, OTHERS))
-
-
-@pytest.mark.parametrize("X", [np.array("a"), np.full((2, 1, 1), "a")])
-def test_other_shapes_are_no_texts(X):
-    with pytest.raises(ValueError, match=r"shape \((2, 1, 1)?\); it expects one text per row"):
+@pytest.mark.parametrize("X", [[("a", "b")], np.array("a"), np.full((2, 1, 1), "a")])
+def test_other_than_one_column_is_no_texts(X):
+    match = rf"shape {re.escape(str(np.shape(X)))}; it expects one text per row.*Select one te"
+    with pytest.raises(ValueError, match=match):
         as_texts(X)
 
 
@@ -171,15 +164,11 @@ def test_other_shapes_are_no_texts(X):
     ("X", "shape"),
     [
         (["ab", "cd"], r"\(2,\)"),  # strings are no pairs of their letters
-        (np.array(["ab", "cd"]), r"\(2,\)"),
         ([["a"], ["b"]], r"\(2, 1\)"),
         ([["a", "b", "c"]], r"\(1, 3\)"),
         ([[], []], r"\(2, 0\)"),
         ([["a", "b"], ["c"]], r"\(2,\)"),
         ([["a", "b"], "cd"], r"\(2,\)"),
-        (pd.Series(["ab", "cd"]), r"\(2,\)"),
-        (pd.DataFrame({"s": ["a"], "t": ["b"], "u": ["c"]}), r"\(1, 3\)"),
-        (np.array("a"), r"\(\)"),
         (np.full((2, 1, 1), "a"), r"\(2, 1, 1\)"),
     ],
 )
@@ -193,10 +182,8 @@ BAD_ENTRIES = {
     "None": (None, ValueError, r"a missing value \(None\)", "empty string"),
     "nan": (float("nan"), ValueError, r"a missing value \(nan\)", "Drop the row"),
     "pandas.NA": (pd.NA, ValueError, r"a missing value \(<NA>\)", "Drop the row"),
-    "pandas.NaT": (pd.NaT, ValueError, r"a missing value \(NaT\)", "empty string"),
     "int": (7, TypeError, r"a int \(7\)", r"column of texts, or .*str\(\.\.\.\)"),
     "numpy.int64": (np.int64(7), TypeError, r"a int64 \((np\.int64\()?7\)", "column of texts"),
-    "bool": (True, TypeError, r"a bool \(True\)", r"str\(\.\.\.\)"),
     "bytes": (b"xyz", TypeError, r"a bytes \(b'xyz'\)", r"decode\('utf-8'\)"),
     "list": (["x", "y"], TypeError, r"a list \(\['x', 'y'\]\)", r"' '\.join\(entry\)"),
     "object": (object(), TypeError, r"a object \(<object object", r"str\(\.\.\.\)"),
@@ -211,12 +198,11 @@ bad_entries = pytest.mark.parametrize(
     "container",
     [
         list,
-        lambda entries: _objects(entries)[:, 0],
         lambda entries: _objects(entries),
         lambda entries: [[entry] for entry in entries],
         lambda entries: pd.Series(_objects(entries)[:, 0], index=[9, 8, 7, 6], dtype=object),
     ],
-    ids=["list", "array", "column", "nested", "Series"],
+    ids=["list", "column", "nested", "Series"],
 )
 def test_the_first_bad_entry_is_named_by_position(container, entry, exception, what, remedy):
     X = container(["a", "", entry, 5])
@@ -238,16 +224,9 @@ def test_the_first_bad_entry_of_pairs_is_named_by_column(
 
 
 @pytest.mark.parametrize(
-    "X",
-    [
-        pd.Series(["a", None], dtype="string"),
-        pd.Series(["a", None], dtype="category"),
-        pd.DataFrame({"s": ["a", None]}),
-        pl.Series(["a", None]),
-        pl.DataFrame({"s": ["a", None]}),
-    ],
+    "X", [pd.Series(["a", None], dtype="category"), pl.Series(["a", None])]
 )
-def test_a_missing_value_of_a_frame_is_named(X):
+def test_a_missing_value_of_a_series_is_named(X):
     with pytest.raises(ValueError, match=r"a missing value .* at position 1; .*Drop the row"):
         as_texts(X)
 
@@ -258,10 +237,10 @@ def test_a_column_of_numbers_is_refused_at_its_first_entry(X):
         as_texts(X)
 
 
-@pytest.mark.parametrize("X", [[b"x" * 10_000], ["a", ["x" * 10_000, "y"]]])
-def test_a_long_entry_does_not_flood_the_message(X):
+@pytest.mark.parametrize("read", [as_texts, as_pairs])
+def test_a_long_entry_does_not_flood_the_message(read):
     with pytest.raises((TypeError, ValueError), match="xxx") as caught:
-        as_texts(X)
+        read([b"x" * 10_000])
     assert len(str(caught.value)) < 300
 
 
@@ -278,25 +257,21 @@ def test_what_has_rows_of_several_columns_counts_as_pairs(X, message):
     assert {"ab", "cd"} <= fitted_on(["ab", "cd"])  # texts of two letters each
 
 
-@pytest.mark.parametrize("texts", [["a", "bc"], ["ab", "cd"], ["a", "b", "c"]])
-def test_columns_of_pyarrow_are_taken(texts):
+def test_columns_of_pyarrow_are_taken():
     pa = pytest.importorskip("pyarrow")
-    table = pa.table({"text": texts})
-    for column in (table["text"], table["text"].combine_chunks()):
-        assert as_texts(column) == texts
-    for kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())):
+    texts = ["ab", "cd", "e"]
+    kinds = pa.string(), pa.large_string(), pa.string_view()
+    for kind in (*kinds, pa.dictionary(pa.int32(), pa.string())):
         chunks = pa.chunked_array([pa.array(texts[:1], kind), pa.array(texts[1:], kind)])
-        assert as_texts(chunks) == texts
-        with pytest.raises(ValueError, match="missing value \\(None\\) at position 1"):
+        assert as_texts(chunks) == as_texts(pa.array(texts, kind)) == texts
+        with pytest.raises(ValueError, match=r"missing value \(None\) at position 1"):
             as_texts(pa.array(["a", None], kind))
 
 
-@pytest.mark.parametrize("dtype", ["U1", "T", object])
+@pytest.mark.parametrize("dtype", ["U1", object])
 def test_a_masked_text_is_missing(dtype):
-    if dtype == "T" and not hasattr(np.dtypes, "StringDType"):
-        pytest.skip("this NumPy has no strings of any length")
     texts = np.ma.masked_array(np.array(["a", "b", "c"], dtype), mask=[False, True, False])
-    with pytest.raises(ValueError, match="missing value \\(None\\) at position 1"):
+    with pytest.raises(ValueError, match=r"missing value \(None\) at position 1"):
         as_texts(texts)
 
 

@@ -4,7 +4,6 @@ import pickle
 
 import numpy as np
 import pytest
-from sklearn import config_context
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import FeatureUnion, make_pipeline
@@ -13,7 +12,6 @@ from sklearn.preprocessing import Normalizer
 from skcalib import (
     BertEncoder,
     BiEncoder,
-    GroupErasure,
     NeighborSmoothing,
     TextEncoder,
     VectorStore,
@@ -21,17 +19,14 @@ from skcalib import (
     ZeroShotClassifier,
     calibrate,
 )
-from skcalib.datasets import load_questions, load_toy_sts, minilm_path
+from skcalib.datasets import load_questions, load_toy_sts
 from skcalib.export import save_onnx, save_sentence_transformer, save_static
+
+QUESTIONS = load_questions()
 
 
 def letters(texts):
     return np.array([[text.count(c) for c in "aeinorst"] for text in texts], np.float32)
-
-
-@pytest.fixture(scope="module")
-def questions():
-    return load_questions()
 
 
 @pytest.fixture
@@ -52,24 +47,20 @@ def calibrated(tiny_bert, other_bert):
     return calibrated
 
 
-@pytest.fixture(scope="module")
-def with_letters():
-    """Return a function that makes a union of MiniLM and counts of letters, each calibrated."""
-
-    def with_letters():
-        blocks = [
-            make_pipeline(BertEncoder(minilm_path()), Whitening(noise="auto"), Normalizer()),
-            make_pipeline(TextEncoder(letters), Whitening(noise="auto"), Normalizer()),
-        ]
-        return FeatureUnion([("minilm", blocks[0]), ("letters", blocks[1])])
-
-    return with_letters
+@pytest.fixture
+def with_letters(minilm):
+    """A union of MiniLM and counts of letters, each calibrated."""
+    blocks = [
+        make_pipeline(encoder, Whitening(noise="auto"), Normalizer())
+        for encoder in (BertEncoder(minilm), TextEncoder(letters))
+    ]
+    return FeatureUnion([("minilm", blocks[0]), ("letters", blocks[1])])
 
 
-def test_the_cosine_is_the_mean_of_both(with_letters, questions):
-    union = with_letters().set_params(transformer_weights={"letters": 0.5})
-    vectors = Normalizer().fit_transform(union.fit_transform(questions.data))
-    alone = [clone(block).fit_transform(questions.data) for _, block in union.transformer_list]
+def test_the_cosine_is_the_mean_of_both(with_letters):
+    union, texts = with_letters.set_params(transformer_weights={"letters": 0.5}), QUESTIONS.data
+    vectors = Normalizer().fit_transform(union.fit_transform(texts))
+    alone = [clone(block).fit_transform(texts) for _, block in union.transformer_list]
     cosines = [v @ v.T for v in alone]
     expected = (cosines[0] + 0.25 * cosines[1]) / 1.25
     np.testing.assert_allclose(vectors @ vectors.T, expected, atol=1e-5)
@@ -87,41 +78,23 @@ def test_both_keep_their_vectors_in_one_memory(calibrated, texts, tmp_path):
     assert len(again.get_feature_names_out()) == vectors.shape[1] == 8
 
 
-def test_groups_reach_the_step_that_asks_for_them(tiny_bert, other_bert, texts):
-    texts = texts * 4  # a group of fewer than 20 would warn
-    groups = ["ab"[i % 2] for i in range(len(texts))]
-    with config_context(enable_metadata_routing=True):
-        erasure = GroupErasure().set_fit_request(groups=True)
-        union = FeatureUnion(
-            [
-                ("tiny", make_pipeline(BertEncoder(tiny_bert), erasure)),
-                ("other", BertEncoder(other_bert)),
-            ]
-        )
-        vectors = union.fit(texts, groups=groups).transform(texts)
-    expected = GroupErasure().fit(BertEncoder(tiny_bert).fit_transform(texts), groups=groups)
-    np.testing.assert_allclose(
-        vectors[:, :16], expected.transform(BertEncoder(tiny_bert).fit_transform(texts))
-    )
-
-
 def test_a_search_finds_the_weights(with_letters):
     pairs, grades = load_toy_sts(return_X_y=True)
     grid = {"encoder__transformer_weights": [{"letters": w} for w in (0.1, 10.0)]}
-    search = GridSearchCV(BiEncoder(with_letters()), grid, cv=2).fit(pairs[::3], grades[::3])
+    search = GridSearchCV(BiEncoder(with_letters), grid, cv=2).fit(pairs[::3], grades[::3])
     assert search.best_params_ == {"encoder__transformer_weights": {"letters": 0.1}}
 
 
-def test_what_takes_an_encoder_takes_a_union(with_letters, questions):
-    union = with_letters().set_params(transformer_weights={"letters": 0.1})
-    names = questions.target_names.tolist()
-    found = ZeroShotClassifier(union, names).fit(questions.data).predict(questions.data)
-    assert np.mean(found == questions.target_names[questions.target]) > 0.7
+def test_what_takes_an_encoder_takes_a_union(with_letters):
+    union, texts = with_letters.set_params(transformer_weights={"letters": 0.1}), QUESTIONS.data
+    names = QUESTIONS.target_names
+    found = ZeroShotClassifier(union, names.tolist()).fit(texts).predict(texts)
+    assert np.mean(found == names[QUESTIONS.target]) > 0.7
     with pytest.warns(UserWarning, match="close candidates"):
-        pipeline = calibrate(clone(union), questions.data)
+        pipeline = calibrate(clone(union), texts)
     assert pipeline["encode"].transform(["My card was taken"]).shape == (1, 392)
-    smoothed = make_pipeline(union, NeighborSmoothing()).fit(questions.data)
-    lengths = np.linalg.norm(smoothed.transform(questions.data), axis=1)
+    smoothed = make_pipeline(union, NeighborSmoothing()).fit(texts)
+    lengths = np.linalg.norm(smoothed.transform(texts), axis=1)
     np.testing.assert_allclose(lengths, 1, rtol=1e-5)
 
 
