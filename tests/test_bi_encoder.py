@@ -266,6 +266,7 @@ def test_a_text_of_two_groups_counts_in_each(tiny_bert):
     texts = ["the dog", "a man", "a river", "the dog", "the dog"]
     model.fit(texts, groups=[1, 1, 2, 2, 2])
     assert model.encoder_["grouperasure"].group_count_.tolist() == [2, 2]
+    assert model.scale_.n_pairs_ == 3  # of three texts
 
 
 def test_groups_that_nothing_takes_are_refused(tiny_bert, texts):

@@ -1,6 +1,5 @@
 """A pickle comes back as it was, and only into code that reads its layout."""
 
-import copy
 import pickle
 import pickletools
 import subprocess
@@ -44,13 +43,6 @@ def _name(kind):
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _through_pickle(estimator):
-    return pickle.loads(pickle.dumps(estimator))
-
-
-round_trips = pytest.mark.parametrize("round_trip", [_through_pickle, copy.deepcopy])
-
-
 @pytest.fixture
 def X():
     rng = np.random.default_rng(0)
@@ -62,24 +54,22 @@ def whitening(X):
     return Whitening(n_components=3, shrinkage=0.1).fit(X)
 
 
-@round_trips
-def test_a_whitening_that_came_back_goes_on_learning(round_trip, whitening, X):
-    back = round_trip(whitening).partial_fit(2 * X)
+def test_a_whitening_that_came_back_goes_on_learning(whitening, X):
+    back = pickle.loads(pickle.dumps(whitening)).partial_fit(2 * X)
     expected = clone(whitening).fit(np.vstack([X, 2 * X]))
     np.testing.assert_allclose(back.transform(X), expected.transform(X), rtol=1e-8, atol=1e-10)
 
 
-@round_trips
 @pytest.mark.parametrize("kind", ESTIMATORS)
-def test_every_estimator_has_a_versioned_state(round_trip, kind, monkeypatch):
+def test_every_estimator_has_a_versioned_state(kind, monkeypatch):
     first = {"BertEncoder": "a-model", "BiEncoder": Whitening(), "TextEncoder": len}
     first["ZeroShotClassifier"] = first["NearestAnswer"] = "a-model"
     estimator = kind(*([first[kind.__name__]] if kind.__name__ in first else []))
-    back = round_trip(estimator)
+    dumped, version = pickle.dumps(estimator), kind._state_version
+    back = pickle.loads(dumped)
     assert type(back) is type(estimator)
     assert repr(back) == repr(estimator)
     assert "_state_version" not in vars(back)
-    dumped, version = pickle.dumps(estimator), kind._state_version
     match = f"pickled {kind.__name__} has state version {version}; .* reads version"
     for read in (version - 1, version + 1, str(version)):
         monkeypatch.setattr(kind, "_state_version", read)

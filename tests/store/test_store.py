@@ -184,20 +184,15 @@ def test_odd_texts_are_told_apart(tmp_path, forget, probe):
     assert model.asked == [probe, *texts, " ", "\ud801"]
 
 
-@pytest.fixture
-def fill(forget):
-    """Return a function that has twenty blocks of fifty texts written into a store."""
-
-    def fill(store):
-        for i in range(20):
-            encoder = TextEncoder(lambda texts: np.ones((len(texts), 1000)), memory=store)
-            encoder.set_params(name="ones").fit_transform([f"{i} {j}" for j in range(50)])
-            yield store.n_bytes
-
-    return fill
+def fill(store):
+    """Write twenty blocks of fifty texts into a store; yield its size after each."""
+    for i in range(20):
+        encoder = TextEncoder(lambda texts: np.ones((len(texts), 1000)), memory=store)
+        encoder.set_params(name="ones").fit_transform([f"{i} {j}" for j in range(50)])
+        yield store.n_bytes
 
 
-def test_store_tells_and_forgets_what_it_holds(fill, tmp_path):
+def test_store_tells_and_forgets_what_it_holds(tmp_path):
     store = VectorStore(tmp_path / "new")
     store.clear()
     assert (len(store), store.n_bytes) == (0, 0)
@@ -209,7 +204,7 @@ def test_store_tells_and_forgets_what_it_holds(fill, tmp_path):
     assert store.n_bytes < sizes[0]  # all pages are given back
 
 
-def test_size_is_bounded_and_the_oldest_go_first(fill, tmp_path, probe):
+def test_size_is_bounded_and_the_oldest_go_first(tmp_path, probe):
     store = VectorStore(tmp_path, max_bytes=2_000_000)
     assert 1_500_000 < max(fill(store)) <= 2_000_000
     assert 100 < len(store) < 500
