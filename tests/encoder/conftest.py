@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 import pytest
+import transformers
 
 import skcalib._encoder.backbone as backbone
 
@@ -15,3 +16,21 @@ def loader(monkeypatch):
     monkeypatch.setattr(backbone, "_load", load)
     yield load
     load.cache_clear()
+
+
+@pytest.fixture
+def inputs(monkeypatch):
+    """Return a function that begins to note the shapes of what a family's model is given."""
+
+    def inputs(family):
+        model, shapes = getattr(transformers, f"{family.split()[0]}Model"), []
+        run = model.forward
+
+        def forward(self, input_ids, **options):
+            shapes.append(tuple(input_ids.shape))
+            return run(self, input_ids, **options)
+
+        monkeypatch.setattr(model, "forward", forward)
+        return shapes
+
+    return inputs
