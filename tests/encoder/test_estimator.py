@@ -1,10 +1,12 @@
 """BertEncoder: the contract of a scikit-learn transformer of texts, on tiny BERTs."""
 
+import math
 import pickle
 import re
 import tracemalloc
 import warnings
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -17,13 +19,13 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline, make_union
 from sklearn.utils.estimator_checks import check_estimator
-from transformers import AutoModel, AutoTokenizer, BertModel
+from transformers import AutoModel, AutoTokenizer
 from transformers.models.bert.modeling_bert import BertLayer
 
 from skcalib import BertEncoder, BiEncoder
 from skcalib._encoder.batches import _batches
 
-POOLINGS = ["cls", "mean", "max", "mean_sqrt_len", "zipf"]
+POOLINGS = ["cls", "last", "mean", "max", "mean_sqrt_len", "weighted_mean", "zipf"]
 
 
 @pytest.fixture(scope="module")
@@ -36,26 +38,21 @@ def reference(tiny_bert):
         ids = tokenizer(text)["input_ids"]
         with torch.inference_mode():
             states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
-        special = np.isin(ids, [0, 2, 3, 4])
-        keep = np.ones(len(ids), dtype=bool) if special_tokens else ~special
-        if not keep.any():
-            keep[:] = True
+        own = ~np.isin(ids, [0, 2, 3, 4])
+        own |= not own.any()
+        keep = own | special_tokens
         # The vocabulary: 5 special tokens, 4 characters, then words from rank 1.
-        zipf = np.where(special, 0, np.log1p(np.maximum(np.array(ids) - 8, 0)))
-        if not zipf.any():
-            zipf = (~special if (~special).any() else np.ones(len(ids))).astype(float)
-        vectors = []
-        for layer in layers:
-            h = states[layer][0].numpy()
-            vectors.append(
-                {
-                    "cls": lambda h: h[0],
-                    "mean": lambda h: h[keep].mean(axis=0),
-                    "max": lambda h: h[keep].max(axis=0),
-                    "mean_sqrt_len": lambda h: h[keep].sum(axis=0) / np.sqrt(keep.sum()),
-                    "zipf": lambda h: zipf @ h / zipf.sum(),
-                }[pooling](h)
-            )
+        zipf = np.where(own, np.log1p(np.maximum(np.array(ids) - 8, 0)), 0)
+        pool = {
+            "cls": lambda h: h[0],
+            "last": lambda h: h[-1],
+            "mean": lambda h: h[keep].mean(axis=0),
+            "max": lambda h: h[keep].max(axis=0),
+            "mean_sqrt_len": lambda h: h[keep].sum(axis=0) / np.sqrt(keep.sum()),
+            "weighted_mean": lambda h: np.average(h, axis=0, weights=1 + np.arange(len(h))),
+            "zipf": lambda h: np.average(h, axis=0, weights=zipf if zipf.any() else own),
+        }[pooling]
+        vectors = [pool(states[layer][0].numpy()) for layer in layers]
         return np.concatenate(vectors) if merge == "concat" else np.mean(vectors, axis=0)
 
     return encode
@@ -67,7 +64,7 @@ def reference(tiny_bert):
 @pytest.mark.parametrize("special_tokens", [True, False])
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_pooling_equals_the_formula(tiny_bert, texts, reference, pooling, special_tokens):
-    texts = [*texts, "", "?!", "unheard"]
+    texts = [*texts, "", "?!", "unheard", "cat [SEP] dog", "[SEP]", "[SEP] cat [SEP]"]
     encoder = BertEncoder(tiny_bert, pooling=pooling, special_tokens=special_tokens)
     expected = [reference(t, pooling, special_tokens=special_tokens) for t in texts]
     vectors = encoder.fit_transform(texts)
@@ -75,22 +72,15 @@ def test_pooling_equals_the_formula(tiny_bert, texts, reference, pooling, specia
     assert_allclose(vectors, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("layer", range(-4, 4))
-def test_layer_counts_hidden_states_from_either_end(tiny_bert, texts, reference, layer):
-    encoder = BertEncoder(tiny_bert, layers=layer).fit(texts)
-    assert encoder.layers_ == (layer % 4,)
-    expected = [reference(t, layers=(layer,)) for t in texts]
-    assert_allclose(encoder.transform(texts), expected, rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("merge", ["mean", "concat"])
 @pytest.mark.parametrize(
     ("layers", "indices"),
     [
-        ("last", (-1,)),
-        ("last2", (-2, -1)),
-        ("first_last", (1, -1)),
-        ("embedding_last", (0, -1)),
+        *((layer, (layer % 4,)) for layer in range(-4, 4)),
+        ("last", (3,)),
+        ("last2", (2, 3)),
+        ("first_last", (1, 3)),
+        ("embedding_last", (0, 3)),
         ((2, 1, 3), (2, 1, 3)),
         ([1, 2], (1, 2)),
     ],
@@ -99,22 +89,18 @@ def test_layers_are_merged_after_pooling(tiny_bert, texts, reference, layers, in
     expected = [reference(t, "max", indices, merge=merge) for t in texts]
     encoder = BertEncoder(tiny_bert, pooling="max", layers=layers, layer_merge=merge)
     assert_allclose(encoder.fit_transform(texts), expected, rtol=1e-5, atol=1e-5)
+    assert encoder.layers_ == indices
 
 
 @pytest.mark.parametrize(("layers", "blocks"), [(0, 0), (1, 1), ((0, 2), 2), (-1, 3)])
-def test_no_block_runs_beyond_the_last_layer(tiny_bert, texts, layers, blocks, monkeypatch):
-    encoder = BertEncoder(tiny_bert, layers=layers).fit(texts)
-    runs, run = [], BertLayer.forward
-    monkeypatch.setattr(
-        BertLayer,
-        "forward",
-        lambda self, *args, **options: runs.append(self) or run(self, *args, **options),
-    )
-    encoder.transform(texts[:1])
-    assert len(set(runs)) == len(runs) == blocks
+def test_no_block_runs_beyond_the_last_layer(tiny_bert, texts, layers, blocks):
+    encoder, run = BertEncoder(tiny_bert, layers=layers).fit(texts), BertLayer.forward
+    with patch.object(BertLayer, "forward", autospec=True, side_effect=run) as forward:
+        encoder.transform(texts[:1])
+    assert forward.call_count == blocks
 
 
-def test_vector_depends_on_the_text_alone(tiny_bert, texts):
+def test_vector_depends_on_the_text_alone(tiny_bert, texts, monkeypatch):
     encoder = BertEncoder(tiny_bert).fit(texts)
     vectors = encoder.transform(texts)
     alone = np.vstack([encoder.transform([t]) for t in texts])
@@ -125,9 +111,11 @@ def test_vector_depends_on_the_text_alone(tiny_bert, texts):
     assert_allclose(small.transform(texts), vectors, atol=1e-5)
     assert_array_equal(encoder.transform(texts), vectors)  # the same call: the same bits
     assert_array_equal(vectors[-1], vectors[2])  # the same text, twice
+    monkeypatch.setattr("skcalib._encoder.batches.BLOCK", 3)  # sorted together
+    assert_allclose(encoder.transform(texts), vectors, atol=1e-5)
 
 
-@pytest.mark.parametrize(("max_texts", "max_tokens"), [(2000, 4096), (1, np.inf), (7, np.inf)])
+@pytest.mark.parametrize(("max_texts", "max_tokens"), [(2000, 100), (1, np.inf), (7, np.inf)])
 @pytest.mark.parametrize("longest", [9, 256])
 @pytest.mark.parametrize("mixed", [np.inf, 5, 0])
 def test_batches_keep_to_their_limits_and_lose_no_text(max_texts, max_tokens, longest, mixed):
@@ -140,37 +128,17 @@ def test_batches_keep_to_their_limits_and_lose_no_text(max_texts, max_tokens, lo
         assert (np.diff(inside) <= 0).all()  # those of one length stand together
         assert inside[0] <= mixed or len(set(inside)) == 1
         assert len(rows) <= max_texts
-        assert inside.sum() <= max_tokens
+        assert inside.sum() <= max_tokens or len(rows) == 1
         if inside[0] <= mixed and following is not None:  # the next text would not have fitted
             assert len(rows) == max_texts or inside.sum() + lengths[following[0]] > max_tokens
 
 
-def test_a_text_longer_than_the_budget_makes_a_batch():
-    batches = _batches(
-        np.array([4, 30, 5, 3]), max_texts=4, max_tokens=10, longest_mixed=np.inf
-    )
-    assert [rows.tolist() for rows in batches] == [[1], [2, 0], [3]]
-
-
-def test_blocks_give_the_vectors_of_the_whole(tiny_bert, texts, monkeypatch):
-    expected = BertEncoder(tiny_bert).fit_transform(texts)
-    monkeypatch.setattr("skcalib._encoder.batches.BLOCK", 3)
-    assert_allclose(BertEncoder(tiny_bert).fit_transform(texts), expected, atol=1e-5)
-
-
-def test_each_distinct_text_is_encoded_once(tiny_bert, texts, monkeypatch):
+def test_each_distinct_text_is_encoded_once(tiny_bert, texts, inputs):
     encoder = BertEncoder(tiny_bert).fit(texts)
-    tokens, run = [], BertModel.forward
-    monkeypatch.setattr(
-        BertModel,
-        "forward",
-        lambda self, input_ids, **options: (
-            tokens.append(input_ids.numel()) or run(self, input_ids, **options)
-        ),
-    )
+    shapes = inputs("Bert")
     encoder.transform(texts * 3)
-    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
-    assert sum(tokens) == sum(len(tokenizer(t)["input_ids"]) for t in set(texts))
+    # Each text has two special tokens.
+    assert sum(map(math.prod, shapes)) == sum(len(t.split()) + 2 for t in set(texts))
 
 
 def test_max_length_keeps_that_many_tokens(tiny_bert):
@@ -218,6 +186,7 @@ def weights(request, monkeypatch, loader):
 def test_half_precision_is_pooled_in_float32(
     tiny_bert, texts, dtype, memory, tmp_path, weights
 ):
+    texts = [*texts, "", "?!"]
     for pooling in POOLINGS:
         encoder = BertEncoder(tiny_bert, pooling=pooling, device="cpu")
         exact = encoder.fit_transform(texts)
@@ -229,7 +198,7 @@ def test_half_precision_is_pooled_in_float32(
         assert 0.999 < cosine.min() < 1 - 1e-8
         # Means keep more digits than half precision has.
         rounded = torch.from_numpy(vectors).to(getattr(torch, dtype)).float().numpy()
-        assert pooling in ("cls", "max") or not np.array_equal(rounded, vectors)
+        assert pooling in ("cls", "last", "max") or not np.array_equal(rounded, vectors)
 
 
 def test_progress_is_shown_only_when_asked_for(tiny_bert, texts, capsys):
@@ -253,33 +222,26 @@ def small_blocks(monkeypatch):
 def test_an_iterator_gives_what_a_list_does(tiny_bert, texts, memory, small_blocks, tmp_path):
     encoder = BertEncoder(tiny_bert, memory=tmp_path if memory else None)
     expected = BertEncoder(tiny_bert).fit_transform(texts)
-    vectors = encoder.fit(iter(texts)).transform(text for text in texts)
+    reader = (text for text in texts)
+    vectors = encoder.fit(reader).transform(reader)  # which fit leaves unread
     assert vectors.dtype == np.float32
     assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)
     assert_array_equal(encoder.fit_transform(iter(texts)), vectors)
 
 
-def test_an_iterator_is_read_as_the_work_goes_on(tiny_bert, texts, small_blocks, monkeypatch):
-    encoder, events, run = BertEncoder(tiny_bert).fit(texts), [], BertModel.forward
-    monkeypatch.setattr(
-        BertModel,
-        "forward",
-        lambda self, *args, **options: events.append("m") or run(self, *args, **options),
-    )
+def test_an_iterator_is_read_as_the_work_goes_on(tiny_bert, texts, small_blocks, inputs):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    shapes, n_passes = inputs("Bert"), []
 
     def read():
         for text in texts:
-            events.append("r")
+            n_passes.append(len(shapes))
             yield text
 
     assert len(encoder.transform(read())) == len(texts)
-    assert re.fullmatch("(r{5}m+){2}rrm*", "".join(events))
-
-
-def test_fit_leaves_an_iterator_unread(tiny_bert, texts):
-    reader = iter(texts)
-    BertEncoder(tiny_bert).fit(reader)
-    assert len(list(reader)) == len(texts)
+    _, second, third = n_passes[::5]
+    assert n_passes == [0] * 5 + [second] * 5 + [third] * 2
+    assert 0 < second < third
 
 
 def test_what_is_wrong_in_an_iterator_is_named_by_its_position(tiny_bert, texts, small_blocks):
@@ -299,32 +261,10 @@ def test_cut_off_texts_of_an_iterator_are_counted_together(tiny_bert, small_bloc
     assert len(record) == 1
 
 
-def test_containers_give_the_same_vectors(tiny_bert, texts):
-    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
-    expected = BertEncoder(tiny_bert).fit_transform(texts)
-    series = pd.Series(texts, index=range(100, 100 + len(texts)))
-    for X in (
-        tuple(texts),
-        np.array(texts),
-        np.array(texts, dtype=object),
-        np.array(texts, dtype=object)[:, None],
-        [[t] for t in texts],
-        series,
-        series.astype("string"),
-        series.to_frame("text"),
-        pl.Series(texts),
-        pl.DataFrame({"text": texts}),
-    ):
-        assert_array_equal(BertEncoder(tiny_bert).fit_transform(X), expected)
-
-
 @pytest.mark.parametrize(
     ("X", "error", "message"),
     [
         (["dog", None], ValueError, r"missing value \(None\) at position 1.*fill_value=''"),
-        (["dog", "cat", float("nan")], ValueError, r"missing value \(nan\) at position 2"),
-        ([3, "dog"], TypeError, r"int \(3\) at position 0.*str"),
-        (["dog", b"cat"], TypeError, r"bytes \(b'cat'\) at position 1.*decode"),
         ("dog", TypeError, "got a str; .*Wrap a single text in a list"),
         ([["dog", "cat"]], ValueError, r"shape \(1, 2\).*' '\.join.*ColumnTransformer"),
         ([], ValueError, r"0 sample\(s\).*required by BertEncoder"),
@@ -351,18 +291,9 @@ def test_bad_texts_are_named(tiny_bert, X, error, message, method):
         ({"layers": (0, -5)}, "asks for hidden state -5"),
         ({"layers": ()}, r"layers=\(\); it must be an int, a tuple"),
         ({"layers": (0.5,)}, r"layers=\(0.5,\); it must be an int"),
-        ({"layers": "first"}, "'layers' parameter"),
-        ({"layer_merge": "sum"}, "'layer_merge' parameter"),
         ({"max_length": 2}, r"max_length=2; this model accepts 3 to 40 tokens.*2 special"),
         ({"max_length": 41}, "max_length=41; this model accepts 3 to 40"),
-        ({"batch_size": 0}, "'batch_size' parameter"),
-        ({"dtype": "int8"}, "'dtype' parameter"),
         ({"device": "quantum"}, "device='quantum' is unknown.*'auto'"),
-        (
-            {"device": "cuda:99"},
-            r"device='cuda:99' is not available: torch sees \d+ CUDA devices",
-        ),
-        ({"model": 3}, "'model' parameter"),
     ],
 )
 def test_bad_parameters_are_named_and_leave_nothing_fitted(tiny_bert, params, message):
@@ -373,21 +304,18 @@ def test_bad_parameters_are_named_and_leave_nothing_fitted(tiny_bert, params, me
         encoder.transform(["dog"])
 
 
-def test_set_params_and_fit_leave_nothing_of_before(tiny_bert, other_bert, texts):
+def test_parameters_take_effect_at_the_next_fit(tiny_bert, other_bert, texts):
     encoder = BertEncoder(tiny_bert, layers=(0, 1), layer_merge="concat", pooling="cls")
-    encoder.fit(texts)
-    encoder.set_params(model=other_bert, layers=-1, pooling="mean").fit(texts)
+    before = encoder.fit_transform(texts)
+    encoder.set_params(layers=-1, pooling="mean")
+    assert_array_equal(encoder.transform(texts), before)
+    encoder = pickle.loads(pickle.dumps(encoder)).set_params(model=other_bert)
+    with pytest.raises(ValueError, match=r"has fingerprint .* was fitted with .*fit again"):
+        encoder.transform(texts)
+    encoder.fit(texts)  # which leaves nothing of before
     assert encoder.layers_ == (2,)
     assert_array_equal(encoder.transform(texts), BertEncoder(other_bert).fit_transform(texts))
-    assert len(encoder.get_feature_names_out()) == 8
-
-
-def test_parameters_take_effect_at_the_next_fit(tiny_bert, texts):
-    encoder = BertEncoder(tiny_bert).fit(texts)
-    before = encoder.transform(texts)
-    encoder.set_params(pooling="cls", layers=1)
-    assert_array_equal(encoder.transform(texts), before)
-    assert not np.array_equal(encoder.fit(texts).transform(texts), before)
+    assert list(encoder.get_feature_names_out()) == [f"bertencoder{i}" for i in range(8)]
 
 
 # A scikit-learn transformer --------------------------------------------------------------
@@ -402,24 +330,11 @@ def test_scikit_learn_checks_of_text_estimators(tiny_bert):
 def test_models_are_loaded_once_per_process(tiny_bert, texts, loader):
     search = GridSearchCV(
         make_pipeline(BertEncoder(tiny_bert), Ridge()),
-        {"bertencoder__pooling": POOLINGS, "bertencoder__layers": [1, 2, 3]},
+        {"bertencoder__pooling": ["cls", "mean"], "bertencoder__layers": [1, 2]},
         cv=2,
     )
     search.fit(texts, np.arange(len(texts)))
     assert loader.cache_info().misses == 1
-
-
-def test_feature_names_and_output_containers(tiny_bert, texts):
-    pytest.importorskip("pandas")
-    pytest.importorskip("polars")
-    encoder = BertEncoder(tiny_bert).fit(texts)
-    names = [f"bertencoder{i}" for i in range(16)]
-    assert list(encoder.get_feature_names_out()) == names
-    vectors = encoder.transform(texts)
-    for container in ("pandas", "polars"):
-        frame = clone(encoder).set_output(transform=container).fit_transform(texts)
-        assert list(frame.columns) == names
-        assert_array_equal(frame.to_numpy(), vectors)
 
 
 def test_column_transformer_and_feature_union(tiny_bert, texts):
@@ -434,45 +349,6 @@ def test_column_transformer_and_feature_union(tiny_bert, texts):
         union.transform(texts), np.hstack([cls.transform(texts), mean.transform(texts)])
     )
     assert len(union.get_feature_names_out()) == 32
-
-
-def test_other_weights_are_refused(tiny_bert, other_bert, texts):
-    encoder = pickle.loads(pickle.dumps(BertEncoder(tiny_bert).fit(texts)))
-    encoder.set_params(model=other_bert)
-    with pytest.raises(ValueError, match=r"has fingerprint .* was fitted with .*fit again"):
-        encoder.transform(texts)
-    encoder.fit(texts).transform(texts)
-
-
-def test_moved_model_works_by_its_new_name(tiny_bert, tiny_bert_copy, texts):
-    encoder = BertEncoder(tiny_bert).fit(texts)
-    expected = encoder.transform(texts)
-    encoder.set_params(model=str(tiny_bert_copy()))
-    assert_array_equal(encoder.transform(texts), expected)
-
-
-def test_minilm_equals_its_own_hidden_states(minilm):
-    texts = ["A man is playing a flute.", "Snow.", "Two dogs run along the bank, barking."]
-    tokenizer, model = AutoTokenizer.from_pretrained(minilm), AutoModel.from_pretrained(minilm)
-    with torch.inference_mode():
-        states = [
-            model(**tokenizer(t, return_tensors="pt"), output_hidden_states=True).hidden_states
-            for t in texts
-        ]
-    for layer in (0, 3, 6):
-        expected = np.vstack([s[layer][0].mean(dim=0).numpy() for s in states])
-        vectors = BertEncoder(minilm, layers=layer, device="cpu").fit_transform(texts)
-        assert_allclose(vectors, expected, atol=2e-6)
-
-
-def test_chinese_sentences_differ_for_a_model_of_chinese(make_bert, tmp_path):
-    folder = make_bert(tmp_path / "chinese", words=[*"今天气很好明会下雨他在弹吉"])
-    texts = ["今天天气很好", "明天会下雨", "他在弹吉他", "天气好"]
-    vectors = BertEncoder(folder).fit_transform(texts)
-    assert np.isfinite(vectors).all()
-    assert len(np.unique(vectors, axis=0)) == len(texts)
-    with pytest.raises(ValueError, match="sorted by frequency"):
-        BertEncoder(folder, pooling="zipf").fit(texts)
 
 
 def test_vectors_of_an_iterator_grow_by_little(tiny_bert, monkeypatch, recent):
