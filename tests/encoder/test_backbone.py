@@ -20,11 +20,6 @@ def check_refused(folder, match):
         BertEncoder(folder).fit(["dog"])
 
 
-def test_missing_revision_is_named():
-    with pytest.raises(OSError, match="'no-such/model' at revision 'v2'"):
-        BertEncoder("no-such/model", revision="v2").fit(["dog"])
-
-
 def test_only_safetensors_are_loaded(tiny_bert_copy):
     folder = tiny_bert_copy()
     (folder / "model.safetensors").unlink()
@@ -37,30 +32,13 @@ def test_only_safetensors_are_loaded(tiny_bert_copy):
     check_refused(folder, r"no \*\.safetensors weights.*can run code")
 
 
-def test_remote_code_never_runs(tiny_bert_copy, edit_json):
-    folder = tiny_bert_copy()
-    (folder / "evil.py").write_text("raise SystemExit('code ran')")
-    auto_map = {"AutoModel": "evil.Model", "AutoConfig": "evil.Config"}
-    edit_json(folder / "config.json", auto_map=auto_map)
-    # A known architecture would be built from the library's own code, and be another model.
-    check_refused(folder, r"config\.json asks for code.*evil\.Model.*delete")
-    edit_json(folder / "config.json", auto_map=None)
-    edit_json(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": [None, "evil.T"]})
-    check_refused(folder, r"tokenizer_config\.json asks for code.*evil\.T")
-    edit_json(folder / "tokenizer_config.json", auto_map=None)
-    edit_json(folder / "config.json", model_type="evil")
-    check_refused(folder, r"cannot be used")
-
-
 @pytest.mark.parametrize(
     "name",
     [
-        "../other/model.safetensors",
         "model-1/../../x.safetensors",
         "weights.safetensors",  # which the fingerprint would not cover
         "model-1\n.safetensors",
         7,
-        ["model-1.safetensors"],
     ],
 )
 def test_weights_elsewhere_are_refused(tiny_bert_copy, name):
@@ -108,26 +86,20 @@ def test_an_adapter_is_refused(tiny_bert_copy):
 
 
 @pytest.mark.parametrize(
-    ("entry", "value", "error"),
+    ("entry", "value", "match"),
     [
-        ("hidden_size", 24, "RuntimeError"),
-        ("max_position_embeddings", 80, "RuntimeError"),
-        ("num_attention_heads", 3, ""),
-        ("hidden_act", "no such", "KeyError"),
-        ("num_hidden_layers", "many", ""),
+        ("model_type", "evil", "cannot be used"),
+        ("hidden_size", 24, "cannot be used in torch.float32 on cpu: RuntimeError"),
+        ("hidden_act", "no such", "cannot be used in torch.float32 on cpu: KeyError"),
+        ("num_hidden_layers", "many", "cannot be used"),
+        ("num_hidden_layers", 5, r"lack 32 tensors of BertModel, such as 'encoder\.layer"),
+        ("num_hidden_layers", 10**5, r"asks for 100000 layers, of \d+ tensors of weights"),
     ],
 )
-def test_a_config_of_another_model_is_refused(tiny_bert_copy, edit_json, entry, value, error):
+def test_a_config_of_another_model_is_refused(tiny_bert_copy, edit_json, entry, value, match):
     folder = tiny_bert_copy()
     edit_json(folder / "config.json", **{entry: value})
-    check_refused(folder, f"cannot be used in torch.float32 on cpu: {error}")
-
-
-def test_a_tokenizer_of_another_model_is_refused(tiny_bert_copy, make_bert, tmp_path):
-    folder = tiny_bert_copy()
-    other = make_bert(tmp_path / "other", words=[f"word{i}" for i in range(100)])
-    shutil.copy(f"{other}/tokenizer.json", folder)
-    check_refused(folder, r"its tokenizer has 109 tokens, but the model embe")
+    check_refused(folder, match)
 
 
 @pytest.mark.parametrize("left", [(), ("tokenizer_config.json",), ("vocab.json",)])
@@ -145,17 +117,17 @@ def test_a_model_without_a_vocabulary_is_refused(tiny_bert_copy, edit_json, left
     check_refused(folder, message)
 
 
-def test_a_vocabulary_that_was_cut_is_refused(make_bert, tmp_path):
+def test_a_vocabulary_of_another_size_is_refused(make_bert, tmp_path):
     folder = Path(make_bert(tmp_path / "new", words=[f"word{i}" for i in range(600)]))
-    words = list(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"])
+    words = [*json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"], "more"]
     (folder / "tokenizer.json").unlink()
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
-    for n, refused in ((len(words), False), (len(words) - 128, False), (300, True), (0, True)):
+    for n in (609, 609 - 128):  # rows that pad the table to a multiple are common
         (folder / "vocab.txt").write_text("\n".join(words[:n]))
-        if not refused:  # rows that pad the table to a multiple are common
-            BertEncoder(folder).fit(["dog"])
-            continue
-        check_refused(folder, r"has (300|5) tokens, but the model embeds 609")
+        BertEncoder(folder).fit(["dog"])
+    for n in (610, 300, 0):
+        (folder / "vocab.txt").write_text("\n".join(words[:n]))
+        check_refused(folder, rf"has {n or 5} tokens, but the model embeds 609")
 
 
 def test_a_tokenizer_of_special_tokens_alone_is_refused(make_bert, tmp_path):
@@ -177,9 +149,11 @@ def test_a_longest_text_that_is_no_length_is_refused(tiny_bert_copy, edit_json, 
 @pytest.mark.parametrize(
     ("name", "entries"),
     [
+        # A known architecture would be built from the library's own code, and be another model.
+        ("config.json", {"auto_map": {"AutoModel": "evil.Model", "AutoConfig": "evil.C"}}),
         ("config.json", {"transformers_weights": "other.safetensors"}),
         ("config.json", {"attn_implementation": "someone/kernel"}),
-        ("tokenizer_config.json", {"vocab_file": "/elsewhere/vocab.txt"}),
+        ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": [None, "evil.T"]}}),
         ("tokenizer_config.json", {"tokenizer_file": "../tokenizer.json"}),
         ("tokenizer_config.json", {"init_inputs": ["/elsewhere/vocab.txt"]}),
         ("tokenizer_config.json", {"vocab": "/elsewhere/vocab.txt"}),
@@ -190,12 +164,13 @@ def test_a_longest_text_that_is_no_length_is_refused(tiny_bert_copy, edit_json, 
 )
 def test_entries_that_lead_elsewhere_are_refused(tiny_bert_copy, name, entries):
     folder = tiny_bert_copy()
+    (folder / "evil.py").write_text("raise SystemExit('code ran')")
     content = json.loads((folder / name).read_text()) if (folder / name).exists() else {}
     past = {"special_tokens_map_file": "/home/someone/map.json"}
     (folder / name).write_text(json.dumps(content | past))  # as old releases left behind
     BertEncoder(folder).fit(["dog"])
     (folder / name).write_text(json.dumps(content | entries))
-    check_refused(folder, rf"{name} asks for code or files.*{next(iter(entries))}")
+    check_refused(folder, rf"{name} asks for code or files.*{next(iter(entries))}.*delete")
 
 
 @pytest.mark.parametrize("name", ["bpe.codes", "spm.model", "entity_vocab.json", "a.tokenizer"])
@@ -244,12 +219,6 @@ def test_weights_that_change_while_they_are_read_are_refused(make_bert, tmp_path
 
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", slowly)
     check_refused(folder, r"changed while they were read\. Call again")
-
-
-def test_weights_that_do_not_fill_the_model_are_refused(tiny_bert_copy, edit_json):
-    folder = tiny_bert_copy()
-    edit_json(folder / "config.json", num_hidden_layers=5)
-    check_refused(folder, r"lack 32 tensors of BertModel, such as 'encoder\.layer")
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00" * 100])
@@ -324,15 +293,6 @@ def test_loading_is_quiet(tiny_bert_copy, capfd, caplog):
     assert not caplog.records
 
 
-def test_fingerprint_follows_content_not_place(tiny_bert, tiny_bert_copy):
-    here = BertEncoder(tiny_bert).fit(["dog"]).fingerprint_
-    folder = tiny_bert_copy()
-    assert BertEncoder(folder).fit(["dog"]).fingerprint_ == here
-    vocabulary = folder / "tokenizer.json"
-    vocabulary.write_text(vocabulary.read_text().replace('"dog"', '"hound"'))
-    assert BertEncoder(folder).fit(["dog"]).fingerprint_ != here
-
-
 def test_a_model_that_overflows_the_precision_is_refused(tiny_bert_copy, texts):
     folder = tiny_bert_copy()
     weights = load_file(folder / "model.safetensors")
@@ -368,13 +328,4 @@ def test_weights_that_are_not_finite_are_refused(tiny_bert_copy, entry):
     name = next(name for name in weights if "attention.self.key.weight" in name)
     weights[name][0, 0] = entry
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(
-        ValueError, match=r"attention.self.key.weight' has entries that are not"
-    ):
-        BertEncoder(folder).fit(["dog"])
-
-
-def test_more_layers_than_the_weights_can_have_are_refused(tiny_bert_copy, edit_json):
-    folder = tiny_bert_copy()
-    edit_json(folder / "config.json", num_hidden_layers=10**5)
-    check_refused(folder, r"asks for 100000 layers, of \d+ tensors of weights")
+    check_refused(folder, r"attention.self.key.weight' has entries that are not")
