@@ -4,13 +4,14 @@ import json
 import pickle
 import re
 
-import numpy as np
 import pytest
+from exported import exported
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, Whitening, calibrate
-from skcalib.export import save_onnx, save_sentence_transformer, save_static
+from skcalib.export import save_onnx, save_static
 
 package = pytest.importorskip("sentence_transformers")
 
@@ -20,6 +21,10 @@ LONGER = [
     f"the dog and a cat {'cat ' * (i % 5)} dog {'a ' * (i // 5)} {'the ' * (i % 7)}"
     for i in range(30)
 ]
+MODELS = "sentence_transformers.models."
+THEIRS = {"cls": "cls", "mean": "mean", "max": "max", "last": "lasttoken"}
+THEIRS |= {"weighted_mean": "weightedmean", "mean_sqrt_len": "mean_sqrt_len_tokens"}
+SETTINGS = "config_sentence_transformers.json"
 
 
 @pytest.fixture
@@ -27,22 +32,24 @@ def declare(tiny_bert_copy):
     """Write what is declared into a model's folder."""
     folder = tiny_bert_copy()
 
-    def declare(pooling=None, default=None, prompts=PROMPTS, max_length=None, **options):
-        (folder / "1_Pooling").mkdir(exist_ok=True)
+    def declare(
+        mode=None,
+        default=None,
+        prompts=PROMPTS,
+        max_length=None,
+        modules=("Transformer", "Pooling"),
+        path="1_Pooling",
+        **pooling,
+    ):
+        (folder / path).mkdir(exist_ok=True)
+        pooling |= {"pooling_mode": mode} if mode else {}
         for name, content in {
-            "config_sentence_transformers.json": {
-                "prompts": prompts,
-                "default_prompt_name": default,
-            },
+            SETTINGS: {"prompts": prompts, "default_prompt_name": default},
             "sentence_bert_config.json": {"max_seq_length": max_length} if max_length else {},
-            "1_Pooling/config.json": {
-                "word_embedding_dimension": 32,
-                **({"pooling_mode": pooling} if pooling else {}),
-                **options,
-            },
+            f"{path}/config.json": {"word_embedding_dimension": 32, **pooling},
             "modules.json": [
-                {"idx": 0, "name": "0", "path": "", "type": f"{MODELS}.Transformer"},
-                {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{MODELS}.Pooling"},
+                {"idx": i, "name": str(i), "path": path if i else "", "type": MODELS + kind}
+                for i, kind in enumerate(modules)
             ],
         }.items():
             (folder / name).write_text(json.dumps(content))
@@ -51,15 +58,13 @@ def declare(tiny_bert_copy):
     return declare
 
 
-MODELS = "sentence_transformers.models"
-THEIRS = {"cls": "cls", "mean": "mean", "max": "max", "last": "lasttoken"}
-THEIRS |= {"weighted_mean": "weightedmean", "mean_sqrt_len": "mean_sqrt_len_tokens"}
-equal = {"rtol": 0, "atol": 1e-5}
-
-
 def _theirs(folder, **options):
     model = package.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     return model.encode(TEXTS, **options)
+
+
+def assert_equal(vectors, expected):
+    assert_allclose(vectors, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("include", [True, False], ids=["pooled", "left out"])
@@ -67,7 +72,7 @@ def _theirs(folder, **options):
 def test_prompts_and_poolings_as_in_sentence_transformers(declare, ours, theirs, include):
     folder = declare(theirs, "query", include_prompt=include)
     encoder = BertEncoder(folder)
-    np.testing.assert_allclose(encoder.fit_transform(TEXTS), _theirs(folder), **equal)
+    assert_equal(encoder.fit_transform(TEXTS), _theirs(folder))
     assert (encoder.pooling_, encoder.prompt_) == (ours, "dog cat ")
     for ours, theirs in {
         "": {"prompt": ""},
@@ -75,7 +80,7 @@ def test_prompts_and_poolings_as_in_sentence_transformers(declare, ours, theirs,
         "cat cat ": {"prompt": "cat cat "},
     }.items():
         vectors = BertEncoder(folder, prompt=ours).fit_transform(TEXTS)
-        np.testing.assert_allclose(vectors, _theirs(folder, **theirs), **equal)
+        assert_equal(vectors, _theirs(folder, **theirs))
 
 
 def test_an_e5_without_a_prompt_says_so(declare, edit_json):
@@ -93,7 +98,7 @@ def test_an_e5_without_a_prompt_says_so(declare, edit_json):
     folder = folder.rename(folder.parent / "my_E5_small")
     with pytest.warns(UserWarning, match="my_E5_small' is an e5 by name"):
         BertEncoder(folder).fit(TEXTS)
-    edit_json(folder / "config_sentence_transformers.json", prompts=PROMPTS)
+    edit_json(folder / SETTINGS, prompts=PROMPTS)
     BertEncoder(folder).fit(TEXTS)
 
 
@@ -106,7 +111,7 @@ def test_a_store_keeps_prompts_apart(declare, tmp_path, include):
             expected = encoder.fit_transform(TEXTS)
             for _ in range(2):
                 kept = BertEncoder(folder, prompt=prompt, pooling=pooling, memory=tmp_path)
-                np.testing.assert_array_equal(kept.fit_transform(TEXTS), expected)
+                assert_array_equal(kept.fit_transform(TEXTS), expected)
 
 
 def test_a_fitted_encoder_says_what_the_folder_decided(declare):
@@ -125,7 +130,7 @@ def test_max_length_is_the_declared_one(declare, edit_json, declared, of_tokeniz
     encoder = BertEncoder(folder)
     with pytest.warns(UserWarning, match=f"1 of 4 texts were cut off at max_length={declared}"):
         vectors = encoder.fit_transform(TEXTS)
-    np.testing.assert_allclose(vectors, _theirs(folder), **equal)
+    assert_equal(vectors, _theirs(folder))
     if of_tokenizer < declared:
         with pytest.raises(ValueError, match="accepts 3 to 12 tokens"):
             BertEncoder(folder, max_length=13).fit(TEXTS)
@@ -154,44 +159,33 @@ def test_declarations_that_cannot_be_followed_are_refused(declare):
         BertEncoder(folder).fit(TEXTS)
     BertEncoder(folder, pooling="max").fit(TEXTS)
     folder = declare(default="document")
-    with pytest.raises(
-        ValueError, match=r"default prompt 'document', but has only the prompts \['pa"
-    ):
+    message = r"default prompt 'document', but has only the prompts \['pa"
+    with pytest.raises(ValueError, match=message):
         BertEncoder(folder).fit(TEXTS)
     BertEncoder(folder, prompt="").fit(TEXTS)
 
 
 @pytest.mark.parametrize("name", ["1_Pooling", "2_Pooling", "pool"])
 def test_the_pooling_is_that_of_the_modules(declare, name):
-    folder = declare("cls")
-    (folder / "1_Pooling").rename(folder / name)
-    modules = json.loads((folder / "modules.json").read_text())
-    modules[1]["path"] = name
-    (folder / "modules.json").write_text(json.dumps(modules))
+    folder = declare("cls", path=name)
     encoder = BertEncoder(folder)
-    np.testing.assert_allclose(encoder.fit_transform(TEXTS), _theirs(folder), **equal)
+    assert_equal(encoder.fit_transform(TEXTS), _theirs(folder))
     assert encoder.pooling_ == "cls"
 
 
 @pytest.mark.parametrize(
-    ("place", "name", "declared"),
+    ("modules", "declared"),
     [
-        (1, "WordWeights", "WordWeights, then mean"),
-        (1, "WeightedLayerPooling", "WeightedLayerPooling, then mean"),
-        (2, "Dense", "mean, then Dense"),  # as in LaBSE, sentence-t5 and EmbeddingGemma
-        (2, "LayerNorm", "mean, then LayerNorm"),
-        (2, "Normalize", None),
+        (("WeightedLayerPooling", "Pooling"), "WeightedLayerPooling, then mean"),
+        (("Pooling", "Dense"), "mean, then Dense"),  # as in LaBSE and EmbeddingGemma
+        (("Pooling", "Normalize"), None),
     ],
 )
-def test_no_module_beside_the_pooling_is_left_out_in_silence(declare, place, name, declared):
-    folder = declare("mean")
-    modules = json.loads((folder / "modules.json").read_text())
-    modules.insert(place, {"idx": 1, "name": "1", "path": "1_X", "type": f"{MODELS}.{name}"})
-    (folder / "modules.json").write_text(json.dumps(modules))
+def test_no_module_beside_the_pooling_is_left_out_in_silence(declare, modules, declared):
+    folder = declare("mean", modules=("Transformer", *modules))
     if declared:
-        with pytest.raises(
-            ValueError, match=f"pooling '{declared}'; BertEncoder has .* all of"
-        ):
+        match = f"pooling '{declared}'; BertEncoder has .* all of"
+        with pytest.raises(ValueError, match=match):
             BertEncoder(folder).fit(TEXTS)
     encoder = BertEncoder(folder, pooling="mean" if declared else "auto")
     assert encoder.fit(TEXTS).pooling_ == "mean"
@@ -208,7 +202,7 @@ def test_no_module_beside_the_pooling_is_left_out_in_silence(declare, place, nam
             [None, "", '{"pooling_mode_cls', "{}", '{"pooling_mode_x": 0}'],
         ),
         ("sentence_bert_config.json", ['{"max_seq_length": 1', "[]"]),
-        ("config_sentence_transformers.json", ["", '{"prompts": {']),
+        (SETTINGS, ["", '{"prompts": {']),
     ],
 )
 def test_a_declaration_that_cannot_be_read_is_named(declare, name, contents):
@@ -221,22 +215,9 @@ def test_a_declaration_that_cannot_be_read_is_named(declare, name, contents):
             BertEncoder(folder).fit(TEXTS)
 
 
-@pytest.mark.parametrize("length", ["x", 0, -1, True, 12.5])
-def test_a_length_that_is_none_is_refused(declare, length, edit_json):
-    folder = declare("cls")
-    edit_json(folder / "sentence_bert_config.json", max_seq_length=length)
-    with pytest.raises(ValueError, match=r"sentence_bert_config.json declares max_seq_length="):
-        BertEncoder(folder).fit(TEXTS)
-
-
-def test_a_folder_without_declarations_is_read_as_before(tiny_bert_copy):
-    assert BertEncoder(tiny_bert_copy()).fit(TEXTS).pooling_ == "mean"
-
-
-@pytest.mark.parametrize("max_length", [1, 2])
-def test_a_declared_length_leaves_a_token_to_the_text(declare, max_length):
-    folder = declare(max_length=max_length)
-    with pytest.raises(ValueError, match=f"max_length={max_length} is declared .* 3 to 40"):
+def test_a_declared_length_leaves_a_token_to_the_text(declare):
+    folder = declare(max_length=2)
+    with pytest.raises(ValueError, match=r"max_length=2 is declared .* 3 to 40"):
         BertEncoder(folder).fit(TEXTS)
     assert BertEncoder(folder, max_length=8).fit(TEXTS[:1]).max_length_ == 8
 
@@ -249,48 +230,36 @@ def test_calibrate_begins_as_shipped(declare):
     assert pipeline["encode"].prompt_ == "dog cat "
 
 
-@pytest.fixture
-def declare_more(declare, edit_json):
-    """Write more entries into the files of a folder that declares its pooling."""
-
-    def declare_more(settings=None, config=None):
-        folder = declare("mean")
-        edit_json(folder / "config_sentence_transformers.json", **(settings or {}))
-        edit_json(folder / "config.json", **(config or {}))
-        return folder
-
-    return declare_more
-
-
-def test_what_a_folder_declares_is_shown(declare, declare_more):
-    told = BertEncoder(declare("cls", "query", max_length=12)).fit(TEXTS).declared_
+def test_what_a_folder_declares_is_shown(declare, edit_json):
+    folder = declare("cls", "query", max_length=12)
+    told = BertEncoder(folder).fit(TEXTS).declared_
     assert told.pooling == "cls"
     assert told.declares_pooling
     assert told.include_prompt
     assert (told.prompts, told.default_prompt_name) == (PROMPTS, "query")
     assert told.max_length == 12
     assert (told.similarity, told.truncate_dim, told.matryoshka_dims) == (None, None, None)
-    settings = {"similarity_fn_name": "dot", "truncate_dim": 12}
-    folder = declare_more(settings, {"matryoshka_dimensions": [4, 8]})
+    edit_json(folder / SETTINGS, similarity_fn_name="dot", truncate_dim=12)
+    edit_json(folder / "config.json", matryoshka_dimensions=[4, 8])
     encoder = BertEncoder(folder).fit(TEXTS)
     assert encoder.declared_[-3:] == ("dot", 12, (4, 8))
-    declare_more(config={"is_matryoshka": True, "matryoshka_dimensions": None})
+    edit_json(folder / "config.json", is_matryoshka=True, matryoshka_dimensions=None)
     assert encoder.fit(TEXTS).declared_.matryoshka_dims == ()
 
 
 @pytest.mark.parametrize("pooling", ["mean", "lasttoken"])
 def test_vectors_are_cut_as_sentence_transformers_cuts_them(declare, edit_json, pooling):
     folder = declare(pooling)
-    edit_json(folder / "config_sentence_transformers.json", truncate_dim=6)
+    edit_json(folder / SETTINGS, truncate_dim=6)
     expected = _theirs(folder)
     if expected.shape[1] != 6:
         pytest.skip("this sentence-transformers does not read truncate_dim")
     encoder = BertEncoder(folder)
-    np.testing.assert_allclose(encoder.fit_transform(TEXTS), expected, **equal)
+    assert_equal(encoder.fit_transform(TEXTS), expected)
     assert len(encoder.get_feature_names_out()) == 6
     for asked, kept in {3: 3, 16: 16, 500: 16}.items():
         vectors = clone(encoder).set_params(truncate_dim=asked).fit_transform(TEXTS)
-        np.testing.assert_allclose(vectors, _theirs(folder, truncate_dim=asked), **equal)
+        assert_equal(vectors, _theirs(folder, truncate_dim=asked))
         assert vectors.shape == (4, kept)
 
 
@@ -301,27 +270,29 @@ def test_each_layer_is_cut_after_memory(declare, tmp_path):
     for memory in (None, tmp_path):
         cut = clone(whole).set_params(truncate_dim=5, memory=memory)
         vectors = cut.fit_transform(TEXTS)
-        np.testing.assert_array_equal(vectors, expected)
+        assert_array_equal(vectors, expected)
         assert vectors.base.nbytes == vectors.nbytes  # no view that keeps what was cut off
         assert len(cut.get_feature_names_out()) == 10
     again = pickle.loads(pickle.dumps(cut))
-    np.testing.assert_array_equal(again.transform(TEXTS), expected)
+    assert_array_equal(again.transform(TEXTS), expected)
     assert again.declared_ == cut.declared_
 
 
 @pytest.mark.parametrize(
     ("file", "name", "values"),
     [
-        ("settings", "truncate_dim", ["x", 0, True, 12.5]),
-        ("settings", "similarity_fn_name", [1, ["dot"]]),
-        ("config", "matryoshka_dimensions", ["64", 64, {"64": 1}, [64, "x"], [0], [[64]]]),
+        (SETTINGS, "truncate_dim", ["x", 0, True, 12.5]),
+        (SETTINGS, "similarity_fn_name", [1, ["dot"]]),
+        ("sentence_bert_config.json", "max_seq_length", ["x", -1]),
+        ("config.json", "matryoshka_dimensions", ["64", 64, {"64": 1}, [64, "x"], [0], [[64]]]),
     ],
 )
-def test_a_declaration_of_another_kind_is_refused(declare_more, file, name, values):
+def test_a_declaration_of_another_kind_is_refused(declare, edit_json, file, name, values):
+    folder = declare("mean")
     for value in values:
-        folder = declare_more(**{file: {name: value}})
+        edit_json(folder / file, **{name: value})
         encoder = BertEncoder(folder)
-        with pytest.raises(ValueError, match=rf"json declares {name}=.*; it should be a"):
+        with pytest.raises(ValueError, match=rf"{file} declares {name}=.*; it should be a"):
             encoder.fit(TEXTS)
         assert not hasattr(encoder, "declared_")
 
@@ -329,18 +300,15 @@ def test_a_declaration_of_another_kind_is_refused(declare_more, file, name, valu
 @pytest.mark.parametrize("whitened", [False, True])
 def test_exports_cut_as_well(declare, edit_json, words, tmp_path, whitened):
     folder = declare("mean", prompts={})
-    edit_json(folder / "config_sentence_transformers.json", truncate_dim=6)
+    edit_json(folder / SETTINGS, truncate_dim=6)
     texts = [" ".join(words[i::9]) for i in range(9)]
     steps = [Whitening(4, noise="auto")] if whitened else []
     pipeline = make_pipeline(BertEncoder(folder), *steps).fit(texts)
     expected = pipeline.transform(texts)
-    save_sentence_transformer(pipeline, tmp_path / "model")
-    model = package.SentenceTransformer(str(tmp_path / "model"), device="cpu")
-    np.testing.assert_allclose(model.encode(texts), expected, **equal)
+    assert_equal(exported(pipeline, tmp_path).encode(texts), expected)
     assert "truncate_dim=6" in (tmp_path / "model" / "README.md").read_text()
     static = BertEncoder(folder, layers=0, special_tokens=False)
-    save_static(make_pipeline(static, *steps).fit(texts), tmp_path / "static")
-    table = package.SentenceTransformer(str(tmp_path / "static"), device="cpu")
+    table = exported(make_pipeline(static, *steps).fit(texts), tmp_path / "static", save_static)
     assert table.encode(texts).shape == expected.shape
     pytest.importorskip("onnxscript")
     save_onnx(pipeline, tmp_path / "model.onnx")  # which compares the two
