@@ -96,6 +96,8 @@ PACKED = {
     "DebertaV2 content": BUCKETS | {"pos_att_type": []},
     "DebertaV2 absolute": SMALL | {"pos_att_type": ["c2p"]},
 }
+IN_BFLOAT16 = ("Bert", "Roberta", "DistilBert", "Albert", "ModernBert", "Mistral", "MPNet")
+IN_BFLOAT16 += ("Gemma3Text both ways", "T5Encoder", "DebertaV2 buckets", "FNet")
 
 
 @pytest.fixture
@@ -137,9 +139,7 @@ def means_of(folder, texts):
     ("family", "dtype"),
     [
         *((family, "float32") for family in [*PACKED, *UNPACKED]),
-        *((family, "bfloat16") for family in ("Bert", "Roberta", "DistilBert", "Albert")),
-        *((family, "bfloat16") for family in ("ModernBert", "Mistral", "Gemma3Text both ways")),
-        *((family, "bfloat16") for family in ("MPNet", "T5Encoder", "DebertaV2 buckets")),
+        *((family, "bfloat16") for family in IN_BFLOAT16),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.torch.jit.script")  # in old transformers
