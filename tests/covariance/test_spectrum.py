@@ -18,18 +18,11 @@ quick = settings(max_examples=25)
 def exact_eigenvalues(X):
     """Eigenvalues of the covariance of the numbers in ``X``, in 60 digits."""
     with mpmath.workdps(60):
-        columns = [[mpmath.mpf(float(v)) for v in column] for column in X.T]
-        n, d = X.shape
-        centred = []
-        for column in columns:
-            mean = mpmath.fsum(column) / n
-            centred.append([v - mean for v in column])
-        covariance = mpmath.matrix(d, d)
-        for i in range(d):
-            for j in range(d):
-                covariance[i, j] = mpmath.fdot(centred[i], centred[j]) / (n - 1)
+        X = np.vectorize(mpmath.mpf, otypes=[object])(X)
+        centred = X - X.mean(axis=0)
+        covariance = mpmath.matrix((centred.T @ centred / (len(X) - 1)).tolist())
         values = mpmath.eigsy(covariance, eigvals_only=True)
-        return np.array(sorted((float(v) for v in values), reverse=True))
+        return np.sort([float(v) for v in values])[::-1]
 
 
 def mixed(rng, n, d, scales):
@@ -48,21 +41,14 @@ def test_graded_eigenvalues_have_relative_accuracy(seed, d, decades, mean):
 
 
 @pytest.mark.parametrize("order", ["falling", "rising", "shuffled"])
-def test_graded_covariance_is_whitened_where_eigh_fails(order):
+def test_graded_covariance_is_whitened_in_any_order(order):
     rng = np.random.default_rng(0)
     scales = 10.0 ** np.linspace(0, -6, 64)
-    scales = {"falling": scales, "rising": scales[::-1], "shuffled": rng.permutation(scales)}[
-        order
-    ]
-    X = mixed(rng, 500, 64, scales)
-    Z = Whitening().fit_transform(X)
+    if order != "falling":
+        scales = scales[::-1] if order == "rising" else rng.permutation(scales)
+    Z = Whitening().fit_transform(mixed(rng, 500, 64, scales))
     assert Z.shape[1] == 64
     assert_allclose(np.cov(Z, rowvar=False), np.eye(64), atol=1e-8)
-    # The plain decomposition loses digits, in one order at least.
-    values = np.linalg.eigvalsh(np.cov(X, rowvar=False))[::-1]
-    exact = np.linalg.svd((X - X.mean(axis=0))[:, np.argsort(-scales)], compute_uv=False)
-    if order == "rising":
-        assert np.abs(values / (exact**2 / 499) - 1).max() > 1e-6
 
 
 @quick

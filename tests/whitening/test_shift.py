@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 from sklearn.metrics import roc_auc_score
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import normalize
 
 from skcalib import BertEncoder, Whitening
@@ -46,13 +45,6 @@ def test_shift_is_that_of_means_and_distances(X):
     assert shift.mean_distance == pytest.approx(np.sqrt(square))
     ratio = whitening.mahalanobis(new).mean() / whitening.mahalanobis(X[:2000]).mean()
     assert shift.mahalanobis_ratio == pytest.approx(ratio)
-
-
-@pytest.mark.parametrize("n", [30, 300, 2000])
-def test_chance_is_no_shift(X, n):
-    shift = Whitening(noise="auto").fit(X[:2000]).shift(X[2000 : 2000 + n])
-    assert not shift.is_shifted
-    assert shift.mean_distance < 0.12
 
 
 @pytest.fixture(scope="module")
@@ -166,9 +158,6 @@ def test_a_recentred_copy_has_the_new_mean_and_the_same_map(X):
     assert twin.noise_ == whitening.noise_
     assert not twin.shift(new).is_shifted
     np.testing.assert_array_equal(whitening.transform(X), before)
-    unit = make_pipeline(whitening)
-    unit.steps[0] = ("whitening", twin)
-    np.testing.assert_array_equal(unit.transform(X), twin.transform(X))
 
 
 def test_equal_vectors_are_a_change(X):

@@ -1,11 +1,8 @@
-"""Sample weights: repetitions, in one call, in parts, and through metadata routing."""
+"""Sample weights: repetitions, in one call and in parts."""
 
 import numpy as np
 import pytest
-import sklearn
 from numpy.testing import assert_allclose
-from sklearn.linear_model import Ridge
-from sklearn.pipeline import make_pipeline
 
 from skcalib import Whitening
 
@@ -32,22 +29,6 @@ def test_integer_weights_equal_repetition(X, weight, shrinkage):
     assert_allclose(weighted.transform(X), repeated.transform(X), rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("n", [30_000, 40_000], ids=["one thread", "threads"])
-def test_weights_hold_over_chunks_and_threads(n):
-    d, chunk = 64, 12_288  # rows of 6 MB
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(n, d)).astype(np.float32) + np.linspace(0, 30, n, dtype="f")[:, None]
-    weight = rng.integers(0, 3, size=n).astype(float)
-    weight[:chunk] = 0  # a whole chunk that does not count
-    X[0] = 1e6
-    whitening = Whitening(noise=0.1).fit(X, sample_weight=weight)
-    kept = X[weight > 0].astype(float)
-    assert whitening.n_samples_seen_ == weight.sum()
-    assert_allclose(whitening.mean_, np.average(kept, axis=0, weights=weight[weight > 0]))
-    expected = np.cov(kept, rowvar=False, fweights=weight[weight > 0].astype(int))
-    assert_allclose(whitening.get_covariance(), expected, rtol=1e-10, atol=1e-10)
-
-
 def test_partial_fit_and_merge_take_weights(X, weight):
     whole = Whitening().fit(X, sample_weight=weight)
     parts = Whitening().partial_fit(X[:10], sample_weight=weight[:10])
@@ -56,19 +37,11 @@ def test_partial_fit_and_merge_take_weights(X, weight):
     assert_allclose(parts.transform(X), whole.transform(X), atol=1e-10)
 
 
-def test_metadata_routing_passes_weights(X, weight):
-    with sklearn.config_context(enable_metadata_routing=True):
-        whitening = Whitening().set_fit_request(sample_weight=True)
-        ridge = Ridge().set_fit_request(sample_weight=False)
-        pipeline = make_pipeline(whitening, ridge).fit(X, X[:, 0], sample_weight=weight)
-    expected = Whitening().fit(X, sample_weight=weight)
-    assert_allclose(pipeline[0].mean_, expected.mean_)
-
-
 @pytest.mark.parametrize(
     ("weight", "message"),
     [
         (np.full(60, 1 / 60), r"n_samples=1; .*sample_weight counts repetitions.*multiply"),
+        (np.zeros(60), "n_samples=0; a covariance"),
         (np.full(60, -1.0), "Negative values"),
         (np.ones(59), r"sample_weight.shape == \(59,\), expected \(60,\)"),
         (np.full(60, np.nan), "NaN"),
@@ -85,5 +58,3 @@ def test_a_batch_of_no_weight_changes_nothing(X, weight):
     parts.partial_fit(X, sample_weight=weight)
     parts.partial_fit(X[:9] - 50, sample_weight=np.zeros(9))
     assert_allclose(parts.transform(X), expected.transform(X), rtol=1e-9, atol=1e-10)
-    with pytest.raises(ValueError, match="n_samples=0; a covariance"):
-        Whitening().fit(X, sample_weight=np.zeros(60))
