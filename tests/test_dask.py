@@ -95,12 +95,8 @@ def test_what_is_no_column_of_texts_is_refused(tiny_bert):
         encoder.fit_transform(bad).compute(scheduler="synchronous")
     with pytest.raises(ValueError, match=r"dask of shape \(12, 2\).*Select one column"):
         encoder.fit_transform(da.zeros((12, 2), chunks=5))
-
-
-def test_what_tells_no_partitions_is_refused(tiny_bert, texts):
-    encoder = BertEncoder(tiny_bert).fit(texts)
     with pytest.raises(ValueError, match=r"got a Delayed.* of dask.*array.*Bag"):
-        encoder.transform(dask.delayed(texts))
+        encoder.fit_transform(dask.delayed(["dog"]))
 
 
 def test_each_worker_loads_the_model_once(tiny_bert, texts, cluster, tmp_path):

@@ -136,28 +136,20 @@ def test_dask_equals_numpy(X, groups):
     weight = da.ones(900, chunks=130)[known]
     some = GroupErasure().fit(rows, groups=labels[known], sample_weight=weight)
     assert_allclose(some.means_, GroupErasure().fit(X[:300], groups=groups[:300]).means_)
-    with pytest.raises(ValueError, match="Input X contains NaN"):
-        GroupErasure().fit(lazy * np.nan, groups=groups)
-    with pytest.raises(ValueError, match="Negative values in data passed to `sample_weight`"):
-        GroupErasure().fit(lazy, groups=groups, sample_weight=np.arange(900) - 1)
 
 
 @pytest.mark.parametrize("lazy", [False, True])
 def test_groups_that_are_missing_or_of_both_kinds_are_refused(X, groups, lazy):
     if lazy:
         X = pytest.importorskip("dask.array").from_array(X, chunks=130)
-    masked = np.ma.masked_array(groups, mask=groups == "de")
     for given, match in [
         ([*groups[:-1], None], "groups has a missing label, None. Leave it out, or name it"),
         ([*np.zeros(899), np.nan], "groups has a missing label, nan"),
         ([*groups[:-1], np.nan], "a missing label"),  # which NumPy would turn into "nan"
         (np.array([*groups[:-1], np.nan], object), "a missing label"),  # a column of pandas
         ([*groups[:-1], 1], "are of several kinds"),
-        ([1, *groups[1:]], "are of several kinds"),
-        (masked, "a missing label"),
-        (np.ma.masked_array(np.arange(900) % 3, mask=groups == "de"), "a missing label"),
+        (np.ma.masked_array(groups, mask=groups == "de"), "a missing label"),
         (groups[:10], r"inconsistent numbers of samples: \[900, 10\]"),
-        (groups[:10].tolist(), r"inconsistent numbers of samples: \[900, 10\]"),
     ]:
         with pytest.raises(ValueError, match=match):
             GroupErasure().fit(X, groups=given)
@@ -165,15 +157,16 @@ def test_groups_that_are_missing_or_of_both_kinds_are_refused(X, groups, lazy):
 
 def test_groups_of_both_kinds_in_different_blocks_are_refused(X, groups):
     da = pytest.importorskip("dask.array")
-    lazy = da.from_array(X, chunks=130)
     mixed = np.array([*groups[:260], *np.zeros(640, dtype=int)], object)
-    with pytest.raises(ValueError, match="groups are str in one part and integers in another"):
-        GroupErasure().fit(lazy, groups=da.from_array(mixed, chunks=130))
-    masked = da.from_array(np.ma.masked_array(groups, mask=groups == "de"), chunks=130)
-    with pytest.raises(ValueError, match="a missing label"):
-        GroupErasure().fit(lazy, groups=masked)
-    with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[900, 5\]"):
-        GroupErasure().fit(lazy, groups=groups, sample_weight=np.ones(5))
+    masked = np.ma.masked_array(groups, mask=groups == "de")
+    for labels, weight, match in [
+        (da.from_array(mixed, chunks=130), None, "are str in one part and integers in another"),
+        (da.from_array(masked, chunks=130), None, "a missing label"),
+        (groups, np.ones(5), r"inconsistent numbers of samples: \[900, 5\]"),
+        (groups, np.arange(900) - 1, "Negative values in data passed to `sample_weight`"),
+    ]:
+        with pytest.raises(ValueError, match=match):
+            GroupErasure().fit(da.from_array(X, chunks=130), None, labels, weight)
 
 
 @few_texts
@@ -193,15 +186,12 @@ def test_numbers_do_not_join_their_names(X):
 
 
 def test_groups_are_routed_through_a_pipeline(X, groups):
-    expected = Whitening(noise="auto").fit_transform(
-        GroupErasure().fit_transform(X, groups=groups)
-    )
-    by_name = make_pipeline(GroupErasure(), Whitening(noise="auto"))
-    assert_array_equal(by_name.fit_transform(X, grouperasure__groups=groups), expected)
+    erased = GroupErasure().fit_transform(X, groups=groups)
+    expected = Whitening(noise="auto").fit_transform(erased)
+    pipeline = make_pipeline(GroupErasure(), Whitening(noise="auto"))
+    assert_array_equal(pipeline.fit_transform(X, grouperasure__groups=groups), expected)
     with config_context(enable_metadata_routing=True):
-        erasure = GroupErasure()
-        routed = make_pipeline(erasure, Whitening(noise="auto")).fit(X, groups=groups)
-    assert_array_equal(routed.transform(X), expected)
+        assert_array_equal(pipeline.fit(X, groups=groups).transform(X), expected)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -255,12 +245,9 @@ def test_an_export_that_loses_digits_of_groups_far_apart_is_refused(whitening):
     for far, refused in ((10.0, False), (1e4, True)):
         apart = X + far * np.where(groups == "a", 1.0, -1.0)[:, None] * X[0]
         model = erasure = GroupErasure().fit(apart, groups=groups)
-        expected = erasure.transform(apart)
         if whitening is not None:
-            model, expected = (
-                erasure.joined(whitening.fit(expected)),
-                whitening.transform(expected),
-            )
+            model = erasure.joined(whitening.fit(erasure.transform(apart)))
+        expected = model.transform(apart)
         # torch takes float64 where float32 would lose the digits.
         module = model.to_torch()(pytest.importorskip("torch").from_numpy(apart)).numpy()
         assert_allclose(module, expected, atol=1e-8)
@@ -323,6 +310,10 @@ def test_errors_say_what_groups_are(X, groups):
 def test_small_groups_warn(X, groups):
     with pytest.warns(UserWarning, match="1 of 2 groups have fewer than 20 .* 'rare' with 19"):
         GroupErasure().fit(X, groups=["rare"] * 19 + ["en"] * 881)
+    stream = GroupErasure().partial_fit(X[:5], groups=["rare"] * 5)
+    stream.partial_fit(X[5:], groups=groups[5:])
+    with pytest.warns(UserWarning, match="1 of 5 groups have fewer than 20 .* 'rare' with 5"):
+        stream.transform(X)
 
 
 @few_texts
@@ -354,54 +345,41 @@ def test_large_integers_stay_different_groups(X):
         assert part.merge(signed).groups_.tolist() == [0, 1, *ids[:2]]
     with pytest.raises(ValueError, match="are integers in one part and bool in another"):
         signed.merge(GroupErasure().fit(X[:40], groups=[True, False] * 20))
-    with pytest.raises(
-        ValueError, match=r"integers in .* and floats in another, such as 9007\d+ and 1\.5"
-    ):
+    match = r"integers in .* and floats in another, such as 9007\d+ and 1\.5"
+    with pytest.raises(ValueError, match=match):
         part.merge(GroupErasure().fit(X[:40], groups=[0.5, 1.5] * 20))
 
 
-@few_texts
 @pytest.mark.parametrize("bad", [np.nan, 1j])
 def test_a_lazy_array_is_checked_block_by_block(X, groups, bad):
-    da = pytest.importorskip("dask.array")
     erasure, wrong = GroupErasure().fit(X, groups=groups), X + 0 * bad
     wrong[500, 3] = bad
-    with pytest.raises(ValueError, match=r"Input X contains NaN|Complex data not supported"):
-        erasure.transform(da.from_array(wrong, chunks=130)).compute()
+    lazy = pytest.importorskip("dask.array").from_array(wrong, chunks=130)
+    match = "X contains NaN" if bad is np.nan else "Complex data not supported"
+    with pytest.raises(ValueError, match=match):
+        erasure.transform(lazy).compute()
+    with pytest.raises(ValueError, match=match):
+        erasure.fit(lazy, groups=groups)
 
 
-def test_little_that_is_left_warns():
+@pytest.mark.parametrize("way", ["fit", "partial_fit", "merge"])
+def test_little_that_is_left_warns_once(way):
     rng = np.random.default_rng(0)
     groups = np.arange(400) % 8
     X = 10 * rng.normal(size=(8, 16))[groups] + rng.normal(size=(400, 16))
-    with pytest.warns(UserWarning, match=r"leaves 0\.\d+ % of the variance.* such as clusters"):
-        erasure = GroupErasure().fit(X, groups=groups)
-    left = erasure.transform(X).var(axis=0).sum() / X.var(axis=0).sum()
-    assert erasure.variance_kept_ == pytest.approx(left, rel=0.1)
+    erasure, rest = GroupErasure(), {"X": X[250:], "groups": groups[250:]}
 
+    def erase():
+        if way == "fit":
+            return erasure.fit(X, groups=groups).transform(X)
+        erasure.partial_fit(X[:250], groups=groups[:250])
+        if way == "merge":
+            return erasure.merge(GroupErasure().partial_fit(**rest)).transform(X)
+        return erasure.partial_fit(**rest).transform(X)
 
-@pytest.mark.parametrize("stream", ["partial_fit", "merge"])
-def test_little_that_a_stream_leaves_warns_once(stream):
-    rng = np.random.default_rng(0)
-    groups = np.arange(400) % 8
-    X = 10 * rng.normal(size=(8, 16))[groups] + rng.normal(size=(400, 16))
-    erasure = GroupErasure().partial_fit(X[:250], groups=groups[:250])
-    if stream == "merge":
-        erasure.merge(GroupErasure().partial_fit(X[250:], groups=groups[250:]))
-    else:
-        erasure.partial_fit(X[250:], groups=groups[250:])
-    with pytest.warns(UserWarning, match=r"leaves 0\.\d+ % of the variance") as told:
-        erased = erasure.transform(X)
+    with pytest.warns(UserWarning, match=r"leaves 0\.\d+ % of the .* such as clusters") as told:
+        erased = erase()
     assert len(told) == 1
     assert_array_equal(erasure.transform(X), erased)  # and no second warning
-    assert erasure.variance_kept_ == pytest.approx(
-        erased.var(0).sum() / X.var(0).sum(), rel=0.1
-    )
-
-
-def test_few_samples_of_a_group_in_a_stream_warn(X, groups):
-    erasure = GroupErasure().partial_fit(X[:100], groups=groups[:100])
-    few = [*np.repeat("xx", 5), *groups[105:]]
-    erasure.partial_fit(X[100:], groups=few)
-    with pytest.warns(UserWarning, match="1 of 5 groups have fewer than 20.*'xx' with 5"):
-        erasure.transform(X)
+    left = erased.var(axis=0).sum() / X.var(axis=0).sum()
+    assert erasure.variance_kept_ == pytest.approx(left, rel=0.1)
