@@ -53,8 +53,8 @@ def with_groups(
 ) -> tuple[list[str], list[str | None] | None]:
     """Texts of a file, and the group of each from the line of the same number, if any.
 
-    A blank text is left out together with its group. A group may be blank unless ``every``
-    text needs one; it is then None.
+    A blank text is left out together with its group. Each text needs a line with its group,
+    which may be blank unless ``every`` text has one; it is then None.
     """
     found = texts_in(file)
     if groups is None:
@@ -62,11 +62,11 @@ def with_groups(
     texts, labels = _lines(file), _lines(groups)
     lines = list(zip_longest(texts, labels, fillvalue=""))
     for number, (text, label) in enumerate(lines, 1):
-        if (every and text and not label) or (label and number > len(texts)):
+        lacks = text and (number > len(labels) or (every and not label))
+        if lacks or (label and number > len(texts)):
             raise ValueError(
                 f"{groups!r} has {label!r:.60} in line {number}, and {file!r} has {text!r:.60} "
-                "there. Give one group per line, in the order of the texts, and leave line and "
-                "text blank in both files."
+                "there. Give both files a line for each text, in the same order."
             )
     return found, [label or None for text, label in lines if text]
 

@@ -19,7 +19,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Example: skcalib classify minilm texts.txt --classes names.txt -o out.csv"
     add = parser.add_argument
     add("model", metavar="MODEL", help="hub id, folder, or minilm (of the demo extra)")
-    add("texts", metavar="TEXTS", help="UTF-8 file with a text per line")
+    add(
+        "texts",
+        metavar="TEXTS",
+        help="UTF-8 file with a text per line; blank ones are left out",
+    )
     add("--classes", metavar="FILE", help="name of a class per line; '_' and '-' are spaces")
     labels = "label of each text, in the line of the same number; blank where there is none"
     add("--labels", metavar="FILE", help=labels)

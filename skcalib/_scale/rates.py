@@ -38,9 +38,10 @@ def line_of(counts: PairCounts) -> RateLine:
     line = counts.line()
     if counts.n < EXTRAPOLATED_PAIRS or line.error > LARGEST_ERROR:
         raise ValueError(
-            f"A rate below 3e-4 was asked of {counts.n:,} pairs; to estimate it needs "
-            f"{EXTRAPOLATED_PAIRS:,}, of 448 texts, and a line through their rates, which is "
-            f"off by {line.error:.2g} decades, where {LARGEST_ERROR} is accepted. Fit on more "
-            "texts of the same kind without duplicates, or ask for a larger rate."
+            f"A rate below 3e-4, or a cosine that fewer pairs reach, was asked of {counts.n:,} "
+            f"pairs; to estimate it needs {EXTRAPOLATED_PAIRS:,}, of 448 texts, and a line "
+            f"through their rates, which is off by {line.error:.2g} decades, where "
+            f"{LARGEST_ERROR} is accepted. Fit on more texts of the same kind without "
+            "duplicates, or ask for a larger rate or a smaller cosine."
         )
     return line

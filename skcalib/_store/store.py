@@ -4,10 +4,17 @@ import os
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass
+from numbers import Integral
 from pathlib import Path
 
+from skcalib._sklearn_compat import Interval, StrOptions, validate_parameter_constraints
 from skcalib._store.database import connect
 from skcalib._store.poolings import POOLINGS
+
+CONSTRAINTS = {
+    "dtype": [StrOptions({"float32", "float16"})],
+    "max_bytes": [Interval(Integral, 1, None, closed="left"), None],
+}
 
 
 @dataclass(eq=False)
@@ -35,13 +42,13 @@ class VectorStore:
         one of the two. An encoder that needs another pooling raises an error.
     max_bytes : int or None, default=None
         Largest size of the file after each batch: the oldest vectors are deleted, but never
-        those of the batch. While a batch is written, a journal of about three batches needs
-        space as well.
+        those of the batch, which may be hundreds of short texts unless ``batch_size`` says
+        less. While a batch is written, a journal of about three batches needs space as well.
 
     Raises
     ------
     ValueError
-        If `dtype` or `pooling` has another value.
+        If `dtype`, `pooling` or `max_bytes` has another value.
 
     Notes
     -----
@@ -80,8 +87,8 @@ class VectorStore:
     max_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        if self.dtype not in ("float32", "float16"):
-            raise ValueError(f"dtype={self.dtype!r}; it must be 'float32' or 'float16'.")
+        given = {"dtype": self.dtype, "max_bytes": self.max_bytes}
+        validate_parameter_constraints(CONSTRAINTS, given, type(self).__name__)
         if not self._poolings or not set(self._poolings) <= set(POOLINGS):
             names = tuple(POOLINGS)
             raise ValueError(f"pooling={self.pooling!r}; it must be among {names}, or None.")

@@ -29,7 +29,7 @@ def read_beir(folder: str | PathLike[str], split: str) -> Collection:
         found = ", ".join(sorted(p.stem for p in folder.glob("qrels/*.tsv"))) or "none"
         raise FileNotFoundError(
             f"There is no {missing[0]} in {str(folder)!r}. Give a folder in BEIR's layout: "
-            f"{', '.join(files)}. Splits found: {found}; choose one with split=."
+            f"{', '.join(files)}. Splits found: {found}; choose one of them."
         )
     corpus, queries = (_texts(folder / file) for file in files[:2])
     judged = _relevant(folder / files[2], queries, corpus)
@@ -94,6 +94,6 @@ def _relevant(
     if not relevant:
         raise ValueError(
             f"{path} has no score above 0; at least one query needs a relevant document. "
-            "Choose another split with split=."
+            "Choose another split."
         )
     return relevant

@@ -81,18 +81,18 @@ def save_sentence_transformer(
     """
     table = None if scale is None else json.dumps(scale.to_dict())
     parts, changes_lengths = parts_of_folder(pipeline, CALLER, normalize)
-    if normalize is None and changes_lengths:
-        warn(
-            "The model's own folder ends with Normalize, and so does this one: its vectors "
-            "have unit length, those of the pipeline have not. Pass normalize=False to keep "
-            "the lengths, such as for a trained classifier, or True if unit length is right."
-        )
     recipe = parts.recipe
     queries = recipe_of_queries(pipeline, recipe, CALLER, "prompt", "skip")
     # The library pools the tokens of all prompts or of none, and counts them by the prompt.
     recipe = replace(recipe, skip=max(recipe.skip, queries.skip))
     modules = FORMATS["sentence-transformers"].checked(recipe, parts.steps)
     texts, expected = probes(parts)
+    if normalize is None and changes_lengths:
+        warn(
+            "The model's own folder ends with Normalize, and so does this one: its vectors "
+            f"have unit length, those of the pipeline have not. {CALLER}(..., normalize=False) "
+            "keeps the lengths, such as for a trained classifier; with True nothing is said."
+        )
     parts = parts._replace(recipe=recipe)
     calibrated = _calibrated(parts, modules)
     params: dict[str, Any] = {}

@@ -72,6 +72,8 @@ def run(options: argparse.Namespace) -> None:
         texts, groups = with_groups(options.texts, options.groups)
     queries_encoder = None
     if options.query_prompt is not None:
+        if not options.queries:
+            raise ValueError("--query-prompt needs --queries FILE.")
         queries_encoder = encoder_of(options, prompt=options.query_prompt)
     with written_whole(options.output) as folder:  # refused before hours of work
         pipeline = calibrate(

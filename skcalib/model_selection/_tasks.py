@@ -53,7 +53,8 @@ TASKS: dict[str | None, Task] = {
     "search": Task(
         calibrates=True,
         advice="The means of queries and documents differ; GroupErasure removes this\n"
-        "difference. Transform documents by this pipeline, queries by its attribute queries_.",
+        "difference. Transform documents by this pipeline, queries by its attribute queries_;\n"
+        "a folder of sentence-transformers has encode_document and encode_query.",
         decision=BY_JUDGEMENTS,
     ),
 }

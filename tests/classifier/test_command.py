@@ -52,13 +52,15 @@ def test_texts_get_the_classes_of_the_estimator(files, tiny_bert, words, capsys)
             "y has the label 'nothing known', which is none of the classes",
         ),
         (["--labels", "long"], "'long' has 'a' in line 26, and"),
+        (["--labels", "short"], "'short' has '' in line 25, and"),
     ],
 )
 def test_errors_leave_nothing(files, tiny_bert, words, options, message, capsys, monkeypatch):
     folder, *_ = files
     monkeypatch.chdir(folder)
     (folder / "long").write_text("a\n" * 40, encoding="utf-8")
-    (folder / "strange").write_text("\nnothing known\n", encoding="utf-8")
+    (folder / "short").write_text("a\n" * 24, encoding="utf-8")
+    (folder / "strange").write_text("\nnothing known\n" + "\n" * 23, encoding="utf-8")
     (folder / "twice").write_text("a\nb\na\n", encoding="utf-8")
     assert run(folder, tiny_bert, *options) == 2
     assert message in capsys.readouterr().err

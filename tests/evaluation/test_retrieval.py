@@ -386,7 +386,7 @@ def test_a_bad_file_is_named(small, file, content, message):
 def test_a_missing_file_or_split_is_named(small, tmp_path):
     folder, vectors = small
     encoder = Lookup(vectors, [])
-    match = r"no qrels/dev\.tsv in '.*small'.*Splits found: test; choose one with split="
+    match = r"no qrels/dev\.tsv in '.*small'.*Splits found: test; choose one of them"
     with pytest.raises(FileNotFoundError, match=match):
         evaluate_retrieval(encoder, folder, split="dev")
     with pytest.raises(FileNotFoundError, match=r"no corpus\.jsonl in '.*nowhere'.*layout"):

@@ -858,6 +858,8 @@ def test_a_format_that_cannot_hold_a_task_is_refused(
 def test_command_takes_queries_and_their_prompt(tiny_bert, file, sentences, tmp_path, capsys):
     (tmp_path / "queries.txt").write_text("\n".join(t[:20] for t in sentences), "utf-8")
     options = ["--queries", str(tmp_path / "queries.txt"), "--query-prompt", "the "]
+    assert command(tiny_bert, file, tmp_path / "none", *options[2:]) == 2
+    assert "--query-prompt needs --queries FILE" in capsys.readouterr().err
     assert command(tiny_bert, file, tmp_path / "model", *options, "--task", "search") == 0
     pipeline = joblib.load(tmp_path / "model" / "pipeline.joblib")
     assert pipeline.queries_["encode"].prompt == "the "

@@ -147,12 +147,17 @@ def test_a_text_takes_as_many_bytes_as_the_page_says(tiny_bert, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
-    [("pooling", "sum"), ("pooling", ()), ("pooling", ["cls", "sum"]), ("dtype", "int8")],
+    ("option", "values"),
+    {
+        "pooling": ["sum", (), ["cls", "sum"]],
+        "dtype": ["int8"],
+        "max_bytes": ["1MB", 0],
+    }.items(),
 )
-def test_options_of_a_store_are_checked(tmp_path, option, value):
-    with pytest.raises(ValueError, match=rf"{option}=.*; it must be"):
-        VectorStore(tmp_path, **{option: value})
+def test_options_of_a_store_are_checked(tmp_path, option, values):
+    for value in values:
+        with pytest.raises(ValueError, match=f"{option}.* must be"):
+            VectorStore(tmp_path, **{option: value})
 
 
 def test_half_precision_on_disk_gives_the_same_every_time(tiny_bert, texts, tmp_path, forget):
