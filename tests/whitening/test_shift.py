@@ -1,7 +1,5 @@
 """Vectors unlike those of the fit: their distance, and a copy about their mean."""
 
-import os
-
 import numpy as np
 import pytest
 from scipy.stats import kstest
@@ -9,7 +7,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import normalize
 
 from skcalib import BertEncoder, Whitening
-from skcalib.datasets import fetch_sts, load_docstrings, load_questions, minilm_path
+from skcalib.datasets import fetch_sts, load_docstrings, load_questions
 
 
 @pytest.fixture
@@ -48,11 +46,10 @@ def test_shift_is_that_of_means_and_distances(X):
 
 
 @pytest.fixture(scope="module")
-def sentences():
+def sentences(minilm):
     """Vectors of MiniLM: sentences about scipy, and 100 questions of bank customers."""
-    encoder = BertEncoder(minilm_path())
     texts = [*load_docstrings().data[::4], *load_questions().data]
-    return np.split(encoder.fit_transform(texts), [-100])
+    return np.split(BertEncoder(minilm).fit_transform(texts), [-100])
 
 
 def is_uniform(draw):
@@ -171,12 +168,11 @@ def test_one_vector_is_no_sample(X):
         Whitening().fit(X).shift(X[:1])
 
 
-@pytest.mark.skipif("SKCALIB_DATA" not in os.environ, reason="SKCALIB_DATA names no STS data")
-def test_genres_are_told_apart_on_real_vectors():
+def test_genres_are_told_apart_on_real_vectors(sts_home, minilm):
     """STS-B is sorted by genre: captions first, then forums and news."""
-    pairs = fetch_sts("stsb", "dev").data
+    pairs = fetch_sts("stsb", "dev", data_home=sts_home).data
     captions, news = pairs[:150].ravel(), pairs[-150:].ravel()
-    X, Y = (BertEncoder(minilm_path()).fit_transform(texts) for texts in (captions, news))
+    X, Y = (BertEncoder(minilm).fit_transform(texts) for texts in (captions, news))
     mixed = np.random.default_rng(0).permutation(np.vstack([X, Y]))
     assert not Whitening(noise="auto").fit(mixed[:300]).shift(mixed[300:]).is_shifted
     for kept in (None, 32):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -106,18 +107,8 @@ def test_a_device_without_float64_leaves_it_to_the_cpu(monkeypatch, graded):
     assert_allclose(mapped(Z, back), X, atol=1e-4)
     place = "mps" if back.float32_is_safe else "cpu"
     assert moves == [(place, torch.float32), ("mps", torch.float32)]
-
-
-def test_distances_of_a_device_without_float64_are_summed_on_the_cpu():
-    torch = pytest.importorskip("torch")
-
-    class OnMetal:
-        device = torch.device("mps")
-
-        def to(self, device):
-            return torch.ones(2, device=device)
-
-    assert as_float64(OnMetal()).dtype == torch.float64
+    distances = SimpleNamespace(device=metal, to=lambda device: torch.ones(2, device=device))
+    assert as_float64(distances).dtype == torch.float64
 
 
 def test_tensor_without_dispatch_is_an_array():
