@@ -38,8 +38,8 @@ class DetailGuard(VersionedState, BaseEstimator):
 
     Notes
     -----
-    Numbers in words ("two") and negations ("not") are not seen. "5 kg" and "5kg" are a number
-    and a code, and do not agree.
+    Numbers in words ("two"), negations ("not") and operators ("<") are not seen. "5 kg" and
+    "5kg" are a number and a code, and do not agree.
 
     Examples
     --------

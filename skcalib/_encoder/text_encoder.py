@@ -242,9 +242,9 @@ class TextModel(Model):
         # The same model rounds differently on another machine; float16, to 11 bits.
         if np.linalg.norm(kept.vectors - asked) > 0.05 * np.linalg.norm(asked):
             raise ValueError(
-                f"The store {str(store.location)!r} has a different vector of the text "
-                f"{PROBE!r:.60} under the name {self.name!r} than the model "
-                f"{self.model!r:.80} returns. Give this model another name."
+                f"The store {str(store.location)!r} has vectors of another model under the "
+                f"name {self.name!r}: not those that {self.model!r:.80} returns. Give this "
+                "model another name."
             )
 
     def answer(self, texts: Sequence[str]) -> Iterator[Records]:

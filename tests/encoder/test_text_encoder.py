@@ -193,7 +193,7 @@ def test_one_name_is_not_for_two_models(tmp_path):
     negated = TextEncoder(lambda t: -letters(t), memory=tmp_path, name="letters")
     for texts in (TEXTS, ["new"]):  # of which the store has all, or none
         with pytest.raises(
-            ValueError, match=r"different vector of .* under the name.*nother n"
+            ValueError, match=r"vectors of another model under the name.*nother n"
         ):
             clone(negated).fit(texts)
     narrow = TextEncoder(lambda t: letters(t)[:, :2], memory=tmp_path, name="letters")
