@@ -43,9 +43,7 @@ def encoder_of(options: argparse.Namespace, **params: Any) -> BertEncoder:
 
 def texts_in(file: str) -> list[str]:
     """Texts of a file with one text per line."""
-    if not (texts := [line for line in _lines(file) if line]):
-        raise ValueError(f"{file!r} has no text; give a file with one text per line.")
-    return texts
+    return _not_blank(_lines(file), file)
 
 
 def with_groups(
@@ -56,10 +54,11 @@ def with_groups(
     A blank text is left out together with its group. Each text needs a line with its group,
     which may be blank unless ``every`` text has one; it is then None.
     """
-    found = texts_in(file)
+    texts = _lines(file)
+    found = _not_blank(texts, file)
     if groups is None:
         return found, None
-    texts, labels = _lines(file), _lines(groups)
+    labels = _lines(groups)
     lines = list(zip_longest(texts, labels, fillvalue=""))
     for number, (text, label) in enumerate(lines, 1):
         lacks = text and (number > len(labels) or (every and not label))
@@ -69,6 +68,12 @@ def with_groups(
                 "there. Give both files a line for each text, in the same order."
             )
     return found, [label or None for text, label in lines if text]
+
+
+def _not_blank(lines: list[str], file: str) -> list[str]:
+    if not (texts := [line for line in lines if line]):
+        raise ValueError(f"{file!r} has no text; give a file with one text per line.")
+    return texts
 
 
 def _lines(file: str) -> list[str]:
