@@ -28,7 +28,7 @@ from skcalib.datasets import minilm_path
 
 def steps(k):
     """Yield what comes behind the encoder, by name."""
-    neutral, told = Whitening(noise="auto"), Whitening(noise="auto", n_clusters=k)
+    neutral, told = Whitening(noise="auto"), Whitening(noise="auto", n_groups=k)
     yield "raw", None
     yield "PCA(5)", PCA(5, random_state=0)
     yield "whitened", neutral

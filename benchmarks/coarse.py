@@ -15,7 +15,7 @@ WordSim-353: a file of two words and people's score a line, separated by tabs, a
 package has it (``gensim/test/test_data/wordsim353.tsv``). Maps are fitted on its 437 words.
 
 "x4" is a power of 0.5 with four times the noise that goes with a power of 1. "neutral" is
-``Whitening(noise="auto")``, "told" the same with ``n_clusters``, and "smoothed" adds
+``Whitening(noise="auto")``, "told" the same with ``n_groups``, and "smoothed" adds
 `NeighborSmoothing`. "best PCA" is the better of 128 dimensions and of as many as groups, in
 hindsight.
 """
@@ -95,7 +95,7 @@ def steps(A, k):
     yield "neutral", Whitening(noise="auto")
     if k is not None:
         yield "PCA(groups)", PCA(k, random_state=0)
-        told = Whitening(noise="auto", n_clusters=k)
+        told = Whitening(noise="auto", n_groups=k)
         yield "told", told
         yield "neutral, smoothed", make_pipeline(Whitening(noise="auto"), NeighborSmoothing())
         yield "told, smoothed", make_pipeline(told, NeighborSmoothing())

@@ -135,7 +135,7 @@ def steps(n_groups=None):
         "smoothed": make_pipeline(whitened, smoothing),
     }
     if n_groups is not None:
-        told = Whitening(noise="auto", n_clusters=n_groups)
+        told = Whitening(noise="auto", n_groups=n_groups)
         found["PCA(groups)"] = PCA(n_groups, random_state=0)
         found["told"] = told
         found["told and smoothed"] = make_pipeline(told, smoothing)

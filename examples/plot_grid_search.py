@@ -84,7 +84,7 @@ calibrations = [
     {
         "encoder__calibrate": [Whitening(noise="auto")],
         "encoder__calibrate__n_components": kept,
-        "encoder__calibrate__n_clusters": [None, n_parts],
+        "encoder__calibrate__n_groups": [None, n_parts],
         "encoder__smooth": ["passthrough", NeighborSmoothing()],
     },
 ]
@@ -117,7 +117,7 @@ def describe(params):
         str(params["encoder__encode__layers"]),
         name + ", smoothed" * smoothed,
         str(params.get("encoder__calibrate__n_components") or ""),
-        str(params.get("encoder__calibrate__n_clusters") or ""),
+        str(params.get("encoder__calibrate__n_groups") or ""),
     )
 
 

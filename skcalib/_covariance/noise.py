@@ -44,16 +44,16 @@ class Regularization:
     shrinkage: float | str = 0.0
     noise: float | str = 0.0
     power: float | str = "auto"
-    n_clusters: int | None = None
+    n_groups: int | None = None
 
     def __post_init__(self) -> None:
-        if self.n_clusters is None:
+        if self.n_groups is None:
             return
         for name in ("noise", "power"):
             if (value := getattr(self, name)) != "auto":
                 raise ValueError(
-                    f"Got n_clusters={self.n_clusters} and {name}={value!r}; n_clusters "
-                    f"chooses the {name}. Set {name}='auto', or leave out n_clusters."
+                    f"Got n_groups={self.n_groups} and {name}={value!r}; n_groups "
+                    f"chooses the {name}. Set {name}='auto', or leave out n_groups."
                 )
 
     def of(self, moments: Moments, variance: np.ndarray) -> Regularized:
@@ -82,8 +82,8 @@ class Regularization:
         Noise is a multiple of `noise_level`, which fits a power of 1: the weaker directions are
         amplified, the more noise it takes to fade them.
         """
-        if self.n_clusters is not None:
-            return TOLD_POWER, max(0.4, (20 / self.n_clusters) ** 1.3)
+        if self.n_groups is not None:
+            return TOLD_POWER, max(0.4, (20 / self.n_groups) ** 1.3)
         if self.power == "auto":
             width = cone_width(mean, eigenvalues)
             trained = TRAINED_RANKS * np.interp(width, TRAINED_CONES, (0, 1))

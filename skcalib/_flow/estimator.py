@@ -69,7 +69,7 @@ class NormalizingFlow(
         axes instead of the columns, and :meth:`transform` first multiplies each axis, of
         variance λ, by ``λ / (λ + noise tr(Σ))``. Density and samples are those of unfiltered
         vectors. "auto" also chooses a power p, and multiplies by ``(λ / λ_max)^((1 - p) / 2)``.
-    n_clusters : int or None, default=None
+    n_groups : int or None, default=None
         About how many groups the vectors shall tell apart, as in :class:`Whitening`; needs
         ``noise="auto"``.
     learning_rate : float, default=1e-3
@@ -160,7 +160,7 @@ class NormalizingFlow(
     coupling: str = "additive"
     permutation: str = "reverse"
     noise: float | str = 0.0
-    n_clusters: int | None = None
+    n_groups: int | None = None
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
     max_epochs: int = 1
@@ -180,7 +180,7 @@ class NormalizingFlow(
         "coupling": [StrOptions({"additive", "affine"})],
         "permutation": [StrOptions({"reverse", "shuffle", "lu"})],
         "noise": [Interval(Real, 0, 1e9, closed="both"), StrOptions({"auto"})],
-        "n_clusters": [Interval(Integral, 2, None, closed="left"), None],
+        "n_groups": [Interval(Integral, 2, None, closed="left"), None],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
         "max_epochs": [Interval(Integral, 1, None, closed="left")],

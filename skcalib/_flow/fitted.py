@@ -18,7 +18,7 @@ from skcalib._machine.limits import check_size
 
 # Parameters of the estimator that no later training can change: a Glow's, and of its gain.
 SHAPE = ("n_levels", "depth", "coupling_width", "coupling", "permutation", "noise")
-ARCHITECTURE = (*SHAPE, "n_clusters")
+ARCHITECTURE = (*SHAPE, "n_groups")
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def untrained(
     ``settings`` has the parameters of :class:`NormalizingFlow`.
     """
     architecture = {name: getattr(settings, name) for name in ARCHITECTURE}
-    strength = Regularization(noise=settings.noise, n_clusters=settings.n_clusters)
+    strength = Regularization(noise=settings.noise, n_groups=settings.n_groups)
     d, noise, permutation = X.shape[1], settings.noise, settings.permutation
     if noise != 0 or permutation == "lu":
         check_size(d, f"permutation={permutation!r} with noise={noise!r}")

@@ -41,7 +41,7 @@ class Whitening(
     columns are kept (BERT-whitening [1]_, algorithm 1). All directions then have equal weight
     in a cosine, noise as much as signal, which often makes search and clustering worse. Without
     labels use ``Whitening(noise="auto")``, which fades directions that are mostly noise, or
-    ``Whitening(noise="auto", n_clusters=20)`` if you know how many groups there are.
+    ``Whitening(noise="auto", n_groups=20)`` if you know how many groups there are.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Whitening(
         "auto" chooses by the mean cosine and the entropy rank of the sample (the formula is on
         the page of mathematics), and shrinks by at least the estimate of Ledoit and Wolf. Pass
         vectors as an encoder returns them: centered ones have lost their mean cosine.
-    n_clusters : int or None, default=None
+    n_groups : int or None, default=None
         About how many groups the vectors shall tell apart, such as topics, intents or clusters:
         the fewer, the more noise. It needs ``noise="auto"`` and chooses the power too. None is
         neutral, for similarity and for groups of any size.
@@ -144,7 +144,7 @@ class Whitening(
     method: str = "pca"
     power: float | str = "auto"
     noise: float | str = 0.0
-    n_clusters: int | None = None
+    n_groups: int | None = None
     shrinkage: float | str = 0.0
     tol: float | None = None
 
@@ -157,7 +157,7 @@ class Whitening(
         "method": [StrOptions({"pca", "zca", "rotated"})],
         "power": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "noise": [Interval(Real, 0, 1e9, closed="both"), StrOptions({"auto"})],
-        "n_clusters": [Interval(Integral, 2, None, closed="left"), None],
+        "n_groups": [Interval(Integral, 2, None, closed="left"), None],
         "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "tol": [Interval(Real, 0, 1, closed="left"), None],
     }
@@ -201,7 +201,7 @@ class Whitening(
         Raises
         ------
         ValueError
-            If `n_components` exceeds the number of features, `n_clusters` stands beside a noise
+            If `n_components` exceeds the number of features, `n_groups` stands beside a noise
             or power in figures, all samples are equal, or the weights sum to 1 or less.
         """
         self.__dict__.pop("_fitted", None)  # an error below leaves nothing half-fitted

@@ -38,7 +38,7 @@ def calibrate(
     layers: int | str | Sequence[Any] | None = None,
     n_components: int | float | None = None,
     noise: float | str = "auto",
-    n_clusters: int | None = None,
+    n_groups: int | None = None,
     n_texts: int = 2000,
     random_state: int = 0,
     memory: Any = None,
@@ -90,7 +90,7 @@ def calibrate(
         cannot choose them.
     noise : float or "auto", default="auto"
         Regularization of the whitening, see `Whitening`.
-    n_clusters : int or None, default=None
+    n_groups : int or None, default=None
         About how many groups the vectors shall tell apart, see `Whitening`; texts cannot tell.
         If given, the whitening is always used.
     n_texts : int, default=2000
@@ -135,9 +135,9 @@ def calibrate(
         task = task or "search"
     how = _task_of(task, queries=queries, queries_encoder=queries_encoder, groups=groups)
     texts, groups = distinct_texts(texts, groups, caller="calibrate")
-    whitening = Whitening(n_components, noise=noise, n_clusters=n_clusters)
+    whitening = Whitening(n_components, noise=noise, n_groups=n_groups)
     check_params(whitening)
-    Regularization(noise=noise, n_clusters=n_clusters)  # refuses figures for both
+    Regularization(noise=noise, n_groups=n_groups)  # refuses figures for both
     sample = views_of(texts, "calibrate", n_texts=n_texts, random_state=random_state).sample
     encoders = _encoders_of(model, pooling, layers, memory, verbose)
     halves = [Views(sample[i::2], n_texts=n_texts, seed=random_state) for i in (0, 1)]
@@ -145,7 +145,7 @@ def calibrate(
     with encoders.searching(parts, texts):
         scored = search(encoders, halves, whitening)
         alike = near_duplicates([*halves[0].sample, *halves[1].sample])
-        always = how.calibrates or groups is not None or n_clusters is not None
+        always = how.calibrates or groups is not None or n_groups is not None
         chosen, found = choose(scored, alike, always, random_state)
         encode = encoders.fitted(chosen.state, texts)
         vectors = encode.transform(texts)

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tasks = [task for task in TASKS if task]
     add("--task", choices=tasks, help="what the vectors are for; default: none of these")
     add("--queries", metavar="FILE", help="sample of queries; TEXTS are then documents")
-    add("--n-clusters", type=int, help="about how many groups the vectors shall tell apart")
+    add("--n-groups", type=int, help="about how many groups the vectors shall tell apart")
     grouped = "group of each text, in the line of the same number, such as its language"
     add("--groups", metavar="FILE", help=grouped)
     add_encoding(add)
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> None:
             groups=groups,
             pooling=options.pooling,
             layers=options.layers and list(map(layers, options.layers)),
-            n_clusters=options.n_clusters,
+            n_groups=options.n_groups,
             n_texts=options.n_texts,
             random_state=options.random_state,
             memory=options.memory,

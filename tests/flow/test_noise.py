@@ -35,7 +35,7 @@ def _filtered(X, noise):
 @pytest.mark.parametrize("permutation", ["reverse", "shuffle", "lu"])
 def test_an_untrained_flow_is_the_whitening_up_to_order(rows, noise, k, times, permutation):
     rows = np.tile(rows, (times, 1)) + np.arange(times).repeat(len(rows))[:, None]
-    told = {"noise": noise, "n_clusters": k}
+    told = {"noise": noise, "n_groups": k}
     whitening = Whitening(**told).fit(rows)
     settings = {"permutation": permutation, "learning_rate": 1e-12, "max_epochs": 1}
     flow = _flow(**told, **settings).fit(rows)
@@ -94,7 +94,7 @@ def test_no_gain_is_too_small_to_invert():
         ({"noise": "auto"}, np.zeros(6), r"All 9 samples are equal.*or set noise=0"),
         ({"noise": "auto"}, 1e200, r"overflow float64\. Scale X .* or drop"),
         ({"noise": 0.0}, 1e200, r"overflow float64\. Scale X .* or drop"),
-        ({"noise": 0.5, "n_clusters": 4}, 1.0, r"n_clusters=4 and noise=0\.5.*'auto'"),
+        ({"noise": 0.5, "n_groups": 4}, 1.0, r"n_groups=4 and noise=0\.5.*'auto'"),
     ],
 )
 def test_what_has_no_filter_is_refused(settings, row, message):

@@ -627,8 +627,8 @@ def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentence
         ({"groups": ["b"]}, ValueError, r"groups of shape \(1,\) for 100 texts"),
         ({"queries_encoder": chance}, ValueError, "task=None with queries_encoder; the"),
         ({"model": chance, "pooling": "mean"}, ValueError, "pooling, layers or memory for a T"),
-        ({"n_clusters": 1}, ValueError, "'n_clusters' parameter of Whitening"),
-        ({"n_clusters": 4, "noise": 0.1}, ValueError, "n_clusters=4 and noise=0.1"),
+        ({"n_groups": 1}, ValueError, "'n_groups' parameter of Whitening"),
+        ({"n_groups": 4, "noise": 0.1}, ValueError, "n_groups=4 and noise=0.1"),
         ({"layers": [0.5]}, ValueError, "'layers' parameter of BertEncoder"),
         ({"model": "no/where"}, OSError, "neither a local folder"),
     ],
@@ -713,11 +713,11 @@ def test_queries_share_the_encoder_of_the_documents(sentences):
 
 def test_a_number_of_clusters_reaches_the_whitening(tiny_bert, sentences):
     params = {"layers": [3], "pooling": "mean", "n_texts": 100}
-    pipeline = calibrate(tiny_bert, sentences, n_clusters=4, **params)
+    pipeline = calibrate(tiny_bert, sentences, n_groups=4, **params)
     vectors = pipeline["encode"].transform(sentences)
-    expected = Whitening(noise="auto", n_clusters=4).fit(vectors)
+    expected = Whitening(noise="auto", n_groups=4).fit(vectors)
     assert pipeline["calibrate"].noise_ == pytest.approx(expected.noise_, rel=1e-4)
-    assert "n_clusters=4" in pipeline.calibration_.chosen.calibrator
+    assert "n_groups=4" in pipeline.calibration_.chosen.calibrator
 
 
 @pytest.mark.parametrize("task", [None, "similarity", "duplicates", "topics", "search"])
@@ -814,9 +814,9 @@ def test_command_writes_pipeline_and_report(tiny_bert, file, sentences, tmp_path
 
 
 def test_command_takes_a_number_of_clusters(tiny_bert, file, tmp_path):
-    assert command(tiny_bert, file, tmp_path / "out", "--quiet", "--n-clusters", "4") == 0
+    assert command(tiny_bert, file, tmp_path / "out", "--quiet", "--n-groups", "4") == 0
     whitening = joblib.load(tmp_path / "out" / "pipeline.joblib")["calibrate"]
-    assert (whitening.n_clusters, whitening.power_) == (4, 0.5)
+    assert (whitening.n_groups, whitening.power_) == (4, 0.5)
 
 
 def test_a_reader_that_stops_reading_loses_nothing(tiny_bert, file, tmp_path, monkeypatch):

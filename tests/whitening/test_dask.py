@@ -26,7 +26,7 @@ def lazy(X):
 
 @pytest.mark.parametrize(("noise", "k"), [(0.0, None), ("auto", None), ("auto", 4)])
 def test_fit_and_transform_equal_those_of_numpy(X, lazy, noise, k):
-    ours, reference = (Whitening(5, noise=noise, n_clusters=k).fit(data) for data in (lazy, X))
+    ours, reference = (Whitening(5, noise=noise, n_groups=k).fit(data) for data in (lazy, X))
     assert ours.n_samples_seen_ == 1000
     assert_allclose(ours.get_covariance(), reference.get_covariance(), rtol=1e-10)
     Z = ours.transform(lazy)

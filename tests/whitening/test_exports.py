@@ -32,7 +32,7 @@ def steep():
         {},
         {"n_components": 3, "method": "rotated"},
         {"method": "zca"},
-        {"noise": "auto", "n_clusters": 4},
+        {"noise": "auto", "n_groups": 4},
     ],
 )
 @pytest.mark.parametrize("data", ["X", "steep"])
