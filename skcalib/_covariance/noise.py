@@ -8,17 +8,17 @@ import numpy as np
 
 from skcalib._covariance.moments import Moments, ledoit_wolf_shrinkage
 
-# Chosen on layers of several encoders, 384 and 768 wide; docs/results.md shows how.
-LARGEST_SHARE = 1 / 80
-SPREAD_RANK = 120
+# The power for a spread of the mean vector, see `mean_spread`, on a logarithmic scale between
+# them: [CLS] of inner layers, means of inner layers (both ends), an output trained for cosines.
+SPREADS = 0.01, 0.05, 0.4, 0.6
+POWERS = 0.5, 0.35, 0.35, 0.0
+# The neutral noise is that of so many groups.
+MANY_GROUPS = 250
+# A direction as strong as this share of one of k equal directions is faded by half.
+SHARE_OF_GROUP = 1 / 8
 CONE_POWER = 1 / 3
-# Little is changed where the variance spreads over many directions, in a wide enough cone: from
-# not at all to fully, by entropy rank and by one minus the mean cosine. In cones that only
-# training makes so wide, fewer directions suffice.
-FLAT_RANKS, WIDE_CONES = (125, 160), (0.13, 0.155)
-TRAINED_CONES, TRAINED_RANKS = (0.7, 0.8), 60
-FLAT_POWER, FLAT_NOISE = 0.1, 0.08
-TOLD_POWER = 0.5
+# Amplified more, weak directions take more noise: a power of 1 so many times that of 0.
+NOISE_OF_POWER = 20
 
 
 @dataclass(frozen=True)
@@ -69,57 +69,50 @@ class Regularization:
         if self.noise != "auto":
             power = 1.0 if self.power == "auto" else self.power
             return Regularized(eigenvalues, total, shrinkage, float(self.noise), float(power))
-        power, factor = self._power_and_factor(moments.mean, eigenvalues)
-        # Shrinkage has corrected sampling error already; noise would correct it once more.
-        noise = factor * (1 - shrinkage) * noise_level(moments.mean, eigenvalues)
+        chosen = neutral_power(mean_spread(moments))
+        power = chosen if self.power == "auto" else float(self.power)
+        noise = noise_level(moments, self.n_groups) * NOISE_OF_POWER ** (power - chosen)
         return Regularized(eigenvalues, total, shrinkage, noise, power)
 
-    def _power_and_factor(
-        self, mean: np.ndarray, eigenvalues: np.ndarray
-    ) -> tuple[float, float]:
-        """Choose the power for a population, and the noise beside it.
 
-        Noise is a multiple of `noise_level`, which fits a power of 1: the weaker directions are
-        amplified, the more noise it takes to fade them.
-        """
-        if self.n_groups is not None:
-            return TOLD_POWER, max(0.4, (20 / self.n_groups) ** 1.3)
-        if self.power == "auto":
-            width = cone_width(mean, eigenvalues)
-            trained = TRAINED_RANKS * np.interp(width, TRAINED_CONES, (0, 1))
-            flat = np.interp(entropy_rank(eigenvalues) + trained, FLAT_RANKS, (0, 1))
-            flat *= np.interp(width, WIDE_CONES, (0, 1))
-            power = float(1 + flat * (FLAT_POWER - 1))
-        else:
-            power = float(self.power)
-        return power, FLAT_NOISE ** ((1 - power) / (1 - FLAT_POWER))
+def mean_spread(moments: Moments) -> float:
+    """Over how many coordinates the vectors spread, as a share of those that distinguish them.
 
+    exp of the entropy of the shares of ``E[x_j²]`` over that of the shares of the variances.
+    Inner layers have a few outlier dimensions, which hold most of the mean whatever the texts
+    are about [1]_. An output that was trained for cosines has none: there it is nearly 1.
 
-def entropy_rank(eigenvalues: np.ndarray) -> float:
-    """Over how many directions the variance spreads: exp of the entropy of their shares.
-
-    (`skcalib.metrics.effective_rank` takes shares of the singular values instead, and is
-    larger.)
+    .. [1] Timkey & van Schijndel (2021), "All Bark and No Bite: Rogue Dimensions in Transformer
+           Language Models Obscure Representational Quality", arXiv:2109.04404.
     """
-    share = eigenvalues[eigenvalues > 0] / eigenvalues.sum()
+    variance = np.diag(moments.covariance())
+    return exp_entropy(moments.mean**2 + variance) / exp_entropy(variance)
+
+
+def neutral_power(spread: float) -> float:
+    """Return the power that suits vectors of this `mean_spread`, whatever their groups."""
+    return float(np.interp(np.log(spread), np.log(SPREADS), POWERS))
+
+
+def noise_level(moments: Moments, n_groups: int | None) -> float:
+    """Noise for so many groups, as a share of the total variance, at the neutral power.
+
+    The more groups, the more directions distinguish them, and the weaker these are. If the mean
+    cosine of two samples is large, as in inner layers, weak directions distinguish texts.
+    """
+    return SHARE_OF_GROUP / (n_groups or MANY_GROUPS) * cone_width(moments) ** CONE_POWER
+
+
+def cone_width(moments: Moments) -> float:
+    """One minus the mean cosine of two samples, ``tr Σ / (|mean|² + tr Σ)``."""
+    total = float(np.trace(moments.covariance()))
+    return total / ((float(moments.mean @ moments.mean) + total) or 1.0)
+
+
+def exp_entropy(values: np.ndarray) -> float:
+    """Over how many entries values spread: exp of the entropy of their shares."""
+    share = values[values > 0] / values.sum()
     return float(np.exp(-(share @ np.log(share))))
-
-
-def cone_width(mean: np.ndarray, eigenvalues: np.ndarray) -> float:
-    """One minus the mean cosine of two samples, ``|mean|² / (|mean|² + tr Σ)``."""
-    total = float(eigenvalues.sum())
-    return total / ((float(mean @ mean) + total) or 1.0)
-
-
-def noise_level(mean: np.ndarray, eigenvalues: np.ndarray) -> float:
-    """Noise of a population, as a share of its total variance, for a power of 1.
-
-    Training for similarity spreads the variance over many directions, and the weak ones are
-    noise. If a few directions hold nearly all of it, or the cone is narrow, as in inner layers,
-    weak directions distinguish texts. docs/mathematics.md has the formula.
-    """
-    fades = min(1.0, entropy_rank(eigenvalues) / SPREAD_RANK)
-    return cone_width(mean, eigenvalues) ** CONE_POWER * fades * LARGEST_SHARE
 
 
 def _check_underflow(total_variance: float, order: int) -> None:

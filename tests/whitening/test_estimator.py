@@ -5,12 +5,14 @@ import pickle
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import entropy
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skcalib import Whitening
+from skcalib import BertEncoder, Whitening
+from skcalib.datasets import load_toy_sts
 
 ATTRIBUTES = (
     *("mean_", "components_", "explained_variance_", "explained_variance_ratio_"),
@@ -139,46 +141,56 @@ def test_a_rotation_gives_every_column_its_share_of_the_variance(n):
     assert 0.2 < (variance / variance.mean()).min() < (variance / variance.mean()).max() < 4
 
 
-def expected_strength(X, spectrum, shrinkage, k=None):
+def spread_over(shares):
+    """Over how many entries shares spread."""
+    return np.exp(entropy(shares))  # SciPy's, which makes them sum to 1
+
+
+def expected_strength(X, k=None):
     """Power and noise of ``noise="auto"``, from the sample itself."""
-    unit = np.mean(np.sum((X - X.mean(axis=0)) ** 2, axis=1)) * len(X) / (len(X) - 1)
-    cosine = np.sum(X.mean(axis=0) ** 2) / (np.sum(X.mean(axis=0) ** 2) + unit)
-    share = spectrum / spectrum.sum()
-    rank = np.exp(-np.sum(share * np.log(share)))
-    noise = (1 - shrinkage) * (1 - cosine) ** (1 / 3) * min(1, rank / 120) / 80
-    if k:
-        return 0.5, noise * max(0.4, (20 / k) ** 1.3)
-    rank += 60 * np.clip((0.3 - cosine) / 0.1, 0, 1)
-    flat = np.clip((rank - 125) / 35, 0, 1) * np.clip((0.87 - cosine) / 0.025, 0, 1)
-    return 1 - 0.9 * flat, noise * 0.08**flat
+    variance = X.var(axis=0, ddof=1)
+    second = X.mean(axis=0) ** 2 + variance
+    spread = spread_over(second) / spread_over(variance)
+    power = np.interp(np.log(spread), np.log([0.01, 0.05, 0.4, 0.6]), [0.5, 0.35, 0.35, 0])
+    return power, (variance.sum() / second.sum()) ** (1 / 3) / (8 * (k or 250))
 
 
-@pytest.mark.parametrize("offset", [0, 0.45, 1, 2.5, 50])
-@pytest.mark.parametrize("n_steep", [0, 100, 199])  # entropy ranks of 195, 131 and 3
-def test_automatic_noise_follows_cone_and_concentration(offset, n_steep):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(4000, 200)) * np.r_[np.ones(200 - n_steep), np.full(n_steep, 0.3)]
-    X = X * np.r_[10.0 if n_steep == 199 else 1.0, np.ones(199)] + offset
-    variance = Whitening().fit(X).explained_variance_
+def with_outliers(size, n=3000, d=200):
+    """Rows whose mean has one coordinate that is larger by ``size``."""
+    return np.random.default_rng(0).normal(size=(n, d)) + 0.5 + size * np.eye(d)[0]
+
+
+@pytest.mark.parametrize("size", [0, 4, 10, 20, 50, 300])
+def test_automatic_strength_follows_the_spread_of_the_mean(size):
+    X = with_outliers(size)
     for k in (None, 2, 7, 100):
         whitening = Whitening(noise="auto", n_groups=k).fit(X)
         s = whitening.shrinkage_
         assert s == Whitening(shrinkage="auto").fit(X).shrinkage_
-        expected = expected_strength(X, (1 - s) * variance + s * variance.mean(), s, k)
-        assert_allclose((whitening.power_, whitening.noise_), expected, rtol=1e-10)
+        assert_allclose(
+            (whitening.power_, whitening.noise_), expected_strength(X, k), rtol=1e-8, atol=1e-12
+        )
         by_hand = Whitening(power=whitening.power_, noise=whitening.noise_, shrinkage=s)
         assert_array_equal(by_hand.fit_transform(X), whitening.transform(X))
 
 
 def test_a_power_in_figures_takes_the_noise_that_goes_with_it():
-    X = np.random.default_rng(0).normal(size=(2000, 200))
+    X = with_outliers(0)
     chosen = Whitening(noise="auto").fit(X)
-    assert chosen.power_ == pytest.approx(0.1)
-    same = Whitening(noise="auto", power=chosen.power_).fit(X)
-    assert same.noise_ == pytest.approx(chosen.noise_)
+    assert chosen.power_ == 0
     whole = Whitening(noise="auto", power=1.0).fit(X)
-    assert whole.noise_ == pytest.approx(chosen.noise_ / 0.08)
+    assert whole.noise_ == pytest.approx(20 * chosen.noise_)
     assert Whitening(noise=0.02).fit(X).power_ == Whitening().fit(X).power_ == 1.0
+
+
+@pytest.mark.parametrize(("layer", "pooling"), [(6, "mean"), (3, "mean"), (3, "cls")])
+def test_only_inner_layers_are_partly_whitened(layer, pooling):
+    texts = np.unique(load_toy_sts().data)[:200]
+    vectors = BertEncoder("minilm", layers=layer, pooling=pooling).fit_transform(texts)
+    least, most = {(6, "mean"): (0, 0), (3, "mean"): (0.3, 0.35), (3, "cls"): (0.4, 0.5)}[
+        layer, pooling
+    ]
+    assert least <= Whitening(noise="auto").fit(vectors).power_ <= most
 
 
 @pytest.mark.parametrize("given", [{}, {"noise": 0.02}, {"noise": "auto", "power": 0.5}])
@@ -189,18 +201,40 @@ def test_a_number_of_clusters_beside_figures_is_refused(X, given):
     assert not hasattr(whitening, "mean_")
 
 
-def test_a_spectrum_changed_a_little_changes_power_and_noise_a_little():
-    rng = np.random.default_rng(0)
-    rows, directions = rng.normal(size=(3000, 300)), np.arange(300)
-
-    def strength(decay):
-        whitening = Whitening(noise="auto").fit(rows * np.exp(-decay * directions))
+def test_a_small_change_of_the_data_changes_power_and_noise_a_little():
+    def strength(size):
+        whitening = Whitening(noise="auto").fit(with_outliers(size, n=300))
         return np.array([whitening.power_, np.log(whitening.noise_)])
 
-    decays = np.geomspace(0.002, 0.03, 30)
-    found, beside = (np.array([*map(strength, factor * decays)]) for factor in (1, 1.01))
-    assert np.ptp(found[:, 0]) == pytest.approx(0.9)  # from one end of the rule to the other
-    assert np.abs(beside - found).max() < 0.1
+    sizes = np.geomspace(1, 1000, 40)
+    found, beside = (np.array([*map(strength, factor * sizes)]) for factor in (1, 1.01))
+    assert np.ptp(found[:, 0]) == pytest.approx(0.5)  # from one end of the rule to the other
+    assert np.abs(beside - found).max() < 0.03
+
+
+def strength_of(X):
+    whitening = Whitening(noise="auto").fit(X)
+    return whitening.power_, whitening.noise_
+
+
+@pytest.mark.parametrize("size", [0, 10, 300])
+def test_automatic_strength_depends_on_neither_scale_nor_width_nor_repetition(size):
+    X = with_outliers(size)
+    for Y in (
+        1e-5 * X,
+        np.pad(X, ((0, 0), (0, 100))),
+        np.hstack([X, X]),
+        np.vstack([X, X]),
+    ):
+        assert_allclose(strength_of(Y), strength_of(X), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("size", [0, 10, 20, 300])
+def test_a_rotation_never_makes_it_stronger(size):
+    X = with_outliers(size)
+    for seed in range(5):
+        rotation = np.linalg.qr(np.random.default_rng(seed).normal(size=(200, 200)))[0]
+        assert strength_of(X @ rotation)[0] <= strength_of(X)[0]
 
 
 def cosines(Z):
@@ -209,15 +243,13 @@ def cosines(Z):
 
 
 @pytest.mark.parametrize(("width", "k"), [(60, None), (180, None), (60, 4)])
-def test_automatic_noise_depends_on_neither_scale_rotation_nor_width(width, k):
+def test_cosines_after_automatic_noise_depend_on_neither_scale_nor_width(width, k):
     X = np.random.default_rng(0).normal(size=(9000, width)) * np.logspace(0, -1, width) + 0.3
-    rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(width, width)))[0]
     automatic = Whitening(noise="auto", n_groups=k)
     expected = cosines(automatic.fit(X).transform(X[:300]))
     # The shrinkage is toward the identity, which gives zeros some variance.
     for Y, atol in (
         (1e-5 * X, 1e-9),
-        (X @ rotation, 1e-9),
         (np.pad(X, ((0, 0), (0, width))), 0.01),
         (np.hstack([X, X]), 0.01),
     ):
