@@ -26,6 +26,7 @@ without braces it is ``{value}``. " as " gives an entry another label.
 
 import csv
 import re
+from itertools import zip_longest
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -79,12 +80,12 @@ def lines_of(description, folder):
                 row = (cell([cells, place, column], records) for column, _ in columns[1:])
                 table.append([label, *row])
     if "rows" not in parts:
-        fitting = [record for record in records if fits(record, split(cells)[0])]
+        found = fitting(split(cells)[0], records)
         if columns is None:
             table = [[name for name in records[0] if name]]
-            table += [[record[name] for name in table[0]] for record in fitting]
+            table += [[record[name] for name in table[0]] for record in found]
         else:
-            table += [[filled(place, record) for place, _ in columns] for record in fitting]
+            table += [[filled(place, record) for place, _ in columns] for record in found]
     head, *rows = (f"| {' | '.join(line)} |" for line in table)
     bodies = zip(*table[1:], strict=True)
     sides = ["---:" if all(map(NUMBER.fullmatch, body)) else "---" for body in bodies]
@@ -95,13 +96,13 @@ def records_of(path):
     """Return the rows of a file as dictionaries, with its name at the key ""."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file, restval="")  # some rows end early
-            rows = [row | {"": path.stem} for row in reader]
+            names, *rows = csv.reader(file)
     except FileNotFoundError:
         raise ValueError(f"there is no file {path.name}.") from None
-    if len(set(reader.fieldnames)) < len(reader.fieldnames):
-        raise ValueError(f"two columns of {path.name} have one name.")
-    return rows
+    if len(set(names)) < len(names) or any(len(row) > len(names) for row in rows):
+        raise ValueError(f"each column of {path.name} needs a name of its own.")
+    # A row that ends early has empty cells.
+    return [dict(zip_longest(names, row, fillvalue="")) | {"": path.stem} for row in rows]
 
 
 def entries(text):
@@ -119,8 +120,8 @@ def expanded(rows, cells, records):
     """Put a row for each value of a column in the place of its name in braces."""
     for place, label in rows:
         if re.fullmatch(r"\{[^{}]*\}", place):
-            fitting = [record for record in records if fits(record, split(cells)[0])]
-            values = dict.fromkeys(filled(place, record) for record in fitting)
+            found = fitting(split(cells)[0], records)
+            values = dict.fromkeys(filled(place, record) for record in found)
             yield from ((value, value) for value in values)
         else:
             yield place, label
@@ -133,8 +134,12 @@ def split(place):
     return [part for part in parts if part not in shown], shown
 
 
-def fits(record, names):
-    return set(names) <= set(record.values())
+def fitting(names, records):
+    """Return the rows that have these cells, at least one."""
+    found = [record for record in records if set(names) <= set(record.values())]
+    if not found:
+        raise ValueError(f"{'/'.join(names)!r} fits no row.")
+    return found
 
 
 def cell(places, records):
@@ -143,8 +148,8 @@ def cell(places, records):
         return ""
     named, shown = zip(*map(split, places), strict=True)
     names = [name for part in named for name in part]
-    found = [record for record in records if fits(record, names)]
-    if len(found) != 1:
+    found = fitting(names, records)
+    if len(found) > 1:
         raise ValueError(f"{'/'.join(names)!r} fits {len(found)} rows; it has to fit one.")
     return filled(["{value}", *(part for parts in shown for part in parts)][-1], found[0])
 

@@ -17,6 +17,7 @@ def page(tmp_path):
     (tmp_path / "scores-a.csv").write_text(SCORES, "utf-8")
     (tmp_path / "scores-b.csv").write_text(SCORES.replace("60.5", "70.5"), "utf-8")
     (tmp_path / "twins.csv").write_text("raw,raw\n1,2\n", "utf-8")
+    (tmp_path / "long.csv").write_text("raw\n1,2\n", "utf-8")
     return tmp_path / "page.md"
 
 
@@ -84,12 +85,14 @@ def test_table_of_a_whole_file(page):
     ("description", "message"),
     [
         ("none.csv", r"there is no file none\.csv"),
-        ("twins.csv", r"two columns of twins\.csv have one name"),
-        ("scores-a.csv\ncolumns: - | news\nrows: told", "'told/news' fits 0 rows"),
+        ("twins.csv", r"each column of twins\.csv needs a name of its own"),
+        ("long.csv", r"each column of long\.csv needs a name of its own"),
+        ("scores-a.csv\ncolumns: - | news\nrows: told", "'told/news' fits no row"),
         ("scores-a.csv\ncolumns: - | news\nrows: - as all", "'news' fits 2 rows"),
         ("scores-a.csv\ncolumns: - | {low}\nrows: raw", r"'low' is empty in the row news, raw"),
         ("scores-a.csv\ncolumns: - | {gain}\nrows: raw", r"no column 'gain' among data, step,"),
         ("scores-a.csv\nrows: raw", "rows need columns"),
+        ("scores-a.csv\ncells: told", "'told' fits no row"),
         ("scores-a.csv\ncolumns: - | raw\nrows: news\ncolumns: -", "1 columns below 2"),
     ],
 )
