@@ -31,7 +31,6 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "class_names",
-    "figures",
     "pictures",
 ]
 exclude_patterns = ["_build", "_templates"]

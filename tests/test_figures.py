@@ -1,112 +1,123 @@
-"""Figures of the pages come from the tables in docs/results, and links lead somewhere."""
+"""Tables of the pages come from the files in docs/results, and links lead somewhere."""
 
 import re
 
 import pytest
 from loading import ROOT, load
 
-DOCS = ROOT / "docs"
-PAGES = sorted(
-    str(page.relative_to(DOCS))
-    for folder in (DOCS, DOCS / "tasks", DOCS / "benchmarks")
-    for page in folder.glob("*.md")
-)
-MEASURE = re.compile(
-    r"nDCG|R-precision|NMI|mutual information|average precision|accuracy|rank correlation|"
-    r"Spearman|\bpoints?\b",
-    re.IGNORECASE,
-)
-# Not versions and names (1.5.2, v0.4), nor part of a word.
-FIGURE = re.compile(r"(?<![\w.])[+-]?\d+\.\d+(?![\w.]\w)")
+tables = load("docs/tables.py")
+SCORES = """data,step,value,low,high
+news,raw,50.0,,
+news,smoothed,60.5,58.0,62.0
+"""
 
 
-@pytest.fixture(scope="module")
-def figures():
-    pytest.importorskip("sphinx")
-    return load("docs/figures.py")
+@pytest.fixture
+def page(tmp_path):
+    (tmp_path / "scores-a.csv").write_text(SCORES, "utf-8")
+    (tmp_path / "scores-b.csv").write_text(SCORES.replace("60.5", "70.5"), "utf-8")
+    (tmp_path / "twins.csv").write_text("raw,raw\n1,2\n", "utf-8")
+    (tmp_path / "long.csv").write_text("raw\n1,2\n", "utf-8")
+    return tmp_path / "page.md"
 
 
-def typed(text):
-    """Sentences that name a measure and have a figure that no role brought."""
-    blocks = re.DOTALL | re.MULTILINE
-    text = re.sub(r"^(:::+)\{dropdown\}(.*?)^\1$", r"\2", text, flags=blocks)
-    text = re.sub(r"^(:::+|```+).*?^\1$", "", text, flags=blocks)
-    text = re.sub(r"^(\||    |:::).*$", "", text, flags=re.MULTILINE)
-    text = re.sub(r"\{\w+\}`[^`]*`|`[^`]*`|\$[^$]*\$|\]\([^)]*\)", "", text)
-    paragraphs = re.split(r"\n\s*\n|\n(?=- )", text)
-    sentences = [
-        sentence
-        for paragraph in paragraphs
-        for sentence in re.split(r"(?<=[.:;!?])\s+", " ".join(paragraph.split()))
+def table(page, description):
+    """Return the lines of the table that stands behind a description."""
+    text = f"One.\n\n<!-- table: {description}\n-->\n<!-- end of table -->\n\nTwo.\n"
+    new = tables.rendered(page, text)
+    assert tables.rendered(page, new) == new
+    head, rows = new.split("-->\n\n", 1)
+    assert head.startswith("One.")
+    rows, tail = rows.split("\n\n<!-- end of table -->")
+    assert tail == "\n\nTwo.\n"
+    return rows.split("\n")
+
+
+@pytest.mark.parametrize("page", tables.pages(), ids=lambda page: page.name)
+def test_tables_of_a_page_are_those_of_the_results(page):
+    text = page.read_text("utf-8")
+    assert tables.rendered(page, text) == text, "run docs/tables.py"
+
+
+def test_pages_have_tables():
+    texts = [page.read_text("utf-8") for page in tables.pages()]
+    assert sum("<!-- table:" in text for text in texts) > 10
+
+
+def test_table_of_two_files(page):
+    lines = table(
+        page,
+        "scores-a.csv scores-b.csv\ncells: news\n"
+        "columns: step | scores-a as A | scores-b/{value} ({low} to {high}) as B\n"
+        "rows:\n  smoothed/**{value}** as [ours](ours.md)\n  smoothed",
+    )
+    assert lines == [
+        "| step | A | B |",
+        "|---|---:|---:|",
+        "| [ours](ours.md) | **60.5** | 70.5 (58.0 to 62.0) |",
+        "| smoothed | 60.5 | 70.5 (58.0 to 62.0) |",
     ]
-    return [s for s in sentences if MEASURE.search(s) and FIGURE.search(s)]
+
+
+def test_table_with_all_values_of_a_column(page):
+    lines = table(page, "scores-a.csv\ncells: news\ncolumns: - | {value}\nrows: {step}")
+    assert lines == ["|  | value |", "|---|---:|", "| raw | 50.0 |", "| smoothed | 60.5 |"]
+
+
+def test_table_with_other_columns_for_further_rows(page):
+    lines = table(
+        page,
+        "scores-a.csv\ncolumns: data | raw | smoothed\nrows: news\n"
+        "columns: - | raw | -\nrows: news as again",
+    )
+    assert lines[2:] == ["| news | 50.0 | 60.5 |", "| again | 50.0 |  |"]
+
+
+def test_table_of_a_whole_file(page):
+    lines = table(page, "scores-a.csv")
+    assert lines[:2] == ["| data | step | value | low | high |", "|---|---|---:|---:|---:|"]
+    assert lines[2] == "| news | raw | 50.0 |  |  |"
+    lines = table(page, "scores-a.csv\ncells: smoothed\ncolumns: {step} as - | {value}")
+    assert lines == ["|  | value |", "|---|---:|", "| smoothed | 60.5 |"]
 
 
 @pytest.mark.parametrize(
-    ("text", "n_found"),
+    ("description", "message"),
     [
-        ("R-precision rises to 45.2. Version 0.4 follows.", 1),
-        ("It gains\n- +1.5 points\n- 2.5 points of NMI", 2),
-        ("nDCG@10 is {figure}`comparison-e5/Cranfield/nDCG@10/raw`, 0.1 s later", 1),
-        ("nDCG@10 is {figure}`comparison-e5/Cranfield/nDCG@10/raw`.", 0),
-        ("| NMI | 45.2 |\n\n    NMI 45.2\n\n```python\nNMI = 45.2\n```\n", 0),
-        (":::{dropdown} All\nNMI is 45.2.\n:::", 1),
-        (":::{dropdown} All\n:::\n\nNMI is 45.2.\n\n:::{dropdown} Few\n:::", 1),
+        ("none.csv", r"there is no file none\.csv"),
+        ("twins.csv", r"each column of twins\.csv needs a name of its own"),
+        ("long.csv", r"each column of long\.csv needs a name of its own"),
+        ("scores-a.csv\ncolumns: - | news\nrows: told", "'told/news' fits no row"),
+        ("scores-a.csv\ncolumns: - | news\nrows: - as all", "'news' fits 2 rows"),
+        ("scores-a.csv\ncolumns: - | {low}\nrows: raw", r"'low' is empty in the row news, raw"),
+        ("scores-a.csv\ncolumns: - | {gain}\nrows: raw", r"no column 'gain' among data, step,"),
+        ("scores-a.csv\nrows: raw", "rows need columns"),
+        ("scores-a.csv\ncells: told", "'told' fits no row"),
+        ("scores-a.csv\ncolumns: - | raw\nrows: news\ncolumns: -", "1 columns below 2"),
     ],
 )
-def test_a_typed_figure_is_found(text, n_found):
-    assert len(typed(text)) == n_found
+def test_table_error_names_page_file_and_fault(page, description, message):
+    file = re.escape(description.split("\n")[0])
+    with pytest.raises(ValueError, match=rf"^page\.md, table of {file}: .*{message}"):
+        table(page, description)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_no_sentence_has_a_typed_figure_of_a_measure(page):
-    assert not typed((DOCS / page).read_text("utf-8"))
+def test_table_error_without_end(page):
+    text = "<!-- table: scores-a.csv -->\n"
+    with pytest.raises(ValueError, match=r"page\.md: a table needs <!-- end of table -->"):
+        tables.rendered(page, text)
+    with pytest.raises(ValueError, match=r"page\.md: a table needs <!-- end of table -->"):
+        tables.rendered(page, f"{text}{text}<!-- end of table -->\n")
 
 
-def test_a_place_names_one_cell(figures):
-    assert figures.figure("sts/mean/6/train/raw") == "78.9"
-    with pytest.raises(ValueError, match=r"names 2 rows of results/sts\.csv"):
-        figures.figure("sts/mean/6/raw")
-    with pytest.raises(ValueError, match=r"names 0 rows .* or an empty cell"):
-        figures.figure("sts/median/6/train/raw")
-
-
-def test_a_table_of_scores_has_the_cells_of_the_files(figures):
-    lines = figures.scores(["STS/Spearman"], steps=["whitened", "raw"])
-    assert lines[0] == "| step | STS: e5 | STS: MiniLM |"
-    places = (f"comparison-{encoder}/STS/Spearman/whitened" for encoder in ("e5", "minilm"))
-    e5, minilm = map(figures.figure, places)
-    assert lines[2] == f"| whitened | {e5} | {minilm} |"
-    assert len(lines) == 4
-    with_intervals = figures.scores(["STS/Spearman"], intervals=True)
-    assert not any(line.startswith("| raw") for line in with_intervals)
-    with pytest.raises(ValueError, match="has no 'STS/NMI'"):
-        figures.scores(["STS/NMI"])
-
-
-def test_every_figure_of_the_pages_is_in_a_table(figures):
-    places = re.findall(
-        r"\{figure\}`([^`]*)`", "".join((DOCS / page).read_text("utf-8") for page in PAGES)
-    )
-    assert places
-    for place in places:
-        float(figures.figure(" ".join(place.split())))
-
-
-def test_readme_has_the_scores_of_the_comparison(figures):
-    text = (ROOT / "README.md").read_text("utf-8")
-    assert figures.filled(text) == text  # else run docs/figures.py
-    last = re.compile(r"\d+\.\d (?=\|\n\n)")  # the last cell of the table
-    assert figures.filled(last.sub("0 ", text)) == text
-
-
-def test_the_text_beside_the_picture_has_its_figures(figures):
+def test_readme_picture_caption_has_the_figures_of_its_file():
     text = (ROOT / "README.md").read_text("utf-8")
     caption = re.search(r"!\[(.*?)\]\(docs/_static/cosines\.svg\)", text)[1]
     raw, _, calibrated = caption.partition("Calibrated")
+    records = tables.records_of(ROOT / "docs/results/cosines-e5.csv")
     for step, words in {"raw": raw, "whitened": calibrated}.items():
         for column in ("threshold", "related above", "unrelated mean"):
-            assert figures.figure(f"cosines-e5/{step}/{column}") in words
+            assert tables.cell([f"{step}/{{{column}}}"], records) in words
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
