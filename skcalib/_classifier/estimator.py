@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib._base import VersionedState
-from skcalib._calibrators import calibrated
+from skcalib._calibrators import calibrated, is_frozen
 from skcalib._classifier.inputs import in_order, known_labels, named_classes
 from skcalib._classifier.refinement import best_cosines, best_of_others, class_means, scores
 from skcalib._encoder.any_encoder import encoded
@@ -150,20 +150,29 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             smoothing = NeighborSmoothing().fit(vectors)
             views = _side_by_side(vectors, smoothing)
             names = _vectors_of_names(encoder, described)
-            if names is not None:
-                if len(names) > 1:  # they are another kind of text, with a mean of their own
-                    names += vectors.mean(axis=0) - names.mean(axis=0)
-                names = _side_by_side(names, smoothing)
+            if names is not None and len(names) > 1:  # another kind of text, with its own mean
+                names += vectors.mean(axis=0) - names.mean(axis=0)
+            of_names = None if names is None else _side_by_side(names, smoothing)
         code = {label: i for i, label in enumerate(described)}
         pairs = {(place[i], code[label]) for i, label in zip(known, labels, strict=True)}
         rows, codes = np.array(sorted(pairs), int).reshape(-1, 2).T
 
+        def without(kept: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+            """Texts and names beside the mean of the kept: a text that is judged pulls it."""
+            shift = vectors[kept].mean(axis=0) - vectors.mean(axis=0)
+            if not is_frozen(encoder[-1]):  # the mean is the origin of the vectors
+                moved = unit_rows(vectors - shift)[0]
+                return np.hstack([moved, views[:, vectors.shape[1] :]]), of_names
+            if names is None or len(names) == 1:
+                return views, of_names
+            return views, _side_by_side(names + shift, smoothing)
+
         threshold = -np.inf
         if self.rejection_rate is not None:
-            best = best_of_others(vectors, views, names, rows, codes)
+            best = best_of_others(len(texts), without, rows, codes)
             threshold = float(np.partition(best, rank - 1)[rank - 1])
         self.encoder_, self.smoothing_, self.threshold_ = encoder, smoothing, threshold
-        self.class_means_ = class_means(views, names, rows, codes)
+        self.class_means_ = class_means(views, of_names, rows, codes)
         classes = np.array([*described])
         is_exact = classes.tolist() == [*described]  # not so where large integers were rounded
         self.classes_ = classes if is_exact else np.array([*described], object)

@@ -1,5 +1,7 @@
 """Means of classes, from their names, a few labelled texts and many without labels."""
 
+from collections.abc import Callable
+
 import numpy as np
 from sklearn.model_selection import KFold
 
@@ -61,24 +63,21 @@ def _trust(before: np.ndarray, after: np.ndarray, n_classes: int) -> float:
 
 
 def best_of_others(
-    vectors: np.ndarray,
-    views: np.ndarray,
-    names: np.ndarray | None,
+    n: int,
+    without: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | None]],
     rows: np.ndarray,
     codes: np.ndarray,
 ) -> np.ndarray:
-    """Each text's `best_cosines` with classes that were made without it.
+    """Each of n texts' `best_cosines` with classes that were made without it.
 
-    A text pulls its class toward itself, so with itself it would seem nearer than a new one. It
-    also pulls the mean of all texts, which is the origin of the ``vectors`` and to which the
-    names were moved; here it is the mean of the others. There are two texts or more.
+    A text pulls its class toward itself, so with itself it would seem nearer than a new one.
+    ``without`` returns all texts, and the names, as they are if only some rows are fitted.
     """
-    best = np.full(len(views), -np.inf)
-    folds = KFold(min(FOLDS, len(views)), shuffle=True, random_state=0)
-    for kept, left_out in folds.split(views):
-        moved = vectors - (vectors[kept].mean(axis=0) - vectors.mean(axis=0))
-        texts = np.hstack([unit_rows(moved)[0], views[:, vectors.shape[1] :]])
-        place = np.full(len(texts), -1)
+    best = np.full(n, -np.inf)
+    folds = KFold(min(FOLDS, n), shuffle=True, random_state=0)
+    for kept, left_out in folds.split(best):
+        texts, names = without(kept)
+        place = np.full(n, -1)
         place[kept] = np.arange(len(kept))
         stays = place[rows] >= 0
         of_fold = codes[stays]

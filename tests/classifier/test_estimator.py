@@ -212,6 +212,18 @@ def test_no_more_new_texts_are_rejected_than_promised(n, rate, draws):
         assert np.mean(shares) > 0.6 * rate
 
 
+def test_names_move_to_the_mean_without_the_text_that_is_judged():
+    """With few texts, a judged text that moved them would seem nearer than a new one."""
+    frozen = FrozenEstimator(calibrated(vectors).fit(texts_of()))
+    shares = []
+    for draw in range(60):
+        pool, new = (texts_of(start=2000 * draw + s, n=400) for s in (1000, 2000))
+        fitted = np.random.default_rng(draw).permutation(pool)[:20].tolist()
+        model = ZeroShotClassifier(frozen, TOPICS, rejection_rate=0.05, other=-1).fit(fitted)
+        shares.append(np.mean(model.predict(new[:300]) == -1))
+    assert np.mean(shares) < 0.05 + 2 * np.std(shares) / 60**0.5
+
+
 @pytest.mark.parametrize(("rate", "least"), [(0.05, 19), (1 / 49, 48), (0.3, 3), (0.9, 2)])
 def test_a_rate_that_takes_more_texts_is_refused(rate, least):
     texts = texts_of(n=20)
