@@ -36,7 +36,7 @@ from skcalib._vectors import unit_rows
 from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.evaluation import evaluate_labelled, evaluate_retrieval
 from skcalib.evaluation._beir import read_beir
-from skcalib.evaluation._labelled import _retrieval
+from skcalib.evaluation._labelled import SCORES
 from skcalib.evaluation._sts import BENCHMARKS
 
 DATA = Path(os.environ["SKCALIB_DATA"])
@@ -97,6 +97,11 @@ def groups_found(encoder, fit, texts, y):
         print(f"average precision by corrected similarity, {name}: {100 * found:.1f}")
 
 
+def searched(Z, codes):
+    """1-NN, R-precision and average precision of pairs."""
+    return [SCORES[name](Z, codes, 0) for name in ("1-NN", "R-precision", "duplicates")]
+
+
 def choice(encoder):
     """Points below the best of three rows that a choice by few labelled texts costs."""
     print("Classes, texts of each; points lost by 1-NN, R-precision and duplicates")
@@ -105,7 +110,7 @@ def choice(encoder):
         (X, T), y = map(encoder.transform, (fit, texts)), np.unique(y, return_inverse=True)[1]
         maps = (Whitening(128, power=0.0), Whitening(noise="auto"))
         rows = [unit_rows(Z)[0] for Z in (T, *(m.fit(X).transform(T) for m in maps))]
-        scores = np.array([_retrieval(Z, y) for Z in rows])
+        scores = np.array([searched(Z, y) for Z in rows])
         for n_classes, n_texts in ((10, 10), (10, 30), (20, 25), (20, 100)):
             lost = []
             for seed in range(20):
@@ -114,7 +119,7 @@ def choice(encoder):
                 of_each = [rng.permutation(np.flatnonzero(y == c))[:n_texts] for c in classes]
                 some = np.concatenate(of_each)
                 codes = np.unique(y[some], return_inverse=True)[1]
-                chosen = np.argmax([_retrieval(Z[some], codes) for Z in rows], axis=0)
+                chosen = np.argmax([searched(Z[some], codes) for Z in rows], axis=0)
                 lost.append(scores.max(axis=0) - scores[chosen, range(3)])
             points = "".join(f"{100 * points:6.2f}" for points in np.mean(lost, axis=0))
             print(f"  {name:20}{n_classes:4}{n_texts:4}{points}", flush=True)

@@ -19,13 +19,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from sklearn.neighbors import NearestCentroid
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, NeighborSmoothing, Whitening, calibrate
 from skcalib._vectors import unit_rows
 from skcalib.datasets import minilm_path
-from skcalib.evaluation._labelled import _retrieval
+from skcalib.evaluation._labelled import SCORES, few_labels
 
 DATA = Path(os.environ["SKCALIB_DATA"]).parent
 SETS = {
@@ -52,16 +51,8 @@ def scores(vectors, labels):
     """R-precision, accuracy with three labels a class, average precision, times 100."""
     units = unit_rows(np.asarray(vectors, np.float64))[0]
     codes = np.unique(labels, return_inverse=True)[1]
-    _, precision, pairs = _retrieval(units, codes)
-    rng, found = np.random.default_rng(0), []
-    for _ in range(10):
-        order = rng.permutation(len(codes))
-        few = np.concatenate([order[codes[order] == code][:3] for code in np.unique(codes)])
-        rest = np.setdiff1d(order, few)
-        means = NearestCentroid().fit(units[few], codes[few]).centroids_
-        nearest = (units[rest] @ unit_rows(means)[0].T).argmax(axis=1)
-        found.append(np.mean(nearest == codes[rest]))
-    return 100 * np.array([precision, np.mean(found), pairs])
+    precision, pairs = (SCORES[name](units, codes, 0) for name in ("R-precision", "duplicates"))
+    return 100 * np.array([precision, np.nanmean(few_labels(units, codes, draws=10)), pairs])
 
 
 def main():

@@ -47,13 +47,14 @@ from skcalib._vectors import unit_rows
 from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.evaluation import evaluate_retrieval
 from skcalib.evaluation._beir import read_beir
+from skcalib.evaluation._labelled import few_labels
 from skcalib.evaluation._sts import BENCHMARKS
 
 DATA = Path(os.environ["SKCALIB_DATA"]).parent
 FITTED = 4000  # texts
 RESAMPLES = 1000
 RESAMPLES_OF_PAIRS = 200  # of millions of pairs each
-FEW, DRAWS = 3, 20  # labels of each class, and how many times they are drawn
+DRAWS = 20  # of three labels of each class
 SETS = {
     "Banking77": "tasks/banking77",
     "biomedical": "topics/biomedical",
@@ -221,21 +222,6 @@ class Pairs:
         return weights @ (found / np.maximum(above, 1)) / found[-1]
 
 
-def right(unit, y):
-    """How often each text is nearest the mean of a few labelled texts of its class."""
-    rng = np.random.default_rng(0)
-    found, asked = np.zeros(len(y)), np.zeros(len(y))
-    for _ in range(DRAWS):
-        order = rng.permutation(len(y))
-        order = order[np.argsort(y[order], kind="stable")]
-        place = np.arange(len(y)) - np.searchsorted(y[order], y[order])
-        seen, others = order[place < FEW], order[place >= FEW]
-        means = unit_rows(unit[seen].reshape(-1, FEW, unit.shape[1]).mean(axis=1))[0]
-        found[others] += (unit[others] @ means.T).argmax(axis=1) == y[others]
-        asked[others] += 1
-    return found / asked
-
-
 def labelled(encode, name):
     """Return names, steps, scores and intervals of one set, and cosines of pairs by step."""
     fit, test = (pd.read_csv(DATA / f"{SETS[name]}-{half}.csv") for half in ("train", "test"))
@@ -255,7 +241,8 @@ def labelled(encode, name):
     for step_name, step in contenders.items():
         unit = unit_rows(clone(step).fit(X).transform(vectors))[0]
         similarity = unit @ unit.T
-        for measure, of_each in ((found, precisions(similarity, same)), (few, right(unit, y))):
+        right = np.nanmean(few_labels(unit, y, draws=DRAWS), axis=0)
+        for measure, of_each in ((found, precisions(similarity, same)), (few, right)):
             means = (of_each[rows].mean() for rows in resampled(len(y)))
             measure.append([of_each.mean(), *means])
         pairs_found.append(of_pairs(similarity[i, j]))

@@ -23,7 +23,7 @@ from sklearn.linear_model import LogisticRegression
 from skcalib import BertEncoder, VectorStore, Whitening
 from skcalib._vectors import unit_rows
 from skcalib.datasets import minilm_path
-from skcalib.evaluation._labelled import _retrieval
+from skcalib.evaluation._labelled import SCORES
 
 TASKS = Path(os.environ["SKCALIB_DATA"]).parent / "tasks"
 PARAMS = {
@@ -54,7 +54,7 @@ def bits(fit, test, labels):
         eighth = quantize_embeddings(vectors, "int8", calibration_embeddings=known)
         signs = np.unpackbits(quantize_embeddings(vectors, "ubinary"), axis=1) * 2.0 - 1
         scores = [
-            100 * _retrieval(unit_rows(coded.astype(np.float32))[0], codes)[1].mean()
+            100 * SCORES["R-precision"](unit_rows(coded.astype(np.float32))[0], codes, 0)
             for coded in (vectors, eighth, signs)
         ]
         print(f"  {name:14}{vectors.shape[1]:5}" + "".join(f"{score:6.1f}" for score in scores))

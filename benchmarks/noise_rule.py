@@ -30,7 +30,7 @@ from skcalib._texts import distinct
 from skcalib._vectors import unit_rows
 from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.evaluation._beir import read_beir
-from skcalib.evaluation._labelled import _retrieval
+from skcalib.evaluation._labelled import SCORES
 from skcalib.evaluation._retrieval import _measures, _ranked
 from skcalib.evaluation._sts import BENCHMARKS as SETS
 from skcalib.metrics import spearman
@@ -122,8 +122,8 @@ class Labelled:
 
     def scores(self, whitening):
         Z = self.X if whitening is None else whitening.transform(self.X)
-        _, precision, pairs = _retrieval(unit_rows(Z)[0], self.codes)
-        return 100 * precision, 100 * pairs
+        names = "R-precision", "duplicates"
+        return tuple(100 * SCORES[name](unit_rows(Z)[0], self.codes, 0) for name in names)
 
 
 class Cranfield:

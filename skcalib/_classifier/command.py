@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command and its arguments."""
     parser.description = (
         "Classify texts by the names of the classes, by labels of a few of the texts, or by "
-        "both, and write a CSV file with each text, its class and the cosine to that class. "
+        "both, and write a CSV file with each text, its class and the score for that class. "
         "The texts themselves, without labels, tell how vectors of their kind are distributed."
     )
     parser.epilog = "Example: skcalib classify minilm texts.txt --classes names.txt -o out.csv"
@@ -47,8 +47,8 @@ def run(options: argparse.Namespace) -> None:
             other=options.other,
         )
         predicted = model.fit(texts, labels).predict(texts)
-        cosines = model.decision_function(texts).max(axis=1)
+        scores = model.decision_function(texts).max(axis=1)
         with file.open("w", newline="", encoding="utf-8") as stream:
-            rows = zip(texts, predicted, cosines.round(4).tolist(), strict=True)
-            csv.writer(stream).writerows([("text", "label", "cosine"), *rows])
+            rows = zip(texts, predicted, scores.round(4).tolist(), strict=True)
+            csv.writer(stream).writerows([("text", "label", "score"), *rows])
     print(f"Wrote {options.output}: {len(texts)} texts in {len(model.classes_)} classes.")

@@ -2,6 +2,7 @@
 
 from dataclasses import KW_ONLY, dataclass
 from itertools import chain
+from math import ceil, floor
 from numbers import Real
 from typing import Any, Self
 
@@ -13,18 +14,20 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib._base import VersionedState
-from skcalib._calibrators import calibrated
+from skcalib._calibrators import calibrated, is_frozen
 from skcalib._classifier.inputs import in_order, known_labels, named_classes
-from skcalib._classifier.refinement import best_cosines, best_of_others, class_vectors
+from skcalib._classifier.refinement import best_cosines, best_of_others, class_means, scores
 from skcalib._encoder.any_encoder import encoded
 from skcalib._labels import labels_of
 from skcalib._neighbors.estimator import NeighborSmoothing
+from skcalib._neighbors.search import EQUAL
 from skcalib._sklearn_compat import Interval, _fit_context
 from skcalib._texts import TextInput, as_texts, distinct_sorted
 from skcalib._vectors import unit_rows
 
-# Of the softmax: cosines to two classes that differ by this much are e times as probable.
+# Of the softmax: scores of two classes that differ by this much are e times as probable.
 TEMPERATURE = 0.05
+ROUNDING = 1e-9  # of a rate times a number of texts
 
 
 @dataclass(eq=False, repr=False)
@@ -54,16 +57,17 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     ----------
     classes_ : ndarray of shape (n_classes,)
         Labels, sorted.
-    class_vectors_ : ndarray of shape (n_classes, 2 * d)
-        Unit vectors. Their first half is compared with the calibrated vector of a text, and the
-        second with the same smoothed; the cosine is the mean of both.
+    class_means_ : ndarray of shape (n_classes, 2 * d)
+        Means of vectors of unit length. Their first half is compared with the calibrated vector
+        of a text, and the second with the same smoothed. The score is the mean of both halves'
+        ``x·μ - |μ|²/2``, which is greatest where the distance of x to μ is least.
     encoder_ : Pipeline
         From texts to calibrated vectors of width d, fitted.
     smoothing_ : NeighborSmoothing
         Behind `encoder_`, fitted.
     threshold_ : float
-        Cosine of the first half of the vectors to the nearest class, below which a text is
-        `other`; minus infinity without a `rejection_rate`.
+        Largest cosine of a text to a class mean, both by their first halves, below which the
+        text is `other`; minus infinity without a `rejection_rate`.
 
     See Also
     --------
@@ -73,10 +77,13 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     -----
     The mean of the names' vectors is moved to that of the texts'. A class begins as the mean of
     its name and its labelled texts. Three times it becomes the mean of these, each counted as
-    ten texts, and of the texts without labels that are most similar to it. For the threshold
-    for `other`, the fitted texts are judged in ten folds, each by classes made without it. A
-    distinct text counts once, and no order matters. With more than eight labels a class, a
-    logistic regression on the vectors of `encoder_` was better in our measurements.
+    ten texts, and of the texts without labels that are nearest to it. The more texts change
+    their class meanwhile, the less this counts: `class_means_` lie between the first means and
+    the last. For the threshold for `other`, the fitted texts are judged in ten folds, each by
+    classes made without it, and the threshold is a rank: of n texts that are judged and a new
+    one, each is equally likely to have the lowest cosine. A distinct text counts once, and no
+    order matters. With more than eight labels a class, a logistic regression on the vectors of
+    `encoder_` was better in our measurements.
 
     Examples
     --------
@@ -101,6 +108,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         "other": "no_validation",
     }
 
+    _state_version = 2
+
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
         """Learn the classes from texts, most of them without labels.
@@ -119,10 +128,11 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         Raises
         ------
         TypeError, ValueError
-            If there are neither names nor labels, a label is none of the classes, or there are
-            fewer than two distinct texts.
+            If there are neither names nor labels, a label is none of the classes, the encoder
+            gives two classes' names one vector, or there are fewer than two distinct texts, or
+            fewer than `rejection_rate` needs.
         """
-        for attribute in ("classes_", "class_vectors_", "encoder_", "smoothing_", "threshold_"):
+        for attribute in ("classes_", "class_means_", "encoder_", "smoothing_", "threshold_"):
             self.__dict__.pop(attribute, None)  # an error below leaves nothing half-fitted
         given = as_texts(X, caller=type(self).__name__)
         known, labels = known_labels(y, len(given))
@@ -134,34 +144,42 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
                 "for texts of that class. Give other a label that is no class."
             )
         texts, place = distinct_sorted(given)
+        rank = self._rank(len(texts))
         with config_context(transform_output="default"):
             encoder, vectors = calibrated(self.encoder, texts, type(self).__name__)
             smoothing = NeighborSmoothing().fit(vectors)
             views = _side_by_side(vectors, smoothing)
-            named = np.zeros((len(described), views.shape[1]))
-            if names := [*chain(*described.values())]:
-                of_names = encoded(encoder, names).astype(np.float64)
-                if len(names) > 1:  # they are another kind of text, with a mean of their own
-                    of_names += vectors.mean(axis=0) - of_names.mean(axis=0)
-                owner = np.repeat(np.arange(len(named)), [*map(len, described.values())])
-                np.add.at(named, owner, _side_by_side(of_names, smoothing))
+            names = _vectors_of_names(encoder, described)
+            if names is not None and len(names) > 1:  # another kind of text, with its own mean
+                names += vectors.mean(axis=0) - names.mean(axis=0)
+            of_names = None if names is None else _side_by_side(names, smoothing)
         code = {label: i for i, label in enumerate(described)}
         pairs = {(place[i], code[label]) for i, label in zip(known, labels, strict=True)}
-        named = unit_rows(named)[0]
         rows, codes = np.array(sorted(pairs), int).reshape(-1, 2).T
+
+        def without(kept: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+            """Texts and names beside the mean of the kept: a text that is judged pulls it."""
+            shift = vectors[kept].mean(axis=0) - vectors.mean(axis=0)
+            if not is_frozen(encoder[-1]):  # the mean is the origin of the vectors
+                moved = unit_rows(vectors - shift)[0]
+                return np.hstack([moved, views[:, vectors.shape[1] :]]), of_names
+            if names is None or len(names) == 1:
+                return views, of_names
+            return views, _side_by_side(names + shift, smoothing)
+
         threshold = -np.inf
         if self.rejection_rate is not None:
-            best = best_of_others(views, named, rows, codes)
-            threshold = float(np.quantile(best, self.rejection_rate))
+            best = best_of_others(len(texts), without, rows, codes)
+            threshold = float(np.partition(best, rank - 1)[rank - 1])
         self.encoder_, self.smoothing_, self.threshold_ = encoder, smoothing, threshold
-        self.class_vectors_ = class_vectors(views, named, rows, codes)
+        self.class_means_ = class_means(views, of_names, rows, codes)
         classes = np.array([*described])
         is_exact = classes.tolist() == [*described]  # not so where large integers were rounded
         self.classes_ = classes if is_exact else np.array([*described], object)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Cosines of texts to classes.
+        """Scores of texts for classes.
 
         Parameters
         ----------
@@ -169,12 +187,13 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
         Returns
         -------
-        cosines : ndarray of shape (n_texts, n_classes), float64
+        scores : ndarray of shape (n_texts, n_classes), float64
+            See `class_means_`.
         """
-        return self._views(X) @ self.class_vectors_.T
+        return scores(self._views(X), self.class_means_) / 2
 
     def predict(self, X: Any) -> np.ndarray:
-        """Most similar class of each text, or `other`.
+        """Nearest class of each text, or `other`.
 
         Parameters
         ----------
@@ -186,16 +205,16 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             Of dtype object if `other` is not of the kind of the labels.
         """
         views = self._views(X)
-        labels = self.classes_[(views @ self.class_vectors_.T).argmax(axis=1)]
+        labels = self.classes_[scores(views, self.class_means_).argmax(axis=1)]
         if self.threshold_ == -np.inf:
             return labels
-        rejected = best_cosines(views, self.class_vectors_) < self.threshold_
+        rejected = best_cosines(views, self.class_means_) < self.threshold_
         if np.asarray(self.other).dtype.kind != labels.dtype.kind:
             labels = labels.astype(object)
         return np.where(rejected, self.other, labels)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the classes: a softmax of the cosines over 0.05.
+        """Probabilities of the classes: a softmax of the scores over 0.05.
 
         They rank the classes, and are not calibrated: no label says how often one is right.
 
@@ -253,6 +272,19 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             )
         return described
 
+    def _rank(self, n: int) -> int:
+        """Return the rank of the score of n texts below which a text is rejected."""
+        if self.rejection_rate is None:
+            return 0
+        rank = floor(self.rejection_rate * (n + 1) + ROUNDING)
+        if rank < 1:
+            raise ValueError(
+                f"rejection_rate={self.rejection_rate} takes "
+                f"{ceil(1 / self.rejection_rate - ROUNDING) - 1} distinct texts at least; "
+                f"{type(self).__name__} got {n}. Give more texts, or set a greater rate."
+            )
+        return rank
+
     def _views(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         texts = as_texts(X, caller=type(self).__name__)
@@ -260,7 +292,26 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             return _side_by_side(encoded(self.encoder_, texts), self.smoothing_)
 
 
+def _vectors_of_names(encoder: Any, described: dict[Any, list[str]]) -> np.ndarray | None:
+    """Return the mean vector of each class's descriptions, or None if there are none."""
+    texts = [*chain(*described.values())]
+    if not texts:
+        return None
+    owner = np.repeat(np.arange(len(described)), [*map(len, described.values())])
+    vectors = encoded(encoder, texts).astype(np.float64)
+    means = np.stack([vectors[owner == i].mean(axis=0) for i in range(len(described))])
+    labels, lengths = [*described], (means**2).sum(axis=1)
+    for i, (mean, length) in enumerate(zip(means, lengths, strict=True)):
+        same = ((means[:i] - mean) ** 2).sum(axis=1) <= 2 * (1 - EQUAL) * length
+        if same.any():
+            raise ValueError(
+                f"The encoder gives the names of the classes {labels[same.argmax()]!r:.60} and "
+                f"{labels[i]!r:.60} the same vector, so no text can be nearer to one of them. "
+                "Describe them by other words in class_names."
+            )
+    return means
+
+
 def _side_by_side(vectors: np.ndarray, smoothing: NeighborSmoothing) -> np.ndarray:
-    """Return unit rows of twice the width, whose products are means of two cosines."""
-    views = unit_rows(vectors)[0], smoothing.transform(vectors)
-    return np.hstack(views) / np.sqrt(2)
+    """Return vectors of unit length, and beside them the same smoothed."""
+    return np.hstack([unit_rows(vectors)[0], smoothing.transform(vectors)])

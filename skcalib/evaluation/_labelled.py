@@ -1,5 +1,6 @@
 """Score encoders on texts with labels: search, clustering, classification."""
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,8 @@ from skcalib._vectors import comparable, unit_rows
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 
 FOLDS = 5
+C_OF_FOLDS = 10.0  # with many classes, unit vectors need more than the default of 1
 FEW, DRAWS = 3, 5  # labels of each class, and how many times they are drawn
-# With many classes, unit vectors need more than the default of 1. With few labels, the best C
-# depends on the vectors.
-C_OF_FOLDS, C_OF_FEW = 10.0, (1.0, 10.0, 100.0)
-COLUMNS = (
-    *("1-NN", "R-precision", "duplicates", "k-means NMI", "logistic regression"),
-    *(f"{FEW} labels, C={C:g}" for C in C_OF_FEW),
-)
 QUERIES_AT_A_TIME = 1024  # rows of the matrix of similarities in memory
 BINS = 2**18  # in one unit of cosine, in which pairs are counted
 
@@ -36,6 +31,7 @@ def evaluate_labelled(
     texts: Any,
     labels: ArrayLike,
     *,
+    scores: Sequence[str] | None = None,
     fit_on: Any = None,
     random_state: int = 0,
     verbose: bool = False,
@@ -52,12 +48,14 @@ def evaluate_labelled(
         List, array or frame of one column.
     labels : array-like of shape (n_texts,)
         Class of each text. Classes of fewer than five texts cannot be cross-validated.
+    scores : sequence of str or None, default=None
+        Names of the columns to compute, in their order; None computes all of them.
     fit_on : texts or None, default=None
         Texts to fit on; None uses `texts` themselves, so the scores hold for these only.
     random_state : int, default=0
         Seed of k-means and of the folds. 100 times the NMI differs by about 1 between seeds.
     verbose : bool, default=False
-        Show a progress bar over the encoders.
+        Show a progress bar over encoders and scores, with the name of what is computed.
 
     Returns
     -------
@@ -71,13 +69,15 @@ def evaluate_labelled(
           class are right;
         - "k-means NMI": normalized mutual information of the classes with as many clusters;
         - "logistic regression": accuracy in five-fold cross-validation, ``C=10``;
-        - "3 labels, C=1" and so on: its accuracy on the other texts when three labels of each
-          class are known, the mean of five draws.
+        - "3 labels": accuracy on the other texts when three labels of each class are known: the
+          class is that of the nearest mean of three vectors, by Euclidean distance. The mean of
+          five draws.
 
     Raises
     ------
     ValueError
-        If lengths differ, there is one class only, or a class has fewer than five texts.
+        If lengths differ, there is one class only, a class has fewer than five texts, or a
+        score is unknown.
 
     Examples
     --------
@@ -86,13 +86,14 @@ def evaluate_labelled(
     >>> from skcalib.evaluation import evaluate_labelled
     >>> texts = [f"{who} {what}" for what in ("plays the piano.", "cooks some soup.")
     ...          for who in ("A man", "A woman", "My aunt", "The boy", "Somebody")]
-    >>> table = evaluate_labelled(BertEncoder(minilm_path()), texts, [0] * 5 + [1] * 5)
-    >>> table.columns[:4]
-    ('1-NN', 'R-precision', 'duplicates', 'k-means NMI')
-    >>> float(table.scores[0, 0])
-    100.0
+    >>> labels, wanted = [0] * 5 + [1] * 5, ["1-NN", "R-precision"]
+    >>> print(evaluate_labelled(BertEncoder(minilm_path()), texts, labels, scores=wanted))
+    |             |  1-NN | R-precision |
+    |-------------|------:|------------:|
+    | BertEncoder | 100.0 |        95.0 |
     """
     encoders = checked_encoders(encoder, "evaluate_labelled")
+    columns = _checked_scores(scores)
     texts = as_texts(texts, caller="evaluate_labelled")
     listed = labels_of(labels, "labels of evaluate_labelled")
     check_consistent_length(texts, listed)
@@ -106,25 +107,77 @@ def evaluate_labelled(
             "each. Leave out the small ones."
         )
     fit_on = texts if fit_on is None else as_texts(fit_on, caller="fit_on of evaluate_labelled")
-    scores = np.empty((len(encoders), len(COLUMNS)))
-    with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
+    found = np.empty((len(encoders), len(columns)))
+    total = len(encoders) * (1 + len(columns))
+    with progress(total, unit="step", desc="evaluate", verbose=verbose) as advance:
         for row, (name, transformer) in enumerate(encoders.items()):
-            vectors = encoded(fitted_on(transformer, fit_on), texts)
-            scores[row] = _scores(unit_rows(vectors)[0], codes, random_state)
-            advance(1, name)
-    return ScoreTable(tuple(encoders), COLUMNS, 100 * scores)
+            advance(0, f"{name}: vectors")
+            vectors = unit_rows(encoded(fitted_on(transformer, fit_on), texts))[0]
+            advance(1)
+            for column, score in enumerate(columns):
+                advance(0, f"{name}: {score}")
+                found[row, column] = SCORES[score](vectors, codes, random_state)
+                advance(1)
+    return ScoreTable(tuple(encoders), columns, 100 * found)
 
 
-def _scores(vectors: np.ndarray, codes: np.ndarray, random_state: int) -> tuple[float, ...]:
+def _checked_scores(scores: Any) -> tuple[str, ...]:
+    if scores is None:
+        return tuple(SCORES)
+    asked = tuple(dict.fromkeys(labels_of(scores, "scores of evaluate_labelled")))
+    unknown = [score for score in asked if score not in SCORES]
+    if unknown or not asked:
+        got = f"the score {unknown[0]!r}" if unknown else "no scores"
+        raise ValueError(f"evaluate_labelled got {got}; it expects some of {[*SCORES]}.")
+    return asked
+
+
+def _nearest(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
+    hits = [
+        codes[similarity.argmax(axis=1)] == codes[rows]
+        for rows, similarity in _to_others(vectors)
+    ]
+    return float(np.concatenate(hits).mean())
+
+
+def _r_precision(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
+    others = np.bincount(codes)[codes] - 1  # of its own class
+    precisions = []
+    for rows, similarity in _to_others(vectors):
+        order = np.argsort(-similarity, axis=1, kind="stable")[:, : others.max()]
+        same = codes[order] == codes[rows, None]
+        among = np.arange(others.max()) < others[rows, None]
+        precisions.append((same & among).sum(axis=1) / others[rows])
+    return float(np.concatenate(precisions).mean())
+
+
+def _duplicates(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
+    pairs: Any = 0  # numbers of pairs by falling cosine, of two classes and of one
+    for rows, similarity in _to_others(vectors):
+        bins = np.clip((1 - similarity) * BINS, 0, 2 * BINS).astype(np.intp)
+        kind = 2 * bins + (codes == codes[rows, None])
+        pairs += np.bincount(kind.ravel(), minlength=2 * (2 * BINS + 1)).reshape(-1, 2)
+    pairs[-1, 1] -= len(codes)  # each text and itself
+    unlike, alike = pairs.cumsum(axis=0).T
+    return float(pairs[:, 1] @ (alike / np.maximum(alike + unlike, 1)) / alike[-1])
+
+
+def _to_others(vectors: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield blocks of rows, and their cosines to all texts; minus infinity to themselves."""
+    for rows in gen_batches(len(vectors), QUERIES_AT_A_TIME):
+        similarity = comparable(vectors[rows] @ vectors.T)
+        np.fill_diagonal(similarity[:, rows], -np.inf)
+        yield rows, similarity
+
+
+def _clusters(vectors: np.ndarray, codes: np.ndarray, random_state: int) -> float:
     k_means = KMeans(codes.max() + 1, n_init=3, random_state=random_state)
-    clusters = k_means.fit_predict(vectors)
+    return float(normalized_mutual_info_score(codes, k_means.fit_predict(vectors)))
+
+
+def _folds(vectors: np.ndarray, codes: np.ndarray, random_state: int) -> float:
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=random_state)
-    return (
-        *_retrieval(vectors, codes),
-        normalized_mutual_info_score(codes, clusters),
-        cross_val_score(classifier(C_OF_FOLDS), vectors, codes, cv=folds).mean(),
-        *few_labels(vectors, codes, random_state),
-    )
+    return float(cross_val_score(classifier(C_OF_FOLDS), vectors, codes, cv=folds).mean())
 
 
 def classifier(C: float) -> LogisticRegression:
@@ -134,38 +187,36 @@ def classifier(C: float) -> LogisticRegression:
     return LogisticRegression(C=C, tol=1e-6, max_iter=1000)
 
 
-def few_labels(vectors: np.ndarray, codes: np.ndarray, random_state: int) -> np.ndarray:
-    """Accuracy from three labels of each class, for each of `C_OF_FEW`."""
+def few_labels(
+    vectors: np.ndarray, codes: np.ndarray, random_state: int = 0, draws: int = DRAWS
+) -> np.ndarray:
+    """Whether texts are nearest the mean of three labelled ones of their class, by draw.
+
+    By Euclidean distance: where one class is large, the mean of its vectors may be short, and
+    its direction that of anything. NaN for the labelled texts, (draws, n).
+    """
     rng = np.random.default_rng(random_state)
-    scores = []
-    for _ in range(DRAWS):
+    hits = np.full((draws, len(codes)), np.nan)
+    for hit in hits:
         order = rng.permutation(len(codes))
         order = order[np.argsort(codes[order], kind="stable")]
         place = np.arange(len(codes)) - np.searchsorted(codes[order], codes[order])
         seen, others = order[place < FEW], order[place >= FEW]
-        fitted = (classifier(C).fit(vectors[seen], codes[seen]) for C in C_OF_FEW)
-        scores.append([c.score(vectors[others], codes[others]) for c in fitted])
-    return np.mean(scores, axis=0)
+        means = vectors[seen].reshape(-1, FEW, vectors.shape[1]).mean(axis=1)
+        scores = vectors[others] @ means.T - (means**2).sum(axis=1) / 2
+        hit[others] = scores.argmax(axis=1) == codes[others]
+    return hits
 
 
-def _retrieval(vectors: np.ndarray, codes: np.ndarray) -> tuple[float, float, float]:
-    """1-NN accuracy, R-precision, and average precision of duplicates, among all others."""
-    others = np.bincount(codes)[codes] - 1  # of its own class
-    hits, precisions = [], []
-    pairs: Any = 0  # numbers of pairs by kind, and by falling cosine
-    for rows in gen_batches(len(vectors), QUERIES_AT_A_TIME):
-        similarity = comparable(vectors[rows] @ vectors.T)
-        itself = np.arange(len(similarity)), np.arange(rows.start, rows.stop)
-        kind = (codes == codes[rows, None]).astype(np.intp)
-        kind[itself] = 2
-        kind += 3 * np.clip((1 - similarity) * BINS, 0, 2 * BINS).astype(np.intp)
-        pairs += np.bincount(kind.ravel(), minlength=3 * (2 * BINS + 1)).reshape(-1, 3)
-        similarity[itself] = -np.inf
-        order = np.argsort(-similarity, axis=1, kind="stable")[:, : others.max()]
-        same = codes[order] == codes[rows, None]
-        hits.append(same[:, 0])
-        among = np.arange(others.max()) < others[rows, None]
-        precisions.append((same & among).sum(axis=1) / others[rows])
-    unlike, alike = pairs[:, :2].cumsum(axis=0).T
-    duplicates = pairs[:, 1] @ (alike / np.maximum(alike + unlike, 1)) / alike[-1]
-    return np.concatenate(hits).mean(), np.concatenate(precisions).mean(), duplicates
+def _few(vectors: np.ndarray, codes: np.ndarray, random_state: int) -> float:
+    return float(np.nanmean(few_labels(vectors, codes, random_state)))
+
+
+SCORES: dict[str, Callable[[np.ndarray, np.ndarray, int], float]] = {
+    "1-NN": _nearest,
+    "R-precision": _r_precision,
+    "duplicates": _duplicates,
+    "k-means NMI": _clusters,
+    "logistic regression": _folds,
+    f"{FEW} labels": _few,
+}

@@ -36,8 +36,8 @@ def test_texts_get_the_classes_of_the_estimator(files, tiny_bert, words, capsys)
     ).fit(texts, labels)
     assert [row["text"] for row in rows] == texts
     assert [row["label"] for row in rows] == model.predict(texts).tolist()
-    cosines = model.decision_function(texts).max(axis=1)
-    assert [float(row["cosine"]) for row in rows] == pytest.approx(cosines.tolist(), abs=1e-4)
+    scores = model.decision_function(texts).max(axis=1)
+    assert [float(row["score"]) for row in rows] == pytest.approx(scores.tolist(), abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
@@ -72,28 +72,77 @@ def test_scores_are_those_of_the_definitions(n):
     assert_allclose(table.scores[0, :5], 100 * np.array(expected), rtol=1e-5)
 
 
-def test_few_labels_are_drawn_from_each_class(sample, monkeypatch):
-    encoder, texts, labels = sample
-    seen, fit = [], LogisticRegression.fit
-
-    def remember(self, X, y):
-        seen.append((self.C, np.bincount(y).tolist(), X.tobytes()))
-        return fit(self, X, y)
-
-    monkeypatch.setattr(LogisticRegression, "fit", remember)
-    evaluate_labelled(encoder, texts, labels)
-    few = [(C, X) for C, counts, X in seen if counts == [3, 3, 3, 3]]
-    assert [C for C, _ in few] == 5 * [1, 10, 100]
-    assert len({X for _, X in few}) == 5
-
-
 def test_few_labels_are_scored_on_the_other_texts():
     codes, X = np.repeat([0, 1], 5), np.repeat([[1.0, 0.0], [0.0, 1.0]], 5, axis=0)
-    texts = [str(i) for i in range(10)]
-    assert_allclose(evaluate_labelled(Lookup(X), texts, codes).scores[0, 5:], 100)
+    assert_allclose(three_labels(X, codes), 100)
     # Two texts of each class are as those of the other: a draw takes three of five.
     X[[0, 1, 5, 6]] = X[[5, 6, 0, 1]].copy()
-    assert (evaluate_labelled(Lookup(X), texts, codes).scores[0, 5:] < 70).all()
+    assert three_labels(X, codes) < 70
+
+
+def three_labels(X, codes):
+    texts = [str(i) for i in range(len(X))]
+    return evaluate_labelled(Lookup(X), texts, codes, scores=["3 labels"]).scores[0, 0]
+
+
+def test_three_labels_serve_a_class_whose_texts_have_nothing_in_common():
+    """The mean of such texts is short, and its direction says nothing."""
+    rng = np.random.default_rng(0)
+    codes = np.repeat([0, 1], [300, 60])
+    X = rng.normal(size=(360, 200))
+    X[codes == 1, 0] += 15
+    assert three_labels(X, codes) > 95
+
+
+def test_three_labels_do_not_depend_on_where_the_origin_is():
+    """As the cosine of vectors of unit length to a mean of unit length does."""
+    rng = np.random.default_rng(0)
+    codes = np.repeat([0, 1], [300, 60])
+    X = rng.normal(size=(360, 200))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    X[codes == 1] = 0.7 * X[codes == 1] + np.eye(200)[0] * 0.7**0.5
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    added = np.column_stack([X, np.full(360, 3.0)])  # of one length, too
+    assert three_labels(added, codes) == three_labels(X, codes)
+
+
+@pytest.mark.parametrize(
+    "asked", [["R-precision"], ("3 labels", "1-NN", "3 labels"), np.array(["k-means NMI"])]
+)
+def test_only_the_scores_asked_for_are_computed(sample, asked, monkeypatch):
+    every = evaluate_labelled(*sample)
+    monkeypatch.setattr(LogisticRegression, "fit", None)
+    found = evaluate_labelled(*sample, scores=asked)
+    assert found.columns == tuple(dict.fromkeys(asked))
+    columns = [every.columns.index(name) for name in found.columns]
+    assert_array_equal(found.scores, every.scores[:, columns])
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "message"),
+    [
+        (["R-precision", "mAP"], ValueError, "the score 'mAP'; .*'1-NN', 'R-precision', 'dup"),
+        ([], ValueError, "got no scores; it expects some of"),
+        ("R-precision", TypeError, "scores of evaluate_labelled is a str; .*Wrap a single one"),
+        ([None], ValueError, "missing label|missing"),
+    ],
+)
+def test_unknown_scores_are_refused_before_a_fit(sample, asked, error, message):
+    encoder, texts, labels = sample
+    encoder.seen = []
+    with pytest.raises(error, match=message):
+        evaluate_labelled(encoder, texts, labels, scores=asked)
+    assert encoder.seen == []
+
+
+def test_progress_names_the_encoder_and_the_score(sample, capsys):
+    encoder, texts, labels = sample
+    wanted = ["1-NN", "duplicates"]
+    evaluate_labelled({"a": encoder, "b": encoder}, texts, labels, scores=wanted, verbose=True)
+    shown = capsys.readouterr().err
+    for note in ("a: vectors", "a: 1-NN", "a: duplicates", "b: vectors", "b: duplicates"):
+        assert note in shown
+    assert "6/6" in shown
 
 
 def test_a_narrow_cone_does_not_leave_the_classifier_at_chance():
