@@ -77,6 +77,6 @@ def promised_by_answers(best: np.ndarray, codes: np.ndarray, rate: float) -> flo
 
 def _too_few(n: int, kind: str, rate: float, least: int) -> ValueError:
     return ValueError(
-        f"NearestAnswer got {n:,} {kind}; to keep false_hit_rate={rate:g} it needs "
+        f"NearestAnswer got {n:,} {kind}; to keep its false_hit_rate it needs "
         f"{np.ceil(least / rate - 1 - 1e-9):,.0f}. Give more of them, or allow a larger rate."
     )

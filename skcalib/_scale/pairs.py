@@ -4,7 +4,7 @@ The middle of a bin is a multiple of its width, so that 0, 1/2 and 1 are not on 
 threshold is a quarter of a bin above the edge, so that no pair below passes by rounding.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -99,6 +99,14 @@ class PairCounts:
         """Least similarity whose p-value is at most this."""
         least = self.first + np.searchsorted(-self._p_values(), -np.asarray(p_value))
         return (least - MARGIN) / BINS
+
+    def without(self, similarity: np.ndarray) -> Self:
+        """Counts of the others, for similarities of which each was counted."""
+        less = type(self).of(similarity, self.new)
+        counts = self.counts.astype(np.int64)
+        start = less.first - self.first
+        counts[start : start + len(less.counts)] -= less.counts
+        return replace(self, counts=np.maximum(counts, 0))  # where rounding changed a bin
 
     def line(self, p_values: tuple[float, float] = FITTED_P_VALUES) -> RateLine:
         """Fit a line to p-values at which related pairs hardly count."""
