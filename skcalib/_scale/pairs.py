@@ -91,7 +91,7 @@ class PairCounts:
         return int(self.counts.sum(dtype=np.int64))
 
     def p_value(self, similarity: np.ndarray) -> np.ndarray:
-        """``(new + pairs at least as similar) / (1 + pairs)``, at most 1."""
+        """Return ``(new + pairs at least as similar) / (1 + pairs)``, at most 1."""
         bins = np.floor(similarity * BINS + MARGIN) - self.first
         return self._p_values()[np.clip(bins, 0, len(self.counts) - 1).astype(np.intp)]
 
@@ -101,7 +101,7 @@ class PairCounts:
         return (least - MARGIN) / BINS
 
     def without(self, similarity: np.ndarray) -> Self:
-        """Counts of the others, for similarities of which each was counted."""
+        """Leave out similarities, of which each was counted."""
         less = type(self).of(similarity, self.new)
         counts = self.counts.astype(np.int64)
         start = less.first - self.first
