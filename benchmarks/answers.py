@@ -44,7 +44,7 @@ from skcalib import (
     TextEncoder,
     Whitening,
 )
-from skcalib._answers.threshold import promised
+from skcalib._answers.threshold import promised_by_answers
 from skcalib._neighbors.search import best_of_others
 from skcalib._vectors import unit_rows
 from skcalib.datasets import minilm_path
@@ -97,7 +97,8 @@ class Draw:
         best = best_of_others(single, self.answers, single, self.answers)
         pairs = (stored @ stored.T)[self.answers[:, None] != self.answers]
         for rate in RATES:
-            yield rate, "own", self.rates(cosines.max(1) > promised(best, rate, ""), right)
+            threshold = promised_by_answers(best, self.answers, rate)
+            yield rate, "own", self.rates(cosines.max(axis=1) > threshold, right)
             threshold = np.quantile(pairs, 1 - rate)
             yield rate, "per pair", self.rates(cosines.max(axis=1) > threshold, right)
 
@@ -175,14 +176,12 @@ def cranfield(of_documents, of_queries):
             cosines = q[scored] @ d.T
             without = np.where(relevant[scored], -1, cosines).max(axis=1)
             right = np.take_along_axis(relevant[scored], cosines.argmax(1)[:, None], 1)[:, 0]
-            single = np.arange(len(d))
-            rows = d.astype(np.float32)
-            best = best_of_others(rows, single, rows, single)
             kept = ~relevant[sample].any(axis=0)
-            scale = SimilarityScale().fit(d[kept], queries=q[sample])
+            alone, scale = SimilarityScale(), SimilarityScale()
+            alone.fit(d), scale.fit(d[kept], queries=q[sample])
             for rate in RATES:
                 rules = {
-                    "documents alone": promised(best, rate, ""),
+                    "documents alone": alone.threshold(rate, per="query"),
                     "unanswerable": scale.threshold(rate, per="query"),
                 }
                 for rule, threshold in rules.items():

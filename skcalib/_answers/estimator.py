@@ -11,7 +11,12 @@ from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skcalib._answers.calibration import Calibration
-from skcalib._answers.threshold import entries, nearest_entries, promised
+from skcalib._answers.threshold import (
+    entries,
+    nearest_entries,
+    promised,
+    promised_by_answers,
+)
 from skcalib._base import VersionedState, warn
 from skcalib._labels import labels_of
 from skcalib._neighbors.search import best_of_others
@@ -22,8 +27,6 @@ from skcalib._texts import TextInput, as_texts, distinct
 ASKED = 2000
 # Entries that an index given as `neighbors` finds for a question, or that a guard may refuse.
 CANDIDATES = 10
-# Different answers below which the promise is rough.
-FEW = 5
 
 
 class HitRates(NamedTuple):
@@ -39,7 +42,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     """Answer a question by the answer of the nearest stored question, or not at all.
 
     Of the questions that no stored answer fits, at most `false_hit_rate` get one, however many
-    are stored: a promise that a semantic cache needs.
+    are stored, if they are like the `unanswerable` or, without these, as unlike the stored
+    questions as those with different answers are unlike each other.
 
     Parameters
     ----------
@@ -77,12 +81,13 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     With a `log`, ``Whitening(noise="auto")`` and `NeighborSmoothing` follow the encoder, fitted
     on its questions that are not stored. Without a log nothing is calibrated.
 
-    The threshold is a quantile of the best cosines of the `unanswerable` to the stored
-    questions, exact in the sense of conformal prediction [1]_ for questions drawn like them.
-    Without these, each stored question (2,000 at most) is asked as if its own answer were not
-    stored. It then meets one of G answers less, so the rate is multiplied by (G - 1) / G. This
-    holds, for ten answers or more, if questions without an answer are as unlike the stored
-    ones as those with different answers are.
+    The threshold is a rank of the best cosines of the `unanswerable` to the stored questions,
+    exact in the sense of conformal prediction [1]_ for questions drawn like them, of which it
+    takes ``1 / false_hit_rate - 1``. Without these, each stored question (2,000 at most) is
+    asked as if its own answer were not stored. Two answers are mostly nearest to each other, so
+    one more would make the questions of two pass: it takes ``2 / false_hit_rate - 1`` different
+    answers to check that they are unlike each other. With fewer, `fit` warns, and several times
+    the promise may be answered.
 
     References
     ----------
@@ -95,8 +100,9 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     >>> questions = load_questions()
     >>> stored = questions.target < 5  # of the other five intents no answer is known
     >>> answers = questions.target_names[questions.target[stored]]
+    >>> unknown, log = questions.data[~stored][::2], questions.data[~stored][1::2]
     >>> model = NearestAnswer("minilm", false_hit_rate=0.05)
-    >>> _ = model.fit(questions.data[stored], answers, log=questions.data[~stored])
+    >>> _ = model.fit(questions.data[stored], answers, unknown, log=log)
     >>> model.predict(["I cannot remember my password", "Do you sell bicycles?"])
     array(['password', None], dtype=object)
     """
@@ -140,6 +146,12 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         TypeError, ValueError
             If a question has no answer or two, if all have the same and there is no
             `unanswerable`, or if there are too few questions for the rate.
+
+        Warns
+        -----
+        UserWarning
+            Without `unanswerable`, if there are fewer than ``2 / false_hit_rate - 1`` different
+            answers.
         """
         self.__dict__.pop("threshold_", None)  # an error below leaves nothing fitted
         name = type(self).__name__
@@ -304,18 +316,19 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES).fit(found)
         if unanswerable is not None:
             best = nearest_entries(unanswerable, found, 1, index)[0][:, 0]
-            threshold = promised(best, self.false_hit_rate, "questions without an answer")
+            threshold = promised(best, self.false_hit_rate)
         elif len(different) > 1:
             drawn = np.random.default_rng(0).permutation(len(found))[:ASKED]
             asked = calibration.asked(vectors[drawn]).astype(np.float32)
             # As if their own answers were not stored; entries of others do not depend on these.
             best = best_of_others(asked, codes[drawn], found, codes)
-            rate = self.false_hit_rate * (1 - 1 / len(different))  # see Notes
-            threshold = promised(best, rate, "stored questions and no others")
-            if len(different) < FEW:
+            threshold = promised_by_answers(best, codes[drawn], self.false_hit_rate)
+            needed = np.ceil(2 / self.false_hit_rate - 1 - 1e-9)
+            if len(different) < needed:
                 warn(
-                    f"{len(different)} different answers tell little about questions without "
-                    "an answer: more than false_hit_rate may be answered. Give `unanswerable`."
+                    f"false_hit_rate={self.false_hit_rate:g} takes {needed:.0f} different "
+                    "answers to check how unlike each other they are, and there are "
+                    f"{len(different)}: more may be answered unless you give `unanswerable`."
                 )
         else:
             raise ValueError(

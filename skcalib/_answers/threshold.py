@@ -43,15 +43,40 @@ def nearest_entries(
     return cosines, rows
 
 
-def promised(best: np.ndarray, rate: float, kind: str) -> float:
+def promised(best: np.ndarray, rate: float) -> float:
     """Cosine that one more, drawn like these, exceeds with at most this probability.
 
     The rank of a new one among them is uniform (split conformal prediction).
     """
     rank = int(np.ceil((len(best) + 1) * (1 - rate) - 1e-9))
     if rank > len(best):
-        raise ValueError(
-            f"NearestAnswer got {len(best):,} {kind}; to keep its false_hit_rate it needs "
-            f"{np.ceil(1 / rate - 1 - 1e-9):,.0f}. Give more of them, or allow a larger rate."
-        )
+        raise _too_few(len(best), "questions without an answer", rate, 1)
     return float(np.sort(best)[rank - 1]) + MARGIN
+
+
+def promised_by_answers(best: np.ndarray, codes: np.ndarray, rate: float) -> float:
+    """Cosine that a question of one more answer exceeds with about this probability.
+
+    ``best`` of shape (n,) are the largest cosines of questions with entries of other answers
+    than theirs, and ``codes`` are their answers. Where m of the n exceed a cosine, c of each
+    answer that has any, one more answer adds c of its own. The nearest answers are mostly each
+    other's, so it makes c of the one that it meets exceed it as well: m + 2 c of n + c.
+    """
+    order = np.argsort(-best, kind="stable")
+    exceed = np.arange(len(best))  # the row at this place and all after it do not
+    answers = np.zeros(len(best), int)
+    answers[np.unique(codes[order], return_index=True)[1]] = 1
+    answers = np.cumsum(answers) - answers
+    of_each = np.where(exceed > 0, exceed / np.maximum(answers, 1), 1)
+    expected = (exceed + 2 * of_each) / (len(best) + of_each)
+    kept = np.flatnonzero(expected <= rate + 1e-9)
+    if not len(kept):
+        raise _too_few(len(best), "stored questions and no others", rate, 2)
+    return float(best[order[kept[-1]]]) + MARGIN
+
+
+def _too_few(n: int, kind: str, rate: float, least: int) -> ValueError:
+    return ValueError(
+        f"NearestAnswer got {n:,} {kind}; to keep its false_hit_rate it needs "
+        f"{np.ceil(least / rate - 1 - 1e-9):,.0f}. Give more of them, or allow a larger rate."
+    )

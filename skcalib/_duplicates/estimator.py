@@ -77,9 +77,11 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
     first to represent others. Ties go to the larger sum of cosines, then to the first row.
 
     The threshold comes from the pairs of up to 4,473 distinct texts, by the straight line of
-    `SimilarityScale` with ``extrapolate=True``; where duplicates bend it, they are found by a
-    stricter one and left out. With fewer than 448 distinct texts the pairs are counted, and no
-    more than `false_pairs` are listed. The time is quadratic, the memory is not.
+    `SimilarityScale` with ``extrapolate=True``. Where duplicates bend it, it is drawn without
+    those texts that are nearest to each other and lead all others by three times what unrelated
+    ones do, or without groups found by a stricter line. With fewer than 448 distinct texts the
+    pairs are counted, and no more than `false_pairs` are listed. The time is quadratic, the
+    memory is not.
 
     Examples
     --------

@@ -23,6 +23,8 @@ from skcalib._vectors import checked_rows, unit_rows, unmasked
 REFERENCE_TEXTS = 10_000
 # Squared length of the mean of unit vectors above which they are not centered.
 NARROW_CONE = 0.2
+# Of stored texts, the two of a best pair pass together: a new one, and the one that it meets.
+MUTUAL = 2
 
 
 @dataclass(eq=False, repr=False)
@@ -67,8 +69,10 @@ class SimilarityScale(VersionedState, BaseEstimator):
     duplicates hardly count. A line off by 0.1 decades is refused.
 
     Rates per query are exact for any number of queries (conformal prediction [3]_) if they are
-    of the kind that will be asked and no document answers them. Otherwise, also without
-    `queries`, where documents stand for them, the threshold is stricter.
+    of the kind that will be asked and no document answers them. If some are answered, the
+    threshold is stricter. Without `queries` documents stand for them, which holds for queries
+    of the kind of the documents. The most similar documents are mostly each other's best, so
+    that a new one makes two pass, and a rate needs ``2 / rate - 1`` documents.
 
     References
     ----------
@@ -107,7 +111,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         ],
     }
 
-    _state_version = 5
+    _state_version = 6
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, *, queries: Any = None) -> Self:
@@ -156,7 +160,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         best = best_of_others(rows.astype(np.float32), own, X, np.arange(len(X)))
         self._in_narrow_cone = float(np.sum(unit.mean(axis=0) ** 2)) > NARROW_CONE
         self.n_pairs_, self.n_queries_, self.vectors_ = pair.n, n_rows, vectors
-        self._counts = {"pair": pair, "corrected": corrected, "query": PairCounts.of(best)}
+        per_query = PairCounts.of(best, MUTUAL if queries is None else 1)
+        self._counts = {"pair": pair, "corrected": corrected, "query": per_query}
         return self
 
     def threshold(
@@ -173,7 +178,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         ----------
         false_positive_rate : float, default=0.01
             Largest share that may pass, below 1. It takes 10 counted pairs that pass, or a
-            rate per query from ``1 / (n_queries_ + 1)``.
+            rate per query from ``1 / (n_queries_ + 1)``, without `queries` twice that.
         per : {"pair", "query"}, default="pair"
             Share of what: of all pairs, or of the queries whose best document passes.
         corrected : bool, default=False
@@ -214,7 +219,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         -------
         p : ndarray of shape (n,)
             ``(1 + counted pairs that are at least as similar) / (1 + n_pairs_)``: at most the
-            rate for similarities from its `threshold` up.
+            rate for similarities from its `threshold` up. Per query, without `queries`, the
+            first 1 is a 2, see Notes.
         """
         counts = self._counted(per, corrected)
         similarity = np.asarray(unmasked(similarity), dtype=np.float64)
@@ -290,7 +296,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         if per == "pair" and p_value < FITTED_P_VALUES[1]:
             rate = line_of(of._counted(per, False)).p_value(similarity)
             return line_of(counts).threshold(rate)
-        if p_value < 1 / (1 + counts.n):
+        if p_value < counts.new / (1 + counts.n):
             raise ValueError(
                 f"equivalent got {similarity!r}, which a share of {p_value:.2g} reaches on the "
                 f"other scale; this one has {counts.n:,}, too few for that rate. Fit it on as "

@@ -4,7 +4,7 @@ The middle of a bin is a multiple of its width, so that 0, 1/2 and 1 are not on 
 threshold is a quarter of a bin above the edge, so that no pair below passes by rounding.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -45,18 +45,20 @@ class PairCounts:
 
     first: int  # bin i has its middle at similarity i / BINS; this is the lowest counted
     counts: np.ndarray  # (n_bins,), of the smallest type that holds them; the last is 0
+    new: int = 1  # how many more pass with a new one that does: itself, and whom it meets
 
     @classmethod
-    def of(cls, similarity: np.ndarray) -> Self:
+    def of(cls, similarity: np.ndarray, new: int) -> Self:
         """Count similarities in [-2, 2]."""
-        return cls.trimmed(_binned(similarity))
+        return cls.trimmed(_binned(similarity), new)
 
     @classmethod
-    def trimmed(cls, counts: np.ndarray) -> Self:
+    def trimmed(cls, counts: np.ndarray, new: int = 1) -> Self:
         """Cut off what is empty of counts from -2 on."""
         filled = np.flatnonzero(counts)
         kept = counts[filled[0] : filled[-1] + 2]
-        return cls(int(filled[0]) - 2 * BINS, kept.astype(np.min_scalar_type(kept.max())))
+        kept = kept.astype(np.min_scalar_type(kept.max()))
+        return cls(int(filled[0]) - 2 * BINS, kept, new)
 
     @classmethod
     def from_table(cls, table: dict[str, Any]) -> Self:
@@ -67,9 +69,12 @@ class PairCounts:
             raise ValueError("similarities must rise, and p-values fall from 1 at most to 0")
         bins = np.rint(similarity * BINS + MARGIN).astype(int)
         at_least = np.rint(p * (1 + table["n"])).astype(int)
+        new = int(at_least[-1])
+        if p[0] == 1:  # of all, which is no more than 1
+            at_least[0] = table["n"] + new
         counts = np.zeros(bins[-1] - bins[0] + 1, np.int64)
         counts[bins[1:] - 1 - bins[0]] = -np.diff(at_least)
-        return cls(int(bins[0]), counts.astype(np.min_scalar_type(counts.max())))
+        return cls(int(bins[0]), counts.astype(np.min_scalar_type(counts.max())), new)
 
     def table(self) -> dict[str, Any]:
         """Similarities, rising, and their p-values, as lists for JSON."""
@@ -86,7 +91,7 @@ class PairCounts:
         return int(self.counts.sum(dtype=np.int64))
 
     def p_value(self, similarity: np.ndarray) -> np.ndarray:
-        """``(1 + pairs at least as similar) / (1 + pairs)``."""
+        """Return ``(new + pairs at least as similar) / (1 + pairs)``, at most 1."""
         bins = np.floor(similarity * BINS + MARGIN) - self.first
         return self._p_values()[np.clip(bins, 0, len(self.counts) - 1).astype(np.intp)]
 
@@ -94,6 +99,14 @@ class PairCounts:
         """Least similarity whose p-value is at most this."""
         least = self.first + np.searchsorted(-self._p_values(), -np.asarray(p_value))
         return (least - MARGIN) / BINS
+
+    def without(self, similarity: np.ndarray) -> Self:
+        """Leave out similarities, of which each was counted."""
+        less = type(self).of(similarity, self.new)
+        counts = self.counts.astype(np.int64)
+        start = less.first - self.first
+        counts[start : start + len(less.counts)] -= less.counts
+        return replace(self, counts=np.maximum(counts, 0))  # where rounding changed a bin
 
     def line(self, p_values: tuple[float, float] = FITTED_P_VALUES) -> RateLine:
         """Fit a line to p-values at which related pairs hardly count."""
@@ -119,8 +132,8 @@ class PairCounts:
         return float(np.tanh(location - scale * np.log(-np.log1p(-p_value))))
 
     def _p_values(self) -> np.ndarray:
-        at_least = 1.0 + self.counts[::-1].cumsum(dtype=np.int64)[::-1]
-        return at_least / at_least[0]
+        at_least = self.counts[::-1].cumsum(dtype=np.int64)[::-1]
+        return np.minimum((self.new + at_least) / (1 + at_least[0]), 1.0)
 
 
 def count_pairs(

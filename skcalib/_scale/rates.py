@@ -1,5 +1,7 @@
 """Which rates counted pairs can tell, and the thresholds that keep them."""
 
+import numpy as np
+
 from skcalib._scale.pairs import FITTED_P_VALUES, PairCounts, RateLine
 
 # Pairs that a threshold must let pass for an estimate of its rate.
@@ -19,15 +21,16 @@ def threshold_of(counts: PairCounts, rate: float, per: str, *, extrapolate: bool
             )
         return line_of(counts).threshold(rate)
     # A p-value per query is exact, whatever their number: that of a best pair above all others.
-    few, of = (FEWEST_PAIRS, counts.n) if per == "pair" else (1, counts.n + 1)
+    few, of = (FEWEST_PAIRS, counts.n) if per == "pair" else (counts.new, counts.n + 1)
     if rate >= few / of:
         return float(counts.threshold(rate))
     if extrapolate and per == "query":
         return counts.beyond(rate)
-    counted = "pairs" if per == "pair" else "queries"
+    needed = np.ceil(few / rate - (of - counts.n) - 1e-9)
+    counted = "pairs" if per == "pair" else "queries" if counts.new == 1 else "texts"
     raise ValueError(
-        f"threshold got false_positive_rate={rate!r}, which needs {few / rate:,.0f} {counted}; "
-        f"{counts.n:,} tell rates from {few}/{of} to 1. Set extrapolate=True, or fit a "
+        f"threshold got false_positive_rate={rate!r}, which needs {needed:,.0f} {counted}; "
+        f"{counts.n:,} support rates from {few}/{of} to 1. Set extrapolate=True, or fit a "
         "SimilarityScale on more queries, or texts: 1,415 have a million pairs, and more than "
         "4,473 need more n_pairs."
     )

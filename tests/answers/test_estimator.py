@@ -116,23 +116,42 @@ def test_each_stored_question_is_asked_as_if_its_own_answer_were_not_stored(log)
 def test_without_a_sample_the_promise_holds_for_answers_left_out(rate, log):
     shares = []
     for draw in range(8):
-        groups = 1000 * draw + np.arange(60)
-        stored, new = texts_of(groups[:30], range(6)), texts_of(groups[30:], range(6))
+        groups = 1000 * draw + np.arange(80)
+        stored, new = texts_of(groups[:40], range(6)), texts_of(groups[40:], range(6))
         extra = {"log": texts_of(groups, range(10, 14))} if log else {}
         model = drawn(rate).fit(stored, truth(stored), **extra)
         shares.append(np.mean(model.predict(new) != None))  # noqa: E711
     assert np.mean(shares) == pytest.approx(rate, rel=0.5)
 
 
-def test_few_answers_make_the_threshold_stricter_and_fewer_a_warning():
-    """Of five answers four are left to compare with, while new questions meet five."""
-    stored = texts_of(range(5), range(20))
+def test_a_new_answer_counts_with_the_one_that_it_meets():
+    """Of m + 2 c of n + c questions at most the rate, with c for each answer that has any."""
+    stored = texts_of(range(12), range(9))
     model = drawn(0.2).fit(stored, truth(stored))
-    cosines, rows = model.kneighbors(stored, 100)
-    others = np.where(model.answers_[rows] == np.array(truth(stored))[:, None], -1, cosines)
-    assert_allclose(model.threshold_, promised_of(others.max(axis=1), 0.2 * 4 / 5), atol=3e-6)
-    with pytest.warns(UserWarning, match="4 different answers tell little"):
-        drawn(0.2).fit(STORED[:20], truth(STORED[:20]))
+    cosines, rows = model.kneighbors(stored, 108)
+    own = np.array(truth(stored))
+    best = np.where(model.answers_[rows] == own[:, None], -1, cosines).max(axis=1)
+
+    def expected(threshold):
+        exceed = best > threshold
+        c = exceed.sum() / len({*own[exceed]})
+        return (exceed.sum() + 2 * c) / (108 + c)
+
+    assert expected(model.threshold_) <= 0.2
+    following = np.sort(best)[::-1][(best > model.threshold_).sum() :][:2]
+    assert min(expected(following[0] - 1e-5), expected(following[1] - 1e-5)) > 0.2
+
+
+@pytest.mark.parametrize(("n_answers", "rate"), [(19, 0.1), (39, 0.05)])
+def test_too_few_answers_for_the_rate_are_warned_of_once(n_answers, rate):
+    enough = texts_of(range(n_answers), range(6))
+    drawn(rate).fit(enough, truth(enough))  # no warning
+    few = enough[:-6]
+    with pytest.warns(UserWarning, match=f"takes {n_answers} different answers") as caught:
+        model = drawn(rate).fit(few, truth(few))
+    assert len(caught) == 1
+    assert str(caught[0].message).count(".") == 2  # one sentence, with a rate
+    model.fit(few, truth(few), STRANGERS)  # no warning
 
 
 def test_neither_the_order_of_questions_nor_that_of_the_log_matters():
@@ -252,7 +271,7 @@ def test_a_calibration_by_the_stored_questions_warns():
 
 
 ONE = "got one answer alone, 5; questions with other answers, or `unanswerable` ones"
-FEW = r"got 20 stored questions.* to keep its false_hit_rate it needs 26\. Give more"
+FEW = r"got 20 stored questions.* to keep its false_hit_rate it needs 39\. Give more"
 
 
 @pytest.mark.parametrize(
@@ -306,7 +325,7 @@ def test_real_questions_get_their_answers(minilm, recent):
     stored = (intents < 5) & (np.arange(100) % 10 > 2)
     asked = (intents < 5) & ~stored
     model = NearestAnswer(BertEncoder(minilm), false_hit_rate=0.1)
-    model.fit(texts[stored], intents[stored], log=texts[intents >= 7])
+    model.fit(texts[stored], intents[stored], texts[intents >= 8], log=texts[intents == 7])
     rates = model.hit_rates(
         [*texts[asked], *texts[(intents >= 5) & (intents < 7)]], [*intents[asked], *[None] * 20]
     )

@@ -203,6 +203,28 @@ def test_duplicates_do_not_raise_the_threshold(n, times):
     assert (model.labels_[:n] == model.labels_[-n:]).all()
 
 
+def catalogs(n, seed):
+    """Two of n records each, of which those of one row are the same, more or less alike."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 24)) * np.geomspace(1, 3, 24)
+    unlike = rng.uniform(0.1, 1, size=(n, 1)) * rng.normal(size=(n, 24))
+    return np.vstack([X, X + unlike * np.geomspace(1, 3, 24)])
+
+
+def test_catalogs_with_a_partner_for_each_text_list_the_promised_pairs():
+    """The true pairs fill the tail that the threshold comes from; also without any."""
+    found, others = [], []
+    for seed in range(3):
+        model = Duplicates().fit(catalogs(600, seed))
+        true = np.diff(model.pairs_, axis=1)[:, 0] == 600
+        found.append(true.sum())
+        others.append((~true).sum())
+    assert np.mean(found) > 200
+    assert 20 / 8 < np.mean(others) < 2 * 20
+    alone = [len(Duplicates().fit(catalogs(1200, seed)[:1200]).pairs_) for seed in range(3)]
+    assert 20 / 8 < np.mean(alone) < 1.5 * 20
+
+
 def test_a_scale_of_texts_without_duplicates_tells_what_those_with_many_do_not():
     X = spread(1500)
     with_copies = copied(X, 1, 300)

@@ -217,7 +217,9 @@ def test_what_a_sample_cannot_tell_is_refused(X):
         scale.p_value([np.nan])
     with pytest.raises(ValueError, match="similarity contains NaN"):
         scale.p_value(np.ma.masked_array([0.5, 0.9], [False, True]))
-    with pytest.raises(ValueError, match=r"needs 20 pairs; 1 tell rates from 10/1 to 1\. Set"):
+    with pytest.raises(
+        ValueError, match=r"needs 20 pairs; 1 support rates from 10/1 to 1\. Set"
+    ):
         SimilarityScale().fit(X[:2]).threshold(0.5)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         scale.corrected(X[:3], X[:4])
@@ -289,10 +291,13 @@ def test_the_best_document_of_a_query_is_counted_per_query(X, given):
     best = cosines.max(axis=1)
     for rate in (0.5, 0.05, 2e-3):
         threshold = scale.threshold(rate, per="query")
-        assert_allclose(threshold, nth(best, rate), atol=2e-6)
+        expected = nth(best, rate) if given else np.sort(best)[1 - int(rate * 1501)]
+        assert_allclose(threshold, expected, atol=2e-6)
         assert scale.p_value(threshold, per="query") <= rate
-    with pytest.raises(ValueError, match=rf"needs 10,000 queries; {len(best):,} tell rates"):
+    match = "9,999 queries; 700 support" if given else "19,999 texts; 1,500 support"
+    with pytest.raises(ValueError, match=f"needs {match} rates"):
         scale.threshold(1e-4, per="query")
+    assert scale.p_value([-1.0], per="query") == 1
 
 
 @pytest.mark.parametrize(
@@ -314,6 +319,23 @@ def test_a_rate_per_query_holds_for_any_number_of_queries(
         threshold = scale.threshold(rate, per="query", extrapolate=rate < 1 / n_queries)
         passed.append((best >= threshold).mean())
     assert low < np.mean(passed) < high
+
+
+@pytest.mark.parametrize(
+    ("n", "rate", "low"), [(50, 0.05, 0.5), (199, 0.01, 0.5), (100, 0.1, 0.8)]
+)
+def test_a_rate_of_stored_texts_holds_for_a_new_text(n, rate, low):
+    """A new text of the same kind among n: over many stores, at most the rate passes."""
+    rng, passed = np.random.default_rng(0), []
+    for _ in range(150):
+        stored, new = rng.normal(size=(n, 8)), rng.normal(size=(400, 8))
+        threshold = SimilarityScale().fit(stored).threshold(rate, per="query")
+        best = (normalize(new) @ normalize(stored).T).max(axis=1)
+        passed.append((best >= threshold).mean())
+    error = 2 * np.std(passed) / np.sqrt(len(passed))
+    assert low * rate < np.mean(passed) < rate + error
+    with pytest.raises(ValueError, match=rf"needs {2 / rate - 1:.0f} texts"):
+        SimilarityScale().fit(stored[: round(2 / rate) - 2]).threshold(rate, per="query")
 
 
 def test_score_is_one_unit_and_thresholds_move_between_scales(X):
