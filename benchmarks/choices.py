@@ -31,6 +31,9 @@ SETS = {
     "Banking77": "tasks/banking77",
     "news": "coarse/news",
     "biomedical": "topics/biomedical",
+    "intents": "narrow/intents",
+    "spam": "narrow/spam",
+    "emotions": "narrow/emotions",
 }
 TASKS = None, "duplicates", "topics"
 

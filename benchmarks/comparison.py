@@ -59,6 +59,9 @@ SETS = {
     "Banking77": "tasks/banking77",
     "biomedical": "topics/biomedical",
     "news": "coarse/news",
+    "intents": "narrow/intents",
+    "spam": "narrow/spam",
+    "emotions": "narrow/emotions",
 }
 
 

@@ -52,23 +52,29 @@ def interval(means: np.ndarray) -> np.ndarray:
     return np.quantile(means, (0.025, 0.975), axis=-1)
 
 
-def lead_of_best(scores: np.ndarray, means: np.ndarray) -> tuple[int, Difference]:
-    """Find the best of several candidates, and how far it leads the first of them.
+def leads(scores: np.ndarray, means: np.ndarray) -> list[Difference]:
+    """Return how far each of several candidates leads the first of them.
 
     ``means``, (n_candidates, RESAMPLED), has their ``scores`` in each resample.
 
-    The best of many equal candidates leads by chance. So the interval is simultaneous: it has
-    the width at which, in 97.5 % of the resamples, no candidate's lead leaves its own interval
-    upward (the maximum of studentized statistics; Romano & Wolf, 2005, "Stepwise multiple
-    testing as formalized data snooping", Econometrica 73(4), first step).
+    The best of many equal candidates leads by chance. So the intervals are simultaneous: they
+    have the width at which, in 97.5 % of the resamples, no candidate's lead leaves its own
+    interval upward (the maximum of studentized statistics; Romano & Wolf, 2005, "Stepwise
+    multiple testing as formalized data snooping", Econometrica 73(4), first step).
     """
-    leads, resampled = scores - scores[0], means - means[0]
-    best = int(leads.argmax())
+    found, resampled = scores - scores[0], means - means[0]
     error = resampled.std(axis=1)
-    varies = error > 0
-    if not varies[best]:  # the first itself, or its equal
-        return 0, Difference(0.0, 0.0, 0.0)
-    deviations = (resampled[varies] - leads[varies, None]) / error[varies, None]
-    width = np.quantile(deviations.max(axis=0), 0.975) * error[best]
-    lead = leads[best]
-    return best, Difference(float(lead), float(lead - width), float(lead + width))
+    varies = error > 0  # the first itself and its equals do not
+    if not varies.any():
+        return [Difference(0.0, 0.0, 0.0)] * len(scores)
+    deviations = (resampled[varies] - found[varies, None]) / error[varies, None]
+    widths = np.quantile(deviations.max(axis=0), 0.975) * error
+    ends = zip(found, found - widths, found + widths, strict=True)
+    return [Difference(*map(float, lead)) for lead in ends]
+
+
+def lead_of_best(scores: np.ndarray, means: np.ndarray) -> tuple[int, Difference]:
+    """Find the best of several candidates, and how far it leads the first, see `leads`."""
+    found = leads(scores, means)
+    best = int(np.argmax([lead.mean for lead in found]))
+    return best, found[best]

@@ -46,10 +46,12 @@ def calibrate(
 ) -> Pipeline:
     """Choose layer, pooling and calibration of a model from texts without labels.
 
-    The candidates are layers under poolings, each raw and whitened with regularization.
-    `SelfRetrieval` decides whether whitening improves each; with ``thinned=0`` it then compares
-    them, thus calibrated. The raw model, its last layer under the pooling that the folder
-    declares or else "mean", stays unless something else is better beyond chance.
+    The candidates are layers under poolings, each raw, whitened, and whitened strongly, by a
+    power of 1. `SelfRetrieval` decides between these; with ``thinned=0`` it then compares
+    layers and poolings, thus calibrated. The raw model, its last layer under the pooling that
+    the folder declares or else "mean", stays unless something else is better beyond chance. For
+    it, subtracting the mean is a candidate, too. A strong whitening must be better than the
+    others beyond chance by both kinds of the score.
 
     Texts cannot tell the `task`, nor which are `queries` or belong to `groups`: pass these.
 

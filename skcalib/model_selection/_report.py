@@ -109,7 +109,8 @@ class Calibration:
     n_texts, n_groups : int
         Number of texts that gave the scores, and of groups of near-duplicates among them.
     gain : Difference
-        Of whitening, in the `score` of the raw model.
+        Of whitening, in the `score` over the raw model; simultaneous with the gains of the
+        other `candidates` of its layer and pooling.
     lead : Difference
         Of the best layer and pooling over the raw model's, in `halves`, each calibrated.
     prompt : str
@@ -189,11 +190,16 @@ class Calibration:
             return ""
         if self.chosen == self.shipped:
             return (
-                "Keep the raw model: these texts show no gain from whitening, which changes "
+                "Keep the raw model: these texts show no gain beyond chance. Whitening changes "
                 f"the\nscore by {self.gain}."
             )
-        if self.gain.is_gain:
-            return f"Whitening improves the score by {self.gain}, beyond chance."
+        if self.chosen.calibrator == "mean subtracted":
+            return (
+                f"Subtracting the mean improves the score by {self.chosen.gain}, beyond\n"
+                f"chance. Whitening changes it by {self.gain}."
+            )
+        if self.chosen.gain and self.chosen.gain.is_gain:
+            return f"Whitening improves the score by {self.chosen.gain}, beyond chance."
         return (
             f"Whitening changes the score by {self.gain}. It is used because of the task,\n"
             "the groups or their number, whose benefit the score does not show."

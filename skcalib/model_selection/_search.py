@@ -10,7 +10,7 @@ from sklearn.base import clone
 from skcalib._base import progress
 from skcalib._encoder.any_encoder import encoded
 from skcalib._whitening.estimator import Whitening
-from skcalib.model_selection._bootstrap import Difference, interval, lead_of_best, resamples
+from skcalib.model_selection._bootstrap import Difference, leads, resamples
 from skcalib.model_selection._encoders import AsGiven, HiddenStates, State
 from skcalib.model_selection._report import Candidate
 from skcalib.model_selection._self_retrieval import FEWEST_TEXTS
@@ -18,11 +18,9 @@ from skcalib.model_selection._views import Views, combined, tells_layers
 
 Fold = tuple[Views, np.ndarray, np.ndarray]  # vectors of the views, and those to fit on
 
-# The simplest alternatives to whitening, shown for comparison.
-PEERS = [
-    ("mean subtracted", Whitening(power=0)),
-    ("PCA(128)", Whitening(128, power=0)),
-]
+RAW, MEAN_SUBTRACTED, PCA = "raw", "mean subtracted", "PCA(128)"
+WHITENED, STRONG = "whitened", "strongly whitened"
+DIMENSIONS = 128  # of the PCA
 
 
 @dataclass(eq=False)
@@ -33,7 +31,7 @@ class Scored:
     name: str
     calibrator: Whitening | None
     ranks: np.ndarray  # (2, n_texts), see `Views.reciprocal_ranks`
-    gain: Any = None  # a Difference in score, of a calibration of the raw model over it
+    gain: Any = None  # a Difference in score, over the raw vectors of that layer and pooling
 
     def halves(self, weights: np.ndarray | None = None) -> Any:
         """Split-half score, which compares layers and poolings."""
@@ -48,32 +46,54 @@ class Scored:
             return self.ranks.mean(axis=1)
         return np.minimum(self.ranks @ weights, 1.0)  # rounding may exceed 1
 
-    def row(self) -> Candidate:
+    def row(self, has_gain: bool) -> Candidate:
         """Return the row of the report."""
         scores = float(self.score()), float(self.halves())
-        return Candidate(*self.state, self.name, *scores, self.gain)
+        name = repr(self.calibrator) if self.name in (WHITENED, STRONG) else self.name
+        return Candidate(*self.state, name, *scores, self.gain if has_gain else None)
+
+
+def calibrators(
+    whitening: Whitening, most: int, is_shipped: bool
+) -> dict[str, Whitening | None]:
+    """Return the candidates of a layer and pooling, for fits that allow ``most`` dimensions.
+
+    The simplest ones are tried where the model is left as it was shipped, PCA for comparison
+    alone. The strong whitening is that of the papers, with noise. There is none beside a
+    specified noise or number of groups: these specify how strong it is.
+    """
+    found: dict[str, Whitening | None] = {RAW: None}
+    if is_shipped and whitening.n_components is None:
+        found[MEAN_SUBTRACTED] = Whitening(power=0)
+    if is_shipped and most > DIMENSIONS:
+        found[PCA] = Whitening(DIMENSIONS, power=0)
+    found[WHITENED] = whitening
+    if whitening.noise == "auto" and whitening.n_groups is None:
+        found[STRONG] = clone(whitening).set_params(power=1.0)
+    return found
 
 
 def search(
     encoders: AsGiven | HiddenStates, halves: Sequence[Views], whitening: Whitening
 ) -> list[list[Scored]]:
-    """Score every layer under every pooling, raw and whitened.
+    """Score every layer under every pooling, raw and calibrated.
 
     The views of each half of the texts are scored by a fit on the other half. The first state
-    is the raw model's; the alternatives come between its raw and its whitened scores.
+    is the raw model's.
     """
     found = []
     n_states = len(encoders.states)
     with progress(n_states, unit="state", desc="search", verbose=encoders.verbose) as advance:
         for state in encoders.states:
             folds = [_fold(encoders, state, *pair) for pair in (halves, halves[::-1])]
-            calibrators = [("raw", None), (repr(whitening), whitening)]
-            if state == encoders.states[0]:
-                most = min(min(fit_on.shape) for *_, fit_on in folds)
-                calibrators[1:1] = [
-                    peer for peer in PEERS if (peer[1].n_components or 0) < most
+            most = min(min(fit_on.shape) for *_, fit_on in folds)
+            candidates = calibrators(whitening, most, state == encoders.states[0])
+            found.append(
+                [
+                    Scored(state, name, calibrator, _ranks(folds, calibrator))
+                    for name, calibrator in candidates.items()
                 ]
-            found.append([Scored(state, *one, _ranks(folds, one[1])) for one in calibrators])
+            )
             advance(1)
     return found
 
@@ -104,34 +124,56 @@ def _ranks(folds: list[Fold], calibrator: Whitening | None) -> np.ndarray:
 def choose(
     scored: list[list[Scored]], groups: np.ndarray, calibrates: bool, seed: int
 ) -> tuple[Scored, dict[str, Any]]:
-    """Choose a state, whitened if that improves its score, or always if ``calibrates``.
+    """Choose a layer and pooling, and its calibration; if ``calibrates``, a whitening.
 
     ``groups`` holds the group of each text: near-duplicates are one piece of evidence. Returns
     also what a `Calibration` says of the choice.
     """
-    shipped, whitened = scored[0][0], scored[0][-1]
     weights, n_groups = resamples(groups, seed), int(groups.max()) + 1
     # Of a few groups, which are no evidence, only the range of scores is certain.
     unknown = {"low": -1.0, "high": 1.0} if n_groups < FEWEST_TEXTS else {}
-    for one in scored[0]:
-        ends = interval(one.score(weights) - shipped.score(weights)).tolist()
-        gain = Difference(float(one.score() - shipped.score()), *ends)
-        one.gain = replace(gain, **unknown)
-    states = [whitened if calibrates or whitened.gain.is_gain else shipped]
-    for raw, last in scored[1:]:
-        states.append(last if calibrates or last.score() > raw.score() else raw)
-    halves = np.array([one.halves() for one in states])
-    best, lead = lead_of_best(halves, np.array([one.halves(weights) for one in states]))
-    lead = replace(lead, **unknown)
-    tells = tells_layers(halves.max(), shipped.ranks.shape[1] // 2)
-    chosen = states[best if tells and lead.is_gain else 0]
+
+    def lead(candidates: list[Scored], measure: Any) -> list[Difference]:
+        values = np.array([measure(one, None) for one in candidates])
+        means = np.array([measure(one, weights) for one in candidates])
+        return [replace(found, **unknown) for found in leads(values, means)]
+
+    states = [_best_calibration(state, lead, calibrates) for state in scored]
+    shipped, halves = scored[0][0], lead(states, Scored.halves)
+    best = max(range(len(states)), key=lambda i: halves[i].mean)
+    tells = tells_layers(max(one.halves() for one in states), shipped.ranks.shape[1] // 2)
+    chosen = states[best if tells and halves[best].is_gain else 0]
     in_order = sorted(scored, key=lambda state: -max(one.halves() for one in state))
-    rows = [one.row() for state in in_order for one in sorted(state, key=lambda c: -c.score())]
+    rows = [
+        one.row(has_gain=state is scored[0])
+        for state in in_order
+        for one in sorted(state, key=lambda c: -c.score())
+    ]
+    whitened = next(one for one in scored[0] if one.name == WHITENED)
     return chosen, {
-        "shipped": shipped.row(),
-        "chosen": chosen.row(),
+        "shipped": shipped.row(has_gain=True),
+        "chosen": chosen.row(has_gain=chosen in scored[0]),
         "candidates": tuple(rows),
         "n_groups": n_groups,
         "gain": whitened.gain,
-        "lead": lead,
+        "lead": halves[best],
     }
+
+
+def _best_calibration(state: list[Scored], lead: Any, calibrates: bool) -> Scored:
+    """Choose the calibration of a layer and pooling by evidence; without any it stays raw.
+
+    Copies with words dropped share their rare words with the text. A strong whitening finds
+    them by these, and may still lose texts that are alike: it must be better by halves, too.
+    """
+    for one, gain in zip(state, lead(state, Scored.score), strict=True):
+        one.gain = gain
+    by_name = {one.name: one for one in state}
+    simple = (by_name.get(name) for name in (MEAN_SUBTRACTED, WHITENED))
+    better = [one for one in simple if one and one.gain.is_gain]
+    chosen = max(better, key=Scored.score, default=state[0])
+    if calibrates:
+        chosen = by_name[WHITENED]
+    strong = by_name.get(STRONG, chosen)
+    kinds = (lead([chosen, strong], measure)[1] for measure in (Scored.score, Scored.halves))
+    return strong if all(kind.is_gain for kind in kinds) else chosen
