@@ -35,7 +35,8 @@ def job(minilm, tmp_path_factory):
         patch.setattr("builtins.print", lambda *values: printed.extend(map(str, values)))
         names = runpy.run_path(str(ROOT / "examples" / "plot_grid_search.py"))
         matplotlib.pyplot.close("all")
-    return names, "\n".join(printed), folder
+    yield names, "\n".join(printed), folder
+    names["folder"].cleanup()
 
 
 def test_the_table_has_the_best_candidate_of_each_calibrator(job):
