@@ -7,10 +7,14 @@ from collections import deque
 
 # Tests never reach for a hub; models that need it must come from files at hand.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Files of tests run side by side, a process for each core, so that threads only get in the way.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Workers of dask may be slow to start; what runs in processes of its own reads this too.
 os.environ["DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT"] = "300s"
 os.environ["DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP"] = "300s"
 
+import joblib
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,6 +30,13 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 collect_ignore = ["long"]  # run by hand
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """Return how many cores this container may use: ``-n auto`` starts as many processes."""
+    return joblib.cpu_count()
+
 
 WORDS = (
     *("the", "of", "and", "a", "to", "in", "is", "man", "was", "for", "on", "that", "by", "it"),
@@ -198,6 +209,20 @@ def recent(monkeypatch):
     monkeypatch.setattr(MEMORY, "bound", 0)
     monkeypatch.setattr("skcalib._encoder.estimator._told", deque())
     return MEMORY
+
+
+@pytest.fixture(scope="session")
+def vectors_of_real_texts():
+    """A memory that all tests of a process share, for texts of MiniLM, which is slow."""
+    from skcalib._encoder.sources import Memory
+
+    return Memory()
+
+
+@pytest.fixture
+def remembered(recent, monkeypatch, vectors_of_real_texts):
+    """Keep vectors in memory as outside the tests, and for the next test that asks for this."""
+    monkeypatch.setattr("skcalib._encoder.sources.MEMORY", vectors_of_real_texts)
 
 
 @pytest.fixture(scope="session")

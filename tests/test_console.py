@@ -34,8 +34,19 @@ def test_a_console_that_cannot_show_a_text_shows_its_escape():
     assert b"gr\\xf6\\xdfe" in done.stderr
 
 
+# The tests may run where a signal is ignored, such as SIGHUP under nohup and SIGINT in the
+# background of a script, and processes inherit that.
+AS_IN_A_TERMINAL = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for name in "SIGHUP", "SIGTERM":
+    signal.signal(getattr(signal, name), signal.SIG_DFL)
+"""
+
+
 def ends(code, folder):
     """Exit statuses of forks, which code prints, and what all wrote; none leaves a folder."""
+    code = AS_IN_A_TERMINAL + code
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code, *OPTIONS, "--model", "none"],
         capture_output=True,

@@ -2,6 +2,7 @@
 
 import ast
 from collections import defaultdict
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -45,6 +46,7 @@ ALLOWED = {
 }
 
 
+@cache  # most tests here ask for those of every module
 def _imports(path, package="skcalib"):
     """Dotted names of a package that a module imports, wherever in it."""
     found = set()
@@ -57,6 +59,7 @@ def _imports(path, package="skcalib"):
     return {name for name in found if name.split(".")[0] == package}
 
 
+@cache
 def _rooms():
     """Rooms that each room imports; an estimator at the top is of none but `__init__`."""
     known = {path.name.removesuffix(".py") for path in ROOT.iterdir()}

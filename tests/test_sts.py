@@ -108,8 +108,8 @@ def test_whitening_lifts_raw_layers_on_average(embedded):
         ({"layers": 3, "pooling": "cls"}, 39.0, 69.6),
     ],
 )
-def test_pipeline_on_stsb(sts_home, minilm, recent, params, raw, calibrated):
-    recent.bound = 2**28  # each sentence goes through the model once
+@pytest.mark.usefixtures("remembered")  # each sentence goes through the model once
+def test_pipeline_on_stsb(sts_home, minilm, params, raw, calibrated):
     pairs, grades = fetch_sts("stsb", data_home=sts_home, return_X_y=True)
     encoder = BertEncoder(minilm, **params)
     assert 100 * BiEncoder(encoder).fit(pairs).score(pairs, grades) == pytest.approx(

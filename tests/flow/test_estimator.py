@@ -18,13 +18,16 @@ from skcalib.datasets import fetch_sts
 
 @parametrize_with_checks(
     [
-        NormalizingFlow(device="cpu"),
-        NormalizingFlow(device="cpu", coupling="affine", permutation="lu", n_levels=3),
-        NormalizingFlow(
-            device="cpu", permutation="shuffle", validation_fraction=0.2, n_iter_no_change=2
-        ),
         NormalizingFlow(),
-        NormalizingFlow(device="cpu", noise="auto"),
+        NormalizingFlow(device="cpu", permutation="shuffle", noise="auto"),
+        NormalizingFlow(
+            device="cpu",
+            coupling="affine",
+            permutation="lu",
+            n_levels=3,
+            validation_fraction=0.2,
+            n_iter_no_change=2,
+        ),
     ]
 )
 def test_sklearn_contract(estimator, check):
