@@ -10,8 +10,11 @@ from skcalib._covariance.moments import Moments, ledoit_wolf_shrinkage
 
 # The power for a spread of the mean vector, see `mean_spread`, on a logarithmic scale between
 # them: [CLS] of inner layers, means of inner layers (both ends), an output trained for cosines.
-SPREADS = 0.01, 0.05, 0.4, 0.6
+SPREADS = 0.01, 0.05, 0.35, 0.5
 POWERS = 0.5, 0.35, 0.35, 0.0
+# Of the variance, beside the mean: so the spread of a mean that is hardly more than sampling
+# error is that of the variance.
+SHARE_OF_VARIANCE = 0.1
 # The neutral noise is that of so many groups.
 MANY_GROUPS = 250
 # A direction as strong as this share of one of k equal directions is faded by half.
@@ -76,17 +79,18 @@ class Regularization:
 
 
 def mean_spread(moments: Moments) -> float:
-    """Over how many coordinates the vectors spread, as a share of those that distinguish them.
+    """Over how many coordinates the mean spreads, in terms of how many the variance does.
 
-    exp of the entropy of the shares of ``E[x_j²]`` over that of the shares of the variances.
+    exp of the entropy of their shares of ``mean² + variance / 10``, over that of the variance.
     Inner layers have a few outlier dimensions, which hold most of the mean whatever the texts
-    are about [1]_. An output that was trained for cosines has none: there it is nearly 1.
+    are about [1]_. An output that was trained for cosines has none, nor has a rotated one.
 
     .. [1] Timkey & van Schijndel (2021), "All Bark and No Bite: Rogue Dimensions in Transformer
            Language Models Obscure Representational Quality", arXiv:2109.04404.
     """
     variance = np.diag(moments.covariance())
-    return exp_entropy(moments.mean**2 + variance) / exp_entropy(variance)
+    squares = moments.mean**2 + SHARE_OF_VARIANCE * variance
+    return exp_entropy(squares) / exp_entropy(variance)
 
 
 def neutral_power(spread: float) -> float:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import cdist
@@ -34,6 +35,7 @@ from skcalib.datasets import fetch_sts
 from skcalib.evaluation import evaluate_labelled, evaluate_retrieval
 from skcalib.model_selection import SelfRetrieval, calibrate
 from skcalib.model_selection._bootstrap import lead_of_best, resamples
+from skcalib.model_selection._search import Scored, choose
 from skcalib.model_selection._views import near_duplicates
 
 ENGLISH = "The old man plays a flute,  and it\trains.\nA dog sleeps."
@@ -290,8 +292,8 @@ def test_all_hidden_states_and_calibrations_are_candidates(calibrated, sentences
     found = {(c.pooling, c.layers, c.calibrator) for c in calibrated.calibration_.candidates}
     states = {(p, i) for p in ("mean", "cls", "max", "zipf") for i in range(4)} - {("cls", 0)}
     names = "raw", "Whitening(n_components=4, noise='auto')"
-    peers = {("mean", 3, "mean subtracted")}  # PCA(128) is not, for vectors 16 wide
-    assert found == {(*state, name) for state in states for name in names} | peers
+    strong = "Whitening(n_components=4, noise='auto', power=1.0)"
+    assert found == {(*state, name) for state in states for name in (*names, strong)}
     assert len(calibrated.calibration_.candidates) == len(found)
     assert calibrated.calibration_.n_texts == 100
 
@@ -315,13 +317,27 @@ def test_scores_of_raw_candidates_are_those_of_the_scorer_on_either_half(
             assert candidate.score == pytest.approx(expected, abs=2e-3)
 
 
-def test_table_shows_the_model_as_shipped_first(calibrated):
-    calibration = calibrated.calibration_
+@pytest.fixture(scope="module")
+def with_the_mean_subtracted(tiny_bert, sentences):
+    return calibrate(tiny_bert, sentences, layers=[1, 3], pooling="mean", n_texts=100)
+
+
+def test_the_mean_subtracted_is_a_candidate_if_no_dimensions_are_asked_for(
+    with_the_mean_subtracted,
+):
+    found = with_the_mean_subtracted.calibration_.candidates
+    peers = {(c.pooling, c.layers) for c in found if c.calibrator == "mean subtracted"}
+    assert peers == {("mean", 3)}
+    assert not any("PCA" in c.calibrator for c in found)  # vectors are 16 wide
+
+
+def test_table_shows_the_model_as_shipped_first(with_the_mean_subtracted):
+    calibration = with_the_mean_subtracted.calibration_
     shipped, chosen = calibration.shipped, calibration.chosen
     assert (shipped.pooling, shipped.layers, shipped.calibrator) == ("mean", 3, "raw")
     head, _, *rows = (re.split(r" *\| *", line) for line in str(calibration).splitlines())
     assert head[2:-1] == ["pooling", "layer", "calibrator", "score", "halves", "gain"]
-    assert rows[2][2:5] == ["mean", "3", "mean subtracted"]
+    assert all(row[2:4] == ["mean", "3"] for row in rows[2:4])
     assert re.fullmatch(r"[+-]\d+\.\d \([+-]\d+\.\d to [+-]\d+\.\d\)", rows[2][7])
     assert rows[0][7] == ""
     for row, note, candidate in ((0, "raw", shipped), (1, "chosen", chosen)):
@@ -329,10 +345,10 @@ def test_table_shows_the_model_as_shipped_first(calibrated):
         assert rows[row][1:5] == expected
         scores = 100 * candidate.score, 100 * candidate.halves
         assert_allclose([*map(float, rows[row][5:7])], scores, atol=0.051)
-    # Beside the two: the others of the shipped hidden state, and three more.
+    # Beside the two: the others of the shipped hidden state, and two more.
     rest = [c for c in calibration.candidates if c not in (shipped, chosen)]
     n_at_home = sum((c.pooling, c.layers) == ("mean", 3) for c in rest)
-    assert len(calibration.table(3).splitlines()) == 2 + 2 + n_at_home + 3
+    assert len(calibration.table(2).splitlines()) == 2 + 2 + n_at_home + 2
 
 
 def test_candidates_are_in_order(calibrated):
@@ -408,6 +424,68 @@ def test_a_clear_lead_among_many_candidates_is_found():
     best, lead = lead_of_best(ranks.mean(axis=1), ranks @ resamples(np.arange(n), 0))
     assert best == 17
     assert 0 < lead.low < lead.mean < lead.high
+
+
+def candidates_of(seed=0, **gains):
+    """Candidates of one layer and pooling; gains of halves and of copies with words dropped."""
+    rng = np.random.default_rng(seed)
+    shared, found = rng.uniform(0.2, 0.6, size=(2, 300)), []
+    for name in ("raw", "mean subtracted", "whitened", "strongly whitened"):
+        gain = np.reshape(gains.get(name.split()[0], (0, 0)), (2, 1))
+        ranks = shared + gain + rng.normal(scale=0.05, size=shared.shape) * (name != "raw")
+        calibrator = None if name == "raw" else Whitening(noise="auto")
+        found.append(Scored(("mean", 6), name, calibrator, ranks))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("gains", "calibrates", "expected"),
+    [
+        ({}, False, "raw"),
+        ({}, True, "whitened"),
+        ({"mean": (0.03, 0.03)}, False, "mean subtracted"),
+        ({"whitened": (0.03, 0.03)}, False, "whitened"),
+        ({"mean": (0.03, 0.03), "whitened": (0.05, 0.05)}, False, "whitened"),
+        # Copies with words dropped alone are no evidence for a strong whitening.
+        ({"strongly": (0, 0.1)}, False, "raw"),
+        ({"strongly": (0.01, 0.1), "whitened": (0.03, 0.03)}, False, "whitened"),
+        ({"strongly": (0, 0.1)}, True, "whitened"),
+        ({"strongly": (0.05, 0.1), "whitened": (0.03, 0.03)}, True, "strongly whitened"),
+        ({"strongly": (0.05, 0.1)}, False, "strongly whitened"),
+    ],
+)
+def test_a_calibration_is_chosen_by_evidence(gains, calibrates, expected):
+    chosen, _ = choose([candidates_of(**gains)], np.arange(300), calibrates, seed=0)
+    assert chosen.name == expected
+
+
+def test_of_equal_calibrations_one_is_rarely_called_better():
+    found = 0
+    for seed in range(60):
+        chosen, _ = choose([candidates_of(seed=seed)], np.arange(300), False, seed=0)
+        found += chosen.name != "raw"
+    assert found <= 5  # 2.5 % are 1.5
+
+
+@pytest.mark.filterwarnings("ignore:n_samples=")
+@pytest.mark.parametrize("task", [None, "topics"])
+def test_a_narrow_domain_is_not_made_worse(task, minilm, sts_home, remembered):
+    folder = Path(sts_home).parent / "narrow"
+    if not folder.exists():
+        pytest.skip("no folder narrow beside SKCALIB_DATA")
+    fit, score = (pd.read_csv(folder / f"intents-{half}.csv") for half in ("train", "test"))
+    fit_on = fit["text"].sample(600, random_state=0).tolist()
+    pipeline = calibrate(minilm, fit_on, task=task, n_texts=200)
+    some = score.sample(500, random_state=0)
+    some = some[some["label"].map(some["label"].value_counts()) >= 5]
+    table = evaluate_labelled(
+        {"raw": pipeline["encode"], "calibrated": pipeline},
+        some["text"],
+        some["label"],
+        scores=("R-precision",),
+    )
+    raw, calibrated = table.scores[:, 0]
+    assert calibrated >= raw - 1
 
 
 def templated(n_templates, n_each, n_words=9):
@@ -816,7 +894,7 @@ def test_command_writes_pipeline_and_report(tiny_bert, file, sentences, tmp_path
 def test_command_takes_a_number_of_clusters(tiny_bert, file, tmp_path):
     assert command(tiny_bert, file, tmp_path / "out", "--quiet", "--n-groups", "4") == 0
     whitening = joblib.load(tmp_path / "out" / "pipeline.joblib")["calibrate"]
-    assert (whitening.n_groups, whitening.power_) == (4, 0.5)
+    assert whitening.n_groups == 4
 
 
 def test_a_reader_that_stops_reading_loses_nothing(tiny_bert, file, tmp_path, monkeypatch):
@@ -934,7 +1012,8 @@ def test_command_takes_layers_by_name_and_several(tiny_bert, file, tmp_path):
     command(tiny_bert, file, tmp_path / "out", "-q", "--layers", "first_last,-2+-1")
     report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
     found = [c["layers"] for c in report["candidates"] if c["layers"] != 3]
-    assert sorted(found) == 4 * [[1, 3]] + 4 * [[2, 3]]  # two poolings, raw and whitened
+    # Two poolings; raw, whitened and strongly whitened.
+    assert sorted(found) == 6 * [[1, 3]] + 6 * [[2, 3]]
 
 
 def test_output_that_exists_is_never_touched(tiny_bert, file, tmp_path, capsys, encoded):

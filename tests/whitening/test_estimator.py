@@ -149,10 +149,11 @@ def spread_over(shares):
 def expected_strength(X, k=None):
     """Power and noise of ``noise="auto"``, from the sample itself."""
     variance = X.var(axis=0, ddof=1)
-    second = X.mean(axis=0) ** 2 + variance
-    spread = spread_over(second) / spread_over(variance)
-    power = np.interp(np.log(spread), np.log([0.01, 0.05, 0.4, 0.6]), [0.5, 0.35, 0.35, 0])
-    return power, (variance.sum() / second.sum()) ** (1 / 3) / (8 * (k or 250))
+    mean2 = X.mean(axis=0) ** 2
+    spread = spread_over(mean2 + variance / 10) / spread_over(variance)
+    power = np.interp(np.log(spread), np.log([0.01, 0.05, 0.35, 0.5]), [0.5, 0.35, 0.35, 0])
+    cone = variance.sum() / (mean2 + variance).sum()
+    return power, cone ** (1 / 3) / (8 * (k or 250))
 
 
 def with_outliers(size, n=3000, d=200):
