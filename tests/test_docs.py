@@ -121,7 +121,9 @@ def test_readme_shows_a_gain_over_each_other_step():
     scores = dict(re.findall(r"^\| (.*?) +\| +([\d.]+) \|$", output, re.M))
     whitened, smoothed = (float(scores.pop(name)) for name in ("whitened", "and smoothed"))
     assert set(scores) == {"raw", "mean subtracted", "PCA(128)"}
-    assert all(whitened > float(score) and smoothed > float(score) + 2 for score in scores.values())
+    assert all(
+        whitened > float(score) and smoothed > float(score) + 2 for score in scores.values()
+    )
 
 
 def test_readme_names_the_core_job():
