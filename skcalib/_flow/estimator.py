@@ -68,9 +68,10 @@ class NormalizingFlow(
         Regularization as in :class:`Whitening`. Above 0 the flow is trained on the principal
         axes instead of the columns, and :meth:`transform` first multiplies each axis, of
         variance λ, by ``λ / (λ + noise tr(Σ))``. Density and samples are those of unfiltered
-        vectors. "auto" also chooses a power p, and multiplies by ``(λ / λ_max)^((1 - p) / 2)``.
+        vectors. "auto" also chooses a power p, 0 for an output that was trained for cosines and
+        up to 0.5 for inner layers, and multiplies by ``(λ / λ_max)^((1 - p) / 2)``.
     n_groups : int or None, default=None
-        About how many groups the vectors shall tell apart, as in :class:`Whitening`; needs
+        About how many groups the vectors shall distinguish, as in :class:`Whitening`; needs
         ``noise="auto"``.
     learning_rate : float, default=1e-3
         Learning rate of Adam without bias correction, as in BERT-flow's code.

@@ -57,17 +57,19 @@ class Whitening(
         every column gets a share of the variance, which int8 and binary codes need.
     power : float in [0, 1] or "auto", default="auto"
         1 whitens, 0 only centers and rotates (PCA); values between them whiten partly. "auto"
-        is 1 if `noise` is a number, and is chosen with the noise if that is "auto".
+        is 1 if `noise` is a number. If that is "auto" too, it is chosen by the mean vector: 0
+        for an output that was trained for cosines, up to 0.5 for inner layers.
     noise : float in [0, 1e9] or "auto", default=0.0
         Regularization: the assumed variance of noise in every direction, as a share of the
         total variance tr(Σ). The gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``.
-        "auto" chooses by the mean cosine and the entropy rank of the sample (the formula is on
-        the page of mathematics), and shrinks by at least the estimate of Ledoit and Wolf. Pass
-        vectors as an encoder returns them: centered ones have lost their mean cosine.
+        "auto" chooses by the power, the mean cosine and `n_groups` (the formula is on the page
+        of mathematics), and shrinks by at least the estimate of Ledoit and Wolf. Pass vectors
+        as an encoder returns them: centered ones have lost their mean, and rotated ones the
+        columns in which it shows an inner layer.
     n_groups : int or None, default=None
-        About how many groups the vectors shall tell apart, such as topics, intents or clusters:
-        the fewer, the more noise. It needs ``noise="auto"`` and chooses the power too. None is
-        neutral, for similarity and for groups of any size.
+        About how many groups the vectors shall distinguish, such as topics, intents or
+        clusters: the fewer, the more noise. It needs ``noise="auto"`` and ``power="auto"``.
+        None takes the noise of 250, for similarity and for groups of any size.
     shrinkage : float in [0, 1] or "auto", default=0.0
         Weight of the scaled identity in the covariance,
         ``(1 - shrinkage) Σ + shrinkage tr(Σ)/d I``, so that every direction is usable with

@@ -49,11 +49,11 @@ def calibrate(
     The candidates are layers under poolings, each raw, whitened, and whitened strongly, by a
     power of 1. `SelfRetrieval` decides between these; with ``thinned=0`` it then compares
     layers and poolings, thus calibrated. The raw model, its last layer under the pooling that
-    the folder declares or else "mean", stays unless something else is better beyond chance. For
-    it, subtracting the mean is a candidate, too. A strong whitening must be better than the
-    others beyond chance by both kinds of the score.
+    the folder declares or else "mean", stays unless something else is better beyond chance, by
+    simultaneous intervals. For it, subtracting the mean is a candidate, too. A strong whitening
+    must be better than the others beyond chance by both kinds of the score.
 
-    Texts cannot tell the `task`, nor which are `queries` or belong to `groups`: pass these.
+    Texts do not show the `task`, nor which are `queries` or belong to `groups`: pass these.
 
     Parameters
     ----------
@@ -91,10 +91,10 @@ def calibrate(
         Dimensions that the whitening keeps, as in `Whitening`; None keeps all. Self-retrieval
         cannot choose them.
     noise : float or "auto", default="auto"
-        Regularization of the whitening, see `Whitening`.
+        Regularization of the whitening, see `Whitening`. A number leaves out the strong one.
     n_groups : int or None, default=None
-        About how many groups the vectors shall tell apart, see `Whitening`; texts cannot tell.
-        If given, the whitening is always used.
+        About how many groups the vectors shall distinguish, see `Whitening`; texts do not show
+        it. If specified, the whitening is always used, and there is no strong one.
     n_texts : int, default=2000
         Largest number of texts to sample, as in `SelfRetrieval`.
     random_state : int, default=0
@@ -119,7 +119,7 @@ def calibrate(
         If there is no such model.
     ValueError
         If fewer than 20 distinct texts have six words, a parameter does not fit, or the model
-        cannot tell the texts apart.
+        cannot distinguish the texts.
 
     Examples
     --------
