@@ -10,7 +10,7 @@ from skcalib._covariance.moments import Moments, ledoit_wolf_shrinkage
 
 # The power for a spread of the mean vector, see `mean_spread`, on a logarithmic scale between
 # them: [CLS] of inner layers, means of inner layers (both ends), an output trained for cosines.
-SPREADS = 0.01, 0.05, 0.35, 0.5
+SPREADS = 0.01, 0.05, 0.35, 0.45
 POWERS = 0.5, 0.35, 0.35, 0.0
 # Of the variance, beside the mean: so the spread of a mean that is hardly more than sampling
 # error is that of the variance.

@@ -88,7 +88,8 @@ def test_poolings_join_the_windows_of_the_plain_model(
 ):
     found = windowed(pooling=pooling, stride=stride).transform(["dog", long_text])
     expected = JOINS[pooling](*plain_windows(tiny_bert_copy(), long_text, 12, stride))
-    assert_allclose(found[1], expected, atol=1e-5)
+    # Entries divided by a square root reach 35, of which float32 keeps 2e-6.
+    assert_allclose(found[1], expected, rtol=1e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize("prompt", ["", "the dog "])

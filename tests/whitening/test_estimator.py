@@ -151,7 +151,7 @@ def expected_strength(X, k=None):
     variance = X.var(axis=0, ddof=1)
     mean2 = X.mean(axis=0) ** 2
     spread = spread_over(mean2 + variance / 10) / spread_over(variance)
-    power = np.interp(np.log(spread), np.log([0.01, 0.05, 0.35, 0.5]), [0.5, 0.35, 0.35, 0])
+    power = np.interp(np.log(spread), np.log([0.01, 0.05, 0.35, 0.45]), [0.5, 0.35, 0.35, 0])
     cone = variance.sum() / (mean2 + variance).sum()
     return power, cone ** (1 / 3) / (8 * (k or 250))
 
