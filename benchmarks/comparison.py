@@ -52,8 +52,8 @@ from skcalib.evaluation._sts import BENCHMARKS
 
 DATA = Path(os.environ["SKCALIB_DATA"]).parent
 FITTED = 4000  # texts
-RESAMPLES = 1000
-RESAMPLES_OF_PAIRS = 200  # of millions of pairs each
+RESAMPLES = 200
+RESAMPLES_OF_PAIRS = 40  # of millions of pairs each
 DRAWS = 20  # of three labels of each class
 SETS = {
     "Banking77": "tasks/banking77",
