@@ -21,7 +21,6 @@ share of new texts that get none of the classes at a promised 5 and 10 %, mean o
 import argparse
 import csv
 import os
-import re
 import time
 import warnings
 from pathlib import Path
@@ -72,7 +71,7 @@ class Bench:
     def __init__(self, encoder, name):
         self.pool, self.pool_labels, self.new, self.labels = read(name)
         self.classes = np.unique(self.pool_labels)
-        self.names = [re.sub("[_/-]", " ", label) for label in self.classes]
+        self.names = [label.replace("_", " ").replace("-", " ") for label in self.classes]
         self.is_skewed = name in SKEWED
         texts = list(dict.fromkeys([*self.pool, *self.new, *self.names]))
         vectors = encoder.fit_transform(texts)
