@@ -71,10 +71,3 @@ def leads(scores: np.ndarray, means: np.ndarray) -> list[Difference]:
     widths = np.quantile(deviations.max(axis=0), 0.975) * error
     ends = zip(found, found - widths, found + widths, strict=True)
     return [Difference(*map(float, lead)) for lead in ends]
-
-
-def lead_of_best(scores: np.ndarray, means: np.ndarray) -> tuple[int, Difference]:
-    """Find the best of several candidates, and how far it leads the first, see `leads`."""
-    found = leads(scores, means)
-    best = int(np.argmax([lead.mean for lead in found]))
-    return best, found[best]

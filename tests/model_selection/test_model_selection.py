@@ -34,7 +34,7 @@ from skcalib.__main__ import main
 from skcalib.datasets import fetch_sts
 from skcalib.evaluation import evaluate_labelled, evaluate_retrieval
 from skcalib.model_selection import SelfRetrieval, calibrate
-from skcalib.model_selection._bootstrap import lead_of_best, resamples
+from skcalib.model_selection._bootstrap import leads, resamples
 from skcalib.model_selection._search import Scored, choose
 from skcalib.model_selection._views import near_duplicates
 
@@ -405,6 +405,11 @@ def test_shipped_hidden_state_is_kept_where_the_lead_may_be_chance(tiny_bert, se
         assert (state == ("mean", 3)) == (not calibration.lead.is_gain), seed
         no_other = "no other has better halves" in calibration.summary()
         assert no_other == (calibration.lead.mean == 0), seed
+
+
+def lead_of_best(scores, means):
+    """The best of several candidates, and how far it leads the first."""
+    return max(enumerate(leads(scores, means)), key=lambda found: found[1].mean)
 
 
 def test_the_best_of_many_equal_candidates_is_rarely_called_better():
