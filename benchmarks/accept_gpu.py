@@ -31,8 +31,8 @@ import sklearn
 import torch
 
 from skcalib import BertEncoder, NormalizingFlow, Whitening
-from skcalib._machine.devices import resolve_device
 from skcalib.datasets import load_toy_sts, minilm_path
+from skcalib.utils.devices import resolve_device
 
 FLOWS = list(itertools.product(("additive", "affine"), ("reverse", "shuffle", "lu")))
 POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "zipf")

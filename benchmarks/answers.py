@@ -44,11 +44,11 @@ from skcalib import (
     TextEncoder,
     Whitening,
 )
-from skcalib._answers.threshold import promised_by_answers
-from skcalib._neighbors.search import best_of_others
-from skcalib._vectors import unit_rows
+from skcalib.calibration.neighbors.search import best_of_others
 from skcalib.datasets import minilm_path
 from skcalib.evaluation._beir import read_beir
+from skcalib.similarity.answers.threshold import promised_by_answers
+from skcalib.utils.vectors import unit_rows
 
 try:
     from bayesian_bm25.vector_probability import VectorProbabilityTransform

@@ -30,8 +30,8 @@ from sklearn.preprocessing import normalize
 from transformers import AutoTokenizer
 
 from skcalib import BertEncoder, TextEncoder, Whitening
-from skcalib._encoder.sources import MEMORY
 from skcalib.datasets import fetch_sts, minilm_path
+from skcalib.encoders.sources import MEMORY
 from skcalib.export import save_onnx
 from skcalib.metrics import spearman
 

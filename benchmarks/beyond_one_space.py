@@ -32,12 +32,12 @@ from skcalib import (
     VectorStore,
     Whitening,
 )
-from skcalib._vectors import unit_rows
 from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.evaluation import evaluate_labelled, evaluate_retrieval
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._labelled import SCORES
 from skcalib.evaluation._sts import BENCHMARKS
+from skcalib.utils.vectors import unit_rows
 
 DATA = Path(os.environ["SKCALIB_DATA"])
 LANGUAGES = ("en", "de", "es", "fr")

@@ -22,9 +22,9 @@ import pandas as pd
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, NeighborSmoothing, Whitening, calibrate
-from skcalib._vectors import unit_rows
 from skcalib.datasets import minilm_path
 from skcalib.evaluation._labelled import SCORES, few_labels
+from skcalib.utils.vectors import unit_rows
 
 DATA = Path(os.environ["SKCALIB_DATA"]).parent
 SETS = {

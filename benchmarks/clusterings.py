@@ -22,8 +22,8 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, NeighborSmoothing, SimilarityScale, Whitening
-from skcalib._vectors import unit_rows
 from skcalib.datasets import minilm_path
+from skcalib.utils.vectors import unit_rows
 
 
 def steps(k):

@@ -37,8 +37,8 @@ from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, NeighborSmoothing, Whitening
-from skcalib._texts import distinct
 from skcalib.datasets import minilm_path
+from skcalib.utils.texts import distinct
 
 DATA = Path(os.environ["SKCALIB_DATA"]).parent
 SETS = {

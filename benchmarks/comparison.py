@@ -43,12 +43,12 @@ from skcalib import (
     VectorStore,
     Whitening,
 )
-from skcalib._vectors import unit_rows
 from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.evaluation import evaluate_retrieval
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._labelled import few_labels
 from skcalib.evaluation._sts import BENCHMARKS
+from skcalib.utils.vectors import unit_rows
 
 DATA = Path(os.environ["SKCALIB_DATA"]).parent
 FITTED = 4000  # texts

@@ -40,9 +40,9 @@ from skcalib import (
     VectorStore,
     Whitening,
 )
-from skcalib._duplicates.pairs import similar_pairs
-from skcalib._vectors import unit_rows
 from skcalib.datasets import fetch_sts, minilm_path
+from skcalib.similarity.duplicates.pairs import similar_pairs
+from skcalib.utils.vectors import unit_rows
 
 DATA = Path(os.environ["SKCALIB_DATA"])
 N_TEXTS, N_PLANTED = 4000, 400

@@ -42,10 +42,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
 from skcalib import BertEncoder, VectorStore
-from skcalib._encoder.batches import BertModel
-from skcalib._encoder.packed_linear import PackedLinear
-from skcalib._encoder.sources import MEMORY
 from skcalib.datasets import fetch_sts, minilm_path
+from skcalib.encoders.model.batches import BertModel
+from skcalib.encoders.model.packed_linear import PackedLinear
+from skcalib.encoders.sources import MEMORY
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "encode-architectures.csv"
 SIZE = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8}

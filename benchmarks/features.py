@@ -18,8 +18,8 @@ import numpy as np
 from scipy.stats import rankdata
 
 from skcalib import BertEncoder, Whitening
-from skcalib._encoder.batches import BertModel
 from skcalib.datasets import fetch_sts, minilm_path
+from skcalib.encoders.model.batches import BertModel
 
 TASKS = ("stsb", "sickr", "sts12", "sts13", "sts14", "sts15", "sts16")
 CALIBRATIONS = [("raw", None)] + [

@@ -21,9 +21,9 @@ from sentence_transformers.util.quantization import quantize_embeddings
 from sklearn.linear_model import LogisticRegression
 
 from skcalib import BertEncoder, VectorStore, Whitening
-from skcalib._vectors import unit_rows
 from skcalib.datasets import minilm_path
 from skcalib.evaluation._labelled import SCORES
+from skcalib.utils.vectors import unit_rows
 
 TASKS = Path(os.environ["SKCALIB_DATA"]).parent / "tasks"
 PARAMS = {

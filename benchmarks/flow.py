@@ -31,7 +31,7 @@ import torch
 from torch import nn
 
 from skcalib import BertEncoder, NormalizingFlow
-from skcalib._flow.glow import Glow
+from skcalib.calibration.flow.glow import Glow
 from skcalib.datasets import fetch_sts, minilm_path
 
 WIDTH, LEVELS, DEPTH, BATCH = 32, 2, 3, 32

@@ -40,10 +40,10 @@ from sklearn.preprocessing import FunctionTransformer
 from skrub import TextEncoder
 
 from skcalib import BertEncoder, BiEncoder, Whitening
-from skcalib._covariance.spectrum import decompose
-from skcalib._encoder.sources import MEMORY
-from skcalib._whitening import recent
+from skcalib.calibration.covariance.spectrum import decompose
+from skcalib.calibration.whitening import recent
 from skcalib.datasets import fetch_sts, minilm_path
+from skcalib.encoders.sources import MEMORY
 
 KEPT = [16, 32, 64, 128, 256, 384]
 FOLDS = KFold(3, shuffle=True, random_state=0)

@@ -26,14 +26,14 @@ import numpy as np
 import pandas as pd
 
 from skcalib import BertEncoder, Whitening
-from skcalib._texts import distinct
-from skcalib._vectors import unit_rows
 from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._labelled import SCORES
 from skcalib.evaluation._retrieval import _measures, _ranked
 from skcalib.evaluation._sts import BENCHMARKS as SETS
 from skcalib.metrics import spearman
+from skcalib.utils.texts import distinct
+from skcalib.utils.vectors import unit_rows
 
 DATA = Path(os.environ["SKCALIB_DATA"])
 LABELLED = {"Banking77": "tasks/banking77", "topics": "topics/biomedical"}

@@ -32,8 +32,8 @@ import numpy as np
 import pandas as pd
 
 from skcalib import BertEncoder, SimilarityScale, Whitening
-from skcalib._vectors import unit_rows
 from skcalib.datasets import fetch_sts, minilm_path
+from skcalib.utils.vectors import unit_rows
 
 DATA = Path(os.environ["SKCALIB_DATA"])
 RESULTS = Path(__file__).parents[1] / "docs" / "results"

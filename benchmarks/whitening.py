@@ -34,7 +34,7 @@ import numpy as np
 from sklearn.decomposition import PCA, IncrementalPCA
 
 from skcalib import Whitening
-from skcalib._whitening import recent
+from skcalib.calibration.whitening import recent
 
 
 class Numpy:

@@ -46,11 +46,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import normalize
 
 from skcalib import BertEncoder, NormalizingFlow, Whitening
-from skcalib._texts import distinct
 from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.evaluation import evaluate_labelled
 from skcalib.evaluation._labelled import classifier
 from skcalib.model_selection._views import Views, combined
+from skcalib.utils.texts import distinct
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 NOISES = (0.25 / 384, 0.5 / 384, 1 / 384, 2 / 384)  # shares of the total variance

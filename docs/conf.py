@@ -50,7 +50,7 @@ autodoc_default_options = {
 # without a network.
 nitpicky = True
 nitpick_ignore_regex = [
-    ("py:.*", r"(numpy|collections|os|pathlib|sklearn|skcalib\._store)\..*")
+    ("py:.*", r"(numpy|collections|os|pathlib|sklearn|skcalib\.encoders\.store)\..*")
 ]
 numpydoc_show_class_members = False
 numpydoc_validation_checks = {"PR01", "PR02", "PR03", "PR10", "RT01", "SS03", "GL06", "GL07"}

@@ -52,9 +52,7 @@ class Parser(argparse.ArgumentParser):
 
 def _run(arguments: Sequence[str] | None) -> int:
     from skcalib import __version__
-    from skcalib._classifier import command as classify
-    from skcalib.evaluation import _command as evaluate
-    from skcalib.model_selection import _command as calibrate
+    from skcalib.cli import calibrate, classify, evaluate
 
     if arguments is None:
         _hear_signals(_stop)

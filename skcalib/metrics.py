@@ -17,10 +17,10 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import make_scorer
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
-from skcalib._base import warn
-from skcalib._labels import labels_of, plain
-from skcalib._texts import distinct
-from skcalib._vectors import unit_rows, unmasked
+from skcalib.utils.base import warn
+from skcalib.utils.labels import labels_of, plain
+from skcalib.utils.texts import distinct
+from skcalib.utils.vectors import unit_rows, unmasked
 
 __all__ = [
     "aggregate",

@@ -203,18 +203,18 @@ def sts_home():
 @pytest.fixture(autouse=True)
 def recent(monkeypatch):
     """Keep no vectors in memory, so that tests run the model; raise ``bound`` to keep some."""
-    from skcalib._encoder.sources import MEMORY
+    from skcalib.encoders.sources import MEMORY
 
     MEMORY.clear()
     monkeypatch.setattr(MEMORY, "bound", 0)
-    monkeypatch.setattr("skcalib._encoder.estimator._told", deque())
+    monkeypatch.setattr("skcalib.encoders.bert_encoder._told", deque())
     return MEMORY
 
 
 @pytest.fixture(scope="session")
 def vectors_of_real_texts():
     """A memory that all tests of a process share, for texts of MiniLM, which is slow."""
-    from skcalib._encoder.sources import Memory
+    from skcalib.encoders.sources import Memory
 
     return Memory()
 
@@ -222,7 +222,7 @@ def vectors_of_real_texts():
 @pytest.fixture
 def remembered(recent, monkeypatch, vectors_of_real_texts):
     """Keep vectors in memory as outside the tests, and for the next test that asks for this."""
-    monkeypatch.setattr("skcalib._encoder.sources.MEMORY", vectors_of_real_texts)
+    monkeypatch.setattr("skcalib.encoders.sources.MEMORY", vectors_of_real_texts)
 
 
 @pytest.fixture(scope="session")
@@ -293,7 +293,7 @@ def open_vectors():
     """Return a function that opens a store for vectors of four numbers, past any encoder."""
     from contextlib import ExitStack, closing
 
-    from skcalib._store.vectors import Vectors
+    from skcalib.encoders.store.vectors import Vectors
 
     with ExitStack() as stack:
         yield lambda store, model="model": stack.enter_context(

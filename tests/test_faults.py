@@ -18,8 +18,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from waiting import wait_until
 
-import skcalib._store.database as database_module
-import skcalib._store.vectors as vectors_module
+import skcalib.encoders.store.database as database_module
+import skcalib.encoders.store.vectors as vectors_module
 from skcalib import BertEncoder, VectorStore
 
 TEXTS, SLOTS = [f"text {i}" for i in range(12)], ["a", "b"]

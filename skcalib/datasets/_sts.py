@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import Bunch
 
-from skcalib._base import import_package
+from skcalib.utils.base import import_package
 
 # Repository of each benchmark on the hub, and the hub's names of the splits of "stsb"; the
 # others have only the last split.

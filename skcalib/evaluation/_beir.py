@@ -5,7 +5,7 @@ from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
-from skcalib._texts import lines_of
+from skcalib.utils.texts import lines_of
 
 LARGEST = 10**9  # grade
 HEADER = ["query-id", "corpus-id", "score"]

@@ -12,12 +12,12 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_consistent_length
 
-from skcalib._base import progress
-from skcalib._encoder.any_encoder import encoded, fitted_on
-from skcalib._labels import labels_of
-from skcalib._texts import as_texts, distinct
-from skcalib._vectors import comparable, unit_rows
+from skcalib.encoders.any_encoder import encoded, fitted_on
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
+from skcalib.utils.base import progress
+from skcalib.utils.labels import labels_of
+from skcalib.utils.texts import as_texts, distinct
+from skcalib.utils.vectors import comparable, unit_rows
 
 FOLDS = 5
 C_OF_FOLDS = 10.0  # with many classes, unit vectors need more than the default of 1

@@ -11,14 +11,14 @@ from sklearn.metrics.pairwise import check_pairwise_arrays
 from sklearn.pipeline import Pipeline
 from sklearn.utils import gen_batches
 
-from skcalib._base import is_fitted, progress
-from skcalib._encoder.any_encoder import encoded, fitted_on
-from skcalib._texts import as_texts
-from skcalib._vectors import comparable, unit_rows
+from skcalib.encoders.any_encoder import encoded, fitted_on
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
-from skcalib.model_selection._bootstrap import interval, resamples
 from skcalib.model_selection._views import near_duplicates
+from skcalib.utils.base import is_fitted, progress
+from skcalib.utils.bootstrap import interval, resamples
+from skcalib.utils.texts import as_texts
+from skcalib.utils.vectors import comparable, unit_rows
 
 CALLER = "evaluate_retrieval"
 COLUMNS = ("nDCG@10", "recall@10", "recall@100", "MRR@10")

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from skcalib._encoder.any_encoder import as_encoder
-from skcalib._tables import markdown
+from skcalib.encoders.any_encoder import as_encoder
+from skcalib.utils.tables import markdown
 
 
 @dataclass(frozen=True, eq=False)

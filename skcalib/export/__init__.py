@@ -14,17 +14,20 @@ from skcalib.export._static import save_static
 # Classes in files of skops with estimators of skcalib: for ``skops.io.load(trusted=)`` and
 # ``mlflow.sklearn.log_model(skops_trusted_types=)``.
 _TYPES = """
-_answers.calibration.Calibration _answers.estimator.NearestAnswer _bi_encoder.BiEncoder
-_classifier.estimator.ZeroShotClassifier _covariance.moments.Moments
-_covariance.noise.Regularized _duplicates.estimator.Duplicates _duplicates.guard.DetailGuard
-_encoder.declared.Declared _encoder.estimator.BertEncoder _encoder.recipe.Recipe
-_encoder.text_encoder.TextEncoder _flow.estimator.NormalizingFlow _flow.fitted.FittedFlow
-_groups.estimator.GroupErasure _groups.means.GroupMeans _neighbors.estimator.NeighborSmoothing
-_scale.estimator.SimilarityScale _scale.pairs.PairCounts _store.store.VectorStore
-_whitening.estimator.Whitening _whitening.linear_map.WhiteningMap
-_whitening.solver.FittedWhitening model_selection._bootstrap.Difference
+calibration.covariance.moments.Moments calibration.covariance.noise.Regularized
+calibration.flow.estimator.NormalizingFlow calibration.flow.fitted.FittedFlow
+calibration.groups.estimator.GroupErasure calibration.groups.means.GroupMeans
+calibration.neighbors.estimator.NeighborSmoothing calibration.whitening.estimator.Whitening
+calibration.whitening.linear_map.WhiteningMap calibration.whitening.solver.FittedWhitening
+encoders.bert_encoder.BertEncoder encoders.model.declared.Declared encoders.recipe.Recipe
+encoders.store.store.VectorStore encoders.text_encoder.TextEncoder
 model_selection._report.Calibration model_selection._report.Candidate
 model_selection._report.Cosines model_selection._self_retrieval.SelfRetrieval
+similarity.answers.calibration.Calibration similarity.answers.estimator.NearestAnswer
+similarity.bi_encoder.BiEncoder similarity.classifier.estimator.ZeroShotClassifier
+similarity.duplicates.estimator.Duplicates similarity.duplicates.guard.DetailGuard
+similarity.scale.estimator.SimilarityScale similarity.scale.pairs.PairCounts
+utils.bootstrap.Difference
 """
 TRUSTED_TYPES = [f"skcalib.{name}" for name in _TYPES.split()]
 

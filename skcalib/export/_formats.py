@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from sklearn.preprocessing import Normalizer
 
-from skcalib._base import import_package
-from skcalib._encoder.recipe import Recipe
-from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
+from skcalib.encoders.recipe import Recipe
+from skcalib.encoders.store.poolings import POOLINGS, SLOTS, slot_of
+from skcalib.utils.base import import_package
 
 # What the command knows before its search: the mean of the last layer, of texts cut off.
 PLAIN = Recipe("", (-1,), "mean", True, "mean", "", 0, 512, 384, None, "float32")

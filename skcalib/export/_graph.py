@@ -11,8 +11,8 @@ from sklearn.preprocessing import Normalizer
 from torch import nn
 from torch.nn.functional import normalize
 
-from skcalib._encoder.backbone import read
-from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
+from skcalib.encoders.model.backbone import read
+from skcalib.encoders.store.poolings import POOLINGS, SLOTS, slot_of
 from skcalib.export._parts import Parts
 
 

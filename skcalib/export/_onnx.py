@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from skcalib._scale.estimator import SimilarityScale
 from skcalib.export._formats import FORMATS
 from skcalib.export._parts import probes, recipe_of_queries, take_apart
 from skcalib.export._writing import write_checked
+from skcalib.similarity.scale.estimator import SimilarityScale
 
 CALLER = "save_onnx"
 MOST_BYTES = 2**31 - 2**24  # of weights: protobuf holds 2 GiB, including the graph's nodes

@@ -20,15 +20,15 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Normalizer
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib._bi_encoder import BiEncoder
-from skcalib._encoder.estimator import BertEncoder
-from skcalib._encoder.recipe import Recipe
-from skcalib._groups.estimator import GroupErasure
-from skcalib._neighbors.estimator import NeighborSmoothing
-from skcalib._whitening.estimator import Whitening
+from skcalib.calibration.groups.estimator import GroupErasure
+from skcalib.calibration.neighbors.estimator import NeighborSmoothing
+from skcalib.calibration.whitening.estimator import Whitening
+from skcalib.encoders.bert_encoder import BertEncoder
+from skcalib.encoders.recipe import Recipe
+from skcalib.similarity.bi_encoder import BiEncoder
 
 if TYPE_CHECKING:
-    from skcalib._encoder.backbone import Backbone  # imports torch
+    from skcalib.encoders.model.backbone import Backbone  # imports torch
 
 
 class Parts(NamedTuple):
@@ -147,7 +147,7 @@ def some_texts(parts: Parts) -> list[str]:
 
 def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
     """Texts of `some_texts`, and their vectors by the pipeline, without windows."""
-    from skcalib._encoder.forward import by_longest
+    from skcalib.encoders.model.forward import by_longest
 
     module, tokenizer = parts.backbone().module, parts.backbone().tokenizer
     fault = ""

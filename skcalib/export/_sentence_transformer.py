@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import Normalizer
 
-from skcalib._base import warn
-from skcalib._scale.estimator import SimilarityScale
-from skcalib._store.poolings import POOLINGS, SLOTS, slot_of
-from skcalib._whitening.exports import centred_float32, dense
+from skcalib.calibration.whitening.exports import centred_float32, dense
+from skcalib.encoders.store.poolings import POOLINGS, SLOTS, slot_of
 from skcalib.export._folder import parts_of_folder, through_folder
 from skcalib.export._formats import FORMATS
 from skcalib.export._parts import Parts, probes, recipe_of_queries
 from skcalib.export._writing import write_checked
+from skcalib.similarity.scale.estimator import SimilarityScale
+from skcalib.utils.base import warn
 
 CALLER = "save_sentence_transformer"
 

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from skcalib._texts import as_texts
-from skcalib._vectors import unit_rows
 from skcalib.export._parts import Parts, apply, take_apart
+from skcalib.utils.texts import as_texts
+from skcalib.utils.vectors import unit_rows
 
 CALLER = "check_served"
 # Largest distance of unit vectors that are the same up to the precision of a server: float16

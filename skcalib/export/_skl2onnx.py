@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from skcalib._base import import_package
-from skcalib._groups.estimator import GroupErasure
-from skcalib._whitening.estimator import Whitening
-from skcalib._whitening.exports import centred_float32
+from skcalib.calibration.groups.estimator import GroupErasure
+from skcalib.calibration.whitening.estimator import Whitening
+from skcalib.calibration.whitening.exports import centred_float32
+from skcalib.utils.base import import_package
 
 CALLER = "register_skl2onnx"
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from sklearn.utils import gen_batches
 
-from skcalib._store.poolings import POOLINGS
-from skcalib._vectors import unit_rows
+from skcalib.encoders.store.poolings import POOLINGS
 from skcalib.export._folder import parts_of_folder, through_folder
 from skcalib.export._formats import FORMATS
 from skcalib.export._parts import Parts, apply, some_texts
 from skcalib.export._sentence_transformer import NEGLIGIBLE
 from skcalib.export._writing import write_checked
+from skcalib.utils.vectors import unit_rows
 
 CALLER = "save_static"
 

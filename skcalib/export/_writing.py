@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from skcalib._neighbors.estimator import NeighborSmoothing
+from skcalib.calibration.neighbors.estimator import NeighborSmoothing
 from skcalib.export._parts import Parts
 
 
@@ -26,8 +26,8 @@ def write_checked(
     between forward passes. They may also decide which of two equally near texts is a neighbor:
     after a smoothing most vectors must be equal, not all.
     """
-    from skcalib._encoder.backbone import quiet_transformers
-    from skcalib._encoder.forward import in_short
+    from skcalib.encoders.model.backbone import quiet_transformers
+    from skcalib.encoders.model.forward import in_short
 
     accepted = 1e-3 * np.sqrt(np.mean(np.square(expected, dtype=np.float64)))
     smooths = any(isinstance(step, NeighborSmoothing) for step in parts.steps)

@@ -13,8 +13,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.extmath import svd_flip
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
-from skcalib._base import import_package
-from skcalib._vectors import unit_rows
+from skcalib.utils.base import import_package
+from skcalib.utils.vectors import unit_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

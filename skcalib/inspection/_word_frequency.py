@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
-from skcalib._tables import markdown
+from skcalib.utils.tables import markdown
 
 # Bins of ranks in table 1 of the BERT-flow paper.
 BINS = {
@@ -183,8 +183,8 @@ def word_embeddings(
     """
     import torch
 
-    from skcalib._encoder.backbone import load
-    from skcalib._encoder.model_files import locate
+    from skcalib.encoders.model.backbone import load
+    from skcalib.encoders.model.files import locate
 
     backbone = load(locate(os.fspath(model), revision), torch.device("cpu"), torch.float32)
     if not backbone.has_zipf:

@@ -7,20 +7,20 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from skcalib._covariance.noise import Regularization
-from skcalib._encoder.any_encoder import as_encoder, encoded, fit_with_groups, fitted_on
-from skcalib._encoder.estimator import BertEncoder
-from skcalib._groups.estimator import GroupErasure
-from skcalib._neighbors.estimator import NeighborSmoothing
-from skcalib._sklearn_compat import check_params
-from skcalib._texts import distinct_texts
-from skcalib._whitening.estimator import Whitening
+from skcalib.calibration.covariance.noise import Regularization
+from skcalib.calibration.groups.estimator import GroupErasure
+from skcalib.calibration.neighbors.estimator import NeighborSmoothing
+from skcalib.calibration.whitening.estimator import Whitening
+from skcalib.encoders.any_encoder import as_encoder, encoded, fit_with_groups, fitted_on
+from skcalib.encoders.bert_encoder import BertEncoder
 from skcalib.model_selection._encoders import AsGiven, HiddenStates
 from skcalib.model_selection._report import Calibration, cosines_of
 from skcalib.model_selection._search import choose, search
 from skcalib.model_selection._self_retrieval import views_of
 from skcalib.model_selection._tasks import TASKS, Task
 from skcalib.model_selection._views import Views, near_duplicates
+from skcalib.utils.sklearn_compat import check_params
+from skcalib.utils.texts import distinct_texts
 
 ROLES = "document", "query"  # groups of a search
 MOST_COMPARED = 1000  # texts whose pairs the summary describes

@@ -10,12 +10,12 @@ from typing import Any
 
 from sklearn.base import clone
 
-from skcalib._base import warn
-from skcalib._encoder.any_encoder import fitted_on
-from skcalib._encoder.estimator import BertEncoder, resolve_layers
-from skcalib._encoder.text_encoder import TextEncoder
-from skcalib._sklearn_compat import check_params
-from skcalib._store.poolings import POOLINGS
+from skcalib.encoders.any_encoder import fitted_on
+from skcalib.encoders.bert_encoder import BertEncoder, resolve_layers
+from skcalib.encoders.store.poolings import POOLINGS
+from skcalib.encoders.text_encoder import TextEncoder
+from skcalib.utils.base import warn
+from skcalib.utils.sklearn_compat import check_params
 
 TRIED = "mean", "cls", "max", "zipf"  # unless others are asked for
 

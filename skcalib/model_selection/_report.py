@@ -6,13 +6,13 @@ from textwrap import shorten
 
 import numpy as np
 
-from skcalib._tables import markdown
-from skcalib._vectors import unit_rows
-from skcalib.model_selection._bootstrap import Difference
 from skcalib.model_selection._encoders import State
 from skcalib.model_selection._self_retrieval import FEWEST_TEXTS
 from skcalib.model_selection._tasks import TASKS
 from skcalib.model_selection._views import tells_layers
+from skcalib.utils.bootstrap import Difference
+from skcalib.utils.tables import markdown
+from skcalib.utils.vectors import unit_rows
 
 CANNOT_TELL = """\
 The score does not show whether texts of one topic come together, nor how many dimensions

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from skcalib._base import progress
-from skcalib._encoder.any_encoder import encoded
-from skcalib._whitening.estimator import Whitening
-from skcalib.model_selection._bootstrap import Difference, leads, resamples
+from skcalib.calibration.whitening.estimator import Whitening
+from skcalib.encoders.any_encoder import encoded
 from skcalib.model_selection._encoders import AsGiven, HiddenStates, State
 from skcalib.model_selection._report import Candidate
 from skcalib.model_selection._self_retrieval import FEWEST_TEXTS
 from skcalib.model_selection._views import Views, combined, tells_layers
+from skcalib.utils.base import progress
+from skcalib.utils.bootstrap import Difference, leads, resamples
 
 Fold = tuple[Views, np.ndarray, np.ndarray]  # vectors of the views, and those to fit on
 

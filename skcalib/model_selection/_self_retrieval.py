@@ -8,11 +8,11 @@ from typing import Any
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib._base import warn
-from skcalib._encoder.any_encoder import as_encoder, encoded
-from skcalib._sklearn_compat import Interval, validate_parameter_constraints
-from skcalib._texts import texts_of
+from skcalib.encoders.any_encoder import as_encoder, encoded
 from skcalib.model_selection._views import FEWEST_UNITS, Views, combined
+from skcalib.utils.base import warn
+from skcalib.utils.sklearn_compat import Interval, validate_parameter_constraints
+from skcalib.utils.texts import texts_of
 
 # Scores of fewer texts than the first mean nothing; with fewer than the second, close
 # candidates cannot be told apart.

@@ -10,8 +10,8 @@ import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.metrics import pairwise_distances_chunked
 
-from skcalib._texts import distinct
-from skcalib._vectors import unit_rows
+from skcalib.utils.texts import distinct
+from skcalib.utils.vectors import unit_rows
 
 # Units that a text must have, so that half of it still means something.
 FEWEST_UNITS = 6

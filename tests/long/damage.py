@@ -21,8 +21,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 
 from skcalib import BertEncoder, VectorStore
-from skcalib._encoder.sources import MEMORY
 from skcalib.datasets import load_toy_sts, minilm_path
+from skcalib.encoders.sources import MEMORY
 
 
 def outcome(encoder, texts, expected):

@@ -34,9 +34,9 @@ from skcalib.__main__ import main
 from skcalib.datasets import fetch_sts
 from skcalib.evaluation import evaluate_labelled, evaluate_retrieval
 from skcalib.model_selection import SelfRetrieval, calibrate
-from skcalib.model_selection._bootstrap import leads, resamples
 from skcalib.model_selection._search import Scored, choose
 from skcalib.model_selection._views import near_duplicates
+from skcalib.utils.bootstrap import leads, resamples
 
 ENGLISH = "The old man plays a flute,  and it\trains.\nA dog sleeps."
 CHINESE = "我昨天在公园里看见一只小狗。"
@@ -55,7 +55,7 @@ def sentences(words):
 @pytest.fixture
 def encoded(monkeypatch):
     """A list that grows with every batch that goes through a model, by its number of texts."""
-    from skcalib._encoder.batches import BertModel
+    from skcalib.encoders.model.batches import BertModel
 
     numbers, encode = [], BertModel.every
 

@@ -1,0 +1,1 @@
+"""Vectors to calibrated vectors. Nothing here knows of texts."""

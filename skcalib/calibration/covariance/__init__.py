@@ -1,0 +1,1 @@
+"""Moments, spectrum and noise, which the whitening and the flow share."""

@@ -1,0 +1,129 @@
+"""How strongly weak directions count: shrinkage, noise and power, as given or chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skcalib.calibration.covariance.moments import Moments, ledoit_wolf_shrinkage
+
+# The power for a spread of the mean vector, see `mean_spread`, on a logarithmic scale between
+# them: [CLS] of inner layers, means of inner layers (both ends), an output trained for cosines.
+SPREADS = 0.01, 0.05, 0.35, 0.45
+POWERS = 0.5, 0.35, 0.35, 0.0
+# Of the variance, beside the mean: so the spread of a mean that is hardly more than sampling
+# error is that of the variance.
+SHARE_OF_VARIANCE = 0.1
+# The neutral noise is that of so many groups.
+MANY_GROUPS = 250
+# A direction as strong as this share of one of k equal directions is faded by half.
+SHARE_OF_GROUP = 1 / 8
+CONE_POWER = 1 / 3
+# Amplified more, weak directions take more noise: a power of 1 so many times that of 0.
+NOISE_OF_POWER = 20
+
+
+@dataclass(frozen=True)
+class Regularized:
+    """A spectrum after shrinkage, and the parameters in use."""
+
+    eigenvalues: np.ndarray  # Λ
+    total: float  # variance of the sample, tr Σ
+    shrinkage: float
+    noise: float  # as a share of the total variance
+    power: float
+
+    def gain(self) -> np.ndarray:
+        """``g(λ) = λ^(-power/2) λ / (λ + noise tr Σ)``: whitening times a Wiener filter."""
+        values = self.eigenvalues
+        return values ** (-self.power / 2) * (values / (values + self.noise * self.total))
+
+
+@dataclass(frozen=True)
+class Regularization:
+    """Parameters of `Whitening` that say how strongly weak directions count."""
+
+    shrinkage: float | str = 0.0
+    noise: float | str = 0.0
+    power: float | str = "auto"
+    n_groups: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_groups is None:
+            return
+        for name in ("noise", "power"):
+            if (value := getattr(self, name)) != "auto":
+                raise ValueError(
+                    f"Got n_groups={self.n_groups} and {name}={value!r}; n_groups "
+                    f"chooses the {name}. Set {name}='auto', or leave out n_groups."
+                )
+
+    def of(self, moments: Moments, variance: np.ndarray) -> Regularized:
+        """Apply to a sample, whose covariance has the eigenvalues ``variance`` (d,)."""
+        estimates = "auto" in (self.shrinkage, self.noise)
+        total = float(variance.sum())
+        _check_underflow(total, order=4 if estimates else 2)
+        shrinkage = 0.0 if self.shrinkage == "auto" else float(self.shrinkage)
+        if estimates:
+            # Noise is chosen for the population's spectrum, so the sample's is corrected too.
+            shrinkage = max(shrinkage, ledoit_wolf_shrinkage(moments))
+        eigenvalues = (1 - shrinkage) * variance + shrinkage * total / len(variance)
+        if self.noise != "auto":
+            power = 1.0 if self.power == "auto" else self.power
+            return Regularized(eigenvalues, total, shrinkage, float(self.noise), float(power))
+        chosen = neutral_power(mean_spread(moments))
+        power = chosen if self.power == "auto" else float(self.power)
+        noise = noise_level(moments, self.n_groups) * NOISE_OF_POWER ** (power - chosen)
+        return Regularized(eigenvalues, total, shrinkage, noise, power)
+
+
+def mean_spread(moments: Moments) -> float:
+    """Over how many coordinates the mean spreads, in terms of how many the variance does.
+
+    exp of the entropy of their shares of ``mean² + variance / 10``, over that of the variance.
+    Inner layers have a few outlier dimensions, which hold most of the mean whatever the texts
+    are about [1]_. An output that was trained for cosines has none, nor has a rotated one.
+
+    .. [1] Timkey & van Schijndel (2021), "All Bark and No Bite: Rogue Dimensions in Transformer
+           Language Models Obscure Representational Quality", arXiv:2109.04404.
+    """
+    variance = np.diag(moments.covariance())
+    squares = moments.mean**2 + SHARE_OF_VARIANCE * variance
+    return exp_entropy(squares) / exp_entropy(variance)
+
+
+def neutral_power(spread: float) -> float:
+    """Return the power that suits vectors of this `mean_spread`, whatever their groups."""
+    return float(np.interp(np.log(spread), np.log(SPREADS), POWERS))
+
+
+def noise_level(moments: Moments, n_groups: int | None) -> float:
+    """Noise for so many groups, as a share of the total variance, at the neutral power.
+
+    The more groups, the more directions distinguish them, and the weaker these are. If the mean
+    cosine of two samples is large, as in inner layers, weak directions distinguish texts.
+    """
+    return SHARE_OF_GROUP / (n_groups or MANY_GROUPS) * cone_width(moments) ** CONE_POWER
+
+
+def cone_width(moments: Moments) -> float:
+    """One minus the mean cosine of two samples, ``tr Σ / (|mean|² + tr Σ)``."""
+    total = float(np.trace(moments.covariance()))
+    return total / ((float(moments.mean @ moments.mean) + total) or 1.0)
+
+
+def exp_entropy(values: np.ndarray) -> float:
+    """Over how many entries values spread: exp of the entropy of their shares."""
+    share = values[values > 0] / values.sum()
+    return float(np.exp(-(share @ np.log(share))))
+
+
+def _check_underflow(total_variance: float, order: int) -> None:
+    """Raise a ValueError if float64 has lost digits of moments of this ``order``."""
+    least = (np.finfo(np.float64).tiny / np.finfo(np.float64).eps) ** (2 / order)
+    if 0 < total_variance < least:
+        raise ValueError(
+            f"X varies so little, {total_variance**0.5:.3g} in all, that powers of it "
+            f"underflow float64. Scale X up first, to more than {least**0.5:.0e}."
+        )

@@ -1,0 +1,1 @@
+"""The normalizing flow."""

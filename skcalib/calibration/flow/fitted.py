@@ -1,0 +1,134 @@
+"""A fitted flow: what a training starts from, what it ends with, and how rows go through it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils import gen_batches
+
+from skcalib.calibration.covariance.noise import Regularization
+from skcalib.calibration.flow.glow import Glow
+from skcalib.calibration.flow.statistics import column_moments, principal_axes
+from skcalib.utils.devices import check_precision
+from skcalib.utils.limits import check_size
+
+# Parameters of the estimator that no later training can change: a Glow's, and of its gain.
+SHAPE = ("n_levels", "depth", "coupling_width", "coupling", "permutation", "noise")
+ARCHITECTURE = (*SHAPE, "n_groups")
+
+
+@contextmanager
+def plain_torch(device: torch.device) -> Iterator[None]:
+    """Context in which torch computes as if the caller had set nothing.
+
+    Under the caller's ``no_grad`` there would be no gradient, under ``autocast`` bfloat16.
+    """
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.autocast(device.type, enabled=False),
+        torch.device("cpu"),
+    ):
+        yield
+
+
+def on_device(function: Callable) -> Callable:
+    """Run a function in `plain_torch`; if its ``device`` has too little memory, say so.
+
+    The error is raised outside of the `except`: otherwise it would refer to the caught one,
+    whose traceback holds the GPU's memory, in a notebook until the next error.
+    """
+
+    @wraps(function)
+    def guarded(*arguments: Any, device: torch.device) -> Any:
+        try:
+            with plain_torch(device):
+                return function(*arguments, device=device)
+        except torch.cuda.OutOfMemoryError:
+            pass
+        raise MemoryError(
+            f"A batch of rows does not fit into the memory of {device}. Free some memory, use "
+            "device='cpu', or, in training, a lower batch_size."
+        )
+
+    return guarded
+
+
+@dataclass(frozen=True, eq=False)
+class FittedFlow:
+    """The whole state of a flow, in arrays on the CPU whatever device it was trained on."""
+
+    architecture: dict[str, Any]  # arguments of Glow
+    noise: float  # the chosen one if "auto" was asked for, and its power
+    power: float
+    rng: np.random.RandomState  # which the next training draws from
+    weights: dict[str, np.ndarray]  # in the data type of the rows it was fitted on
+    moments: np.ndarray  # Adam's two, (2, n_parameters), in the order of the training's vector
+    # Loss of each epoch, and that of held-out rows if any, in nats per sample.
+    curve: list[list[float]] = field(default_factory=list)
+    _networks: dict[tuple[str, str], Glow] = field(default_factory=dict, init=False)
+
+    def network(self) -> Glow:
+        """Build the network, on the CPU, in the data type of the fit."""
+        with plain_torch(torch.device("cpu")):
+            flow = _glow(len(self.weights["gain"]), self.architecture)
+            weights = {name: torch.tensor(array) for name, array in self.weights.items()}
+            flow.load_state_dict(weights, assign=True)
+        return flow
+
+    @on_device
+    def map(self, method: str, X: np.ndarray, width: int, *, device: torch.device) -> Any:
+        """Return a method's result for X, with ``width`` columns, in the data type of X."""
+        check_precision(device, X.dtype)
+        # In float32, what was fitted in float64 would round the mean that is subtracted.
+        dtype = np.promote_types(X.dtype, self.weights["gain"].dtype)
+        dtype = X.dtype if device.type == "mps" else dtype
+        key = (str(device), dtype.name)
+        if key not in self._networks:  # built once per device and data type
+            self._networks[key] = self.network().to(device, getattr(torch, dtype.name)).eval()
+        # With few rows, intermediate results stay in a CPU's cache; a GPU needs more rows.
+        n_rows = 2**10 if device.type == "cpu" else 2**13
+        result = np.empty((len(X), width), dtype=X.dtype)
+        function = getattr(self._networks[key], method)
+        with torch.inference_mode():
+            for rows in gen_batches(len(X) or 1, n_rows):
+                block = np.ascontiguousarray(X[rows], dtype)  # no negative strides
+                values = function(torch.tensor(block, device=device))
+                result[rows] = values.reshape(-1, width).cpu().numpy()
+        return result
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_networks": {}}  # only arrays, none on a device
+
+
+def untrained(
+    X: np.ndarray, rows: np.ndarray, rng: np.random.RandomState, settings: Any
+) -> FittedFlow:
+    """Return a flow that only standardizes the given rows of X.
+
+    ``settings`` has the parameters of :class:`NormalizingFlow`.
+    """
+    architecture = {name: getattr(settings, name) for name in ARCHITECTURE}
+    strength = Regularization(noise=settings.noise, n_groups=settings.n_groups)
+    d, noise, permutation = X.shape[1], settings.noise, settings.permutation
+    if noise != 0 or permutation == "lu":
+        check_size(d, f"permutation={permutation!r} with noise={noise!r}")
+    if noise == 0:
+        standardisation: Any = column_moments(X, rows)
+        power = 1.0
+    else:
+        *standardisation, regularized = principal_axes(X, rows, strength)
+        noise, power = regularized.noise, regularized.power
+    flow = _glow(d, architecture).to(getattr(torch, X.dtype.name))
+    flow.initialize(rng, *standardisation)
+    n_parameters = sum(parameter.numel() for parameter in flow.parameters())
+    moments = np.zeros((2, n_parameters), dtype=X.dtype)
+    return FittedFlow(architecture, float(noise), power, rng, flow.arrays(), moments)
+
+
+def _glow(n_features: int, architecture: dict[str, Any]) -> Glow:
+    return Glow(n_features, *(architecture[name] for name in SHAPE))

@@ -1,0 +1,1 @@
+"""Erasure of the differences between known groups."""

@@ -1,0 +1,306 @@
+"""Erase groups, such as languages: all of them get the same mean."""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import attrgetter
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin
+from sklearn.utils import gen_batches
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+
+from skcalib.calibration.covariance.moments import chunk_rows
+from skcalib.calibration.groups.means import GroupMeans
+from skcalib.calibration.whitening.estimator import Whitening
+from skcalib.calibration.whitening.exports import LinearExports
+from skcalib.calibration.whitening.linear_map import AffineMap
+from skcalib.calibration.whitening.merging import MergingFit
+from skcalib.utils.base import FloatTransformer, VersionedState, warn
+from skcalib.utils.dask import (
+    as_floats,
+    check_dask,
+    check_lazy,
+    dask_apply,
+    dask_reduce,
+    is_dask,
+)
+from skcalib.utils.labels import labels_of
+from skcalib.utils.sklearn_compat import check_n_features, check_sample_weight
+from skcalib.utils.vectors import checked_rows
+
+# Samples of a group below which its mean is mostly chance.
+FEW_SAMPLES = 20
+# Share of the variance below which not only the groups are erased: languages leave far more.
+LITTLE = 0.25
+
+
+class GroupErasure(
+    LinearExports,
+    MergingFit,
+    OneToOneFeatureMixin,
+    FloatTransformer,
+    VersionedState,
+    BaseEstimator,
+):
+    """Project out the directions in which the means of groups differ, such as of languages.
+
+    With group means m_g, the overall mean m, and rows Q that are an orthonormal basis of the
+    span of ``m_g - m``, vectors become ``x' = x - Qᵀ Q (x - m)``: all groups have the mean m,
+    and no linear classifier distinguishes them better than by their sizes ([1]_, theorem 3.1).
+    Mapping a vector does not need its group. Put the step before ``Whitening(noise="auto")``;
+    20 samples per group give most of the gain.
+
+    Attributes
+    ----------
+    groups_ : ndarray of shape (n_groups,)
+        Names of the groups, sorted.
+    group_count_ : ndarray of shape (n_groups,)
+        Number of samples of each, or the sum of their weights.
+    means_ : ndarray of shape (n_groups, n_features)
+        Mean of each.
+    mean_ : ndarray of shape (n_features,)
+        Mean of all samples.
+    components_ : ndarray of shape (rank, n_features)
+        Q: n_groups - 1 rows, or fewer if the means of groups depend on each other.
+    variance_kept_ : float
+        Share of the variance of the fitted samples that is left, estimated as if columns were
+        uncorrelated within groups. Below 0.25, `fit` warns, and the first `transform` after
+        `partial_fit` or `merge`.
+    n_features_in_, feature_names_in_
+        Number of features seen during fit, and their names when all are strings.
+
+    References
+    ----------
+    .. [1] Belrose et al. (2023), "LEACE: Perfect linear concept erasure in closed form",
+           arXiv:2306.03819. Their projection is orthogonal after whitening.
+
+    Examples
+    --------
+    In a pipeline, pass groups by metadata routing, or as ``grouperasure__groups``; `BiEncoder`
+    and `calibrate` pass them on.
+
+    >>> import numpy as np
+    >>> from sklearn import config_context
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from skcalib import GroupErasure, Whitening
+    >>> languages = np.repeat(["de", "en", "fr"], 100)
+    >>> X = np.random.default_rng(0).normal(size=(300, 8))
+    >>> X[:100] += 3
+    >>> with config_context(enable_metadata_routing=True):
+    ...     pipeline = make_pipeline(GroupErasure(), Whitening(noise="auto"))
+    ...     Z = pipeline.fit_transform(X, groups=languages)
+    >>> np.allclose(Z[:100].mean(axis=0), Z[100:].mean(axis=0))
+    True
+    """
+
+    _state_version = 4
+    __metadata_request__fit = {"groups": True}
+    __metadata_request__partial_fit = {"groups": True}
+    _moments: GroupMeans
+    groups_ = property(attrgetter("_moments.names"), doc="Names of the groups, sorted.")
+    group_count_ = property(attrgetter("_moments.n"), doc="Samples of each, or their weight.")
+    means_ = property(attrgetter("_moments.mean"), doc="Mean of each group.")
+    mean_ = property(attrgetter("_moments.overall"), doc="Mean of all samples.")
+    components_ = property(attrgetter("_moments.differences"), doc="Q, orthonormal rows.")
+    variance_kept_ = property(attrgetter("_moments.kept"), doc="Share of the variance left.")
+
+    def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
+        """Learn the mean of each group; warn of small groups, or if little is left.
+
+        Parameters
+        ----------
+        X : array-like or dask array of shape (n_samples, n_features)
+        y : None
+            Ignored.
+        groups : array-like of shape (n_samples,)
+            Group of each sample, such as its language: str or numbers, two or more.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How many times each sample counts.
+
+        Returns
+        -------
+        self : GroupErasure
+        """
+        self.__dict__.pop("_moments", None)  # an error below leaves nothing half-fitted
+        means = self._means_of(X, groups, sample_weight, reset=True)
+        _check(means)
+        self._moments, self._is_checked = means, True
+        return self
+
+    def partial_fit(
+        self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Add samples to those seen; any split equals one `fit`.
+
+        Parameters
+        ----------
+        X, y, groups, sample_weight
+            As for `fit`; a single group will do.
+
+        Returns
+        -------
+        self : GroupErasure
+        """
+        first = not self.__sklearn_is_fitted__()
+        means = self._means_of(X, groups, sample_weight, reset=first)
+        return self._learn(means if first else self._moments.merge(means))
+
+    def transform(self, X: Any) -> Any:
+        """Project out what distinguishes the groups.
+
+        Parameters
+        ----------
+        X : array-like or dask array of shape (n_samples, n_features)
+            Vectors, of any group.
+
+        Returns
+        -------
+        X_new : ndarray or dask array of shape (n_samples, n_features)
+            float32 for float32 input and float64 otherwise.
+        """
+        means = self._checked_means()
+        X = self._rows(X, reset=False)
+        erase = partial(_erased, means.overall, means.differences)
+        if not is_dask(X):
+            return erase(X)
+        check_lazy(self)
+        return dask_apply(erase, X, X.shape[1])
+
+    def joined(self, whitening: Whitening) -> ErasedWhitening:
+        """Combine both steps into one linear map, for exports.
+
+        Parameters
+        ----------
+        whitening : Whitening
+            The fitted step after this one.
+
+        Returns
+        -------
+        joined : ErasedWhitening
+            With `transform`, `to_torch`, `to_sentence_transformers` and `to_faiss`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib import GroupErasure, Whitening
+        >>> X = np.random.default_rng(0).normal(size=(100, 8)).astype(np.float32)
+        >>> erasure = GroupErasure().fit(X, groups=np.arange(100) % 2)
+        >>> whitening = Whitening(noise="auto").fit(erasure.transform(X))
+        >>> index = erasure.joined(whitening).to_faiss(normalize=True)
+        """
+        return ErasedWhitening(self, whitening)
+
+    @property
+    def _linear_map(self) -> AffineMap:
+        means = self._checked_means()
+        mean, (between, within) = means.overall, means.variances
+        P = np.eye(len(mean)) - means.differences.T @ means.differences
+        # What is left of a sample, were its columns uncorrelated.
+        mean_square = np.mean(within @ P**2 + mean**2)
+        return AffineMap(mean, P, mean, between + within, float(mean_square))
+
+    def _learn(self, moments: GroupMeans) -> Self:
+        self._moments, self._is_checked = moments, False
+        return self
+
+    def _checked_means(self) -> GroupMeans:
+        """Return the means; those of a stream are checked at their first use."""
+        check_is_fitted(self)
+        if not self._is_checked:
+            _check(self._moments)
+            self._is_checked = True
+        return self._moments
+
+    def _rows(self, X: Any, *, reset: bool) -> Any:
+        if not is_dask(X):
+            return checked_rows(self, X, reset=reset)
+        check_dask(X, type(self).__name__)
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        return X
+
+    def _means_of(self, X: Any, groups: Any, sample_weight: Any, *, reset: bool) -> GroupMeans:
+        if groups is None:
+            raise ValueError(
+                "GroupErasure got no groups; it needs the group of each sample, such as its "
+                "language. Call fit(X, groups=languages), or with "
+                "sklearn.set_config(enable_metadata_routing=True) pipeline.fit(X, "
+                "groups=languages); in a search, the BiEncoder around it needs "
+                "set_fit_request(groups=True). To put a step after a fitted pipeline, keep its "
+                "fit: make_pipeline(FrozenEstimator(pipeline), step)."
+            )
+        X = self._rows(X, reset=reset)
+        if is_dask(X):
+            groups = groups if is_dask(groups) else _labels(groups)
+            return dask_reduce(_means_of_block, GroupMeans.merge, X, groups, sample_weight)
+        check_consistent_length(X, groups)
+        return _means_of_block(X, groups, sample_weight)
+
+
+class ErasedWhitening(LinearExports):
+    """A fitted `GroupErasure` and the `Whitening` after it, as one linear map."""
+
+    def __init__(self, erasure: GroupErasure, whitening: Whitening) -> None:
+        check_n_features(whitening, erasure.mean_[None], reset=False)
+        self._steps = erasure, whitening
+        self._linear_map = erasure._linear_map.then(whitening._linear_map)
+
+    def transform(self, X: Any) -> Any:
+        """Transform by both steps."""
+        return self._steps[1].transform(self._steps[0].transform(X))
+
+
+def _means_of_block(block: Any, groups: Any, weight: Any = None) -> GroupMeans:
+    weight = check_sample_weight(weight, block)
+    return GroupMeans.from_array(as_floats(block), _labels(groups), weight)
+
+
+def _labels(groups: Any) -> np.ndarray:
+    """Return the groups as an array of str, of bool, of integers or of floats."""
+    listed = labels_of(groups, "groups")
+    labels = np.array(listed)
+    is_rounded = labels.dtype.kind == "f" and any(isinstance(label, int) for label in listed)
+    if is_rounded or labels.dtype.kind not in "Ubif" or labels.tolist() != listed:
+        raise ValueError(
+            "groups has entries that are neither str nor numbers, are of several kinds, or are "
+            "too large for int64. Give all as str."
+        )
+    return labels
+
+
+def _check(means: GroupMeans) -> None:
+    """Refuse groups of which nothing or all would be erased; warn of small ones, or many."""
+    n_groups, n_features = means.mean.shape
+    if n_groups < 2:
+        raise ValueError(
+            f"GroupErasure got the groups {means.names.tolist()} in n_samples="
+            f"{means.n.sum():g} whose sample_weight is not zero; it needs two or more, such as "
+            "languages. Leave the step out if there is only one."
+        )
+    if len(means.differences) == n_features:
+        raise ValueError(
+            f"The means of {n_groups} groups differ in every direction of n_features="
+            f"{n_features}: nothing would be left. Give fewer groups."
+        )
+    if (few := means.n < FEW_SAMPLES).any():
+        name, n = means.names.tolist()[few.argmax()], means.n[few.argmax()]
+        warn(
+            f"{few.sum()} of {len(few)} groups have fewer than {FEW_SAMPLES} samples, such "
+            f"as {name!r} with {n:g}: their means are mostly chance. Fit on more samples, "
+            "or leave them out."
+        )
+    if means.kept < LITTLE:
+        warn(
+            f"GroupErasure leaves {100 * means.kept:.2g} % of the variance: the groups are "
+            "what the vectors differ in, such as clusters or topics, or they are too many "
+            f"for {n_features} features. Give fewer groups, or others."
+        )
+
+
+def _erased(mean: np.ndarray, Q: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """``x - Qᵀ Q (x - mean)`` of each row, computed in float64."""
+    out = np.empty_like(X)
+    for rows in gen_batches(len(X), chunk_rows(X.shape[1])):
+        out[rows] = X[rows] - ((X[rows] - mean) @ Q.T) @ Q
+    return out

@@ -1,0 +1,89 @@
+"""Means of groups, by parts that merge exactly, and the directions in which they differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.sparse import csr_array
+from sklearn.utils import gen_batches
+
+from skcalib.calibration.covariance.moments import chunk_rows
+
+KINDS = {"U": "str", "b": "bool", "i": "integers", "f": "floats"}
+
+
+@dataclass(frozen=True)
+class GroupMeans:
+    """Numbers and means of the samples of each group, and their spread, in float64."""
+
+    names: np.ndarray  # (G,), distinct and sorted
+    n: np.ndarray  # (G,), numbers of samples, or the sums of their weights
+    mean: np.ndarray  # (G, d)
+    scatter: np.ndarray  # (d,), sum of squares about the mean of the sample's group
+
+    @classmethod
+    def from_array(
+        cls, X: np.ndarray, groups: np.ndarray, weight: np.ndarray | None = None
+    ) -> GroupMeans:
+        """Means of the rows of ``X``; groups without weight are left out."""
+        names, codes = np.unique(groups, return_inverse=True)
+        n = np.bincount(codes, weight, len(names))
+        weight = np.ones(len(X)) if weight is None else weight
+        # Sums of differences from a row keep the digits below a large common mean.
+        origin = X[:1].sum(axis=0, dtype=np.float64)
+        sums, squares = np.zeros((len(names), X.shape[1])), 0.0
+        for rows in gen_batches(len(X) or 1, chunk_rows(X.shape[1])):
+            members = weight[rows], (codes[rows], np.arange(len(codes[rows])))
+            differences = X[rows] - origin
+            sums += csr_array(members, (len(names), len(codes[rows]))) @ differences
+            squares += weight[rows] @ differences**2
+        names, n, sums = names[n > 0], n[n > 0], sums[n > 0]
+        scatter = np.maximum(squares - (sums**2 / n[:, None]).sum(axis=0), 0.0)
+        return cls(names, n, origin + sums / n[:, None], scatter)
+
+    def merge(self, other: GroupMeans) -> GroupMeans:
+        """Means of both samples together, whose groups are all str, all bool or all numbers."""
+        if not (len(self.names) and len(other.names)):
+            return self if len(self.names) else other
+        pairs = ((self.names, other.names), (self.n, other.n), (self.mean, other.mean))
+        names, n, mean = map(np.concatenate, pairs)
+        ours, theirs = (KINDS[part.names.dtype.kind] for part in (self, other))
+        are_numbers = {ours, theirs} == {"integers", "floats"}
+        if ours != theirs and not (are_numbers and np.abs(names).max() < 2**53):
+            first, second = self.names[-1:].tolist() + other.names[-1:].tolist()
+            raise ValueError(
+                f"groups are {ours} in one part and {theirs} in another, such as {first!r} and "
+                f"{second!r}. Give the groups of all parts the same type, such as str."
+            )
+        merged = GroupMeans.from_array(mean, names, n)  # a mean counts as often as its samples
+        scatter = self.scatter + other.scatter + merged.scatter
+        return replace(merged, n=merged.n.astype(n.dtype), scatter=scatter)
+
+    @cached_property
+    def overall(self) -> np.ndarray:
+        """Mean of all samples, of shape (d,)."""
+        return self.n @ self.mean / (self.n.sum() or 1)
+
+    @cached_property
+    def differences(self) -> np.ndarray:
+        """Orthonormal rows that span the differences of the means, of shape (rank, d)."""
+        # Differences from one of the means span the same as those from the overall mean.
+        _, s, vt = np.linalg.svd(self.mean[1:] - self.mean[:1], full_matrices=False)
+        # Means have rounding errors of their own magnitude.
+        scale = max(s.max(initial=0), np.abs(self.mean).max(initial=0))
+        return vt[s > max(self.mean.shape) * np.finfo(np.float64).eps * scale]
+
+    @cached_property
+    def variances(self) -> tuple[np.ndarray, np.ndarray]:
+        """Variance of each column between and within groups, each of shape (d,)."""
+        total = self.n.sum() or 1
+        return self.n @ (self.mean - self.overall) ** 2 / total, self.scatter / total
+
+    @cached_property
+    def kept(self) -> float:
+        """Share of the variance that is left, were columns uncorrelated within groups."""
+        between, within = self.variances
+        left = within @ (1 - (self.differences**2).sum(axis=0))
+        return float(left / ((between + within).sum() or 1))

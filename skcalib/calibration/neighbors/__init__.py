@@ -1,0 +1,1 @@
+"""Smoothing by nearest neighbors, and the exact search."""

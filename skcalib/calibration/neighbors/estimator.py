@@ -1,0 +1,214 @@
+"""Neighbor smoothing: each vector moves toward its nearest neighbors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, clone
+from sklearn.utils import gen_batches
+from sklearn.utils.validation import check_is_fitted
+
+from skcalib.calibration.neighbors.search import rows_near
+from skcalib.calibration.neighbors.smoothing import smoothed
+from skcalib.utils.base import FloatTransformer, VersionedState
+from skcalib.utils.limits import rows_within
+from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context, check_params
+from skcalib.utils.vectors import checked_rows, unit_rows
+
+if TYPE_CHECKING:
+    from skcalib.calibration.neighbors.torch_module import SmoothingModule
+
+WORKING_BYTES = 64 * 2**20  # neighbors that `transform` holds at a time
+
+
+@dataclass(eq=False, repr=False)
+class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, BaseEstimator):
+    """Move vectors toward their nearest neighbors: for topics, intents, classes and clusters.
+
+    It has two conditions: the fitted texts contain members of the same groups, and a group has
+    more members than there are neighbors (`n_neighbors`). Otherwise it loses, 10 points of
+    R-precision in groups of 6 to 9 texts of which none was fitted. A search whose queries have
+    several answers gains, too; with one answer per query it loses 3. Differences between close
+    texts fade, so graded similarity (STS) loses. It works best after
+    ``Whitening(noise="auto")``.
+
+    With x̂ of unit length, ``x' = unit(x̂ + weight Σ w_j x̂_j / Σ w_j)`` over the nearest fitted
+    texts and ``w_j = cos(x, x_j)^alpha``: the α-weighted expansion of queries (αQE) and of the
+    database in image retrieval [1]_, with a mean in place of a sum.
+
+    Parameters
+    ----------
+    n_neighbors : int, default=10
+        Number of nearest fitted texts, fewer than a group has; all where fewer are fitted.
+    weight : float in [0, 1e9], default=1.0
+        Weight of their mean. 0.5 keeps most of the gain and harms half as much.
+    alpha : float in [0, 1e9], default=3
+        Exponent of the cosine. Texts of cosine 0 or less have no weight.
+    neighbors : transformer or None, default=None
+        scikit-learn's ``KNeighborsTransformer``, or one like it (of pynndescent or faiss), by
+        cosine or Euclidean distance. It is cloned, its ``n_neighbors`` is set, and it gets
+        vectors of unit length. None compares with every fitted text.
+
+    Attributes
+    ----------
+    vectors_ : ndarray of shape (n_fitted, n_features), float32
+        Vectors of the fitted texts, of unit length. Zero vectors are left out, unless there is
+        no other.
+    neighbors_ : transformer or None
+        The fitted clone; None without `neighbors`, or with no more than ``n_neighbors + 1``
+        texts, which are compared one by one.
+    n_features_in_, feature_names_in_
+        Number of features seen during fit, and their names when all are strings.
+
+    Notes
+    -----
+    One fitted vector that is equal to a text's own is left out. So in ``fit_transform(X)`` a
+    text is not its own neighbor, ``fit(X).transform(X)`` gives the same, and a query finds its
+    own text at cosine 1.
+
+    References
+    ----------
+    .. [1] Radenović, Tolias & Chum (2019), "Fine-Tuning CNN Image Retrieval with No Human
+           Annotation", TPAMI 41(7), section 3.4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcalib import NeighborSmoothing
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20, 16)).repeat(30, axis=0) + rng.normal(size=(600, 16))
+    >>> smooth = NeighborSmoothing().fit_transform(X)
+    >>> before, after = np.corrcoef(X)[:30, :30].mean(), np.corrcoef(smooth)[:30, :30].mean()
+    >>> bool(after > before + 0.1)
+    True
+    """
+
+    n_neighbors: int = 10
+    weight: float = 1.0
+    alpha: float = 3
+    neighbors: BaseEstimator | None = None
+    vectors_: np.ndarray = field(init=False)
+
+    _parameter_constraints = {
+        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "weight": [Interval(Real, 0, 1e9, closed="both")],
+        "alpha": [Interval(Real, 0, 1e9, closed="both")],
+        "neighbors": [HasMethods(["fit", "transform"]), None],
+    }
+
+    _state_version = 3
+    _not_linear = "NeighborSmoothing, a search among fitted vectors. Leave that step out"
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Keep the vectors of ``X`` as neighbors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Vectors of the texts that are searched, or of others of their domain. A text with a
+            single counterpart, such as its translation, would be moved away from it.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : NeighborSmoothing
+        """
+        self.__dict__.pop("vectors_", None)  # an error below leaves nothing half-fitted
+        return self.partial_fit(X)
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Add the vectors of ``X`` to the neighbors.
+
+        Parameters
+        ----------
+        X, y
+            As for `fit`. A search given as `neighbors` is fitted again on all vectors.
+
+        Returns
+        -------
+        self : NeighborSmoothing
+        """
+        first = not self.__sklearn_is_fitted__()
+        X = checked_rows(self, X, reset=first)
+        vectors = unit_rows(X)[0].astype(np.float32)
+        vectors = vectors if first else np.vstack([self.vectors_, vectors])
+        found = vectors.any(axis=1)
+        if not found.all():  # zeros have no weight
+            vectors = vectors[found] if found.any() else vectors[:1]
+        search, k = None, self.n_neighbors + 1  # since a text finds itself
+        if self.neighbors is not None and len(vectors) > k:
+            search = clone(self.neighbors).set_params(n_neighbors=k).fit(vectors)
+        self.neighbors_, self.vectors_ = search, vectors
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Move the vectors of ``X`` toward their nearest fitted ones.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Vectors, of new texts or of fitted ones. Zeros stay zeros.
+
+        Returns
+        -------
+        X_new : ndarray of shape (n_samples, n_features)
+            Of unit length, float32 for float32 input and float64 otherwise.
+        """
+        self._check_fitted()
+        X = checked_rows(self, X, reset=False)
+        out = np.empty_like(X)
+        k = min(self.n_neighbors + 1, len(self.vectors_))
+        step = rows_within(WORKING_BYTES, (self.n_neighbors + 2) * X.shape[1])
+        for chunk in gen_batches(len(X), step):
+            unit = unit_rows(X[chunk])[0]
+            rows = rows_near(unit.astype(np.float32), self.vectors_, k, self.neighbors_)
+            params = self.n_neighbors, self.weight, self.alpha
+            out[chunk] = smoothed(unit, self.vectors_[rows], rows < 0, *params)
+        return out
+
+    def to_torch(self) -> SmoothingModule:
+        """Return the map as a ``torch.nn.Module``.
+
+        Returns
+        -------
+        module : torch.nn.Module
+            As `Whitening.to_torch` returns one. It compares with every fitted vector, whatever
+            `neighbors` is; they are a buffer.
+
+        Examples
+        --------
+        >>> import numpy as np, torch
+        >>> from skcalib import NeighborSmoothing
+        >>> X = np.random.default_rng(0).normal(size=(100, 4))
+        >>> smoothing = NeighborSmoothing().fit(X)
+        >>> np.allclose(smoothing.to_torch()(torch.from_numpy(X)), smoothing.transform(X))
+        True
+        """
+        from skcalib.calibration.neighbors.torch_module import SmoothingModule
+
+        self._check_fitted()
+        return SmoothingModule(self.vectors_, self.n_neighbors, self.weight, self.alpha)
+
+    def _in_graph(self, dtype: Any) -> SmoothingModule:
+        """Return the module for an ONNX graph, its fitted vectors in another type."""
+        return self.to_torch().to(dtype)
+
+    def _check_fitted(self) -> None:
+        """Check the fit, and the parameters, which may have been set since."""
+        check_is_fitted(self)
+        check_params(self)
+        found = self.neighbors_ and self.neighbors_.get_params()["n_neighbors"]
+        if found and self.n_neighbors >= found:
+            raise ValueError(
+                f"n_neighbors={self.n_neighbors} was set after a fit that lets `neighbors` "
+                f"find {found - 1}. Call fit again."
+            )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "vectors_")

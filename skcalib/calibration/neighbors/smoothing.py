@@ -1,0 +1,35 @@
+"""Vectors moved toward their nearest neighbors."""
+
+import numpy as np
+
+from skcalib.calibration.neighbors.search import EQUAL
+
+
+def smoothed(
+    unit: np.ndarray,
+    candidates: np.ndarray,
+    missing: np.ndarray,
+    n_neighbors: int,
+    weight: float,
+    alpha: float,
+) -> np.ndarray:
+    """``unit(x + weight Σ w_j x_j / Σ w_j)`` over the nearest candidates, ``w = cos^alpha``.
+
+    ``unit`` is float64. ``candidates`` of shape (n_samples, m, d) have unit length, except
+    those ``missing``. One that is equal to x is left out, and the ``n_neighbors`` nearest of
+    the others count.
+    """
+    # Unlike the cosines of a search, these do not depend on the other rows.
+    cosines = np.einsum("ij,ikj->ik", unit, candidates)
+    cosines[missing] = 0.0  # has no weight, like a text at a right angle
+    first = cosines.argmax(axis=1)[:, None]
+    highest = np.take_along_axis(cosines, first, axis=1)
+    np.put_along_axis(cosines, first, np.where(highest >= EQUAL, 0.0, highest), axis=1)
+    farther = np.argsort(-cosines, axis=1, kind="stable")[:, n_neighbors:]
+    np.put_along_axis(cosines, farther, 0.0, axis=1)
+    weights = np.where(cosines > 0, np.abs(cosines) ** alpha, 0.0)
+    total = weights.sum(axis=1, keepdims=True)
+    weights *= weight / np.where(total > 0, total, 1)
+    moved = unit + np.einsum("ik,ikj->ij", weights, candidates)
+    length = np.linalg.norm(moved, axis=1, keepdims=True)
+    return moved / np.where(length > 0, length, 1)

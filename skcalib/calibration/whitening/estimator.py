@@ -1,0 +1,364 @@
+"""Whitening: the linear map that spreads vectors evenly in all directions (BERT-whitening)."""
+
+from copy import copy
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Integral, Real
+from operator import attrgetter
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from skcalib.calibration.covariance.moments import Moments
+from skcalib.calibration.whitening.exports import LinearExports
+from skcalib.calibration.whitening.linear_map import AffineMap
+from skcalib.calibration.whitening.merging import MergingFit
+from skcalib.calibration.whitening.recent import recent_moments
+from skcalib.calibration.whitening.rows import check_rows, mapped, moments_of
+from skcalib.calibration.whitening.shift import ShiftDetection
+from skcalib.calibration.whitening.solver import FittedWhitening
+from skcalib.utils.base import FloatTransformer, VersionedState
+from skcalib.utils.dask import check_lazy, is_dask
+from skcalib.utils.limits import check_size
+from skcalib.utils.sklearn_compat import (
+    Interval,
+    RealNotInt,
+    StrOptions,
+    _fit_context,
+    check_params,
+)
+
+
+@dataclass(eq=False, repr=False)
+class Whitening(
+    LinearExports,
+    ShiftDetection,
+    MergingFit,
+    ClassNamePrefixFeaturesOutMixin,
+    FloatTransformer,
+    VersionedState,
+    BaseEstimator,
+):
+    """Whiten vectors: zero mean, identity covariance, optionally fewer dimensions.
+
+    Vectors are centered and mapped by ``W = U g(Λ)``, where ``U Λ Uᵀ`` is the
+    eigendecomposition of their covariance and ``g(λ) = λ^(-1/2)``; the first ``n_components``
+    columns are kept (BERT-whitening [1]_, algorithm 1). All directions then have equal weight
+    in a cosine, noise as much as signal, which often makes search and clustering worse. Without
+    labels use ``Whitening(noise="auto")``, which fades directions that are mostly noise, or
+    ``Whitening(noise="auto", n_groups=20)`` if you know how many groups there are.
+
+    Parameters
+    ----------
+    n_components : int, float or None, default=None
+        Number of leading dimensions to keep. A float in (0, 1) keeps as many as explain
+        that share of the variance; None keeps the numerical rank. With "pca" an int above
+        the rank adds columns of zeros, with a warning.
+    method : {"pca", "zca", "rotated"}, default="pca"
+        "pca" returns coordinates along the principal axes, by decreasing variance. "zca"
+        rotates the kept axes back, ``W = U g(Λ) Uᵀ``: as close to the input as a whitened
+        vector can be [2]_, always ``n_features_in_`` wide. "rotated" turns the coordinates of
+        "pca" by a random rotation, the same for every fit of that width: cosines stay, and
+        every column gets a share of the variance, which int8 and binary codes need.
+    power : float in [0, 1] or "auto", default="auto"
+        1 whitens, 0 only centers and rotates (PCA); values between them whiten partly. "auto"
+        is 1 if `noise` is a number. If that is "auto" too, it is chosen by the mean vector: 0
+        for an output that was trained for cosines, up to 0.5 for inner layers.
+    noise : float in [0, 1e9] or "auto", default=0.0
+        Regularization: the assumed variance of noise in every direction, as a share of the
+        total variance tr(Σ). The gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``.
+        "auto" chooses by the power, the mean cosine and `n_groups` (the formula is on the page
+        of mathematics), and shrinks by at least the estimate of Ledoit and Wolf. Pass vectors
+        as an encoder returns them: centered ones have lost their mean, and rotated ones the
+        columns in which it shows an inner layer.
+    n_groups : int or None, default=None
+        About how many groups the vectors shall distinguish, such as topics, intents or
+        clusters: the fewer, the more noise. It needs ``noise="auto"`` and ``power="auto"``.
+        None takes the noise of 250, for similarity and for groups of any size.
+    shrinkage : float in [0, 1] or "auto", default=0.0
+        Weight of the scaled identity in the covariance,
+        ``(1 - shrinkage) Σ + shrinkage tr(Σ)/d I``, so that every direction is usable with
+        fewer samples than features. "auto" is the estimate of Ledoit and Wolf [3]_.
+    tol : float or None, default=None
+        Eigenvalues up to ``tol`` times the largest count as zero. None means
+        ``d * eps`` of float64, the rounding error of the decomposition, and for float32
+        vectors also what their own rounding explains, ``(eps/2)² Σ_j u_j² E[x_j²]`` along an
+        axis u.
+
+    Attributes
+    ----------
+    mean_ : ndarray of shape (n_features,)
+        Mean of the sample.
+    components_ : ndarray of shape (k, n_features)
+        Principal axes, unit rows in order of decreasing variance. In each the entry of
+        largest magnitude is positive. Here and below k is the number of kept axes:
+        `n_components_` for "pca"; else the resolved `n_components`, at most `rank_`.
+    explained_variance_ : ndarray of shape (k,)
+        Variance of the sample along each axis, before shrinkage (unbiased, ``n - 1``).
+    explained_variance_ratio_ : ndarray of shape (k,)
+        The same as a share of the total variance.
+    n_components_ : int
+        Width of the output.
+    rank_ : int
+        Numerical rank of the (shrunk) covariance.
+    shrinkage_ : float
+        Shrinkage in use.
+    noise_ : float
+        Noise in use.
+    power_ : float
+        Power in use.
+    n_samples_seen_ : int or float
+        Number of samples fitted on, over all calls of `partial_fit`; the sum of their
+        weights where there were weights.
+    n_features_in_, feature_names_in_
+        Number of features seen during fit, and their names when all are strings.
+
+    Notes
+    -----
+    `transform` keeps float32 and float64. Where float32 would lose digits, as for an
+    ill-conditioned sample, it computes in float64.
+
+    After `partial_fit` and `merge`, the first use of an attribute or of `transform` computes
+    the decomposition, with the parameters of the last call of `fit` or `partial_fit`.
+
+    With ``sklearn.config_context(array_api_dispatch=True)``, arrays of other libraries, such as
+    torch tensors on a GPU, are mapped on their device; fitted attributes are NumPy arrays.
+
+    References
+    ----------
+    .. [1] Su, Cao, Liu & Ou (2021), "Whitening Sentence Representations for Better
+           Semantics and Faster Retrieval", arXiv:2103.15316.
+    .. [2] Kessy, Lewin & Strimmer (2018), "Optimal Whitening and Decorrelation", The
+           American Statistician 72(4).
+    .. [3] Ledoit & Wolf (2004), "A well-conditioned estimator for large-dimensional
+           covariance matrices", Journal of Multivariate Analysis 88(2).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcalib import Whitening
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(500, 3)) @ [[9, 0, 0], [5, 1, 0], [2, 2, 0.1]] + 50
+    >>> Z = Whitening().fit_transform(X)
+    >>> np.allclose(np.cov(Z.T), np.eye(3))
+    True
+    >>> Whitening(n_components=0.99).fit(X).n_components_
+    2
+    """
+
+    n_components: int | float | None = None
+    _: KW_ONLY
+    method: str = "pca"
+    power: float | str = "auto"
+    noise: float | str = 0.0
+    n_groups: int | None = None
+    shrinkage: float | str = 0.0
+    tol: float | None = None
+
+    _parameter_constraints = {
+        "n_components": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(RealNotInt, 0, 1, closed="neither"),
+            None,
+        ],
+        "method": [StrOptions({"pca", "zca", "rotated"})],
+        "power": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
+        "noise": [Interval(Real, 0, 1e9, closed="both"), StrOptions({"auto"})],
+        "n_groups": [Interval(Integral, 2, None, closed="left"), None],
+        "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
+        "tol": [Interval(Real, 0, 1, closed="left"), None],
+    }
+    _state_version = 10
+
+    _moments = property(attrgetter("_fitted.moments"))
+    n_samples_seen_ = property(attrgetter("_moments.n"), doc="Samples, or their weight.")
+    components_ = property(attrgetter("_fitted.components"), doc="Principal axes in rows.")
+    explained_variance_ = property(attrgetter("_fitted.variance"), doc="Along the axes.")
+    explained_variance_ratio_ = property(attrgetter("_fitted.variance_ratio"), doc="Shares.")
+    n_components_ = property(attrgetter("_fitted.map.width"), doc="Width of the output.")
+    rank_ = property(attrgetter("_fitted.map.rank"), doc="Rank of the covariance.")
+    shrinkage_ = property(attrgetter("_fitted.map.regularized.shrinkage"), doc="In use.")
+    noise_ = property(attrgetter("_fitted.map.regularized.noise"), doc="Noise in use.")
+    power_ = property(attrgetter("_fitted.map.regularized.power"), doc="Power in use.")
+    _n_features_out = n_components_
+
+    @property
+    def mean_(self) -> np.ndarray:
+        """Mean of the sample."""
+        return self._moments.mean.copy()
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn mean and covariance of ``X``.
+
+        Parameters
+        ----------
+        X : array-like or dask array of shape (n_samples, n_features)
+            At least two samples, finite. A dask array is never gathered.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How many times each sample counts: a weight of 2 is the sample twice. The
+            covariance is divided by the sum of the weights minus 1.
+
+        Returns
+        -------
+        self : Whitening
+
+        Raises
+        ------
+        ValueError
+            If `n_components` exceeds the number of features, `n_groups` stands beside a noise
+            or power in figures, all samples are equal, or the weights sum to 1 or less.
+        """
+        self.__dict__.pop("_fitted", None)  # an error below leaves nothing half-fitted
+        moments = recent_moments(self._sample(X, reset=True), sample_weight)
+        fitted = FittedWhitening(moments, self.get_params(deep=False))
+        fitted.map  # noqa: B018 - solved now, where its errors belong
+        self._fitted = fitted
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Add the samples of ``X`` to those seen; any split equals one `fit`.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As for `fit`; one sample will do.
+
+        Returns
+        -------
+        self : Whitening
+        """
+        check_params(self)  # scikit-learn checks those of the first call only
+        first = not self.__sklearn_is_fitted__()
+        moments = moments_of(self._sample(X, reset=first), sample_weight)
+        moments = moments if first else self._moments.merge(moments)
+        self._fitted = FittedWhitening(moments, self.get_params(deep=False))
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Whiten ``X``: ``(x - mean_) W``.
+
+        Parameters
+        ----------
+        X : array-like or dask array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        X_new : ndarray of shape ``(n_samples, n_components_)``
+            float32 for float32 input and float64 otherwise; a lazy dask array for a dask
+            array, a tensor for a tensor with array API dispatch.
+        """
+        linear = self._linear_map
+        if is_dask(X):
+            check_lazy(self)
+        return mapped(self._rows(X), linear)
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Map whitened vectors back, as far as the kept dimensions determine them.
+
+        Parameters
+        ----------
+        X : array-like of shape ``(n_samples, n_components_)``
+
+        Returns
+        -------
+        X_original : ndarray of shape (n_samples, n_features)
+            float32 for float32 input and float64 otherwise.
+        """
+        check_is_fitted(self)
+        X, width = check_rows(X), self.n_components_
+        if X.shape[1] != width:
+            raise ValueError(
+                f"X has {X.shape[1]} columns; inverse_transform expects whitened vectors of "
+                f"n_components_={width} columns, as transform returns them."
+            )
+        return mapped(X, self._fitted.map.inverse)
+
+    def get_covariance(self) -> np.ndarray:
+        """Covariance in use, ``(1 - shrinkage_) Σ + shrinkage_ tr(Σ)/d I``.
+
+        Returns
+        -------
+        covariance : ndarray of shape (n_features, n_features)
+            Float64, of all features whatever `n_components`.
+        """
+        from sklearn.covariance import shrunk_covariance
+
+        check_is_fitted(self)
+        return shrunk_covariance(self._moments.covariance(), self.shrinkage_)
+
+    def get_precision(self) -> np.ndarray:
+        """Inverse of the covariance in use; its pseudo-inverse below full rank.
+
+        Returns
+        -------
+        precision : ndarray of shape (n_features, n_features)
+            Float64, of all features whatever `n_components`.
+        """
+        check_is_fitted(self)
+        linear = self._fitted.map
+        return (linear.basis / linear.regularized.eigenvalues) @ linear.basis.T
+
+    def recentered(self, X: Any) -> Self:
+        """Return a copy with the mean of new vectors and the same map.
+
+        Parameters
+        ----------
+        X : array-like or dask array of shape (n_samples, n_features)
+            New vectors, a few hundred of the kind that will be mapped.
+
+        Returns
+        -------
+        whitening : Whitening
+            Fitted, with ``mean_`` of `X`; all else stays. Its vectors are not comparable with
+            those that this one mapped.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib import Whitening
+        >>> X = np.random.default_rng(0).normal(size=(1000, 4))
+        >>> whitening = Whitening().fit(X)
+        >>> np.allclose(whitening.recentered(X + 5).transform(X + 5), whitening.transform(X))
+        True
+        """
+        check_is_fitted(self)
+        moved = copy(self)
+        moved._fitted = self._fitted.recentered(moments_of(self._rows(X)).mean)
+        return moved
+
+    def _sample(self, X: Any, *, reset: bool) -> Any:
+        """Check a sample to learn from."""
+        X = self._rows(X, reset=reset)
+        d = X.shape[1]
+        check_size(d, type(self).__name__)
+        if self.n_components is not None and self.n_components > d:
+            raise ValueError(
+                f"n_components={self.n_components} exceeds n_features={d}. Give an int up "
+                f"to {d}, a share of the variance in (0, 1), or None for all of the rank."
+            )
+        return X
+
+    def _rows(self, X: Any, *, reset: bool = False) -> Any:
+        """Check ``X`` and its features, which are learnt if ``reset``."""
+        rows = check_rows(X)
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        return rows
+
+    def _learn(self, moments: Moments) -> Self:
+        self._fitted = replace(self._fitted, moments=moments)
+        return self
+
+    @property
+    def _linear_map(self) -> AffineMap:
+        check_is_fitted(self)
+        return self._fitted.map.affine
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.array_api_support = True
+        return tags

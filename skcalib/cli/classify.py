@@ -1,0 +1,54 @@
+"""The command ``skcalib classify``."""
+
+import argparse
+import csv
+
+from skcalib.cli.options import add_encoding, encoder_of, texts_in, with_groups
+from skcalib.export._writing import written_whole
+from skcalib.model_selection._encoders import folder_for
+from skcalib.similarity.classifier.estimator import ZeroShotClassifier
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command and its arguments."""
+    parser.description = (
+        "Classify texts by the names of the classes, by labels of a few of the texts, or by "
+        "both, and write a CSV file with each text, its class and the score for that class. "
+        "The texts themselves, without labels, tell how vectors of their kind are distributed."
+    )
+    parser.epilog = "Example: skcalib classify minilm texts.txt --classes names.txt -o out.csv"
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="hub id, folder, or minilm (of the demo extra)")
+    add(
+        "texts",
+        metavar="TEXTS",
+        help="UTF-8 file with a text per line; blank ones are left out",
+    )
+    add("--classes", metavar="FILE", help="name of a class per line; '_' and '-' are spaces")
+    labels = "label of each text, in the line of the same number; blank where there is none"
+    add("--labels", metavar="FILE", help=labels)
+    rejected = "share of texts like these that may belong to no class, such as 0.05"
+    add("--rejection-rate", type=float, metavar="R", help=rejected)
+    add("--other", default="other", help="label of texts of no class; default: other")
+    add("-o", "--output", required=True, metavar="CSV", help="new file to write to")
+    add_encoding(add, queries=False)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Fit the classifier on the texts, and write their classes."""
+    names = options.classes and texts_in(options.classes)
+    texts, labels = with_groups(options.texts, options.labels, every=False)
+    # A file that exists is refused before anything is encoded, and each text is encoded once.
+    with written_whole(options.output) as file, folder_for(options.memory) as memory:
+        model = ZeroShotClassifier(
+            encoder_of(options, memory=memory),
+            names,
+            rejection_rate=options.rejection_rate,
+            other=options.other,
+        )
+        predicted = model.fit(texts, labels).predict(texts)
+        scores = model.decision_function(texts).max(axis=1)
+        with file.open("w", newline="", encoding="utf-8") as stream:
+            rows = zip(texts, predicted, scores.round(4).tolist(), strict=True)
+            csv.writer(stream).writerows([("text", "label", "score"), *rows])
+    print(f"Wrote {options.output}: {len(texts)} texts in {len(model.classes_)} classes.")

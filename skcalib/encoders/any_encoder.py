@@ -1,0 +1,78 @@
+"""Any encoder of texts: as a transformer, fitted, and its vectors."""
+
+import os
+from typing import Any
+
+import numpy as np
+from sklearn import config_context
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.metadata_routing import get_routing_for_object
+from sklearn.utils.validation import check_array
+
+from skcalib.encoders.bert_encoder import BertEncoder
+from skcalib.encoders.text_encoder import TextEncoder
+from skcalib.utils.base import is_fitted
+from skcalib.utils.texts import distinct
+
+
+def as_encoder(model: Any, caller: str) -> Any:
+    """Return a transformer of texts: the model itself, or an encoder around it.
+
+    A str or path becomes a `BertEncoder`; a `BaseEstimator` with ``fit`` and ``transform`` is
+    returned as it is; other objects with ``encode``, and functions, become a `TextEncoder`.
+    """
+    if isinstance(model, str | os.PathLike):
+        return BertEncoder(model)
+    if hasattr(model, "fit") and hasattr(model, "transform"):
+        if isinstance(model, BaseEstimator | type):  # clone refuses a class
+            return model
+        raise TypeError(
+            f"{caller} got a {type(model).__name__} with fit and transform that scikit-learn "
+            "can neither copy nor ask whether it is fitted. Derive it from TransformerMixin "
+            "and BaseEstimator of sklearn.base."
+        )
+    if hasattr(model, "encode") or callable(model):
+        return TextEncoder(model)
+    raise TypeError(
+        f"{caller} got a {type(model).__name__}; it expects the folder or hub id of a model, a "
+        "transformer of texts such as BertEncoder, an object with a method encode, or a "
+        "function from a list of texts to an array."
+    )
+
+
+def fitted_on(encoder: Any, texts: Any) -> Any:
+    """Return a fitted encoder as it is, and a fitted clone of another one."""
+    return encoder if is_fitted(encoder) else clone(encoder).fit(texts, None)
+
+
+def fit_with_groups(estimator: Any, X: Any, groups: Any, caller: str) -> Any:
+    """Fit, with the group of each row for the steps that accept groups; None are no groups."""
+    if groups is None:
+        return estimator.fit(X, None)  # a FrozenEstimator wants a y
+    with config_context(enable_metadata_routing=True):
+        if not get_routing_for_object(estimator).consumes("fit", ["groups"]):
+            raise ValueError(
+                f"{caller} got groups, but no step of its encoder accepts them. Put a "
+                "GroupErasure into a pipeline, before the whitening."
+            )
+        return estimator.fit(X, None, groups=groups)
+
+
+def encoded(encoder: Any, texts: list[str]) -> np.ndarray:
+    """Return the vectors of texts, each distinct one encoded once, as an array.
+
+    A frame will do; a sparse matrix is refused.
+    """
+    unique, index = distinct(texts)
+    vectors = check_array(
+        encoder.transform(unique),
+        dtype=[np.float64, np.float32],
+        ensure_all_finite=False,
+        input_name="vectors of the encoder",
+    )
+    if len(vectors) != len(unique):
+        raise ValueError(
+            f"The encoder {encoder!r:.80} returned {len(vectors)} rows for {len(unique)} texts;"
+            " it must return one row for each text."
+        )
+    return vectors if len(unique) == len(texts) else vectors[index]

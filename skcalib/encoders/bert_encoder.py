@@ -1,0 +1,455 @@
+"""BertEncoder: vectors of texts from a frozen BERT-like model."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Self
+
+from sklearn.utils.validation import check_is_fitted
+
+from skcalib.encoders.model.declared import Declared, declared, wants_prompt
+from skcalib.encoders.recipe import Recipe
+from skcalib.encoders.sources import BLOCK, store_of, vectors_of
+from skcalib.encoders.store.poolings import POOLINGS
+from skcalib.encoders.store.store import VectorStore
+from skcalib.utils.base import warn
+from skcalib.utils.dask import check_lazy, is_dask, lazily
+from skcalib.utils.devices import resolve_device
+from skcalib.utils.sklearn_compat import Interval, StrOptions, _fit_context
+from skcalib.utils.texts import TextTransformer, as_texts, in_blocks
+
+if TYPE_CHECKING:
+    from skcalib.encoders.model.backbone import Backbone
+
+LAYER_NAMES = {
+    "last": (-1,),
+    "last2": (-2, -1),
+    "first_last": (1, -1),
+    "embedding_last": (0, -1),
+}
+
+# Texts and models of which a warning has told lately what is lost.
+_told: deque[int] = deque(maxlen=100)
+
+
+@dataclass(eq=False, repr=False)
+class BertEncoder(TextTransformer):
+    """Encode texts as vectors with a frozen BERT-like model.
+
+    The hidden states of the chosen layers are pooled over the tokens of each text. `fit` trains
+    nothing. A process loads each model once; all encoders and their clones share it.
+
+    Parameters
+    ----------
+    model : str, default="bert-base-uncased"
+        Hub id, folder written by ``save_pretrained``, or "minilm", the model of the ``demo``
+        extra. Weights must be safetensors; code that comes with a model is never run.
+    pooling : {"auto", "cls", "mean", "max", "last", "mean_sqrt_len", "weighted_mean", \
+            "zipf"}, default="auto"
+        How the hidden states of a text's tokens become one vector. "cls" is the first token,
+        "last" the last one. "mean" and "max" are over all tokens. "mean_sqrt_len" is the sum
+        divided by the square root of the number of tokens. "weighted_mean" weights tokens by
+        position, 1 to n. "zipf" weights each token by ``log(1 + rank)`` of its frequency rank
+        (in the model's vocabulary, or by ``token_counts``) and special tokens by 0, against the
+        bias of word frequency [1]_. "auto" is the pooling that a folder of
+        sentence-transformers declares, or else "mean".
+    layers : int, tuple of int or {"last", "last2", "first_last", "embedding_last"}, \
+            default=-1
+        Hidden states to use: 0 is the output of the embedding layer, 1 that of the first
+        transformer block, and negative numbers count from the last. The names stand for
+        ``(-1,)``, ``(-2, -1)``, ``(1, -1)`` and ``(0, -1)``.
+    layer_merge : {"mean", "concat"}, default="mean"
+        How the pooled vectors of several layers become one: their mean or concatenation.
+    special_tokens : bool, default=True
+        Whether "mean", "max" and "mean_sqrt_len" include the special tokens around a text, such
+        as [CLS]. A text without any other token is always pooled over them.
+    prompt : str or None, default=None
+        Text to put before each text, such as "query: ". None uses the default prompt that a
+        folder of sentence-transformers declares, if any; "" uses no prompt. The name of a
+        declared prompt selects that prompt; any other string is used as it is. The tokens of
+        the prompt are pooled unless the folder declares ``include_prompt`` as false.
+    max_length : int or None, default=None
+        Largest number of tokens per text or window, including prompt and special tokens; see
+        ``overflow``. None uses the number that the folder declares
+        (``max_seq_length``), or else the most that the model has positions for.
+    truncate_dim : int or None, default=None
+        Number of leading dimensions of each layer's vector to keep, for a model that was
+        trained to be cut ("Matryoshka"); a larger number than the model has keeps all. None
+        keeps as many as a folder of sentence-transformers declares (``truncate_dim``), or else
+        all.
+    overflow : {"cut", "windows"}, default="cut"
+        What becomes of a text of more than ``max_length`` tokens. "cut" keeps its beginning,
+        with one warning. "windows" reads it whole, in windows of ``max_length`` tokens, each
+        with prompt and special tokens, and joins their vectors: means, and "cls", as the mean
+        over the windows, weighted by what each was divided by; "max" as the maximum; "last" is
+        that of the last window.
+    stride : int, default=0
+        Number of tokens that consecutive windows share, which then count twice in a mean.
+    batch_size : int or "auto", default="auto"
+        Largest number of texts in a forward pass. "auto" limits the number of tokens instead,
+        on CUDA according to the memory of the GPU.
+    device : str, default="auto"
+        "cpu", "cuda", "cuda:1", "mps", or "auto": CUDA if it works, otherwise the CPU.
+    dtype : {"float32", "bfloat16", "float16"}, default="float32"
+        Precision of the forward pass. Hidden states are pooled in float32, and vectors are
+        always float32.
+    revision : str or None, default=None
+        Branch, tag or commit of a model on the hub.
+    token_counts : mapping of str to number, list of str, or None, default=None
+        Token frequencies for ``pooling="zipf"``: counts by token, or texts whose tokens `fit`
+        counts. Needed if the vocabulary is not sorted by frequency, as in Chinese models.
+    memory : None, path-like or VectorStore, default=None
+        Where to keep vectors on disk, so that each text goes through the model only once. All
+        layers and poolings of a text are kept, for any choice of them later; a `VectorStore`
+        can keep less. In any case, recently used vectors stay in this process's memory, up to
+        256 MiB for all encoders.
+    verbose : bool, default=False
+        Show a progress bar.
+
+    Attributes
+    ----------
+    layers_ : tuple of int
+        Hidden states in use, counted from 0.
+    pooling_ : str
+        Pooling in use.
+    prompt_ : str
+        Text before each text; "" for none.
+    max_length_ : int
+        Largest number of tokens per text, including special tokens.
+    declared_ : Declared
+        What the model's folder declares, a named tuple: ``pooling`` and whether it is declared
+        or only the default, ``declares_pooling``; ``prompts`` by name, ``default_prompt_name``
+        and ``include_prompt``; ``max_length``; ``similarity``, for which the model was trained,
+        such as "cosine"; ``truncate_dim``; and ``matryoshka_dims``, those that it was trained
+        to be cut to, () for any number. None if the folder does not say.
+    fingerprint_ : str
+        SHA-256 of the files in the model's folder, except documentation, pictures, code and
+        weights in other formats. A fitted encoder refuses a model with another fingerprint.
+
+    See Also
+    --------
+    Whitening : Spreads the vectors evenly in all directions.
+    BiEncoder : Scores pairs of texts by the similarity of their vectors.
+
+    Notes
+    -----
+    Decoders, such as GPT-2, Llama or Qwen, are used without their heads, and of T5 and its
+    variants, the encoder. Other encoder-decoders and models of images or sound are refused.
+
+    The vector of a text depends on that text only, not on the other texts or their order (to
+    1e-5). Each distinct text of a call is encoded once. An iterator is read in blocks of 16,384
+    texts, and each distinct text of a block is encoded once.
+
+    References
+    ----------
+    .. [1] Li et al. (2020), "On the Sentence Embeddings from Pre-trained Language Models",
+           EMNLP, arXiv:2011.05864.
+
+    Examples
+    --------
+    >>> from skcalib import BertEncoder
+    >>> from skcalib.datasets import minilm_path
+    >>> encoder = BertEncoder(minilm_path(), layers="first_last")
+    >>> encoder.fit_transform(["A man plays the flute.", "Snow fell all night."]).shape
+    (2, 384)
+    """
+
+    model: str | os.PathLike = "bert-base-uncased"
+    _: KW_ONLY
+    pooling: str = "auto"
+    layers: int | Sequence[int] | str = -1
+    layer_merge: str = "mean"
+    special_tokens: bool = True
+    prompt: str | None = None
+    max_length: int | None = None
+    truncate_dim: int | None = None
+    overflow: str = "cut"
+    stride: int = 0
+    batch_size: int | str = "auto"
+    device: str = "auto"
+    dtype: str = "float32"
+    revision: str | None = None
+    token_counts: Mapping[str, float] | Sequence[str] | None = None
+    memory: Any = None
+    verbose: bool | int = False
+
+    _parameter_constraints = {
+        "model": [str, os.PathLike],
+        "pooling": [StrOptions({"auto", *POOLINGS})],
+        "layers": [Integral, tuple, list, StrOptions(set(LAYER_NAMES))],
+        "layer_merge": [StrOptions({"mean", "concat"})],
+        "special_tokens": ["boolean"],
+        "prompt": [str, None],
+        "max_length": [Interval(Integral, 1, None, closed="left"), None],
+        "truncate_dim": [Interval(Integral, 1, None, closed="left"), None],
+        "overflow": [StrOptions({"cut", "windows"})],
+        "stride": [Interval(Integral, 0, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "device": [str],
+        "dtype": [StrOptions({"float32", "bfloat16", "float16"})],
+        "revision": [str, None],
+        "token_counts": [Mapping, "array-like", None],
+        "memory": [str, os.PathLike, VectorStore, None],
+        "verbose": ["verbose"],
+    }
+
+    _state_version = 4
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: None = None) -> Self:
+        """Check texts and parameters against the model, and remember the model.
+
+        Parameters
+        ----------
+        X : list of str, 1-D or (n, 1) array, Series, one-column frame, or iterator
+            Texts. They are not encoded yet, and an iterator is not read.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : BertEncoder
+
+        Raises
+        ------
+        OSError
+            If the model is neither a folder, nor in the cache, nor on the hub.
+        TypeError, ValueError
+            If an entry of `X` is not a text, or a parameter does not fit the model.
+        """
+        self._checked(X)
+        self.__dict__.pop("_recipe", None)  # an error below leaves nothing half-fitted
+        backbone = self._load(self.dtype)
+        weights = None
+        if self.token_counts is not None:
+            weights = backbone.weights_by(self.token_counts)
+            backbone = backbone.with_zipf(weights)
+        told = declared(backbone.folder)
+        layers = resolve_layers(self.layers, backbone.n_layers)
+        pooling = _resolve_pooling(self.pooling, told)
+        prompt = told.prompt(self.prompt)
+        max_length = _resolve_max_length(self.max_length, backbone, told)
+        if POOLINGS[pooling].by_frequency:
+            _ = backbone.zipf  # refuses a vocabulary that is not sorted by frequency
+        self._warn_of_choices(backbone, told, pooling, layers)
+        width = min(self.truncate_dim or told.truncate_dim or backbone.width, backbone.width)
+        self._n_features_out = width * (len(layers) if self.layer_merge == "concat" else 1)
+        recipe = Recipe(
+            fingerprint=backbone.fingerprint,
+            layers=layers,
+            pooling=pooling,
+            special_tokens=bool(self.special_tokens),
+            layer_merge=self.layer_merge,
+            prompt=prompt,
+            skip=0 if told.include_prompt else _n_before_text(backbone, prompt),
+            max_length=max_length,
+            truncate_dim=width,
+            stride=self._resolve_stride(backbone, prompt, max_length),
+            dtype=self.dtype,
+            token_weights=weights,
+        )
+        self.layers_, self.pooling_, self.prompt_ = layers, pooling, prompt
+        self.max_length_, self.fingerprint_ = max_length, backbone.fingerprint
+        self.declared_ = told
+        self._recipe = recipe  # the last, since it marks the encoder as fitted
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Encode texts.
+
+        Parameters
+        ----------
+        X : list of str, 1-D or (n, 1) array, Series, one-column frame, or iterator
+            Texts, or a dask array, Series, frame or Bag of texts. An iterator, such as a
+            generator, is read block by block, so that its texts are never all in memory.
+
+        Returns
+        -------
+        vectors : ndarray of shape (n_texts, n_features), float32
+            One row per text; a lazy dask array for dask input, whose workers load the model
+            once each.
+
+        Raises
+        ------
+        ValueError
+            If the model is not the one the encoder was fitted with.
+        """
+        check_is_fitted(self)
+        X = self._checked(X)
+        if is_dask(X):
+            check_lazy(self)
+            fitted = copy(self)  # so that a later fit does not change the result
+            return lazily(fitted.transform, X, self._n_features_out)
+        from skcalib.encoders.model.batches import BertModel
+
+        recipe, caller = self._recipe, type(self).__name__
+        if isinstance(X, Iterator):
+            total, blocks = None, in_blocks(X, BLOCK, caller=caller)
+        else:
+            total, blocks = len(X), iter([X])
+        store = store_of(self.memory)
+        backbone = self._backbone()
+        whole = replace(recipe, truncate_dim=backbone.width)  # kept for encoders of any width
+        model = BertModel(backbone, whole, self.batch_size, store)
+        vectors, counts = vectors_of(blocks, model, store, total=total, verbose=self.verbose)
+        if recipe != whole:
+            layers = vectors.reshape(len(vectors), -1, backbone.width)
+            vectors = layers[..., : recipe.truncate_dim].copy().reshape(len(vectors), -1)
+        _warn_of_losses(counts.tolist(), len(vectors), recipe, X if total else None)
+        return vectors
+
+    def _checked(self, X: Any) -> Any:
+        """Texts as a list; dask collections and iterators as they are."""
+        is_lazy = is_dask(X) or isinstance(X, Iterator)
+        return X if is_lazy else as_texts(X, caller=type(self).__name__)
+
+    def _warn_of_choices(
+        self, backbone: Backbone, told: Declared, pooling: str, layers: tuple[int, ...]
+    ) -> None:
+        if self.prompt is None and wants_prompt(self.model, backbone.folder, told):
+            warn(
+                f"The model {str(self.model)!r} is an e5 by name, trained with a prompt, and "
+                "its folder declares none. Set prompt='query: ', 'passage: ' for documents of "
+                "a search, or '' for none."
+            )
+        if POOLINGS[pooling].token == 0 and backbone.is_causal:
+            warn(
+                f"pooling={pooling!r} uses the first token of each text. In a decoder such as "
+                "this model, the first token attends only to itself. Set pooling='last' or "
+                "'mean'."
+            )
+        elif set(layers) == {0} and POOLINGS[pooling].token is not None:
+            warn(
+                f"pooling={pooling!r} with layers=0 reads the embedding of one token. That of "
+                "a special token gives every text the same vector. Set layers=1 or more, or "
+                "pooling='mean'."
+            )
+
+    def _resolve_stride(self, backbone: Backbone, prompt: str, max_length: int) -> int | None:
+        """Tokens that windows share; None if there are none."""
+        if self.overflow == "cut" and not self.stride:
+            return None
+        added = backbone.tokenizer.num_special_tokens_to_add()
+        room = max_length - (len(backbone.ids_of(prompt)) if prompt else added)
+        if self.overflow == "cut" or self.stride >= room:
+            raise ValueError(
+                f"stride={self.stride} with overflow={self.overflow!r}. Only windows share "
+                f"tokens, fewer than one has room for: with max_length={max_length} and prompt "
+                f"{prompt!r:.60} it has room for {max(room, 0)} tokens of the text. Set "
+                "overflow='windows', a larger max_length, or a smaller stride."
+            )
+        return int(self.stride)
+
+    def _backbone(self) -> Backbone:
+        """Return the model that this encoder was fitted with; refuse another one."""
+        recipe = self._recipe
+        backbone = self._load(recipe.dtype)
+        if recipe.token_weights is not None:
+            backbone = backbone.with_zipf(recipe.token_weights)
+        if backbone.fingerprint != recipe.fingerprint:
+            raise ValueError(
+                f"The model {str(self.model)!r} has fingerprint {backbone.fingerprint[:12]}, "
+                f"but this encoder was fitted with {recipe.fingerprint[:12]}: its files have "
+                "changed, or `model` was set to another one. Restore the model, or fit again."
+            )
+        return backbone
+
+    def _load(self, dtype: str) -> Backbone:
+        import torch
+
+        from skcalib.encoders.model.backbone import load
+        from skcalib.encoders.model.files import locate
+
+        folder = locate(os.fspath(self.model), self.revision)
+        return load(folder, resolve_device(self.device), getattr(torch, dtype))
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        shown = super().__repr__(N_CHAR_MAX)
+        if not self.__sklearn_is_fitted__():
+            return shown
+        taken = ("pooling_", "prompt_", "max_length_")  # which the folder may decide
+        return f"{shown}  # {', '.join(f'{name}={getattr(self, name)!r}' for name in taken)}"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_recipe")
+
+
+def resolve_layers(layers: Any, n_layers: int) -> tuple[int, ...]:
+    """Resolve `layers` to indices of hidden states, counted from 0."""
+    indices = LAYER_NAMES.get(layers, layers) if isinstance(layers, str) else layers
+    indices = (indices,) if isinstance(indices, Integral) else tuple(indices)
+    if not indices or not all(isinstance(i, Integral) for i in indices):
+        raise ValueError(
+            f"layers={layers!r}; it must be an int, a tuple of one or more ints, or one of "
+            f"{sorted(LAYER_NAMES)}."
+        )
+    for i in indices:
+        if not -n_layers - 1 <= i <= n_layers:
+            raise ValueError(
+                f"layers={layers!r} asks for hidden state {i}; this model has {n_layers} "
+                f"layers, so its hidden states are 0 (embeddings) to {n_layers}, or "
+                f"{-n_layers - 1} to -1 from the end."
+            )
+    return tuple(int(i) % (n_layers + 1) for i in indices)
+
+
+def _warn_of_losses(
+    counts: Sequence[int], n_texts: int, recipe: Recipe, texts: list[str] | None
+) -> None:
+    """Warn of cut and unknown texts, once for the same texts: a search fits many pipelines."""
+    n_tokens, n_unknown, n_cut = counts
+    many_unknown = n_unknown > 0.1 * n_tokens
+    if not (many_unknown or n_cut):
+        return
+    if texts is not None:
+        key = hash((recipe.fingerprint, recipe.max_length, recipe.prompt, *texts))
+        if key in _told:
+            return
+        _told.append(key)
+    if many_unknown:
+        warn(
+            f"{n_unknown / n_tokens:.0%} of the tokens are unknown to this "
+            "model's vocabulary; texts that differ only in these get nearly the same vector. "
+            "Choose a model for the language of these texts."
+        )
+    if n_cut:
+        length = recipe.max_length
+        warn(
+            f"{n_cut} of {n_texts} texts were cut off at max_length={length} tokens. "
+            "overflow='windows' reads them whole."
+        )
+
+
+def _resolve_pooling(pooling: str, told: Declared) -> str:
+    if pooling == "auto" and told.pooling not in POOLINGS:
+        raise ValueError(
+            f"The folder declares the pooling {told.pooling!r}; BertEncoder has "
+            f"{tuple(POOLINGS)}. Pass one of them as pooling; BertEncoder applies none of the "
+            "other modules. `TextEncoder` takes a SentenceTransformer with all of them."
+        )
+    return told.pooling if pooling == "auto" else pooling
+
+
+def _n_before_text(backbone: Backbone, prompt: str) -> int:
+    """Count the tokens of a prompt and the special ones before it; 0 without a prompt."""
+    ids = backbone.ids_of(prompt)
+    return len(ids) - (ids[-1] in backbone.special_ids) if prompt else 0
+
+
+def _resolve_max_length(max_length: int | None, backbone: Backbone, told: Declared) -> int:
+    # What a folder declares has priority over the tokenizer's limit.
+    shipped = min(told.max_length or backbone.max_length, backbone.n_positions)
+    added = backbone.tokenizer.num_special_tokens_to_add()
+    most, length = max(shipped, backbone.max_length), max_length or shipped
+    if not added < length <= most:
+        given = "" if max_length else " is declared by the folder (max_seq_length)"
+        raise ValueError(
+            f"max_length={length}{given}; this model accepts {added + 1} to {most} tokens, "
+            f"including its {added} special ones. Set max_length to a number in this range."
+        )
+    return int(length)

@@ -1,0 +1,1 @@
+"""A model of transformers: its files, its forward pass, batches, windows and pooling."""

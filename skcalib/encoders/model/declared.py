@@ -1,0 +1,135 @@
+"""What a folder of sentence-transformers declares: how its model is meant to be used."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from skcalib.encoders.model.files import DECLARED, entries, unreadable
+from skcalib.encoders.store.poolings import POOLINGS
+
+SETTINGS, LENGTH, MODULES, _ = DECLARED
+CONFIG = "config.json"
+COUNT = "a number, 1 or more"
+HARMLESS = {"Normalize", "Dropout"}  # behind the pooling: no cosine changes
+
+
+class Declared(NamedTuple):
+    """Settings that a model's folder declares, with defaults for those that it does not."""
+
+    pooling: str  # our name, or theirs if we have none
+    declares_pooling: bool  # False if `pooling` is only the default
+    include_prompt: bool  # whether the prompt's tokens are pooled too
+    prompts: dict[str, str]  # by name
+    default_prompt_name: str | None
+    max_length: int | None  # most tokens of a text
+    similarity: str | None  # for which the model was trained
+    truncate_dim: int | None  # leading dimensions that sentence-transformers returns
+    matryoshka_dims: tuple[int, ...] | None  # trained to be cut to these; () to any
+
+    def prompt(self, asked: str | None) -> str:
+        """Text to put before each text: the default prompt, a named one, or `asked` itself."""
+        name = self.default_prompt_name if asked is None else asked
+        if name in self.prompts:
+            return self.prompts[name]
+        if asked is None and name is not None:
+            raise ValueError(
+                f"The folder declares the default prompt {name!r}, but has only the prompts "
+                f"{sorted(self.prompts)}. Pass prompt='' for none, or correct {SETTINGS}."
+            )
+        return asked or ""
+
+
+def declared(folder: Path) -> Declared:
+    """Read the settings of a folder; a file that is there but cannot be read is an error."""
+    before, pooling, after = _pooling_module(folder)
+    file, length = folder / SETTINGS, folder / LENGTH
+    settings = entries(file)
+    prompts = settings.get("prompts")
+    prompts = prompts if isinstance(prompts, dict) else {}
+    return Declared(
+        pooling=", then ".join([*before, _pooling(pooling), *after]),
+        declares_pooling=bool(pooling),
+        include_prompt=pooling.get("include_prompt") is not False,
+        prompts={name: str(prompt or "") for name, prompt in prompts.items()},
+        default_prompt_name=settings.get("default_prompt_name"),
+        max_length=_entry(length, entries(length), "max_seq_length", _is_count, COUNT),
+        similarity=_entry(file, settings, "similarity_fn_name", _is_name, "a name"),
+        truncate_dim=_entry(file, settings, "truncate_dim", _is_count, COUNT),
+        matryoshka_dims=_matryoshka(folder / CONFIG),
+    )
+
+
+def wants_prompt(model: str | os.PathLike, folder: Path, told: Declared) -> bool:
+    """Whether a model is an e5, by its name or its configuration, and declares no prompt."""
+    names = model, str(entries(folder / CONFIG).get("_name_or_path"))
+    # Those with "instruct" want a description of the task, which only the user knows.
+    e5 = re.compile(r"(?<![a-z0-9])e5(?![a-z0-9])(?!.*instruct)")
+    return not any(told.prompts.values()) and any(
+        e5.search(Path(n).name.lower()) for n in names
+    )
+
+
+def _pooling_module(folder: Path) -> tuple[list[str], dict, list[str]]:
+    """Classes of the modules before the pooling, its settings, and classes that follow it."""
+    modules = entries(folder / MODULES, list)
+    try:
+        classes = [module["type"].rpartition(".")[2] for module in modules]
+        folders = [Path(module["path"]).name for module in modules]
+    except (TypeError, LookupError, AttributeError):
+        raise unreadable(folder / MODULES) from None
+    if not modules:  # as in most folders
+        classes, folders = ["", "Pooling"], ["", "1_Pooling"]
+    if "Pooling" not in classes:
+        return [], {}, []
+    i = classes.index("Pooling")
+    config = entries(folder / folders[i] / CONFIG)
+    # Without a mode it is the mean.
+    modes = [config[key] for key in config if key.startswith("pooling_mode_")]
+    if (modules and not config) or (modes and not any(modes)):
+        raise unreadable(folder / folders[i] / CONFIG)
+    return classes[1:i], config, [name for name in classes[i + 1 :] if name not in HARMLESS]
+
+
+def _matryoshka(file: Path) -> tuple[int, ...] | None:
+    """Dimensions that a model was trained to be cut to; () for any, None if it says nothing."""
+    config, name = entries(file), "matryoshka_dimensions"  # where servers of models look
+    dims = _entry(file, config, name, _are_counts, "a list of numbers, 1 or more")
+    if dims is None:
+        return () if config.get("is_matryoshka") else None
+    return tuple(dims)
+
+
+def _entry(
+    file: Path, content: dict, name: str, is_right: Callable[[Any], bool], expected: str
+) -> Any:
+    """Return an entry of a file's content, None if it has none; refuse one of another kind."""
+    value = content.get(name)
+    if value is None or is_right(value):
+        return value
+    raise ValueError(
+        f"{file} declares {name}={value!r:.80}; it should be {expected}. Correct it, or "
+        "download the model again."
+    )
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 1
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_count, value))
+
+
+def _pooling(config: dict) -> str:
+    mode = config.get("pooling_mode")
+    if mode is None:  # before version 6: one entry per mode
+        mode = [key[13:] for key in config if key.startswith("pooling_mode_") and config[key]]
+    modes = [mode] if isinstance(mode, str) else list(map(str, mode))
+    named = {name: ours for ours, how in POOLINGS.items() for name in how.theirs or ()}
+    return " and ".join(named.get(name, name) for name in modes) or "mean"

@@ -1,0 +1,283 @@
+"""TextEncoder: vectors of texts from any model, a function or an object with ``encode``."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils import gen_batches
+from sklearn.utils.validation import check_is_fitted
+
+from skcalib.encoders.sources import Disk, Model, Records, recall, store_of, vectors_of
+from skcalib.encoders.store.store import VectorStore
+from skcalib.encoders.store.vectors import width_in
+from skcalib.utils.base import warn
+from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
+from skcalib.utils.texts import TextTransformer, as_texts
+
+# Kept in every store, so that a model can be compared with that of the stored vectors.
+PROBE = "The text by which a store tells its model from others, such as 1, 2 or 3."
+
+
+@dataclass(eq=False, repr=False)
+class TextEncoder(TextTransformer):
+    """Encode texts with a model of another library, or with a function such as an API call.
+
+    The model is assumed to be frozen. An encoder and its clones share it and call it once for
+    each text. Recently used vectors stay in memory, up to 256 MiB for all encoders.
+
+    Parameters
+    ----------
+    model : callable, or object with a method ``encode``
+        Accepts a list of texts and returns an array of shape (n_texts, n_features): a function,
+        a ``SentenceTransformer``, a ``StaticModel`` of model2vec.
+    batch_size : int, default=1024
+        Largest number of texts that the model gets at once.
+    memory : None, path-like or VectorStore, default=None
+        Where to keep vectors on disk as well, in float32 or the ``dtype`` of the store, so that
+        other processes do not call the model again. Each process also encodes a text of the
+        store's own, and refuses a store that has a different vector for it. If the model
+        cannot be reached, the encoder warns and uses what is stored.
+    name : str or None, default=None
+        Name of the model in ``memory``, required there because the model itself cannot be
+        identified. Give a new name whenever the vectors change, as with a new version of an
+        API; the model then encodes all texts again.
+    verbose : bool, default=False
+        Show a progress bar.
+
+    See Also
+    --------
+    BertEncoder : Encodes with chosen hidden states of a model in a folder or on the hub.
+
+    Notes
+    -----
+    Only texts that were encoded before come from ``memory``. `calibrate` encodes fragments of
+    each text as well, several for each, which a model with a price per text charges for.
+
+    Vectors are float64 if the model returns float64, otherwise float32; nothing is normalized.
+    Quantized codes (int8, binary) are compared as numbers; use vectors from before quantization
+    if you can. A pickle contains the model, which must be picklable, and no vectors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from skcalib import TextEncoder, Whitening
+    >>> def letters(texts):
+    ...     return np.array([[text.count(c) for c in "aeinorst"] for text in texts])
+    >>> texts = ["a tin star", "nine notes", "as it is", "no iron stone rests", "seas", "toes"]
+    >>> pipeline = make_pipeline(TextEncoder(letters), Whitening(2, noise="auto"))
+    >>> pipeline.fit_transform(texts).shape
+    (6, 2)
+    """
+
+    model: Callable[[list[str]], Any] | Any
+    _: KW_ONLY
+    batch_size: int = 1024
+    memory: str | os.PathLike | VectorStore | None = None
+    name: str | None = None
+    verbose: bool | int = False
+
+    _parameter_constraints = {
+        "model": [callable, HasMethods(["encode"])],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "memory": [str, os.PathLike, VectorStore, None],
+        "name": [str, None],
+        "verbose": ["verbose"],
+    }
+
+    def __sklearn_clone__(self) -> Self:
+        # A deep copy of the model may fail, and would have to encode every text again.
+        twin = type(self)(**self.get_params(deep=False))
+        twin._shared = self._text_model()
+        if hasattr(self, "_sklearn_output_config"):
+            twin._sklearn_output_config = copy.copy(self._sklearn_output_config)
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        return {key: value for key, value in state.items() if key != "_shared"}
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: None = None) -> Self:
+        """Check the texts, and learn the width of the vectors from the first text.
+
+        Parameters
+        ----------
+        X : list of str, 1-D or (n, 1) array, Series or one-column frame
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : TextEncoder
+        """
+        texts = as_texts(X, caller=type(self).__name__)
+        self._n_features_out = self._encode(texts[:1]).shape[1]
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit_transform(self, X: Any, y: None = None) -> np.ndarray:
+        """Fit, and encode the texts in full requests.
+
+        Parameters
+        ----------
+        X, y
+            As for `fit`.
+
+        Returns
+        -------
+        vectors : ndarray of shape (n_texts, n_features), float32 or float64
+        """
+        vectors = self._encode(as_texts(X, caller=type(self).__name__))
+        self._n_features_out = vectors.shape[1]
+        return vectors
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Encode texts.
+
+        Parameters
+        ----------
+        X : list of str, 1-D or (n, 1) array, Series or one-column frame
+
+        Returns
+        -------
+        vectors : ndarray of shape (n_texts, n_features), float32 or float64
+        """
+        check_is_fitted(self)
+        texts = as_texts(X, caller=type(self).__name__)
+        vectors = self._encode(texts)
+        if vectors.shape[1] != self._n_features_out:
+            raise ValueError(
+                f"The model {self.model!r:.80} returns {vectors.shape[1]} features, but this "
+                f"TextEncoder was fitted with {self._n_features_out}. Fit again."
+            )
+        return vectors
+
+    def _text_model(self) -> TextModel:
+        """Return the model under this name, with what clones already know about it."""
+        shared: TextModel | None = self.__dict__.get("_shared")
+        # A model that was used without a name may get one. A different name is a new model.
+        if not shared or shared.model is not self.model or shared.name not in (None, self.name):
+            shared = self._shared = TextModel(self.model)
+        shared.name, shared.batch_size = self.name, self.batch_size
+        return shared
+
+    def _encode(self, texts: list[str]) -> np.ndarray:
+        """Vectors of texts; the model gets each once."""
+        store = store_of(self.memory)
+        if isinstance(self.model, str):
+            raise TypeError(
+                f"TextEncoder got the str {self.model!r:.80} as model; it expects a function, "
+                "or an object with a method encode. Use BertEncoder for a folder or hub id."
+            )
+        if store is not None and not self.name:
+            raise ValueError(
+                "TextEncoder got memory but no name; vectors on disk are found by the name of "
+                "the model. Set a name, such as name='text-embedding-3-small'."
+            )
+        model = self._text_model()
+        if store is not None:
+            model.compare(store, getattr(self, "_n_features_out", 0))
+        return vectors_of([texts], model, store, total=len(texts), verbose=self.verbose)[0]
+
+    def _n_lacking(self, texts: list[str]) -> int:
+        """Return how many of these distinct texts are not in ``memory``, which is not None."""
+        self._encode(texts[:1])  # compares, and learns the width
+        with closing(Disk(store_of(self.memory), self._text_model())) as disk:  # type: ignore
+            return len(texts) - len(disk.read(texts).rows)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_n_features_out")
+
+
+class TextModel(Model):
+    """The `Model` of `sources` for a model of another library; an encoder's clones share it."""
+
+    slots, asked = ("vector",), (0,)
+    batch_size: int
+
+    def __init__(self, model: Any):
+        self.model = model
+        self.name: str | None = None  # which distinguishes it from others
+        self.width = 0  # until its first answer
+        self.key = object()  # not the model, which would stay in memory with its vectors
+        self.not_finite = (
+            f"the model {model!r:.80} returned it so, or the dtype of the VectorStore cannot "
+            "hold it. Check what the model returns for this text, or scale its vectors."
+        )
+
+    @cached_property
+    def _probe(self) -> np.ndarray:
+        [records] = recall([PROBE], self)
+        return records.vectors
+
+    def compare(self, store: VectorStore, fitted: int) -> None:
+        """Refuse a store that has another vector of `PROBE` than the model returns.
+
+        ``fitted`` is the width at the last fit, or 0.
+        """
+        try:
+            asked = self._probe
+        except (TypeError, ValueError):
+            raise
+        except Exception as error:  # each client has its own
+            self.width = self.width or fitted or width_in(store, self.name, PROBE)
+            if not self.width:
+                raise
+            warn(
+                f"The model {self.model!r:.80} cannot be reached ({error!r:.200}); its vectors "
+                f"in the store {str(store.location)!r} are used without a comparison."
+            )
+            return
+        with closing(Disk(store, self)) as disk:
+            [kept] = disk.answer([PROBE])
+        # The same model rounds differently on another machine; float16, to 11 bits.
+        if np.linalg.norm(kept.vectors - asked) > 0.05 * np.linalg.norm(asked):
+            raise ValueError(
+                f"The store {str(store.location)!r} has vectors of another model under the "
+                f"name {self.name!r}: not those that {self.model!r:.80} returns. Give this "
+                "model another name."
+            )
+
+    def answer(self, texts: Sequence[str]) -> Iterator[Records]:
+        """Encode the texts with the model, batch by batch."""
+        for batch in gen_batches(len(texts), self.batch_size):
+            vectors = self._ask(list(texts[batch]))
+            rows = np.arange(batch.start, batch.stop)
+            yield Records(rows, vectors, np.zeros((len(rows), 4), np.int32))
+
+    def every(self, texts: Sequence[str]) -> Iterator[Records]:
+        """Encode only what memory lacks: a new store lacks texts that were encoded before."""
+        return recall(texts, self)
+
+    def merged(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Vectors of an answer, (b, width), from (b, 1, width)."""
+        return vectors[:, 0]
+
+    def _ask(self, texts: list[str]) -> np.ndarray:
+        """Vectors that the model returns for some texts, checked."""
+        model = self.model
+        answer = getattr(model, "encode", model)(list(texts))
+        try:
+            answer = np.asarray(answer)
+        except ValueError:  # rows of different lengths
+            answer = np.asarray(answer, dtype=object)
+        is_right = answer.ndim == 2 and len(answer) == len(texts)
+        is_right = is_right and answer.shape[1] == (self.width or answer.shape[1])
+        if not is_right or answer.dtype.kind not in "fiub":
+            raise ValueError(
+                f"The model {model!r:.80} returned an array of shape {answer.shape} and dtype "
+                f"{answer.dtype} for {len(texts)} texts; it must return numbers, one row per "
+                f"text: ({len(texts)}, {self.width or 'n_features'}). Wrap it in a function "
+                "that does; of a model with another width than before make a new TextEncoder."
+            )
+        self.width = answer.shape[1]
+        return answer.astype(np.float64 if answer.dtype == np.float64 else np.float32)

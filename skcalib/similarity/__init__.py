@@ -1,0 +1,1 @@
+"""What calibrated vectors are good for: pairs, thresholds, duplicates, answers, classes."""

@@ -1,0 +1,1 @@
+"""One of the stored answers to a question, or none."""

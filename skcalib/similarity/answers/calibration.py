@@ -1,0 +1,58 @@
+"""From questions to the vectors that are stored, and to those that are searched with."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+
+from skcalib.calibration.neighbors.estimator import NeighborSmoothing
+from skcalib.encoders.any_encoder import encoded
+from skcalib.encoders.calibrated import calibrated, calibrates, fitted_encoder, is_frozen
+from skcalib.utils.base import warn
+from skcalib.utils.vectors import unit_rows
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A fitted encoder, and what a log of questions tells about its vectors."""
+
+    encoder: Pipeline
+    smoothing: NeighborSmoothing | None
+
+    @classmethod
+    def fitted(
+        cls, encoder: Any, stored: list[str], log: set[str] | None, caller: str
+    ) -> tuple[Self, np.ndarray]:
+        """Fit all on the log, or the encoder alone on what is stored; return its vectors too.
+
+        The log has no stored question: in vectors that were fitted on it, it would lie farther
+        from the others than a new one.
+        """
+        if log is None:
+            encoder, vectors = fitted_encoder(encoder, stored, caller)
+            if calibrates(encoder) and not is_frozen(encoder):
+                warn(
+                    "The stored questions calibrate the encoder, and lie farther apart in it "
+                    "than new ones: more than false_hit_rate may be answered. Give a log, or "
+                    "put a pipeline that other questions fitted into a FrozenEstimator."
+                )
+            pipeline = Pipeline([("encode", encoder)])
+            return cls(pipeline, None), unit_rows(vectors)[0].astype(np.float32)
+        if len(log) < 2:
+            raise ValueError(
+                f"{caller} got a log with {len(log)} distinct questions besides those stored "
+                "or unanswerable; it needs two or more, better some hundred. Leave it out if "
+                "there is none."
+            )
+        pipeline, vectors = calibrated(encoder, sorted(log), caller)
+        fitted = cls(pipeline, NeighborSmoothing().fit(vectors))
+        return fitted, fitted.vectors(stored)
+
+    def vectors(self, texts: list[str]) -> np.ndarray:
+        """Return unit vectors of questions, (n, d), float32."""
+        return unit_rows(encoded(self.encoder, texts))[0].astype(np.float32)
+
+    def asked(self, vectors: np.ndarray) -> np.ndarray:
+        """Return vectors to search with: they move toward the log, where all kinds lie."""
+        return vectors if self.smoothing is None else self.smoothing.transform(vectors)

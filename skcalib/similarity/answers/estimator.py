@@ -1,0 +1,372 @@
+"""NearestAnswer: one of the stored answers, or none."""
+
+from dataclasses import KW_ONLY, dataclass
+from numbers import Integral, Real
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils import check_scalar
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from skcalib.calibration.neighbors.search import best_of_others
+from skcalib.similarity.answers.calibration import Calibration
+from skcalib.similarity.answers.threshold import (
+    entries,
+    nearest_entries,
+    promised,
+    promised_by_answers,
+)
+from skcalib.utils.base import VersionedState, warn
+from skcalib.utils.labels import labels_of
+from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
+from skcalib.utils.texts import TextInput, as_texts, distinct
+
+# Stored questions that are asked for the threshold: a sample, if there are more.
+ASKED = 2000
+# Entries that an index given as `neighbors` finds for a question, or that a guard may refuse.
+CANDIDATES = 10
+
+
+class HitRates(NamedTuple):
+    """Shares of questions, from 0 to 1; NaN without questions of the kind."""
+
+    right: float  # of the questions with an answer, those that got it
+    wrong: float  # of the questions with an answer, those that got another
+    false: float  # of the questions without an answer, those that got one
+
+
+@dataclass(eq=False, repr=False)
+class NearestAnswer(TextInput, VersionedState, BaseEstimator):
+    """Answer a question by the answer of the nearest stored question, or not at all.
+
+    Of the questions that no stored answer fits, at most `false_hit_rate` get one, however many
+    are stored, if they are like the `unanswerable` or, without these, as unlike the stored
+    questions as those with different answers are unlike each other.
+
+    Parameters
+    ----------
+    encoder : transformer of texts, or any encoder of texts
+        Such as `BertEncoder`, or a model's folder, see `TextEncoder`. It is cloned and fitted;
+        a ``FrozenEstimator`` keeps its fit.
+    false_hit_rate : float in (0, 1), default=0.01
+        Share of the questions without a stored answer that may get one.
+    guard : DetailGuard or None, default=None
+        Details in which a question must agree with a stored one to get its answer, such as
+        numbers; any object with a method ``compatible(question, stored)``.
+    neighbors : transformer or None, default=None
+        scikit-learn's ``KNeighborsTransformer``, or one like it (of pynndescent or faiss), by
+        cosine or Euclidean distance, to find stored questions. It is cloned, and its
+        ``n_neighbors`` is set. None compares with every stored question.
+
+    Attributes
+    ----------
+    questions_, answers_ : ndarray of shape (n_stored,), object
+        Stored questions, each once, and their answers.
+    vectors_ : ndarray of shape (n_stored, d), float32
+        Unit vectors that are searched, each moved half the way to the mean of its answer.
+    threshold_ : float
+        Cosine that is exceeded where an answer is given.
+    encoder_ : Pipeline
+        From questions to the vectors that `vectors_` are searched with, by cosine, fitted.
+
+    See Also
+    --------
+    SimilarityScale : Thresholds for vectors, per pair and per query.
+    ZeroShotClassifier : Classes of texts, from names or a few labels.
+
+    Notes
+    -----
+    With a `log`, ``Whitening(noise="auto")`` and `NeighborSmoothing` follow the encoder, fitted
+    on its questions that are not stored. Without a log nothing is calibrated.
+
+    The threshold is a rank of the best cosines of the `unanswerable` to the stored questions,
+    exact in the sense of conformal prediction [1]_ for questions drawn like them, of which it
+    takes ``1 / false_hit_rate - 1``. Without these, each stored question (2,000 at most) is
+    asked as if its own answer were not stored. Two answers are mostly nearest to each other, so
+    one more would make the questions of two pass: it takes ``2 / false_hit_rate - 1`` different
+    answers to check that they are unlike each other. With fewer, `fit` warns, and several times
+    the promise may be answered.
+
+    References
+    ----------
+    .. [1] Vovk, Gammerman & Shafer (2005), "Algorithmic Learning in a Random World", Springer.
+
+    Examples
+    --------
+    >>> from skcalib import NearestAnswer
+    >>> from skcalib.datasets import load_questions
+    >>> questions = load_questions()
+    >>> stored = questions.target < 5  # of the other five intents no answer is known
+    >>> answers = questions.target_names[questions.target[stored]]
+    >>> unknown, log = questions.data[~stored][::2], questions.data[~stored][1::2]
+    >>> model = NearestAnswer("minilm", false_hit_rate=0.05)
+    >>> _ = model.fit(questions.data[stored], answers, unknown, log=log)
+    >>> model.predict(["I cannot remember my password", "Do you sell bicycles?"])
+    array(['password', None], dtype=object)
+    """
+
+    encoder: Any
+    _: KW_ONLY
+    false_hit_rate: float = 0.01
+    guard: Any = None
+    neighbors: BaseEstimator | None = None
+
+    _parameter_constraints = {
+        "encoder": "no_validation",  # `as_encoder` says what it expects
+        "false_hit_rate": [Interval(Real, 0, 1, closed="neither")],
+        "guard": [HasMethods("compatible"), None],
+        "neighbors": [HasMethods(["fit", "transform"]), None],
+    }
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(
+        self, questions: Any, answers: Any, unanswerable: Any = None, *, log: Any = None
+    ) -> Self:
+        """Store questions with their answers, and find the threshold.
+
+        Parameters
+        ----------
+        questions : texts of shape (n_questions,)
+            Questions. Several may have the same answer.
+        answers : array-like of shape (n_questions,)
+            Their answers: texts or any labels that can be hashed. Equal ones are one answer.
+        unanswerable : texts of shape (n_unanswerable,), default=None
+            Questions known to have no answer among `answers`, drawn as those that will come.
+        log : texts of shape (n_log,), default=None
+            Questions as they are asked, with and without an answer, some hundred or more.
+
+        Returns
+        -------
+        self : NearestAnswer
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a question has no answer or two, if all have the same and there is no
+            `unanswerable`, or if there are too few questions for the rate.
+
+        Warns
+        -----
+        UserWarning
+            Without `unanswerable`, if there are fewer than ``2 / false_hit_rate - 1`` different
+            answers.
+        """
+        self.__dict__.pop("threshold_", None)  # an error below leaves nothing fitted
+        name = type(self).__name__
+        stored = _stored(questions, answers, name)
+        unknown = None if unanswerable is None else as_texts(unanswerable, caller=name)
+        if log is not None:  # those that the threshold depends on are new to the calibration
+            log = {*as_texts(log, caller=name)} - {*stored, *(unknown or ())}
+        fitted = Calibration.fitted(self.encoder, [*stored], log, name)
+        asked = None if unknown is None else fitted[0].asked(fitted[0].vectors(unknown))
+        return self._store(stored, *fitted, asked)
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def partial_fit(self, questions: Any, answers: Any) -> Self:
+        """Store more questions, and adapt the threshold; the calibration stays as it is.
+
+        Parameters
+        ----------
+        questions, answers
+            As for `fit`. A question that is stored already gets the new answer.
+
+        Returns
+        -------
+        self : NearestAnswer
+            As from a `fit` on all questions, if there is a log, which has none of them.
+        """
+        check_is_fitted(self)
+        given = _stored(questions, answers, type(self).__name__)
+        known = dict(zip(self.questions_, self.answers_, strict=True))
+        more, vectors = [text for text in given if text not in known], self._vectors
+        if more:
+            vectors = np.vstack([vectors, self._calibration.vectors(more)])
+        return self._store(known | given, self._calibration, vectors, self._unanswerable)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Answers of questions.
+
+        Parameters
+        ----------
+        X : texts of shape (n_questions,)
+
+        Returns
+        -------
+        answers : ndarray of shape (n_questions,), object
+            None where no stored question is near enough.
+        """
+        cosines, rows = self._best(X)
+        answers = self.answers_[rows]
+        answers[~(cosines > self.threshold_)] = None  # nor where a cosine is NaN
+        return answers
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Best cosines minus the threshold: positive where an answer is given.
+
+        Parameters
+        ----------
+        X : texts of shape (n_questions,)
+
+        Returns
+        -------
+        excess : ndarray of shape (n_questions,), float64
+        """
+        return self._best(X)[0] - self.threshold_
+
+    def kneighbors(self, X: Any, n_neighbors: int = 5) -> tuple[np.ndarray, np.ndarray]:
+        """Nearest stored questions, compared with each, whatever their cosine.
+
+        Parameters
+        ----------
+        X : texts of shape (n_questions,)
+        n_neighbors : int, default=5
+
+        Returns
+        -------
+        cosines : ndarray of shape (n_questions, n_neighbors), float64
+            From the largest; fewer columns where fewer questions are stored.
+        rows : ndarray of shape (n_questions, n_neighbors), int
+            Rows of `questions_` and `answers_`.
+        """
+        check_scalar(n_neighbors, "n_neighbors", Integral, min_val=1)
+        return self._nearest(X, n_neighbors, exact=True)
+
+    def hit_rates(self, X: Any, y: Any) -> HitRates:
+        """How many questions get the right answer, another one, and one though they have none.
+
+        Parameters
+        ----------
+        X : texts of shape (n_questions,)
+        y : array-like of shape (n_questions,)
+            The right answers. None, or an answer that is not stored, marks a question without.
+
+        Returns
+        -------
+        rates : HitRates
+            ``right`` and ``wrong``, shares of the questions with an answer, and ``false``, the
+            share of those without that got one.
+        """
+        right, answered, answerable = self._judged(X, y)
+        wrong = answered & ~right
+        kinds = right[answerable], wrong[answerable], answered[~answerable]
+        return HitRates(*(float(kind.mean()) if len(kind) else np.nan for kind in kinds))
+
+    def score(self, X: Any, y: Any) -> float:
+        """Share of questions that get the right answer, or rightly none.
+
+        Parameters
+        ----------
+        X, y
+            As for `hit_rates`.
+
+        Returns
+        -------
+        accuracy : float
+        """
+        right, answered, answerable = self._judged(X, y)
+        return float(np.mean(np.where(answerable, right, ~answered)))
+
+    def _judged(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Whether each question gets its answer, gets any, and has an answer stored."""
+        found = self.predict(X).tolist()
+        truth = labels_of(y, "y", missing=True, tuples=True)
+        check_consistent_length(found, truth)
+        known = set(self.answers_)
+        right = [answer == true for answer, true in zip(found, truth, strict=True)]
+        answered = [answer is not None for answer in found]
+        answerable = [true in known for true in truth]
+        return np.array(right), np.array(answered), np.array(answerable)
+
+    def _nearest(self, X: Any, k: int, *, exact: bool) -> tuple[np.ndarray, np.ndarray]:
+        check_is_fitted(self)
+        texts = as_texts(X, caller=type(self).__name__)
+        asked = self._calibration.asked(self._calibration.vectors(texts))
+        index = None if exact else self.neighbors_
+        return nearest_entries(asked, self.vectors_, min(k, len(self.vectors_)), index)
+
+    def _best(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        k = 1 if self.guard is None else CANDIDATES
+        cosines, rows = self._nearest(X, k, exact=False)
+        if self.guard is not None:
+            texts = as_texts(X, caller=type(self).__name__)
+            for text, row, cosine in zip(texts, rows, cosines, strict=True):
+                stored = self.questions_[row]
+                cosine[[not self.guard.compatible(text, other) for other in stored]] = -1
+        best = np.arange(len(rows)), cosines.argmax(axis=1)
+        return cosines[best], rows[best]
+
+    def _store(
+        self,
+        stored: dict[str, Any],
+        calibration: Calibration,
+        vectors: np.ndarray,
+        unanswerable: np.ndarray | None,
+    ) -> Self:
+        """Keep questions, sorted, with what was learned, once there is a threshold."""
+        order = sorted(range(len(stored)), key=[*stored].__getitem__)
+        questions, answers = (
+            np.fromiter(part, object, len(stored))[order] for part in (stored, stored.values())
+        )
+        different, codes = distinct(answers.tolist())
+        vectors = vectors[order]
+        found, index = entries(vectors, codes), None
+        if self.neighbors is not None and len(found) > CANDIDATES + 1:
+            index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES).fit(found)
+        if unanswerable is not None:
+            best = nearest_entries(unanswerable, found, 1, index)[0][:, 0]
+            threshold = promised(best, self.false_hit_rate)
+        elif len(different) > 1:
+            drawn = np.random.default_rng(0).permutation(len(found))[:ASKED]
+            asked = calibration.asked(vectors[drawn]).astype(np.float32)
+            # As if their own answers were not stored; entries of others do not depend on these.
+            best = best_of_others(asked, codes[drawn], found, codes)
+            threshold = promised_by_answers(best, codes[drawn], self.false_hit_rate)
+            needed = np.ceil(2 / self.false_hit_rate - 1 - 1e-9)
+            if len(different) < needed:
+                warn(
+                    f"false_hit_rate={self.false_hit_rate:g} takes {needed:.0f} different "
+                    "answers to check how unlike each other they are, and there are "
+                    f"{len(different)}: more may be answered unless you give `unanswerable`."
+                )
+        else:
+            raise ValueError(
+                f"{type(self).__name__} got one answer alone, {answers[0]!r:.60}; questions "
+                "with other answers, or `unanswerable` ones, tell how near is near enough."
+            )
+        self._calibration, self._vectors = calibration, vectors
+        self._unanswerable, self.neighbors_ = unanswerable, index
+        self.questions_, self.answers_ = questions, answers
+        self.vectors_, self.threshold_ = found, threshold
+        return self
+
+    @property
+    def encoder_(self) -> Pipeline:
+        """From questions to the vectors that `vectors_` are searched with, fitted."""
+        check_is_fitted(self)
+        steps, smoothing = self._calibration.encoder.steps, self._calibration.smoothing
+        return Pipeline(steps if smoothing is None else [*steps, ("smooth", smoothing)])
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "threshold_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+def _stored(questions: Any, answers: Any, caller: str) -> dict[str, Any]:
+    """Return the answer of each distinct question, sorted by the questions."""
+    texts = as_texts(questions, caller=caller)
+    labels = labels_of(answers, "answers", tuples=True)
+    check_consistent_length(texts, labels)
+    stored: dict[str, Any] = {}
+    for text, answer in zip(texts, labels, strict=True):
+        if stored.setdefault(text, answer) != answer:
+            raise ValueError(
+                f"The question {text!r:.60} has the answers {stored[text]!r:.40} and "
+                f"{answer!r:.40}. Give each question one answer."
+            )
+    return {text: stored[text] for text in sorted(stored)}

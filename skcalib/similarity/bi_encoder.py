@@ -1,0 +1,240 @@
+"""Pairs of texts scored by the similarity of their vectors."""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import gen_batches, resample
+from sklearn.utils.validation import check_is_fitted
+
+from skcalib.encoders.any_encoder import encoded, fit_with_groups
+from skcalib.metrics import spearman
+from skcalib.similarity.scale.estimator import SimilarityScale
+from skcalib.utils.base import VersionedState
+from skcalib.utils.sklearn_compat import HasMethods, StrOptions, _fit_context
+from skcalib.utils.texts import TextInput, as_pairs, distinct, distinct_texts
+from skcalib.utils.vectors import unit_rows
+
+# Texts whose two million pairs show how similar unrelated texts are.
+SAMPLED_TEXTS = 2000
+PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
+
+
+@dataclass(eq=False, repr=False)
+class BiEncoder(TextInput, VersionedState, BaseEstimator):
+    """Score pairs of texts by the similarity of their vectors.
+
+    The same encoder maps each text of a pair separately (a bi-encoder [1]_), and the
+    similarity of the two vectors is the prediction. Model selection can choose pooling, layers
+    and calibration by human judgements; fitting uses none.
+
+    Parameters
+    ----------
+    encoder : estimator
+        Transformer from texts to vectors, such as a pipeline of `BertEncoder` and `Whitening`;
+        `TextEncoder` makes one of another model or a function. It is cloned and fitted; a
+        ``FrozenEstimator`` keeps its fit.
+    similarity : {"cosine", "corrected", "dot", "euclidean"}, default="cosine"
+        Similarity of two vectors; "euclidean" is the negated distance. "corrected" is the
+        cosine minus the mean `SimilarityScale.neighbor_similarity` of both texts, so that one
+        threshold fits all pairs. All are in float64: the cosines of BERT's raw vectors hardly
+        differ. A zero vector has cosine 0 with every other vector.
+
+    Attributes
+    ----------
+    encoder_ : estimator
+        The fitted clone.
+    scale_ : SimilarityScale
+        Thresholds and p-values of cosines and corrected similarities, from the pairs of up to
+        2,000 fitted texts drawn at random, computed at first use. A pickle contains their
+        vectors, but no text.
+
+    References
+    ----------
+    .. [1] Reimers & Gurevych (2019), "Sentence-BERT: Sentence Embeddings using Siamese
+           BERT-Networks", EMNLP, arXiv:1908.10084.
+
+    Examples
+    --------
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from skcalib import BertEncoder, BiEncoder, Whitening
+    >>> from skcalib.datasets import load_toy_sts, minilm_path
+    >>> pairs, grades = load_toy_sts(return_X_y=True)
+    >>> encoder = make_pipeline(
+    ...     BertEncoder(minilm_path(), layers=0), Whitening(shrinkage="auto")
+    ... )
+    >>> model = BiEncoder(encoder).fit(pairs)
+    >>> model.predict(pairs[:3]).shape
+    (3,)
+    >>> raw = BiEncoder(BertEncoder(minilm_path(), layers=0)).fit(pairs)
+    >>> model.score(pairs, grades) > raw.score(pairs, grades)
+    True
+
+    The similarity that one pair of unrelated texts in a hundred reaches:
+
+    >>> threshold = model.threshold(0.01)
+    >>> bool(model.p_value([threshold])[0] <= 0.01)
+    True
+    """
+
+    encoder: BaseEstimator
+    _: KW_ONLY
+    similarity: Literal["cosine", "corrected", "dot", "euclidean"] = "cosine"
+
+    _parameter_constraints = {
+        "encoder": [HasMethods(["fit", "transform"])],
+        "similarity": [StrOptions({"cosine", "corrected", "dot", "euclidean"})],
+    }
+
+    # In a search, groups go to the splitter only, unless set_fit_request asks for more.
+    __metadata_request__fit = {"groups": False}
+    _state_version = 6
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X: Any, y: None = None, groups: Any = None) -> Self:
+        """Fit the encoder on the distinct texts of ``X``.
+
+        Parameters
+        ----------
+        X : pairs of shape (n_pairs, 2), or texts of shape (n_texts,)
+            Lists, arrays or frames: any texts of the domain will do.
+        y : None
+            Ignored.
+        groups : array-like of shape (n_texts,), (n_pairs,) or (n_pairs, 2), default=None
+            Group, such as the language: one per text, one for both texts of a pair, or one
+            for each of them. A step of the encoder must accept groups, as `GroupErasure` does.
+
+        Returns
+        -------
+        self : BiEncoder
+        """
+        self.__dict__.pop("encoder_", None)  # an error below leaves nothing half-fitted
+        texts, groups = distinct_texts(X, groups, caller=type(self).__name__)
+        encoder = fit_with_groups(clone(self.encoder), texts, groups, type(self).__name__)
+        some = distinct(texts)[0]
+        if len(some) > SAMPLED_TEXTS:
+            some = resample(some, replace=False, n_samples=SAMPLED_TEXTS, random_state=0)
+        self._sample: Any = some  # texts, and later their vectors
+        self._scale: SimilarityScale | None = None
+        self.encoder_ = encoder
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Similarity of the two texts of each pair.
+
+        Parameters
+        ----------
+        X : pairs of shape (n_pairs, 2)
+            A list of pairs, an array or a frame. Each distinct text is encoded once.
+
+        Returns
+        -------
+        similarity : ndarray of shape (n_pairs,), float64
+            Larger means more similar.
+        """
+        check_is_fitted(self)
+        left, right = as_pairs(X, caller=type(self).__name__)
+        texts, inverse = distinct(left + right)
+        vectors = encoded(self.encoder_, texts)
+        similarity = self._similarities(vectors, inverse[: len(left)], inverse[len(left) :])
+        if not np.isfinite(similarity).all():
+            raise ValueError(
+                f"The {self.similarity} of pair {np.flatnonzero(~np.isfinite(similarity))[0]} "
+                "is not finite: its vectors are not finite, or their products overflow "
+                "float64. Check what the encoder returns for these texts."
+            )
+        return similarity
+
+    @property
+    def scale_(self) -> SimilarityScale:
+        """The scale of similarity, fitted when first asked for."""
+        check_is_fitted(self)
+        if self.similarity not in ("cosine", "corrected"):
+            raise ValueError(
+                f"BiEncoder has similarity={self.similarity!r}; thresholds and p-values are "
+                "for cosines. Set similarity='cosine' or 'corrected'."
+            )
+        if self._scale is None:
+            self._scale = SimilarityScale().fit(self._vectors())
+        return self._scale
+
+    def _vectors(self) -> np.ndarray:
+        """Vectors of fitted texts, encoded when first asked for: a search never asks."""
+        if isinstance(self._sample, list):
+            self._sample = encoded(self.encoder_, self._sample)
+        return self._sample
+
+    def __getstate__(self) -> dict[str, Any]:
+        if hasattr(self, "encoder_"):
+            self._vectors()  # in place of texts
+        return super().__getstate__()
+
+    def threshold(self, false_positive_rate: float = 0.01) -> float:
+        """Similarity that a given share of pairs of unrelated texts reaches.
+
+        The rate holds for texts of the domain that was fitted.
+
+        Parameters
+        ----------
+        false_positive_rate : float, default=0.01
+            Largest share of such pairs that may pass, below 1. A rate too small to be estimated
+            from the counted pairs, below 5e-6 with 2,000 texts or more, raises a ValueError, as
+            do `similarity` "dot" and "euclidean".
+
+        Returns
+        -------
+        similarity : float
+            The smallest that keeps the rate. Pairs at least as similar count as related.
+        """
+        return self.scale_.threshold(
+            false_positive_rate, corrected=self.similarity == "corrected"
+        )
+
+    def p_value(self, similarity: ArrayLike) -> np.ndarray:
+        """Chance that a pair of unrelated texts is at least as similar.
+
+        Parameters
+        ----------
+        similarity : array-like of shape (n,)
+            As `predict` returns it.
+
+        Returns
+        -------
+        p : ndarray of shape (n,)
+            As in `SimilarityScale`: at most the rate for similarities from its threshold up.
+        """
+        return self.scale_.p_value(similarity, corrected=self.similarity == "corrected")
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def _similarities(self, vectors: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Similarities of the rows ``i`` to the rows ``j``, pair by pair, in float64."""
+        corrected = self.similarity == "corrected"
+        r = self.scale_.neighbor_similarity(vectors) if corrected else np.zeros(len(vectors))
+        cosine = corrected or self.similarity == "cosine"
+        rows = unit_rows(vectors)[0] if cosine else vectors.astype(np.float64)
+        similarity = np.empty(len(i))
+        for pairs in gen_batches(len(i), PAIRS_AT_A_TIME):
+            a, b = rows[i[pairs]], rows[j[pairs]]
+            if self.similarity == "euclidean":
+                similarity[pairs] = -unit_rows(a - b)[1]
+            else:
+                similarity[pairs] = np.einsum("ij,ij->i", a, b)
+        return similarity - (r[i] + r[j]) / 2
+
+    def score(self, X: Any, y: ArrayLike) -> float:
+        """Spearman's rank correlation between similarity and human judgement.
+
+        Parameters
+        ----------
+        X : pairs of shape (n_pairs, 2)
+        y : array-like of shape (n_pairs,)
+            Judged similarity of each pair.
+
+        Returns
+        -------
+        rho : float
+            In [-1, 1]. The literature reports it times 100.
+        """
+        return spearman(y, self.predict(X))

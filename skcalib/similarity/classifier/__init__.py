@@ -1,0 +1,1 @@
+"""Classes from names and a few labels."""

@@ -1,0 +1,70 @@
+"""What a classifier is told: names of classes, and labels of some of the texts."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_consistent_length
+
+from skcalib.utils.labels import labels_of, plain
+
+
+def named_classes(class_names: Any) -> dict[Any, list[str]]:
+    """Return the descriptions of each class, by its label, in the order of the labels."""
+    if not isinstance(class_names, Mapping):
+        names = labels_of(class_names, "class_names")
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"class_names has {twice[0]!r} twice. Give each class once.")
+        class_names = dict(zip(names, names, strict=True))
+    if not class_names:
+        raise ValueError("class_names is empty. Give the name of at least one class.")
+    described: dict[Any, list[str]] = {}
+    seen: dict[tuple[str, ...], Any] = {}
+    for label in in_order(labels_of([*class_names], "class_names")):
+        texts = _listed(class_names[label])
+        if not texts or not all(isinstance(text, str) and _words(text) for text in texts):
+            raise ValueError(
+                f"class_names describes class {label!r:.60} by {class_names[label]!r:.60}; it "
+                "expects a text that is not blank, or a list of such texts."
+            )
+        described[label] = texts = [_words(text) for text in texts]
+        first = seen.setdefault(tuple(sorted(texts)), label)
+        if first != label:
+            raise ValueError(
+                f"class_names describes the classes {first!r:.60} and {label!r:.60} by the "
+                f"same words, {texts[0]!r:.60}. Describe them differently."
+            )
+    return described
+
+
+def known_labels(y: Any, n_texts: int) -> tuple[np.ndarray, list[Any]]:
+    """Return rows with a label, and these; -1 is none where all labels are integers."""
+    if y is None:
+        return np.array([], int), []
+    labels = labels_of(y, "y", missing=True)
+    check_consistent_length(labels, range(n_texts))
+    absent = [None, -1] if {*map(type, labels)} <= {int, type(None)} else [None]
+    known = [i for i, label in enumerate(labels) if label not in absent]
+    return np.array(known, int), [labels[i] for i in known]
+
+
+def _listed(given: Any) -> list[Any]:
+    given = plain(given)
+    several = isinstance(given, Sequence) and not isinstance(given, str)
+    return list(given) if several else [given]
+
+
+def _words(name: str) -> str:
+    return " ".join(name.replace("_", " ").replace("-", " ").split())
+
+
+def in_order(labels: Any) -> list[Any]:
+    """Sort labels, or raise a ValueError if they are of several types."""
+    try:
+        return sorted(labels)
+    except TypeError:
+        kinds = ", ".join(sorted({type(label).__name__ for label in labels}))
+        raise ValueError(
+            f"The labels of the classes are of several types ({kinds}). Give labels of one "
+            "type."
+        ) from None

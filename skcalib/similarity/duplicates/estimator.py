@@ -1,0 +1,204 @@
+"""Duplicates: texts that say the same twice, at a promised number of false pairs."""
+
+from dataclasses import KW_ONLY, dataclass
+from numbers import Real
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils import gen_batches
+from sklearn.utils.validation import check_is_fitted
+
+from skcalib.encoders.any_encoder import encoded
+from skcalib.encoders.calibrated import calibrated
+from skcalib.similarity.duplicates.pairs import (
+    distinct_rows,
+    nearest_representatives,
+    representatives,
+    similar,
+    similar_pairs,
+)
+from skcalib.similarity.duplicates.threshold import threshold_of
+from skcalib.similarity.scale.estimator import SimilarityScale
+from skcalib.utils.base import VersionedState
+from skcalib.utils.limits import rows_within
+from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
+from skcalib.utils.texts import TextInput, as_texts, distinct_sorted
+from skcalib.utils.vectors import checked_rows, unit_rows
+
+# Vectors that are scaled to unit length at a time.
+SCALED_BYTES = 64 * 2**20
+
+
+@dataclass(eq=False, repr=False)
+class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
+    """Find texts that come twice, by a number of false pairs instead of a threshold.
+
+    Parameters
+    ----------
+    encoder : transformer of texts, any encoder of texts, or None, default=None
+        Such as `BertEncoder`, or a model's folder, see `TextEncoder`: `fit` takes texts. It is
+        cloned and fitted; a ``FrozenEstimator`` keeps its fit. A ``Whitening(noise="auto")``
+        follows it, unless it is a pipeline with a `Whitening` or a `NormalizingFlow`. None:
+        `fit` takes vectors, as the last step of a pipeline.
+    false_pairs : float, default=20
+        Expected number of pairs of unrelated texts that are listed, of all pairs of distinct
+        texts.
+    guard : DetailGuard or None, default=None
+        Details in which duplicates must agree, such as numbers; any object whose method
+        ``details(text)`` returns something hashable. It reads texts, so it needs an `encoder`.
+    scale : SimilarityScale or None, default=None
+        Fitted on vectors of texts of the same kind without duplicates. None estimates the
+        threshold from the texts that are searched.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_samples,)
+        Group of each text, from 0. A text without duplicates is a group of its own.
+    representatives_ : ndarray of shape (n_groups,)
+        Row of the text that stands for each group, rising.
+    pairs_ : ndarray of shape (n_pairs, 2)
+        Rows of two texts that reach the threshold, the most similar first. Of equal texts the
+        first stands for all: each other one is in a pair with it, and in no more.
+    cosine_ : ndarray of shape (n_pairs,)
+        Cosine of each pair, at most 1.
+    threshold_ : float
+        Least cosine of a pair.
+    encoder_ : Pipeline or None
+        From texts to calibrated vectors, fitted.
+    n_features_in_, feature_names_in_
+        Number of features seen during fit, and their names when all are strings; without an
+        `encoder`.
+
+    Notes
+    -----
+    No group is a chain: each text reaches the threshold with its representative, the most
+    similar one, and no two representatives reach it. The text with the most duplicates is the
+    first to represent others. Ties go to the larger sum of cosines, then to the first row.
+
+    The threshold comes from the pairs of up to 4,473 distinct texts, by the straight line of
+    `SimilarityScale` with ``extrapolate=True``. Where duplicates bend it, it is drawn without
+    those texts that are nearest to each other and lead all others by three times what unrelated
+    ones do, or without groups found by a stricter line. With fewer than 448 distinct texts the
+    pairs are counted, and no more than `false_pairs` are listed. The time is quadratic, the
+    memory is not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcalib import Duplicates
+    >>> X = np.random.default_rng(0).normal(size=(1000, 64))
+    >>> model = Duplicates(false_pairs=1).fit(np.vstack([X, X[:5] + 0.01]))
+    >>> model.pairs_[np.argsort(model.pairs_[:, 0])][:5].tolist()
+    [[0, 1000], [1, 1001], [2, 1002], [3, 1003], [4, 1004]]
+    >>> model.predict(X[7:9] + 0.01).tolist()
+    [7, 8]
+    """
+
+    encoder: Any = None
+    _: KW_ONLY
+    false_pairs: float = 20
+    guard: Any = None
+    scale: SimilarityScale | None = None
+
+    _parameter_constraints = {
+        "encoder": "no_validation",  # `as_encoder` says what it expects
+        "false_pairs": [Interval(Real, 0, None, closed="neither")],
+        "guard": [HasMethods("details"), None],
+        "scale": [SimilarityScale, None],
+    }
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Find the duplicates.
+
+        Parameters
+        ----------
+        X : texts of shape (n_samples,), or vectors of shape (n_samples, n_features)
+            Texts with an `encoder`, vectors without.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : Duplicates
+
+        Raises
+        ------
+        ValueError
+            If there are too few distinct texts to tell the threshold, or their pairs do not
+            tell it, or there is a `guard` without an `encoder`.
+        """
+        self.__dict__.pop("labels_", None)  # an error below leaves nothing half-fitted
+        if self.guard is not None and self.encoder is None:
+            raise ValueError(
+                "Duplicates got a guard, which reads texts, but no encoder, so that X are "
+                "vectors. Give the encoder, Duplicates(encoder, guard=...), and fit texts."
+            )
+        self.encoder_ = None
+        vectors, keys = self._vectors_and_keys(X, reset=True)
+        first, inverse = distinct_rows(vectors, keys)
+        vectors, keys = vectors[first], keys[first]
+        threshold = threshold_of(vectors, self.false_pairs, self.scale)
+        pairs, cosines = similar_pairs(vectors, keys, threshold)
+        chosen = representatives(pairs, cosines, np.bincount(inverse), first)
+        of = first[nearest_representatives(pairs, cosines, chosen, first)]
+        is_copy = first[inverse] != np.arange(len(inverse))
+        equal = np.array([first[inverse[is_copy]], np.flatnonzero(is_copy)])
+        pairs = np.sort(np.hstack([equal, first[pairs]]), axis=0).T
+        cosines = np.concatenate([np.ones(len(equal.T)), np.minimum(cosines, 1.0)])
+        order = np.lexsort((*pairs.T[::-1], -cosines))
+        self.pairs_, self.cosine_, self.threshold_ = pairs[order], cosines[order], threshold
+        self._vectors, self._keys, self._rows = vectors, keys, first
+        self.representatives_, self.labels_ = np.unique(of[inverse], return_inverse=True)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Most similar fitted text of each text, such as of a test set that must have none.
+
+        Parameters
+        ----------
+        X : texts of shape (n_samples,), or vectors of shape (n_samples, n_features)
+            As for `fit`.
+
+        Returns
+        -------
+        rows : ndarray of shape (n_samples,)
+            Row of the fitted text, of equal ones the first; -1 where none reaches the
+            threshold. Of k unrelated texts about ``2 * k * false_pairs / n`` have a match among
+            n fitted ones.
+        """
+        check_is_fitted(self, "labels_")
+        vectors, keys = self._vectors_and_keys(X, reset=False)
+        best = np.full(len(vectors), -1.0)
+        rows = np.full(len(vectors), -1)
+        blocks = similar(vectors, self._vectors, self.threshold_, (keys, self._keys))
+        for i, j, cosines in blocks:
+            found = self._rows[j]
+            order = np.lexsort((-found, cosines))  # the last assignment stays
+            i, found, cosines = i[order], found[order], cosines[order]
+            better = (cosines > best[i]) | ((cosines == best[i]) & (found < rows[i]))
+            best[i[better]], rows[i[better]] = cosines[better], found[better]
+        return rows
+
+    def _vectors_and_keys(self, X: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return unit vectors, and a number for the details of each; fit with ``reset``."""
+        if (self.encoder if reset else self.encoder_) is None:
+            rows = checked_rows(self, X, reset=reset)
+            return _unit(rows), np.zeros(len(rows), int)
+        texts, index = distinct_sorted(as_texts(X, caller=type(self).__name__))
+        details = ["" if self.guard is None else self.guard.details(text) for text in texts]
+        if reset:
+            self.encoder_, vectors = calibrated(self.encoder, texts, type(self).__name__)
+            self._codes = {found: code for code, found in enumerate(dict.fromkeys(details))}
+        else:
+            vectors = encoded(self.encoder_, texts)
+        keys = np.array([self._codes.get(found, -1) for found in details])
+        return _unit(vectors)[index], keys[index]
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    unit = np.empty(vectors.shape, np.float32)
+    for rows in gen_batches(len(unit), rows_within(SCALED_BYTES, vectors.shape[1])):
+        unit[rows] = unit_rows(vectors[rows])[0] + 0.0  # no negative zeros
+    return unit

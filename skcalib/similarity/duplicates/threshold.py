@@ -1,0 +1,107 @@
+"""The cosine that a given number of pairs of unrelated texts reaches."""
+
+import numpy as np
+
+from skcalib.calibration.neighbors.search import EQUAL, nearest
+from skcalib.similarity.duplicates.pairs import representatives, similar_pairs
+from skcalib.similarity.scale.estimator import SimilarityScale
+from skcalib.similarity.scale.pairs import FITTED_P_VALUES, PairCounts, RateLine, count_pairs
+from skcalib.similarity.scale.rates import EXTRAPOLATED_PAIRS, FEWEST_PAIRS, LARGEST_ERROR
+from skcalib.utils.base import warn
+
+# Distinct texts whose ten million pairs tell the rates.
+COUNTED_TEXTS = 4473
+# Rates of a line for texts whose duplicates bend the usual one; its threshold is stricter.
+LARGER_P_VALUES = 3e-2, 3e-3
+# A nearest neighbor leads by that many times its mean in one of twenty unrelated texts.
+LEAD = np.log(20)
+# Most often that the pairs left out are chosen again; their number settles after a few.
+ROUNDS = 10
+
+
+def threshold_of(
+    vectors: np.ndarray, false_pairs: float, scale: SimilarityScale | None
+) -> float:
+    """Threshold for distinct unit vectors, of which the first are drawn at random."""
+    n, n_pairs = len(vectors), len(vectors) * (len(vectors) - 1) // 2
+    if n == 1:
+        return EQUAL
+    drawn, rate = vectors[:COUNTED_TEXTS], false_pairs / n_pairs
+    counts = _counts(drawn) if scale is None else scale._counted("pair", False)
+    by_line = counts.n >= EXTRAPOLATED_PAIRS
+    least = 0 if by_line else FEWEST_PAIRS / counts.n
+    if not least <= rate < 1:
+        raise ValueError(
+            f"false_pairs={false_pairs:g} cannot be told from {n:,} distinct texts, which have "
+            f"{n_pairs:,} pairs. Give more texts (448 tell any number), or a number from "
+            f"{np.ceil(least * n_pairs):.0f} to {n_pairs - 1}."
+        )
+    if not by_line:
+        warn(
+            f"false_pairs={false_pairs:g} are counted, not estimated, among the pairs of {n:,} "
+            "distinct texts: no more are listed, duplicates included. Give 448 texts or more."
+        )
+    if not by_line or rate >= FITTED_P_VALUES[1]:
+        return min(EQUAL, float(counts.threshold(rate)))
+    line = counts.line() if scale is not None else _line_of_unrelated(counts, drawn)
+    if scale is None and line.error > LARGEST_ERROR:
+        stricter = counts.line(LARGER_P_VALUES)
+        if stricter.error <= LARGEST_ERROR:
+            strict = min(EQUAL, stricter.threshold(rate))
+            line = _counts(_without_duplicates(drawn, strict)).line()
+    if line.error > LARGEST_ERROR:
+        raise ValueError(
+            f"The pairs of {n:,} distinct texts do not tell the threshold: the line through "
+            f"their rates is off by {line.error:.2g} decades, as when many are near copies. "
+            "Give scale=SimilarityScale().fit(vectors), of such texts without duplicates."
+        )
+    return min(EQUAL, line.threshold(rate))
+
+
+def _line_of_unrelated(counts: PairCounts, vectors: np.ndarray) -> RateLine:
+    """Line through the rates; without pairs that are likely true, where these bend it.
+
+    Where the rate falls exponentially in z, the largest of many z leads the second by an
+    exponential variable with the mean of one e-fold, however dense the neighborhood is. So two
+    texts that are nearest to each other, and lead by much more, are likely a true pair, and
+    hardly any unrelated ones are left out. True pairs make the line too flat, and the mean too
+    large: the fewer are left, the more are found.
+    """
+    cosines, leads = _mutual(vectors)
+    line, n_out = counts.line(), 0
+    at_end = FITTED_P_VALUES[1] * counts.n
+    for _ in range(ROUNDS):
+        out = leads > LEAD * -line.slope / np.log(10)
+        if out.sum() <= n_out:
+            break
+        n_out, line = out.sum(), counts.without(cosines[out]).line()
+    # At the end of the line, as for its error; what bends it less is no harm.
+    bends = n_out > (1 - 10**-LARGEST_ERROR) * at_end
+    return line if bends else counts.line()
+
+
+def _mutual(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Cosines of texts that are nearest to each other, and by how much z they lead others."""
+    own = np.arange(len(vectors))
+    cosines, rows = nearest(vectors, vectors, 3)
+    cosines[rows == own[:, None]] = -1
+    order = np.argsort(-cosines, axis=1)[:, :2]
+    of_best = np.take_along_axis(rows, order, axis=1)[:, 0]
+    second = np.take_along_axis(cosines, order, axis=1)[:, 1].astype(np.float64)
+    left = own[(of_best[of_best] == own) & (own < of_best)]
+    right = of_best[left]
+    # In float64, as they were counted.
+    exact = np.einsum("ij,ij->i", vectors[left], vectors[right], dtype=np.float64)
+    others = np.maximum(second[left], second[right])
+    z, z_others = (np.arctanh(np.clip(c, -EQUAL, EQUAL)) for c in (exact, others))
+    return exact, z - z_others
+
+
+def _counts(vectors: np.ndarray) -> PairCounts:
+    return count_pairs(vectors.astype(np.float64))[0]
+
+
+def _without_duplicates(vectors: np.ndarray, threshold: float) -> np.ndarray:
+    one = np.ones(len(vectors), int)
+    pairs = similar_pairs(vectors, one, threshold)
+    return vectors[representatives(*pairs, one, np.arange(len(vectors)))]

@@ -1,0 +1,1 @@
+"""How rare a similarity is among pairs of texts."""

@@ -1,0 +1,449 @@
+"""A scale of similarity: how rare a cosine is among pairs of unrelated texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils import assert_all_finite
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from skcalib.calibration.neighbors.search import best_of_others, neighbor_similarity
+from skcalib.similarity.scale.pairs import FITTED_P_VALUES, PairCounts, count_pairs
+from skcalib.similarity.scale.rates import line_of, threshold_of
+from skcalib.utils.base import VersionedState, warn
+from skcalib.utils.sklearn_compat import Interval, RealNotInt, _fit_context, check_rate
+from skcalib.utils.vectors import checked_rows, unit_rows, unmasked
+
+# Largest number of fitted texts of which a share are neighbors.
+REFERENCE_TEXTS = 10_000
+# Squared length of the mean of unit vectors above which they are not centered.
+NARROW_CONE = 0.2
+# Of stored texts, the two of a best pair pass together: a new one, and the one that it meets.
+MUTUAL = 2
+
+
+@dataclass(eq=False, repr=False)
+class SimilarityScale(VersionedState, BaseEstimator):
+    """Measure how similar unrelated texts are: thresholds, p-values, a corrected similarity.
+
+    Nearly all pairs of fitted texts are unrelated, so the similarity that one in a thousand
+    reaches is one that one in a thousand unrelated pairs of the same domain reaches. A rate is
+    one per pair, or with ``per="query"`` one per query without an answer: its best pair counts.
+
+    Texts in a dense region are similar to many others. One threshold fits all pairs by the
+    corrected similarity [1]_, ``cos(a, b) - (r(a) + r(b)) / 2``, where the
+    `neighbor_similarity` r of a text is its mean cosine with the nearest fitted ones. Fit on
+    vectors of ``Whitening(noise="auto")``; do not correct raw ones.
+
+    Parameters
+    ----------
+    n_pairs : int, default=10_000_000
+        Pairs to count, those of 4,473 texts drawn at random; if there are fewer, all pairs.
+    n_neighbors : int or float, default=0.05
+        Number of nearest fitted texts that are a text's neighbors; or, as a float in (0, 1), a
+        share of the fitted texts, at most 10,000 of them. Use 10 for matching one to one, such
+        as translations.
+
+    Attributes
+    ----------
+    n_pairs_ : int
+        Number of pairs counted.
+    n_queries_ : int
+        Number of queries whose best document was sought.
+    n_neighbors_ : int
+        Number of nearest texts in use, among `vectors_`.
+    vectors_ : ndarray of shape (n_texts, n_features), float32
+        Fitted vectors of unit length, among which neighbors are searched.
+    n_features_in_, feature_names_in_
+        Number of features seen during fit, and their names when all are strings.
+
+    Notes
+    -----
+    Thresholds and p-values are exact to 1e-6 for the pairs counted. With ``extrapolate=True``
+    Fisher's z [2]_ of the cosine is a straight line in the logarithm of the rate, fitted where
+    duplicates hardly count. A line off by 0.1 decades is refused.
+
+    Rates per query are exact for any number of queries (conformal prediction [3]_) if they are
+    of the kind that will be asked and no document answers them. If some are answered, the
+    threshold is stricter. Without `queries` documents stand for them, which holds for queries
+    of the kind of the documents. The most similar documents are mostly each other's best, so
+    that a new one makes two pass, and a rate needs ``2 / rate - 1`` documents.
+
+    References
+    ----------
+    .. [1] Conneau et al. (2018), "Word Translation Without Parallel Data", ICLR,
+           arXiv:1710.04087, section 2.3.
+    .. [2] Fisher (1915), "Frequency Distribution of the Values of the Correlation Coefficient
+           in Samples from an Indefinitely Large Population", Biometrika 10 (4).
+    .. [3] Vovk, Gammerman & Shafer (2005), "Algorithmic Learning in a Random World", Springer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcalib import SimilarityScale
+    >>> X = np.random.default_rng(0).normal(size=(2000, 16))
+    >>> scale = SimilarityScale().fit(X)
+    >>> threshold = scale.threshold(1e-3)
+    >>> bool(scale.p_value(threshold) <= 1e-3), float(scale.score(threshold).round(2))
+    (True, 3.0)
+
+    An index by inner product ranks by the corrected similarity:
+
+    >>> products = scale.query_vectors(X[:3]) @ scale.index_vectors(X).T
+    >>> corrected = products - scale.neighbor_similarity(X[:3])[:, None] / 2
+    >>> np.allclose(corrected[:, 5], scale.corrected(X[:3], X[[5, 5, 5]]))
+    True
+    """
+
+    n_pairs: int = 10_000_000
+    n_neighbors: int | float = 0.05
+
+    _parameter_constraints = {
+        "n_pairs": [Interval(Integral, 1, None, closed="left")],
+        "n_neighbors": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(RealNotInt, 0, 1, closed="neither"),
+        ],
+    }
+
+    _state_version = 6
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None, *, queries: Any = None) -> Self:
+        """Count the similarities of pairs of texts.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Vectors of distinct texts, at least two.
+        y : None
+            Ignored.
+        queries : array-like of shape (n_queries, n_features), default=None
+            Vectors of queries, for pairs of a query and a text of `X`. For ``per="query"`` pass
+            queries that no text of `X` answers.
+
+        Returns
+        -------
+        self : SimilarityScale
+        """
+        self.__dict__.pop("_counts", None)  # an error below leaves nothing half-fitted
+        X = checked_rows(self, X, reset=True, ensure_min_samples=2)
+        if queries is not None:
+            queries = checked_rows(self, queries, reset=False)
+        k, n_counted = self.n_neighbors, int(np.sqrt(2 * self.n_pairs)) + 1
+        n_fitted = REFERENCE_TEXTS if k < 1 else len(X)
+        rng = np.random.default_rng(0)
+        drawn = rng.permutation(len(X))
+        if queries is None:
+            n_rows = n_columns = min(n_counted, len(X))
+        else:
+            n_rows = min(n_counted, len(queries))
+            n_columns = min(max(self.n_pairs // n_rows, 1), len(X))
+        unit = unit_rows(X[drawn[: max(n_fitted, n_columns)]])[0]
+        vectors = unit[:n_fitted].astype(np.float32)
+        if k < 1:
+            k = max(1, round(k * len(vectors)))
+        self.n_neighbors_ = min(int(k), len(vectors) - 1)
+        unit = unit[:n_columns]
+        r = r_rows = neighbor_similarity(unit.astype(np.float32), vectors, self.n_neighbors_)
+        rows, own = unit, drawn[:n_rows]
+        if queries is not None:
+            rows = unit_rows(queries[rng.permutation(len(queries))[:n_rows]])[0]
+            r_rows = neighbor_similarity(rows.astype(np.float32), vectors, self.n_neighbors_)
+            own = np.full(n_rows, -1)
+        pair, corrected = count_pairs(rows, None if queries is None else unit, (r_rows, r))
+        best = best_of_others(rows.astype(np.float32), own, X, np.arange(len(X)))
+        self._in_narrow_cone = float(np.sum(unit.mean(axis=0) ** 2)) > NARROW_CONE
+        self.n_pairs_, self.n_queries_, self.vectors_ = pair.n, n_rows, vectors
+        per_query = PairCounts.of(best, MUTUAL if queries is None else 1)
+        self._counts = {"pair": pair, "corrected": corrected, "query": per_query}
+        return self
+
+    def threshold(
+        self,
+        false_positive_rate: float = 0.01,
+        *,
+        per: Literal["pair", "query"] = "pair",
+        corrected: bool = False,
+        extrapolate: bool = False,
+    ) -> float:
+        """Similarity that a given share of pairs of unrelated texts reaches.
+
+        Parameters
+        ----------
+        false_positive_rate : float, default=0.01
+            Largest share that may pass, below 1. It takes 10 counted pairs that pass, or a
+            rate per query from ``1 / (n_queries_ + 1)``, without `queries` twice that.
+        per : {"pair", "query"}, default="pair"
+            Share of what: of all pairs, or of the queries whose best document passes.
+        corrected : bool, default=False
+            Whether the threshold is for the corrected similarity of pairs.
+        extrapolate : bool, default=False
+            Whether to estimate rates from 3e-4 to 1e-6 from larger ones, see Notes; per query,
+            too small a rate by Gumbel's law of the largest of many.
+
+        Returns
+        -------
+        similarity : float
+            The smallest that keeps the rate. Pairs at least as similar count as related.
+        """
+        if extrapolate and corrected:
+            raise ValueError("extrapolate=True needs cosines. Set corrected=False.")
+        rate = check_rate(false_positive_rate, "threshold")
+        return threshold_of(self._counted(per, corrected), rate, per, extrapolate=extrapolate)
+
+    def p_value(
+        self,
+        similarity: ArrayLike,
+        *,
+        per: Literal["pair", "query"] = "pair",
+        corrected: bool = False,
+    ) -> np.ndarray:
+        """Chance that a pair of unrelated texts is at least as similar.
+
+        Parameters
+        ----------
+        similarity : array-like of shape (n,)
+            Cosines, or corrected similarities.
+        per : {"pair", "query"}, default="pair"
+            "query" is for the best of all documents.
+        corrected : bool, default=False
+            Whether they are corrected similarities.
+
+        Returns
+        -------
+        p : ndarray of shape (n,)
+            ``(1 + counted pairs that are at least as similar) / (1 + n_pairs_)``: at most the
+            rate for similarities from its `threshold` up. Per query, without `queries`, the
+            first 1 is a 2, see Notes.
+        """
+        counts = self._counted(per, corrected)
+        similarity = np.asarray(unmasked(similarity), dtype=np.float64)
+        assert_all_finite(similarity, input_name="similarity")
+        return counts.p_value(similarity)
+
+    def score(
+        self,
+        similarity: ArrayLike,
+        y: Any = None,
+        *,
+        per: Literal["pair", "query"] = "pair",
+        corrected: bool = False,
+    ) -> np.ndarray:
+        """Rarity of similarities, one unit for all encoders: 3 is one pair in a thousand.
+
+        Parameters
+        ----------
+        similarity : array-like of shape (n,)
+            Cosines, or corrected similarities.
+        y : None
+            Ignored.
+        per, corrected
+            As for `p_value`.
+
+        Returns
+        -------
+        score : ndarray of shape (n,)
+            Minus the decimal logarithm of the p-value.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib import SimilarityScale
+        >>> scale = SimilarityScale().fit(np.random.default_rng(0).normal(size=(1000, 16)))
+        >>> scale.score([scale.threshold(1e-3)]).round(2)
+        array([3.])
+        """
+        return -np.log10(self.p_value(similarity, per=per, corrected=corrected))
+
+    def equivalent(
+        self, similarity: float, *, of: SimilarityScale, per: Literal["pair", "query"] = "pair"
+    ) -> float:
+        """Cosine that is as rare on this scale as a given one is on another.
+
+        Parameters
+        ----------
+        similarity : float
+            A cosine, such as a threshold in use.
+        of : SimilarityScale
+            The scale of that cosine, fitted on the same texts by another encoder.
+        per : {"pair", "query"}, default="pair"
+            What is to be as frequent as before: pairs that pass, or queries whose best document
+            does.
+
+        Returns
+        -------
+        similarity : float
+            Where fewer than one pair in 3,333 passes, both rates are estimated as by
+            ``threshold(extrapolate=True)``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib import SimilarityScale
+        >>> X = np.random.default_rng(0).normal(size=(1000, 16))
+        >>> old, new = SimilarityScale().fit(X + 1), SimilarityScale().fit(X)
+        >>> threshold = new.equivalent(0.75, of=old)
+        >>> bool(abs(new.score(threshold) - old.score(0.75)) < 0.01)
+        True
+        """
+        counts, p_value = self._counted(per, False), float(of.p_value(similarity, per=per))
+        if per == "pair" and p_value < FITTED_P_VALUES[1]:
+            rate = line_of(of._counted(per, False)).p_value(similarity)
+            return line_of(counts).threshold(rate)
+        if p_value < counts.new / (1 + counts.n):
+            raise ValueError(
+                f"equivalent got {similarity!r}, which a share of {p_value:.2g} reaches on the "
+                f"other scale; this one has {counts.n:,}, too few for that rate. Fit it on as "
+                "many texts as the other."
+            )
+        return float(counts.threshold(p_value))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the p-values as plain lists, for JSON, a server and other languages.
+
+        Returns
+        -------
+        table : dict
+            For "pair" and "query" the number of either counted, ``n``, and two lists:
+            ``similarity``, rising, and ``p_value``. A p-value is that of the last similarity
+            that is not larger (1 below the first), and at most 2 % too large.
+
+        Examples
+        --------
+        >>> import bisect, json
+        >>> import numpy as np
+        >>> from skcalib import SimilarityScale
+        >>> X = np.random.default_rng(0).normal(size=(1000, 16))
+        >>> scale = SimilarityScale().fit(X)
+        >>> table = json.loads(json.dumps(scale.to_dict()))["pair"]
+        >>> row = bisect.bisect(table["similarity"], 0.7) - 1
+        >>> bool(np.isclose(table["p_value"][row], scale.p_value(0.7), rtol=0.02))
+        True
+        """
+        return {per: self._counted(per, False).table() for per in ("pair", "query")}
+
+    @classmethod
+    def from_dict(cls, table: dict[str, Any]) -> Self:
+        """Return the scale of a table that `to_dict` made.
+
+        Parameters
+        ----------
+        table : dict
+            As from `to_dict`, also by way of JSON.
+
+        Returns
+        -------
+        scale : SimilarityScale
+            Without vectors, and so without the corrected similarity.
+        """
+        scale = cls()
+        try:
+            counts = {per: PairCounts.from_table(table[per]) for per in ("pair", "query")}
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise ValueError(
+                f"from_dict got a {type(table).__name__} that is no table of to_dict "
+                f"({type(error).__name__}: {error}). Pass what to_dict returned."
+            ) from error
+        scale.n_pairs_, scale.n_queries_ = counts["pair"].n, counts["query"].n
+        scale._counts = counts
+        return scale
+
+    def neighbor_similarity(self, X: Any) -> np.ndarray:
+        """Mean cosine of each text with the nearest fitted ones.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        similarity : ndarray of shape (n_samples,)
+        """
+        return self._unit_and_r(X)[1]
+
+    def corrected(self, A: Any, B: Any) -> np.ndarray:
+        """Corrected similarity of the rows of ``A`` with those of ``B``, pair by pair.
+
+        Parameters
+        ----------
+        A, B : array-like of shape (n_pairs, n_features)
+
+        Returns
+        -------
+        similarity : ndarray of shape (n_pairs,)
+        """
+        check_consistent_length(A, B)
+        (a, r_a), (b, r_b) = map(self._unit_and_r, (A, B))
+        return np.einsum("ij,ij->i", a, b, dtype=np.float64) - (r_a + r_b) / 2
+
+    def index_vectors(self, X: Any) -> np.ndarray:
+        """Vectors ``[x / |x|, -r(x) / 2]`` for an index by inner product.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Vectors of the texts to be found.
+
+        Returns
+        -------
+        vectors : ndarray of shape (n_samples, n_features + 1)
+            The inner product with `query_vectors` of q is the corrected similarity plus
+            ``r(q) / 2``, which is the same for all texts found.
+        """
+        unit, r = self._unit_and_r(X)
+        return np.column_stack([unit, (-r / 2).astype(unit.dtype)])
+
+    def query_vectors(self, X: Any) -> np.ndarray:
+        """Vectors ``[x / |x|, 1]`` to search an index of `index_vectors` with.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Vectors of the queries.
+
+        Returns
+        -------
+        vectors : ndarray of shape (n_samples, n_features + 1)
+        """
+        unit = self._unit(X)
+        return np.column_stack([unit, np.ones(len(unit), unit.dtype)])
+
+    def _counted(self, per: str, corrected: bool) -> PairCounts:
+        check_is_fitted(self)
+        if per not in ("pair", "query") or (corrected and per == "query"):
+            raise ValueError(
+                f"SimilarityScale got per={per!r} and corrected={corrected!r}; it expects "
+                "per='pair', or per='query' with corrected=False."
+            )
+        kind = "corrected" if corrected else per
+        if kind not in self._counts:
+            raise ValueError(
+                "This SimilarityScale came from from_dict, without vectors; the corrected "
+                "similarity needs those of the fit. Pickle the fitted scale instead."
+            )
+        return self._counts[kind]
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_counts")
+
+    def _unit(self, X: Any) -> np.ndarray:
+        self._counted("pair", corrected=True)  # raises where there are no vectors
+        X = checked_rows(self, X, reset=False)
+        return unit_rows(X)[0].astype(X.dtype)
+
+    def _unit_and_r(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        unit = self._unit(X)
+        if self._in_narrow_cone:
+            warn(
+                "The fitted vectors lie in a narrow cone, as raw ones do: the correction makes "
+                "them worse. Calibrate them by Whitening(noise='auto')."
+            )
+        return unit, neighbor_similarity(
+            unit.astype(np.float32), self.vectors_, self.n_neighbors_
+        )

@@ -1,0 +1,1 @@
+"""What every other package uses: input, texts, labels, threads, devices, private names."""

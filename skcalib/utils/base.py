@@ -1,0 +1,121 @@
+"""What estimators share: pickles with a version, dtypes, progress, warnings, imports."""
+
+import contextlib
+import functools
+import inspect
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import sklearn
+from sklearn.base import TransformerMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+import skcalib
+
+# Files that no warning points at: these packages, cached properties, decorators of NumPy 1.
+INNER = (
+    *(
+        str(Path(file).parent) + os.sep
+        for file in (skcalib.__file__, sklearn.__file__, joblib.__file__, np.__file__)
+    ),
+    contextlib.__file__,
+    functools.__file__,
+)
+
+
+class VersionedState:
+    """Mixin that stamps an estimator's pickled state with the version of its layout.
+
+    A class raises ``_state_version`` when the meaning of its fitted attributes changes.
+    Older layouts are refused rather than guessed at: silently wrong vectors cost more
+    than a refit.
+    """
+
+    _state_version = 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: Any = super().__getstate__()
+        return {**state, "_state_version": self._state_version}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        version = state.pop("_state_version", None)
+        if version != self._state_version:
+            raise ValueError(
+                f"This pickled {type(self).__name__} has state version {version!r}; the "
+                f"installed skcalib reads version {self._state_version}. Load it with the "
+                "skcalib release that wrote it, or fit and pickle it again."
+            )
+        self.__dict__.update(state)
+
+
+class FloatTransformer(TransformerMixin):
+    """Mixin of a transformer that returns float32 for float32."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def is_fitted(estimator: Any) -> bool:
+    """Whether an estimator is fitted; for a pipeline or a union, whether every step is."""
+    if isinstance(estimator, FeatureUnion | Pipeline):
+        union = isinstance(estimator, FeatureUnion)
+        steps = estimator.transformer_list if union else estimator.steps
+        return all(is_fitted(step) for _, step in steps if not isinstance(step, str | None))
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def progress(
+    total: int | None, *, unit: str, desc: str, verbose: bool
+) -> Iterator[Callable[..., None]]:
+    """Show a progress bar if ``verbose``.
+
+    ``total`` counts units of work; it is None if unknown. Yields a function: call
+    ``advance(n)`` after n units, or ``advance(n, note)`` to show a note beside the bar.
+    """
+    if not verbose:
+        yield lambda n, note="": None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, unit=unit, desc=desc) as bar:
+
+        def advance(n: int, note: str = "") -> None:
+            bar.set_postfix_str(note, refresh=not n)
+            bar.update(n)
+
+        yield advance
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the user's code that led here."""
+    frame, level = inspect.currentframe(), 1
+    while frame and frame.f_code.co_filename.startswith(INNER):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
+def import_package(caller: str, package: str, module: str) -> Any:
+    """Import a module of a package, or say how to install that."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"{caller} needs the package {package}, which cannot be imported ({error}). "
+            f"Install it with: pip install {package}"
+        ) from error

@@ -1,0 +1,208 @@
+"""Texts and pairs of texts from containers of all kinds."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+
+from skcalib.utils.base import VersionedState
+from skcalib.utils.labels import is_missing, plain
+
+# What Python makes of bytes that are not UTF-8, and what most of UTF-16 has.
+NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
+
+
+class TextInput:
+    """Mixin of an estimator that is fitted on texts, or on vectors if its encoder is None."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        if getattr(self, "encoder", True) is not None:
+            tags.input_tags.string = tags.input_tags.one_d_array = True
+            tags.input_tags.two_d_array = False  # the tag means columns of numbers
+        return tags
+
+
+class TextTransformer(
+    TextInput, ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedState, BaseEstimator
+):
+    """Base of a transformer from texts to vectors."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+def as_texts(X: Any, *, caller: str) -> list[str]:
+    """Return the texts of a container as a list; error messages name the ``caller``.
+
+    It accepts lists, tuples, arrays of shape (n,) or (n, 1), columns of pyarrow, and Series and
+    one-column frames of pandas and polars.
+    """
+    cells = _cells(X, caller)
+    if cells.ndim == 2 and cells.shape[1] == 1:
+        cells = cells[:, 0]
+    if cells.ndim != 1:
+        raise ValueError(
+            f"{caller} got an input of shape {cells.shape}; it expects one text per row: a "
+            "list of str, a 1-D array, a Series or a single column. Select one text column, "
+            "join the words of each text with ' '.join(row), or use a ColumnTransformer with "
+            "one encoder per column."
+        )
+    return _strings(cells.tolist(), "", caller)
+
+
+def as_pairs(X: Any, *, caller: str) -> tuple[list[str], list[str]]:
+    """Return the columns of a sequence of pairs, (n, 2) array or two-column frame as lists."""
+    cells = _cells(X, caller)
+    if cells.ndim != 2 or cells.shape[1] != 2:
+        which = ""
+        if cells.ndim == 1:
+            row = next((i for i, cell in enumerate(cells) if np.shape(cell) != (2,)), 0)
+            which = f", whose row {row} is {cells[row]!r:.80}"
+        raise ValueError(
+            f"{caller} got an input of shape {cells.shape}{which}; it expects pairs of texts, "
+            "of shape (n_pairs, 2): a list of (text, text), an array, or a two-column frame."
+        )
+    left, right = cells.T.tolist()
+    return _strings(left, ", column 0", caller), _strings(right, ", column 1", caller)
+
+
+def texts_of(X: Any, *, caller: str) -> list[str]:
+    """Return the texts of a container of texts, or of both columns of a container of pairs."""
+    if is_pairs(X):
+        left, right = as_pairs(X, caller=caller)
+        return left + right
+    return as_texts(X, caller=caller)
+
+
+def lines_of(file: Path, *, blank: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a file, blank ones only with ``blank``, each behind its place."""
+    # A file breaks lines at line feeds and carriage returns alone, `splitlines` at more.
+    with file.open(encoding="utf-8-sig", errors="surrogateescape") as stream:
+        for number, line in enumerate(stream, 1):
+            place = f"{file}, line {number}"
+            if NOT_UTF8.search(line):
+                raise ValueError(
+                    f"{place} is not UTF-8, or has a NUL. Convert the file, for instance "
+                    "with: iconv -f latin1 -t utf-8, or -f utf-16"
+                )
+            if blank or line.strip():
+                yield place, line.rstrip("\n")
+
+
+def in_blocks(X: Iterator, size: int, *, caller: str) -> Iterator[list[str]]:
+    """Yield the texts of an iterator in lists of at most ``size``, without reading ahead."""
+    start = 0
+    while block := list(islice(X, size)):
+        yield _strings(block, "", caller, start)
+        start += len(block)
+    if not start:
+        raise _no_samples((0,), caller)
+
+
+def is_pairs(X: Any) -> bool:
+    """Whether a container holds rows of several columns rather than single texts."""
+    shape = getattr(X, "shape", None)
+    if shape is not None:
+        return len(shape) == 2 and shape[1] != 1
+    first = X[0] if isinstance(X, list | tuple) and X else None
+    return isinstance(first, list | tuple | np.ndarray) and len(first) != 1
+
+
+def distinct(texts: Sequence[Any]) -> tuple[list[Any], np.ndarray]:
+    """Distinct texts, or labels, in order of first appearance, and each one's index in them."""
+    unique = list(dict.fromkeys(texts))
+    if len(unique) == len(texts):  # the usual case inside an encoder
+        return unique, np.arange(len(texts))
+    index = {text: i for i, text in enumerate(unique)}
+    return unique, np.fromiter(map(index.__getitem__, texts), dtype=np.intp)
+
+
+def distinct_sorted(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Distinct texts, sorted so that their order does not matter, and each text's index."""
+    unique, index = np.unique(np.array(texts, dtype=object), return_inverse=True)
+    return unique.tolist(), index
+
+
+def distinct_texts(
+    X: Any, groups: Any = None, *, caller: str
+) -> tuple[list[str], list[Any] | None]:
+    """Distinct texts of a container of texts or of pairs, and their groups, if any.
+
+    A text counts once in each of its groups.
+    """
+    texts = texts_of(X, caller=caller)
+    if groups is None:
+        return distinct(texts)[0], None
+    labels = np.ma.MaskedArray(groups, dtype=object)
+    shapes = [(len(X),), (len(X), 2)][: 1 + is_pairs(X)]
+    if labels.shape not in shapes:
+        raise ValueError(
+            f"{caller} got groups of shape {labels.shape} for {len(X)} "
+            f"{'pairs' if is_pairs(X) else 'texts'}; it expects "
+            f"{', one for both texts of a pair, or '.join(map(str, shapes))}."
+        )
+    listed = labels.T.ravel().tolist()  # None where masked, which no step takes as a group
+    pairs = dict.fromkeys(zip(texts, listed * (len(texts) // len(listed)), strict=True))
+    return [text for text, _ in pairs], [group for _, group in pairs]
+
+
+def _cells(X: Any, caller: str) -> np.ndarray:
+    """Entries of a container as an object array."""
+    is_sized = hasattr(X, "__len__") and hasattr(X, "__getitem__")
+    if isinstance(X, str | bytes | Mapping) or not is_sized:
+        raise TypeError(
+            f"{caller} got a {type(X).__name__}; it expects a list of str, a 1-D array, a "
+            "pandas or polars Series, or a frame. Wrap a single text in a list, and convert "
+            "an iterator with list(...)."
+        )
+    if isinstance(X, np.ma.MaskedArray) or hasattr(X, "to_pylist"):
+        X = plain(X)  # None where it is masked
+    cells = np.asarray(X if hasattr(X, "shape") else list(X), dtype=object)
+    if cells.shape[:1] == (0,):
+        raise _no_samples(cells.shape, caller)
+    return cells
+
+
+def _strings(texts: list[Any], where: str, caller: str, start: int = 0) -> list[str]:
+    """Return the entries as str; ``start`` and ``where`` locate them in error messages."""
+    if set(map(type, texts)) == {str}:  # the usual case, quickly checked
+        return texts
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise _complaint(text, f"position {start + i}{where}", caller)
+        texts[i] = str(text)  # a subclass, such as numpy.str_
+    return texts
+
+
+def _no_samples(shape: tuple[int, ...], caller: str) -> ValueError:
+    # scikit-learn's own wording, which its checks look for.
+    return ValueError(
+        f"Found array with 0 sample(s) (shape={shape}) while a minimum of 1 is required by "
+        f"{caller}."
+    )
+
+
+def _complaint(entry: Any, position: str, caller: str) -> Exception:
+    """Build the error for an entry that is not a text."""
+    if is_missing(entry):
+        return ValueError(
+            f"{caller} got a missing value ({entry!r}) at {position}; it expects str. Drop the "
+            "row, or put SimpleImputer(missing_values=pandas.NA, strategy='constant', "
+            "fill_value='') before, on a column, if it means an empty string."
+        )
+    remedy = "Select a column of texts, or convert it with str(...)."
+    if isinstance(entry, bytes):
+        remedy = "Decode it, for instance with entry.decode('utf-8')."
+    elif isinstance(entry, list | tuple | np.ndarray):
+        remedy = "Give one text per row: join its parts, for instance with ' '.join(entry)."
+    return TypeError(
+        f"{caller} got a {type(entry).__name__} ({entry!r:.60}) at {position}; it expects str. "
+        f"{remedy}"
+    )

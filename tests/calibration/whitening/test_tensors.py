@@ -1,0 +1,117 @@
+"""Array API dispatch: torch tensors in, torch tensors out, float64 sums on their device."""
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from skcalib import Whitening
+from skcalib.calibration.whitening.rows import as_float64, mapped, moments_of
+
+# SciPy reads SCIPY_ARRAY_API when it is imported, so this runs in a process of its own.
+SCRIPT = """
+import sys
+import numpy as np, pytest, sklearn, torch
+from numpy.testing import assert_allclose
+from skcalib import Whitening
+from skcalib.calibration.whitening import rows
+
+rows.TENSOR_BYTES = int(sys.argv[1])
+
+rng = np.random.default_rng(0)
+data = rng.normal(size=(3000, 6)) * [10, 3, 1, 1, 0.3, 0.1] @ rng.normal(size=(6, 6)) + 1000
+weight = rng.integers(0, 3, size=3000).astype(float)
+devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+sklearn.set_config(array_api_dispatch=True)
+for device in devices:
+    for dtype in (torch.float32, torch.float64):
+        X = torch.tensor(data, dtype=dtype, device=device)
+        host = X.cpu().numpy()
+        for params in ({}, {"n_components": 3}, {"method": "zca"}, {"noise": "auto"}):
+            ours, reference = Whitening(**params).fit(X), Whitening(**params).fit(host)
+            assert isinstance(ours.mean_, np.ndarray)
+            assert_allclose(ours.mean_, reference.mean_, rtol=1e-14)
+            assert_allclose(ours.get_covariance(), reference.get_covariance(), rtol=1e-9)
+            assert_allclose(ours.shrinkage_, reference.shrinkage_, rtol=1e-7)
+            Z = ours.transform(X)
+            assert type(Z) is torch.Tensor and Z.dtype == dtype and Z.device == X.device
+            atol = 2e-5 if dtype == torch.float32 else 1e-7
+            assert_allclose(Z.cpu(), reference.transform(host), atol=atol)
+            assert_allclose(ours.transform(host), reference.transform(host), atol=atol)
+            assert_allclose(ours.mahalanobis(X).cpu(), reference.mahalanobis(host), rtol=1e-3)
+            back = ours.inverse_transform(Z)
+            assert type(back) is torch.Tensor and back.dtype == dtype
+            expected = reference.inverse_transform(reference.transform(host))
+            assert_allclose(back.cpu(), expected, rtol=1e-5)
+        w = torch.tensor(weight, device=device)
+        parts = Whitening().partial_fit(X[:50], sample_weight=w[:50])
+        parts.partial_fit(X[50:], sample_weight=w[50:])
+        expected = Whitening().fit(host, sample_weight=weight)
+        assert_allclose(parts.get_covariance(), expected.get_covariance(), rtol=1e-9)
+        X[5, 2] = float("nan")
+        for call in (Whitening().fit, ours.transform):
+            with pytest.raises(ValueError, match="contains NaN"):
+                call(X)
+"""
+
+
+@pytest.mark.parametrize("chunk", [2**26, 5000], ids=["one chunk", "chunks"])
+def test_torch_tensors(chunk):
+    pytest.importorskip("torch")
+    pytest.importorskip("array_api_compat")
+    environment = {**os.environ, "SCIPY_ARRAY_API": "1"}
+    command = [sys.executable, "-W", "error::UserWarning", "-c", SCRIPT, str(chunk)]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("graded", [False, True], ids=["float32", "float64"])
+def test_a_device_without_float64_leaves_it_to_the_cpu(monkeypatch, graded):
+    torch = pytest.importorskip("torch")
+    xp = pytest.importorskip("array_api_compat.torch")
+    metal, moves = torch.device("mps"), []  # which need not be there to have a name
+
+    def moved(array, device):
+        moves.append((str(device), array.dtype))
+        return array
+
+    X = np.random.default_rng(0).normal(size=(300, 5)).astype(np.float32) + 7
+    # Columns of other scales, rotated: a product in float32 would lose the small ones.
+    X = (X - 7) * 10.0 ** -np.arange(5) @ np.linalg.qr(X[:5])[0] if graded else X
+    X = X.astype(np.float32)
+    tensor, fitted = torch.from_numpy(X), Whitening().fit(X)._fitted.map
+    linear = fitted.affine
+    rows = "skcalib.calibration.whitening.rows"
+    monkeypatch.setattr(f"{rows}._on_device", moved)
+    monkeypatch.setattr(f"{rows}.get_namespace_and_device", lambda X: (xp, True, metal))
+    assert_allclose(moments_of(tensor).scatter, moments_of(X).scatter, rtol=1e-10)
+    assert moves == [("cpu", torch.float32)]
+    moves.clear()
+    assert linear.float32_is_safe is not graded
+    asarray = xp.asarray
+
+    def placed(array, *, dtype, device):
+        assert not (device == metal and dtype == torch.float64)
+        return asarray(array, dtype=dtype)
+
+    monkeypatch.setattr(xp, "asarray", placed)
+    Z = mapped(tensor, linear)
+    assert_allclose(Z, mapped(X, linear), atol=2e-5)
+    assert moves == [("cpu" if graded else "mps", torch.float32), ("mps", torch.float32)]
+    moves.clear()
+    back = fitted.inverse
+    assert_allclose(mapped(Z, back), X, atol=1e-4)
+    place = "mps" if back.float32_is_safe else "cpu"
+    assert moves == [(place, torch.float32), ("mps", torch.float32)]
+    distances = SimpleNamespace(device=metal, to=lambda device: torch.ones(2, device=device))
+    assert as_float64(distances).dtype == torch.float64
+
+
+def test_tensor_without_dispatch_is_an_array():
+    torch = pytest.importorskip("torch")
+    X = torch.arange(60.0).reshape(20, 3) % 7
+    assert isinstance(Whitening().fit_transform(X), np.ndarray)

@@ -1,0 +1,55 @@
+"""The store's database: one worker at a time, never a deadlock, and no trust in its SQL."""
+
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+
+import skcalib.encoders.store.database as database_module
+from skcalib.encoders.store.database import connect, turn
+
+
+def test_no_sql_of_the_file_may_call_a_function_of_this_process(tmp_path):
+    with closing(connect(tmp_path / "file")) as db:
+        assert db.execute("PRAGMA trusted_schema").fetchone() == (0,)
+
+
+def test_threads_take_turns(tmp_path):
+    inside, most = [], []
+
+    def work():
+        for _ in range(5):
+            with turn(tmp_path), turn(tmp_path):  # a thread may nest it
+                inside.append(1)
+                most.append(len(inside))
+                time.sleep(0.001)
+                inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=300)
+    assert most == [1] * 20
+
+
+def test_a_turn_ends_with_its_process_and_a_worker_that_hangs_is_not_waited_for(
+    tmp_path, monkeypatch
+):
+    code = (
+        "import pathlib, sys; from skcalib.encoders.store.database import turn;"
+        "context = turn(pathlib.Path(sys.argv[1])); context.__enter__();"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], **pipes) as other:
+        assert other.stdout.readline() == "held\n"
+        monkeypatch.setattr(database_module, "PATIENCE", 0.3)
+        started = time.monotonic()
+        with turn(tmp_path):
+            assert time.monotonic() - started >= 0.3
+        monkeypatch.setattr(database_module, "PATIENCE", 300)
+        other.kill()
+        with turn(tmp_path):
+            assert time.monotonic() - started < 300

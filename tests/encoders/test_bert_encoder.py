@@ -1,0 +1,368 @@
+"""BertEncoder: the contract of a scikit-learn transformer of texts, on tiny BERTs."""
+
+import math
+import pickle
+import re
+import tracemalloc
+import warnings
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.utils.estimator_checks import check_estimator
+from transformers import AutoModel, AutoTokenizer
+from transformers.models.bert.modeling_bert import BertLayer
+
+from skcalib import BertEncoder, BiEncoder
+from skcalib.encoders.model.batches import _batches
+
+POOLINGS = ["cls", "last", "mean", "max", "mean_sqrt_len", "weighted_mean", "zipf"]
+
+
+@pytest.fixture(scope="module")
+def reference(tiny_bert):
+    """Return a function that encodes one text by the letter, in float64."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    model = AutoModel.from_pretrained(tiny_bert).double().eval()
+
+    def encode(text, pooling="mean", layers=(-1,), special_tokens=True, merge="mean"):
+        ids = tokenizer(text)["input_ids"]
+        with torch.inference_mode():
+            states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
+        own = ~np.isin(ids, [0, 2, 3, 4])
+        own |= not own.any()
+        keep = own | special_tokens
+        # The vocabulary: 5 special tokens, 4 characters, then words from rank 1.
+        zipf = np.where(own, np.log1p(np.maximum(np.array(ids) - 8, 0)), 0)
+        pool = {
+            "cls": lambda h: h[0],
+            "last": lambda h: h[-1],
+            "mean": lambda h: h[keep].mean(axis=0),
+            "max": lambda h: h[keep].max(axis=0),
+            "mean_sqrt_len": lambda h: h[keep].sum(axis=0) / np.sqrt(keep.sum()),
+            "weighted_mean": lambda h: np.average(h, axis=0, weights=1 + np.arange(len(h))),
+            "zipf": lambda h: np.average(h, axis=0, weights=zipf if zipf.any() else own),
+        }[pooling]
+        vectors = [pool(states[layer][0].numpy()) for layer in layers]
+        return np.concatenate(vectors) if merge == "concat" else np.mean(vectors, axis=0)
+
+    return encode
+
+
+# What it computes ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("special_tokens", [True, False])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_pooling_equals_the_formula(tiny_bert, texts, reference, pooling, special_tokens):
+    texts = [*texts, "", "?!", "unheard", "cat [SEP] dog", "[SEP]", "[SEP] cat [SEP]"]
+    encoder = BertEncoder(tiny_bert, pooling=pooling, special_tokens=special_tokens)
+    expected = [reference(t, pooling, special_tokens=special_tokens) for t in texts]
+    vectors = encoder.fit_transform(texts)
+    assert vectors.dtype == np.float32
+    assert_allclose(vectors, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("merge", ["mean", "concat"])
+@pytest.mark.parametrize(
+    ("layers", "indices"),
+    [
+        *((layer, (layer % 4,)) for layer in range(-4, 4)),
+        ("last", (3,)),
+        ("last2", (2, 3)),
+        ("first_last", (1, 3)),
+        ("embedding_last", (0, 3)),
+        ((2, 1, 3), (2, 1, 3)),
+        ([1, 2], (1, 2)),
+    ],
+)
+def test_layers_are_merged_after_pooling(tiny_bert, texts, reference, layers, indices, merge):
+    expected = [reference(t, "max", indices, merge=merge) for t in texts]
+    encoder = BertEncoder(tiny_bert, pooling="max", layers=layers, layer_merge=merge)
+    assert_allclose(encoder.fit_transform(texts), expected, rtol=1e-5, atol=1e-5)
+    assert encoder.layers_ == indices
+
+
+@pytest.mark.parametrize(("layers", "blocks"), [(0, 0), (1, 1), ((0, 2), 2), (-1, 3)])
+def test_no_block_runs_beyond_the_last_layer(tiny_bert, texts, layers, blocks):
+    encoder, run = BertEncoder(tiny_bert, layers=layers).fit(texts), BertLayer.forward
+    with patch.object(BertLayer, "forward", autospec=True, side_effect=run) as forward:
+        encoder.transform(texts[:1])
+    assert forward.call_count == blocks
+
+
+def test_vector_depends_on_the_text_alone(tiny_bert, texts, monkeypatch):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    vectors = encoder.transform(texts)
+    alone = np.vstack([encoder.transform([t]) for t in texts])
+    assert_allclose(alone, vectors, atol=1e-5)
+    order = np.random.default_rng(0).permutation(len(texts))
+    assert_allclose(encoder.transform([texts[i] for i in order]), vectors[order], atol=1e-5)
+    small = BertEncoder(tiny_bert, batch_size=1).fit(texts)
+    assert_allclose(small.transform(texts), vectors, atol=1e-5)
+    assert_array_equal(encoder.transform(texts), vectors)  # the same call: the same bits
+    assert_array_equal(vectors[-1], vectors[2])  # the same text, twice
+    monkeypatch.setattr("skcalib.encoders.model.batches.BLOCK", 3)  # sorted together
+    assert_allclose(encoder.transform(texts), vectors, atol=1e-5)
+
+
+@pytest.mark.parametrize(("max_texts", "max_tokens"), [(2000, 100), (1, np.inf), (7, np.inf)])
+@pytest.mark.parametrize("longest", [9, 256])
+@pytest.mark.parametrize("mixed", [np.inf, 5, 0])
+def test_batches_keep_to_their_limits_and_lose_no_text(max_texts, max_tokens, longest, mixed):
+    lengths = np.random.default_rng(0).integers(1, longest + 1, size=2000)
+    limits = {"max_texts": max_texts, "max_tokens": max_tokens, "longest_mixed": mixed}
+    batches = list(_batches(lengths, **limits))
+    assert_array_equal(np.sort(np.concatenate(batches)), np.arange(2000))
+    for rows, following in zip(batches, [*batches[1:], None], strict=True):
+        inside = lengths[rows]
+        assert (np.diff(inside) <= 0).all()  # those of one length stand together
+        assert inside[0] <= mixed or len(set(inside)) == 1
+        assert len(rows) <= max_texts
+        assert inside.sum() <= max_tokens or len(rows) == 1
+        if inside[0] <= mixed and following is not None:  # the next text would not have fitted
+            assert len(rows) == max_texts or inside.sum() + lengths[following[0]] > max_tokens
+
+
+def test_each_distinct_text_is_encoded_once(tiny_bert, texts, inputs):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    shapes = inputs("Bert")
+    encoder.transform(texts * 3)
+    # Each text has two special tokens.
+    assert sum(map(math.prod, shapes)) == sum(len(t.split()) + 2 for t in set(texts))
+
+
+def test_max_length_keeps_that_many_tokens(tiny_bert):
+    encoder = BertEncoder(tiny_bert, max_length=5).fit(["dog"])
+    assert encoder.max_length_ == 5
+    expected = encoder.transform(["dog cat dog"])  # just fits, without a word
+    with pytest.warns(UserWarning, match=r"2 of 3 texts were cut off at max_length=5"):
+        cut = encoder.transform(["dog cat dog river snow", "dog", "dog cat dog dog"])
+    assert_allclose(cut[[0, 2]], np.repeat(expected, 2, axis=0), atol=1e-6)
+
+
+def test_what_is_cut_is_told_once_for_the_same_texts(tiny_bert):
+    encoder, texts = BertEncoder(tiny_bert, max_length=5), ["a dog runs to the river"] * 2
+    with pytest.warns(UserWarning, match="2 of 2 texts were cut off"):
+        encoder.fit_transform(texts)
+    clone(encoder).fit_transform(texts)  # as a search does; in tests, warnings are errors
+    for others in ([*texts, texts[0]], ["a man runs to the river"] * 2):
+        with pytest.warns(UserWarning, match="texts were cut off"):
+            encoder.transform(others)
+    with pytest.warns(UserWarning, match="2 of 2 texts were cut off at max_length=4"):
+        encoder.set_params(max_length=4).fit_transform(texts)
+
+
+@pytest.mark.parametrize("method", ["fit", "transform", "fit_transform"])
+def test_warnings_come_once_and_point_at_the_users_line(tiny_bert, method):
+    encoder = BertEncoder(tiny_bert, pooling="cls", layers=0)
+    if method == "transform":
+        encoder = BertEncoder(tiny_bert).fit(["dog"])
+    with warnings.catch_warnings(record=True) as record:
+        warnings.simplefilter("always")
+        getattr(encoder, method)([" ".join(["dog"] * 50)])
+    n_expected = {"fit": 1, "transform": 1, "fit_transform": 2}[method]
+    assert [w.filename for w in record] == [__file__] * n_expected
+
+
+@pytest.fixture(params=["packed weights", "plain weights"])
+def weights(request, monkeypatch, loader):
+    """The CPU as it is, and one that packs no weights."""
+    if request.param == "plain weights":
+        monkeypatch.setattr("skcalib.encoders.model.forward.pack_linears", lambda *_: False)
+
+
+@pytest.mark.parametrize("memory", [False, True], ids=["plain", "store"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_is_pooled_in_float32(
+    tiny_bert, texts, dtype, memory, tmp_path, weights
+):
+    texts = [*texts, "", "?!"]
+    for pooling in POOLINGS:
+        encoder = BertEncoder(tiny_bert, pooling=pooling, device="cpu")
+        exact = encoder.fit_transform(texts)
+        encoder.set_params(dtype=dtype, memory=tmp_path if memory else None)
+        vectors = encoder.fit_transform(texts)
+        assert vectors.dtype == np.float32
+        cosine = np.sum(vectors * exact, axis=1)
+        cosine /= np.linalg.norm(vectors, axis=1) * np.linalg.norm(exact, axis=1)
+        assert 0.999 < cosine.min() < 1 - 1e-8
+        # Means keep more digits than half precision has.
+        rounded = torch.from_numpy(vectors).to(getattr(torch, dtype)).float().numpy()
+        assert pooling in ("cls", "last", "max") or not np.array_equal(rounded, vectors)
+
+
+def test_progress_is_shown_only_when_asked_for(tiny_bert, texts, capsys):
+    BertEncoder(tiny_bert).fit_transform(texts)
+    assert capsys.readouterr() == ("", "")
+    BertEncoder(tiny_bert, verbose=True).fit_transform(texts)
+    assert re.search(r"encode: 100%.*12/12", capsys.readouterr().err)
+    BertEncoder(tiny_bert, verbose=True).fit_transform(iter(texts))
+    assert "encode: 12text" in capsys.readouterr().err  # nobody knows how many will come
+
+
+# Containers ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr("skcalib.encoders.bert_encoder.BLOCK", 5)
+
+
+@pytest.mark.parametrize("memory", [False, True], ids=["plain", "store"])
+def test_an_iterator_gives_what_a_list_does(tiny_bert, texts, memory, small_blocks, tmp_path):
+    encoder = BertEncoder(tiny_bert, memory=tmp_path if memory else None)
+    expected = BertEncoder(tiny_bert).fit_transform(texts)
+    reader = (text for text in texts)
+    vectors = encoder.fit(reader).transform(reader)  # which fit leaves unread
+    assert vectors.dtype == np.float32
+    assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)
+    assert_array_equal(encoder.fit_transform(iter(texts)), vectors)
+
+
+def test_an_iterator_is_read_as_the_work_goes_on(tiny_bert, texts, small_blocks, inputs):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    shapes, n_passes = inputs("Bert"), []
+
+    def read():
+        for text in texts:
+            n_passes.append(len(shapes))
+            yield text
+
+    assert len(encoder.transform(read())) == len(texts)
+    _, second, third = n_passes[::5]
+    assert n_passes == [0] * 5 + [second] * 5 + [third] * 2
+    assert 0 < second < third
+
+
+def test_what_is_wrong_in_an_iterator_is_named_by_its_position(tiny_bert, texts, small_blocks):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    with pytest.raises(ValueError, match=r"0 sample\(s\) \(shape=\(0,\)\)"):
+        encoder.transform(iter([]))
+    with pytest.raises(ValueError, match=r"missing value \(None\) at position 12;"):
+        encoder.transform(iter([*texts, None]))
+    with pytest.raises(TypeError, match=r"got a tuple .* at position 0;"):
+        encoder.transform(iter([("a", "b")]))
+
+
+def test_cut_off_texts_of_an_iterator_are_counted_together(tiny_bert, small_blocks):
+    encoder = BertEncoder(tiny_bert, max_length=4).fit(["man"])
+    with pytest.warns(UserWarning, match=r"^3 of 12 texts were cut off") as record:
+        encoder.transform(iter(["man", "a man runs", "cat", *["dog"] * 7, *["a man runs"] * 2]))
+    assert len(record) == 1
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "message"),
+    [
+        (["dog", None], ValueError, r"missing value \(None\) at position 1.*fill_value=''"),
+        ("dog", TypeError, "got a str; .*Wrap a single text in a list"),
+        ([["dog", "cat"]], ValueError, r"shape \(1, 2\).*' '\.join.*ColumnTransformer"),
+        ([], ValueError, r"0 sample\(s\).*required by BertEncoder"),
+    ],
+)
+@pytest.mark.parametrize("method", ["fit", "transform", "fit_transform"])
+def test_bad_texts_are_named(tiny_bert, X, error, message, method):
+    encoder = BertEncoder(tiny_bert)
+    if method == "transform":
+        encoder.fit(["dog"])
+    with pytest.raises(error, match=message):
+        getattr(encoder, method)(X)
+    assert hasattr(encoder, "fingerprint_") == (method == "transform")
+
+
+# Parameters ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"pooling": "median"}, "'pooling' parameter of BertEncoder must be a str among"),
+        ({"layers": 4}, r"layers=4 asks for hidden state 4; this model has 3 layers.*-4 to -1"),
+        ({"layers": (0, -5)}, "asks for hidden state -5"),
+        ({"layers": ()}, r"layers=\(\); it must be an int, a tuple"),
+        ({"layers": (0.5,)}, r"layers=\(0.5,\); it must be an int"),
+        ({"max_length": 2}, r"max_length=2; this model accepts 3 to 40 tokens.*2 special"),
+        ({"max_length": 41}, "max_length=41; this model accepts 3 to 40"),
+        ({"device": "quantum"}, "device='quantum' is unknown.*'auto'"),
+    ],
+)
+def test_bad_parameters_are_named_and_leave_nothing_fitted(tiny_bert, params, message):
+    encoder = BertEncoder(tiny_bert).set_params(**params)
+    with pytest.raises(ValueError, match=message):
+        encoder.fit(["dog"])
+    with pytest.raises(NotFittedError):
+        encoder.transform(["dog"])
+
+
+def test_parameters_take_effect_at_the_next_fit(tiny_bert, other_bert, texts):
+    encoder = BertEncoder(tiny_bert, layers=(0, 1), layer_merge="concat", pooling="cls")
+    before = encoder.fit_transform(texts)
+    encoder.set_params(layers=-1, pooling="mean")
+    assert_array_equal(encoder.transform(texts), before)
+    encoder = pickle.loads(pickle.dumps(encoder)).set_params(model=other_bert)
+    with pytest.raises(ValueError, match=r"has fingerprint .* was fitted with .*fit again"):
+        encoder.transform(texts)
+    encoder.fit(texts)  # which leaves nothing of before
+    assert encoder.layers_ == (2,)
+    assert_array_equal(encoder.transform(texts), BertEncoder(other_bert).fit_transform(texts))
+    assert list(encoder.get_feature_names_out()) == [f"bertencoder{i}" for i in range(8)]
+
+
+# A scikit-learn transformer --------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:Can't test estimator")
+def test_scikit_learn_checks_of_text_estimators(tiny_bert):
+    for estimator in (BertEncoder(tiny_bert), BiEncoder(BertEncoder(tiny_bert))):
+        assert check_estimator(estimator)  # those that run on texts: repr, tags, parameters
+
+
+def test_models_are_loaded_once_per_process(tiny_bert, texts, loader):
+    search = GridSearchCV(
+        make_pipeline(BertEncoder(tiny_bert), Ridge()),
+        {"bertencoder__pooling": ["cls", "mean"], "bertencoder__layers": [1, 2]},
+        cv=2,
+    )
+    search.fit(texts, np.arange(len(texts)))
+    assert loader.cache_info().misses == 1
+
+
+def test_column_transformer_and_feature_union(tiny_bert, texts):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"title": texts, "body": texts[::-1], "n": range(len(texts))})
+    cls, mean = BertEncoder(tiny_bert, pooling="cls"), BertEncoder(Path(tiny_bert))
+    both = make_column_transformer((cls, "title"), (mean, ["body"])).fit_transform(frame)
+    expected = [cls.fit_transform(texts), mean.fit_transform(texts[::-1])]
+    assert_array_equal(both, np.hstack(expected))
+    union = make_union(cls, mean).fit(texts)
+    assert_array_equal(
+        union.transform(texts), np.hstack([cls.transform(texts), mean.transform(texts)])
+    )
+    assert len(union.get_feature_names_out()) == 32
+
+
+def test_vectors_of_an_iterator_grow_by_little(tiny_bert, monkeypatch, recent):
+    """So that a generator of a million texts needs little more than their vectors."""
+    monkeypatch.setattr("skcalib.encoders.bert_encoder.BLOCK", 1000)
+    recent.bound = 2**20
+    encoder = BertEncoder(tiny_bert, layers=(0,) * 16, layer_merge="concat").fit(["dog"])
+    texts = ["dog", "cat"] * 500
+    encoder.transform(texts)
+    tracemalloc.start()
+    try:
+        vectors = encoder.transform(text for _ in range(82) for text in texts)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert vectors.shape == (82_000, 256)
+    assert peak < 1.06 * vectors.nbytes

@@ -1,0 +1,271 @@
+"""Long texts whole: windows of the plain model, joined by the pooling."""
+
+import json
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from exported import exported
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+
+import skcalib.encoders.model.tokens as tokens
+from skcalib import BertEncoder, VectorStore, Whitening, calibrate
+from skcalib.export import check_served, save_onnx, save_sentence_transformer, save_static
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+SMALL |= {"intermediate_size": 32, "initializer_range": 0.3}
+T5 = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
+FAMILIES = {  # as e5, and a decoder
+    "XLMRoberta": SMALL | {"max_position_embeddings": 42},
+    "Llama": SMALL | {"max_position_embeddings": 40},
+    "T5": T5,
+}
+# How windows join: from hidden states and ids of each to one vector.
+JOINS = {
+    "mean": lambda states, ids: np.concatenate(states).mean(axis=0),
+    "max": lambda states, ids: np.concatenate(states).max(axis=0),
+    "cls": lambda states, ids: np.mean([h[0] for h in states], axis=0),
+    "last": lambda states, ids: states[-1][-1],
+    "weighted_mean": lambda states, ids: np.average(
+        np.concatenate(states),
+        axis=0,
+        weights=np.concatenate([np.arange(1, len(h) + 1) for h in states]),
+    ),
+    "mean_sqrt_len": lambda states, ids: (
+        np.concatenate(states).sum(axis=0) / np.sqrt(sum(map(len, states)))
+    ),
+    # The vocabulary of the tiny models: 5 special tokens, 4 characters, then words from rank 1.
+    "zipf": lambda states, ids: np.average(
+        np.concatenate(states), axis=0, weights=np.log1p(np.maximum(np.concatenate(ids) - 8, 0))
+    ),
+}
+
+
+def plain_windows(folder, text, length, stride=0, prompt="", n_prompt=0):
+    """Hidden states and ids of each window of a text, by plain transformers."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    is_t5 = json.loads((folder / "config.json").read_text())["model_type"] == "t5"
+    auto = transformers.AutoModelForTextEncoding if is_t5 else transformers.AutoModel
+    model = auto.from_pretrained(folder).eval()
+    ids = tokenizer(prompt + text)["input_ids"]
+    n_before = len(tokenizer("")["input_ids"]) - 1  # each of these ends with one mark
+    before, body, behind = np.split(np.array(ids), [n_before + n_prompt, len(ids) - 1])
+    room, windows = length - len(before) - 1, []
+    for start in range(0, len(body), room - stride):
+        windows.append([*before, *body[start : start + room], *behind])
+        if start + room >= len(body):
+            break
+    with torch.inference_mode():
+        states = [model(torch.tensor([w])).last_hidden_state[0].numpy() for w in windows]
+    return states, windows
+
+
+@pytest.fixture
+def long_text(words):
+    return " ".join(np.random.default_rng(0).choice(words, 150))
+
+
+@pytest.fixture
+def windowed(tiny_bert):
+    """Return a function that fits an encoder of windows of 12 tokens."""
+
+    def fit(**params):
+        params = {"max_length": 12, "overflow": "windows"} | params
+        return BertEncoder(tiny_bert, **params).fit(["dog"])
+
+    return fit
+
+
+@pytest.mark.parametrize("stride", [0, 3])
+@pytest.mark.parametrize("pooling", JOINS)
+def test_poolings_join_the_windows_of_the_plain_model(
+    pooling, stride, windowed, long_text, tiny_bert_copy
+):
+    found = windowed(pooling=pooling, stride=stride).transform(["dog", long_text])
+    expected = JOINS[pooling](*plain_windows(tiny_bert_copy(), long_text, 12, stride))
+    # Entries divided by a square root reach 35, of which float32 keeps 2e-6.
+    assert_allclose(found[1], expected, rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("prompt", ["", "the dog "])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families_and_prompts(family, prompt, save_family, long_text):
+    folder = save_family(family, **FAMILIES[family])
+    n_prompt = len(prompt.split())
+    windows = plain_windows(Path(folder), long_text, 20, prompt=prompt, n_prompt=n_prompt)
+    options = {"max_length": 20, "prompt": prompt}
+    for pooling in ("mean", "last"):
+        encoder = BertEncoder(folder, pooling=pooling, overflow="windows", **options)
+        vectors = encoder.fit_transform(["dog", long_text, "a cat"])
+        expected = JOINS[pooling](*windows)
+        assert_allclose(vectors[1], expected, atol=1e-5 * np.abs(expected).max())
+        short = encoder.set_params(overflow="cut").fit_transform(["dog", "a cat"])
+        assert_array_equal(vectors[::2], short)
+
+
+def test_tokenizers_in_python(tmp_path):
+    tokenizer = transformers.ByT5Tokenizer()
+    assert not tokenizer.is_fast
+    tokenizer.save_pretrained(tmp_path)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = transformers.T5EncoderModel(transformers.T5Config(vocab_size=384, **T5))
+    model.save_pretrained(tmp_path)
+    text = "a slow tokenizer, bytes: äöü"
+    encoder = BertEncoder(tmp_path, max_length=10, overflow="windows", prompt="q: ")
+    windows = plain_windows(tmp_path, text, 10, prompt="q: ", n_prompt=3)
+    assert_allclose(encoder.fit_transform([text])[0], JOINS["mean"](*windows), atol=1e-5)
+
+
+def test_minilm(minilm):
+    text = "A man plays the flute by the river while snow falls on the old bridge. " * 30
+    found = BertEncoder(minilm, overflow="windows").fit_transform([text])[0]
+    assert_allclose(found, JOINS["mean"](*plain_windows(Path(minilm), text, 256)), atol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "n_windows"), [(9, 1), (10, 1), (11, 2), (20, 2), (21, 3)])
+def test_a_text_of_a_windows_length_and_one_more(n, n_windows, windowed, tiny_bert_copy):
+    text = " ".join((["dog", "cat", "river"] * 10)[:n])
+    windows = plain_windows(tiny_bert_copy(), text, 12)
+    assert len(windows[0]) == n_windows
+    assert_allclose(windowed().transform([text])[0], JOINS["mean"](*windows), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*unknown to this model")
+@pytest.mark.parametrize("pooling", ["mean", "max", "zipf"])
+def test_windows_without_words_of_their_own_do_not_count(pooling, windowed):
+    encoder = windowed(pooling=pooling, special_tokens=False)
+    only = encoder.transform([" ".join(["dog"] * 10)])
+    behind = encoder.transform([" ".join(["[SEP]"] * 30 + ["dog"] * 10)])
+    assert_allclose(behind, only, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*unknown to this model")
+def test_huge_texts_in_bounded_memory(tiny_bert, monkeypatch):
+    monkeypatch.setattr(tokens, "PIECE", 2**14)
+    encoder = BertEncoder(tiny_bert, overflow="windows", layers=0).fit(["dog"])
+    word, text = "x" * 200_000, "dog cat " * 25_000
+    tracemalloc.start()
+    try:
+        spaces, one, many = encoder.transform([" " * 1_000_000, word, text])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 60 * 2**20
+    empty, unknown = encoder.transform(["", "xx"])
+    assert_allclose(spaces, empty, atol=1e-6)
+    assert_allclose(one, unknown, atol=1e-6)
+    assert np.isfinite(many).all()
+
+
+def test_pieces_of_a_text_lose_no_token(minilm, words, monkeypatch):
+    monkeypatch.setattr(tokens, "PIECE", 100)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
+    text = " ".join(np.random.default_rng(0).choice(words, 500)) + " " + "dog" * 200
+    windows, rows, _ = tokens.tokenise(tokenizer, ["dog", text], 16, stride=0)
+    assert list(rows) == [0] + [1] * (len(windows) - 1)
+    found = [i for ids in windows[1:] for i in ids[1:-1]]
+    whole = tokenizer(text, verbose=False)["input_ids"][1:-1]
+    assert found[:500] == whole[:500]
+
+
+def test_windows_of_many_texts_are_those_of_each_alone(tmp_path, words, windowed, monkeypatch):
+    rng = np.random.default_rng(1)
+    texts = [" ".join(rng.choice(words, n)) for n in rng.integers(1, 60, 40)]
+    alone = np.vstack([windowed().transform([text]) for text in texts])
+    monkeypatch.setattr("skcalib.encoders.model.batches.CHARACTERS", 500)
+    for memory in (None, tmp_path):
+        assert_allclose(windowed(memory=memory).transform(texts), alone, atol=1e-5)
+    assert_allclose(windowed(batch_size=3).transform(texts), alone, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*were cut off")
+def test_memory_keeps_the_vector_of_the_text(windowed, long_text, tmp_path, monkeypatch):
+    store = VectorStore(tmp_path)
+    others = ({}, {"stride": 2}, {"prompt": "the "}, {"overflow": "cut"})
+    vectors = [windowed(memory=store, **params).transform([long_text]) for params in others]
+    assert len(store) == 4  # not one per window
+    assert len(np.unique(np.vstack(vectors), axis=0)) == 4
+    # Other poolings and all layers of the text were kept from the same pass.
+    monkeypatch.setattr("skcalib.encoders.model.batches.BertModel.every", None)
+    assert_array_equal(windowed(memory=store).transform([long_text]), vectors[0])
+    other = windowed(memory=store, pooling="max", layers=1).transform([long_text])
+    monkeypatch.undo()
+    alone = windowed(pooling="max", layers=1).transform([long_text])
+    assert_allclose(other, alone, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"overflow": "cut", "stride": 3}, "stride=3 with overflow='cut'"),
+        ({"stride": 10}, "stride=10 .* max_length=12 .* room for 10 tokens"),
+        ({"prompt": "the dog sleeps " * 5}, "room for 0 tokens of the text"),
+        ({"overflow": "split"}, "'overflow' parameter"),
+        ({"stride": -1}, "'stride' parameter"),
+    ],
+)
+def test_bad_parameters_are_named(windowed, params, message):
+    with pytest.raises(ValueError, match=message):
+        windowed(**params)
+
+
+def test_calibrate_iterators_and_progress(windowed, words, capsys):
+    rng = np.random.default_rng(2)
+    texts = [" ".join(rng.choice(words, 40)) for _ in range(200)]
+    encoder = windowed()
+    expected = encoder.transform(texts)
+    assert_array_equal(encoder.transform(iter(texts)), expected)
+    pipeline = calibrate(encoder, texts, pooling="mean", layers=-1)
+    assert pipeline["encode"].get_params()["overflow"] == "windows"
+    assert_allclose(pipeline["encode"].transform(texts), expected, atol=1e-6)
+    clone(encoder).set_params(verbose=True).fit_transform(texts)
+    assert "windows" in capsys.readouterr().err
+
+
+def test_exports_refuse_windows_that_they_cannot_hold(windowed, texts, tmp_path):
+    with pytest.raises(ValueError, match=r"no module for windows .* Set overflow='cut'"):
+        save_sentence_transformer(windowed(), tmp_path / "model")
+    for pooling in ("max", "zipf", "mean_sqrt_len"):
+        with pytest.raises(ValueError, match=f"pooling='{pooling}'. Set .*'mean'"):
+            save_onnx(windowed(pooling=pooling), tmp_path / "model.onnx")
+    sharing = windowed(stride=2, layers=0, special_tokens=False)
+    with pytest.raises(ValueError, match=r"share tokens.* Set stride=0"):
+        save_static(sharing, tmp_path / "static")
+
+
+def test_a_table_of_words_reads_texts_whole(windowed, long_text, tmp_path):
+    model = exported(windowed(layers=0, pooling="zipf"), tmp_path, save_static)
+    other = " ".join(reversed(long_text.split()))
+    assert_allclose(*model.encode([long_text, other]), atol=1e-5)  # all words count
+
+
+def test_a_client_joins_the_windows_of_a_graph(windowed, texts, long_text, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    pipeline = make_pipeline(windowed(), Whitening(4, noise="auto")).fit([*texts, long_text])
+    save_onnx(pipeline, tmp_path / "model.onnx")
+    session = runtime.InferenceSession(tmp_path / "model.onnx")
+    assert session.get_modelmeta().custom_metadata_map["stride"] == "0"
+    assert check_served(pipeline.transform, pipeline, [long_text, "dog"]).kind == "calibrated"
+    tokenizer = pipeline[0]._backbone().tokenizer
+    inputs = tokenizer(  # as the page shows
+        long_text,
+        truncation=True,
+        max_length=12,
+        stride=0,
+        return_overflowing_tokens=True,
+        padding=True,
+        return_token_type_ids=False,
+        return_tensors="np",
+    )
+    inputs = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    (vectors,) = session.run(None, inputs)
+    joined = np.average(vectors, axis=0, weights=inputs["attention_mask"].sum(axis=1))
+    expected = pipeline.transform([long_text])[0]
+    assert_allclose(joined, expected, atol=1e-4 * np.abs(expected).max())

@@ -1,0 +1,363 @@
+"""Duplicates: promised false pairs, groups without chains, and scikit-learn's contract."""
+
+import pickle
+import re
+import tracemalloc
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import check_clustering, parametrize_with_checks
+
+from skcalib import (
+    BertEncoder,
+    DetailGuard,
+    Duplicates,
+    SimilarityScale,
+    TextEncoder,
+    Whitening,
+)
+from skcalib.datasets import load_questions
+from skcalib.similarity.duplicates import pairs
+
+BLOBS = {"check_clustering": "wants blobs as groups; see the next test"}
+
+
+@pytest.mark.filterwarnings("ignore:false_pairs=20 are counted")
+@parametrize_with_checks([Duplicates()], expected_failed_checks=lambda _: BLOBS)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.filterwarnings("ignore:false_pairs=300 are counted")
+def test_blobs_are_groups_if_all_of_their_pairs_are_asked_for():
+    check_clustering("Duplicates", Duplicates(false_pairs=300))
+
+
+def spread(n, d=24, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+def near(X, noise=0.1, seed=1):
+    return X + noise * np.random.default_rng(seed).normal(size=X.shape)
+
+
+@pytest.fixture(scope="module")
+def X():
+    """1,200 vectors, 300 near copies of which 200 are of ten, and some equal ones."""
+    X = spread(1200)
+    return np.vstack([X, near(X[:100]), near(X[:10].repeat(20, axis=0), 0.3, seed=2), X[5:25]])
+
+
+def cosines_of(X):
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    return unit @ unit.T
+
+
+def test_pairs_are_all_that_reach_the_threshold(X):
+    model = Duplicates().fit(X)
+    cosines = cosines_of(X)
+    i, j = np.nonzero(np.triu(cosines >= model.threshold_, 1))
+    distinct = 1500  # the last 20 are equal to rows 5 to 24
+    expected = {(a, b) for a, b in zip(i.tolist(), j.tolist(), strict=True) if b < distinct}
+    expected |= {(5 + k, distinct + k) for k in range(20)}
+    assert {*map(tuple, model.pairs_.tolist())} == expected
+    assert len(model.pairs_) == len(expected) == len(model.cosine_)
+    assert_allclose(model.cosine_, cosines[tuple(model.pairs_.T)], atol=1e-6)
+    assert (np.diff(model.cosine_) <= 0).all()
+    assert model.cosine_.max() == 1
+
+
+def test_groups_are_no_chains(X):
+    model = Duplicates().fit(X)
+    cosines, chosen = cosines_of(X), model.representatives_
+    assert_array_equal(model.labels_[chosen], np.arange(len(chosen)))
+    to_own = cosines[np.arange(len(X)), chosen[model.labels_]]
+    assert (to_own >= model.threshold_ - 1e-6).all()
+    assert_allclose(to_own, cosines[:, chosen].max(axis=1), atol=1e-6)  # the most similar one
+    among = cosines[np.ix_(chosen, chosen)] - 2 * np.eye(len(chosen))
+    assert among.max() < model.threshold_
+
+
+def test_a_chain_is_cut_at_its_middle():
+    """a, b, c with b within the threshold of both, and a and c apart; and a fourth."""
+    X = spread(1000)
+    threshold = Duplicates(false_pairs=1).fit(X).threshold_
+    step = 0.7 * np.arccos(threshold)
+    first, second = np.linalg.qr(spread(2).T)[0].T
+    chain = [np.cos(k * step) * first + np.sin(k * step) * second for k in range(4)]
+    three = Duplicates(false_pairs=1).fit(np.vstack([X, chain[:3]]))
+    assert three.representatives_[three.labels_][-3:].tolist() == [1001] * 3
+    four = Duplicates(false_pairs=1).fit(np.vstack([X, chain]))
+    labels = four.labels_[-4:]
+    assert labels[0] != labels[3]
+    assert len({*labels}) == 2
+
+
+@pytest.mark.parametrize("factor", [1, 3])
+def test_as_many_false_pairs_as_promised_and_every_copy(factor):
+    """Unrelated vectors of two kinds of tails, 300 of 3,000 with a copy, in three draws."""
+    found = []
+    for seed in range(3):
+        X = spread(3000, seed=seed) * np.geomspace(1, factor, 24)
+        model = Duplicates().fit(np.vstack([X, near(X[:300], 0.05)]))
+        listed = {*map(tuple, model.pairs_.tolist())}
+        planted = {(i, 3000 + i) for i in range(300)}
+        assert planted <= listed
+        found.append(len(listed - planted))
+    assert 20 / 8 < np.mean(found) < 2 * 20  # the line is strict on Gaussian vectors
+
+
+def test_the_order_of_rows_does_not_matter(X):
+    order = np.random.default_rng(0).permutation(len(X))
+    model, other = Duplicates().fit(X), Duplicates().fit(X[order])
+    assert model.threshold_ == other.threshold_
+    first = np.r_[:1500, 5:25]  # of equal rows
+    near = other.cosine_ < 1
+    back = np.sort(first[order[other.pairs_[near]]], axis=1)
+    assert {*map(tuple, back)} == {*map(tuple, model.pairs_[model.cosine_ < 1])}
+    assert other.cosine_.tolist() == model.cosine_.tolist()
+    # Groups are the same, whoever stands for two that have only each other.
+    groups = np.empty(len(X), int)
+    groups[order] = other.labels_
+    assert len({*zip(groups, model.labels_, strict=True)}) == len(model.representatives_)
+    assert groups.max() == model.labels_.max()
+
+
+def peak(function):
+    tracemalloc.start()
+    result = function()
+    used = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return result, used
+
+
+def test_memory_does_not_grow_with_the_square_of_the_texts():
+    X = spread(12_000, 8).astype(np.float32)
+    products = 4 * len(X) ** 2
+    scale = SimilarityScale().fit(X[:500])
+    model, used = peak(lambda: Duplicates(scale=scale).fit(X))
+    assert used < products / 10
+    rows, used = peak(lambda: model.predict(X))
+    assert_array_equal(rows, np.arange(len(X)))
+    assert used < products / 10
+
+
+def test_ten_thousand_equal_rows_are_ten_thousand_pairs():
+    X = np.vstack([spread(500), np.repeat(spread(1, seed=7), 10_000, axis=0), spread(500)[:1]])
+    model, used = peak(lambda: Duplicates().fit(X))
+    assert used < 4 * 10_000**2 / 2
+    of_copies = model.pairs_[model.cosine_ == 1]
+    assert_array_equal(np.unique(of_copies[:, 0]), [0, 500])
+    assert len(of_copies) == 10_000
+    assert (model.labels_[500:-1] == model.labels_[500]).all()
+    assert model.predict(X[-2:]).tolist() == [500, 0]
+    alone = Duplicates().fit(X[600:800])  # none but equal rows
+    assert alone.representatives_.tolist() == [0]
+    assert alone.predict(X[:1]).tolist() == [-1]
+
+
+def test_too_many_near_copies_are_refused(monkeypatch):
+    X = spread(1000)
+    X = np.vstack([X, near(X[:1].repeat(30, axis=0), 0.001)])
+    assert len(Duplicates().fit(X).pairs_) > 30 * 31 / 2
+    monkeypatch.setattr(pairs, "MOST_PAIRS", 200)
+    model = Duplicates()
+    with pytest.raises(ValueError, match=r"More than 200 pairs reach .*Cut out what they"):
+        model.fit(X)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
+def test_predict_finds_what_leaks_from_one_set_into_another(X):
+    new = np.vstack([spread(200, seed=9), near(X[:50], 0.05, seed=3), X[-3:]])
+    model = Duplicates(false_pairs=1).fit(X)
+    rows = model.predict(new)
+    assert (rows[:200] >= 0).sum() <= 5
+    cosines = cosines_of(np.vstack([new, X]))[:253, 253:]
+    matched = rows >= 0
+    assert_array_equal(matched, cosines.max(axis=1) >= model.threshold_)
+    assert matched[200:].all()
+    chosen = cosines[np.flatnonzero(matched), rows[matched]]
+    assert_allclose(chosen, cosines.max(axis=1)[matched], atol=1e-6)
+    assert rows[-3:].tolist() == [22, 23, 24]  # the first of equal ones
+
+
+def copied(X, n, times):
+    return np.vstack([X, *(near(X[:n], 0.1, seed + 1) for seed in range(times))])
+
+
+@pytest.mark.parametrize(("n", "times"), [(100, 1), (1500, 1), (200, 5), (10, 20), (1, 60)])
+def test_duplicates_do_not_raise_the_threshold(n, times):
+    """Few, every text twice, and many copies of few texts, which bend the line of all pairs."""
+    X = spread(1500)
+    model = Duplicates().fit(copied(X, n, times))
+    rate = 20 / (len(model.labels_) * (len(model.labels_) - 1) / 2)
+    clean = SimilarityScale().fit(X).threshold(rate, extrapolate=True)
+    assert model.threshold_ == pytest.approx(clean, abs=0.02)
+    assert (model.labels_[:n] == model.labels_[-n:]).all()
+
+
+def catalogs(n, seed):
+    """Two of n records each, of which those of one row are the same, more or less alike."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 24)) * np.geomspace(1, 3, 24)
+    unlike = rng.uniform(0.1, 1, size=(n, 1)) * rng.normal(size=(n, 24))
+    return np.vstack([X, X + unlike * np.geomspace(1, 3, 24)])
+
+
+def test_catalogs_with_a_partner_for_each_text_list_the_promised_pairs():
+    """The true pairs fill the tail that the threshold comes from; also without any."""
+    found, others = [], []
+    for seed in range(3):
+        model = Duplicates().fit(catalogs(600, seed))
+        true = np.diff(model.pairs_, axis=1)[:, 0] == 600
+        found.append(true.sum())
+        others.append((~true).sum())
+    assert np.mean(found) > 200
+    assert 20 / 8 < np.mean(others) < 2 * 20
+    alone = [len(Duplicates().fit(catalogs(1200, seed)[:1200]).pairs_) for seed in range(3)]
+    assert 20 / 8 < np.mean(alone) < 1.5 * 20
+
+
+def test_a_scale_of_texts_without_duplicates_tells_what_those_with_many_do_not():
+    X = spread(1500)
+    with_copies = copied(X, 1, 300)
+    assert Duplicates().fit(with_copies).threshold_ > 0.95
+    scale = SimilarityScale().fit(X)
+    model = Duplicates(scale=scale).fit(with_copies)
+    assert (model.labels_[-300:] == model.labels_[0]).all()
+    n = len(with_copies)
+    rate = 20 / (n * (n - 1) / 2)
+    assert model.threshold_ == pytest.approx(scale.threshold(rate, extrapolate=True))
+    with pytest.raises(ValueError, match=r"off by .* decades.*Give scale="):
+        Duplicates().fit(np.random.default_rng(0).choice([-1.0, 1.0], size=(500, 12)))
+
+
+def test_too_few_texts_are_refused_or_warned_of():
+    X = spread(300)
+    with pytest.raises(ValueError, match=r"=5 cannot be told from 300 .* 44,850 pairs.*10 to"):
+        Duplicates(false_pairs=5).fit(X)
+    with pytest.raises(ValueError, match=r"=20 cannot be told from 5 .*, which have 10 pairs"):
+        Duplicates().fit(X[:5])
+    with pytest.warns(UserWarning, match=r"=20 are counted.* of 300 distinct .*448"):
+        model = Duplicates().fit(X)
+    assert 15 <= len(model.pairs_) <= 20
+    for wrong in (0, -1, True, "20", np.nan):
+        with pytest.raises(ValueError, match="'false_pairs' parameter of Duplicates"):
+            Duplicates(false_pairs=wrong).fit(X)
+
+
+def test_bad_input_says_what_to_do():
+    with pytest.raises(TypeError, match=r"Duplicates got texts.*Put an encoder"):
+        Duplicates().fit(["a", "b"])
+    with pytest.raises(ValueError, match=r"got a guard.*Duplicates\(encoder, guard"):
+        Duplicates(guard=DetailGuard()).fit(spread(500))
+    with pytest.raises(TypeError, match="got a int; it expects the folder"):
+        Duplicates(5).fit(["a", "b"])
+    with pytest.raises(ValueError, match="'guard' parameter"):
+        Duplicates(TextEncoder(words_as_vectors), guard="numbers").fit(["a", "b"])
+
+
+def words_as_vectors(texts):
+    """Sum of a vector for each word, and little of one for each number: as encoders do."""
+    vectors = []
+    for text in texts:
+        words = re.findall(r"\w+", text)
+        seeds = [int.from_bytes(word.encode(), "big") % 2**32 for word in words]
+        weights = [0.1 if word.isdigit() else 1.0 for word in words]
+        parts = [np.random.default_rng(seed).normal(size=32) for seed in seeds]
+        vectors.append(np.average(parts, axis=0, weights=weights))
+    return np.array(vectors)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    """600 texts of random words, and copies: of another number, and with words swapped."""
+    rng = np.random.default_rng(0)
+    texts = [" ".join(map(str, rng.choice(2000, 6))) for _ in range(600)]
+    texts = [re.sub(r"(\d+)", r"w\1", text) + f" {i}" for i, text in enumerate(texts)]
+    other = [re.sub(r"\d+$", lambda n: str(int(n[0]) + 1000), text) for text in texts[:40]]
+    same = [" ".join(text.split()[::-1]) for text in texts[40:80]]
+    return texts + other + same
+
+
+@pytest.mark.parametrize("guard", [None, DetailGuard()])
+def test_a_guard_keeps_numbers_apart(texts, guard):
+    model = Duplicates(words_as_vectors, guard=guard, false_pairs=1).fit(texts)
+    listed = {*map(tuple, model.pairs_.tolist())}
+    assert {(40 + k, 640 + k) for k in range(40)} <= listed
+    others = {(k, 600 + k) for k in range(40)}
+    assert others <= listed if guard is None else not others & listed
+    new = [texts[0] + " ", texts[0][:-1] + "77", "new words 5"]
+    rows = model.predict(new).tolist()
+    assert rows[0] == 0
+    assert rows[1] in ([0, 600] if guard is None else [-1])
+    assert rows[2] == -1
+
+
+def test_texts_with_equal_vectors_are_apart_if_their_details_are(texts):
+    deaf = [re.sub(r" \d+$", "", text) for text in texts]
+
+    def encoder(given):
+        return words_as_vectors([text.rstrip(" 0123456789") for text in given])
+
+    new = [*texts, *(f"{text} 5555" for text in deaf[:30])]
+    joined = Duplicates(encoder, false_pairs=1).fit(new)
+    apart = Duplicates(encoder, false_pairs=1, guard=DetailGuard()).fit(new)
+    assert_array_equal(joined.labels_[:30], joined.labels_[-30:])
+    assert not (apart.labels_[:30] == apart.labels_[-30:]).any()
+
+
+def test_texts_in_any_container_and_order_give_the_same_groups(texts):
+    model = Duplicates(words_as_vectors, false_pairs=1).fit(texts)
+    shuffled = pd.Series(texts, index=range(len(texts), 0, -1))
+    mixed = np.random.default_rng(0).permutation(len(texts))
+    frame = pd.DataFrame({"text": texts}, index=mixed)
+    for own in (np.array(texts), tuple(texts), shuffled, frame["text"], frame):
+        other = clone(model).fit(own)
+        assert_array_equal(other.labels_, model.labels_)
+        assert_array_equal(other.pairs_, model.pairs_)
+    back = clone(model).fit(texts[::-1])
+    assert back.threshold_ == model.threshold_
+    assert len(back.representatives_) == len(model.representatives_)
+
+
+def test_the_encoder_is_calibrated_unless_it_is(texts):
+    bare = Duplicates(TextEncoder(words_as_vectors)).fit(texts)
+    assert isinstance(bare.encoder_[-1], Whitening)
+    pipeline = make_pipeline(TextEncoder(words_as_vectors), Whitening(noise="auto"))
+    own = Duplicates(pipeline).fit(texts)
+    assert own.threshold_ == bare.threshold_
+    fitted = FrozenEstimator(pipeline.fit(sorted({*texts})))
+    frozen = Duplicates(fitted).fit(texts)
+    assert_array_equal(frozen.labels_, bare.labels_)
+    behind = make_pipeline(fitted, Duplicates())
+    assert_array_equal(behind.fit_predict(texts), bare.labels_)
+    assert behind.predict(texts[3:5]).tolist() == [3, 4]
+
+
+def test_pickles_and_refits(X, texts):
+    model = Duplicates(words_as_vectors, guard=DetailGuard()).fit(texts)
+    again = pickle.loads(pickle.dumps(model))
+    assert_array_equal(again.predict(texts), model.predict(texts))
+    assert not any(text.encode() in pickle.dumps(model) for text in texts[:5])
+    model.set_params(encoder=None, guard=None).fit(X)
+    assert_array_equal(model.labels_, Duplicates().fit(X).labels_)
+    with pytest.raises(NotFittedError):
+        Duplicates().predict(X)
+
+
+def test_copies_of_real_questions_are_found(minilm, recent):
+    recent.bound = 2**28
+    questions = load_questions().data
+    assert len(questions) == 100
+    swapped = [" ".join([*q.split()[1:3], q.split()[0], *q.split()[3:]]) for q in questions[:8]]
+    with pytest.warns(UserWarning, match="are counted"):
+        model = Duplicates(BertEncoder(minilm)).fit([*questions, *swapped])
+    assert_array_equal(model.labels_[:8], model.labels_[100:])

@@ -1,0 +1,396 @@
+"""SimilarityScale: quantiles of all pairs, neighborhoods, and scikit-learn's contract."""
+
+import bisect
+import json
+import pickle
+import re
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import NotFittedError
+from sklearn.preprocessing import normalize
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skcalib import BertEncoder, SimilarityScale, Whitening
+from skcalib.datasets import fetch_sts
+from skcalib.similarity.scale import pairs
+
+# `score` scores cosines, which have no number of features.
+COSINES = {"check_n_features_in_after_fitting": "score takes cosines"}
+
+
+@parametrize_with_checks(
+    [SimilarityScale(), SimilarityScale(n_pairs=50, n_neighbors=3)],
+    expected_failed_checks=lambda _: COSINES,
+)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture
+def X():
+    """Topics of unlike spread: 1,500 vectors of 20 dimensions, centred."""
+    rng = np.random.default_rng(0)
+    topics = rng.normal(size=(30, 20)).repeat(50, axis=0)
+    X = topics * np.linspace(0, 2, 1500)[:, None] + rng.normal(size=(1500, 20))
+    return X - X.mean(axis=0)
+
+
+def all_cosines(X):
+    unit = normalize(X)
+    return (unit @ unit.T)[np.triu_indices(len(X), k=1)]
+
+
+def nth(similarities, rate):
+    """The similarity that as many pairs reach as may."""
+    return np.sort(similarities)[-int(rate * (1 + len(similarities)))]
+
+
+def by_hand(X, fitted, k):
+    """Mean cosine with the k nearest fitted vectors that are others."""
+    cosine = normalize(X) @ normalize(fitted).T
+    cosine[cosine > 1 - 1e-9] = -np.inf
+    return -np.sort(-cosine, axis=1)[:, :k].mean(axis=1)
+
+
+@pytest.mark.parametrize("shift", [0, 10])
+@pytest.mark.parametrize("rate", [0.5, 1e-2, 1e-3, 1e-5])
+def test_thresholds_are_quantiles_of_all_pairs_to_1e_6(X, shift, rate, monkeypatch):
+    """Also in a narrow cone, where cosines differ in their last digits."""
+    monkeypatch.setattr(pairs, "BLOCK", 400)  # of 1,500, so that the last is cut off
+    X = X + shift
+    scale, cosines = SimilarityScale().fit(X), all_cosines(X)
+    assert scale.n_pairs_ == len(cosines)
+    assert_allclose(scale.threshold(rate), nth(cosines, rate), atol=1e-6 + 2**-20)
+    assert (cosines >= scale.threshold(rate)).mean() <= rate
+
+
+def with_equal_rows(seed, d=37):
+    """The last 60 of 260 are one vector, as those of texts of unknown words alone."""
+    X = np.random.default_rng(seed).normal(size=(260, d))
+    X[200:] = X[200]
+    return X
+
+
+def signs(seed):
+    """Cosines are multiples of 1/10, each of which many pairs share."""
+    return np.random.default_rng(seed).choice([-1.0, 1.0], size=(260, 20))
+
+
+@pytest.mark.parametrize("make", [with_equal_rows, signs])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_no_rate_is_passed_where_many_pairs_are_equally_similar(make, dtype):
+    for seed in range(8):
+        X = make(seed)
+        scale = SimilarityScale().fit(X)
+        unit = normalize(X).astype(dtype)
+        cosines = (unit @ unit.T)[np.triu_indices(len(X), k=1)]
+        for rate in (0.5, 0.1, 0.03, 5e-3):
+            assert (cosines >= scale.threshold(rate)).mean() <= rate
+        # The largest p-value that is right; a rounding of 1e-7 must not lose the ties.
+        values, counts = np.unique(np.round(cosines, 5), return_counts=True)
+        at_least = (1 + counts[::-1].cumsum()[::-1]) / (1 + len(cosines))
+        for shift in (0, -1e-7, 1e-7):
+            told = scale.p_value(values[-3:] + shift)
+            if make is signs:
+                assert_allclose(told, at_least[-3:])
+            else:
+                assert_allclose(told[-1], at_least[-1])
+
+
+@pytest.mark.parametrize("factor", [1, 3])
+def test_planted_copies_pass_a_threshold_from_the_texts_that_hold_them(factor):
+    """Unrelated vectors of two kinds of tails; 300 of 2,000 have a copy."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 24)) * np.geomspace(1, factor, 24)
+    both = np.vstack([X, X[:300] + 0.15 * rng.normal(size=(300, 24))])
+    scale, rate = SimilarityScale().fit(both), 1e-5  # 26 pairs
+    unit = normalize(both)
+    copies = np.einsum("ij,ij->i", unit[:300], unit[2000:])
+    assert (copies >= scale.threshold(rate)).sum() < 30  # circular: as many as are promised
+    threshold = scale.threshold(rate, extrapolate=True)
+    assert (copies >= threshold).sum() > 285
+    assert (all_cosines(X) >= threshold).mean() <= 3 * rate
+
+
+def test_extrapolation_is_near_the_rate_on_vectors_without_copies():
+    X = np.random.default_rng(0).normal(size=(4000, 24))
+    scale, new = SimilarityScale().fit(X[:2000]), all_cosines(X[2000:])
+    for rate in (1e-4, 2e-5):
+        found = (new >= scale.threshold(rate, extrapolate=True)).mean()
+        assert rate / 3 < found < 3 * rate
+    for rate in (0.01, 3e-4):  # what the pairs tell is not extrapolated
+        assert scale.threshold(rate, extrapolate=True) == scale.threshold(rate)
+
+
+def test_what_no_line_tells_is_refused(X):
+    rng = np.random.default_rng(0)
+    ask = {"false_positive_rate": 1e-5, "extrapolate": True}
+    many = np.vstack([X, np.repeat(X[:1], 60, axis=0)])
+    for poor in (many, np.repeat(X[:200], 5, axis=0)):
+        with pytest.raises(ValueError, match=r"off by .* decades.*without duplicates"):
+            SimilarityScale().fit(poor).threshold(**ask)
+    scale = SimilarityScale().fit(rng.normal(size=(500, 24)))
+    with pytest.raises(ValueError, match=r"rate=1e-07 .*rate of at least 1e-06"):
+        scale.threshold(1e-7, extrapolate=True)
+    with pytest.raises(ValueError, match="4,950 pairs; to estimate it needs 100,000, of 448"):
+        SimilarityScale().fit(X[:100]).threshold(**ask)
+    with pytest.raises(ValueError, match="needs cosines"):
+        scale.threshold(**ask, corrected=True)
+    for rate in (0, -1, np.nan):
+        with pytest.raises(ValueError, match="rate' parameter"):
+            scale.threshold(rate, extrapolate=True)
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_p_value_and_threshold_are_each_others_inverse(X, corrected):
+    scale = SimilarityScale().fit(X)
+    for rate in (0.9, 0.1, 1e-3, 1e-5):
+        threshold = scale.threshold(rate, corrected=corrected)
+        below = np.nextafter(threshold, -np.inf)
+        p_value = scale.p_value([threshold, below], corrected=corrected)
+        assert p_value[0] <= rate < p_value[1]
+    ends = 1 / (1 + scale.n_pairs_)
+    assert_array_equal(scale.p_value([2.0, -2.0], corrected=corrected), [ends, 1.0])
+
+
+@pytest.mark.parametrize(("n_neighbors", "k"), [(0.05, 75), (0.2, 300), (10, 10), (5000, 1499)])
+def test_neighbor_similarity_and_correction_are_those_of_the_formula(X, n_neighbors, k):
+    scale = SimilarityScale(n_neighbors=n_neighbors).fit(X)
+    assert scale.n_neighbors_ == k
+    new = np.random.default_rng(1).normal(size=(40, 20))
+    for rows in (X[:40], new):
+        assert_allclose(scale.neighbor_similarity(rows), by_hand(rows, X, k), atol=1e-6)
+    expected = (normalize(X[:40]) * normalize(new)).sum(axis=1)
+    expected -= (by_hand(X[:40], X, k) + by_hand(new, X, k)) / 2
+    assert_allclose(scale.corrected(X[:40], new), expected, atol=1e-6)
+    products = scale.query_vectors(new) @ scale.index_vectors(X[:40]).T
+    ours = np.diag(products) - scale.neighbor_similarity(new) / 2
+    assert_allclose(ours, expected, atol=1e-6)
+
+
+def test_corrected_thresholds_are_quantiles_of_corrected_pairs(X):
+    scale = SimilarityScale().fit(X)
+    i, j = np.triu_indices(len(X), k=1)
+    r = by_hand(X, X, 75)
+    corrected = all_cosines(X) - (r[i] + r[j]) / 2
+    for rate in (0.1, 1e-3, 1e-5):
+        expected = nth(corrected, rate)
+        assert_allclose(scale.threshold(rate, corrected=True), expected, atol=3e-6)
+
+
+def test_a_sample_of_pairs_and_texts_tells_nearly_the_same(X, monkeypatch):
+    monkeypatch.setattr("skcalib.similarity.scale.estimator.REFERENCE_TEXTS", 600)
+    whole, some = all_cosines(X), SimilarityScale(n_pairs=100_000).fit(X)
+    assert 100_000 <= some.n_pairs_ < 101_000
+    assert len(some.vectors_) == 600
+    for rate in (0.1, 1e-2, 1e-3):
+        assert rate / 1.5 < (whole >= some.threshold(rate)).mean() < 1.5 * rate
+    assert_allclose(some.neighbor_similarity(X), by_hand(X, X, 75), atol=0.12)
+
+
+def test_rates_hold_on_real_texts_that_were_not_fitted(minilm, sts_home):
+    texts = np.unique(fetch_sts("stsb", "dev", data_home=sts_home).data.ravel())
+    vectors = BertEncoder(minilm).fit_transform(texts[::4].tolist())
+    fitted, new = vectors[::2], vectors[1::2]
+    whitening = Whitening(noise="auto").fit(fitted)
+    scale = SimilarityScale().fit(whitening.transform(fitted))
+    cosines = all_cosines(whitening.transform(new))
+    for rate in (1e-1, 1e-2, 1e-3):
+        assert rate / 2 < (cosines >= scale.threshold(rate)).mean() < 2 * rate
+
+
+def test_what_a_sample_cannot_tell_is_refused(X):
+    for n in (7, 30, 61, 100, 317):  # the rate that is named is accepted
+        scale = SimilarityScale().fit(X[:n])
+        match = r"rate=1e-05, .* from 10/(\d+) to 1\. Set extrapolate=True, or .* texts: 1,415"
+        with pytest.raises(ValueError, match=match) as error:
+            scale.threshold(1e-5)
+        least = 10 / int(re.search(match, str(error.value))[1])
+        assert least == 20 / (n * (n - 1))
+        assert np.isfinite(scale.threshold(least))
+    for rate in (0, 1, 5, -0.1, np.nan, None, "1%"):
+        with pytest.raises(ValueError, match=rf"rate' parameter of threshold.* Got {rate!r}"):
+            scale.threshold(rate)
+    with pytest.raises(ValueError, match="similarity contains NaN"):
+        scale.p_value([np.nan])
+    with pytest.raises(ValueError, match="similarity contains NaN"):
+        scale.p_value(np.ma.masked_array([0.5, 0.9], [False, True]))
+    with pytest.raises(
+        ValueError, match=r"needs 20 pairs; 1 support rates from 10/1 to 1\. Set"
+    ):
+        SimilarityScale().fit(X[:2]).threshold(0.5)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        scale.corrected(X[:3], X[:4])
+    with pytest.raises(ValueError, match="X contains NaN"):
+        scale.fit(X * np.nan)
+    for ask in (scale.threshold, lambda: scale.p_value([1]), lambda: scale.corrected(X, X)):
+        with pytest.raises(NotFittedError):  # nothing half-fitted
+            ask()
+
+
+def test_rounding_leads_no_similarity_out_of_its_range():
+    """Opposite vectors with equal neighbours: corrected cosines of -2, less by rounding."""
+    for d in range(8, 40):
+        v = np.random.default_rng(d).normal(size=(1, d)).repeat(30, axis=0)
+        scale = SimilarityScale(n_neighbors=3).fit(np.vstack([v, -v]))
+        assert_allclose(scale.threshold(0.9, corrected=True), -2, atol=2e-6)
+
+
+def test_correction_of_raw_vectors_warns(X):
+    scale = SimilarityScale().fit(X + 3)
+    with pytest.warns(UserWarning, match="narrow cone, as raw ones do"):
+        scale.corrected(X[:2] + 3, X[:2] + 3)
+
+
+def test_precision_pickles_and_frames(X):
+    pandas = pytest.importorskip("pandas")
+    scale = SimilarityScale().fit(X.astype(np.float32))
+    assert scale.index_vectors(X[:5].astype(np.float32)).dtype == np.float32
+    assert scale.query_vectors(X[:5]).dtype == np.float64
+    frame = pandas.DataFrame(X).rename(columns=str)
+    assert_array_equal(SimilarityScale().fit(frame).feature_names_in_, frame.columns)
+    pickled = pickle.dumps(scale)
+    back = pickle.loads(pickled)
+    assert back.threshold(1e-3) == scale.threshold(1e-3)
+    assert_array_equal(back.neighbor_similarity(X), scale.neighbor_similarity(X))
+    assert len(pickled) < 6e6  # 2 million bins of two similarities
+
+
+def queries_of(X):
+    """Queries: other vectors of the same topics, set apart by an offset."""
+    rng = np.random.default_rng(5)
+    return X[rng.integers(len(X), size=700)] + rng.normal(size=(700, 20)) + 0.7
+
+
+def test_pairs_of_queries_and_documents_are_counted_instead(X):
+    queries = queries_of(X)
+    scale = SimilarityScale().fit(X, queries=queries)
+    cosines = (normalize(queries) @ normalize(X).T).ravel()
+    assert (scale.n_pairs_, scale.n_queries_) == (700 * 1500, 700)
+    for rate in (0.1, 1e-3, 1e-5):
+        assert_allclose(scale.threshold(rate), nth(cosines, rate), atol=3e-6)
+    r = by_hand(queries, X, 75)[:, None] + by_hand(X, X, 75)
+    expected = nth(cosines - r.ravel() / 2, 0.01)
+    assert_allclose(scale.threshold(0.01, corrected=True), expected, atol=3e-6)
+    with pytest.raises(ValueError, match=r"X has 3 features.* expecting 20"):
+        scale.fit(X, queries=queries[:, :3])
+    with pytest.raises(NotFittedError):
+        scale.threshold()
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_the_best_document_of_a_query_is_counted_per_query(X, given):
+    """A document that stands for a query does not find itself."""
+    queries = queries_of(X) if given else X
+    scale = SimilarityScale().fit(X, queries=queries if given else None)
+    cosines = normalize(queries) @ normalize(X).T
+    if not given:
+        np.fill_diagonal(cosines, -1)
+    best = cosines.max(axis=1)
+    for rate in (0.5, 0.05, 2e-3):
+        threshold = scale.threshold(rate, per="query")
+        expected = nth(best, rate) if given else np.sort(best)[1 - int(rate * 1501)]
+        assert_allclose(threshold, expected, atol=2e-6)
+        assert scale.p_value(threshold, per="query") <= rate
+    match = "9,999 queries; 700 support" if given else "19,999 texts; 1,500 support"
+    with pytest.raises(ValueError, match=f"needs {match} rates"):
+        scale.threshold(1e-4, per="query")
+    assert scale.p_value([-1.0], per="query") == 1
+
+
+@pytest.mark.parametrize(
+    ("n_documents", "n_queries", "d", "rate", "low", "high"),
+    [(50, 39, 6, 0.1, 0.08, 0.12), (200, 40, 12, 0.01, 0.004, 0.02)],
+    ids=["counted", "estimated"],
+)
+def test_a_rate_per_query_holds_for_any_number_of_queries(
+    n_documents, n_queries, d, rate, low, high
+):
+    """The chance that a new query passes, over fits and queries, is what conformal sets say."""
+    rng, passed = np.random.default_rng(0), []
+    for _ in range(60):
+        documents, queries, new = (
+            rng.normal(size=(n, d)) for n in (n_documents, n_queries, 500)
+        )
+        scale = SimilarityScale().fit(documents, queries=queries)
+        best = (normalize(new) @ normalize(documents).T).max(axis=1)
+        threshold = scale.threshold(rate, per="query", extrapolate=rate < 1 / n_queries)
+        passed.append((best >= threshold).mean())
+    assert low < np.mean(passed) < high
+
+
+@pytest.mark.parametrize(
+    ("n", "rate", "low"), [(50, 0.05, 0.5), (199, 0.01, 0.5), (100, 0.1, 0.8)]
+)
+def test_a_rate_of_stored_texts_holds_for_a_new_text(n, rate, low):
+    """A new text of the same kind among n: over many stores, at most the rate passes."""
+    rng, passed = np.random.default_rng(0), []
+    for _ in range(150):
+        stored, new = rng.normal(size=(n, 8)), rng.normal(size=(400, 8))
+        threshold = SimilarityScale().fit(stored).threshold(rate, per="query")
+        best = (normalize(new) @ normalize(stored).T).max(axis=1)
+        passed.append((best >= threshold).mean())
+    error = 2 * np.std(passed) / np.sqrt(len(passed))
+    assert low * rate < np.mean(passed) < rate + error
+    with pytest.raises(ValueError, match=rf"needs {2 / rate - 1:.0f} texts"):
+        SimilarityScale().fit(stored[: round(2 / rate) - 2]).threshold(rate, per="query")
+
+
+def test_score_is_one_unit_and_thresholds_move_between_scales(X):
+    old, new = SimilarityScale().fit(X + 1), SimilarityScale().fit(X)
+    assert_allclose(old.score([old.threshold(1e-3)]), 3, atol=0.01)
+    for per, cosines in (("pair", (0.4, 0.7, 0.9)), ("query", (0.8, 0.9))):
+        for cosine in cosines:
+            there = new.equivalent(cosine, of=old, per=per)
+            assert_allclose(new.score(there, per=per), old.score(cosine, per=per), atol=0.01)
+            assert old.equivalent(there, of=new, per=per) == pytest.approx(cosine, abs=0.01)
+    assert old.equivalent(0.999, of=old) == pytest.approx(0.999, abs=1e-6)  # by the line
+    with pytest.raises(ValueError, match=r"equivalent got 0\.99, .* this one has 40, too few"):
+        SimilarityScale().fit(X[:40]).equivalent(0.99, of=old, per="query")
+    with pytest.raises(ValueError, match="780 pairs; to estimate it needs 100,000"):
+        SimilarityScale().fit(X[:40]).equivalent(0.999, of=old)
+
+
+def test_a_scale_travels_as_json(X):
+    scale = SimilarityScale().fit(X)
+    written = json.dumps(scale.to_dict())
+    back = SimilarityScale.from_dict(json.loads(written))
+    assert len(written) < 100_000
+    assert (back.n_pairs_, back.n_queries_) == (scale.n_pairs_, scale.n_queries_)
+    cosines = np.linspace(-1, 1, 1001)
+    for per, table in json.loads(written).items():
+        exact, told = (s.p_value(cosines, per=per) for s in (scale, back))
+        assert (told >= exact - 1e-12).all()
+        assert_allclose(told, exact, rtol=0.025, atol=1e-9)
+        # What a server without skcalib does.
+        rows = [bisect.bisect(table["similarity"], cosine) - 1 for cosine in cosines]
+        by_table = [table["p_value"][row] if row >= 0 else 1.0 for row in rows]
+        assert_allclose(by_table, told)
+    for rate in (0.5, 1e-2, 1e-5):
+        assert scale.p_value(back.threshold(rate)) <= rate
+        assert back.threshold(rate) == pytest.approx(scale.threshold(rate), abs=0.01)
+    assert back.equivalent(0.6, of=scale) == pytest.approx(0.6, abs=0.01)
+    assert SimilarityScale.from_dict(back.to_dict()).to_dict() == back.to_dict()
+    for ask in (lambda: back.corrected(X, X), lambda: back.threshold(0.1, corrected=True)):
+        with pytest.raises(ValueError, match=r"came from from_dict, without vectors"):
+            ask()
+    pair = scale.to_dict()["pair"]
+    spoilt = [
+        {"n": -5},
+        {"p_value": pair["p_value"][::-1]},
+        {"p_value": [2 * p for p in pair["p_value"]]},
+        {"similarity": [9 * s for s in pair["similarity"]]},
+    ]
+    tables = [scale.to_dict() | {"pair": pair | entry} for entry in spoilt]
+    for wrong in (*tables, [], {"pair": {"n": 3}}, {"pair": pair, "query": {}}):
+        with pytest.raises(ValueError, match="no table of to_dict"):
+            SimilarityScale.from_dict(wrong)
+
+
+def test_per_is_checked(X):
+    scale = SimilarityScale().fit(X)
+    for ask in ({"per": "text"}, {"per": "query", "corrected": True}):
+        with pytest.raises(ValueError, match=r"got per='(text|query)'.*expects per='pair'"):
+            scale.threshold(0.1, **ask)
