@@ -26,6 +26,7 @@ import numpy as np
 
 from skcalib import BertEncoder, Whitening
 from skcalib.datasets import fetch_sts, load_toy_sts, minilm_path
+from skcalib.export import to_faiss
 
 if os.environ.get("SKCALIB_DATA"):
     name = "STS-B"
@@ -44,9 +45,9 @@ print(f"{len(corpus)} sentences of {name}, {len(queries)} queries")
 
 
 # %%
-# ``to_faiss(normalize=True)`` returns an index that works in three steps: it whitens a vector,
-# scales it to unit length, and compares it with the others by inner product, which is then the
-# cosine. Without the second step, long vectors would come first instead of similar ones. The
+# ``to_faiss(whitening, normalize=True)`` returns an index that works in three steps: it whitens
+# a vector, scales it to unit length, and compares it with the others by inner product, which is
+# then the cosine. Without the second step, long vectors would come first instead of similar ones. The
 # search is exact with any number of dimensions. ``noise="auto"`` is regularization: directions
 # that are mostly noise fade. Exact whitening, ``Whitening()``, would amplify them.
 
@@ -54,7 +55,7 @@ print(f"{len(corpus)} sentences of {name}, {len(queries)} queries")
 def index_of(whitening=None):
     """Return an index of the corpus that accepts raw vectors."""
     if whitening:
-        index = whitening.to_faiss(normalize=True)
+        index = to_faiss(whitening, normalize=True)
     else:
         width = corpus.shape[1]
         unit = faiss.NormalizationTransform(width, 2.0)

@@ -24,6 +24,7 @@ from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, BiEncoder, GroupErasure, Whitening
 from skcalib.datasets import load_toy_sts, minilm_path
+from skcalib.export import to_torch
 
 sentences = np.random.default_rng(0).permutation(load_toy_sts().data[:, 0])
 
@@ -84,7 +85,7 @@ figure.savefig("groups.png", dpi=150)
 # Both steps combine into one linear map, for a search with faiss or for another runtime.
 
 erasure, whitening = calibrators["erased, calibrated"].named_steps.values()
-module = erasure.joined(whitening).to_torch()
+module = to_torch(erasure, whitening)
 print(module, f"erases rank {len(erasure.components_)} of {X.shape[1]}")
 
 # %%

@@ -26,6 +26,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from skcalib import Whitening
 from skcalib.datasets import fetch_sts, load_toy_sts, minilm_path
+from skcalib.export import to_torch
 from skcalib.inspection import CosineDisplay, word_embeddings
 from skcalib.metrics import spearman
 
@@ -87,7 +88,7 @@ print("Saved own_embeddings.png")
 # The torch module holds the mean and the matrix. It moves to a device together with the model
 # that contains it, is saved with that model, and gives the same vectors as the estimator.
 
-module = whitening.to_torch()
+module = to_torch(whitening)
 print(module)
 model = torch.nn.Sequential(module, torch.nn.Linear(128, 1))
 print("saved with a model:", [name for name in model.state_dict() if name.startswith("0.")])

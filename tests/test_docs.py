@@ -152,13 +152,12 @@ def test_outputs_are_written_under_blocks(tmp_path):
 
 def test_recipes_run_that_need_no_more_than_the_extra_for_tests(minilm, tmp_path, monkeypatch):
     pytest.importorskip("sentence_transformers", minversion="6")
-    pytest.importorskip("skl2onnx")
     monkeypatch.chdir(tmp_path)
     names, ran = {}, set()
     for code, _ in blocks("clients.md"):
         packages = set(re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE))
-        if packages <= {"skcalib", "sklearn", "sentence_transformers", "skl2onnx"}:
+        if packages <= {"skcalib", "sklearn", "sentence_transformers"}:
             exec(compile(code, DOCS / "clients.md", "exec"), names)
             ran |= packages
-    assert {"sentence_transformers", "skl2onnx"} <= ran
+    assert "sentence_transformers" in ran
     assert not any(weights.requires_grad for weights in names["model"][2].parameters())

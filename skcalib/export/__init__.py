@@ -8,8 +8,8 @@ one. If a format cannot hold a pipeline, an error gives the reason.
 from skcalib.export._onnx import save_onnx
 from skcalib.export._sentence_transformer import save_sentence_transformer
 from skcalib.export._served import Served, check_served
-from skcalib.export._skl2onnx import register_skl2onnx
 from skcalib.export._static import save_static
+from skcalib.export._vectors import to_faiss, to_sentence_transformers, to_torch
 
 # Classes in files of skops with estimators of skcalib: for ``skops.io.load(trusted=)`` and
 # ``mlflow.sklearn.log_model(skops_trusted_types=)``.
@@ -35,8 +35,10 @@ __all__ = [
     "TRUSTED_TYPES",
     "Served",
     "check_served",
-    "register_skl2onnx",
     "save_onnx",
     "save_sentence_transformer",
     "save_static",
+    "to_faiss",
+    "to_sentence_transformers",
+    "to_torch",
 ]

@@ -7,6 +7,7 @@ from sklearn.preprocessing import Normalizer
 
 from skcalib.encoders.recipe import Recipe
 from skcalib.encoders.store.poolings import POOLINGS, SLOTS, slot_of
+from skcalib.export._steps import not_linear
 from skcalib.utils.base import import_package
 
 # What the command knows before its search: the mean of the last layer, of texts cut off.
@@ -92,8 +93,7 @@ def _not_word_vectors(recipe: Recipe, steps: Sequence[Any]) -> str:
 
 
 def _not_linear(steps: Sequence[Any]) -> str:
-    """Name a step that no linear map can hold, and what to do about it."""
-    return next(filter(None, (getattr(step, "_not_linear", "") for step in steps)), "")
+    return not_linear([step for step in steps if not isinstance(step, Normalizer)])
 
 
 _SENTENCE_TRANSFORMERS = (

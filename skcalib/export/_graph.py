@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.preprocessing import Normalizer
 from torch import nn
-from torch.nn.functional import normalize
 
+from skcalib.calibration.flow.glow import Latent
 from skcalib.encoders.model.backbone import read
 from skcalib.encoders.store.poolings import POOLINGS, SLOTS, slot_of
+from skcalib.export._modules import SmoothingModule, module_of
 from skcalib.export._parts import Parts
+from skcalib.export._steps import combined
 
 
 class PaddedPipeline(nn.Module):
@@ -34,7 +35,7 @@ class PaddedPipeline(nn.Module):
         self.register_buffer("added", added)
         zipf = backbone.zipf if self.slot.by_frequency else np.zeros(0, dtype=np.float32)
         self.register_buffer("zipf", torch.tensor(zipf))
-        modules = [_module(step, neighbors_dtype) for step in parts.joined()]
+        modules = [_module(step, neighbors_dtype) for step in combined(parts.steps)]
         self.calibration = nn.Sequential(*modules)
         self.requires_grad_(False)
 
@@ -82,16 +83,11 @@ class PaddedPipeline(nn.Module):
         return (weights[:, None] @ hidden)[:, 0] / total
 
 
-class _UnitLength(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return normalize(x, dim=1)
-
-
-def _module(step: Any, neighbors_dtype: str) -> nn.Module:
-    if isinstance(step, Normalizer):
-        return _UnitLength()
-    own = getattr(step, "_in_graph", None)
-    return own(getattr(torch, neighbors_dtype)) if own else step.to_torch()
+def _module(part: Any, neighbors_dtype: str) -> nn.Module:
+    module = module_of(part)
+    if isinstance(module, SmoothingModule):
+        return module.to(getattr(torch, neighbors_dtype))
+    return module.float() if isinstance(module, Latent) else module
 
 
 def export(

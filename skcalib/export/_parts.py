@@ -1,30 +1,22 @@
-"""A fitted pipeline, taken apart.
-
-An estimator of skcalib that can be exported says so itself. ``_not_linear`` is "" if it has a
-``_linear_map``, or else why it has none, and what to do about it. ``to_torch()`` is its torch
-module, and ``_in_graph(dtype)`` the one for a graph of ONNX, where that is another.
-"""
+"""A fitted pipeline, taken apart."""
 
 from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn import config_context
-from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Normalizer
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.calibration.groups.estimator import GroupErasure
 from skcalib.calibration.neighbors.estimator import NeighborSmoothing
-from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.encoders.bert_encoder import BertEncoder
 from skcalib.encoders.recipe import Recipe
+from skcalib.export._steps import check_steps, flat
 from skcalib.similarity.bi_encoder import BiEncoder
 
 if TYPE_CHECKING:
@@ -48,15 +40,6 @@ class Parts(NamedTuple):
         """Whether the last step scales to unit length."""
         return bool(self.steps) and isinstance(self.steps[-1], Normalizer)
 
-    def joined(self) -> list[Any]:
-        """Return the steps, each erasure combined with the whitening after it."""
-        found: list[Any] = []
-        for step in self.steps:
-            if found and isinstance(found[-1], GroupErasure) and isinstance(step, Whitening):
-                step = found.pop().joined(step)
-            found.append(step)
-        return found
-
 
 def take_apart(pipeline: Any, caller: str) -> Parts:
     """Take a fitted pipeline, `BertEncoder` or `BiEncoder` apart.
@@ -69,37 +52,20 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
     if isinstance(pipeline, BiEncoder):
         check_is_fitted(pipeline)
         similarity, pipeline = pipeline.similarity, pipeline.encoder_
-    encoder, *steps = [*_flat(pipeline)] or [None]
+    encoder, *steps = [*flat(pipeline)] or [None]
     if not isinstance(encoder, BertEncoder):
         raise TypeError(
             f"{caller} needs a fitted pipeline that begins with a BertEncoder, not with a "
             f"{type(encoder).__name__}. Of a search, pass best_estimator_. Of a FeatureUnion, "
             "save each pipeline on its own, and put their vectors side by side. After another "
-            "model, export each step: to_sentence_transformers(), to_torch(), to_faiss()."
+            "model, export the steps: to_torch, to_sentence_transformers, to_faiss."
         )
-    for step in steps:
-        unit = isinstance(step, Normalizer) and step.norm == "l2"
-        if not (unit or hasattr(step, "_not_linear")):
-            raise TypeError(
-                f"{caller} cannot export {step!r:.80}: after the BertEncoder it accepts "
-                "calibrators of skcalib with to_torch(), and scikit-learn's Normalizer('l2')."
-            )
-    for estimator in (encoder, *steps):
-        check_is_fitted(estimator)
+    check_is_fitted(encoder)
+    if steps:
+        check_steps(steps)
     encoder = copy.copy(encoder).set_params(memory=None, verbose=False)
     encoder._recipe = replace(encoder._recipe, dtype="float32")
     return Parts(encoder, tuple(map(_for_export, steps)), similarity, encoder._recipe)
-
-
-def _flat(estimator: Any) -> Iterator[Any]:
-    """Yield the steps of a pipeline and of those inside it."""
-    if isinstance(estimator, FrozenEstimator):
-        yield from _flat(estimator.estimator)
-    elif isinstance(estimator, Pipeline):
-        for _, step in estimator.steps:
-            yield from _flat(step)
-    elif estimator is not None and not isinstance(estimator, str):
-        yield estimator
 
 
 def _for_export(step: Any) -> Any:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import Normalizer
 
-from skcalib.calibration.whitening.exports import centred_float32, dense
 from skcalib.encoders.store.poolings import POOLINGS, SLOTS, slot_of
 from skcalib.export._folder import parts_of_folder, through_folder
 from skcalib.export._formats import FORMATS
 from skcalib.export._parts import Parts, probes, recipe_of_queries
+from skcalib.export._steps import centered_float32, combined, dense
 from skcalib.export._writing import write_checked
 from skcalib.similarity.scale.estimator import SimilarityScale
 from skcalib.utils.base import warn
@@ -165,12 +165,12 @@ def _token_weights(parts: Parts) -> np.ndarray | None:
 def _calibrated(parts: Parts, modules: Any) -> list[Any]:
     """Modules from pooled to calibrated vectors."""
     chain = []
-    for step in parts.joined():
+    for step in combined(parts.steps):
         if isinstance(step, Normalizer):
             chain.append(modules.Normalize())
         else:
             # Subtract the mean first and alone: after the product its digits would be lost.
-            mean, W, bias = centred_float32(step._linear_map, CALLER)
+            mean, W, bias = centered_float32(step)
             identity = np.eye(len(mean), dtype=np.float32)
             chain += [dense(modules, identity, -mean), dense(modules, W, bias)]
     return chain

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 # Files that no warning points at: these packages, cached properties, decorators of NumPy 1.
 INNER = (
     str(Path(__file__).parents[1]) + os.sep,
-    *(str(Path(package.__file__).parent) + os.sep for package in (sklearn, joblib, np)),
+    *(str(Path(str(package.__file__)).parent) + os.sep for package in (sklearn, joblib, np)),
     contextlib.__file__,
     functools.__file__,
 )

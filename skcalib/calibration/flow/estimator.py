@@ -194,7 +194,6 @@ class NormalizingFlow(
         "verbose": ["boolean"],
     }
     _state_version = 7
-    _not_linear = "a normalizing flow. Calibrate by Whitening(noise='auto')"
     _n_features_out = property(attrgetter("n_features_in_"))
     n_iter_ = property(lambda self: len(self._fitted.curve))
     loss_curve_ = property(lambda self: [losses[0] for losses in self._fitted.curve])
@@ -363,12 +362,6 @@ class NormalizingFlow(
         """
         check_is_fitted(self)
         return self._fitted.network().eval()
-
-    def _in_graph(self, dtype: Any) -> torch.nn.Module:
-        """Return the module of z alone, for an ONNX graph."""
-        from skcalib.calibration.flow.glow import Latent
-
-        return Latent(self.to_torch().float())
 
     def _apply(
         self, X: Any, method: str, is_latent: bool = False, width: int | None = None

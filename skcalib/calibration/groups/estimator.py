@@ -13,9 +13,6 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from skcalib.calibration.covariance.moments import chunk_rows
 from skcalib.calibration.groups.means import GroupMeans
-from skcalib.calibration.whitening.estimator import Whitening
-from skcalib.calibration.whitening.exports import LinearExports
-from skcalib.calibration.whitening.linear_map import AffineMap
 from skcalib.calibration.whitening.merging import MergingFit
 from skcalib.utils.base import FloatTransformer, VersionedState, warn
 from skcalib.utils.dask import (
@@ -27,7 +24,7 @@ from skcalib.utils.dask import (
     is_dask,
 )
 from skcalib.utils.labels import labels_of
-from skcalib.utils.sklearn_compat import check_n_features, check_sample_weight
+from skcalib.utils.sklearn_compat import check_sample_weight
 from skcalib.utils.vectors import checked_rows
 
 # Samples of a group below which its mean is mostly chance.
@@ -37,7 +34,6 @@ LITTLE = 0.25
 
 
 class GroupErasure(
-    LinearExports,
     MergingFit,
     OneToOneFeatureMixin,
     FloatTransformer,
@@ -168,39 +164,6 @@ class GroupErasure(
         check_lazy(self)
         return dask_apply(erase, X, X.shape[1])
 
-    def joined(self, whitening: Whitening) -> ErasedWhitening:
-        """Combine both steps into one linear map, for exports.
-
-        Parameters
-        ----------
-        whitening : Whitening
-            The fitted step after this one.
-
-        Returns
-        -------
-        joined : ErasedWhitening
-            With `transform`, `to_torch`, `to_sentence_transformers` and `to_faiss`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skcalib import GroupErasure, Whitening
-        >>> X = np.random.default_rng(0).normal(size=(100, 8)).astype(np.float32)
-        >>> erasure = GroupErasure().fit(X, groups=np.arange(100) % 2)
-        >>> whitening = Whitening(noise="auto").fit(erasure.transform(X))
-        >>> index = erasure.joined(whitening).to_faiss(normalize=True)
-        """
-        return ErasedWhitening(self, whitening)
-
-    @property
-    def _linear_map(self) -> AffineMap:
-        means = self._checked_means()
-        mean, (between, within) = means.overall, means.variances
-        P = np.eye(len(mean)) - means.differences.T @ means.differences
-        # What is left of a sample, were its columns uncorrelated.
-        mean_square = np.mean(within @ P**2 + mean**2)
-        return AffineMap(mean, P, mean, between + within, float(mean_square))
-
     def _learn(self, moments: GroupMeans) -> Self:
         self._moments, self._is_checked = moments, False
         return self
@@ -236,19 +199,6 @@ class GroupErasure(
             return dask_reduce(_means_of_block, GroupMeans.merge, X, groups, sample_weight)
         check_consistent_length(X, groups)
         return _means_of_block(X, groups, sample_weight)
-
-
-class ErasedWhitening(LinearExports):
-    """A fitted `GroupErasure` and the `Whitening` after it, as one linear map."""
-
-    def __init__(self, erasure: GroupErasure, whitening: Whitening) -> None:
-        check_n_features(whitening, erasure.mean_[None], reset=False)
-        self._steps = erasure, whitening
-        self._linear_map = erasure._linear_map.then(whitening._linear_map)
-
-    def transform(self, X: Any) -> Any:
-        """Transform by both steps."""
-        return self._steps[1].transform(self._steps[0].transform(X))
 
 
 def _means_of_block(block: Any, groups: Any, weight: Any = None) -> GroupMeans:

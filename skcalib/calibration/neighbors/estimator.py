@@ -1,10 +1,8 @@
 """Neighbor smoothing: each vector moves toward its nearest neighbors."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, clone
@@ -17,9 +15,6 @@ from skcalib.utils.base import FloatTransformer, VersionedState
 from skcalib.utils.limits import rows_within
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context, check_params
 from skcalib.utils.vectors import checked_rows, unit_rows
-
-if TYPE_CHECKING:
-    from skcalib.calibration.neighbors.torch_module import SmoothingModule
 
 WORKING_BYTES = 64 * 2**20  # neighbors that `transform` holds at a time
 
@@ -100,7 +95,6 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     }
 
     _state_version = 3
-    _not_linear = "NeighborSmoothing, a search among fitted vectors. Leave that step out"
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -171,33 +165,6 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
             params = self.n_neighbors, self.weight, self.alpha
             out[chunk] = smoothed(unit, self.vectors_[rows], rows < 0, *params)
         return out
-
-    def to_torch(self) -> SmoothingModule:
-        """Return the map as a ``torch.nn.Module``.
-
-        Returns
-        -------
-        module : torch.nn.Module
-            As `Whitening.to_torch` returns one. It compares with every fitted vector, whatever
-            `neighbors` is; they are a buffer.
-
-        Examples
-        --------
-        >>> import numpy as np, torch
-        >>> from skcalib import NeighborSmoothing
-        >>> X = np.random.default_rng(0).normal(size=(100, 4))
-        >>> smoothing = NeighborSmoothing().fit(X)
-        >>> np.allclose(smoothing.to_torch()(torch.from_numpy(X)), smoothing.transform(X))
-        True
-        """
-        from skcalib.calibration.neighbors.torch_module import SmoothingModule
-
-        self._check_fitted()
-        return SmoothingModule(self.vectors_, self.n_neighbors, self.weight, self.alpha)
-
-    def _in_graph(self, dtype: Any) -> SmoothingModule:
-        """Return the module for an ONNX graph, its fitted vectors in another type."""
-        return self.to_torch().to(dtype)
 
     def _check_fitted(self) -> None:
         """Check the fit, and the parameters, which may have been set since."""

@@ -11,7 +11,6 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skcalib.calibration.covariance.moments import Moments
-from skcalib.calibration.whitening.exports import LinearExports
 from skcalib.calibration.whitening.linear_map import AffineMap
 from skcalib.calibration.whitening.merging import MergingFit
 from skcalib.calibration.whitening.recent import recent_moments
@@ -32,7 +31,6 @@ from skcalib.utils.sklearn_compat import (
 
 @dataclass(eq=False, repr=False)
 class Whitening(
-    LinearExports,
     ShiftDetection,
     MergingFit,
     ClassNamePrefixFeaturesOutMixin,

@@ -35,6 +35,11 @@ class AffineMap:
 
     def then(self, after: AffineMap) -> AffineMap:
         """Combine both maps into one."""
+        if len(after.mean) != len(self.bias):
+            raise ValueError(
+                f"A step returns {len(self.bias)} features, but the next expects "
+                f"{len(after.mean)}. Give the steps in the order in which they were fitted."
+            )
         W = after.projection
         bias = (self.bias - after.mean) @ W + after.bias
         return replace(
@@ -50,7 +55,7 @@ class AffineMap:
         return self._relative_to_output(self.column_variance @ self.projection**2)
 
     @cached_property
-    def uncentred_growth(self) -> float:
+    def uncentered_growth(self) -> float:
         """Growth of a rounding error in ``x W + (bias - mean W)``, as for `growth`."""
         shift = self.bias - self.mean @ self.projection
         second_moment = self.column_variance + self.mean**2
@@ -67,7 +72,7 @@ class AffineMap:
     def product(self, dtype: np.dtype) -> Product:
         """How to map rows of this dtype, float32 or float64, without losing digits."""
         work = dtype if self.float32_is_safe else np.dtype(np.float64)
-        if dtype == work and self.uncentred_growth <= MAX_GROWTH:
+        if dtype == work and self.uncentered_growth <= MAX_GROWTH:
             offset, rest = None, self.mean  # saves a pass over the rows
         else:
             # Once the rounded mean is subtracted, an entry is as small as the spread and exact
@@ -94,12 +99,12 @@ class Product(NamedTuple):
         step = rows_within(CHUNK_BYTES, d, self.W.itemsize)
 
         def apply_to(chunks: Iterator[slice]) -> None:
-            n_centred = 0 if self.offset is None else min(step, n)
-            centred = np.empty((n_centred, d), dtype=self.W.dtype)
+            n_centered = 0 if self.offset is None else min(step, n)
+            centered = np.empty((n_centered, d), dtype=self.W.dtype)
             for rows in chunks:
                 x, z = X[rows], out[rows]
                 if self.offset is not None:
-                    x = np.subtract(x, self.offset, out=centred[: len(x)])
+                    x = np.subtract(x, self.offset, out=centered[: len(x)])
                 np.matmul(x, self.W, out=z)
                 if self.rest is not None:
                     z -= self.rest

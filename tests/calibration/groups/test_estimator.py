@@ -1,6 +1,5 @@
 """GroupErasure: the theorem, merges, dask, routing, and scikit-learn's contract."""
 
-from contextlib import nullcontext
 from zlib import crc32
 
 import numpy as np
@@ -212,56 +211,6 @@ def test_rounding_in_erased_directions_of_real_vectors_is_no_variance(minilm, po
     for dtype in (np.float32, np.float64):
         erased = GroupErasure().fit_transform(X.astype(dtype), groups=groups)
         assert Whitening().fit(erased).rank_ == rank - len(np.unique(groups)) + 1
-
-
-@pytest.mark.filterwarnings("ignore:n_samples=300 of n_features=384")
-@pytest.mark.parametrize("target", ["torch", "faiss"])
-@pytest.mark.parametrize(
-    "whitening", [None, Whitening(5), Whitening(noise="auto"), Whitening(9, method="zca")]
-)
-def test_alone_and_joined_it_is_a_linear_map(minilm, target, whitening):
-    toy = load_toy_sts()
-    X = BertEncoder(minilm).fit_transform(toy.data[:, 0])
-    erasure = GroupErasure().fit(X, groups=toy.subset)
-    erased, model = erasure.transform(X), erasure
-    if whitening is not None:
-        whitening.fit(X)  # not on erased vectors: the means differ
-        model = erasure.joined(whitening)
-        erased = whitening.transform(erased)
-    assert_array_equal(model.transform(X), erased)
-    if target == "torch":
-        found = model.to_torch()(pytest.importorskip("torch").from_numpy(X)).numpy()
-    else:
-        pytest.importorskip("faiss")
-        found = model.to_faiss().apply(X)
-    assert_allclose(found, erased, atol=1e-5 * np.sqrt(np.mean(erased**2)))
-
-
-@pytest.mark.filterwarnings("ignore:GroupErasure leaves:UserWarning")
-@pytest.mark.parametrize("whitening", [None, Whitening(noise="auto")])
-def test_an_export_that_loses_digits_of_groups_far_apart_is_refused(whitening):
-    X, groups = np.random.default_rng(0).normal(size=(400, 12)), np.repeat(["a", "b"], 200)
-    for far, refused in ((10.0, False), (1e4, True)):
-        apart = X + far * np.where(groups == "a", 1.0, -1.0)[:, None] * X[0]
-        model = erasure = GroupErasure().fit(apart, groups=groups)
-        if whitening is not None:
-            model = erasure.joined(whitening.fit(erasure.transform(apart)))
-        expected = model.transform(apart)
-        # torch takes float64 where float32 would lose the digits.
-        module = model.to_torch()(pytest.importorskip("torch").from_numpy(apart)).numpy()
-        assert_allclose(module, expected, atol=1e-8)
-        with pytest.raises(ValueError, match="lose its digits") if refused else nullcontext():
-            pytest.importorskip("faiss")
-            found = model.to_faiss().apply(apart.astype(np.float32))
-            assert_allclose(found, expected, atol=1e-4)
-
-
-def test_a_whitening_of_other_vectors_is_not_joined(X, groups):
-    erasure = GroupErasure().fit(X, groups=groups)
-    with pytest.raises(NotFittedError):
-        erasure.joined(Whitening())
-    with pytest.raises(ValueError, match="X has 12 features, but Whitening is expecting 3"):
-        erasure.joined(Whitening().fit(X[:, :3]))
 
 
 @pytest.mark.parametrize("labels", [list, np.asarray, "Series", "Categorical"])

@@ -11,6 +11,7 @@ from sklearn.preprocessing import normalize
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import NeighborSmoothing
+from skcalib.export import to_torch
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def test_torch_module_equals_transform(X, new, params, n_fitted):
     torch = pytest.importorskip("torch")
     X[3], X[5], X[6], X[7] = 0, 7 * X[4], -X[4], X[4]
     smoothing = NeighborSmoothing(**params).fit(X[:n_fitted] if n_fitted else X[3:4])
-    module = smoothing.to_torch()
+    module = to_torch(smoothing)
     assert not list(module.parameters())
     queries = np.vstack([X, new]).astype(np.float32)
     for given in (queries, np.vstack([queries, 1e-200 * X, 1e200 * X])):

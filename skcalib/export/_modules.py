@@ -1,11 +1,62 @@
-"""Smoothing over neighbors as a torch module."""
+"""Torch modules of fitted steps, from vectors to vectors."""
+
+from typing import Any
 
 import numpy as np
 import torch
+from sklearn.preprocessing import Normalizer
 from torch import nn
 from torch.nn.functional import normalize
 
+from skcalib.calibration.flow.estimator import NormalizingFlow
+from skcalib.calibration.flow.glow import Latent
 from skcalib.calibration.neighbors.search import EQUAL
+from skcalib.calibration.whitening.linear_map import AffineMap
+
+
+def module_of(part: Any) -> nn.Module:
+    """Torch module of a linear map or of a fitted step that has none."""
+    if isinstance(part, AffineMap):
+        return LinearModule(part)
+    if isinstance(part, Normalizer):
+        return UnitLength()
+    if isinstance(part, NormalizingFlow):
+        return Latent(part.to_torch())
+    part._check_fitted()
+    return SmoothingModule(part.vectors_, part.n_neighbors, part.weight, part.alpha)
+
+
+class LinearModule(nn.Module):
+    """``x -> (x - mean) W + bias``, the mean subtracted before the product.
+
+    The product is computed in float64 for float64 input, and if float32 is not ``safe`` for the
+    digits of float32 input.
+    """
+
+    mean: torch.Tensor
+    weight: torch.Tensor
+    bias: torch.Tensor
+
+    def __init__(self, linear: AffineMap):
+        super().__init__()
+        self.safe = linear.float32_is_safe
+        buffers = {"mean": linear.mean, "weight": linear.projection, "bias": linear.bias}
+        for name, array in buffers.items():
+            self.register_buffer(name, torch.as_tensor(array, dtype=torch.float64).clone())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map the last axis of ``x``, in its own dtype."""
+        centered = x - self.mean  # float64, by the mean's
+        work = torch.float32 if self.safe and x.dtype != torch.float64 else self.weight.dtype
+        return (centered.to(work) @ self.weight.to(work) + self.bias.to(work)).to(x.dtype)
+
+
+class UnitLength(nn.Module):
+    """Scale vectors to unit length."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scale the last axis of ``x``; zeros stay zeros."""
+        return normalize(x, dim=-1)
 
 
 class SmoothingModule(nn.Module):

@@ -1,0 +1,205 @@
+"""Fitted steps as maps of torch, sentence-transformers and faiss."""
+
+import sys
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
+
+from skcalib import BertEncoder, GroupErasure, NeighborSmoothing, NormalizingFlow, Whitening
+from skcalib.datasets import load_toy_sts
+from skcalib.export import to_faiss, to_sentence_transformers, to_torch
+
+
+@pytest.fixture
+def X():
+    rng = np.random.default_rng(0)
+    return (rng.normal(size=(600, 12)) @ rng.normal(size=(12, 12)) + 3).astype(np.float32)
+
+
+@pytest.fixture
+def steep():
+    """A large mean and eigenvalues over ten decades: float32 products cannot serve."""
+    rng = np.random.default_rng(0)
+    rotation = np.linalg.qr(rng.normal(size=(12, 12)))[0]
+    X = rng.normal(size=(600, 12)) * 10.0 ** np.linspace(0, -5, 12) @ rotation
+    return (X + 100).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"n_components": 3, "method": "rotated"},
+        {"method": "zca"},
+        {"noise": "auto", "n_groups": 4},
+    ],
+)
+@pytest.mark.parametrize("data", ["X", "steep"])
+def test_torch_module_equals_transform(params, data, request):
+    torch = pytest.importorskip("torch")
+    X = request.getfixturevalue(data)
+    whitening = Whitening(**params).fit(X)
+    module = to_torch(whitening)
+    expected = whitening.transform(X)
+    Z = module(torch.from_numpy(X))
+    assert Z.dtype == torch.float32
+    assert_allclose(Z, expected, atol=1e-5 * np.abs(expected).max())
+    assert not list(module.parameters())
+    three_axes = module(torch.from_numpy(X.reshape(20, 30, 12)))
+    assert_allclose(three_axes.reshape(600, -1), Z, atol=1e-5 * np.abs(expected).max())
+    double = X.astype(float)
+    expected = Whitening(**params).fit(double).transform(double)
+    Z = to_torch(Whitening(**params).fit(double))(torch.from_numpy(double))
+    assert_allclose(Z, expected, atol=1e-10 * np.abs(expected).max())
+
+
+def test_torch_module_is_saved_and_differentiable(X, tmp_path):
+    torch = pytest.importorskip("torch")
+    module = to_torch(Whitening(4).fit(X))
+    torch.save(module.state_dict(), tmp_path / "w.pt")
+    other = to_torch(Whitening(4).fit(X[:100]))
+    other.load_state_dict(torch.load(tmp_path / "w.pt", weights_only=True))
+    x = torch.from_numpy(X[:5]).requires_grad_()
+    assert_array_equal(other(x).detach(), module(x).detach())
+    module(x).sum().backward()
+    assert_allclose(x.grad[0], module.weight.sum(dim=1), rtol=1e-5)
+
+
+def test_sentence_transformer_gives_the_vectors_of_the_pipeline(tiny_bert, texts, tmp_path):
+    package = pytest.importorskip("sentence_transformers")
+    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(4, noise="auto")).fit(texts)
+    transformer = modules.Transformer(tiny_bert)
+    pooling = modules.Pooling(16, pooling_mode="mean")
+    dense = to_sentence_transformers(pipeline[-1])
+    model = package.SentenceTransformer(modules=[transformer, pooling, dense], device="cpu")
+    expected = pipeline.transform(texts)
+    assert_allclose(model.encode(texts), expected, atol=1e-5)
+    model.save(str(tmp_path / "model"))
+    loaded = package.SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    assert_allclose(loaded.encode(texts), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("noise", [0.0, "auto"])
+def test_faiss_maps_and_its_index_of_cosines_takes_raw_vectors(X, noise):
+    faiss = pytest.importorskip("faiss")
+    whitening = Whitening(4, noise=noise).fit(X)
+    Z = whitening.transform(X).astype(np.float64)
+    assert_allclose(to_faiss(whitening).apply(X), Z, atol=1e-5)
+    index = to_faiss(whitening, normalize=True)
+    index.add(X)
+    cosines, found = index.search(X[:50], 600)
+    Z /= np.linalg.norm(Z, axis=1, keepdims=True)
+    assert_array_equal(found[:, 0], np.arange(50))
+    assert_allclose(cosines, np.sort(Z[:50] @ Z.T, axis=1)[:, ::-1], atol=1e-5)
+    again = faiss.deserialize_index(faiss.serialize_index(index))
+    assert_array_equal(again.search(X[:50], 5)[1], found[:, :5])
+
+
+@pytest.mark.parametrize("export", [to_faiss, to_sentence_transformers])
+def test_to_faiss_refuses_maps_that_would_lose_their_digits(steep, export):
+    with pytest.raises(ValueError, match=r"lose its digits in float32.*error of .*Keep"):
+        export(Whitening().fit(steep))
+
+
+@pytest.mark.parametrize(
+    ("export", "module", "package"),
+    [
+        (to_faiss, "faiss", "faiss-cpu"),
+        (to_sentence_transformers, "sentence_transformers", "sentence-transformers"),
+    ],
+)
+def test_exports_name_a_missing_package(X, monkeypatch, export, module, package):
+    for name in [n for n in sys.modules if n.split(".")[0] == module]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=f"needs the package {package}.*pip install"):
+        export(Whitening(3).fit(X))
+
+
+@pytest.mark.parametrize("export", [to_torch, to_faiss, to_sentence_transformers])
+def test_exports_refuse_what_is_not_fitted_and_no_step(export, X):
+    with pytest.raises(NotFittedError):
+        export(Whitening())
+    with pytest.raises(ValueError, match="Got no step"):
+        export()
+    with pytest.raises(TypeError, match=r"StandardScaler\(\) cannot be exported.* Normalizer"):
+        export(StandardScaler().fit(X))
+    with pytest.raises(TypeError, match=r"Normalizer\(norm='l1'\) cannot be exported"):
+        export(Normalizer("l1"))
+    with pytest.raises(ValueError, match="returns 5 features, but the next expects 12"):
+        export(Whitening(5).fit(X), Whitening().fit(X))
+
+
+@pytest.mark.parametrize("export", [to_faiss, to_sentence_transformers])
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (NormalizingFlow(max_epochs=1, device="cpu"), "a normalizing flow. Calibrate"),
+        (NeighborSmoothing(), "NeighborSmoothing, a search"),
+        (Normalizer(), "a Normalizer. Leave"),
+    ],
+)
+def test_exports_say_which_step_is_not_linear(X, export, step, reason):
+    with pytest.raises(ValueError, match=f"One linear map cannot hold {reason}"):
+        export(Whitening(4).fit(X), step.fit(X[:, :4]))
+
+
+def test_to_torch_of_a_pipeline_is_its_transform(X):
+    torch = pytest.importorskip("torch")
+    groups = np.arange(len(X)) % 3
+    erased = GroupErasure().fit(X, groups=groups)
+    rest = make_pipeline(
+        Whitening(noise="auto"), Normalizer(), "passthrough", NeighborSmoothing()
+    )
+    rest.fit(erased.transform(X))
+    expected = rest.transform(erased.transform(X))
+    assert_allclose(to_torch(erased, rest)(torch.from_numpy(X)), expected, atol=1e-5)
+    flow = NormalizingFlow(max_epochs=1, device="cpu").fit(X)
+    assert_allclose(to_torch(flow)(torch.from_numpy(X)), flow.transform(X), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:n_samples=300 of n_features=384")
+@pytest.mark.parametrize("target", ["torch", "faiss"])
+@pytest.mark.parametrize(
+    "whitening", [None, Whitening(5), Whitening(noise="auto"), Whitening(9, method="zca")]
+)
+def test_exports_join_an_erasure_and_a_whitening(minilm, target, whitening):
+    toy = load_toy_sts()
+    X = BertEncoder(minilm).fit_transform(toy.data[:, 0])
+    steps = [GroupErasure().fit(X, groups=toy.subset)]
+    expected = steps[0].transform(X)
+    if whitening is not None:
+        steps.append(whitening.fit(X))  # not on erased vectors: the means differ
+        expected = whitening.transform(expected)
+    if target == "torch":
+        found = to_torch(*steps)(pytest.importorskip("torch").from_numpy(X)).numpy()
+    else:
+        pytest.importorskip("faiss")
+        found = to_faiss(*steps).apply(X)
+    assert_allclose(found, expected, atol=1e-5 * np.sqrt(np.mean(expected**2)))
+
+
+@pytest.mark.filterwarnings("ignore:GroupErasure leaves:UserWarning")
+@pytest.mark.parametrize("whitening", [None, Whitening(noise="auto")])
+def test_to_faiss_refuses_groups_far_apart(whitening):
+    X, groups = np.random.default_rng(0).normal(size=(400, 12)), np.repeat(["a", "b"], 200)
+    for far, refused in ((10.0, False), (1e4, True)):
+        apart = X + far * np.where(groups == "a", 1.0, -1.0)[:, None] * X[0]
+        steps = [GroupErasure().fit(apart, groups=groups)]
+        expected = steps[0].transform(apart)
+        if whitening is not None:
+            steps.append(whitening.fit(expected))
+            expected = whitening.transform(expected)
+        # torch takes float64 where float32 would lose the digits.
+        module = to_torch(*steps)(pytest.importorskip("torch").from_numpy(apart)).numpy()
+        assert_allclose(module, expected, atol=1e-8)
+        with pytest.raises(ValueError, match="lose its digits") if refused else nullcontext():
+            pytest.importorskip("faiss")
+            found = to_faiss(*steps).apply(apart.astype(np.float32))
+            assert_allclose(found, expected, atol=1e-4)
