@@ -32,6 +32,7 @@ import numpy as np
 import pandas as pd
 import torch
 from sentence_transformers import SentenceTransformer
+from skcalib.calibration.covariance.spectrum import decompose
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.decomposition import PCA
 from sklearn.model_selection import GridSearchCV, KFold
@@ -40,7 +41,6 @@ from sklearn.preprocessing import FunctionTransformer
 from skrub import TextEncoder
 
 from skcalib import BertEncoder, BiEncoder, Whitening
-from skcalib.calibration.covariance.spectrum import decompose
 from skcalib.calibration.whitening import recent
 from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.encoders.sources import MEMORY

@@ -47,9 +47,9 @@ print(f"{len(corpus)} sentences of {name}, {len(queries)} queries")
 # %%
 # ``to_faiss(whitening, normalize=True)`` returns an index that works in three steps: it whitens
 # a vector, scales it to unit length, and compares it with the others by inner product, which is
-# then the cosine. Without the second step, long vectors would come first instead of similar ones. The
-# search is exact with any number of dimensions. ``noise="auto"`` is regularization: directions
-# that are mostly noise fade. Exact whitening, ``Whitening()``, would amplify them.
+# then the cosine. Without the second step, long vectors would come first instead of similar
+# ones. The search is exact with any number of dimensions. ``noise="auto"`` is regularization:
+# directions that are mostly noise fade. Exact whitening, ``Whitening()``, would amplify them.
 
 
 def index_of(whitening=None):

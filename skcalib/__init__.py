@@ -21,18 +21,26 @@ those apart that differ in a number or a code. The other packages:
 - `export`: fitted pipelines as models of other libraries;
 - `datasets`: sentence pairs with judgements, and a small real BERT.
 
-Importing this package loads nothing else, so the command hears Ctrl-C from its start.
+torch and transformers are imported when they are first needed.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from skcalib._estimators import *
+from skcalib import datasets, evaluation, export, inspection, metrics, model_selection
+from skcalib.calibration.flow.estimator import NormalizingFlow
+from skcalib.calibration.groups.estimator import GroupErasure
+from skcalib.calibration.neighbors.estimator import NeighborSmoothing
+from skcalib.calibration.whitening.estimator import Whitening
+from skcalib.encoders.bert_encoder import BertEncoder
+from skcalib.encoders.store.store import VectorStore
+from skcalib.encoders.text_encoder import TextEncoder
+from skcalib.model_selection import calibrate
+from skcalib.similarity.answers.estimator import NearestAnswer
+from skcalib.similarity.bi_encoder import BiEncoder
+from skcalib.similarity.classifier.estimator import ZeroShotClassifier
+from skcalib.similarity.duplicates.estimator import Duplicates
+from skcalib.similarity.duplicates.guard import DetailGuard
+from skcalib.similarity.scale.estimator import SimilarityScale
 
 __version__ = "0.1.0"
-
-PACKAGES = ["datasets", "evaluation", "export", "inspection", "metrics", "model_selection"]
 
 __all__ = [
     "BertEncoder",
@@ -50,19 +58,10 @@ __all__ = [
     "ZeroShotClassifier",
     "__version__",
     "calibrate",
-    *PACKAGES,
+    "datasets",
+    "evaluation",
+    "export",
+    "inspection",
+    "metrics",
+    "model_selection",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-def __getattr__(name: str) -> Any:
-    """Import a package, or what stands here, when it is first looked up."""
-    if name in PACKAGES:
-        return import_module(f"skcalib.{name}")
-    if name in __all__:
-        found = globals()[name] = getattr(import_module("skcalib._estimators"), name)
-        return found
-    raise AttributeError(f"module 'skcalib' has no attribute {name!r}")

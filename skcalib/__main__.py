@@ -2,11 +2,13 @@
 
 import argparse
 import os
-import signal
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import NoReturn
+
+from skcalib import __version__
+from skcalib.cli import calibrate, classify, evaluate
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -16,28 +18,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if getattr(sys, name) is None:  # closed by the caller
                 setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
             getattr(sys, name).reconfigure(errors="backslashreplace")  # without Unicode
-        # Packages that are being imported may swallow an exception.
-        _hear_signals(lambda number, _: os._exit(128 + number))
     try:
         return _run(arguments)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-
-
-def _hear_signals(handler: Callable[[int, Any], None]) -> None:
-    """Let a handler have the signals that end a command, but those the caller ignores."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)  # Windows has no SIGHUP
-        if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # by nohup
-            signal.signal(number, handler)
-
-
-def _stop(number: int, _: Any) -> None:
-    """Raise what removes temporary files on its way out."""
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt  # a flow keeps what it has learned
-    sys.exit(128 + number)
 
 
 class Parser(argparse.ArgumentParser):
@@ -51,11 +36,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    from skcalib import __version__
-    from skcalib.cli import calibrate, classify, evaluate
-
-    if arguments is None:
-        _hear_signals(_stop)
     parser = Parser(prog="skcalib", description="Calibrated sentence vectors, without labels.")
     parser.add_argument("--version", action="version", version=f"skcalib {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")

@@ -42,7 +42,7 @@ def test_weights_that_would_overflow_are_refused():
 
 X = np.random.default_rng(0).normal(size=(60, 4))
 OF_VECTORS = [
-    (skcalib.Whitening(), ("fit", "partial_fit", "transform", "inverse_transform", "shift")),
+    (skcalib.Whitening(), ("fit", "partial_fit", "transform", "inverse_transform")),
     (skcalib.NormalizingFlow(), ("fit", "partial_fit", "transform", "score_samples")),
     (skcalib.NeighborSmoothing(), ("fit", "partial_fit", "transform")),
     (skcalib.SimilarityScale(), ("fit", "neighbor_similarity")),
@@ -63,7 +63,7 @@ def test_masked_entries_are_missing_and_texts_no_vectors(estimator, method):
     if method != "inverse_transform":
         texts = np.array(["a", "b"] * 30)
         for column in (texts.tolist(), texts, pd.Series(texts), pd.DataFrame({"t": texts})):
-            with pytest.raises(TypeError, match=r"got texts, such as 'a'.*Put an encoder"):
+            with pytest.raises(TypeError, match=r"Got texts, such as 'a'.*Put an encoder"):
                 use(column)
 
 

@@ -13,7 +13,15 @@ from sklearn.pipeline import Pipeline
 
 from skcalib import export
 from skcalib.calibration.neighbors.estimator import NeighborSmoothing
-from skcalib.cli.options import add_encoding, encoder_of, layers, names, texts_in, with_groups
+from skcalib.cli.options import (
+    add_column,
+    add_encoding,
+    encoder_of,
+    layers,
+    names,
+    texts_in,
+    with_groups,
+)
 from skcalib.datasets import load_docstrings, load_toy_sts
 from skcalib.export._formats import FORMATS, PLAIN
 from skcalib.export._writing import written_whole
@@ -37,7 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Example: skcalib calibrate minilm docstrings --output calibrated"
     add = parser.add_argument
     add("model", metavar="MODEL", help="hub id, folder, or minilm (of the demo extra)")
-    add("texts", metavar="TEXTS", help="UTF-8 file with a text per line, or docstrings or toy")
+    add(
+        "texts",
+        metavar="TEXTS",
+        help="UTF-8 file, a text per line or a table; or docstrings or toy",
+    )
+    add_column(add)
     add("--output", required=True, metavar="FOLDER", help="new folder to write to")
     written = "pipeline.joblib, a model folder, or model.onnx"
     formats = [name for name, how in FORMATS.items() if how.file is not None]
@@ -69,7 +82,7 @@ def run(options: argparse.Namespace) -> None:
     if options.texts in BUNDLED and not (options.groups or Path(options.texts).exists()):
         texts, groups = BUNDLED[options.texts]().data.ravel().tolist(), None
     else:
-        texts, groups = with_groups(options.texts, options.groups)
+        texts, groups = with_groups(options.texts, options.groups, column=options.column)
     queries_encoder = None
     if options.query_prompt is not None:
         if not options.queries:
@@ -80,7 +93,7 @@ def run(options: argparse.Namespace) -> None:
             encoder_of(options),
             texts,
             task=options.task,
-            queries=options.queries and texts_in(options.queries),
+            queries=options.queries and texts_in(options.queries, options.column),
             queries_encoder=queries_encoder,
             groups=groups,
             pooling=options.pooling,
@@ -99,7 +112,7 @@ def run(options: argparse.Namespace) -> None:
         (folder / "report.json").write_text(content + "\n", "utf-8")
     if not options.quiet:
         calibration = pipeline.calibration_
-        print(f"{calibration.table(SHOWN)}\n\n{calibration.summary()}\n")
+        print(f"{calibration.table(SHOWN)}\n\n{calibration.explanation}\n")
         loads = f"{how.loader}({str(Path(options.output) / (how.file or ''))!r})"
         print(f"Wrote {options.output}, with a report.json. Load it with {loads}")
 
@@ -111,6 +124,7 @@ def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
         "model": options.model,
         "fingerprint": pipeline["encode"].fingerprint_,
         "texts": options.texts,
+        "prompt": getattr(pipeline["encode"], "prompt_", ""),
         "criterion": "mean reciprocal rank of one part of a text, found from another part; "
         "score compares calibrations of one layer and pooling, halves layers and poolings",
         "random_state": options.random_state,

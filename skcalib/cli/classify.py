@@ -3,7 +3,7 @@
 import argparse
 import csv
 
-from skcalib.cli.options import add_encoding, encoder_of, texts_in, with_groups
+from skcalib.cli.options import add_column, add_encoding, encoder_of, texts_in, with_groups
 from skcalib.export._writing import written_whole
 from skcalib.model_selection._encoders import folder_for
 from skcalib.similarity.classifier.estimator import ZeroShotClassifier
@@ -22,8 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "texts",
         metavar="TEXTS",
-        help="UTF-8 file with a text per line; blank ones are left out",
+        help="UTF-8 file, a text per line or a table; blank ones are left out",
     )
+    add_column(add)
     add("--classes", metavar="FILE", help="name of a class per line; '_' and '-' are spaces")
     labels = "label of each text, in the line of the same number; blank where there is none"
     add("--labels", metavar="FILE", help=labels)
@@ -37,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Fit the classifier on the texts, and write their classes."""
     names = options.classes and texts_in(options.classes)
-    texts, labels = with_groups(options.texts, options.labels, every=False)
+    texts, labels = with_groups(
+        options.texts, options.labels, column=options.column, every=False
+    )
     # A file that exists is refused before anything is encoded, and each text is encoded once.
     with written_whole(options.output) as file, folder_for(options.memory) as memory:
         model = ZeroShotClassifier(

@@ -17,7 +17,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from skcalib import GroupErasure, NeighborSmoothing
-from skcalib.cli.options import add_encoding, encoder_of, layers, names, texts_in
+from skcalib.cli.options import add_column, add_encoding, encoder_of, layers, names, texts_in
 from skcalib.encoders.any_encoder import fit_with_groups
 from skcalib.encoders.calibrated import CALIBRATORS
 from skcalib.evaluation import ScoreTable, evaluate_retrieval, evaluate_sts
@@ -94,6 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(STS-B's training split), or a file with one sentence per line; default: target"
     )
     add("--fit-on", default="target", help=sources)
+    add_column(add)
     hows = "of subsets; wmean is what BERT-flow's paper reports; default: all"
     add("--aggregate", choices=("all", "mean", "wmean"), default="all", help=hows)
     add("--data-home", help="folder of CSV files")
@@ -109,7 +110,7 @@ def run(options: argparse.Namespace) -> None:
         if not options.retrieval and getattr(options, name) is not None:
             raise ValueError(f"--{name.replace('_', '-')} needs --retrieval FOLDER.")
     is_named = options.fit_on in ("target", "train")
-    texts = options.fit_on if is_named else texts_in(options.fit_on)
+    texts = options.fit_on if is_named else texts_in(options.fit_on, options.column)
     fixed = options.fit_on, "" if options.retrieval else options.aggregate
     options.verbose = not options.quiet and sys.stderr.isatty()
     rows = {" ".join(r): r for r in product(options.pooling, options.layers, calibrators)}

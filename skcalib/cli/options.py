@@ -1,12 +1,16 @@
 """What the commands of the command line share."""
 
 import argparse
+import csv
+import json
 from collections.abc import Callable
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from skcalib.encoders.bert_encoder import BertEncoder
+from skcalib.utils.base import import_package
 from skcalib.utils.texts import lines_of
 
 PARAMS = "prompt", "overflow", "max_length", "layer_merge"  # of `BertEncoder`
@@ -41,24 +45,30 @@ def encoder_of(options: argparse.Namespace, **params: Any) -> BertEncoder:
     return BertEncoder(options.model, **(given | params))
 
 
-def texts_in(file: str) -> list[str]:
-    """Texts of a file with one text per line."""
-    return _not_blank(_lines(file), file)
+def add_column(add: Callable[..., Any]) -> None:
+    """Add the argument that chooses the texts of a table."""
+    column = f"column of texts, for files that end with {', '.join(TABLES)}"
+    add("--column", metavar="NAME", help=column)
+
+
+def texts_in(file: str, column: str | None = None) -> list[str]:
+    """Texts of a file with one text per line, or of a column of a table."""
+    return _not_blank(_entries(file, column), file)
 
 
 def with_groups(
-    file: str, groups: str | None, *, every: bool = True
+    file: str, groups: str | None, *, column: str | None = None, every: bool = True
 ) -> tuple[list[str], list[str | None] | None]:
     """Texts of a file, and the group of each from the line of the same number, if any.
 
     A blank text is left out together with its group. Each text needs a line with its group,
     which may be blank unless ``every`` text has one; it is then None.
     """
-    texts = _lines(file)
+    texts = _entries(file, column)
     found = _not_blank(texts, file)
     if groups is None:
         return found, None
-    labels = _lines(groups)
+    labels = _entries(groups, None)
     lines = list(zip_longest(texts, labels, fillvalue=""))
     for number, (text, label) in enumerate(lines, 1):
         lacks = text and (number > len(labels) or (every and not label))
@@ -76,9 +86,55 @@ def _not_blank(lines: list[str], file: str) -> list[str]:
     return texts
 
 
-def _lines(file: str) -> list[str]:
-    """Lines of a file, the blank ones empty."""
+def _entries(file: str, column: str | None) -> list[str]:
+    """Lines of a file, or rows of a column of a table, the blank ones empty."""
     path = Path(file).expanduser()
     if path.is_dir():
         raise ValueError(f"{file!r} is a folder; give a file with one text per line.")
-    return [line.strip() for _, line in lines_of(path, blank=True)]
+    if (kind := path.suffix.lower()) not in TABLES:
+        return [line.strip() for _, line in lines_of(path, blank=True)]
+    rows = TABLES[kind](path)
+    known = list(dict.fromkeys(name for row in rows for name in row if name is not None))
+    if column is None:
+        raise ValueError(
+            f"{file!r} is a table. Choose its column of texts by --column, from "
+            f"{', '.join(map(str, known))}; or give a file with one text per line."
+        )
+    if column not in known:
+        raise ValueError(f"{file!r} has no column {column!r}. Choose from {', '.join(known)}.")
+    return [str(row.get(column) or "").strip() for row in rows]
+
+
+def _csv(path: Path, delimiter: str = ",") -> list[dict[str, Any]]:
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        return list(csv.DictReader(stream, delimiter=delimiter))
+
+
+def _json_lines(path: Path) -> list[dict[str, Any]]:
+    rows = []
+    for place, line in lines_of(path):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{place} is not JSON: {error}.") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"{place} has a {type(row).__name__} in place of an object.")
+        rows.append(row)
+    return rows
+
+
+def _parquet(path: Path) -> list[dict[str, Any]]:
+    return (
+        import_package("A Parquet file", "pyarrow", "pyarrow.parquet")
+        .read_table(path)
+        .to_pylist()
+    )
+
+
+TABLES: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
+    ".csv": _csv,
+    ".tsv": partial(_csv, delimiter="\t"),
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".parquet": _parquet,
+}

@@ -18,10 +18,11 @@ from skcalib.encoders.sources import BLOCK, store_of, vectors_of
 from skcalib.encoders.store.poolings import POOLINGS
 from skcalib.encoders.store.store import VectorStore
 from skcalib.utils.base import warn
-from skcalib.utils.dask import check_lazy, is_dask, lazily
+from skcalib.utils.dask import check_lazy, lazily
 from skcalib.utils.devices import resolve_device
 from skcalib.utils.sklearn_compat import Interval, StrOptions, _fit_context
 from skcalib.utils.texts import TextTransformer, as_texts, in_blocks
+from skcalib.utils.vectors import is_dask
 
 if TYPE_CHECKING:
     from skcalib.encoders.model.backbone import Backbone

@@ -18,11 +18,11 @@ calibration.covariance.moments.Moments calibration.covariance.noise.Regularized
 calibration.flow.estimator.NormalizingFlow calibration.flow.fitted.FittedFlow
 calibration.groups.estimator.GroupErasure calibration.groups.means.GroupMeans
 calibration.neighbors.estimator.NeighborSmoothing calibration.whitening.estimator.Whitening
-calibration.whitening.linear_map.WhiteningMap calibration.whitening.solver.FittedWhitening
+calibration.whitening.solver.WhiteningMap
 encoders.bert_encoder.BertEncoder encoders.model.declared.Declared encoders.recipe.Recipe
 encoders.store.store.VectorStore encoders.text_encoder.TextEncoder
 model_selection._report.Calibration model_selection._report.Candidate
-model_selection._report.Cosines model_selection._self_retrieval.SelfRetrieval
+model_selection._self_retrieval.SelfRetrieval
 similarity.answers.calibration.Calibration similarity.answers.estimator.NearestAnswer
 similarity.bi_encoder.BiEncoder similarity.classifier.estimator.ZeroShotClassifier
 similarity.duplicates.estimator.Duplicates similarity.duplicates.guard.DetailGuard

@@ -21,7 +21,7 @@ def module_of(part: Any) -> nn.Module:
     if isinstance(part, Normalizer):
         return UnitLength()
     if isinstance(part, NormalizingFlow):
-        return Latent(part.to_torch())
+        return Latent(part.to_torch()).requires_grad_(False)
     part._check_fitted()
     return SmoothingModule(part.vectors_, part.n_neighbors, part.weight, part.alpha)
 

@@ -28,7 +28,7 @@ def linear_map(step: Any) -> AffineMap | str:
 
 @linear_map.register
 def _(step: Whitening) -> AffineMap | str:
-    return step._linear_map
+    return step._checked_map().affine
 
 
 @linear_map.register

@@ -1,4 +1,4 @@
-"""See what calibration does to vectors: displays, and tables of the bias of word frequency.
+"""See what calibration does to vectors, and whether new vectors are like those of a fit.
 
 The displays follow scikit-learn's: ``from_estimator`` or ``from_embeddings`` makes one and
 ``plot`` draws it. Pass on ``ax_`` of one to draw another over it. matplotlib (extra ``plot``)
@@ -6,6 +6,7 @@ is imported when one is drawn.
 """
 
 from skcalib.inspection._displays import CosineDisplay, FrequencyDisplay, SpectrumDisplay
+from skcalib.inspection._shift import Shift, mahalanobis, mahalanobis_threshold, shift
 from skcalib.inspection._word_frequency import (
     FrequencyBias,
     word_embeddings,
@@ -16,7 +17,11 @@ __all__ = [
     "CosineDisplay",
     "FrequencyBias",
     "FrequencyDisplay",
+    "Shift",
     "SpectrumDisplay",
+    "mahalanobis",
+    "mahalanobis_threshold",
+    "shift",
     "word_embeddings",
     "word_frequency_bias",
 ]

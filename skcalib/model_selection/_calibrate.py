@@ -11,10 +11,10 @@ from skcalib.calibration.covariance.noise import Regularization
 from skcalib.calibration.groups.estimator import GroupErasure
 from skcalib.calibration.neighbors.estimator import NeighborSmoothing
 from skcalib.calibration.whitening.estimator import Whitening
-from skcalib.encoders.any_encoder import as_encoder, encoded, fit_with_groups, fitted_on
+from skcalib.encoders.any_encoder import as_encoder, fit_with_groups, fitted_on
 from skcalib.encoders.bert_encoder import BertEncoder
 from skcalib.model_selection._encoders import AsGiven, HiddenStates
-from skcalib.model_selection._report import Calibration, cosines_of
+from skcalib.model_selection._report import Calibration
 from skcalib.model_selection._search import choose, search
 from skcalib.model_selection._self_retrieval import views_of
 from skcalib.model_selection._tasks import TASKS, Task
@@ -23,7 +23,6 @@ from skcalib.utils.sklearn_compat import check_params
 from skcalib.utils.texts import distinct_texts
 
 ROLES = "document", "query"  # groups of a search
-MOST_COMPARED = 1000  # texts whose pairs the summary describes
 
 
 def calibrate(
@@ -157,18 +156,12 @@ def calibrate(
             vectors, groups = np.vstack(sides), np.repeat(ROLES, [*map(len, sides)])
         steps = _fitted_steps(chosen.calibrator, how, vectors, groups)
         pipeline = Pipeline([("encode", encode), *steps])
-        some, raw = sample[:MOST_COMPARED], encode
-        if chosen.state != encoders.states[0]:
-            raw = encoders.fitted(encoders.states[0], some)
-        cosines = cosines_of(some, encoded(raw, some), encoded(pipeline, some))
     encode.set_params(**encoders.own)
     if queries is not None:
         pipeline.queries_ = Pipeline([("encode", encode_queries), *steps])
     pipeline.calibration_ = Calibration(
         task=task,
         n_texts=len(sample),
-        prompt=getattr(encode, "prompt_", ""),
-        cosines=cosines,
         is_declared=encoders.is_declared,
         **found,
     )

@@ -1,24 +1,25 @@
-"""What `calibrate` tried and chose, as a table and in sentences."""
+"""What `calibrate` tried and chose: a table, and the reason of the choice."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from textwrap import shorten
-
-import numpy as np
 
 from skcalib.model_selection._encoders import State
-from skcalib.model_selection._self_retrieval import FEWEST_TEXTS
-from skcalib.model_selection._tasks import TASKS
-from skcalib.model_selection._views import tells_layers
 from skcalib.utils.bootstrap import Difference
 from skcalib.utils.tables import markdown
-from skcalib.utils.vectors import unit_rows
 
-CANNOT_TELL = """\
-The score does not show whether texts of one topic come together, nor how many dimensions
-to keep: it prefers all of them even if labels prefer fewer. If you have labels, grades
-or judged queries, decide by them:
-"""
+# Why a candidate was chosen, by the name that `Calibration.reason` gives.
+REASONS = {
+    "layer": "Another layer and pooling leads the raw model's by {lead} in halves, each "
+    "calibrated; the interval allows for the best of many.",
+    "whitening": "Whitening improves the score by {chosen.gain}, beyond chance.",
+    "mean subtracted": "Subtracting the mean improves the score by {chosen.gain}, beyond "
+    "chance; whitening changes it by {gain}.",
+    "task": "Whitening follows from the task, the groups or n_groups, whose benefit the score "
+    "does not show; it changes the score by {gain}.",
+    "no gain": "The raw model stays: these texts show no gain beyond chance. Whitening changes "
+    "the score by {gain}.",
+    "few texts": "The raw model stays: the {n_texts} texts share most of their words and count "
+    "as {n_groups} groups, and fewer than 20 are no evidence.",
+}
 
 
 @dataclass(frozen=True)
@@ -55,45 +56,12 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Cosines:
-    """Cosines between texts, by the raw model and by the chosen pipeline.
-
-    Parameters
-    ----------
-    mean : tuple of float
-        Mean cosine of two texts.
-    threshold : tuple of float
-        Cosine that one pair of texts in a hundred reaches.
-    nearest, typical : tuple of float
-        Of the nearest pair and a pair of median cosine, by calibrated vectors.
-    examples : tuple of pairs of str
-        Texts of these two pairs.
-    """
-
-    mean: tuple[float, float]
-    threshold: tuple[float, float]
-    nearest: tuple[float, float]
-    typical: tuple[float, float]
-    examples: tuple[tuple[str, str], tuple[str, str]]
-
-    def __str__(self) -> str:
-        quoted = [
-            " and ".join(repr(shorten(text, 50, placeholder="...")) for text in pair)
-            for pair in self.examples
-        ]
-        rows = [
-            (self.mean, "two random texts, on average"),
-            (self.threshold, "reached by one random pair in a hundred"),
-            (self.nearest, quoted[0]),
-            (self.typical, quoted[1]),
-        ]
-        lines = [f"  {a:z.2f}  {b:z.2f}  {text}" for (a, b), text in rows]
-        return "\n".join(["Cosines, raw and calibrated:", *lines])
-
-
-@dataclass(frozen=True)
 class Calibration:
-    """What `calibrate` tried; ``str()`` gives a table and its explanation.
+    """What `calibrate` tried; ``str()`` gives a table and the reason in a sentence.
+
+    The score does not show whether texts of one topic come together, nor how many dimensions
+    to keep. If you have labels, grades or judged queries, compare by `evaluate_labelled`,
+    `BiEncoder.score` or `evaluate_retrieval`.
 
     Parameters
     ----------
@@ -103,6 +71,9 @@ class Calibration:
         The raw model.
     chosen : Candidate
         The chosen candidate, which may be the raw model.
+    reason : str
+        Why: "layer" (another layer or pooling leads), "whitening", "mean subtracted" (each
+        gains beyond chance), "task" (which asks for a whitening), "no gain" or "few texts".
     candidates : tuple of Candidate
         All candidates, including these two: layers and poolings in order of their best
         `halves`, and the calibrations of each in order of `score`.
@@ -113,10 +84,6 @@ class Calibration:
         other `candidates` of its layer and pooling.
     lead : Difference
         Of the best layer and pooling over the raw model's, in `halves`, each calibrated.
-    prompt : str
-        What the encoder puts before each text.
-    cosines : Cosines
-        Of the raw model and of the chosen pipeline.
     is_declared : bool
         Whether layer and pooling were not searched, since the model's folder declares them or
         the encoder has no others.
@@ -125,85 +92,21 @@ class Calibration:
     task: str | None
     shipped: Candidate
     chosen: Candidate
+    reason: str
     candidates: tuple[Candidate, ...]
     n_texts: int
     n_groups: int
     gain: Difference
     lead: Difference
-    prompt: str
-    cosines: Cosines
     is_declared: bool
 
     def __str__(self) -> str:
-        return f"{self.table()}\n\n{self.summary()}"
+        return f"{self.table()}\n\n{self.explanation}"
 
-    def summary(self) -> str:
-        """Return, in sentences, why the candidate was chosen and what its cosines mean.
-
-        Returns
-        -------
-        summary : str
-        """
-        prompt = f"The prompt {self.prompt!r} is put before each text." if self.prompt else ""
-        task = TASKS[self.task]
-        last = f"{CANNOT_TELL}\n{task.decision}"
-        evidence = self._on_texts(), self._on_layers(), self._on_whitening()
-        verdict = "\n".join(filter(None, evidence))
-        parts = prompt, verdict, task.advice, str(self.cosines), last
-        return "\n\n".join(filter(None, parts))
-
-    def _on_texts(self) -> str:
-        if 2 * self.n_groups > self.n_texts:
-            return ""
-        few = " Fewer than 20 are no evidence." if self.n_groups < FEWEST_TEXTS else ""
-        return (
-            "Most texts share most of their words with others. So the intervals count the\n"
-            f"{self.n_texts} texts as {self.n_groups} groups.{few}"
-        )
-
-    def _on_layers(self) -> str:
-        if self.is_declared:
-            stays = "Layer and pooling stay as the model's folder declares them."
-            return "" if self.shipped.layers is None else stays
-        if self.chosen.state != self.shipped.state:
-            return (
-                "Another layer and pooling than the raw model's is chosen: its split-half\n"
-                f"score (halves) is better by {self.lead}; the interval, above\n"
-                "zero, allows for the chance of the best of many."
-            )
-        best = max(candidate.halves for candidate in self.candidates)
-        if not tells_layers(best, self.n_texts // 2):
-            return (
-                "These texts are too short to compare layers and poolings: halves of them "
-                f"hardly\nfind each other (halves: {100 * best:.1f} at most). Those of the raw "
-                "model stay."
-            )
-        if self.lead.mean == 0:
-            return "The raw model's layer and pooling stay: no other has better halves."
-        return (
-            "The raw model's layer and pooling stay. The best of the others changes halves by\n"
-            f"{self.lead}, which may be the chance of the best of many."
-        )
-
-    def _on_whitening(self) -> str:
-        if self.chosen.state != self.shipped.state:
-            return ""
-        if self.chosen == self.shipped:
-            return (
-                "Keep the raw model: these texts show no gain beyond chance. Whitening changes "
-                f"the\nscore by {self.gain}."
-            )
-        if self.chosen.calibrator == "mean subtracted":
-            return (
-                f"Subtracting the mean improves the score by {self.chosen.gain}, beyond\n"
-                f"chance. Whitening changes it by {self.gain}."
-            )
-        if self.chosen.gain and self.chosen.gain.is_gain:
-            return f"Whitening improves the score by {self.chosen.gain}, beyond chance."
-        return (
-            f"Whitening changes the score by {self.gain}. It is used because of the task,\n"
-            "the groups or their number, whose benefit the score does not show."
-        )
+    @property
+    def explanation(self) -> str:
+        """The `reason` in a sentence."""
+        return REASONS[self.reason].format(**vars(self))
 
     def table(self, n_candidates: int | None = None) -> str:
         """Return a Markdown table, times 100: raw model, chosen candidate, and the others.
@@ -231,16 +134,3 @@ class Calibration:
                 for note, c in rows
             ],
         )
-
-
-def cosines_of(texts: Sequence[str], raw: np.ndarray, calibrated: np.ndarray) -> Cosines:
-    """Compare the cosines of all pairs of texts by both vectors."""
-    i, j = np.triu_indices(len(texts), k=1)
-    units = (unit_rows(vectors)[0] for vectors in (raw, calibrated))
-    both = np.stack([(unit @ unit.T)[i, j] for unit in units])
-    order = np.argsort(both[1])
-    pairs = order[-1], order[len(order) // 2]
-    figures = both.mean(axis=1), np.quantile(both, 0.99, axis=1), *both[:, pairs].T
-    mean, threshold, nearest, typical = ((float(a), float(b)) for a, b in figures)
-    one, other = ((texts[i[pair]], texts[j[pair]]) for pair in pairs)
-    return Cosines(mean, threshold, nearest, typical, (one, other))

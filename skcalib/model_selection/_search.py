@@ -151,6 +151,7 @@ def choose(
     ]
     whitened = next(one for one in scored[0] if one.name == WHITENED)
     return chosen, {
+        "reason": _reason(chosen, scored[0], n_groups),
         "shipped": shipped.row(has_gain=True),
         "chosen": chosen.row(has_gain=chosen in scored[0]),
         "candidates": tuple(rows),
@@ -158,6 +159,17 @@ def choose(
         "gain": whitened.gain,
         "lead": halves[best],
     }
+
+
+def _reason(chosen: Scored, shipped: list[Scored], n_groups: int) -> str:
+    """Return why a candidate was chosen, see `Calibration`."""
+    if chosen not in shipped:
+        return "layer"
+    if chosen.name == RAW:
+        return "few texts" if n_groups < FEWEST_TEXTS else "no gain"
+    if not chosen.gain.is_gain:
+        return "task"
+    return "mean subtracted" if chosen.name == MEAN_SUBTRACTED else "whitening"
 
 
 def _best_calibration(state: list[Scored], lead: Any, calibrates: bool) -> Scored:

@@ -15,11 +15,6 @@ BLOCKS_AT_A_TIME = 8  # computed together, so that several workers have somethin
 FAN_IN = 8  # results of blocks that one task merges
 
 
-def is_dask(X: Any) -> bool:
-    """Whether ``X`` is a dask collection, without importing dask."""
-    return callable(getattr(X, "__dask_graph__", None))
-
-
 def lazily(encode: Callable[[list[str]], np.ndarray], X: Any, n_features: int) -> Any:
     """Apply ``encode`` to each partition of a dask array, Series, one-column frame or Bag.
 
@@ -48,18 +43,6 @@ def lazily(encode: Callable[[list[str]], np.ndarray], X: Any, n_features: int) -
         for part, size in zip(parts, sizes, strict=True)
     ]
     return da.concatenate(blocks, axis=0, allow_unknown_chunksizes=True)
-
-
-def check_dask(X: Any, caller: str) -> None:
-    """Raise a ValueError for a dask collection that is not a two-dimensional array."""
-    import dask.array as da
-
-    if not isinstance(X, da.Array) or X.ndim != 2:
-        shape = f" of shape {X.shape}" if isinstance(X, da.Array) else ""
-        raise ValueError(
-            f"{caller} got a {type(X).__name__} of dask{shape}; it expects an array of shape "
-            "(n_samples, n_features). Convert a frame by to_dask_array()."
-        )
 
 
 def check_lazy(estimator: Any) -> None:

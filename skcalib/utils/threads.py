@@ -1,4 +1,4 @@
-"""Passes over ranges of rows in threads.
+"""Passes over ranges of rows, in chunks and in threads.
 
 Such passes alternate matrix products with element-wise work that NumPy runs on one core. So
 BLAS's own threads are idle much of the time, and on shared cores they wait for each other. One
@@ -6,7 +6,7 @@ thread per range of rows keeps every core busy.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -20,6 +20,11 @@ from threadpoolctl import ThreadpoolController
 ROWS_PER_THREAD = 16384
 
 _lock = threading.Lock()
+
+
+def rows_within(n_bytes: int, n_features: int, itemsize: int = 8) -> int:
+    """Rows of a working buffer of about ``n_bytes``, at least 64."""
+    return max(64, n_bytes // (itemsize * n_features))
 
 
 @cache
@@ -38,7 +43,7 @@ def limit_blas(n_threads: int) -> Iterator[None]:
 
 
 def map_row_ranges(
-    job: Callable[[Iterator[slice]], Any],
+    job: Callable[[Iterable[slice]], Any],
     n_rows: int,
     step: int,
     *,
@@ -72,6 +77,6 @@ def map_row_ranges(
             over.set()
 
 
-def _chunks(begin: int, end: int, step: int) -> Iterator[slice]:
+def _chunks(begin: int, end: int, step: int) -> list[slice]:
     """Slices of at most ``step`` rows from one row to another."""
-    return (slice(start, min(start + step, end)) for start in range(begin, end, step))
+    return [slice(start, min(start + step, end)) for start in range(begin, end, step)]

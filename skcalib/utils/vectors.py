@@ -1,12 +1,20 @@
 """Rows as vectors: their lengths and directions, and missing entries."""
 
-from typing import Any
+import inspect
+from typing import Any, NoReturn
 
 import numpy as np
 from sklearn import get_config
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import assert_all_finite, check_array, validate_data
+
+from skcalib.utils.sklearn_compat import _check_sample_weight, get_namespace_and_device
 
 LAST_BIT = 2.0**-24  # of float32 below 1
+MOST = 1e15  # of a sample's weight
+# A batch of partial_fit may weigh nothing; newer releases of scikit-learn refuse that.
+ALL_ZERO = {"allow_all_zero_weights": True}
+if not ALL_ZERO.keys() <= inspect.signature(_check_sample_weight).parameters.keys():
+    ALL_ZERO = {}
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -31,28 +39,37 @@ def comparable(cosines: np.ndarray) -> np.ndarray:
     return (np.rint(cosines / LAST_BIT) * LAST_BIT).astype(np.float32)
 
 
-def unmasked(values: Any) -> Any:
-    """Return values with NaN where a masked array is masked, so that checks find it."""
-    if isinstance(values, np.ma.MaskedArray):
-        return np.ma.filled(values.astype(np.float64), np.nan)
-    return values
-
-
 def checked_rows(estimator: Any, X: Any, *, reset: bool, **limits: int) -> np.ndarray:
     """Rows of an estimator's input in float64 or float32, checked as scikit-learn does."""
-    X, dtypes = checkable(X, type(estimator).__name__), [np.float64, np.float32]
+    X, dtypes = checkable(X), [np.float64, np.float32]
     return validate_data(estimator, X, dtype=dtypes, reset=reset, **limits)
 
 
-def checkable(X: Any, caller: str, *, tensors: bool = False) -> Any:
+def check_rows(X: Any) -> Any:
+    """Check that ``X`` holds rows, and return them as float32 or float64.
+
+    Tensors stay tensors under scikit-learn's array API dispatch, and dask arrays are not
+    computed. Nobody looks yet whether all entries are finite.
+    """
+    if is_dask(X):
+        check_dask(X)
+        return X
+    X = checkable(X, tensors=True)
+    xp, *_ = get_namespace_and_device(X)
+    return check_array(
+        X, dtype=[xp.float64, xp.float32], ensure_all_finite=False, input_name="X"
+    )
+
+
+def checkable(X: Any, *, tensors: bool = False) -> Any:
     """Return rows for scikit-learn's checks; refuse texts, and tensors unless ``tensors``."""
     is_numpy = isinstance(X, np.ndarray)
     if isinstance(X, list | tuple) or hasattr(X, "to_numpy") or (is_numpy and X.ndim):
         entry = next(iter(np.array(X[:1], dtype=object).ravel()), None)
         if isinstance(entry, str):
             raise TypeError(
-                f"{caller} got texts, such as {str(entry)!r:.40}; it expects vectors. Put an "
-                "encoder before it, such as make_pipeline(BertEncoder(), ...)."
+                f"Got texts, such as {str(entry)!r:.40}, in place of vectors. Put an encoder "
+                "before this step, such as make_pipeline(BertEncoder(), ...)."
             )
     if (
         not (tensors or is_numpy)
@@ -60,7 +77,68 @@ def checkable(X: Any, caller: str, *, tensors: bool = False) -> Any:
         and hasattr(X, "device")
     ):
         raise TypeError(
-            f"{caller} got a {type(X).__name__}, but of the steps only Whitening computes on "
-            "tensors. Pass an array, such as X.cpu().numpy()."
+            f"Got a {type(X).__name__}, but of the steps only Whitening computes on tensors. "
+            "Pass an array, such as X.cpu().numpy()."
         )
     return unmasked(X)
+
+
+def is_dask(X: Any) -> bool:
+    """Whether ``X`` is a dask collection, without importing dask."""
+    return callable(getattr(X, "__dask_graph__", None))
+
+
+def check_dask(X: Any) -> None:
+    """Raise a ValueError for a dask collection that is not a two-dimensional array."""
+    import dask.array as da
+
+    if not isinstance(X, da.Array) or X.ndim != 2:
+        shape = f" of shape {X.shape}" if isinstance(X, da.Array) else ""
+        raise ValueError(
+            f"Got a {type(X).__name__} of dask{shape}; expected an array of shape (n_samples, "
+            "n_features). Convert a frame by to_dask_array()."
+        )
+
+
+def unmasked(values: Any) -> Any:
+    """Return values with NaN where a masked array is masked, so that checks find it."""
+    if isinstance(values, np.ma.MaskedArray):
+        return np.ma.filled(values.astype(np.float64), np.nan)
+    return values
+
+
+def check_sample_weight(sample_weight: Any, X: Any) -> Any:
+    """Weights of the rows of ``X``, float64 and of its namespace, none negative; or None."""
+    if sample_weight is None or not X.shape[0]:
+        return sample_weight
+    weight = _check_sample_weight(
+        unmasked(sample_weight), X, dtype=np.float64, ensure_non_negative=True, **ALL_ZERO
+    )
+    if not float(weight.max()) <= MOST:
+        raise ValueError(
+            f"sample_weight has {float(weight.max()):.3g}, whose products would overflow. Give "
+            f"weights up to {MOST:g}, such as numbers of texts."
+        )
+    return weight
+
+
+def refuse_not_finite(X: Any, overflow: str) -> NoReturn:
+    """Raise the ValueError that says why a result of the rows ``X`` is not finite."""
+    if is_dask(X):  # each block was checked
+        raise ValueError(f"{overflow}. Scale X down.")
+    assert_all_finite(X, input_name="X")
+    remedy = ", or pass it as float64" if str(X.dtype).endswith("float32") else ""
+    raise ValueError(
+        f"{overflow}: the largest magnitude in X is {float(abs(X).max()):.3g}. Scale X "
+        f"down{remedy}."
+    )
+
+
+def device_of_float64(device: Any) -> Any:
+    """Return the device, or the CPU in its place if it has no float64."""
+    return "cpu" if getattr(device, "type", None) == "mps" else device
+
+
+def on_device(array: Any, device: Any) -> Any:
+    """Return the array on a device; only torch's arrays are ever on another one."""
+    return array.to(device) if hasattr(array, "to") else array

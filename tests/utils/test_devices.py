@@ -5,8 +5,9 @@ import os
 import pytest
 import torch
 
+from skcalib.calibration.covariance.moments import check_size
 from skcalib.utils.devices import resolve_device
-from skcalib.utils.limits import check_size, rows_within
+from skcalib.utils.threads import rows_within
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_a_gpu_that_does_not_work_here_is_not_taken(two_gpus, name, value, messa
 def test_four_matrices_have_to_fit_and_few_rows_fill_a_buffer(monkeypatch):
     memory = {"SC_PHYS_PAGES": 4 * 100**2, "SC_PAGE_SIZE": 8}
     monkeypatch.setattr(os, "sysconf", memory.__getitem__, raising=False)
-    check_size(100, "Whitening")
-    with pytest.raises(ValueError, match=r"101 features; Whitening needs four matrices of 101"):
-        check_size(101, "Whitening")
+    check_size(100)
+    with pytest.raises(ValueError, match="101 features; a covariance needs four matrices"):
+        check_size(101)
     assert (rows_within(8 * 2**20, 768), rows_within(1000, 768)) == (2**20 // 768, 64)

@@ -1,4 +1,4 @@
-"""Mean and scatter matrix of a sample, in float64, by parts that merge exactly.
+"""Mean, scatter matrix and spectrum of a sample, in float64, by parts that merge exactly.
 
 Each chunk is centered about its own mean, and two parts join by the pairwise update of Chan,
 Golub & LeVeque (1983), which only adds positive semi-definite terms: nothing cancels, whatever
@@ -7,20 +7,33 @@ the common mean, and any split of the rows gives the same result to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
+from scipy import linalg
+from scipy.linalg import lapack
+from sklearn.utils import gen_batches
 
-from skcalib.calibration.covariance.spectrum import decompose
-from skcalib.utils.limits import rows_within
-from skcalib.utils.threads import map_row_ranges
+from skcalib.utils.dask import as_floats, dask_reduce
+from skcalib.utils.sklearn_compat import get_namespace_and_device
+from skcalib.utils.threads import limit_blas, map_row_ranges, rows_within
+from skcalib.utils.vectors import (
+    check_sample_weight,
+    device_of_float64,
+    is_dask,
+    on_device,
+    refuse_not_finite,
+)
 
 # Size of the working copy of a chunk: large enough for BLAS to run at full speed and for
 # merges not to count, small enough for the last-level cache and not to matter in memory.
 CHUNK_BYTES = 6 * 2**20
+# Size of a chunk of rows of a tensor in float64, on its device.
+TENSOR_BYTES = 64 * 2**20
 
 
 def chunk_rows(n_features: int) -> int:
@@ -40,13 +53,33 @@ class Moments:
     single: bool = False  # whether some samples came as float32
 
     @classmethod
+    def of(cls, X: Any, sample_weight: Any = None) -> Moments:
+        """Moments of checked rows of NumPy, of a tensor where it is, or of a dask array.
+
+        A ValueError says what is wrong if they are not finite.
+        """
+        check_size(X.shape[1])
+        is_array = isinstance(X, np.ndarray)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not is_array and is_dask(X):  # a tree of merges on the active scheduler
+                moments = dask_reduce(_moments_of_block, cls.merge, X, sample_weight)
+            else:
+                if sample_weight is not None:
+                    sample_weight = check_sample_weight(sample_weight, X)
+                of_kind = cls.from_array if is_array else cls.from_tensor
+                moments = of_kind(X, sample_weight)
+        if not np.isfinite(moments.quartic):
+            refuse_not_finite(X, "The moments of X overflow float64")
+        return moments
+
+    @classmethod
     def from_array(cls, X: np.ndarray, weight: np.ndarray | None = None) -> Moments:
         """Moments of the rows of ``X``, of any float dtype, in chunks and several threads.
 
         ``weight`` is how many times each row counts.
         """
 
-        def moments_of(chunks: Iterator[slice]) -> Moments:
+        def moments_of(chunks: Iterable[slice]) -> Moments:
             pairs = ((X[rows], None if weight is None else weight[rows]) for rows in chunks)
             return cls.from_chunks(pairs)
 
@@ -54,6 +87,23 @@ class Moments:
         step = min(chunk_rows(d), n)
         parts = map_row_ranges(moments_of, n, step, working_bytes=8 * d * (2 * step + 3 * d))
         return reduce(cls.merge, parts)
+
+    @classmethod
+    def from_tensor(cls, X: Any, weight: Any = None) -> Moments:
+        """Moments of the rows of a tensor, on its device, or on the CPU if that has no float64.
+
+        Apple's GPUs have none, but share their memory with the CPU; compensated float32 sums
+        would give other numbers.
+        """
+        xp, _, device = get_namespace_and_device(X)
+        place = device_of_float64(device)
+        if weight is not None:
+            weight = xp.astype(on_device(weight, place), xp.float64)
+        chunks = (
+            (on_device(X[rows, :], place), None if weight is None else weight[rows])
+            for rows in gen_batches(X.shape[0], rows_within(TENSOR_BYTES, X.shape[1]))
+        )
+        return cls.from_chunks(chunks, xp).on_cpu()
 
     @classmethod
     def from_chunks(cls, chunks: Iterable[tuple[Any, Any]], xp: Any = np) -> Moments:
@@ -127,19 +177,95 @@ class Moments:
         """Eigenvalues and eigenvectors of the covariance, as `decompose` returns them."""
         return decompose(self.covariance())
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "spectrum"}
 
-def ledoit_wolf_shrinkage(moments: Moments) -> float:
-    """Ledoit-Wolf intensity of shrinkage toward the scaled identity, in [0, 1].
 
-    Ledoit & Wolf (2004), "A well-conditioned estimator for large-dimensional covariance
-    matrices", with ``S = scatter / n``: the variance of ``S`` about the covariance,
-    ``β² = (Σ q² / n - |S|²) / n``, over its distance to the target,
-    ``δ² = |S|² - tr(S)² / d``.
+def _moments_of_block(block: Any, weight: Any = None) -> Moments:
+    block = as_floats(block)
+    if not len(block):
+        d = block.shape[1]
+        return Moments(0, np.zeros(d), np.zeros((d, d)), np.zeros(d), 0.0)
+    return Moments.of(block, weight)
+
+
+def rounding_error(values: np.ndarray) -> float:
+    """Error of a decomposition with these eigenvalues, or with these columns' variances.
+
+    An eigenvalue below it counts as zero: ``d eps`` times the largest.
     """
-    n, d = moments.n, len(moments.mean)
-    norm2 = np.sum((moments.scatter / n) ** 2)
-    distance = norm2 - (np.trace(moments.scatter) / n) ** 2 / d
-    noise = (moments.quartic / n - norm2) / n
-    if distance <= 0:  # already a multiple of the identity (always so when d = 1)
-        return 0.0
-    return float(np.clip(noise / distance, 0.0, 1.0))
+    return float(len(values) * np.finfo(np.float64).eps * values.max())
+
+
+def decompose(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues in decreasing order, none negative, and eigenvectors of a determined sign.
+
+    LAPACK's ``eigh`` has an error of ``eps`` times the largest eigenvalue. Where columns
+    differ much in scale, pivoted Cholesky followed by a one-sided Jacobi SVD keeps the relative
+    accuracy of the small ones (Demmel & Veselić, 1992, "Jacobi's method is more accurate than
+    QR"), in five to ten times as long. ``covariance`` is overwritten. The eigenvectors are
+    columns, and in each the entry of largest magnitude is positive.
+    """
+    scales = np.diag(covariance)
+    # Columns below the rounding error of the largest, such as constant ones, do not count.
+    scales = scales[scales > rounding_error(scales)]
+    # The error of eigh is then 10,000 times the smallest columns' own rounding errors.
+    graded = scales.size > 0 and scales.max() > 1e4 * scales.min()
+    # One BLAS thread: an eigendecomposition has many small parallel regions. On a machine that
+    # shares its cores, BLAS's threads waited for each other a hundred times as long as one
+    # worked (2.1 s against 0.02 s at d = 384). Two alone are no faster at these sizes.
+    with limit_blas(1):
+        variance, basis = (_jacobi if graded else _eigh)(covariance)
+    largest = basis[np.abs(basis).argmax(axis=0), np.arange(len(basis))]
+    return variance, basis * np.where(largest < 0, -1.0, 1.0)
+
+
+def _eigh(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if len(covariance) == 1:  # SciPy 1.11 gives LAPACK too little work space here
+        return np.maximum(covariance[0], 0.0), np.ones((1, 1))
+    variance, basis = linalg.eigh(covariance, driver="evd", overwrite_a=True)
+    # Rounding leaves the zero eigenvalues of a singular matrix on either side of zero.
+    variance, basis = np.maximum(variance[::-1], 0.0), basis[:, ::-1]
+    null = np.flatnonzero(variance <= rounding_error(variance))
+    if len(null) > 1:
+        # Rounding also decides the axes S of the null space, and shrinkage keeps them. The
+        # pivoted QR of the projection S S' gives axes that depend on the space alone, so
+        # that equal samples get equal vectors. Its Q is S times the Q of S'.
+        space = basis[:, null]
+        rotation, *_ = linalg.qr(space.T, mode="economic", pivoting=True)
+        variance[null], basis[:, null] = 0.0, space @ rotation
+    return variance, basis
+
+
+def _jacobi(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    d = len(covariance)
+    # P' Σ P = L L', up to the numerical rank. The singular values of L are the square roots
+    # of the eigenvalues, its left singular vectors the eigenvectors. LAPACK takes matrices in
+    # Fortran order, which for a symmetric one is the transpose.
+    factor, pivots, rank, _ = lapack.dpstrf(covariance.T, lower=1, tol=0.0, overwrite_a=1)
+    factor = np.tril(factor)
+    factor[:, rank:] = 0.0
+    values, axes, _, scale, _, info = lapack.dgejsv(factor, joba=0, jobu=1, jobv=3)
+    if info:
+        raise linalg.LinAlgError(f"LAPACK's dgejsv did not converge (info={info}).")
+    basis = np.empty((d, d))
+    basis[pivots - 1] = axes
+    return (values * (scale[0] / scale[1])) ** 2, basis
+
+
+def check_size(n_features: int, what: str = "a covariance") -> None:
+    """Raise a ValueError if square matrices of this size cannot fit into this machine.
+
+    Without the check the system might grant the memory and kill the process later.
+    """
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not known here
+        return
+    n_bytes = 8 * n_features**2
+    if 4 * n_bytes > memory:
+        raise ValueError(
+            f"X has {n_features} features; {what} needs four matrices of {n_features} x "
+            f"{n_features}, of {n_bytes / 1e9:,.0f} GB each, and this machine has "
+            f"{memory / 1e9:,.0f} GB. Reduce the features first, for instance by TruncatedSVD."
+        )

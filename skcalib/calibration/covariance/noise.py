@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skcalib.calibration.covariance.moments import Moments, ledoit_wolf_shrinkage
+from skcalib.calibration.covariance.moments import Moments
 
 # The power for a spread of the mean vector, see `mean_spread`, on a logarithmic scale between
 # them: [CLS] of inner layers, means of inner layers (both ends), an output trained for cosines.
@@ -72,13 +72,33 @@ class Regularization:
         if self.noise != "auto":
             power = 1.0 if self.power == "auto" else self.power
             return Regularized(eigenvalues, total, shrinkage, float(self.noise), float(power))
-        chosen = neutral_power(mean_spread(moments))
+        variances = np.diag(moments.covariance())  # of the columns
+        chosen = neutral_power(mean_spread(moments.mean, variances))
         power = chosen if self.power == "auto" else float(self.power)
-        noise = noise_level(moments, self.n_groups) * NOISE_OF_POWER ** (power - chosen)
+        noise = noise_level(moments.mean, total, self.n_groups) * NOISE_OF_POWER ** (
+            power - chosen
+        )
         return Regularized(eigenvalues, total, shrinkage, noise, power)
 
 
-def mean_spread(moments: Moments) -> float:
+def ledoit_wolf_shrinkage(moments: Moments) -> float:
+    """Ledoit-Wolf intensity of shrinkage toward the scaled identity, in [0, 1].
+
+    Ledoit & Wolf (2004), "A well-conditioned estimator for large-dimensional covariance
+    matrices", with ``S = scatter / n``: the variance of ``S`` about the covariance,
+    ``β² = (Σ q² / n - |S|²) / n``, over its distance to the target,
+    ``δ² = |S|² - tr(S)² / d``.
+    """
+    n, d = moments.n, len(moments.mean)
+    norm2 = np.sum((moments.scatter / n) ** 2)
+    distance = norm2 - (np.trace(moments.scatter) / n) ** 2 / d
+    noise = (moments.quartic / n - norm2) / n
+    if distance <= 0:  # already a multiple of the identity (always so when d = 1)
+        return 0.0
+    return float(np.clip(noise / distance, 0.0, 1.0))
+
+
+def mean_spread(mean: np.ndarray, variances: np.ndarray) -> float:
     """Over how many coordinates the mean spreads, in terms of how many the variance does.
 
     exp of the entropy of their shares of ``mean² + variance / 10``, over that of the variance.
@@ -88,9 +108,7 @@ def mean_spread(moments: Moments) -> float:
     .. [1] Timkey & van Schijndel (2021), "All Bark and No Bite: Rogue Dimensions in Transformer
            Language Models Obscure Representational Quality", arXiv:2109.04404.
     """
-    variance = np.diag(moments.covariance())
-    squares = moments.mean**2 + SHARE_OF_VARIANCE * variance
-    return exp_entropy(squares) / exp_entropy(variance)
+    return exp_entropy(mean**2 + SHARE_OF_VARIANCE * variances) / exp_entropy(variances)
 
 
 def neutral_power(spread: float) -> float:
@@ -98,19 +116,18 @@ def neutral_power(spread: float) -> float:
     return float(np.interp(np.log(spread), np.log(SPREADS), POWERS))
 
 
-def noise_level(moments: Moments, n_groups: int | None) -> float:
+def noise_level(mean: np.ndarray, total: float, n_groups: int | None) -> float:
     """Noise for so many groups, as a share of the total variance, at the neutral power.
 
     The more groups, the more directions distinguish them, and the weaker these are. If the mean
     cosine of two samples is large, as in inner layers, weak directions distinguish texts.
     """
-    return SHARE_OF_GROUP / (n_groups or MANY_GROUPS) * cone_width(moments) ** CONE_POWER
+    return SHARE_OF_GROUP / (n_groups or MANY_GROUPS) * cone_width(mean, total) ** CONE_POWER
 
 
-def cone_width(moments: Moments) -> float:
+def cone_width(mean: np.ndarray, total: float) -> float:
     """One minus the mean cosine of two samples, ``tr Σ / (|mean|² + tr Σ)``."""
-    total = float(np.trace(moments.covariance()))
-    return total / ((float(moments.mean @ moments.mean) + total) or 1.0)
+    return total / ((float(mean @ mean) + total) or 1.0)
 
 
 def exp_entropy(values: np.ndarray) -> float:

@@ -8,7 +8,6 @@ from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from numbers import Integral, Real
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -17,10 +16,10 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skcalib.utils.base import FloatTransformer, VersionedState
-from skcalib.utils.dask import check_dask, check_lazy, dask_apply, is_dask, on_disk
+from skcalib.utils.dask import check_lazy, dask_apply, on_disk
 from skcalib.utils.devices import check_precision, resolve_device
 from skcalib.utils.sklearn_compat import Interval, StrOptions, _fit_context, check_n_features
-from skcalib.utils.vectors import checkable, checked_rows
+from skcalib.utils.vectors import check_dask, checkable, checked_rows, is_dask
 
 if TYPE_CHECKING:
     import torch
@@ -194,14 +193,6 @@ class NormalizingFlow(
         "verbose": ["boolean"],
     }
     _state_version = 7
-    _n_features_out = property(attrgetter("n_features_in_"))
-    n_iter_ = property(lambda self: len(self._fitted.curve))
-    loss_curve_ = property(lambda self: [losses[0] for losses in self._fitted.curve])
-    validation_curve_ = property(
-        lambda self: [losses[1] for losses in self._fitted.curve if len(losses) > 1] or None
-    )
-    noise_ = property(attrgetter("_fitted.noise"), doc="Noise in use.")
-    power_ = property(attrgetter("_fitted.power"), doc="Power in use.")
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -350,6 +341,35 @@ class NormalizingFlow(
         device = resolve_device(self.device)
         return self._fitted.map("decode", z, d, device=device)
 
+    @property
+    def n_iter_(self) -> int:
+        """Number of epochs."""
+        return len(self._fitted.curve)
+
+    @property
+    def loss_curve_(self) -> list[float]:
+        """Loss of each epoch."""
+        return [losses[0] for losses in self._fitted.curve]
+
+    @property
+    def validation_curve_(self) -> list[float] | None:
+        """Loss of the held-out rows after each epoch, or None."""
+        return [losses[1] for losses in self._fitted.curve if len(losses) > 1] or None
+
+    @property
+    def noise_(self) -> float:
+        """Noise in use."""
+        return self._fitted.noise
+
+    @property
+    def power_(self) -> float:
+        """Power in use."""
+        return self._fitted.power
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_features_in_
+
     def to_torch(self) -> torch.nn.Module:
         """Copy the fitted flow into a torch module.
 
@@ -373,14 +393,14 @@ class NormalizingFlow(
         check_is_fitted(self)
         width = width or self.n_features_in_
         if is_dask(X):
-            check_dask(X, type(self).__name__)
+            check_dask(X)
             check_lazy(self)
             validate_data(self, X, reset=False, skip_check_array=True)
             fitted = copy(self)  # so that a later fit does not change the result
             apply = partial(fitted._apply, method=method, is_latent=is_latent, width=width)
             return dask_apply(apply, X, width)
         if is_latent:  # its columns have other names
-            X = checkable(X, type(self).__name__)
+            X = checkable(X)
             X = check_array(X, dtype=FLOATS, input_name="X", estimator=self)
             check_n_features(self, X, reset=False)
         else:
@@ -397,7 +417,7 @@ class NormalizingFlow(
         n = 2 if start is None else 1
         least = {"ensure_min_samples": n, "ensure_min_features": n}
         if is_dask(X):
-            check_dask(X, type(self).__name__)
+            check_dask(X)
         with on_disk(X) if is_dask(X) else nullcontext(X) as array:
             array = checked_rows(trained, array, reset=start is None, **least)
             check_precision(device, array.dtype)
@@ -410,8 +430,10 @@ class NormalizingFlow(
             trained._fitted, interrupted = train(
                 array, start, self, n_epochs, validation_fraction, device=device
             )
-        # At once, so that names of features never go with another flow.
-        self.__dict__ = trained.__dict__
+        # Together, so that names of features never go with another flow.
+        for name in self.__dict__.keys() - trained.__dict__.keys():
+            delattr(self, name)
+        self.__dict__.update(trained.__dict__)
         if interrupted:
             raise KeyboardInterrupt
         return self

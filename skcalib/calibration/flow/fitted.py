@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from sklearn.utils import gen_batches
 
+from skcalib.calibration.covariance.moments import check_size
 from skcalib.calibration.covariance.noise import Regularization
 from skcalib.calibration.flow.glow import Glow
 from skcalib.calibration.flow.statistics import column_moments, principal_axes
 from skcalib.utils.devices import check_precision
-from skcalib.utils.limits import check_size
 
 # Parameters of the estimator that no later training can change: a Glow's, and of its gain.
 SHAPE = ("n_levels", "depth", "coupling_width", "coupling", "permutation", "noise")

@@ -17,15 +17,12 @@ from skcalib.calibration.whitening.merging import MergingFit
 from skcalib.utils.base import FloatTransformer, VersionedState, warn
 from skcalib.utils.dask import (
     as_floats,
-    check_dask,
     check_lazy,
     dask_apply,
     dask_reduce,
-    is_dask,
 )
 from skcalib.utils.labels import labels_of
-from skcalib.utils.sklearn_compat import check_sample_weight
-from skcalib.utils.vectors import checked_rows
+from skcalib.utils.vectors import check_dask, check_sample_weight, checked_rows, is_dask
 
 # Samples of a group below which its mean is mostly chance.
 FEW_SAMPLES = 20
@@ -179,7 +176,7 @@ class GroupErasure(
     def _rows(self, X: Any, *, reset: bool) -> Any:
         if not is_dask(X):
             return checked_rows(self, X, reset=reset)
-        check_dask(X, type(self).__name__)
+        check_dask(X)
         validate_data(self, X, reset=reset, skip_check_array=True)
         return X
 

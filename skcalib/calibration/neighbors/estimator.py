@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.calibration.neighbors.search import rows_near
 from skcalib.calibration.neighbors.smoothing import smoothed
 from skcalib.utils.base import FloatTransformer, VersionedState
-from skcalib.utils.limits import rows_within
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context, check_params
+from skcalib.utils.threads import rows_within
 from skcalib.utils.vectors import checked_rows, unit_rows
 
 WORKING_BYTES = 64 * 2**20  # neighbors that `transform` holds at a time

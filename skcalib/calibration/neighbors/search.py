@@ -1,13 +1,12 @@
 """Exact search for the nearest of many vectors by cosine, in float32."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from sklearn.utils import gen_batches
 
-from skcalib.utils.limits import rows_within
-from skcalib.utils.threads import map_row_ranges
+from skcalib.utils.threads import map_row_ranges, rows_within
 from skcalib.utils.vectors import unit_rows
 
 # Cosine in float64 from which two vectors count as those of one text.
@@ -28,7 +27,7 @@ def nearest(queries: np.ndarray, fitted: np.ndarray, k: int) -> tuple[np.ndarray
     cosines = np.empty((len(queries), k), np.float32)
     rows = np.empty((len(queries), k), np.intp)
 
-    def search(chunks: Iterator[slice]) -> None:
+    def search(chunks: Iterable[slice]) -> None:
         for chunk in chunks:
             product = queries[chunk] @ fitted.T
             rows[chunk] = _largest(product, k)

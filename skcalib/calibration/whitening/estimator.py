@@ -3,7 +3,6 @@
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
-from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
@@ -11,15 +10,11 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skcalib.calibration.covariance.moments import Moments
-from skcalib.calibration.whitening.linear_map import AffineMap
 from skcalib.calibration.whitening.merging import MergingFit
 from skcalib.calibration.whitening.recent import recent_moments
-from skcalib.calibration.whitening.rows import check_rows, mapped, moments_of
-from skcalib.calibration.whitening.shift import ShiftDetection
-from skcalib.calibration.whitening.solver import FittedWhitening
+from skcalib.calibration.whitening.solver import WhiteningMap, solve, warn_of_few_samples
 from skcalib.utils.base import FloatTransformer, VersionedState
-from skcalib.utils.dask import check_lazy, is_dask
-from skcalib.utils.limits import check_size
+from skcalib.utils.dask import check_lazy
 from skcalib.utils.sklearn_compat import (
     Interval,
     RealNotInt,
@@ -27,11 +22,11 @@ from skcalib.utils.sklearn_compat import (
     _fit_context,
     check_params,
 )
+from skcalib.utils.vectors import check_rows, is_dask
 
 
 @dataclass(eq=False, repr=False)
 class Whitening(
-    ShiftDetection,
     MergingFit,
     ClassNamePrefixFeaturesOutMixin,
     FloatTransformer,
@@ -117,8 +112,8 @@ class Whitening(
     `transform` keeps float32 and float64. Where float32 would lose digits, as for an
     ill-conditioned sample, it computes in float64.
 
-    After `partial_fit` and `merge`, the first use of an attribute or of `transform` computes
-    the decomposition, with the parameters of the last call of `fit` or `partial_fit`.
+    Each `partial_fit` and `merge` decomposes the covariance of all samples so far; their first
+    use warns of few samples. `merge` takes the parameters of the last call that learned.
 
     With ``sklearn.config_context(array_api_dispatch=True)``, arrays of other libraries, such as
     torch tensors on a GPU, are mapped on their device; fitted attributes are NumPy arrays.
@@ -167,24 +162,7 @@ class Whitening(
         "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "tol": [Interval(Real, 0, 1, closed="left"), None],
     }
-    _state_version = 10
-
-    _moments = property(attrgetter("_fitted.moments"))
-    n_samples_seen_ = property(attrgetter("_moments.n"), doc="Samples, or their weight.")
-    components_ = property(attrgetter("_fitted.components"), doc="Principal axes in rows.")
-    explained_variance_ = property(attrgetter("_fitted.variance"), doc="Along the axes.")
-    explained_variance_ratio_ = property(attrgetter("_fitted.variance_ratio"), doc="Shares.")
-    n_components_ = property(attrgetter("_fitted.map.width"), doc="Width of the output.")
-    rank_ = property(attrgetter("_fitted.map.rank"), doc="Rank of the covariance.")
-    shrinkage_ = property(attrgetter("_fitted.map.regularized.shrinkage"), doc="In use.")
-    noise_ = property(attrgetter("_fitted.map.regularized.noise"), doc="Noise in use.")
-    power_ = property(attrgetter("_fitted.map.regularized.power"), doc="Power in use.")
-    _n_features_out = n_components_
-
-    @property
-    def mean_(self) -> np.ndarray:
-        """Mean of the sample."""
-        return self._moments.mean.copy()
+    _state_version = 11
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -210,11 +188,13 @@ class Whitening(
             If `n_components` exceeds the number of features, `n_groups` stands beside a noise
             or power in figures, all samples are equal, or the weights sum to 1 or less.
         """
-        self.__dict__.pop("_fitted", None)  # an error below leaves nothing half-fitted
+        for name in ("_moments", "_map"):  # an error below leaves nothing half-fitted
+            self.__dict__.pop(name, None)
         moments = recent_moments(self._sample(X, reset=True), sample_weight)
-        fitted = FittedWhitening(moments, self.get_params(deep=False))
-        fitted.map  # noqa: B018 - solved now, where its errors belong
-        self._fitted = fitted
+        parameters = self.get_params(deep=False)
+        linear = solve(moments, **parameters)
+        warn_of_few_samples(moments.n, linear)
+        self._keep(moments, parameters, linear, has_warned=True)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -232,10 +212,9 @@ class Whitening(
         """
         check_params(self)  # scikit-learn checks those of the first call only
         first = not self.__sklearn_is_fitted__()
-        moments = moments_of(self._sample(X, reset=first), sample_weight)
+        moments = Moments.of(self._sample(X, reset=first), sample_weight)
         moments = moments if first else self._moments.merge(moments)
-        self._fitted = FittedWhitening(moments, self.get_params(deep=False))
-        return self
+        return self._learn(moments, self.get_params(deep=False))
 
     def transform(self, X: Any) -> Any:
         """Whiten ``X``: ``(x - mean_) W``.
@@ -250,10 +229,10 @@ class Whitening(
             float32 for float32 input and float64 otherwise; a lazy dask array for a dask
             array, a tensor for a tensor with array API dispatch.
         """
-        linear = self._linear_map
+        linear = self._checked_map()
         if is_dask(X):
             check_lazy(self)
-        return mapped(self._rows(X), linear)
+        return linear.affine.apply(self._rows(X))
 
     def inverse_transform(self, X: Any) -> Any:
         """Map whitened vectors back, as far as the kept dimensions determine them.
@@ -267,14 +246,14 @@ class Whitening(
         X_original : ndarray of shape (n_samples, n_features)
             float32 for float32 input and float64 otherwise.
         """
-        check_is_fitted(self)
-        X, width = check_rows(X), self.n_components_
+        linear, X = self._checked_map(), check_rows(X)
+        width = linear.width
         if X.shape[1] != width:
             raise ValueError(
                 f"X has {X.shape[1]} columns; inverse_transform expects whitened vectors of "
                 f"n_components_={width} columns, as transform returns them."
             )
-        return mapped(X, self._fitted.map.inverse)
+        return linear.inverse.apply(X)
 
     def get_covariance(self) -> np.ndarray:
         """Covariance in use, ``(1 - shrinkage_) Σ + shrinkage_ tr(Σ)/d I``.
@@ -286,8 +265,8 @@ class Whitening(
         """
         from sklearn.covariance import shrunk_covariance
 
-        check_is_fitted(self)
-        return shrunk_covariance(self._moments.covariance(), self.shrinkage_)
+        linear = self._checked_map()
+        return shrunk_covariance(self._moments.covariance(), linear.regularized.shrinkage)
 
     def get_precision(self) -> np.ndarray:
         """Inverse of the covariance in use; its pseudo-inverse below full rank.
@@ -297,8 +276,7 @@ class Whitening(
         precision : ndarray of shape (n_features, n_features)
             Float64, of all features whatever `n_components`.
         """
-        check_is_fitted(self)
-        linear = self._fitted.map
+        linear = self._checked_map()
         return (linear.basis / linear.regularized.eigenvalues) @ linear.basis.T
 
     def recentered(self, X: Any) -> Self:
@@ -324,16 +302,72 @@ class Whitening(
         >>> np.allclose(whitening.recentered(X + 5).transform(X + 5), whitening.transform(X))
         True
         """
-        check_is_fitted(self)
-        moved = copy(self)
-        moved._fitted = self._fitted.recentered(moments_of(self._rows(X)).mean)
+        linear, moved = self._checked_map(), copy(self)
+        mean = Moments.of(self._rows(X)).mean
+        moved._moments, moved._map = (
+            replace(self._moments, mean=mean),
+            replace(linear, mean=mean),
+        )
         return moved
+
+    @property
+    def mean_(self) -> np.ndarray:
+        """Mean of the sample."""
+        return self._moments.mean.copy()
+
+    @property
+    def n_samples_seen_(self) -> int | float:
+        """Number of samples, or the sum of their weights."""
+        return self._moments.n
+
+    @property
+    def components_(self) -> np.ndarray:
+        """Principal axes in rows."""
+        return self._map.components
+
+    @property
+    def explained_variance_(self) -> np.ndarray:
+        """Variance along the axes."""
+        return self._map.variance_kept
+
+    @property
+    def explained_variance_ratio_(self) -> np.ndarray:
+        """The same as a share of the total variance."""
+        return self._map.variance_kept / self._map.regularized.total
+
+    @property
+    def n_components_(self) -> int:
+        """Width of the output."""
+        return self._map.width
+
+    @property
+    def rank_(self) -> int:
+        """Numerical rank of the covariance."""
+        return self._map.rank
+
+    @property
+    def shrinkage_(self) -> float:
+        """Shrinkage in use."""
+        return self._map.regularized.shrinkage
+
+    @property
+    def noise_(self) -> float:
+        """Noise in use."""
+        return self._map.regularized.noise
+
+    @property
+    def power_(self) -> float:
+        """Power in use."""
+        return self._map.regularized.power
+
+    @property
+    def _n_features_out(self) -> int:
+        return self._map.width
 
     def _sample(self, X: Any, *, reset: bool) -> Any:
         """Check a sample to learn from."""
         X = self._rows(X, reset=reset)
         d = X.shape[1]
-        check_size(d, type(self).__name__)
         if self.n_components is not None and self.n_components > d:
             raise ValueError(
                 f"n_components={self.n_components} exceeds n_features={d}. Give an int up "
@@ -342,19 +376,39 @@ class Whitening(
         return X
 
     def _rows(self, X: Any, *, reset: bool = False) -> Any:
-        """Check ``X`` and its features, which are learnt if ``reset``."""
+        """Check ``X`` and its features, which are learned if ``reset``."""
         rows = check_rows(X)
         validate_data(self, X, reset=reset, skip_check_array=True)
         return rows
 
-    def _learn(self, moments: Moments) -> Self:
-        self._fitted = replace(self._fitted, moments=moments)
+    def _learn(self, moments: Moments, parameters: dict[str, Any] | None = None) -> Self:
+        """Keep moments of a stream, and solve them once they have a direction."""
+        parameters = parameters or self._parameters
+        has_direction = moments.n > 1 and moments.scatter.any()
+        self._keep(moments, parameters, solve(moments, **parameters) if has_direction else None)
         return self
 
-    @property
-    def _linear_map(self) -> AffineMap:
+    def _keep(
+        self,
+        moments: Moments,
+        parameters: dict[str, Any],
+        linear: WhiteningMap | None,
+        *,
+        has_warned: bool = False,
+    ) -> None:
+        self._moments, self._parameters, self._has_warned = moments, parameters, has_warned
+        self.__dict__.pop("_map", None)
+        if linear:  # no attribute while a stream has only equal samples
+            self._map: WhiteningMap = linear
+
+    def _checked_map(self) -> WhiteningMap:
+        """Return what was learned; raise or warn, at the first use, if samples are few."""
         check_is_fitted(self)
-        return self._fitted.map.affine
+        linear = getattr(self, "_map", None) or solve(self._moments, **self._parameters)
+        if not self._has_warned:
+            warn_of_few_samples(self._moments.n, linear)
+            self._has_warned = True
+        return linear
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,17 +1,24 @@
-"""The linear map of a whitening, and the precision that its product needs."""
+"""A linear map of rows, wherever they are, and the precision that its product needs.
+
+The fitted matrices are always NumPy arrays, so that a whitening fitted on a GPU or a cluster
+loads on a machine without one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.utils import gen_batches
 
-from skcalib.calibration.covariance.noise import Regularized
-from skcalib.utils.limits import rows_within
-from skcalib.utils.threads import map_row_ranges
+from skcalib.calibration.covariance.moments import TENSOR_BYTES
+from skcalib.utils.dask import dask_apply
+from skcalib.utils.sklearn_compat import get_namespace_and_device
+from skcalib.utils.threads import map_row_ranges, rows_within
+from skcalib.utils.vectors import device_of_float64, is_dask, on_device, refuse_not_finite
 
 # Largest accepted growth of a rounding error from the input of a product to its output. On
 # whitened BERT vectors in float32 the worst of a million entries then differs from float64 by
@@ -69,6 +76,40 @@ class AffineMap:
         """Whether a product with W in float32 keeps the digits of centered float32 rows."""
         return not self.in_float64 and self.growth <= MAX_GROWTH
 
+    def apply(self, X: Any) -> Any:
+        """Map checked rows of NumPy, a tensor on its device, or a dask array lazily.
+
+        A ValueError says what is wrong if the result is not finite.
+        """
+        if is_dask(X):
+            return dask_apply(self.apply, X, len(self.bias))
+        with np.errstate(over="ignore", invalid="ignore"):
+            if isinstance(X, np.ndarray):
+                out = self.product(X.dtype).apply(X)
+            else:
+                out = self._applied_to_tensor(X)
+            # One sum is cheap; it may overflow where no entry does, so a closer look decides.
+            if not np.isfinite(float(out.sum())) and not np.isfinite(float(abs(out).max())):
+                refuse_not_finite(X, f"The mapped vectors overflow {out.dtype}")
+        return out
+
+    def _applied_to_tensor(self, X: Any) -> Any:
+        xp, _, device = get_namespace_and_device(X)
+        product = self.product(np.dtype("float32" if X.dtype == xp.float32 else "float64"))
+        work = getattr(xp, product.W.dtype.name)
+        place = device if work == xp.float32 else device_of_float64(device)
+        offset, W, rest = (
+            None if array is None else xp.asarray(array, dtype=work, device=place)
+            for array in product
+        )
+        parts = []
+        for rows in gen_batches(X.shape[0], rows_within(TENSOR_BYTES, X.shape[1])):
+            x = xp.astype(on_device(X[rows, :], place), work)
+            z = (x if offset is None else x - offset) @ W
+            z = z if rest is None else z - rest
+            parts.append(on_device(xp.astype(z, X.dtype), device))
+        return xp.concat(parts)
+
     def product(self, dtype: np.dtype) -> Product:
         """How to map rows of this dtype, float32 or float64, without losing digits."""
         work = dtype if self.float32_is_safe else np.dtype(np.float64)
@@ -98,7 +139,7 @@ class Product(NamedTuple):
         out = np.empty((n, self.W.shape[1]), dtype=X.dtype)
         step = rows_within(CHUNK_BYTES, d, self.W.itemsize)
 
-        def apply_to(chunks: Iterator[slice]) -> None:
+        def apply_to(chunks: Iterable[slice]) -> None:
             n_centered = 0 if self.offset is None else min(step, n)
             centered = np.empty((n_centered, d), dtype=self.W.dtype)
             for rows in chunks:
@@ -111,72 +152,3 @@ class Product(NamedTuple):
 
         map_row_ranges(apply_to, n, step, working_bytes=self.W.itemsize * step * d)
         return out
-
-
-@dataclass(frozen=True, eq=False)
-class WhiteningMap:
-    """``x -> (x - mean) W`` with ``W = U g(Λ)``, by axes."""
-
-    mean: np.ndarray  # (d,)
-    basis: np.ndarray  # (d, rank), eigenvectors U of the covariance, by falling eigenvalue
-    variance: np.ndarray  # (rank,), eigenvalues of the sample's covariance
-    regularized: Regularized  # the same after shrinkage, Λ, and the parameters in use
-    n_components: int  # requested axes; may exceed the rank
-    method: str  # what follows ``U g(Λ)``: nothing, ``Uᵀ`` or a random rotation
-
-    @property
-    def rank(self) -> int:
-        """Number of axes the sample determines."""
-        return len(self.variance)
-
-    @property
-    def kept(self) -> int:
-        """Number of axes kept."""
-        return min(self.rank, self.n_components)
-
-    @property
-    def width(self) -> int:
-        """Number of columns of the output."""
-        return len(self.basis) if self.method == "zca" else self.n_components
-
-    @property
-    def surplus(self) -> int:
-        """Number of columns of the output that are zero because they exceed the rank."""
-        return self.n_components - self.kept if self.method == "pca" else 0
-
-    @cached_property
-    def gain(self) -> np.ndarray:
-        """g(Λ) of the axes kept."""
-        return self.regularized.gain()[: self.kept]
-
-    @cached_property
-    def affine(self) -> AffineMap:
-        """The map, with W of shape (d, width)."""
-        output2 = self.variance[: self.kept] * self.gain**2
-        return AffineMap(
-            mean=self.mean,
-            projection=self._scaled(self.gain),
-            bias=np.zeros(self.width),
-            column_variance=self.basis**2 @ self.variance,
-            mean_square=output2.sum() / (self.width - self.surplus),  # surplus columns are zero
-        )
-
-    @property
-    def inverse(self) -> AffineMap:
-        """The map back, as far as the axes kept determine it, by the pseudo-inverse of W.
-
-        In float64, since strong axes would cover the digits of the others.
-        """
-        back, like_any = self._scaled(1 / self.gain).T, np.ones(self.width)
-        return AffineMap(np.zeros(self.width), back, self.mean, like_any, 1.0, in_float64=True)
-
-    def _scaled(self, factors: np.ndarray) -> np.ndarray:
-        """``U diag(factors)``, its surplus columns zero, or rotated by the method."""
-        basis = self.basis[:, : self.kept]
-        scaled = basis * factors
-        if self.method == "zca":
-            return scaled @ basis.T
-        if self.method == "rotated":
-            drawn = np.random.default_rng(0).normal(size=(self.width, self.width))
-            return scaled @ np.linalg.qr(drawn).Q[: self.kept]
-        return np.pad(scaled, ((0, 0), (0, self.surplus)))

@@ -1,15 +1,14 @@
 """From moments to a whitening: shrinkage, noise, numerical rank and the dimensions kept."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from skcalib.calibration.covariance.moments import Moments
-from skcalib.calibration.covariance.noise import Regularization
-from skcalib.calibration.covariance.spectrum import rounding_error
-from skcalib.calibration.whitening.linear_map import WhiteningMap
+from skcalib.calibration.covariance.moments import Moments, rounding_error
+from skcalib.calibration.covariance.noise import Regularization, Regularized
+from skcalib.calibration.whitening.linear_map import AffineMap
 from skcalib.utils.base import warn
 
 # Samples per feature below which whitening amplifies sampling error. With 5, the smallest
@@ -18,45 +17,86 @@ SAMPLES_PER_FEATURE = 5
 
 
 @dataclass(frozen=True, eq=False)
-class FittedWhitening:
-    """Moments of a sample, the parameters of the fit, and the map that follows from both."""
+class WhiteningMap:
+    """``x -> (x - mean) W`` with ``W = U g(Λ)``, by axes."""
 
-    moments: Moments
-    parameters: dict[str, Any]  # of `Whitening`, validated
+    mean: np.ndarray  # (d,)
+    basis: np.ndarray  # (d, rank), eigenvectors U of the covariance, by falling eigenvalue
+    variance: np.ndarray  # (rank,), eigenvalues of the sample's covariance
+    regularized: Regularized  # the same after shrinkage, Λ, and the parameters in use
+    n_components: int  # requested axes; may exceed the rank
+    method: str  # what follows ``U g(Λ)``: nothing, ``Uᵀ`` or a random rotation
+
+    @property
+    def rank(self) -> int:
+        """Number of axes the sample determines."""
+        return len(self.variance)
+
+    @property
+    def kept(self) -> int:
+        """Number of axes kept."""
+        return min(self.rank, self.n_components)
+
+    @property
+    def width(self) -> int:
+        """Number of columns of the output."""
+        return len(self.basis) if self.method == "zca" else self.n_components
+
+    @property
+    def surplus(self) -> int:
+        """Number of columns of the output that are zero because they exceed the rank."""
+        return self.n_components - self.kept if self.method == "pca" else 0
 
     @cached_property
-    def map(self) -> WhiteningMap:
-        """The map, solved at first use: a stream of batches needs no decomposition for each."""
-        linear = solve(self.moments, **self.parameters)
-        warn_of_few_samples(self.moments.n, linear)
-        return linear
-
-    def recentered(self, mean: np.ndarray) -> Self:
-        """Return the same with another mean."""
-        moved = replace(self, moments=replace(self.moments, mean=mean))
-        vars(moved)["map"] = replace(self.map, mean=mean)
-        return moved
+    def gain(self) -> np.ndarray:
+        """g(Λ) of the axes kept."""
+        return self.regularized.gain()[: self.kept]
 
     @property
     def components(self) -> np.ndarray:
         """Axes kept, in rows, then a row of zeros for each surplus column."""
-        basis = self.map.basis[:, : self.map.kept]
-        return np.pad(basis.T, ((0, self.map.surplus), (0, 0)))
+        return np.pad(self.basis[:, : self.kept].T, ((0, self.surplus), (0, 0)))
 
     @property
-    def variance(self) -> np.ndarray:
+    def variance_kept(self) -> np.ndarray:
         """Variance along each of `components`."""
-        return np.pad(self.map.variance[: self.map.kept], (0, self.map.surplus))
+        return np.pad(self.variance[: self.kept], (0, self.surplus))
+
+    @cached_property
+    def affine(self) -> AffineMap:
+        """The map, with W of shape (d, width)."""
+        output2 = self.variance[: self.kept] * self.gain**2
+        return AffineMap(
+            mean=self.mean,
+            projection=self._scaled(self.gain),
+            bias=np.zeros(self.width),
+            column_variance=self.basis**2 @ self.variance,
+            mean_square=output2.sum() / (self.width - self.surplus),  # surplus columns are zero
+        )
 
     @property
-    def variance_ratio(self) -> np.ndarray:
-        """The same as a share of the total."""
-        return self.variance / self.map.regularized.total
+    def inverse(self) -> AffineMap:
+        """The map back, as far as the axes kept determine it, by the pseudo-inverse of W.
+
+        In float64, since strong axes would cover the digits of the others.
+        """
+        back, like_any = self._scaled(1 / self.gain).T, np.ones(self.width)
+        return AffineMap(np.zeros(self.width), back, self.mean, like_any, 1.0, in_float64=True)
+
+    def _scaled(self, factors: np.ndarray) -> np.ndarray:
+        """``U diag(factors)``, its surplus columns zero, or rotated by the method."""
+        basis = self.basis[:, : self.kept]
+        scaled = basis * factors
+        if self.method == "zca":
+            return scaled @ basis.T
+        if self.method == "rotated":
+            drawn = np.random.default_rng(0).normal(size=(self.width, self.width))
+            return scaled @ np.linalg.qr(drawn).Q[: self.kept]
+        return np.pad(scaled, ((0, 0), (0, self.surplus)))
 
     def __getstate__(self) -> dict[str, Any]:
-        # New instances are without what they compute at first use.
-        solved = {"map": replace(self.map)} if "map" in vars(self) else {}
-        return {**vars(self), "moments": replace(self.moments), **solved}
+        # A pickle is without what is computed at first use.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def solve(

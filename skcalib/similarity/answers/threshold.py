@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils import gen_batches
 
 from skcalib.calibration.neighbors.search import rows_near
-from skcalib.utils.limits import rows_within
+from skcalib.utils.threads import rows_within
 from skcalib.utils.vectors import unit_rows
 
 # Equal cosines differ by less where other rows are beside them in a product of float32.

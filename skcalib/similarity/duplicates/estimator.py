@@ -21,9 +21,9 @@ from skcalib.similarity.duplicates.pairs import (
 from skcalib.similarity.duplicates.threshold import threshold_of
 from skcalib.similarity.scale.estimator import SimilarityScale
 from skcalib.utils.base import VersionedState
-from skcalib.utils.limits import rows_within
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib.utils.texts import TextInput, as_texts, distinct_sorted
+from skcalib.utils.threads import rows_within
 from skcalib.utils.vectors import checked_rows, unit_rows
 
 # Vectors that are scaled to unit length at a time.

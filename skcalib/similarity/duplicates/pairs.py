@@ -6,7 +6,7 @@ from hashlib import blake2b
 import numpy as np
 from sklearn.utils import gen_batches
 
-from skcalib.utils.limits import rows_within
+from skcalib.utils.threads import rows_within
 
 # Rows and columns whose cosines are in memory at a time.
 ROWS, COLUMNS = 512, 4096

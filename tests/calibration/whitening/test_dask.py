@@ -8,6 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skcalib import Whitening
+from skcalib.inspection import mahalanobis, mahalanobis_threshold, shift
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -33,10 +34,10 @@ def test_fit_and_transform_equal_those_of_numpy(X, lazy, noise, k):
     assert isinstance(Z, da.Array)
     assert (Z.shape, Z.dtype) == ((1000, 5), np.float32)
     assert_allclose(Z.compute(), reference.transform(X), atol=1e-5)
-    assert_allclose(ours.mahalanobis(lazy).compute(), reference.mahalanobis(X), rtol=1e-4)
-    thresholds = [w.mahalanobis_threshold(x, 0.1) for w, x in ((ours, lazy), (reference, X))]
+    assert_allclose(mahalanobis(ours, lazy).compute(), mahalanobis(reference, X), rtol=1e-4)
+    thresholds = [mahalanobis_threshold(w, x, 0.1) for w, x in ((ours, lazy), (reference, X))]
     assert thresholds[0] == pytest.approx(thresholds[1], rel=1e-4)
-    assert ours.shift(lazy).p_value == pytest.approx(reference.shift(X).p_value, abs=1e-4)
+    assert shift(ours, lazy).p_value == pytest.approx(shift(reference, X).p_value, abs=1e-4)
     back = ours.inverse_transform(Z)
     assert isinstance(back, da.Array)
     assert_allclose(back.compute(), reference.inverse_transform(reference.transform(X)), 1e-5)
@@ -90,11 +91,11 @@ def test_partial_fit_and_integers(X):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda X: X[:, 0], r"dask of shape \(1000,\); it expects an array of shape \(n"),
+        (lambda X: X[:, 0], r"dask of shape \(1000,\); expected an array of shape \(n"),
         (lambda X: da.where(X == X[3, 3], np.nan, X), "X contains NaN"),
         (lambda X: X[:1], "n_samples=1; a covariance needs at least 2"),
         (lambda X: X[:, :4], "n_components=5 exceeds n_features=4"),
-        (lambda X: dask.delayed(1), "got a Delayed.* of dask; it expects an array"),
+        (lambda X: dask.delayed(1), "Got a Delayed.* of dask; expected an array"),
     ],
 )
 def test_bad_input_is_named(lazy, spoil, message):

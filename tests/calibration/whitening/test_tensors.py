@@ -3,14 +3,13 @@
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 from skcalib import Whitening
-from skcalib.calibration.whitening.rows import as_float64, mapped, moments_of
+from skcalib.calibration.covariance.moments import Moments
 
 # SciPy reads SCIPY_ARRAY_API when it is imported, so this runs in a process of its own.
 SCRIPT = """
@@ -18,9 +17,11 @@ import sys
 import numpy as np, pytest, sklearn, torch
 from numpy.testing import assert_allclose
 from skcalib import Whitening
-from skcalib.calibration.whitening import rows
+from skcalib.calibration.covariance import moments
+from skcalib.calibration.whitening import linear_map
+from skcalib.inspection import mahalanobis
 
-rows.TENSOR_BYTES = int(sys.argv[1])
+linear_map.TENSOR_BYTES = moments.TENSOR_BYTES = int(sys.argv[1])
 
 rng = np.random.default_rng(0)
 data = rng.normal(size=(3000, 6)) * [10, 3, 1, 1, 0.3, 0.1] @ rng.normal(size=(6, 6)) + 1000
@@ -42,7 +43,7 @@ for device in devices:
             atol = 2e-5 if dtype == torch.float32 else 1e-7
             assert_allclose(Z.cpu(), reference.transform(host), atol=atol)
             assert_allclose(ours.transform(host), reference.transform(host), atol=atol)
-            assert_allclose(ours.mahalanobis(X).cpu(), reference.mahalanobis(host), rtol=1e-3)
+            assert_allclose(mahalanobis(ours, X).cpu(), mahalanobis(reference, host), rtol=1e-3)
             back = ours.inverse_transform(Z)
             assert type(back) is torch.Tensor and back.dtype == dtype
             expected = reference.inverse_transform(reference.transform(host))
@@ -83,12 +84,13 @@ def test_a_device_without_float64_leaves_it_to_the_cpu(monkeypatch, graded):
     # Columns of other scales, rotated: a product in float32 would lose the small ones.
     X = (X - 7) * 10.0 ** -np.arange(5) @ np.linalg.qr(X[:5])[0] if graded else X
     X = X.astype(np.float32)
-    tensor, fitted = torch.from_numpy(X), Whitening().fit(X)._fitted.map
+    tensor, fitted = torch.from_numpy(X), Whitening().fit(X)._checked_map()
     linear = fitted.affine
-    rows = "skcalib.calibration.whitening.rows"
-    monkeypatch.setattr(f"{rows}._on_device", moved)
-    monkeypatch.setattr(f"{rows}.get_namespace_and_device", lambda X: (xp, True, metal))
-    assert_allclose(moments_of(tensor).scatter, moments_of(X).scatter, rtol=1e-10)
+    for module in ("covariance.moments", "whitening.linear_map"):
+        name = f"skcalib.calibration.{module}"
+        monkeypatch.setattr(f"{name}.on_device", moved)
+        monkeypatch.setattr(f"{name}.get_namespace_and_device", lambda X: (xp, True, metal))
+    assert_allclose(Moments.of(tensor).scatter, Moments.of(X).scatter, rtol=1e-10)
     assert moves == [("cpu", torch.float32)]
     moves.clear()
     assert linear.float32_is_safe is not graded
@@ -99,16 +101,14 @@ def test_a_device_without_float64_leaves_it_to_the_cpu(monkeypatch, graded):
         return asarray(array, dtype=dtype)
 
     monkeypatch.setattr(xp, "asarray", placed)
-    Z = mapped(tensor, linear)
-    assert_allclose(Z, mapped(X, linear), atol=2e-5)
+    Z = linear.apply(tensor)
+    assert_allclose(Z, linear.apply(X), atol=2e-5)
     assert moves == [("cpu" if graded else "mps", torch.float32), ("mps", torch.float32)]
     moves.clear()
     back = fitted.inverse
-    assert_allclose(mapped(Z, back), X, atol=1e-4)
+    assert_allclose(back.apply(Z), X, atol=1e-4)
     place = "mps" if back.float32_is_safe else "cpu"
     assert moves == [(place, torch.float32), ("mps", torch.float32)]
-    distances = SimpleNamespace(device=metal, to=lambda device: torch.ones(2, device=device))
-    assert as_float64(distances).dtype == torch.float64
 
 
 def test_tensor_without_dispatch_is_an_array():

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcalib import Whitening
-from skcalib.calibration.covariance.moments import Moments
-from skcalib.calibration.covariance.spectrum import decompose
+from skcalib.calibration.covariance.moments import Moments, decompose
 
 seeds = st.integers(0, 2**32 - 1)
 quick = settings(max_examples=25)
