@@ -60,7 +60,7 @@ def test_the_map_is_that_of_filtered_rows(rows, coupling, permutation):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_an_axis_without_variance_is_trained_on_noise_whatever_its_rounding(rows, seed):
+def test_flow_trains_axes_without_variance_on_noise(rows, seed):
     # Its eigenvalue is rounding, of a sign and size that depend on the rows.
     mixing = np.random.RandomState(seed).normal(size=(6, 7))
     flow = _flow(max_epochs=1).fit(rows @ mixing)

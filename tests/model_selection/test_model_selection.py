@@ -546,7 +546,7 @@ def test_texts_too_short_to_compare_layers_keep_the_raw_ones(tiny_bert, words):
     assert "too short to compare layers" in calibration.summary()
 
 
-def test_what_an_encoder_learns_it_learns_without_the_texts_it_is_scored_on(sentences):
+def test_calibrate_fits_encoders_without_the_texts_they_are_scored_on(sentences):
     class Memorizing(TransformerMixin, BaseEstimator):
         """Knows the texts that it has seen, and nothing else."""
 
