@@ -112,14 +112,3 @@ def test_a_private_package_says_nothing_in_its_init(package):
 def test_scikit_learns_private_names_are_imported_in_one_module(path):
     private = [name for name in _imports(path, "sklearn") if "._" in name]
     assert not private or path.name == "_sklearn_compat.py", private
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_a_module_and_its_functions_read_in_one_sitting(path):
-    source = path.read_text(encoding="utf-8")
-    # The docstrings of an estimator are its reference.
-    assert len(source.splitlines()) <= (620 if path.name == "estimator.py" else 350)
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            body = node.body[1:] if ast.get_docstring(node) else node.body
-            assert not body or body[-1].end_lineno - body[0].lineno < 50, node.name
