@@ -214,15 +214,21 @@ def test_rounding_in_erased_directions_of_real_vectors_is_no_variance(minilm, po
         assert Whitening().fit(erased).rank_ == rank - len(np.unique(groups)) + 1
 
 
+@pytest.fixture(scope="module")
+def toy(minilm):
+    """Vectors of real sentences, and the subset of each."""
+    toy = load_toy_sts()
+    return BertEncoder(minilm).fit_transform(toy.data[:, 0]), toy.subset
+
+
 @pytest.mark.filterwarnings("ignore:n_samples=300 of n_features=384")
 @pytest.mark.parametrize("target", ["torch", "faiss"])
 @pytest.mark.parametrize(
     "whitening", [None, Whitening(5), Whitening(noise="auto"), Whitening(9, method="zca")]
 )
-def test_alone_and_joined_it_is_a_linear_map(minilm, target, whitening):
-    toy = load_toy_sts()
-    X = BertEncoder(minilm).fit_transform(toy.data[:, 0])
-    erasure = GroupErasure().fit(X, groups=toy.subset)
+def test_alone_and_joined_it_is_a_linear_map(toy, target, whitening):
+    X, groups = toy
+    erasure = GroupErasure().fit(X, groups=groups)
     erased, model = erasure.transform(X), erasure
     if whitening is not None:
         whitening.fit(X)  # not on erased vectors: the means differ
