@@ -45,6 +45,15 @@ def check(printed, output):
     assert numbers[0] == pytest.approx(numbers[1], rel=0.01, abs=0.011)
 
 
+@pytest.fixture
+def reader(minilm, remembered, tmp_path, tmp_path_factory, monkeypatch):
+    """Work in a new folder; pages share vectors, in memory and in the folder "vectors"."""
+    vectors = tmp_path_factory.getbasetemp() / "vectors-of-pages"
+    vectors.mkdir(exist_ok=True)
+    (tmp_path / "vectors").symlink_to(vectors, target_is_directory=True)
+    monkeypatch.chdir(tmp_path)  # files of one block are there for the next
+
+
 def run(page, shared=None):
     pairs = list(blocks(page))
     held = any(output for _, output in pairs) and pinned()
@@ -66,23 +75,21 @@ def run(page, shared=None):
 @pytest.mark.filterwarnings("ignore:n_samples=")  # the toy set is small
 @pytest.mark.filterwarnings("ignore:.*unknown to this model")  # Chinese, as the page says
 @pytest.mark.parametrize("page", PAGES.split())
-def test_each_block_of_a_page_runs_by_itself(page, minilm, recent, tmp_path, monkeypatch):
-    recent.bound = 2**28  # vectors stay in memory, as they do for a reader
-    monkeypatch.chdir(tmp_path)  # files of one block are there for the next, names are not
+@pytest.mark.usefixtures("reader")
+def test_each_block_of_a_page_runs_by_itself(page):
     run(page)
 
 
 @pytest.mark.filterwarnings("ignore:n_samples=")
 @pytest.mark.parametrize("page", CONTINUED.split())
-def test_blocks_of_a_page_run_one_after_another(page, minilm, recent, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("reader")
+def test_blocks_of_a_page_run_one_after_another(page):
     pytest.importorskip("matplotlib")
-    recent.bound = 2**28
-    monkeypatch.chdir(tmp_path)
     run(page, {})
 
 
-def test_groups_reach_the_rows_of_a_frame_with_any_index(minilm, recent):
-    recent.bound = 2**28
+@pytest.mark.usefixtures("minilm", "remembered")
+def test_groups_reach_the_rows_of_a_frame_with_any_index():
     questions = load_questions()
     mixed = np.random.default_rng(0).permutation(100)
     own = pd.DataFrame({"text": questions.data, "intent": questions.target}, index=mixed)
@@ -98,8 +105,8 @@ def test_groups_reach_the_rows_of_a_frame_with_any_index(minilm, recent):
         assert f"Group {group}, {len(rows)} texts\n    {rows['text'].iloc[0]}\n" in printed
 
 
-def test_duplicates_are_found_in_frames_with_any_index(minilm, recent):
-    recent.bound = 2**28
+@pytest.mark.usefixtures("minilm", "remembered")
+def test_duplicates_are_found_in_frames_with_any_index():
     (code, _), *_ = blocks("tasks/duplicates.md")
     made = 'pd.DataFrame({"text": texts})'
     assert made in code
@@ -150,9 +157,9 @@ def test_outputs_are_written_under_blocks(tmp_path):
     assert rewritten == page.read_text("utf-8").replace("# 3", "# 2")
 
 
-def test_recipes_run_that_need_no_more_than_the_extra_for_tests(minilm, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("reader")
+def test_recipes_run_that_need_no_more_than_the_extra_for_tests():
     pytest.importorskip("sentence_transformers", minversion="6")
-    monkeypatch.chdir(tmp_path)
     names, ran = {}, set()
     for code, _ in blocks("clients.md"):
         packages = set(re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE))

@@ -8,7 +8,7 @@ from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening
 from skcalib.datasets import fetch_sts
 from skcalib.metrics import spearman
 
-TASKS = ["stsb", "sickr", "sts13"]  # of the seven, for the sake of time
+TASKS = ["stsb", "sts13"]  # of the seven, for the sake of time
 FEATURES = {
     "mean(0)": ("mean", 0),
     "mean(1)": ("mean", 1),
@@ -24,10 +24,18 @@ LARGEST = {f"max({i})": ("max", i) for i in (0, 3)}
 
 
 @pytest.fixture(scope="module")
-def embed(minilm, tmp_path_factory):
-    """Return a function from texts to their features, all by one forward pass."""
+def store(tmp_path_factory):
+    """A store of all features, so that each sentence goes through the model once.
+
+    This takes some 30 s: only real sentences show what calibration is worth.
+    """
     slots = {"layers": (0, 1, 3, 6), "pooling": ("mean", "cls", "max", "zipf")}
-    store = VectorStore(tmp_path_factory.mktemp("vectors"), **slots)
+    return VectorStore(tmp_path_factory.mktemp("vectors"), **slots)
+
+
+@pytest.fixture(scope="module")
+def embed(minilm, store):
+    """Return a function from texts to their features, all by one forward pass."""
 
     def features(texts):
         return {
@@ -48,9 +56,9 @@ def embedded(sts_home, embed):
 
 @pytest.fixture(scope="module")
 def train(sts_home, embed):
-    """Features of 2,000 sentences of STS-B's training pairs, in random order."""
+    """Features of 1,000 sentences of STS-B's training pairs, in random order."""
     texts = np.unique(fetch_sts("stsb", "train", data_home=sts_home).data.astype(str))
-    return embed(np.random.default_rng(0).permutation(texts)[:2000].tolist())
+    return embed(np.random.default_rng(0).permutation(texts)[:1000].tolist())
 
 
 def pairs_of(sts, embed):
@@ -109,10 +117,9 @@ def test_whitening_lifts_raw_layers_on_average(embedded):
         ({"layers": 3, "pooling": "cls"}, 39.0, 69.6),
     ],
 )
-@pytest.mark.usefixtures("remembered")  # each sentence goes through the model once
-def test_pipeline_on_stsb(sts_home, minilm, params, raw, calibrated):
+def test_pipeline_on_stsb(sts_home, minilm, store, params, raw, calibrated):
     pairs, grades = fetch_sts("stsb", data_home=sts_home, return_X_y=True)
-    encoder = BertEncoder(minilm, **params)
+    encoder = BertEncoder(minilm, memory=store, **params)
     assert 100 * BiEncoder(encoder).fit(pairs).score(pairs, grades) == pytest.approx(
         raw, abs=0.2
     )
@@ -144,7 +151,7 @@ def test_largest_entries_of_inner_layers_take_a_power_in_figures(embedded, train
     assert scores[0.5] > scores["auto"] + 2
 
 
-@pytest.mark.parametrize("n", [50, 200, 1000, 2000])
+@pytest.mark.parametrize("n", [50, 200, 1000])
 def test_automatic_noise_takes_few_samples(embedded, train, n):
     vectors, *pairs = embedded["stsb"]
     raw = score(vectors["mean(6)"], *pairs)

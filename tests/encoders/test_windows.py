@@ -11,11 +11,10 @@ import transformers
 from exported import exported
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.pipeline import make_pipeline
 
 import skcalib.encoders.model.tokens as tokens
-from skcalib import BertEncoder, VectorStore, Whitening, calibrate
-from skcalib.export import check_served, save_onnx, save_sentence_transformer, save_static
+from skcalib import BertEncoder, VectorStore, calibrate
+from skcalib.export import save_onnx, save_sentence_transformer, save_static
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 SMALL |= {"intermediate_size": 32, "initializer_range": 0.3}
@@ -243,29 +242,3 @@ def test_a_table_of_words_reads_texts_whole(windowed, long_text, tmp_path):
     model = exported(windowed(layers=0, pooling="zipf"), tmp_path, save_static)
     other = " ".join(reversed(long_text.split()))
     assert_allclose(*model.encode([long_text, other]), atol=1e-5)  # all words count
-
-
-def test_a_client_joins_the_windows_of_a_graph(windowed, texts, long_text, tmp_path):
-    runtime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
-    pipeline = make_pipeline(windowed(), Whitening(4, noise="auto")).fit([*texts, long_text])
-    save_onnx(pipeline, tmp_path / "model.onnx")
-    session = runtime.InferenceSession(tmp_path / "model.onnx")
-    assert session.get_modelmeta().custom_metadata_map["stride"] == "0"
-    assert check_served(pipeline.transform, pipeline, [long_text, "dog"]).kind == "calibrated"
-    tokenizer = pipeline[0]._backbone().tokenizer
-    inputs = tokenizer(  # as the page shows
-        long_text,
-        truncation=True,
-        max_length=12,
-        stride=0,
-        return_overflowing_tokens=True,
-        padding=True,
-        return_token_type_ids=False,
-        return_tensors="np",
-    )
-    inputs = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-    (vectors,) = session.run(None, inputs)
-    joined = np.average(vectors, axis=0, weights=inputs["attention_mask"].sum(axis=1))
-    expected = pipeline.transform([long_text])[0]
-    assert_allclose(joined, expected, atol=1e-4 * np.abs(expected).max())

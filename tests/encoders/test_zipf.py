@@ -15,7 +15,7 @@ def test_pieces_and_characters_after_the_first_word_have_their_rank():
 
 
 @pytest.mark.parametrize("positions", [(0, 1, 2), (0, 7, 18)])
-def test_special_tokens_weigh_nothing_wherever_they_stand_and_keep_their_rank(positions):
+def test_zipf_special_tokens_weigh_nothing_and_keep_their_rank(positions):
     tokens = list(WORDS)
     for i in positions:
         tokens.insert(i, f"special{i}")  # reads like a word

@@ -235,7 +235,7 @@ def test_options_of_whitenings_are_checked(option, capsys):
     assert f"argument {option.split()[0]}: invalid" in capsys.readouterr().err
 
 
-def test_output_that_cannot_be_written_is_found_out_before_anything_is_encoded(
+def test_evaluation_refuses_unwritable_output_before_encoding(
     tiny_bert, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(BertEncoder, "fit", lambda *_: pytest.fail("encoded"))

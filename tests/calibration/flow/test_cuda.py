@@ -14,7 +14,7 @@ from skcalib import NormalizingFlow
 @pytest.fixture(scope="module")
 def X():
     rng = np.random.RandomState(0)
-    X = rng.normal(size=(300, 6))
+    X = rng.normal(size=(150, 6))
     X[:, 3:] += X[:, :3] ** 2
     X[:, 5] = 3.0  # constant: trained on noise in its place
     return X.astype(np.float32)
@@ -29,7 +29,7 @@ def cuda(request):
 
 
 def _flow(device, **changes):
-    settings = {"depth": 1, "coupling_width": 8, "batch_size": 25, "max_epochs": 2}
+    settings = {"depth": 1, "coupling_width": 8, "batch_size": 50, "max_epochs": 2}
     settings |= {"learning_rate": 3e-3, "random_state": 0}
     return NormalizingFlow(**settings | changes, device=device)
 

@@ -90,7 +90,7 @@ def test_training_raises_the_score_of_held_out_rows(banana):
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-5), (np.float64, 1e-12)])
 def test_inverse_transform_inverts(banana, dtype, tolerance):
     X = banana.astype(dtype)
-    flow = NormalizingFlow(coupling="affine", **_settings(max_epochs=3)).fit(X)
+    flow = NormalizingFlow(coupling="affine", **_settings(max_epochs=1)).fit(X)
     Z = flow.transform(X)
     U = flow.inverse_transform(Z)
     assert Z.dtype == U.dtype == flow.sample(3).dtype == dtype
@@ -205,7 +205,7 @@ def test_degenerate_data_train_to_finite_vectors(coupling, permutation, dtype, n
     X[100:200] = X[:100]  # duplicated rows
     X, wide = X.astype(dtype), rng.normal(size=(30, 50)).astype(dtype)
     settings = {"coupling": coupling, "permutation": permutation, "noise": noise}
-    flow = NormalizingFlow(device="cpu", max_epochs=20, random_state=0, **settings)
+    flow = NormalizingFlow(device="cpu", max_epochs=4, random_state=0, **settings)
     for rows in (X, wide) if noise else (X,):
         Z = flow.fit(rows).transform(rows)
         assert np.isfinite(flow.score_samples(rows)).all()
@@ -219,7 +219,7 @@ def test_degenerate_data_train_to_finite_vectors(coupling, permutation, dtype, n
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])
-def test_a_large_constant_beside_narrow_columns_does_not_make_the_likelihood_infinite(noise):
+def test_flow_likelihood_is_finite_beside_a_large_constant(noise):
     X = (1e-3 * np.random.RandomState(0).normal(size=(1000, 4))).astype(np.float32)
     X[:, 3] = 1e6  # its next float32 is 60 deviations of the others away
     flow = NormalizingFlow(**_settings(noise=noise)).fit(X)
@@ -243,11 +243,14 @@ def test_divergence_warns_and_goes_back(banana, at_steps):
     np.testing.assert_array_equal(flow.transform(banana), good.transform(banana))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("coupling", ["additive", "affine"])
 @pytest.mark.parametrize(
-    ("permutation", "learning_rate", "shape"),
-    [("lu", 1e-2, (600, 128)), ("reverse", 0.1, (40, 32)), ("shuffle", 0.1, (40, 32))],
+    ("permutation", "learning_rate", "shape", "dtype"),
+    [
+        ("lu", 1e-2, (600, 128), np.float32),
+        ("reverse", 0.1, (40, 32), np.float64),
+        ("shuffle", 0.1, (40, 32), np.float32),
+    ],
 )
 def test_divergence_at_a_finite_loss_warns(permutation, learning_rate, shape, coupling, dtype):
     X = np.random.RandomState(0).normal(size=shape).astype(dtype)

@@ -60,7 +60,7 @@ def test_vectors_are_those_of_the_formula(X, new, params):
     assert_allclose(smoothing.transform(new), formula(new, X, False, **params), atol=1e-6)
 
 
-def test_a_text_is_no_neighbour_of_itself_but_another_that_says_the_same_is(X):
+def test_smoothing_text_is_no_neighbor_of_itself_but_an_equal_one_is(X):
     smoothing = NeighborSmoothing(1)
     once = smoothing.fit_transform(X)
     assert_array_equal(once, smoothing.transform(X))  # so a query finds its own text

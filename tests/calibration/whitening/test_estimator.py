@@ -220,7 +220,7 @@ def strength_of(X):
 
 
 @pytest.mark.parametrize("size", [0, 10, 300])
-def test_automatic_strength_depends_on_neither_scale_nor_width_nor_repetition(size):
+def test_whitening_auto_is_free_of_scale_width_and_repetition(size):
     X = with_outliers(size)
     for Y in (
         1e-5 * X,

@@ -2,8 +2,6 @@
 
 import pickle
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -73,12 +71,12 @@ def test_search_runs_each_distinct_text_once(
     monkeypatch.chdir(tmp_path)
     pairs = np.array(list(zip(texts, texts[5:] + texts[:5], strict=True)))
     y = np.arange(len(pairs)) % 5
-    model = BiEncoder(make_pipeline(BertEncoder(tiny_bert, memory=memory), Whitening()))
+    encoder = BertEncoder(tiny_bert, memory=memory)
+    model = BiEncoder(make_pipeline(encoder, Whitening(shrinkage=0.5)))
     grid = {
         "encoder__bertencoder__pooling": ["cls", "mean", "zipf"],
         "encoder__bertencoder__layers": [-1, "last2", "first_last", (1, 2)],
         "encoder__whitening__n_components": [2, 4],
-        "encoder__whitening__shrinkage": [0.5, "auto"],
     }
     search = GridSearchCV(model, grid, cv=3, error_score="raise").fit(pairs, y)
     assert sum(count_runs) == len(set(texts)) * (1 if memory else 12)
@@ -87,21 +85,6 @@ def test_search_runs_each_distinct_text_once(
     assert sum(count_runs) == len(set(texts)) * (1 if memory else 24)
     first, second = (s.cv_results_["mean_test_score"] for s in (search, again))
     assert_array_equal(second, first)
-
-
-def test_new_process_runs_nothing(tiny_bert, texts, tmp_path):
-    vectors = BertEncoder(tiny_bert, memory=tmp_path).fit_transform(texts)
-    code = (
-        "import sys, numpy as np, torch; from skcalib import BertEncoder;"
-        "model, folder, *texts = sys.argv[1:];"
-        "encoder = BertEncoder(model, memory=folder).fit(texts);"
-        "run = torch.nn.Module.__call__;"
-        "torch.nn.Module.__call__ = lambda *a, **k: sys.exit('the model ran');"
-        "np.save(folder + '/out.npy', encoder.transform(texts))"
-    )
-    command = [sys.executable, "-c", code, tiny_bert, str(tmp_path), *texts]
-    subprocess.run(command, check=True, timeout=600)
-    assert_array_equal(np.load(tmp_path / "out.npy"), vectors)
 
 
 def test_store_of_some_layers_serves_those_alone(tiny_bert, texts, tmp_path):

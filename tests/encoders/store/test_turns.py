@@ -34,9 +34,7 @@ def test_threads_take_turns(tmp_path):
     assert most == [1] * 20
 
 
-def test_a_turn_ends_with_its_process_and_a_worker_that_hangs_is_not_waited_for(
-    tmp_path, monkeypatch
-):
+def test_turn_ends_with_its_process_and_waits_for_no_hanging_worker(tmp_path, monkeypatch):
     code = (
         "import pathlib, sys; from skcalib.encoders.store.database import turn;"
         "context = turn(pathlib.Path(sys.argv[1])); context.__enter__();"

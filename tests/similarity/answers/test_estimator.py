@@ -73,7 +73,7 @@ def test_it_finds_answers_and_gives_none_to_others():
 
 @pytest.mark.parametrize("log", [None, LOG])
 @pytest.mark.parametrize("rate", [0.02, 0.1])
-def test_the_promise_to_questions_like_those_known_to_have_no_answer_is_exact(rate, log):
+def test_nearest_answer_false_answer_rate_is_exact_for_unanswerable(rate, log):
     """The mean rate over many samples is at most the promise, and near it."""
     population, n = np.array(texts_of(range(200, 3200), [0])), round(1 / rate) + 5
     model = drawn(rate).fit(STORED, truth(STORED), population[:n], log=log)
@@ -95,7 +95,7 @@ def promised_of(best, rate):
 
 
 @pytest.mark.parametrize("log", [None, LOG])
-def test_each_stored_question_is_asked_as_if_its_own_answer_were_not_stored(log):
+def test_nearest_answer_fit_leaves_each_questions_own_answer_out(log):
     model, best = drawn().fit(STORED, truth(STORED), log=log), []
     for answer in range(0, 40, 4):
         own = [text for text in STORED if truth([text]) == [answer]]

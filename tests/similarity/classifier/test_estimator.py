@@ -254,7 +254,7 @@ def test_texts_of_no_class_are_rejected():
     assert drawn().fit(texts_of()).predict(strangers[:1]).dtype.kind == "i"
 
 
-def test_a_rejected_label_of_their_kind_leaves_the_labels_a_dtype_that_metrics_take():
+def test_classifier_rejected_label_keeps_the_dtype_of_labels():
     texts = texts_of()
     predicted = drawn(rejection_rate=0.1, other=-1).fit(texts).predict(texts)
     assert -1 in predicted

@@ -225,7 +225,7 @@ def test_catalogs_with_a_partner_for_each_text_list_the_promised_pairs():
     assert 20 / 8 < np.mean(alone) < 1.5 * 20
 
 
-def test_a_scale_of_texts_without_duplicates_tells_what_those_with_many_do_not():
+def test_duplicates_take_a_scale_of_texts_without_duplicates():
     X = spread(1500)
     with_copies = copied(X, 1, 300)
     assert Duplicates().fit(with_copies).threshold_ > 0.95

@@ -81,7 +81,7 @@ def signs(seed):
 @pytest.mark.parametrize("make", [with_equal_rows, signs])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_no_rate_is_passed_where_many_pairs_are_equally_similar(make, dtype):
-    for seed in range(8):
+    for seed in range(4):
         X = make(seed)
         scale = SimilarityScale().fit(X)
         unit = normalize(X).astype(dtype)
@@ -192,7 +192,7 @@ def test_a_sample_of_pairs_and_texts_tells_nearly_the_same(X, monkeypatch):
 
 def test_rates_hold_on_real_texts_that_were_not_fitted(minilm, sts_home):
     texts = np.unique(fetch_sts("stsb", "dev", data_home=sts_home).data.ravel())
-    vectors = BertEncoder(minilm).fit_transform(texts[::4].tolist())
+    vectors = BertEncoder(minilm).fit_transform(texts[::6].tolist())
     fitted, new = vectors[::2], vectors[1::2]
     whitening = Whitening(noise="auto").fit(fitted)
     scale = SimilarityScale().fit(whitening.transform(fitted))
@@ -232,7 +232,7 @@ def test_what_a_sample_cannot_tell_is_refused(X):
 
 def test_rounding_leads_no_similarity_out_of_its_range():
     """Opposite vectors with equal neighbours: corrected cosines of -2, less by rounding."""
-    for d in range(8, 40):
+    for d in range(8, 40, 4):
         v = np.random.default_rng(d).normal(size=(1, d)).repeat(30, axis=0)
         scale = SimilarityScale(n_neighbors=3).fit(np.vstack([v, -v]))
         assert_allclose(scale.threshold(0.9, corrected=True), -2, atol=2e-6)
@@ -310,7 +310,7 @@ def test_a_rate_per_query_holds_for_any_number_of_queries(
 ):
     """The chance that a new query passes, over fits and queries, is what conformal sets say."""
     rng, passed = np.random.default_rng(0), []
-    for _ in range(60):
+    for _ in range(30):
         documents, queries, new = (
             rng.normal(size=(n, d)) for n in (n_documents, n_queries, 500)
         )
@@ -327,7 +327,7 @@ def test_a_rate_per_query_holds_for_any_number_of_queries(
 def test_a_rate_of_stored_texts_holds_for_a_new_text(n, rate, low):
     """A new text of the same kind among n: over many stores, at most the rate passes."""
     rng, passed = np.random.default_rng(0), []
-    for _ in range(150):
+    for _ in range(40):
         stored, new = rng.normal(size=(n, 8)), rng.normal(size=(400, 8))
         threshold = SimilarityScale().fit(stored).threshold(rate, per="query")
         best = (normalize(new) @ normalize(stored).T).max(axis=1)
