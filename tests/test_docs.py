@@ -72,7 +72,7 @@ def run(page, shared=None):
         pytest.skip("; ".join(missing))
 
 
-@pytest.mark.filterwarnings("ignore:n_samples=")  # the toy set is small
+@pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")  # the toy set is small
 @pytest.mark.filterwarnings("ignore:.*unknown to this model")  # Chinese, as the page says
 @pytest.mark.parametrize("page", PAGES.split())
 @pytest.mark.usefixtures("reader")
@@ -80,7 +80,7 @@ def test_each_block_of_a_page_runs_by_itself(page):
     run(page)
 
 
-@pytest.mark.filterwarnings("ignore:n_samples=")
+@pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")
 @pytest.mark.parametrize("page", CONTINUED.split())
 @pytest.mark.usefixtures("reader")
 def test_blocks_of_a_page_run_one_after_another(page):

@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Classify texts by the names of the classes, by labels of a few of the texts, or by "
         "both, and write a CSV file with each text, its class and the score for that class. "
-        "The texts themselves, without labels, tell how vectors of their kind are distributed."
+        "The texts themselves, without labels, show how vectors of their kind are distributed."
     )
     parser.epilog = "Example: skcalib classify minilm texts.txt --classes names.txt -o out.csv"
     add = parser.add_argument

@@ -17,7 +17,7 @@ TEMPLATES = Path(__file__).parent / "data"
 def parts_of_folder(
     pipeline: Any, caller: str, normalize: bool | None = None
 ) -> tuple[Parts, bool]:
-    """Take a pipeline apart, and tell whether the folder scales its vectors to unit length.
+    """Take a pipeline apart; return also whether the folder scales vectors to unit length.
 
     The library often computes cosines as inner products. So with ``normalize=None`` it does if
     the model's own folder ends with ``Normalize``.

@@ -119,10 +119,10 @@ def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
         )
     everything = words.astype(np.float64)
     # The search expands squares of distances, which a large common mean would cancel.
-    centred = (everything - everything.mean(axis=0)).astype(words.dtype)
-    search = NearestNeighbors(n_neighbors=max(NEIGHBORS) + 1, algorithm="brute").fit(centred)
+    centered = (everything - everything.mean(axis=0)).astype(words.dtype)
+    search = NearestNeighbors(n_neighbors=max(NEIGHBORS) + 1, algorithm="brute").fit(centered)
     # The first is the word itself, or one with an equal vector.
-    distances, neighbors = (found[:, 1:] for found in search.kneighbors(centred[counted]))
+    distances, neighbors = (found[:, 1:] for found in search.kneighbors(centered[counted]))
     binned, places = everything[counted], places[counted]
     columns = [np.einsum("ij,ij->i", binned, everything[column]) for column in neighbors.T]
     dots = np.stack(columns, axis=1)

@@ -75,12 +75,12 @@ class HiddenStates:
         self.own = {name: getattr(self._encoder, name) for name in ("memory", "verbose")}
         shows = sys.stderr.isatty() if verbose is None else verbose
         self.verbose = bool(shows or encoder.verbose)
-        told = clone(encoder).fit([""]).declared_
+        declared = clone(encoder).fit([""]).declared_
         # If the folder has modules that nobody applies, the user must have chosen a pooling.
-        first = "auto" if told.pooling in POOLINGS else encoder.pooling
+        first = "auto" if declared.pooling in POOLINGS else encoder.pooling
         shipped = _at((first, -1), encoder).fit([""])
         self.states = [(shipped.pooling_, shipped.layers_[0])]
-        self.is_declared = pooling is None and layers is None and told.declares_pooling
+        self.is_declared = pooling is None and layers is None and declared.declares_pooling
         if not self.is_declared:
             others = _states(shipped, TRIED if pooling is None else _listed(pooling), layers)
             self.states = list(dict.fromkeys([*self.states, *others]))

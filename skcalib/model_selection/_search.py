@@ -12,7 +12,7 @@ from skcalib.encoders.any_encoder import encoded
 from skcalib.model_selection._encoders import AsGiven, HiddenStates, State
 from skcalib.model_selection._report import Candidate
 from skcalib.model_selection._self_retrieval import FEWEST_TEXTS
-from skcalib.model_selection._views import Views, combined, tells_layers
+from skcalib.model_selection._views import Views, combined, compares_layers
 from skcalib.utils.base import progress
 from skcalib.utils.bootstrap import Difference, leads, resamples
 
@@ -141,8 +141,9 @@ def choose(
     states = [_best_calibration(state, lead, calibrates) for state in scored]
     shipped, halves = scored[0][0], lead(states, Scored.halves)
     best = max(range(len(states)), key=lambda i: halves[i].mean)
-    tells = tells_layers(max(one.halves() for one in states), shipped.ranks.shape[1] // 2)
-    chosen = states[best if tells and halves[best].is_gain else 0]
+    most = max(one.halves() for one in states)
+    comparable = compares_layers(most, shipped.ranks.shape[1] // 2)
+    chosen = states[best if comparable and halves[best].is_gain else 0]
     in_order = sorted(scored, key=lambda state: -max(one.halves() for one in state))
     rows = [
         one.row(has_gain=state is scored[0])

@@ -15,7 +15,7 @@ from skcalib.utils.sklearn_compat import Interval, validate_parameter_constraint
 from skcalib.utils.texts import texts_of
 
 # Scores of fewer texts than the first mean nothing; with fewer than the second, close
-# candidates cannot be told apart.
+# candidates cannot be distinguished.
 FEWEST_TEXTS, FEW_TEXTS = 20, 200
 
 CONSTRAINTS = {
@@ -118,8 +118,8 @@ def views_of(texts: Sequence[str], caller: str, **params: Any) -> Views:
     if n < FEWEST_TEXTS:
         raise ValueError(
             f"{found} among {len(texts)}; it needs {FEWEST_TEXTS} at least, and {FEW_TEXTS} or "
-            "more to tell close candidates apart. Give more texts, or longer ones."
+            "more to distinguish close candidates. Give more texts, or longer ones."
         )
     if n < min(FEW_TEXTS, params["n_texts"]):
-        warn(f"{found}; with fewer than {FEW_TEXTS}, close candidates cannot be told apart.")
+        warn(f"{found}; with fewer than {FEW_TEXTS}, close candidates cannot be distinguished.")
     return views

@@ -91,7 +91,7 @@ def combined(halves: float, thinned: float, weight: float = 0.5) -> float:
     return right / (right + wrong)
 
 
-def tells_layers(halves: float, n: int) -> bool:
+def compares_layers(halves: float, n: int) -> bool:
     """Whether halves of texts find each other among n beyond chance, a rank from 1 to n."""
     chance = np.sum(1 / np.arange(1, n + 1)) / n
     return bool(halves - chance >= LEAST_HALVES * (1 - chance))

@@ -26,6 +26,9 @@ INNER = (
     functools.__file__,
 )
 
+ONCE = "default", "module", "once"  # actions of Python's filters that show a warning once
+SHOWN: set[tuple[str, type[Warning], str, int]] = set()  # warnings, and the line of each
+
 
 class VersionedState:
     """Mixin that stamps an estimator's pickled state with the version of its layout.
@@ -99,11 +102,33 @@ def progress(
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line of the user's code that led here."""
+    """Warn at the line of the user's code that led here, once if Python's filters say so.
+
+    scikit-learn changes the filters in each fit, and Python then forgets what it has shown.
+    """
     frame, level = inspect.currentframe(), 1
     while frame and frame.f_code.co_filename.startswith(INNER):
         frame, level = frame.f_back, level + 1
+    if frame:
+        module = frame.f_globals.get("__name__", "")
+        shown = message, category, frame.f_code.co_filename, frame.f_lineno
+        if shown in SHOWN and _action(message, category, module, frame.f_lineno) in ONCE:
+            return
+        SHOWN.add(shown)
     warnings.warn(message, category, stacklevel=level)
+
+
+def _action(message: str, category: type[Warning], module: str, line: int) -> str:
+    """Return what Python's filters do with a warning."""
+    for action, text, kind, where, number in warnings.filters:
+        if (
+            issubclass(category, kind)
+            and number in (0, line)
+            and (text is None or text.match(message))
+            and (where is None or where.match(module))
+        ):
+            return action
+    return "default"
 
 
 def import_package(caller: str, package: str, module: str) -> Any:

@@ -164,7 +164,7 @@ def test_to_torch_of_a_pipeline_is_its_transform(X):
     assert_allclose(to_torch(flow)(torch.from_numpy(X)), flow.transform(X), atol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:n_samples=300 of n_features=384")
+@pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")
 @pytest.mark.parametrize("target", ["torch", "faiss"])
 @pytest.mark.parametrize(
     "whitening", [None, Whitening(5), Whitening(noise="auto"), Whitening(9, method="zca")]

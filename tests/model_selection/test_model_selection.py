@@ -472,7 +472,7 @@ def test_of_equal_calibrations_one_is_rarely_called_better():
     assert found <= 5  # 2.5 % are 1.5
 
 
-@pytest.mark.filterwarnings("ignore:n_samples=")
+@pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")
 @pytest.mark.parametrize("task", [None, "topics"])
 def test_a_narrow_domain_is_not_made_worse(task, minilm, sts_home, remembered):
     folder = Path(sts_home).parent / "narrow"

@@ -118,13 +118,13 @@ def untrained(
     if noise != 0 or permutation == "lu":
         check_size(d, f"permutation={permutation!r} with noise={noise!r}")
     if noise == 0:
-        standardisation: Any = column_moments(X, rows)
+        standardization: Any = column_moments(X, rows)
         power = 1.0
     else:
-        *standardisation, regularized = principal_axes(X, rows, strength)
+        *standardization, regularized = principal_axes(X, rows, strength)
         noise, power = regularized.noise, regularized.power
     flow = _glow(d, architecture).to(getattr(torch, X.dtype.name))
-    flow.initialize(rng, *standardisation)
+    flow.initialize(rng, *standardization)
     n_parameters = sum(parameter.numel() for parameter in flow.parameters())
     moments = np.zeros((2, n_parameters), dtype=X.dtype)
     return FittedFlow(architecture, float(noise), power, rng, flow.arrays(), moments)

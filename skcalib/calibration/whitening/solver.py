@@ -146,26 +146,27 @@ def solve(
 
 
 def warn_of_few_samples(n: int | float, linear: WhiteningMap) -> None:
-    """Warn if a map suffers from too few samples."""
+    """Warn if a map suffers from too few samples.
+
+    The message is the same for all samples of a search, so that Python shows it once.
+    """
     d, used = len(linear.mean), linear.regularized
-    bare = used.noise == 0 and used.shrinkage == 0 and used.power > 0
+    is_bare = used.noise == 0 and used.shrinkage == 0 and used.power > 0
+    enough = SAMPLES_PER_FEATURE * d
     if linear.surplus:
-        consequence = (
-            f"have rank {linear.rank}, below n_components={linear.n_components}: the surplus "
-            "columns are zero"
+        fault = (
+            f"The samples have a lower rank than n_components={linear.n_components}: the "
+            "surplus columns are zero."
         )
-    elif bare and n < SAMPLES_PER_FEATURE * d:
-        consequence = (
-            f"are fewer than {SAMPLES_PER_FEATURE} for each feature, and have rank "
-            f"{linear.rank}: weak directions are mostly sampling error, which whitening "
-            "amplifies, and those outside the sample are dropped"
+    elif is_bare and n < enough:
+        fault = (
+            f"There are fewer than {SAMPLES_PER_FEATURE} samples for each of {d} features: "
+            "weak directions are mostly sampling error, which whitening amplifies, and those "
+            "outside the sample are dropped."
         )
     else:
         return
-    warn(
-        f"n_samples={n:.10g} of n_features={d} {consequence}. Set noise='auto', or fit on "
-        f"{SAMPLES_PER_FEATURE * d} samples or more."
-    )
+    warn(f"{fault} Set noise='auto', or fit on {enough} samples or more.")
 
 
 def _n_kept(n_components: int | float | None, rank: int, share: np.ndarray) -> int:

@@ -103,7 +103,7 @@ def float32_samples(draw):
 
 @settings(max_examples=60)
 @given(float32_samples())
-@pytest.mark.filterwarnings("ignore:n_samples=:UserWarning")
+@pytest.mark.filterwarnings("ignore:There are fewer than 5 samples:UserWarning")
 def test_whitened_inner_products_equal_those_of_a_float64_svd(X):
     # Inner products: axes of equal variance may turn among themselves.
     whitening = Whitening().fit(X)

@@ -7,7 +7,7 @@ from sklearn.covariance import ledoit_wolf_shrinkage, shrunk_covariance
 
 from skcalib import Whitening
 
-pytestmark = pytest.mark.filterwarnings("ignore:n_samples=:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:There are fewer than 5 samples:UserWarning")
 
 
 def assert_same(whitening, X, rtol):

@@ -1,6 +1,7 @@
 """Whitening: the theorem, the reference, and scikit-learn's contract."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from scipy.stats import entropy
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import BertEncoder, Whitening
@@ -55,7 +57,7 @@ def float64_whitening(X, k=None):
         Whitening(noise=0.5, method="zca"),
     ]
 )
-@pytest.mark.filterwarnings("ignore:n_samples=:UserWarning")
+@pytest.mark.filterwarnings("ignore:There are fewer than 5 samples:UserWarning")
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
@@ -322,7 +324,7 @@ def test_float64_reference_is_reached_at_any_conditioning(mean, decades, dtype):
 
 
 def test_more_components_than_rank_are_zero_with_a_warning(few):
-    with pytest.warns(UserWarning, match=r"n_samples=10 of n_features=30 have rank 9.*20"):
+    with pytest.warns(UserWarning, match=r"lower rank than n_components=20: the surplus"):
         whitening = Whitening(20).fit(few)
     Z = whitening.transform(few)
     assert Z.shape == (10, 20)
@@ -336,7 +338,7 @@ def test_more_components_than_rank_are_zero_with_a_warning(few):
 @pytest.mark.parametrize("n", [31, 149])
 def test_fewer_than_five_samples_a_feature_warn(n):
     X = np.random.default_rng(0).normal(size=(n, 30))
-    message = rf"n_samples={n} of n_features=30 are fewer than 5.*noise='auto'.*150 samples"
+    message = r"fewer than 5 samples for each of 30 features.*noise='auto'.*150 samples"
     for params in ({}, {"n_components": 3}, {"method": "zca"}, {"power": 0.5}):
         with pytest.warns(UserWarning, match=message):
             Whitening(**params).fit(X)
@@ -344,6 +346,17 @@ def test_fewer_than_five_samples_a_feature_warn(n):
         Whitening().fit(np.vstack([X, X]), sample_weight=np.full(2 * n, 0.5))
     for regularised in ({"noise": 0.1}, {"shrinkage": 0.1}, {"power": 0}):
         Whitening(**regularised).fit(X[:10])  # in silence
+
+
+def test_few_samples_warn_once_in_a_search():
+    X = np.random.default_rng(0).normal(size=(80, 30))
+    search = GridSearchCV(
+        Whitening(), {"n_components": [2, 3, 5]}, cv=3, scoring=lambda model, X, y=None: 0.0
+    )
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("default")
+        search.fit(X)
+    assert len(seen) == 1
 
 
 def test_tol_cuts_weak_directions(X):
@@ -488,10 +501,10 @@ def test_attributes_in_parts_are_those_of_the_whole(X, params, name):
 def test_partial_fit_warns_of_few_samples_at_the_first_use(few):
     whitening = Whitening().partial_fit(few[:5]).partial_fit(few[5:])
     assert whitening.rank_ == 9  # in silence
-    with pytest.warns(UserWarning, match="n_samples=10 of n_features=30 are .* have rank 9"):
+    with pytest.warns(UserWarning, match="fewer than 5 samples for each"):
         whitening.transform(few)
     whitening.merge(Whitening().partial_fit(few))
-    with pytest.warns(UserWarning, match="n_samples=20 of n_features=30 are .* have rank 9"):
+    with pytest.warns(UserWarning, match="fewer than 5 samples for each"):
         expected = whitening.transform(few)
     assert_array_equal(whitening.transform(few), expected)  # in silence
     assert_allclose(whitening.inverse_transform(expected), few)
