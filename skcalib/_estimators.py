@@ -14,3 +14,4 @@ from skcalib.similarity.classifier.estimator import ZeroShotClassifier as ZeroSh
 from skcalib.similarity.duplicates.estimator import Duplicates as Duplicates
 from skcalib.similarity.duplicates.guard import DetailGuard as DetailGuard
 from skcalib.similarity.scale.estimator import SimilarityScale as SimilarityScale
+from skcalib.utils.caches import clear_caches as clear_caches

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from skcalib.encoders.model.backbone import read
-from skcalib.encoders.store.poolings import POOLINGS, SLOTS, slot_of
+from skcalib.encoders.recipe import POOLINGS, SLOTS, slot_of
 from skcalib.export._parts import Parts
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 
 from skcalib.calibration.whitening.exports import centred_float32, dense
-from skcalib.encoders.store.poolings import POOLINGS, SLOTS, slot_of
+from skcalib.encoders.recipe import POOLINGS, SLOTS, slot_of
 from skcalib.export._folder import parts_of_folder, through_folder
 from skcalib.export._formats import FORMATS
 from skcalib.export._parts import Parts, probes, recipe_of_queries
