@@ -31,9 +31,9 @@ from transformers import AutoTokenizer
 
 from skcalib import BertEncoder, TextEncoder, Whitening
 from skcalib.datasets import fetch_sts, minilm_path
-from skcalib.encoders.sources import MEMORY
 from skcalib.export import save_onnx
 from skcalib.metrics import spearman
+from skcalib.utils.caches import VECTORS
 
 BATCH, MAX_LENGTH = 32, 256
 
@@ -202,6 +202,6 @@ if __name__ == "__main__":
     parser.add_argument("--texts", type=int, default=800)
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
-    MEMORY.bound = 0  # else later rounds read the vectors of the first
+    VECTORS.bound = 0  # else later rounds read the vectors of the first
     torch.set_num_threads(given.threads)
     main(given.model or minilm_path(), given.prompt, given.threads, given.repeats, given.texts)

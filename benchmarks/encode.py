@@ -45,7 +45,7 @@ from skcalib import BertEncoder, VectorStore
 from skcalib.datasets import fetch_sts, minilm_path
 from skcalib.encoders.model.batches import BertModel
 from skcalib.encoders.model.packed_linear import PackedLinear
-from skcalib.encoders.sources import MEMORY
+from skcalib.utils.caches import VECTORS
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "encode-architectures.csv"
 SIZE = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8}
@@ -58,16 +58,6 @@ ARCHITECTURES = {
     "ModernBERT": ("ModernBert", SIZE),
     "NomicBERT": ("NomicBert", SIZE),
     "EuroBERT": ("EuroBert", SIZE),
-    "DeBERTa-v2": (
-        "DebertaV2",
-        SIZE
-        | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 256}
-        | {"share_att_key": True, "norm_rel_ebd": "layer_norm", "position_biased_input": False},
-    ),
-    "T5": (
-        "T5Encoder",
-        {"d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 4, "num_heads": 8},
-    ),
     "Qwen3": ("Qwen3", DECODER),
     "Gemma 3": ("Gemma3Text", DECODER | TURNS | {"sliding_window": 512}),
     "Gemma 3, both ways": (
@@ -121,8 +111,9 @@ def ours(dtype):
         out = np.empty((len(texts), 384), dtype=np.float32)
         store = VectorStore("unused")  # what it would keep
         model = BertModel(encoder._backbone(), encoder._recipe, store=store)
-        for batch in model.every(texts):
-            out[batch.rows] = model.merged(batch.vectors[:, model.asked], batch.counts)
+        for batch in model.encode(texts):
+            asked = batch.vectors[:, model.slots.asked]
+            out[batch.rows] = encoder._recipe.merge(asked, batch.counts)
         return out
 
     ways["skcalib, all layers and poolings"] = everything
@@ -251,7 +242,7 @@ if __name__ == "__main__":
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--architectures", action="store_true")
     arguments = parser.parse_args()
-    MEMORY.bound = 0  # otherwise later rounds read the vectors of the first
+    VECTORS.bound = 0  # otherwise later rounds read the vectors of the first
     if arguments.architectures:
         torch.set_num_threads(1)
         n = arguments.texts

@@ -78,8 +78,8 @@ def weighted(encoder, texts, weights):
     backbone = encoder._backbone()
     backbone.zipf = weights.astype(np.float32)
     out = np.empty((len(texts), backbone.width), dtype=np.float32)
-    for batch in BertModel(backbone, encoder._recipe).answer(list(texts)):
-        out[batch.rows] = batch.vectors
+    for batch in BertModel(backbone, encoder._recipe).encode(list(texts)):
+        out[batch.rows] = batch.vectors[:, 0]
     return out
 
 

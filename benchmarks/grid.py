@@ -43,14 +43,14 @@ from skrub import TextEncoder
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib.calibration.whitening import recent
 from skcalib.datasets import fetch_sts, minilm_path
-from skcalib.encoders.sources import MEMORY
+from skcalib.utils.caches import VECTORS
 
 KEPT = [16, 32, 64, 128, 256, 384]
 FOLDS = KFold(3, shuffle=True, random_state=0)
 
 
 def encode_anew(encoder, texts):
-    MEMORY.clear()  # otherwise the vectors of the first time are in memory
+    VECTORS.clear()  # otherwise the vectors of the first time are in memory
     encoder.transform(texts)
 
 

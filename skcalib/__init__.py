@@ -12,7 +12,8 @@ The job is a pipeline, and the modules follow it::
 whitening, `GroupErasure` removes differences between groups such as languages. After it,
 `NeighborSmoothing` moves each vector toward its nearest neighbors, and `SimilarityScale` gives
 thresholds for cosines. `Duplicates` groups texts that come twice, and a `DetailGuard` keeps
-those apart that differ in a number or a code. The other packages:
+those apart that differ in a number or a code. `clear_caches` drops what a process keeps. The
+other packages:
 
 - `model_selection`: scorers and searches without labels;
 - `metrics`: agreement with human judgement, and measures of isotropy;
@@ -39,6 +40,7 @@ from skcalib.similarity.classifier.estimator import ZeroShotClassifier
 from skcalib.similarity.duplicates.estimator import Duplicates
 from skcalib.similarity.duplicates.guard import DetailGuard
 from skcalib.similarity.scale.estimator import SimilarityScale
+from skcalib.utils.caches import clear_caches
 
 __version__ = "0.1.0"
 
@@ -58,6 +60,7 @@ __all__ = [
     "ZeroShotClassifier",
     "__version__",
     "calibrate",
+    "clear_caches",
     "datasets",
     "evaluation",
     "export",

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from collections import deque
 
 # Tests never reach for a hub; models that need it must come from files at hand.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -203,26 +202,25 @@ def sts_home():
 @pytest.fixture(autouse=True)
 def recent(monkeypatch):
     """Keep no vectors in memory, so that tests run the model; raise ``bound`` to keep some."""
-    from skcalib.encoders.sources import MEMORY
+    from skcalib.utils.caches import VECTORS
 
-    MEMORY.clear()
-    monkeypatch.setattr(MEMORY, "bound", 0)
-    monkeypatch.setattr("skcalib.encoders.bert_encoder._told", deque())
-    return MEMORY
+    VECTORS.clear()
+    monkeypatch.setattr(VECTORS, "bound", 0)
+    return VECTORS
 
 
 @pytest.fixture(scope="session")
 def vectors_of_real_texts():
     """A memory that all tests of a process share, for texts of MiniLM, which is slow."""
-    from skcalib.encoders.sources import Memory
+    from skcalib.utils.caches import VectorMemory
 
-    return Memory()
+    return VectorMemory()
 
 
 @pytest.fixture
 def remembered(recent, monkeypatch, vectors_of_real_texts):
     """Keep vectors in memory as outside the tests, and for the next test that asks for this."""
-    monkeypatch.setattr("skcalib.encoders.sources.MEMORY", vectors_of_real_texts)
+    monkeypatch.setattr("skcalib.utils.caches.VECTORS", vectors_of_real_texts)
 
 
 @pytest.fixture(scope="session")

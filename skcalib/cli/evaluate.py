@@ -191,7 +191,7 @@ def _search(
             of_queries = encoder.fit_transform(list(collection().queries.values()))
             sides = fitted["encode"].fit_transform(documents), of_queries
             groups = np.repeat(["document", "query"], list(map(len, sides)))
-            fit_with_groups(fitted["calibrate"], np.vstack(sides), groups, "skcalib evaluate")
+            fit_with_groups(fitted["calibrate"], np.vstack(sides), groups)
     yield evaluate_retrieval(
         pipelines,
         options.retrieval,

@@ -15,7 +15,7 @@ from skcalib.utils.base import is_fitted
 from skcalib.utils.texts import distinct
 
 
-def as_encoder(model: Any, caller: str) -> Any:
+def as_encoder(model: Any) -> Any:
     """Return a transformer of texts: the model itself, or an encoder around it.
 
     A str or path becomes a `BertEncoder`; a `BaseEstimator` with ``fit`` and ``transform`` is
@@ -27,15 +27,15 @@ def as_encoder(model: Any, caller: str) -> Any:
         if isinstance(model, BaseEstimator | type):  # clone refuses a class
             return model
         raise TypeError(
-            f"{caller} got a {type(model).__name__} with fit and transform that scikit-learn "
+            f"The encoder is a {type(model).__name__} with fit and transform that scikit-learn "
             "can neither copy nor ask whether it is fitted. Derive it from TransformerMixin "
             "and BaseEstimator of sklearn.base."
         )
     if hasattr(model, "encode") or callable(model):
         return TextEncoder(model)
     raise TypeError(
-        f"{caller} got a {type(model).__name__}; it expects the folder or hub id of a model, a "
-        "transformer of texts such as BertEncoder, an object with a method encode, or a "
+        f"The encoder is a {type(model).__name__}; it must be the folder or hub id of a model, "
+        "a transformer of texts such as BertEncoder, an object with a method encode, or a "
         "function from a list of texts to an array."
     )
 
@@ -45,14 +45,14 @@ def fitted_on(encoder: Any, texts: Any) -> Any:
     return encoder if is_fitted(encoder) else clone(encoder).fit(texts, None)
 
 
-def fit_with_groups(estimator: Any, X: Any, groups: Any, caller: str) -> Any:
+def fit_with_groups(estimator: Any, X: Any, groups: Any) -> Any:
     """Fit, with the group of each row for the steps that accept groups; None are no groups."""
     if groups is None:
         return estimator.fit(X, None)  # a FrozenEstimator wants a y
     with config_context(enable_metadata_routing=True):
         if not get_routing_for_object(estimator).consumes("fit", ["groups"]):
             raise ValueError(
-                f"{caller} got groups, but no step of its encoder accepts them. Put a "
+                "groups were given, but no step of the encoder accepts them. Put a "
                 "GroupErasure into a pipeline, before the whitening."
             )
         return estimator.fit(X, None, groups=groups)

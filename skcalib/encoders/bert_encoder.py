@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
@@ -13,15 +12,14 @@ from typing import TYPE_CHECKING, Any, Self
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.encoders.model.declared import Declared, declared, wants_prompt
-from skcalib.encoders.recipe import Recipe
+from skcalib.encoders.model.files import load
+from skcalib.encoders.recipe import POOLINGS, Recipe
 from skcalib.encoders.sources import BLOCK, store_of, vectors_of
-from skcalib.encoders.store.poolings import POOLINGS
 from skcalib.encoders.store.store import VectorStore
 from skcalib.utils.base import warn
 from skcalib.utils.dask import check_lazy, lazily
-from skcalib.utils.devices import resolve_device
 from skcalib.utils.sklearn_compat import Interval, StrOptions, _fit_context
-from skcalib.utils.texts import TextTransformer, as_texts, in_blocks
+from skcalib.utils.texts import TextTransformer, blocks_of
 from skcalib.utils.vectors import is_dask
 
 if TYPE_CHECKING:
@@ -33,9 +31,6 @@ LAYER_NAMES = {
     "first_last": (1, -1),
     "embedding_last": (0, -1),
 }
-
-# Texts and models of which a warning has told lately what is lost.
-_told: deque[int] = deque(maxlen=100)
 
 
 @dataclass(eq=False, repr=False)
@@ -199,7 +194,7 @@ class BertEncoder(TextTransformer):
         "verbose": ["verbose"],
     }
 
-    _state_version = 4
+    _state_version = 5
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: None = None) -> Self:
@@ -223,23 +218,23 @@ class BertEncoder(TextTransformer):
         TypeError, ValueError
             If an entry of `X` is not a text, or a parameter does not fit the model.
         """
-        self._checked(X)
+        if not is_dask(X):
+            blocks_of(X, BLOCK, caller=type(self).__name__)  # checks texts, reads no iterator
         self.__dict__.pop("_recipe", None)  # an error below leaves nothing half-fitted
-        backbone = self._load(self.dtype)
+        backbone = load(self.model, self.revision, self.device, self.dtype)
         weights = None
         if self.token_counts is not None:
             weights = backbone.weights_by(self.token_counts)
             backbone = backbone.with_zipf(weights)
-        told = declared(backbone.folder)
+        shipped = declared(backbone.folder, backbone.config)
         layers = resolve_layers(self.layers, backbone.n_layers)
-        pooling = _resolve_pooling(self.pooling, told)
-        prompt = told.prompt(self.prompt)
-        max_length = _resolve_max_length(self.max_length, backbone, told)
+        pooling = _resolve_pooling(self.pooling, shipped)
+        prompt = shipped.prompt(self.prompt)
+        max_length = _resolve_max_length(self.max_length, backbone, shipped)
         if POOLINGS[pooling].by_frequency:
             _ = backbone.zipf  # refuses a vocabulary that is not sorted by frequency
-        self._warn_of_choices(backbone, told, pooling, layers)
-        width = min(self.truncate_dim or told.truncate_dim or backbone.width, backbone.width)
-        self._n_features_out = width * (len(layers) if self.layer_merge == "concat" else 1)
+        self._warn_of_choices(backbone, shipped, pooling, layers)
+        width = self.truncate_dim or shipped.truncate_dim or backbone.width
         recipe = Recipe(
             fingerprint=backbone.fingerprint,
             layers=layers,
@@ -247,16 +242,14 @@ class BertEncoder(TextTransformer):
             special_tokens=bool(self.special_tokens),
             layer_merge=self.layer_merge,
             prompt=prompt,
-            skip=0 if told.include_prompt else _n_before_text(backbone, prompt),
+            skip=0 if shipped.include_prompt else _n_before_text(backbone, prompt),
             max_length=max_length,
-            truncate_dim=width,
+            truncate_dim=min(width, backbone.width),
             stride=self._resolve_stride(backbone, prompt, max_length),
             dtype=self.dtype,
             token_weights=weights,
         )
-        self.layers_, self.pooling_, self.prompt_ = layers, pooling, prompt
-        self.max_length_, self.fingerprint_ = max_length, backbone.fingerprint
-        self.declared_ = told
+        self.declared_ = shipped
         self._recipe = recipe  # the last, since it marks the encoder as fitted
         return self
 
@@ -281,38 +274,60 @@ class BertEncoder(TextTransformer):
             If the model is not the one the encoder was fitted with.
         """
         check_is_fitted(self)
-        X = self._checked(X)
-        if is_dask(X):
+        if not isinstance(X, list) and is_dask(X):
             check_lazy(self)
             fitted = copy(self)  # so that a later fit does not change the result
             return lazily(fitted.transform, X, self._n_features_out)
         from skcalib.encoders.model.batches import BertModel
 
-        recipe, caller = self._recipe, type(self).__name__
-        if isinstance(X, Iterator):
-            total, blocks = None, in_blocks(X, BLOCK, caller=caller)
-        else:
-            total, blocks = len(X), iter([X])
-        store = store_of(self.memory)
-        backbone = self._backbone()
-        whole = replace(recipe, truncate_dim=backbone.width)  # kept for encoders of any width
-        model = BertModel(backbone, whole, self.batch_size, store)
-        vectors, counts = vectors_of(blocks, model, store, total=total, verbose=self.verbose)
-        if recipe != whole:
-            layers = vectors.reshape(len(vectors), -1, backbone.width)
-            vectors = layers[..., : recipe.truncate_dim].copy().reshape(len(vectors), -1)
-        _warn_of_losses(counts.tolist(), len(vectors), recipe, X if total else None)
+        blocks, total = blocks_of(X, BLOCK, caller=type(self).__name__)
+        recipe, store = self._recipe, store_of(self.memory)
+        model = BertModel(self._backbone(), recipe, self.batch_size, store)
+        vectors, counts = vectors_of(
+            *(blocks, model, store, recipe.merge), total=total, verbose=self.verbose
+        )
+        _warn_of_losses(counts.tolist(), len(vectors), recipe)
         return vectors
 
-    def _checked(self, X: Any) -> Any:
-        """Texts as a list; dask collections and iterators as they are."""
-        is_lazy = is_dask(X) or isinstance(X, Iterator)
-        return X if is_lazy else as_texts(X, caller=type(self).__name__)
+    @property
+    def layers_(self) -> tuple[int, ...]:
+        """Hidden states in use, counted from 0."""
+        return self._recipe.layers
+
+    @property
+    def pooling_(self) -> str:
+        """Pooling in use."""
+        return self._recipe.pooling
+
+    @property
+    def prompt_(self) -> str:
+        """Text before each text; "" for none."""
+        return self._recipe.prompt
+
+    @property
+    def max_length_(self) -> int:
+        """Largest number of tokens per text, including special tokens."""
+        return self._recipe.max_length
+
+    @property
+    def fingerprint_(self) -> str:
+        """SHA-256 of the files of the model."""
+        return self._recipe.fingerprint
+
+    @property
+    def _n_features_out(self) -> int:
+        return self._recipe.n_features
+
+    def _for_export(self, **changes: Any) -> Self:
+        """Return a copy in float32 that keeps nothing on disk, with changes to its recipe."""
+        other = copy(self).set_params(memory=None, verbose=False)
+        other._recipe = replace(self._recipe, dtype="float32", **changes)
+        return other
 
     def _warn_of_choices(
-        self, backbone: Backbone, told: Declared, pooling: str, layers: tuple[int, ...]
+        self, backbone: Backbone, shipped: Declared, pooling: str, layers: tuple[int, ...]
     ) -> None:
-        if self.prompt is None and wants_prompt(self.model, backbone.folder, told):
+        if self.prompt is None and wants_prompt(self.model, backbone.config, shipped):
             warn(
                 f"The model {str(self.model)!r} is an e5 by name, trained with a prompt, and "
                 "its folder declares none. Set prompt='query: ', 'passage: ' for documents of "
@@ -349,7 +364,7 @@ class BertEncoder(TextTransformer):
     def _backbone(self) -> Backbone:
         """Return the model that this encoder was fitted with; refuse another one."""
         recipe = self._recipe
-        backbone = self._load(recipe.dtype)
+        backbone = load(self.model, self.revision, self.device, recipe.dtype)
         if recipe.token_weights is not None:
             backbone = backbone.with_zipf(recipe.token_weights)
         if backbone.fingerprint != recipe.fingerprint:
@@ -359,15 +374,6 @@ class BertEncoder(TextTransformer):
                 "changed, or `model` was set to another one. Restore the model, or fit again."
             )
         return backbone
-
-    def _load(self, dtype: str) -> Backbone:
-        import torch
-
-        from skcalib.encoders.model.backbone import load
-        from skcalib.encoders.model.files import locate
-
-        folder = locate(os.fspath(self.model), self.revision)
-        return load(folder, resolve_device(self.device), getattr(torch, dtype))
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         shown = super().__repr__(N_CHAR_MAX)
@@ -399,20 +405,10 @@ def resolve_layers(layers: Any, n_layers: int) -> tuple[int, ...]:
     return tuple(int(i) % (n_layers + 1) for i in indices)
 
 
-def _warn_of_losses(
-    counts: Sequence[int], n_texts: int, recipe: Recipe, texts: list[str] | None
-) -> None:
-    """Warn of cut and unknown texts, once for the same texts: a search fits many pipelines."""
+def _warn_of_losses(counts: Sequence[int], n_texts: int, recipe: Recipe) -> None:
+    """Warn of cut and unknown texts."""
     n_tokens, n_unknown, n_cut = counts
-    many_unknown = n_unknown > 0.1 * n_tokens
-    if not (many_unknown or n_cut):
-        return
-    if texts is not None:
-        key = hash((recipe.fingerprint, recipe.max_length, recipe.prompt, *texts))
-        if key in _told:
-            return
-        _told.append(key)
-    if many_unknown:
+    if n_unknown > 0.1 * n_tokens:
         warn(
             f"{n_unknown / n_tokens:.0%} of the tokens are unknown to this "
             "model's vocabulary; texts that differ only in these get nearly the same vector. "
@@ -426,14 +422,14 @@ def _warn_of_losses(
         )
 
 
-def _resolve_pooling(pooling: str, told: Declared) -> str:
-    if pooling == "auto" and told.pooling not in POOLINGS:
+def _resolve_pooling(pooling: str, shipped: Declared) -> str:
+    if pooling == "auto" and shipped.pooling not in POOLINGS:
         raise ValueError(
-            f"The folder declares the pooling {told.pooling!r}; BertEncoder has "
+            f"The folder declares the pooling {shipped.pooling!r}; BertEncoder has "
             f"{tuple(POOLINGS)}. Pass one of them as pooling; BertEncoder applies none of the "
             "other modules. `TextEncoder` takes a SentenceTransformer with all of them."
         )
-    return told.pooling if pooling == "auto" else pooling
+    return shipped.pooling if pooling == "auto" else pooling
 
 
 def _n_before_text(backbone: Backbone, prompt: str) -> int:
@@ -442,11 +438,11 @@ def _n_before_text(backbone: Backbone, prompt: str) -> int:
     return len(ids) - (ids[-1] in backbone.special_ids) if prompt else 0
 
 
-def _resolve_max_length(max_length: int | None, backbone: Backbone, told: Declared) -> int:
+def _resolve_max_length(max_length: int | None, backbone: Backbone, shipped: Declared) -> int:
     # What a folder declares has priority over the tokenizer's limit.
-    shipped = min(told.max_length or backbone.max_length, backbone.n_positions)
+    usual = min(shipped.max_length or backbone.max_length, backbone.n_positions)
     added = backbone.tokenizer.num_special_tokens_to_add()
-    most, length = max(shipped, backbone.max_length), max_length or shipped
+    most, length = max(usual, backbone.max_length), max_length or usual
     if not added < length <= most:
         given = "" if max_length else " is declared by the folder (max_seq_length)"
         raise ValueError(

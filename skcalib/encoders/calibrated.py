@@ -35,9 +35,9 @@ CALIBRATORS = {
 KINDS = tuple(kind for how in CALIBRATORS.values() for kind in how.kind)
 
 
-def calibrated(encoder: Any, texts: list[str], caller: str) -> tuple[Pipeline, np.ndarray]:
+def calibrated(encoder: Any, texts: list[str]) -> tuple[Pipeline, np.ndarray]:
     """Fit a clone of an encoder, and a whitening unless it calibrates; return vectors too."""
-    encoder, vectors = fitted_encoder(encoder, texts, caller)
+    encoder, vectors = fitted_encoder(encoder, texts)
     steps = [("encode", encoder)]
     if not calibrates(encoder):
         steps.append(("calibrate", Whitening(noise="auto").fit(vectors)))
@@ -45,9 +45,9 @@ def calibrated(encoder: Any, texts: list[str], caller: str) -> tuple[Pipeline, n
     return Pipeline(steps), vectors
 
 
-def fitted_encoder(encoder: Any, texts: list[str], caller: str) -> tuple[Any, np.ndarray]:
+def fitted_encoder(encoder: Any, texts: list[str]) -> tuple[Any, np.ndarray]:
     """Fit a clone of an encoder; return it, and the vectors of the texts in float64."""
-    encoder = clone(as_encoder(encoder, caller))
+    encoder = clone(as_encoder(encoder))
     vectors = encoder.transform(texts) if is_frozen(encoder) else encoder.fit_transform(texts)
     name = "vectors of the encoder"
     return encoder, check_array(vectors, dtype=np.float64, input_name=name)

@@ -1,13 +1,91 @@
-"""All that a vector of a `BertEncoder` depends on, except its text: the fitted state."""
+"""How texts become vectors: poolings, the recipe of a fitted encoder, what a store keeps.
 
+A *slot* is a vector of a text: a hidden state under a pooling. A model makes slots. A store may
+keep more of them than an encoder asks for, and `Recipe.merge` makes the encoder's vector of
+those that it asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from skcalib.encoders.model.backbone import Backbone
+    from skcalib.encoders.store.store import VectorStore
+
+
+class Pooling(NamedTuple):
+    """How the hidden states of a text's tokens, (N, d), become one vector of d numbers.
+
+    It reads one token, or takes a mean, or else a maximum. Windows of a text join alike: means,
+    and the first tokens, as means by their weights; maxima by the maximum; the last token is
+    that of the last window.
+    """
+
+    # Weights of a mean from three arrays, of NumPy or torch: whether a token counts, its place
+    # from 1 on, its Zipf weight. A mean divides by their sum.
+    weight: Callable[[Any, Any, Any], Any] | None = None
+    token: int | None = None  # the one that it reads: 0 or -1
+    own: bool = False  # special tokens do not count
+    slot: str | None = None  # the vector on disk that it is made of; None if its own
+    by_root: bool = False  # divides a sum by the square root of its number of tokens
+    # Whether the weight of a token depends on nothing but its id, as a table of words has it.
+    by_word: bool = False
+    by_frequency: bool = False  # needs the frequency ranks of tokens
+    # Whether a store without a choice keeps it only for decoders, or if it is asked for.
+    of_decoders: bool = False
+    theirs: tuple[str, str] | None = None  # in sentence-transformers: from 6 on, and before
+
+
+def _equal(counts: Any, place: Any, zipf: Any) -> Any:
+    return counts * 1.0
+
+
+def _by_place(counts: Any, place: Any, zipf: Any) -> Any:
+    return counts * place
+
+
+def _by_zipf(counts: Any, place: Any, zipf: Any) -> Any:
+    return counts * zipf
+
+
+# In the order of the vectors on disk. A name with "_own" is the pooling before it with
+# ``special_tokens=False``.
+_TABLE = {
+    "cls": Pooling(token=0, theirs=("cls", "cls_token")),
+    "mean": Pooling(_equal, by_word=True, theirs=("mean", "mean_tokens")),
+    "max": Pooling(theirs=("max", "max_tokens")),
+    "mean_own": Pooling(_equal, own=True, by_word=True),
+    "max_own": Pooling(own=True),
+    "zipf": Pooling(_by_zipf, own=True, by_word=True, by_frequency=True),
+    "last": Pooling(token=-1, of_decoders=True, theirs=("lasttoken", "lasttoken")),
+    "weighted_mean": Pooling(
+        _by_place, of_decoders=True, theirs=("weightedmean", "weightedmean_tokens")
+    ),
+    "mean_sqrt_len": Pooling(
+        slot="mean", by_root=True, theirs=("mean_sqrt_len_tokens", "mean_sqrt_len_tokens")
+    ),
+}
+POOLINGS = {name: how for name, how in _TABLE.items() if not name.endswith("_own")}
+SLOTS = {name: how for name, how in _TABLE.items() if how.slot is None}
+
+
+def slot_of(pooling: str, special_tokens: bool) -> str:
+    """Vector on disk that a pooling is made of."""
+    slot = POOLINGS[pooling].slot or pooling
+    return f"{slot}_own" if not special_tokens and f"{slot}_own" in SLOTS else slot
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How texts become vectors, with defaults resolved. Equal recipes give equal vectors."""
+    """All that a vector of a `BertEncoder` depends on, except its text: the fitted state.
+
+    Defaults are resolved. Equal recipes give equal vectors.
+    """
 
     fingerprint: str  # of the model, and of `token_weights` if there are any
     layers: tuple[int, ...]  # counted from 0, the output of the embedding layer
@@ -26,3 +104,75 @@ class Recipe:
     def concatenates(self) -> bool:
         """Whether the vectors of several layers are concatenated."""
         return self.layer_merge == "concat" and len(self.layers) > 1
+
+    @property
+    def n_features(self) -> int:
+        """Width of a vector."""
+        return self.truncate_dim * (len(self.layers) if self.concatenates else 1)
+
+    @property
+    def slot(self) -> str:
+        """Pooling of the slots that a vector is made of."""
+        return slot_of(self.pooling, self.special_tokens)
+
+    @property
+    def slots_key(self) -> Hashable:
+        """What the slots of a text depend on: all but how they are merged."""
+        how = self.prompt, self.skip, self.max_length, self.stride, self.dtype
+        return self.fingerprint, self.layers, self.slot, *how
+
+    def merge(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Make the vectors of b texts, (b, n_features), of their slots, (b, n_layers, d).
+
+        ``counts``, of shape (b, 4), are those of `Records`.
+        """
+        vectors = vectors[..., : self.truncate_dim]
+        if POOLINGS[self.pooling].by_root:
+            n_tokens = counts[:, 0 if self.special_tokens else 1]
+            vectors = vectors * np.sqrt(n_tokens, dtype=np.float32)[:, None, None]
+        if len(self.layers) == 1 or self.concatenates:
+            return vectors.reshape(len(vectors), -1)
+        return vectors.mean(axis=1)
+
+
+class Slots(NamedTuple):
+    """Vectors that a model makes of a text; a store keeps all of them."""
+
+    names: list[str]
+    asked: list[int]  # positions of those that an encoder asks for
+    # Of a `BertEncoder` the slots are some hidden states, each under some poolings in turn.
+    layers: list[int] = []
+    poolings: list[str] = []
+
+
+def slots_of(recipe: Recipe, backbone: Backbone, store: VectorStore | None) -> Slots:
+    """Slots that a recipe needs, or all that a store keeps; refuse a store that lacks some."""
+    slot, needed = recipe.slot, list(recipe.layers)
+    if store is None:
+        return _slots(needed, [slot], list(range(len(needed))))
+    n_states = backbone.n_layers + 1
+    given = range(n_states) if store.layers is None else store.layers
+    layers = sorted({i + n_states if i < 0 else i for i in given})
+    kept = {slot_of(p, special) for p in store._poolings for special in (True, False)}
+    if slot not in kept or not {*needed} <= {*layers} <= {*range(n_states)}:
+        raise ValueError(
+            f"The store keeps the hidden states {layers} with pooling={store.pooling!r}; this "
+            f"model has 0 to {backbone.n_layers}, and this encoder uses {needed} with "
+            f"{recipe.pooling!r}. Create a VectorStore with the layers and the pooling of the "
+            "encoder, or leave both out."
+        )
+    rare = store.pooling is not None or SLOTS[slot].of_decoders or backbone.is_causal
+    poolings = [
+        name
+        for name, how in SLOTS.items()
+        if name in kept
+        and (rare or not how.of_decoders)
+        and (backbone.has_zipf or not how.by_frequency)
+    ]
+    places = [layers.index(i) * len(poolings) + poolings.index(slot) for i in needed]
+    return _slots(layers, poolings, places)
+
+
+def _slots(layers: list[int], poolings: list[str], asked: list[int]) -> Slots:
+    names = [f"{layer} {pooling}" for layer in layers for pooling in poolings]
+    return Slots(names, asked, layers, poolings)

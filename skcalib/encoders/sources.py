@@ -1,14 +1,11 @@
 """Vectors of texts: from memory, else from disk, else from the model; new vectors are kept.
 
-A source returns the vectors of texts. A model is a source, and so is a disk, which asks a model
+A source yields the vectors of texts. A model is a source, and so is a disk, which asks a model
 for what it lacks. `recall` looks into the memory of this process before it asks a source, and
 `vectors_of` asks for each distinct text once.
 """
 
-import sys
-import threading
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
@@ -17,9 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils import gen_batches
 
+from skcalib.encoders.recipe import Slots
 from skcalib.encoders.store.database import turn
 from skcalib.encoders.store.store import VectorStore
 from skcalib.encoders.store.vectors import Vectors
+from skcalib.utils import caches
 from skcalib.utils.base import progress
 from skcalib.utils.texts import distinct
 
@@ -33,105 +32,29 @@ class Records(NamedTuple):
     """What a source returns for b of the texts that it was asked for."""
 
     rows: np.ndarray  # (b,) positions among the texts
-    vectors: np.ndarray  # (b, n)
+    vectors: np.ndarray  # (b, n_slots, width)
     counts: np.ndarray  # (b, 4) int32: tokens pooled, own, unknown; whether the text was cut
     kept: bool = True  # False if a disk could not keep them
 
 
 class Model(ABC):
-    """A source that needs no other source, and what a disk has to know about it."""
+    """A source that asks no other source: it makes some vectors, the slots, of each text."""
 
-    key: Hashable
-    name: str | None  # on disk
+    key: Hashable  # of the slots that are asked for, in memory
+    name: str | None  # of the model and its settings, on disk
     prompt: str = ""  # before each text
-    width: int  # of a vector in a slot
-    slots: Sequence[str]  # ways to make a vector, all of which a disk keeps
-    asked: Sequence[int]  # positions of the slots that an answer is made from
-    not_finite: str  # why an entry may not be finite, for the error
+    width: int  # of a slot
+    slots: Slots
     batch_size: int = 1  # texts of a request, if that matters
-    note: Callable[[str], None] = staticmethod(lambda note: None)  # shows it beside the bar
+    show: Callable[[str], None] = staticmethod(lambda note: None)  # beside the progress bar
 
     @abstractmethod
-    def answer(self, texts: Sequence[str]) -> Iterator[Records]:
-        """Yield the records of distinct texts, batch by batch."""
+    def encode(self, texts: Sequence[str]) -> Iterator[Records]:
+        """Yield all slots of distinct texts, batch by batch."""
 
     @abstractmethod
-    def every(self, texts: Sequence[str]) -> Iterator[Records]:
-        """Yield records with the vectors of all slots, (b, n_slots, width)."""
-
-    @abstractmethod
-    def merged(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Vectors of an answer, (b, n), from those of the slots, (b, n_asked, width)."""
-
-
-class _Part:
-    """Records that were kept together."""
-
-    def __init__(self, key: Hashable, texts: Sequence[str], records: Records):
-        self.key, self.texts = key, texts
-        self.vectors, self.counts = records.vectors, records.counts
-        # Python needs about 250 bytes for a dict entry, in addition to the text.
-        self.n_bytes = records.vectors.nbytes + records.counts.nbytes
-        self.n_bytes += sum(sys.getsizeof(text) + 250 for text in texts)
-
-
-class Memory:
-    """Records that sources returned recently in this process, at most ``bound`` bytes.
-
-    The least recently used ones are dropped first. A search fits and scores many pipelines on
-    the same texts: only the first pipeline of each layer runs the model or reads the disk.
-    """
-
-    def __init__(self, bound: int = 256 * 2**20):
-        self.bound = bound
-        self._lock = threading.RLock()  # an interrupt may leave it locked by this thread
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget all records."""
-        with self._lock:
-            self._places: dict[Hashable, dict[str, tuple[_Part, int]]] = {}
-            self._parts: OrderedDict[_Part, None] = OrderedDict()  # by their last use
-            self._n_bytes = 0
-
-    def read(self, key: Hashable, texts: Sequence[str]) -> Iterator[Records]:
-        """Yield the records that a source gave for some of the texts."""
-        found: dict[_Part, tuple[list[int], list[int]]] = {}
-        with self._lock:
-            places = self._places.get(key, {})
-            for i, text in enumerate(texts):
-                if text in places:
-                    part, row = places[text]
-                    rows, inside = found.setdefault(part, ([], []))
-                    rows.append(i)
-                    inside.append(row)
-            for part in found.keys() & self._parts.keys():
-                self._parts.move_to_end(part)
-        for part, (rows, inside) in found.items():
-            yield Records(np.array(rows), part.vectors[inside], part.counts[inside])
-
-    def write(self, key: Hashable, texts: Sequence[str], records: Records) -> None:
-        """Keep the records that a source gave for these texts."""
-        part = _Part(key, texts, records)
-        with self._lock:
-            self._parts[part] = None
-            self._n_bytes += part.n_bytes
-            places = self._places.setdefault(key, {})
-            places.update((text, (part, row)) for row, text in enumerate(texts))
-            while self._n_bytes > self.bound:
-                self._forget(self._parts.popitem(last=False)[0])
-
-    def _forget(self, part: _Part) -> None:
-        self._n_bytes -= part.n_bytes
-        places = self._places[part.key]
-        for text in part.texts:
-            if text in places and places[text][0] is part:
-                del places[text]
-        if not places:
-            del self._places[part.key]
-
-
-MEMORY = Memory()
+    def cause(self) -> str:
+        """Say why an entry may not be finite, and what to do about it."""
 
 
 class Disk:
@@ -140,7 +63,7 @@ class Disk:
     def __init__(self, store: VectorStore, model: Model):
         self._model, self._dtype = model, store.dtype
         self._stored = Vectors(store, model.name, model.width, model.prompt)
-        self.close, self.not_finite = self._stored.close, model.not_finite
+        self.close, self.cause = self._stored.close, model.cause
 
     @property
     def key(self) -> Hashable:
@@ -150,8 +73,8 @@ class Disk:
         """
         return self._model.key, self._dtype, self._stored.store_id or object()
 
-    def answer(self, texts: Sequence[str]) -> Generator[Records, None, None]:
-        """Yield what the store has; ask the model for the rest, and keep all its slots."""
+    def encode(self, texts: Sequence[str]) -> Generator[Records, None, None]:
+        """Yield the slots that are asked for; keep all slots of the texts that are new."""
         size = self._model.batch_size
         size *= max(TURN // size, 1)  # whole batches, which a price per request may depend on
         for block in gen_batches(len(texts), size * max(BLOCK // size, 1)):
@@ -164,10 +87,10 @@ class Disk:
 
     def read(self, texts: Sequence[str]) -> Records:
         """Return what the store has for some texts."""
-        slots = [self._model.slots[i] for i in self._model.asked]
-        known, vectors, counts = self._stored.read(texts, slots)
-        rows, counts = np.flatnonzero(known), counts[known]
-        return Records(rows, self._model.merged(vectors[known], counts), counts)
+        slots = self._model.slots
+        asked = [slots.names[i] for i in slots.asked]
+        known, vectors, counts = self._stored.read(texts, asked)
+        return Records(np.flatnonzero(known), vectors[known], counts[known])
 
     def _known(
         self, texts: Sequence[str], rows: np.ndarray
@@ -179,21 +102,22 @@ class Disk:
         return np.delete(rows, records.rows)
 
     def _new(self, texts: Sequence[str], rows: np.ndarray) -> Iterator[Records]:
-        """Yield what the model returns for some rows of the texts, and keep every slot."""
-        new = [texts[row] for row in rows]
-        for records in self._model.every(new) if new else ():
+        """Yield what the model makes of some rows of the texts, and keep every slot."""
+        model, new = self._model, [texts[row] for row in rows]
+        # Memory may have the texts, if it has every slot that the disk keeps.
+        whole = model.slots.asked == list(range(len(model.slots.names)))
+        for records in recall(new, model) if whole else model.encode(new) if new else ():
             some = [new[row] for row in records.rows]
-            _check_entries(records.vectors, some, self._dtype, self.not_finite)
+            _check_entries(records.vectors, some, self._dtype, self.cause)
             # Return exactly the bits that will be read later.
             vectors = records.vectors.astype(self._dtype).astype(np.float32, copy=False)
-            vectors = vectors.reshape(len(some), len(self._model.slots), self._model.width)
-            kept = self._stored.write(some, self._model.slots, vectors, records.counts)
-            vectors = self._model.merged(vectors[:, self._model.asked], records.counts)
+            kept = self._stored.write(some, model.slots.names, vectors, records.counts)
+            vectors = vectors[:, model.slots.asked]
             yield Records(rows[records.rows], vectors, records.counts, kept)
 
 
 def _check_entries(
-    vectors: np.ndarray, texts: Sequence[str], dtype: Any, not_finite: str
+    vectors: np.ndarray, texts: Sequence[str], dtype: Any, cause: Callable[[], str]
 ) -> None:
     """Refuse vectors that overflow a dtype, or are so small that they lose digits in it."""
     largest = np.abs(vectors.reshape(len(texts), -1)).max(axis=1)
@@ -203,7 +127,7 @@ def _check_entries(
         i = int(np.argmin(is_right))
         raise ValueError(
             f"The vector of the text {texts[i]!r:.60} is not finite, or too small, in "
-            f"{limits.dtype} (largest entry {largest[i]:.1g}): {not_finite}"
+            f"{limits.dtype} (largest entry {largest[i]:.1g}): {cause()}"
         )
 
 
@@ -213,18 +137,18 @@ def store_of(memory: Any) -> VectorStore | None:
 
 
 def recall(texts: Sequence[str], source: Model | Disk) -> Generator[Records, None, None]:
-    """Yield the records of distinct texts: from memory, else from the source."""
-    known = np.zeros(len(texts), dtype=bool)
-    for records in MEMORY.read(source.key, texts):
-        known[records.rows] = True
-        yield records
+    """Yield the slots of distinct texts that are asked for: from memory, else the source."""
+    known, key = np.zeros(len(texts), dtype=bool), source.key
+    for found in caches.VECTORS.read(key, texts):
+        known[found.rows] = True
+        yield Records(*found)
     rows = np.flatnonzero(~known)
     new = [texts[row] for row in rows.tolist()]
-    for records in source.answer(new) if new else ():
+    for records in source.encode(new) if new else ():
         some = [new[row] for row in records.rows.tolist()]
-        _check_entries(records.vectors, some, records.vectors.dtype, source.not_finite)
+        _check_entries(records.vectors, some, records.vectors.dtype, source.cause)
         if records.kept:
-            MEMORY.write(source.key, some, records)
+            caches.VECTORS.write(source.key, some, records.vectors, records.counts)
         yield records._replace(rows=rows[records.rows])
 
 
@@ -232,20 +156,23 @@ def vectors_of(
     blocks: Iterable[Sequence[str]],
     model: Model,
     store: VectorStore | None,
+    merge: Callable[[np.ndarray, np.ndarray], np.ndarray],
     *,
     total: int | None,
     verbose: bool | int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return vectors of blocks of texts, (n_texts, n), and the sums of the last three counts.
 
-    The array grows in place by a 32nd at a time, so that memory never holds it twice.
+    ``merge(slots, counts)`` makes vectors, (b, n), of the slots that are asked for. The array
+    grows in place by a 32nd at a time, so that memory never holds it twice.
     """
-    with (
-        progress(total, unit="text", desc="encode", verbose=bool(verbose)) as advance,
-        nullcontext(model) if store is None else closing(Disk(store, model)) as source,
-    ):
-        model.note = partial(advance, 0)
-        of_blocks = (_of_block(texts, source, advance) for texts in blocks)
+    bar = (
+        progress(total, unit="text", desc="encode", verbose=True) if verbose else nullcontext()
+    )
+    with bar as advance, _opened(model, store) as source:
+        if advance is not None:
+            model.show = partial(advance, 0)
+        of_blocks = (_of_block(texts, source, merge, advance) for texts in blocks)
         vectors, counts = next(of_blocks)
         n_rows = len(vectors)
         for block, more in of_blocks:
@@ -260,18 +187,28 @@ def vectors_of(
     return vectors, counts
 
 
+def _opened(model: Model, store: VectorStore | None) -> Any:
+    """Context with the source to ask: the model, or a disk that asks it."""
+    return nullcontext(model) if store is None else closing(Disk(store, model))
+
+
 def _of_block(
-    texts: Sequence[str], source: Model | Disk, advance: Callable[[int], None]
+    texts: Sequence[str],
+    source: Model | Disk,
+    merge: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    advance: Callable[[int], None] | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     unique, inverse = distinct(texts)
     times = np.bincount(inverse)  # that each distinct text occurs
     vectors, counts = np.empty((0, 0), np.float32), np.empty((len(unique), 4), np.int32)
     with closing(recall(unique, source)) as batches:
-        for rows, some, numbers, _ in batches:
+        for rows, slots, numbers, _ in batches:
+            some = merge(slots, numbers)
             if not len(vectors):
                 vectors = np.empty((len(unique), some.shape[1]), some.dtype)
             elif some.dtype.itemsize > vectors.itemsize:  # a model that answers in both
                 vectors = vectors.astype(some.dtype)
             vectors[rows], counts[rows] = some, numbers
-            advance(int(times[rows].sum()))
+            if advance is not None:
+                advance(int(times[rows].sum()))
     return vectors if len(unique) == len(texts) else vectors[inverse], times @ counts[:, 1:]

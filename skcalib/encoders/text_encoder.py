@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib.encoders.recipe import Slots
 from skcalib.encoders.sources import Disk, Model, Records, recall, store_of, vectors_of
 from skcalib.encoders.store.store import VectorStore
 from skcalib.encoders.store.vectors import width_in
@@ -186,7 +187,10 @@ class TextEncoder(TextTransformer):
         model = self._text_model()
         if store is not None:
             model.compare(store, getattr(self, "_n_features_out", 0))
-        return vectors_of([texts], model, store, total=len(texts), verbose=self.verbose)[0]
+        vectors, _ = vectors_of(
+            *([texts], model, store, _only), total=len(texts), verbose=self.verbose
+        )
+        return vectors
 
     def _n_lacking(self, texts: list[str]) -> int:
         """Return how many of these distinct texts are not in ``memory``, which is not None."""
@@ -198,21 +202,21 @@ class TextEncoder(TextTransformer):
         return hasattr(self, "_n_features_out")
 
 
+def _only(slots: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Vectors, (b, n), of the only slot, (b, 1, n)."""
+    return slots[:, 0]
+
+
 class TextModel(Model):
     """The `Model` of `sources` for a model of another library; an encoder's clones share it."""
 
-    slots, asked = ("vector",), (0,)
-    batch_size: int
+    slots = Slots(["vector"], asked=[0])
 
     def __init__(self, model: Any):
         self.model = model
         self.name: str | None = None  # which distinguishes it from others
         self.width = 0  # until its first answer
         self.key = object()  # not the model, which would stay in memory with its vectors
-        self.not_finite = (
-            f"the model {model!r:.80} returned it so, or the dtype of the VectorStore cannot "
-            "hold it. Check what the model returns for this text, or scale its vectors."
-        )
 
     @cached_property
     def _probe(self) -> np.ndarray:
@@ -238,7 +242,7 @@ class TextModel(Model):
             )
             return
         with closing(Disk(store, self)) as disk:
-            [kept] = disk.answer([PROBE])
+            [kept] = disk.encode([PROBE])
         # The same model rounds differently on another machine; float16, to 11 bits.
         if np.linalg.norm(kept.vectors - asked) > 0.05 * np.linalg.norm(asked):
             raise ValueError(
@@ -247,20 +251,19 @@ class TextModel(Model):
                 "model another name."
             )
 
-    def answer(self, texts: Sequence[str]) -> Iterator[Records]:
+    def encode(self, texts: Sequence[str]) -> Iterator[Records]:
         """Encode the texts with the model, batch by batch."""
         for batch in gen_batches(len(texts), self.batch_size):
             vectors = self._ask(list(texts[batch]))
             rows = np.arange(batch.start, batch.stop)
-            yield Records(rows, vectors, np.zeros((len(rows), 4), np.int32))
+            yield Records(rows, vectors[:, None], np.zeros((len(rows), 4), np.int32))
 
-    def every(self, texts: Sequence[str]) -> Iterator[Records]:
-        """Encode only what memory lacks: a new store lacks texts that were encoded before."""
-        return recall(texts, self)
-
-    def merged(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Vectors of an answer, (b, width), from (b, 1, width)."""
-        return vectors[:, 0]
+    def cause(self) -> str:
+        """Say why an entry may not be finite, and what to do about it."""
+        return (
+            f"the model {self.model!r:.80} returned it so, or the dtype of the VectorStore "
+            "cannot hold it. Check what the model returns for this text, or scale its vectors."
+        )
 
     def _ask(self, texts: list[str]) -> np.ndarray:
         """Vectors that the model returns for some texts, checked."""

@@ -89,7 +89,7 @@ class ScoreTable:
 def checked_encoders(encoder: Any, caller: str) -> dict[str, BaseEstimator]:
     """Return transformers of texts by name, from one encoder of texts or a mapping of them."""
     given = encoder if isinstance(encoder, Mapping) else {"": encoder}
-    named = {str(name): as_encoder(one, caller) for name, one in given.items()}
+    named = {str(name): as_encoder(one) for name, one in given.items()}
     if not named or len(named) < len(given):
         raise ValueError(
             f"{caller} got encoders with the names {list(given)}; it expects at least one, and "

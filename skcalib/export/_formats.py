@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 from sklearn.preprocessing import Normalizer
 
-from skcalib.encoders.recipe import Recipe
-from skcalib.encoders.store.poolings import POOLINGS, SLOTS, slot_of
+from skcalib.encoders.recipe import POOLINGS, SLOTS, Recipe, slot_of
 from skcalib.export._steps import not_linear
 from skcalib.utils.base import import_package
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from skcalib.calibration.flow.glow import Latent
 from skcalib.encoders.model.backbone import read
-from skcalib.encoders.store.poolings import POOLINGS, SLOTS, slot_of
+from skcalib.encoders.recipe import POOLINGS, SLOTS, slot_of
 from skcalib.export._modules import SmoothingModule, module_of
 from skcalib.export._parts import Parts
 from skcalib.export._steps import combined

@@ -63,8 +63,7 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
     check_is_fitted(encoder)
     if steps:
         check_steps(steps)
-    encoder = copy.copy(encoder).set_params(memory=None, verbose=False)
-    encoder._recipe = replace(encoder._recipe, dtype="float32")
+    encoder = encoder._for_export()
     return Parts(encoder, tuple(map(_for_export, steps)), similarity, encoder._recipe)
 
 
@@ -127,8 +126,7 @@ def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
         raise ValueError(
             f"This {type(module).__name__} has {fault}. Encode with the pipeline itself."
         )
-    texts, encoder = some_texts(parts), copy.copy(parts.encoder)
-    encoder._recipe = replace(parts.recipe, stride=None)
+    texts, encoder = some_texts(parts), parts.encoder._for_export(stride=None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that these are cut off
         return texts, apply(parts.steps, encoder.transform(texts))

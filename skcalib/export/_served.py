@@ -1,8 +1,7 @@
 """Whether a server applies the calibration of an exported pipeline."""
 
 from collections.abc import Callable
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -114,11 +113,11 @@ def check_served(function: Callable[[list[str]], Any], pipeline: Any, texts: Any
 
 def _expected(parts: Parts, texts: list[str]) -> dict[str, np.ndarray]:
     """Return unit vectors that a server may give: the right ones, raw, and without prompt."""
-    recipe, encoder, expected = parts.recipe, copy(parts.encoder), {}
+    recipe, expected = parts.recipe, {}
     for prompt in dict.fromkeys((recipe.prompt, "")):
         missing = "" if prompt == recipe.prompt else f", without the prompt {recipe.prompt!r}"
-        encoder._recipe = replace(recipe, prompt=prompt, skip=recipe.skip if prompt else 0)
-        raw = encoder.transform(texts)
+        skip = recipe.skip if prompt else 0
+        raw = parts.encoder._for_export(prompt=prompt, skip=skip).transform(texts)
         expected[f"calibrated{missing}"] = unit_rows(apply(parts.steps, raw))[0]
         expected[f"raw{missing}"] = unit_rows(raw)[0]
     return expected

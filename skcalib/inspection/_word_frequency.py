@@ -183,10 +183,9 @@ def word_embeddings(
     """
     import torch
 
-    from skcalib.encoders.model.backbone import load
-    from skcalib.encoders.model.files import locate
+    from skcalib.encoders.model.files import load
 
-    backbone = load(locate(os.fspath(model), revision), torch.device("cpu"), torch.float32)
+    backbone = load(model, revision, "cpu", "float32")
     if not backbone.has_zipf:
         raise ValueError(
             f"The vocabulary of {str(model)!r} is not sorted by frequency, so its words have "

@@ -172,7 +172,7 @@ def _encoders_of(
     model: Any, pooling: Any, layers: Any, memory: Any, verbose: bool | None
 ) -> AsGiven | HiddenStates:
     """Return what to search: layers and poolings of a `BertEncoder`, or another encoder."""
-    encoder = as_encoder(model, "calibrate")
+    encoder = as_encoder(model)
     if isinstance(encoder, BertEncoder):
         return HiddenStates(encoder, pooling, layers, memory, verbose)
     if any(given is not None for given in (pooling, layers, memory)):
@@ -205,7 +205,7 @@ def _encoder_of_queries(encoder: Any, of_texts: Any, queries: Sequence[str]) -> 
     """Return the fitted encoder of the queries."""
     if encoder is None:
         return of_texts
-    encoder = as_encoder(encoder, "queries_encoder of calibrate")
+    encoder = as_encoder(encoder)
     if isinstance(encoder, BertEncoder) and isinstance(of_texts, BertEncoder):
         state = {name: getattr(of_texts, name) for name in ("pooling", "layers")}
         encoder = clone(encoder).set_params(**state)
@@ -220,4 +220,4 @@ def _fitted_steps(
     steps.append(("calibrate", "passthrough" if calibrator is None else clone(calibrator)))
     if how.smooths:
         steps.append(("smooth", NeighborSmoothing()))
-    return fit_with_groups(Pipeline(steps), vectors, groups, "calibrate").steps
+    return fit_with_groups(Pipeline(steps), vectors, groups).steps

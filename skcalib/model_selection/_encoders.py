@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from skcalib.encoders.any_encoder import fitted_on
 from skcalib.encoders.bert_encoder import BertEncoder, resolve_layers
-from skcalib.encoders.store.poolings import POOLINGS
+from skcalib.encoders.recipe import POOLINGS
 from skcalib.encoders.text_encoder import TextEncoder
 from skcalib.utils.base import warn
 from skcalib.utils.sklearn_compat import check_params

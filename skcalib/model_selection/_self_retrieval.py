@@ -101,7 +101,7 @@ class SelfRetrieval:
         texts = texts_of(X, caller="SelfRetrieval")
         views = views_of(texts, "SelfRetrieval", **vars(self))
         if not isinstance(estimator, BaseEstimator):
-            estimator = as_encoder(estimator, "SelfRetrieval").fit(views.texts)
+            estimator = as_encoder(estimator).fit(views.texts)
         encoder = getattr(estimator, "encoder_", estimator)  # of a BiEncoder
         similarity = getattr(estimator, "similarity", "cosine")
         vectors = encoded(encoder, views.texts)

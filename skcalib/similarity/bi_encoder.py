@@ -112,7 +112,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         """
         self.__dict__.pop("encoder_", None)  # an error below leaves nothing half-fitted
         texts, groups = distinct_texts(X, groups, caller=type(self).__name__)
-        encoder = fit_with_groups(clone(self.encoder), texts, groups, type(self).__name__)
+        encoder = fit_with_groups(clone(self.encoder), texts, groups)
         some = distinct(texts)[0]
         if len(some) > SAMPLED_TEXTS:
             some = resample(some, replace=False, n_samples=SAMPLED_TEXTS, random_state=0)

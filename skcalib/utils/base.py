@@ -18,6 +18,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib.utils.caches import SHOWN
+
 # Files that no warning points at: these packages, cached properties, decorators of NumPy 1.
 INNER = (
     str(Path(__file__).parents[1]) + os.sep,
@@ -27,7 +29,6 @@ INNER = (
 )
 
 ONCE = "default", "module", "once"  # actions of Python's filters that show a warning once
-SHOWN: set[tuple[str, type[Warning], str, int]] = set()  # warnings, and the line of each
 
 
 class VersionedState:

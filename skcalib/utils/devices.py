@@ -20,9 +20,9 @@ def resolve_device(device: str) -> torch.device:
     """
     import torch
 
-    forked = forked_from_cuda()
     # `device_count` also counts GPUs that the installed driver cannot run.
-    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() and not forked else 0
+    usable = torch.cuda.is_available() and not forked_from_cuda()
+    n_gpus = torch.cuda.device_count() if usable else 0
     if device == "auto":
         device = "cuda" if n_gpus else "cpu"
     match = re.fullmatch(r"(cpu|cuda|mps)(?::(\d+))?", device)
@@ -33,7 +33,7 @@ def resolve_device(device: str) -> torch.device:
     kind, index = match.groups()
     if kind == "mps" and not torch.backends.mps.is_available():
         reason = "torch sees no Metal device here"
-    elif kind == "cuda" and forked:
+    elif kind == "cuda" and forked_from_cuda():
         reason = "a forked child cannot use CUDA after its parent has; start it with 'spawn'"
     elif kind == "cuda" and int(index or 0) >= n_gpus:  # torch would read "cuda:256" as 0
         reason = f"torch sees {n_gpus} CUDA devices here"

@@ -96,8 +96,19 @@ def lines_of(file: Path, *, blank: bool = False) -> Iterator[tuple[str, str]]:
                 yield place, line.rstrip("\n")
 
 
-def in_blocks(X: Iterator, size: int, *, caller: str) -> Iterator[list[str]]:
-    """Yield the texts of an iterator in lists of at most ``size``, without reading ahead."""
+def blocks_of(X: Any, size: int, *, caller: str) -> tuple[Iterator[list[str]], int | None]:
+    """Return the texts of a container in one block, and their number.
+
+    Those of an iterator come in blocks of at most ``size``, without reading ahead, and nobody
+    knows their number.
+    """
+    if isinstance(X, Iterator):
+        return _blocks(X, size, caller), None
+    texts = as_texts(X, caller=caller)
+    return iter([texts]), len(texts)
+
+
+def _blocks(X: Iterator, size: int, caller: str) -> Iterator[list[str]]:
     start = 0
     while block := list(islice(X, size)):
         yield _strings(block, "", caller, start)

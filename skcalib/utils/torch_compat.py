@@ -1,7 +1,7 @@
 """Private names of torch and transformers, each with a fallback if it is missing.
 
-The two operators of oneDNN are in `encoders.model.packed_linear`, and names of models with
-relative positions in `encoders.model.packed_positions`, with their fallbacks.
+The two operators of oneDNN are in `encoders.model.packed_linear`, and the parts of MPNet in
+`encoders.model.packed_mpnet`, with their fallbacks.
 """
 
 from __future__ import annotations

@@ -1,21 +1,24 @@
 """Fixtures of the encoder's tests."""
 
-from functools import lru_cache
-
 import pytest
 import transformers
 
-import skcalib.encoders.model.backbone as backbone
+from skcalib import clear_caches
 
 
 @pytest.fixture
-def loader(monkeypatch):
-    """The cached function that loads models, with a cache of the test's own."""
-    maxsize = backbone._load.cache_parameters()["maxsize"]
-    load = lru_cache(maxsize)(backbone._load.__wrapped__)
-    monkeypatch.setattr(backbone, "_load", load)
-    yield load
-    load.cache_clear()
+def loads(monkeypatch):
+    """Names of the folders from which tokenizers are loaded from now on, none in memory."""
+    clear_caches()
+    folders, load = [], transformers.AutoTokenizer.from_pretrained
+
+    def noted(folder, **options):
+        folders.append(folder.name)
+        return load(folder, **options)
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", noted)
+    yield folders
+    clear_caches()
 
 
 @pytest.fixture

@@ -306,11 +306,11 @@ def test_a_model_that_overflows_the_precision_is_refused(tiny_bert_copy, texts):
         BertEncoder(folder, dtype="float16", device="cpu").fit(texts)
 
 
-def test_few_models_are_kept(make_bert, tmp_path, loader):
-    for seed in range(6):
-        folder = make_bert(tmp_path / str(seed), seed=seed, layers=1, width=4)
-        BertEncoder(folder).fit(["dog"])
-    assert loader.cache_info().currsize == 4
+def test_the_four_models_used_last_stay_loaded(make_bert, tmp_path, loads):
+    folders = [make_bert(tmp_path / str(i), seed=i, layers=1, width=4) for i in range(5)]
+    for i in (0, 1, 2, 3, 0, 4, 0, 1):
+        BertEncoder(folders[i]).fit(["dog"])
+    assert loads == ["0", "1", "2", "3", "4", "1"]
 
 
 def test_random_generator_of_torch_is_left_alone(tiny_bert, texts):

@@ -5,16 +5,16 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from transformers import BertModel
 
-from skcalib import BertEncoder, VectorStore
+from skcalib import BertEncoder, VectorStore, clear_caches
 
 DTYPES = ("float32", "bfloat16", "float16")
 
 
 @pytest.fixture
-def cuda(pretended_cuda, loader):
+def cuda(pretended_cuda):
     """The machine; what is loaded onto its device is given up before it is."""
     yield pretended_cuda
-    loader.cache_clear()
+    clear_caches()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -33,21 +33,21 @@ def test_vectors_are_those_of_the_cpu(tiny_bert, texts, dtype, pooling):
     assert_array_equal(encoder.transform(texts), vectors)
 
 
-def test_another_device_will_do(two_pretended_cudas, loader, tiny_bert, texts):
+def test_another_device_will_do(two_pretended_cudas, tiny_bert, texts):
     expected = BertEncoder(tiny_bert, device="cpu").fit_transform(texts)
     vectors = BertEncoder(tiny_bert, device="cuda:1").fit_transform(texts)
     assert_allclose(vectors, expected, atol=1e-5)
     assert two_pretended_cudas.used(0) == 0 < two_pretended_cudas.used(1)
-    loader.cache_clear()
+    clear_caches()
 
 
 @pytest.mark.usefixtures("packing")
-def test_half_precision_takes_less_memory(tiny_bert, cuda, loader):
+def test_half_precision_takes_less_memory(tiny_bert, cuda):
     used = {}
     for dtype in DTYPES:
         BertEncoder(tiny_bert, device="cuda", dtype=dtype).fit(["dog"])
         used[dtype] = cuda.used()
-        loader.cache_clear()
+        clear_caches()
         assert cuda.used() == 0
     assert used["bfloat16"] < 0.52 * used["float32"]
     assert used["float16"] < 0.62 * used["float32"]  # embeddings stay as they are

@@ -8,7 +8,7 @@ import transformers
 from numpy.testing import assert_allclose, assert_array_equal
 from transformers.models.bert import modeling_bert
 
-from skcalib import BertEncoder
+from skcalib import BertEncoder, clear_caches
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2}
 SMALL |= {"intermediate_size": 32, "max_position_embeddings": 40, "pad_token_id": 0}
@@ -49,6 +49,17 @@ UNPACKED = {
     # Of their window they tell their masks, but not their attention.
     "Qwen2Moe": GROUPED | WINDOW | {"use_sliding_window": True, "max_window_layers": 1},
     "DebertaV2 convolution": RELATIVE | {"conv_kernel_size": 3},  # joins neighbours
+    "T5Encoder": T5,
+    "MT5Encoder": T5,
+    "UMT5Encoder": T5,
+    "DebertaV2": RELATIVE,
+    "DebertaV2 far": RELATIVE | {"max_relative_positions": 6},
+    "DebertaV2 buckets": BUCKETS,
+    "DebertaV2 shared": BUCKETS | {"share_att_key": True},
+    "DebertaV2 c2p": BUCKETS | {"pos_att_type": ["c2p"]},
+    "DebertaV2 p2c": BUCKETS | {"pos_att_type": ["p2c"], "share_att_key": True},
+    "DebertaV2 content": BUCKETS | {"pos_att_type": []},
+    "DebertaV2 absolute": SMALL | {"pos_att_type": ["c2p"]},
     "XLNet": {"d_model": 16, "n_layer": 3, "n_head": 2, "d_inner": 32},
     "XLM": XLM,
     "Flaubert": XLM,
@@ -84,17 +95,6 @@ PACKED = {
     "Cohere2": GROUPED | WINDOW | LAYERS,
     "Starcoder2": GROUPED | WINDOW,
     "MPNet": SMALL,
-    "T5Encoder": T5,
-    "MT5Encoder": T5,
-    "UMT5Encoder": T5,
-    "DebertaV2": RELATIVE,
-    "DebertaV2 far": RELATIVE | {"max_relative_positions": 6},
-    "DebertaV2 buckets": BUCKETS,
-    "DebertaV2 shared": BUCKETS | {"share_att_key": True},
-    "DebertaV2 c2p": BUCKETS | {"pos_att_type": ["c2p"]},
-    "DebertaV2 p2c": BUCKETS | {"pos_att_type": ["p2c"], "share_att_key": True},
-    "DebertaV2 content": BUCKETS | {"pos_att_type": []},
-    "DebertaV2 absolute": SMALL | {"pos_att_type": ["c2p"]},
 }
 IN_BFLOAT16 = ("Bert", "Roberta", "DistilBert", "Albert", "ModernBert", "Mistral", "MPNet")
 IN_BFLOAT16 += ("Gemma3Text both ways", "T5Encoder", "DebertaV2 buckets", "FNet")
@@ -196,30 +196,29 @@ def test_a_model_whose_texts_mix_in_any_batch_is_refused(save, monkeypatch):
         BertEncoder(save("Yoso", **SMALL, seed=1)).fit(["dog"])
 
 
-@pytest.mark.parametrize("fault", ["no distances", "renamed"])
+@pytest.mark.parametrize("name", ["MPNetEncoder", "MPNetSelfAttention"])
 @pytest.mark.usefixtures("packing")
-def test_other_relative_positions_share_no_row(save, texts, inputs, monkeypatch, fault):
-    """Another release of transformers could have them; vectors stay those of the model."""
-    import transformers.models.deberta_v2.modeling_deberta_v2 as deberta
+def test_other_relative_positions_share_no_row(save, texts, inputs, monkeypatch, name):
+    """Another release of transformers could rename them; vectors stay those of the model."""
+    import transformers.models.mpnet.modeling_mpnet as mpnet
 
-    plain = deberta.DebertaV2Encoder.get_rel_pos
-
-    def by_query(self, *states):
-        positions = plain(self, *states).clone()
-        positions[:, 0] = 0  # the first query sees all tokens as near
-        return positions
-
-    folder = save("DebertaV2", **BUCKETS, initializer_range=0.3)
-    if fault == "no distances":
-        monkeypatch.setattr(deberta.DebertaV2Encoder, "get_rel_pos", by_query)
-    else:
-        renamed = type("Renamed", (deberta.DisentangledSelfAttention,), {})
-        monkeypatch.setattr(deberta, "DisentangledSelfAttention", renamed)
+    folder = save("MPNet", **SMALL, initializer_range=0.3)
+    monkeypatch.setattr(mpnet, name, type("Renamed", (getattr(mpnet, name),), {}))
     encoder = BertEncoder(folder).fit(texts)
-    shapes = inputs("DebertaV2")
+    shapes = inputs("MPNet")
     vectors = encoder.transform(texts)
     assert len(shapes) == n_lengths(texts)
     assert_allclose(vectors, means_of(folder, texts)[3], atol=1e-5)
+
+
+@pytest.mark.usefixtures("packing")
+def test_parts_of_mpnet_keep_their_classes(save, texts):
+    """They are replaced when it is loaded; no part becomes another one in a call."""
+    encoder = BertEncoder(save("MPNet", **SMALL)).fit(texts)
+    module = encoder._backbone().module
+    before = [(id(part), type(part)) for part in module.modules()]
+    encoder.transform(texts)
+    assert [(id(part), type(part)) for part in module.modules()] == before
 
 
 @pytest.mark.usefixtures("packing")
@@ -251,14 +250,14 @@ def test_a_row_as_long_as_the_positions_is_not_run_without_hooks(save, texts, in
 
 
 @pytest.mark.usefixtures("packing")
-def test_transformers_too_old_for_packing_will_do(save, texts, monkeypatch, loader, inputs):
+def test_transformers_too_old_for_packing_will_do(save, texts, monkeypatch, inputs):
     def register(*_):
         raise ImportError("cannot import name 'AttentionInterface' from 'transformers'")
 
     folder = save("Bert", **SMALL)
     expected = BertEncoder(folder).fit_transform(texts)
     monkeypatch.setattr(transformers.AttentionInterface, "register", register)
-    loader.cache_clear()
+    clear_caches()
     encoder = BertEncoder(folder).fit(texts)
     shapes = inputs("Bert")
     assert_allclose(encoder.transform(texts), expected, atol=1e-5)

@@ -78,19 +78,19 @@ def test_head_of_a_long_text_gives_the_tokens_of_the_whole(minilm, text):
     tokenizer = AutoTokenizer.from_pretrained(minilm)
     whole = tokenizer([text], truncation=False, verbose=False)["input_ids"][0]
     kept = tokenizer([text], truncation=True, max_length=256)["input_ids"]
-    ids, _, truncated = tokens.tokenise(tokenizer, ["dog", text], 256)
+    ids, _, truncated = tokens.tokenize(tokenizer, ["dog", text], 256)
     assert ids[1:] == kept
     assert truncated.tolist() == [False, len(whole) > 256]
 
 
-def test_long_texts_are_tokenised_a_few_at_a_time(minilm, monkeypatch):
+def test_long_texts_are_tokenized_a_few_at_a_time(minilm, monkeypatch):
     tokenizer = AutoTokenizer.from_pretrained(minilm)
     texts = [f"{i} " + "dog cat " * 40 for i in range(60)]
-    expected = tokens.tokenise(tokenizer, texts, 32)
+    expected = tokens.tokenize(tokenizer, texts, 32)
     monkeypatch.setattr(tokens, "CHARACTERS_AT_ONCE", 1000)
-    found = tokens.tokenise(tokenizer, texts, 32)
-    assert found[0] == expected[0]
-    assert_array_equal(found[2], expected[2])
+    found = tokens.tokenize(tokenizer, texts, 32)
+    assert found.ids == expected.ids
+    assert_array_equal(found.is_cut, expected.is_cut)
 
 
 def test_texts_of_one_character_of_every_plane(tiny_bert):
@@ -112,7 +112,7 @@ def test_a_tokenizer_that_returns_nothing_gives_finite_vectors(tiny_bert_copy, e
 
 
 @pytest.mark.parametrize("value", [None, "true"])
-@pytest.mark.usefixtures("loader")
+@pytest.mark.usefixtures("loads")
 def test_tokenizers_get_no_threads_unless_the_user_wants_them(tiny_bert, monkeypatch, value):
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", value or "")  # is undone afterwards
     if value is None:

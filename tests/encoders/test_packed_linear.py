@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from torch import nn
 
 import skcalib.encoders.model.packed_linear as packed
-from skcalib import BertEncoder
+from skcalib import BertEncoder, clear_caches
 from skcalib.encoders.model.packed_linear import PackedLinear, can_pack, pack_linears
 
 needs_packing = pytest.mark.skipif(
@@ -52,7 +52,7 @@ def test_float16_is_not_packed(module):
 
 
 @pytest.mark.parametrize("fault", ["missing", "wrong"])
-def test_vectors_are_the_same_without_operators(tiny_bert, texts, monkeypatch, loader, fault):
+def test_vectors_are_the_same_without_operators(tiny_bert, texts, monkeypatch, loads, fault):
     encoder = BertEncoder(tiny_bert, device="cpu").fit(texts)
     expected = encoder.transform(texts)
 
@@ -63,11 +63,11 @@ def test_vectors_are_the_same_without_operators(tiny_bert, texts, monkeypatch, l
 
     monkeypatch.setattr(PackedLinear, "forward", forward)
     monkeypatch.setattr(packed, "can_pack", can_pack.__wrapped__)  # look again
-    loader.cache_clear()
+    clear_caches()
     assert_allclose(encoder.transform(texts), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_model_that_multiplies_wrongly_is_refused(tiny_bert, monkeypatch, loader):
+def test_a_model_that_multiplies_wrongly_is_refused(tiny_bert, monkeypatch, loads):
     def forget(module, dtype):
         for part in module.modules():
             if isinstance(part, nn.Linear):

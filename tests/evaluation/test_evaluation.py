@@ -128,7 +128,7 @@ def test_progress_is_silent_unless_asked(data_home, capsys):
         ({"fit_on": [1, 2]}, TypeError, "fit_on of evaluate_sts"),
         ({"aggregate": "median"}, ValueError, "'all', 'mean' or 'wmean'"),
         ({"encoder": {}}, ValueError, "at least one"),
-        ({"encoder": 3}, TypeError, "evaluate_sts got a int; it expects the folder"),
+        ({"encoder": 3}, TypeError, "encoder is a int; it must be the folder"),
         ({"encoder": {"a": BertEncoder}}, TypeError, "is a class, not an instance"),
         ({"encoder": BiEncoder(Waves())}, TypeError, "evaluate_sts got a BiEncoder; it exp"),
     ],

@@ -22,7 +22,7 @@ import numpy as np
 
 from skcalib import BertEncoder, VectorStore
 from skcalib.datasets import load_toy_sts, minilm_path
-from skcalib.encoders.sources import MEMORY
+from skcalib.utils.caches import VECTORS
 
 
 def outcome(encoder, texts, expected):
@@ -42,7 +42,7 @@ def main():
     every = parser.parse_args().every
     folder = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
     texts = np.unique(load_toy_sts().data)[:30].tolist()
-    MEMORY.bound = 0  # else vectors are read from memory
+    VECTORS.bound = 0  # else vectors are read from memory
     expected = BertEncoder(minilm_path(), layers=0).fit_transform(texts)
     store = VectorStore(folder, layers=(0,), pooling="mean")
     encoder = BertEncoder(minilm_path(), layers=0, memory=store).fit(texts)

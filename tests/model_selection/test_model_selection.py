@@ -57,14 +57,14 @@ def encoded(monkeypatch):
     """A list that grows with every batch that goes through a model, by its number of texts."""
     from skcalib.encoders.model.batches import BertModel
 
-    numbers, encode = [], BertModel.every
+    numbers, encode = [], BertModel.encode
 
     def counted(self, texts):
         for batch in encode(self, texts):
             numbers.append(len(batch.rows))
             yield batch
 
-    monkeypatch.setattr(BertModel, "every", counted)
+    monkeypatch.setattr(BertModel, "encode", counted)
     return numbers
 
 

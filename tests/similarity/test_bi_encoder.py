@@ -270,7 +270,7 @@ def test_a_text_of_two_groups_counts_in_each(tiny_bert):
 
 
 def test_groups_that_nothing_takes_are_refused(tiny_bert, texts):
-    with pytest.raises(ValueError, match="no step of its encoder accepts them"):
+    with pytest.raises(ValueError, match="no step of the encoder accepts them"):
         BiEncoder(make_pipeline(BertEncoder(tiny_bert), Whitening())).fit(texts, groups=texts)
 
 

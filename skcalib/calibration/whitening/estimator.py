@@ -11,9 +11,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skcalib.calibration.covariance.moments import Moments
 from skcalib.calibration.whitening.merging import MergingFit
-from skcalib.calibration.whitening.recent import recent_moments
 from skcalib.calibration.whitening.solver import WhiteningMap, solve, warn_of_few_samples
 from skcalib.utils.base import FloatTransformer, VersionedState
+from skcalib.utils.caches import moments_of
 from skcalib.utils.dask import check_lazy
 from skcalib.utils.sklearn_compat import (
     Interval,
@@ -190,7 +190,7 @@ class Whitening(
         """
         for name in ("_moments", "_map"):  # an error below leaves nothing half-fitted
             self.__dict__.pop(name, None)
-        moments = recent_moments(self._sample(X, reset=True), sample_weight)
+        moments = moments_of(Moments.of, self._sample(X, reset=True), sample_weight)
         parameters = self.get_params(deep=False)
         linear = solve(moments, **parameters)
         warn_of_few_samples(moments.n, linear)

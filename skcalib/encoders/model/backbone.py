@@ -1,4 +1,4 @@
-"""The frozen transformer: read, checked, and loaded once per process."""
+"""The frozen transformer with its tokenizer: read, checked, ready to run."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import copy
 import hashlib
 import logging
 import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from skcalib.encoders.model.files import fingerprint
-from skcalib.encoders.model.forward import ForwardPass, first_position, in_short, proof_length
-from skcalib.encoders.model.tokens import tokenise
+from skcalib.encoders.model.files import CONFIG, entries
+from skcalib.encoders.model.forward import first_position
+from skcalib.encoders.model.proof import check, fastest_pass, proof_of
+from skcalib.encoders.model.tokens import tokenize
 from skcalib.encoders.model.zipf import counted_weights, mapped_counts, zipf_weights
 from skcalib.utils.texts import as_texts
 
@@ -27,10 +27,6 @@ ENCODER_OF = ("t5", "mt5", "umt5")
 
 LONGEST = 2**20  # most tokens of a text, whatever the model
 
-_lock = threading.Lock()
-
-_process = os.getpid()
-
 
 class Backbone:
     """A loaded encoder with its tokenizer: tokens in, hidden states out.
@@ -38,7 +34,9 @@ class Backbone:
     Attributes
     ----------
     forward : ForwardPass
-        The forward pass, with matrix products in ``dtype`` on ``device``.
+        The forward pass, with matrix products in ``dtype`` on ``device``, after `prepare`.
+    config : dict
+        Content of config.json.
     n_layers, width, n_positions, max_length : int
         Number of transformer blocks; hidden size d; most tokens of a text, special ones
         included, that the model has positions for; the smaller of this and the tokenizer's
@@ -51,21 +49,22 @@ class Backbone:
     unknown_id : int or None
         The token for words that are not in the vocabulary.
     is_causal : bool
-        Each token attends only to itself and the tokens before it, as in decoders.
+        Each token attends only to itself and the tokens before it, as in decoders; after
+        `prepare`.
+    precision : str
+        The dtype; in half precision also the device, because devices round differently; after
+        `prepare`.
     """
 
-    def __init__(
-        self, folder: Path, fingerprint: str, device: torch.device, dtype: torch.dtype
-    ):
+    def __init__(self, folder: Path, fingerprint: str, tokenizer: Any, module: Any):
         self.folder, self.fingerprint = folder, fingerprint
-        self.device, self.dtype = device, dtype
-        self.tokenizer, self.module = read(folder)
-        self.n_embedded = _n_embedded(folder, self.tokenizer, self.module)
-        self.n_layers = self.module.config.num_hidden_layers
-        self.width = self.module.config.hidden_size
-        self.n_positions = _n_positions(self.module)
-        longest = self.tokenizer.model_max_length
-        least = self.tokenizer.num_special_tokens_to_add()
+        self.tokenizer, self.module = tokenizer, module
+        self.config = entries(folder / CONFIG)
+        self.n_embedded = _n_embedded(folder, tokenizer, module)
+        self.n_layers = module.config.num_hidden_layers
+        self.width = module.config.hidden_size
+        self.n_positions = _n_positions(module)
+        longest, least = tokenizer.model_max_length, tokenizer.num_special_tokens_to_add()
         if not isinstance(longest, int | float) or not longest > least:
             raise ValueError(
                 f"its tokenizer_config.json has model_max_length={longest!r}; it needs a "
@@ -73,61 +72,42 @@ class Backbone:
             )
         # A tokenizer without a limit declares 1e30.
         self.max_length = int(min(longest, self.n_positions))
-        beyond = range(self.n_embedded, len(self.tokenizer))
-        self.special_ids = np.array(sorted({*self.tokenizer.all_special_ids, *beyond}))
+        beyond = range(self.n_embedded, len(tokenizer))
+        self.special_ids = np.array(sorted({*tokenizer.all_special_ids, *beyond}))
         # A decoder with a vocabulary for every word may name its end-of-text token here.
-        unknown = self.tokenizer.unk_token_id
+        unknown = tokenizer.unk_token_id
         self.unknown_id = None if unknown in self.ids_of("") else unknown
         # The tokenizer counts the unknown token as special, but it replaces a word of the text.
         self.added_ids = self.special_ids[self.special_ids != self.unknown_id]
-        self.words = np.setdiff1d(np.arange(len(self.tokenizer)), self.special_ids)
+        self.words = np.setdiff1d(np.arange(len(tokenizer)), self.special_ids)
         if len(self.words) < 2:
             raise ValueError("its tokenizer has no vocabulary. Save it again")
-        self.is_causal = self._is_causal(*self.words[:2])
-        longest = min(proof_length(self.module), self.n_positions)
-        drawn = np.random.default_rng(0).choice(self.words, (3, longest))
-        # Models may treat padding and mask tokens, and the tokens after them, specially.
+
+    def prepare(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Choose how to run the model, and move it to a device for products in ``dtype``."""
+        self.device = device
+        name = str(dtype).removeprefix("torch.")
+        alike = dtype == torch.float32 or device.type == "cpu"
+        self.precision = name if alike else f"{name} on {device.type}"
         marks = [i for i in self.tokenizer.all_special_ids if i < self.n_embedded]
-        special = np.append(marks[:7], drawn[2])
-        texts = [drawn[0], drawn[1, :10], special[: len(drawn[1, :10])]]
-        states = [self._plain_states(text) for text in texts]
+        proof = proof_of(self.module, self.words, marks, self.n_positions)
+        self.is_causal = proof.is_causal
         with quiet_transformers():
-            self.forward = ForwardPass(self.module, texts, states, causal=self.is_causal)
+            self.forward = fastest_pass(self.module, proof)
         self.forward.prepare(device, dtype)
-        self.forward.check(texts, states, tolerance=0.2)
+        check(self.forward, proof, tolerance=0.2)
 
-    def _is_causal(self, one: int, two: int) -> bool:
-        """Whether the first token does not attend to the last."""
-        first = [self._plain_states(np.array([one, one, last]))[-1, 0] for last in (one, two)]
-        return torch.equal(*first)
-
-    def _plain_states(self, ids: np.ndarray) -> torch.Tensor:
-        """All hidden states of one text, of shape (n_layers + 1, length, d)."""
-        with torch.inference_mode():
-            output = self.module(torch.from_numpy(ids[None]), output_hidden_states=True)
-        if getattr(output, "hidden_states", None) is None:
-            raise ValueError("it is an encoder-decoder, or has no hidden states of tokens")
-        states = [*output.hidden_states[:-1], output.last_hidden_state]
-        shapes = [tuple(state.shape) for state in states]
-        if shapes != [(1, len(ids), self.width)] * (self.n_layers + 1):
-            raise ValueError("it does not have one hidden state per token in every layer")
-        return torch.cat(states)
-
-    def check_embedded(self, ids: Sequence[Any], rows: Any, texts: Sequence[str]) -> None:
-        """Refuse windows, of the texts in these rows, with a token that is not embedded."""
-        for number, row in zip(map(max, ids), rows, strict=True):
-            if number >= self.n_embedded:
-                text = texts[row]
-                raise ValueError(
-                    f"The text {text!r:.60} has the token {self._tokens()[number]!r}, which "
-                    f"the model in {str(self.folder)!r} does not embed. Leave the text out, or "
-                    "save the model again after resize_token_embeddings."
-                )
+    def not_embedded(self, token: int, text: str) -> ValueError:
+        """Error for a text with a token that the model does not embed."""
+        return ValueError(
+            f"The text {text!r:.60} has the token {self._tokens()[token]!r}, which the model "
+            f"in {str(self.folder)!r} does not embed. Leave the text out, or save the model "
+            "again after resize_token_embeddings."
+        )
 
     def ids_of(self, text: str) -> list[int]:
         """Token ids of a text, special ones included."""
-        [ids], *_ = tokenise(self.tokenizer, [text], LONGEST)
-        return ids
+        return tokenize(self.tokenizer, [text], LONGEST).ids[0]
 
     @property
     def has_zipf(self) -> bool:
@@ -148,7 +128,7 @@ class Backbone:
             values = mapped_counts(counts, self._tokens())
         else:
             texts = as_texts(counts, caller="token_counts")
-            ids, *_ = tokenise(self.tokenizer, texts, self.max_length)
+            ids = tokenize(self.tokenizer, texts, self.max_length).ids
             values = np.bincount(np.concatenate(ids), minlength=len(self.tokenizer))
         return counted_weights(values, self.special_ids.tolist())
 
@@ -162,44 +142,6 @@ class Backbone:
 
     def _tokens(self) -> list[str]:
         return self.tokenizer.convert_ids_to_tokens(list(range(len(self.tokenizer))))
-
-    @property
-    def precision(self) -> str:
-        """The dtype; in half precision also the device, because devices round differently."""
-        name = str(self.dtype).removeprefix("torch.")
-        alike = self.dtype == torch.float32 or self.device.type == "cpu"
-        return name if alike else f"{name} on {self.device.type}"
-
-
-def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Backbone:
-    """Return the model of a folder; this process loads it once for each state of its files."""
-    global _process
-    if _process != os.getpid():
-        # Threads do not survive a fork, and OpenMP would wait for its threads forever. In a
-        # pool of processes, one thread per process is also the best choice.
-        torch.set_num_threads(1)
-        _process = os.getpid()
-    with _lock:
-        return _load(folder, fingerprint(folder), device, dtype)
-
-
-@lru_cache(maxsize=4)
-def _load(folder: Path, key: str, device: torch.device, dtype: torch.dtype) -> Backbone:
-    try:
-        backbone = Backbone(folder, key, device, dtype)
-        if fingerprint(folder) != key:
-            raise ValueError("its files changed while they were read. Call again")
-    except (MemoryError, torch.cuda.OutOfMemoryError):
-        raise
-    except Exception as error:  # transformers raises any kind for a broken or hostile model
-        raise ValueError(
-            f"The model in {str(folder)!r} cannot be used in {dtype} on {device.type}: "
-            f"{in_short(error)}. BertEncoder accepts encoders such as BERT or RoBERTa, "
-            "decoders such as GPT-2 or Llama, and the encoder of T5, with tokenizer and "
-            "safetensors weights, as save_pretrained writes them. Code that comes with a model "
-            "is never run."
-        ) from error
-    return backbone
 
 
 def read(folder: Path) -> tuple[Any, Any]:

@@ -1,18 +1,16 @@
 """Encode texts in batches: tokenize, sort by length, run the model, pool."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 
 from skcalib.encoders.model.backbone import Backbone
-from skcalib.encoders.model.pooling import Pooler
-from skcalib.encoders.model.tokens import tokenise
-from skcalib.encoders.model.windows import Joined
-from skcalib.encoders.recipe import Recipe
+from skcalib.encoders.model.pooling import Joined, Pooler
+from skcalib.encoders.model.tokens import tokenize
+from skcalib.encoders.recipe import SLOTS, Recipe, slots_of
 from skcalib.encoders.sources import BLOCK, Model, Records
-from skcalib.encoders.store.poolings import POOLINGS, SLOTS, slot_of
 from skcalib.encoders.store.store import VectorStore
 from skcalib.utils.base import warn
 
@@ -36,142 +34,103 @@ class BertModel(Model):
         store: VectorStore | None = None,
     ):
         self._backbone, self._recipe, self._batch_size = backbone, recipe, batch_size
-        slot = slot_of(recipe.pooling, recipe.special_tokens)
-        self._layers, self._pooled = list(recipe.layers), [slot]
-        if store is not None:
-            self._layers, self._pooled = _kept(store, backbone, recipe, slot)
-        self.slots = [f"{i} {name}" for i in self._layers for name in self._pooled]
-        self.asked = [self.slots.index(f"{i} {slot}") for i in recipe.layers]
-        self.width = backbone.width
-        self.key = recipe, backbone.device
-        self.prompt = recipe.prompt
-        name = [backbone.fingerprint, recipe.max_length, recipe.skip, backbone.precision]
+        self.slots = slots_of(recipe, backbone, store)
+        self.key = recipe.slots_key, backbone.device
+        self.width, self.prompt = backbone.width, recipe.prompt
+        name = [recipe.fingerprint, recipe.max_length, recipe.skip, backbone.precision]
         if recipe.stride is not None:
             name += ["windows", recipe.stride, len(recipe.prompt)]
-        self.name = "|".join(map(str, [*name, *self.slots]))
-        self.not_finite = (
-            f"the model in {str(backbone.folder)!r} overflows dtype={recipe.dtype!r} or the "
-            "dtype of the VectorStore, or has weights that are not finite. Try dtype='float32'."
+        self.name = "|".join(map(str, [*name, *self.slots.names]))
+
+    def cause(self) -> str:
+        """Say why an entry may not be finite, and what to do about it."""
+        return (
+            f"the model in {str(self._backbone.folder)!r} overflows dtype="
+            f"{self._recipe.dtype!r} or the dtype of the VectorStore, or has weights that are "
+            "not finite. Try dtype='float32'."
         )
 
-    def answer(self, texts: Sequence[str]) -> Iterator[Records]:
-        """Yield records with the vectors of the recipe."""
-        for records in self.every(texts):
-            yield records._replace(vectors=self.merged(records.vectors, records.counts))
-
-    def every(self, texts: Sequence[str]) -> Iterator[Records]:
-        """Yield records with the vectors of all slots, (b, n_slots, d), in order of length."""
-        backbone, recipe = self._backbone, self._recipe
-        automatic = self._batch_size == "auto"
-        limits: dict[str, Any] = {
-            "max_texts": BLOCK if automatic else self._batch_size,
-            "max_tokens": _token_budget(backbone) if automatic else np.inf,
-            "longest_mixed": backbone.forward.longest_packed,
-        }
-        slots = [SLOTS[name] for name in self._pooled] * len(self._layers)
-        for block in self._blocks(texts):
-            ids, rows, cut = tokenise(
-                *(backbone.tokenizer, texts[block], recipe.max_length),
-                prompt=recipe.prompt,
-                stride=recipe.stride,
-            )
-            backbone.check_embedded(ids, rows, texts[block])
-            joined, n_seen = Joined(rows, slots), 0
-            for batch in _batches(np.array([len(i) for i in ids]), **limits):
-                for some, vectors, n_tokens, weights in self._run(ids, batch):
-                    counts = np.column_stack([n_tokens, cut[rows[some]]]).astype(np.int32)
-                    for done in joined.add(some, vectors, counts, weights):
-                        yield done._replace(rows=block.start + done.rows)
-                n_seen += len(batch)
-                if len(rows) > len(texts[block]):  # a long text may take minutes
-                    self.note(f"{n_seen:,} of {len(rows):,} windows")
-
-    def _blocks(self, texts: Sequence[str]) -> Iterator[slice]:
-        """Yield the texts that are tokenized and sorted together."""
+    def encode(self, texts: Sequence[str]) -> Iterator[Records]:
+        """Yield all slots of the texts, those of long texts first."""
         most, characters = BLOCK, np.inf
         if self._recipe.stride is not None:
+            most = int(np.clip(HELD // (8 * len(self.slots.names) * self.width), 1, BLOCK))
             characters = CHARACTERS
-            most = int(np.clip(HELD // (8 * len(self.slots) * self.width), 1, BLOCK))
-        return _runs([len(text) for text in texts], most, characters)
+        # Blocks are tokenized and sorted together.
+        for block in runs([len(text) for text in texts], most, characters):
+            yield from self._encode_block(texts[block], block.start)
 
-    def merged(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Merge the layers of the recipe, (b, n_layers, d), into (b, n_features)."""
-        if POOLINGS[self._recipe.pooling].by_root:
-            n_tokens = counts[:, 0 if self._recipe.special_tokens else 1]
-            vectors *= np.sqrt(n_tokens, dtype=np.float32)[:, None, None]
-        if self._recipe.layer_merge == "mean":
-            return vectors.mean(axis=1)
-        n, n_layers, d = vectors.shape
-        return vectors.reshape(n, n_layers * d)
+    def _encode_block(self, texts: Sequence[str], start: int) -> Iterator[Records]:
+        """Yield the slots of texts; rows count from ``start``."""
+        backbone, recipe = self._backbone, self._recipe
+        ids, rows, is_cut = tokenize(
+            *(backbone.tokenizer, texts, recipe.max_length),
+            prompt=recipe.prompt,
+            stride=recipe.stride,
+        )
+        for number, row in zip(map(max, ids), rows, strict=True):
+            if number >= backbone.n_embedded:
+                raise backbone.not_embedded(number, texts[row])
+        rows, has_windows = rows + start, len(rows) > len(texts)
+        joined = Joined(rows, self.slots) if has_windows else None
+        pending, n_seen = deque(self._batches(np.array([len(i) for i in ids]))), 0
+        while pending:
+            batch = pending.popleft()
+            some = [ids[i] for i in batch.tolist()]
+            try:
+                pooled = self._pool(some)
+            except torch.cuda.OutOfMemoryError:
+                pooled = None  # Leave `except` first: the traceback keeps the tensors.
+            if pooled is None:
+                self._make_room(len(some), max(map(len, some)))
+                pending.extendleft(reversed(np.array_split(batch, 2)))
+                continue
+            vectors, counts, weights = pooled
+            counts = np.column_stack([counts, is_cut[batch]]).astype(np.int32)
+            if joined is None:
+                yield Records(rows[batch], vectors, counts)
+                continue
+            yield from joined.add(batch, vectors, counts, weights)
+            n_seen += len(batch)
+            self.show(f"{n_seen:,} of {len(rows):,} windows")  # a text may take minutes
 
-    def _run(self, ids: list[Any], batch: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yield windows of a batch, vectors, tokens, (b, 3), and weights, (b, n_slots)."""
-        some = [ids[i] for i in batch.tolist()]
-        try:
-            found = self._run_at_once(some)
-        except torch.cuda.OutOfMemoryError:
-            found = None  # Leave `except` first: the traceback keeps the tensors of the pass.
-        if found is not None:
-            yield batch, *found
-            return
-        message = f"Out of memory on {self._backbone.device} with {len(some)} texts of up to "
-        message += f"{max(map(len, some))} tokens"
-        if len(some) == 1:
+    def _batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield the windows of each batch, by their lengths."""
+        longest = self._backbone.forward.longest_packed
+        if self._batch_size == "auto":
+            budget = _token_budget(self._backbone)
+            return batches(lengths, max_texts=BLOCK, max_tokens=budget, longest_mixed=longest)
+        size = int(self._batch_size)
+        return batches(lengths, max_texts=size, max_tokens=np.inf, longest_mixed=longest)
+
+    def _pool(self, ids: list[list[int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Run the model on B windows and pool its hidden states.
+
+        Return slots, (B, n_slots, d), numbers of tokens pooled, own and unknown, (B, 3), and
+        weights, (B, n_slots).
+        """
+        backbone, slots = self._backbone, self.slots
+        tokens, lengths = np.concatenate(ids), np.array([len(i) for i in ids])
+        special = np.isin(tokens, backbone.added_ids)
+        ranked = any(SLOTS[name].by_frequency for name in slots.poolings)
+        zipf = backbone.zipf[tokens] if ranked else None
+        where = backbone.width, backbone.device, self._recipe.skip
+        pooler = Pooler(lengths, special, zipf, slots, *where)
+        backbone.forward(tokens, lengths, slots.layers, pooler.add)
+        starts, unknown = np.cumsum(lengths) - lengths, tokens == backbone.unknown_id
+        n_unknown = np.add.reduceat(unknown, starts, dtype=np.int64)
+        counts = np.column_stack([pooler.lengths, pooler.n_own, n_unknown])
+        return pooler.vectors, counts, pooler.weights
+
+    def _make_room(self, n_texts: int, longest: int) -> None:
+        """Warn that a batch did not fit into memory; refuse one that cannot be halved."""
+        message = f"Out of memory on {self._backbone.device} with {n_texts} texts of up to "
+        message += f"{longest} tokens"
+        if n_texts == 1:
             raise MemoryError(f"{message}. Set a lower max_length, or device='cpu'.")
         message += "; continuing with half as many at a time. A smaller batch_size avoids this."
         warn(message)
         torch.cuda.empty_cache()
-        for half in np.array_split(batch, 2):
-            yield from self._run(ids, half)
-
-    def _run_at_once(self, ids: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        backbone, layers, slots = self._backbone, self._layers, self._pooled
-        tokens = np.concatenate(ids)
-        lengths = np.array([len(i) for i in ids])
-        special = np.isin(tokens, backbone.added_ids)
-        ranks = any(SLOTS[name].by_frequency for name in slots)
-        zipf = backbone.zipf[tokens] if ranks else None
-        skip = self._recipe.skip
-        pooler = Pooler(lengths, special, zipf, slots, backbone.device, skip)
-        shape = (len(ids), len(layers), len(slots), backbone.width)
-        vectors = torch.empty(shape, device=backbone.device)
-
-        def receive(layer: int, hidden: torch.Tensor) -> None:
-            for i in np.flatnonzero(np.equal(layers, layer)):
-                pooler(hidden, out=vectors[:, i])
-
-        backbone.forward(tokens, lengths, layers, receive)
-        is_unknown = tokens == backbone.unknown_id
-        n_unknown = np.add.reduceat(is_unknown, np.cumsum(lengths) - lengths, dtype=np.int64)
-        n_tokens = np.column_stack([pooler.lengths, pooler.n_own, n_unknown])
-        weights = np.tile(pooler.weights, len(layers))
-        return vectors.flatten(1, 2).cpu().numpy(), n_tokens, weights
-
-
-def _kept(
-    store: VectorStore, backbone: Backbone, recipe: Recipe, slot: str
-) -> tuple[list[int], list[str]]:
-    """Hidden states and slots of each that a store keeps; refuse it if some are missing."""
-    n_states = backbone.n_layers + 1
-    asked = range(n_states) if store.layers is None else store.layers
-    states = sorted({i + n_states if i < 0 else i for i in asked})
-    kept = {slot_of(p, special) for p in store._poolings for special in (True, False)}
-    there = set(recipe.layers) <= set(states) <= set(range(n_states))
-    if not there or slot not in kept:
-        raise ValueError(
-            f"The store keeps the hidden states {states} with pooling={store.pooling!r}; this "
-            f"model has 0 to {backbone.n_layers}, and this encoder uses {list(recipe.layers)} "
-            f"with {recipe.pooling!r}. Create a VectorStore with the layers and the pooling of "
-            "the encoder, or leave both out."
-        )
-    all_kept = store.pooling is not None or SLOTS[slot].of_decoders or backbone.is_causal
-    return states, [
-        name
-        for name, how in SLOTS.items()
-        if name in kept
-        and (all_kept or not how.of_decoders)
-        and (backbone.has_zipf or not how.by_frequency)
-    ]
 
 
 def _token_budget(backbone: Backbone) -> int:
@@ -187,7 +146,7 @@ def _token_budget(backbone: Backbone) -> int:
     return 4096 if backbone.width <= 384 else 2048
 
 
-def _batches(
+def batches(
     lengths: np.ndarray, *, max_texts: int, max_tokens: float, longest_mixed: float
 ) -> Iterator[np.ndarray]:
     """Rows of each batch, longest first, so that what does not fit into memory fails at once.
@@ -198,11 +157,11 @@ def _batches(
     order = np.argsort(-lengths, kind="stable")
     alike = np.where(lengths > longest_mixed, lengths, 0)[order]
     for group in np.split(order, np.flatnonzero(np.diff(alike)) + 1):
-        for some in _runs(lengths[group], max_texts, max_tokens):
+        for some in runs(lengths[group], max_texts, max_tokens):
             yield group[some]
 
 
-def _runs(sizes: Sequence[int] | np.ndarray, most: int, total: float) -> Iterator[slice]:
+def runs(sizes: Sequence[int] | np.ndarray, most: int, total: float) -> Iterator[slice]:
     """Slices of at most ``most`` sizes of at most ``total`` together, or of one larger size."""
     ends = np.cumsum(sizes)
     start = 0

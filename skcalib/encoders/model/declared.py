@@ -6,11 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from skcalib.encoders.model.files import DECLARED, entries, unreadable
-from skcalib.encoders.store.poolings import POOLINGS
+from skcalib.encoders.model.files import CONFIG, DECLARED, entries, unreadable
+from skcalib.encoders.recipe import POOLINGS
 
 SETTINGS, LENGTH, MODULES, _ = DECLARED
-CONFIG = "config.json"
 COUNT = "a number, 1 or more"
 HARMLESS = {"Normalize", "Dropout"}  # behind the pooling: no cosine changes
 
@@ -41,8 +40,11 @@ class Declared(NamedTuple):
         return asked or ""
 
 
-def declared(folder: Path) -> Declared:
-    """Read the settings of a folder; a file that is there but cannot be read is an error."""
+def declared(folder: Path, config: dict[str, Any]) -> Declared:
+    """Read the settings of a folder; a file that is there but cannot be read is an error.
+
+    ``config`` is the content of config.json.
+    """
     before, pooling, after = _pooling_module(folder)
     file, length = folder / SETTINGS, folder / LENGTH
     settings = entries(file)
@@ -57,16 +59,16 @@ def declared(folder: Path) -> Declared:
         max_length=_entry(length, entries(length), "max_seq_length", _is_count, COUNT),
         similarity=_entry(file, settings, "similarity_fn_name", _is_name, "a name"),
         truncate_dim=_entry(file, settings, "truncate_dim", _is_count, COUNT),
-        matryoshka_dims=_matryoshka(folder / CONFIG),
+        matryoshka_dims=_matryoshka(folder / CONFIG, config),
     )
 
 
-def wants_prompt(model: str | os.PathLike, folder: Path, told: Declared) -> bool:
+def wants_prompt(model: str | os.PathLike, config: dict[str, Any], settings: Declared) -> bool:
     """Whether a model is an e5, by its name or its configuration, and declares no prompt."""
-    names = model, str(entries(folder / CONFIG).get("_name_or_path"))
+    names = model, str(config.get("_name_or_path"))
     # Those with "instruct" want a description of the task, which only the user knows.
     e5 = re.compile(r"(?<![a-z0-9])e5(?![a-z0-9])(?!.*instruct)")
-    return not any(told.prompts.values()) and any(
+    return not any(settings.prompts.values()) and any(
         e5.search(Path(n).name.lower()) for n in names
     )
 
@@ -92,9 +94,9 @@ def _pooling_module(folder: Path) -> tuple[list[str], dict, list[str]]:
     return classes[1:i], config, [name for name in classes[i + 1 :] if name not in HARMLESS]
 
 
-def _matryoshka(file: Path) -> tuple[int, ...] | None:
+def _matryoshka(file: Path, config: dict[str, Any]) -> tuple[int, ...] | None:
     """Dimensions that a model was trained to be cut to; () for any, None if it says nothing."""
-    config, name = entries(file), "matryoshka_dimensions"  # where servers of models look
+    name = "matryoshka_dimensions"  # where servers of models look
     dims = _entry(file, config, name, _are_counts, "a list of numbers, 1 or more")
     if dims is None:
         return () if config.get("is_matryoshka") else None

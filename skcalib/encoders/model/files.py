@@ -1,12 +1,26 @@
-"""Files of a model: found here or on the hub, checked before they are loaded, fingerprinted."""
+"""Models: found here or on the hub, checked, fingerprinted, and loaded once per process."""
+
+from __future__ import annotations
 
 import fnmatch
 import hashlib
 import json
+import os
 import re
+import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from skcalib.utils import caches
+from skcalib.utils.devices import resolve_device
+
+if TYPE_CHECKING:
+    import torch
+
+    from skcalib.encoders.model.backbone import Backbone  # imports torch
+
+CONFIG = "config.json"
 
 WEIGHTS = ("model.safetensors", "model-*.safetensors")
 VOCABULARIES = ("tokenizer.json", "*vocab.txt", "*vocab.json", "*.model")  # one or more
@@ -25,7 +39,46 @@ MOVED = (
     "pipeline.set_params(bertencoder__model=folder)."
 )
 
-_fingerprints: dict[tuple, str] = {}
+_lock = threading.Lock()  # so that threads do not load one model twice
+
+
+def load(model: str | os.PathLike, revision: str | None, device: str, dtype: str) -> Backbone:
+    """Return a model; this process loads it once for each state of its files."""
+    import torch
+
+    folder = locate(os.fspath(model), revision)
+    key = folder, fingerprint(folder), resolve_device(device), getattr(torch, dtype)
+    if caches.is_new_fork():
+        # Threads do not survive a fork, and OpenMP would wait for its threads forever. In a
+        # pool of processes, one thread per process is also the best choice.
+        torch.set_num_threads(1)
+    with _lock:
+        return caches.model_of(_loaded, *key)
+
+
+def _loaded(folder: Path, key: str, device: torch.device, dtype: torch.dtype) -> Backbone:
+    """Load the model of a folder whose fingerprint is ``key``."""
+    import torch
+
+    from skcalib.encoders.model.backbone import Backbone, read
+    from skcalib.encoders.model.forward import in_short
+
+    try:
+        backbone = Backbone(folder, key, *read(folder))
+        backbone.prepare(device, dtype)
+        if fingerprint(folder) != key:
+            raise ValueError("its files changed while they were read. Call again")
+    except (MemoryError, torch.cuda.OutOfMemoryError):
+        raise
+    except Exception as error:  # transformers raises any kind for a broken or hostile model
+        raise ValueError(
+            f"The model in {str(folder)!r} cannot be used in {dtype} on {device.type}: "
+            f"{in_short(error)}. BertEncoder accepts encoders such as BERT or RoBERTa, "
+            "decoders such as GPT-2 or Llama, and the encoder of T5, with tokenizer and "
+            "safetensors weights, as save_pretrained writes them. Code that comes with a model "
+            "is never run."
+        ) from error
+    return backbone
 
 
 def locate(model: str, revision: str | None = None) -> Path:
@@ -36,14 +89,16 @@ def locate(model: str, revision: str | None = None) -> Path:
     is raised.
     """
     folder = Path(model).expanduser()
-    if model == "minilm" and not folder.exists():
-        from skcalib.datasets import minilm_path
-
-        folder = Path(minilm_path())
+    if (folder / CONFIG).is_file():
+        return folder
     is_hub_id = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", model)  # name, or owner/name
     if is_hub_id and not folder.exists():
+        if model == "minilm":
+            from skcalib.datasets import minilm_path
+
+            return Path(minilm_path())
         folder = Path(_snapshot(model, revision))
-    if not (folder / "config.json").is_file():
+    if not (folder / CONFIG).is_file():
         raise FileNotFoundError(
             f"{str(folder)!r} is no folder with a config.json. Give the folder of a model that "
             f"save_pretrained wrote, or the id of a model on the hub. {MOVED}"
@@ -189,31 +244,37 @@ def _is_whole(folder: Path) -> bool:
     )
 
 
+# Documentation, pictures, logs, code, other weights and settings of sentence-transformers are
+# not read when an encoder is loaded. A tokenizer may read any other file.
+NOT_READ = re.compile(
+    r"\..*|(README|LICENSE|NOTICE).*|.*\.(md|py|jinja|log|csv|tsv|png|jpe?g|gif|svg|pdf|bin"
+    r"|h5|ot|msgpack|onnx|gguf|tflite|ckpt|pt|pth|pkl)|modules\.json|data_config\.json"
+    r"|(config_sentence_transformers|sentence_[\w-]+_config)\.json",
+    re.DOTALL,
+)
+
+
 def fingerprint(folder: Path) -> str:
     """SHA-256 of a model's files, which are checked and read again only when they change."""
-    # Documentation, pictures, logs, code, other weights and settings of sentence-transformers
-    # are not read when an encoder is loaded. A tokenizer may read any other file.
-    not_read = re.compile(
-        r"\..*|(README|LICENSE|NOTICE).*|.*\.(md|py|jinja|log|csv|tsv|png|jpe?g|gif|svg|pdf|bin"
-        r"|h5|ot|msgpack|onnx|gguf|tflite|ckpt|pt|pth|pkl)|modules\.json|data_config\.json"
-        r"|(config_sentence_transformers|sentence_[\w-]+_config)\.json",
-        re.DOTALL,
-    ).fullmatch
-    files = [f for f in folder.iterdir() if f.is_file() and not not_read(f.name)]
-    files.sort(key=lambda file: file.name)
-    # ctime as well: some tools set the mtime back, none the ctime. A link and its target both
-    # count.
-    key = tuple(
-        (str(f), s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)
-        for f in files
-        for s in (f.lstat(), f.stat())
-    )
-    if key not in _fingerprints:
-        _check_files(folder, files)
-        total = hashlib.sha256()
-        for file in files:
-            with file.open("rb") as stream:
-                content = hashlib.file_digest(stream, "sha256").digest()
-            total.update(json.dumps(file.name).encode() + content)
-        _fingerprints[key] = total.hexdigest()
-    return _fingerprints[key]
+    files = []
+    with os.scandir(folder) as listed:  # asks the system once about each file
+        for file in listed:
+            if not NOT_READ.fullmatch(file.name) and file.is_file():
+                # ctime as well: some tools set the mtime back, none the ctime. A link and its
+                # target both count.
+                stats = [file.stat(follow_symlinks=False)]
+                stats += [file.stat()] if file.is_symlink() else []
+                state = ((s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for s in stats)
+                files.append((file.name, *state))
+    return caches.fingerprint_of(_checked_digest, folder, *sorted(files))
+
+
+def _checked_digest(folder: Path, *states: tuple) -> str:
+    files = [folder / name for name, *_ in states]
+    _check_files(folder, files)
+    total = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as stream:
+            content = hashlib.file_digest(stream, "sha256").digest()
+        total.update(json.dumps(file.name).encode() + content)
+    return total.hexdigest()

@@ -1,16 +1,17 @@
-"""Sentence vectors from hidden states.
+"""Vectors of texts from hidden states, and of long texts from those of their windows.
 
 Every pooling follows from a few vectors of a layer, the slots, computed together in one pass
 over its hidden states: all poolings cost about as much as one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch.nn.functional import embedding_bag
 
-from skcalib.encoders.store.poolings import SLOTS
+from skcalib.encoders.recipe import SLOTS, Slots
+from skcalib.encoders.sources import Records
 
 # Factor of the weight of a text whose own rule finds nothing to count. Beside other windows of
 # a long text it is lost to rounding.
@@ -18,13 +19,11 @@ NEGLIGIBLE = 1e-12
 
 
 class Pooler:
-    """Pools the hidden states of a layer, for B texts with N tokens laid end to end.
+    """Pools hidden states of B texts with N tokens laid end to end, layer by layer.
 
     ``lengths``, (B,), holds the number of tokens of each text, 1 or more. ``special``, (N,),
-    marks special tokens. ``zipf``, (N,), holds Zipf weights if a slot needs them. The
-    attributes ``starts`` and ``n_own``, both (B,), are the first position and the number of
-    own tokens of each text. ``weights``, (B, len(slots)), float64, is what a mean is divided
-    by, and 1 for single tokens and maxima.
+    marks special tokens. ``zipf``, (N,), holds Zipf weights if a slot needs them. Vectors of
+    the ``slots`` have ``width`` numbers.
 
     "own" means without special tokens. In a text without other tokens (an empty one) special
     tokens count as its own, so that every text has a defined vector. A text whose weights are
@@ -32,6 +31,13 @@ class Pooler:
 
     The first ``skip`` tokens of each text, those of a prompt, are not pooled, except in a text
     that has no others.
+
+    Attributes
+    ----------
+    lengths, n_own : ndarray of shape (B,)
+        Number of tokens of each text that are pooled, and of its own ones among them.
+    weights : ndarray of shape (B, n_slots), float64
+        What a mean is divided by; 1 for single tokens and maxima.
     """
 
     def __init__(
@@ -39,61 +45,150 @@ class Pooler:
         lengths: np.ndarray,
         special: np.ndarray,
         zipf: np.ndarray | None,
-        slots: Sequence[str],
+        slots: Slots,
+        width: int,
         device: torch.device | str = "cpu",
         skip: int = 0,
     ):
-        self._slots = [SLOTS[name] for name in slots]
+        self._layers = np.array(slots.layers)
+        self._poolings = [SLOTS[name] for name in slots.poolings]
+        n_poolings = len(self._poolings)
+        shape = len(lengths), len(self._layers), n_poolings, width
+        self._vectors = torch.empty(shape, device=device)
         position = np.concatenate([*map(np.arange, lengths)])
         pooled = position >= np.repeat(np.where(lengths > skip, skip, 0), lengths)
         self._pooled = None if pooled.all() else torch.from_numpy(pooled).to(device)
         place, special = position[pooled] + 1.0, special[pooled]
         zipf = None if zipf is None else zipf[pooled]
         self.lengths = lengths = np.where(lengths > skip, lengths - skip, lengths)
-        self.starts = np.cumsum(lengths) - lengths
-        no_own = np.logical_and.reduceat(special, self.starts)
+        starts = np.cumsum(lengths) - lengths
+        no_own = np.logical_and.reduceat(special, starts)
         own = ~special | np.repeat(no_own, lengths)
-        self.n_own = np.add.reduceat(own, self.starts, dtype=np.int64)
+        self.n_own = np.add.reduceat(own, starts, dtype=np.int64)
         text = np.repeat(np.arange(len(lengths)), lengths)
-        shares = np.zeros((len(slots), len(own)), dtype=np.float32)
-        target = np.zeros((len(slots), len(own)), dtype=np.int64)
-        self.weights = np.ones((len(lengths), len(slots)))
-        for i, how in enumerate(self._slots):
+        shares = np.zeros((n_poolings, len(own)), dtype=np.float32)
+        target = np.zeros((n_poolings, len(own)), dtype=np.int64)
+        weights = np.ones((len(lengths), n_poolings))
+        for i, how in enumerate(self._poolings):
             counts = own if how.own else np.ones_like(own)
             if how.weight is not None:
                 raw = how.weight(counts, place, zipf)
-                total = np.add.reduceat(raw, self.starts)
+                total = np.add.reduceat(raw, starts)
                 if (nothing := total == 0).any():
                     raw = np.where(nothing[text], own, raw)
-                    total = np.add.reduceat(raw, self.starts)
+                    total = np.add.reduceat(raw, starts)
                 shares[i] = raw / total[text]
-                self.weights[:, i] = np.where(nothing, NEGLIGIBLE * total, total)
+                weights[:, i] = np.where(nothing, NEGLIGIBLE * total, total)
             elif how.token is None:
                 # Tokens that do not count go into an extra row, which is dropped.
                 target[i] = np.where(counts, text, len(lengths))
             if how.own:
-                self.weights[no_own, i] *= NEGLIGIBLE
-        self._starts = torch.from_numpy(self.starts).to(device)
+                weights[no_own, i] *= NEGLIGIBLE
+        self.weights = np.tile(weights, len(self._layers))
+        self._starts = torch.from_numpy(starts).to(device)
         self._ends = self._starts + torch.from_numpy(lengths - 1).to(device)
         self._all = torch.arange(len(own), device=device)
         self._shares = torch.from_numpy(shares).to(device)  # of tokens in averages
         self._target = torch.from_numpy(target).to(device)  # of maxima: row of each token
 
-    def __call__(self, hidden: torch.Tensor, out: torch.Tensor) -> None:
-        """Pool hidden states of shape (N, d) into ``out``, (B, len(slots), d), float32."""
+    def add(self, layer: int, hidden: torch.Tensor) -> None:
+        """Pool the hidden states of a layer, of shape (N, d)."""
         if self._pooled is not None:
             hidden = hidden[self._pooled]
         exact = hidden.float()  # for sums; single tokens and maxima need no more digits
-        for i, how in enumerate(self._slots):
-            if how.token is not None:
-                out[:, i] = hidden[self._ends if how.token else self._starts]
-            elif how.weight is None:
-                rows = self._target[i][:, None].expand_as(hidden)
-                lowest = hidden.new_full((len(out) + 1, hidden.shape[1]), -torch.inf)
-                out[:, i] = lowest.scatter_reduce_(0, rows, hidden, "amax")[:-1]
-            else:
-                out[:, i] = embedding_bag(
-                    *(self._all, exact, self._starts),
-                    mode="sum",
-                    per_sample_weights=self._shares[i],
-                )
+        for place in np.flatnonzero(self._layers == layer).tolist():
+            out = self._vectors[:, place]
+            for i, how in enumerate(self._poolings):
+                if how.token is not None:
+                    out[:, i] = hidden[self._ends if how.token else self._starts]
+                elif how.weight is None:
+                    rows = self._target[i][:, None].expand_as(hidden)
+                    lowest = hidden.new_full((len(out) + 1, hidden.shape[1]), -torch.inf)
+                    out[:, i] = lowest.scatter_reduce_(0, rows, hidden, "amax")[:-1]
+                else:
+                    out[:, i] = embedding_bag(
+                        *(self._all, exact, self._starts),
+                        mode="sum",
+                        per_sample_weights=self._shares[i],
+                    )
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """Vectors of the texts, (B, n_slots, d), once every layer was added."""
+        return self._vectors.flatten(1, 2).cpu().numpy()
+
+
+class Joined:
+    """Records of texts from those of their windows, which come in any order.
+
+    ``rows``, (n_windows,), is the row of the text of each window, in order; ``slots`` says how
+    each vector of a window was pooled, and so how the windows join.
+    """
+
+    def __init__(self, rows: np.ndarray, slots: Slots):
+        poolings = [SLOTS[name] for name in slots.poolings] * len(slots.layers)
+        self._rows, self._n_windows = rows, np.bincount(rows)
+        self._is_last = np.append(rows[1:] != rows[:-1], True)
+        self._of_last = np.array([how.token == -1 for how in poolings])
+        self._maxima = np.array([how.token is None and how.weight is None for how in poolings])
+        self._texts: dict[int, _Text] = {}  # those that lack windows
+
+    def add(
+        self, windows: np.ndarray, vectors: np.ndarray, counts: np.ndarray, weights: np.ndarray
+    ) -> Iterator[Records]:
+        """Yield the records of texts that b windows complete.
+
+        ``vectors`` has shape (b, n_slots, d), ``counts`` (b, 4), ``weights`` (b, n_slots).
+        """
+        rows = self._rows[windows]
+        whole = self._n_windows[rows] == 1
+        if whole.all():
+            yield Records(rows, vectors, counts)
+            return
+        if whole.any():
+            yield Records(rows[whole], vectors[whole], counts[whole])
+        weights = np.where(self._of_last & ~self._is_last[windows, None], 0, weights)
+        complete = []
+        for i in np.flatnonzero(~whole):
+            row = int(rows[i])
+            text = self._texts.setdefault(row, _Text(self._maxima, vectors.shape[2]))
+            text.add(vectors[i], counts[i], weights[i])
+            if text.n_windows == self._n_windows[row]:
+                complete.append((row, self._texts.pop(row)))
+        if complete:
+            some, texts = zip(*complete, strict=True)
+            joined = np.stack([text.vectors for text in texts])
+            yield Records(np.array(some), joined, np.stack([text.counts for text in texts]))
+
+
+class _Text:
+    """Sums over the windows of a text that were seen: (n_slots, d), in float64."""
+
+    def __init__(self, maxima: np.ndarray, d: int):
+        self._maxima = maxima[:, None]
+        self._sums = np.where(self._maxima, -np.inf, np.zeros(d))
+        self._weights = np.zeros((len(maxima), 1))
+        self.counts, self.n_windows = np.zeros(4, np.int32), 0
+
+    def add(self, vectors: np.ndarray, counts: np.ndarray, weights: np.ndarray) -> None:
+        """Add a window."""
+        weights = weights[:, None]
+        # A maximum is over the windows of the largest weight: a window without anything to
+        # count has a negligible one.
+        larger = np.maximum(
+            np.where(weights < self._weights, -np.inf, vectors),
+            np.where(weights > self._weights, -np.inf, self._sums),
+        )
+        with np.errstate(
+            invalid="ignore"
+        ):  # where entries are not finite, which is refused later
+            self._sums = np.where(self._maxima, larger, self._sums + weights * vectors)
+        largest = np.maximum(self._weights, weights)
+        self._weights = np.where(self._maxima, largest, self._weights + weights)
+        self.counts += counts
+        self.n_windows += 1
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """Vectors of the text, float32."""
+        return (self._sums / np.where(self._maxima, 1, self._weights)).astype(np.float32)

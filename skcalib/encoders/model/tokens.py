@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,21 +20,28 @@ PIECE = 2**18  # characters of a text that is read whole; a longer one is read i
 _lock = threading.Lock()
 
 
-def tokenise(
+class Windows(NamedTuple):
+    """Token ids of n windows of texts; a text has one or more, in order."""
+
+    ids: list[Any]
+    rows: np.ndarray  # (n,) the text of each
+    is_cut: np.ndarray  # (n,) whether its text goes on where no window follows
+
+
+def tokenize(
     tokenizer: Any,
     texts: Sequence[str],
     max_length: int,
     *,
     prompt: str = "",
     stride: int | None = None,
-) -> tuple[list[Any], np.ndarray, np.ndarray]:
-    """Token ids of windows, the row of the text of each, and which texts are cut off.
+) -> Windows:
+    """Make token ids of texts, in windows.
 
     A window has at least one token and at most ``max_length``, the special ones and those of
     the prompt, which stands before each text, included. Without ``stride`` a text has one
     window, and only the beginning of a long text is read; with it, as many as cover the text,
-    each sharing ``stride`` tokens with the one before. Rows have shape (n_windows,) and are in
-    order; the last result has shape (n_texts,), bool.
+    each sharing ``stride`` tokens with the one before.
     """
     prompt, *texts = map(_encodable, [prompt, *texts])
     if stride is None:
@@ -63,7 +70,8 @@ def tokenise(
     # A text without any token, special ones included, gets one that is not a word.
     marks = tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id, 0
     nothing = [next(mark for mark in marks if mark is not None)]
-    return [ids or nothing for ids in windows], np.array(rows), cut
+    where = np.array(rows)
+    return Windows([ids or nothing for ids in windows], where, cut[where])
 
 
 def _ids_of(tokenizer: Any, texts: list[str]) -> list[list[int]]:

@@ -7,8 +7,8 @@ from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from pathlib import Path
 
+from skcalib.encoders.recipe import POOLINGS
 from skcalib.encoders.store.database import connect
-from skcalib.encoders.store.poolings import POOLINGS
 from skcalib.utils.sklearn_compat import Interval, StrOptions, validate_parameter_constraints
 
 CONSTRAINTS = {

@@ -30,7 +30,7 @@ class Calibration:
         from the others than a new one.
         """
         if log is None:
-            encoder, vectors = fitted_encoder(encoder, stored, caller)
+            encoder, vectors = fitted_encoder(encoder, stored)
             if calibrates(encoder) and not is_frozen(encoder):
                 warn(
                     "The stored questions calibrate the encoder, and lie farther apart in it "
@@ -45,7 +45,7 @@ class Calibration:
                 "or unanswerable; it needs two or more, better some hundred. Leave it out if "
                 "there is none."
             )
-        pipeline, vectors = calibrated(encoder, sorted(log), caller)
+        pipeline, vectors = calibrated(encoder, sorted(log))
         fitted = cls(pipeline, NeighborSmoothing().fit(vectors))
         return fitted, fitted.vectors(stored)
 

@@ -151,7 +151,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         texts, place = distinct_sorted(given)
         rank = self._rank(len(texts))
         with config_context(transform_output="default"):
-            encoder, vectors = calibrated(self.encoder, texts, type(self).__name__)
+            encoder, vectors = calibrated(self.encoder, texts)
             smoothing = NeighborSmoothing().fit(vectors)
             views = _side_by_side(vectors, smoothing)
             names = _vectors_of_names(encoder, described)

@@ -189,7 +189,7 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
         texts, index = distinct_sorted(as_texts(X, caller=type(self).__name__))
         details = ["" if self.guard is None else self.guard.details(text) for text in texts]
         if reset:
-            self.encoder_, vectors = calibrated(self.encoder, texts, type(self).__name__)
+            self.encoder_, vectors = calibrated(self.encoder, texts)
             self._codes = {found: code for code, found in enumerate(dict.fromkeys(details))}
         else:
             vectors = encoded(self.encoder_, texts)

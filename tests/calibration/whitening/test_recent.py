@@ -5,9 +5,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.model_selection import GridSearchCV
 
-from skcalib import Whitening
+from skcalib import Whitening, clear_caches
 from skcalib.calibration.covariance import moments
-from skcalib.calibration.whitening import recent
+from skcalib.utils import caches
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def decompositions(monkeypatch):
 
     original = moments.decompose
     monkeypatch.setattr(moments, "decompose", counted)
-    recent._fits.clear()
+    clear_caches()
     return calls
 
 
@@ -60,7 +60,7 @@ def test_other_data_weights_dtype_and_shape_are_other_samples(X, decompositions)
 
 
 def test_the_oldest_fits_go_first_and_bytes_are_bounded(X, decompositions, monkeypatch):
-    monkeypatch.setattr(recent, "RECENT_BYTES", 2 * 2 * 6 * 6 * 8)
+    monkeypatch.setattr(caches, "MOMENTS_BYTES", 2 * 2 * 6 * 6 * 8)
     for scale in (1, 2, 1, 3, 1, 2):
         Whitening().fit(X * scale)
     assert len(decompositions) == 4  # 1, 2, 3, and 2 again

@@ -10,9 +10,8 @@ from sklearn.covariance import ledoit_wolf_shrinkage, shrunk_covariance
 from sklearn.exceptions import NotFittedError
 from threadpoolctl import threadpool_limits
 
-from skcalib import Whitening
+from skcalib import Whitening, clear_caches
 from skcalib.calibration.covariance.moments import Moments
-from skcalib.calibration.whitening import recent
 from skcalib.utils import threads
 
 
@@ -54,7 +53,7 @@ def test_ctrl_c_leaves_an_unfitted_estimator_that_can_be_fitted(X, n_threads, mo
         os.kill(os.getpid(), signal.SIGINT)
         return from_chunks(*args, **kwargs)
 
-    recent._fits.clear()
+    clear_caches()
     whitening, from_chunks = Whitening().fit(X[:1000]), Moments.from_chunks
     # A process that was started in the background may ignore Ctrl-C.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
