@@ -940,9 +940,11 @@ def test_a_format_that_cannot_hold_a_task_is_refused(
 
 def test_command_takes_queries_and_their_prompt(tiny_bert, file, sentences, tmp_path, capsys):
     (tmp_path / "queries.txt").write_text("\n".join(t[:20] for t in sentences), "utf-8")
+    # The graph takes torch some 8 s.
     options = ["--queries", str(tmp_path / "queries.txt"), "--query-prompt", "the "]
     assert command(tiny_bert, file, tmp_path / "none", *options[2:]) == 2
     assert "--query-prompt needs --queries FILE" in capsys.readouterr().err
+    options += ["--prompt", "a red ", "--pooling", "weighted_mean", "--layers", "1"]
     assert command(tiny_bert, file, tmp_path / "model", *options, "--task", "search") == 0
     pipeline = joblib.load(tmp_path / "model" / "pipeline.joblib")
     assert pipeline.queries_["encode"].prompt == "the "
@@ -951,11 +953,15 @@ def test_command_takes_queries_and_their_prompt(tiny_bert, file, sentences, tmp_
     assert command(tiny_bert, file, tmp_path / "graph", *options, "--format", "onnx") == 0
     session = runtime.InferenceSession(tmp_path / "graph" / "model.onnx")
     found = session.get_modelmeta().custom_metadata_map
-    assert found == {"prompt": "", "query_prompt": "the ", "max_length": "40"}
-    inputs = pipeline["encode"]._backbone().tokenizer(["the a red dog"], return_tensors="np")
-    given = {name: inputs[name].astype(np.int64) for name in ("input_ids", "attention_mask")}
-    [vectors] = session.run(None, given)
-    assert_allclose(vectors, pipeline.queries_.transform(["a red dog"]), rtol=1e-4, atol=1e-5)
+    assert found == {"prompt": "a red ", "query_prompt": "the ", "max_length": "40"}
+    tokenizer = pipeline["encode"]._backbone().tokenizer
+    for prompt, side in (("a red ", pipeline), ("the ", pipeline.queries_)):
+        inputs = tokenizer([f"{prompt}old dog"], return_tensors="np")
+        given = {
+            name: inputs[name].astype(np.int64) for name in ("input_ids", "attention_mask")
+        }
+        [vectors] = session.run(None, given)
+        assert_allclose(vectors, side.transform(["old dog"]), rtol=1e-4, atol=1e-5)
 
 
 def test_command_takes_groups(tiny_bert, file, sentences, tmp_path, capsys):
