@@ -475,6 +475,7 @@ def test_of_equal_calibrations_one_is_rarely_called_better():
 @pytest.mark.filterwarnings("ignore:n_samples=")
 @pytest.mark.parametrize("task", [None, "topics"])
 def test_a_narrow_domain_is_not_made_worse(task, minilm, sts_home, remembered):
+    # MiniLM reads altered copies of real texts: some 5 s.
     folder = Path(sts_home).parent / "narrow"
     if not folder.exists():
         pytest.skip("no folder narrow beside SKCALIB_DATA")
@@ -1071,6 +1072,7 @@ def test_command_on_the_embedded_default(minilm, tmp_path, capsys):
     assert pipeline.named_steps["encode"].layers_ == (6,)
 
 
+# MiniLM reads altered copies of real texts, from which layers are chosen: some 10 s.
 @pytest.mark.usefixtures("remembered")  # each text goes through the model once
 def test_what_is_chosen_without_labels_is_as_good_as_what_is_shipped(sts_home, minilm):
     texts = fetch_sts("stsb", "train", data_home=sts_home).data.ravel()
