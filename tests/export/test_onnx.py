@@ -59,7 +59,7 @@ MAX = {"pooling": "max", "layers": (0, 2), "layer_merge": "concat", "special_tok
 ZIPF = {"pooling": "zipf", "layers": "first_last", "max_length": 7}
 ROOT = {"pooling": "mean_sqrt_len", "prompt": "a red dog ", "special_tokens": False}
 WHITENING = Whitening(6, noise="auto")
-FLOW = {"coupling": "affine", "permutation": "lu", "noise": "auto", "max_epochs": 3}
+FLOW = {"coupling": "affine", "permutation": "lu", "noise": "auto", "depth": 1}
 
 
 @pytest.mark.parametrize(
