@@ -1,4 +1,7 @@
-"""The command in consoles that are not the usual ones, and interrupted."""
+"""The command in consoles that are not the usual ones, and interrupted.
+
+Each test starts an interpreter, which imports all that the command needs: 3 to 8 s.
+"""
 
 import os
 import subprocess
@@ -23,7 +26,6 @@ def run(*options, redirected="", **environment):
 
 @pytest.mark.parametrize("redirected", [">&-", "2>&-"])
 def test_a_closed_stream_is_no_error(redirected, tiny_bert):
-    # A whole evaluation, from the imports to the end of the process: some 8 s.
     done = run("--model", str(tiny_bert), redirected=redirected)
     assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
 

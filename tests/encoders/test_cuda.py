@@ -17,8 +17,13 @@ def cuda(pretended_cuda):
     clear_caches()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max", "zipf"])
+@pytest.mark.parametrize(
+    ("dtype", "pooling"),
+    [
+        *(("float32", p) for p in ("cls", "mean", "max", "zipf")),
+        *((d, "mean") for d in DTYPES[1:]),
+    ],
+)
 @pytest.mark.usefixtures("cuda")
 def test_vectors_are_those_of_the_cpu(tiny_bert, texts, dtype, pooling):
     encoder = BertEncoder(tiny_bert, pooling=pooling, layers=(1, -1), layer_merge="concat")

@@ -156,6 +156,7 @@ print(json.dumps({"vectors": vectors.tolist(), "similarity": model.similarity_fn
 
 
 def test_model_is_loaded_saved_and_run_where_there_is_no_skcalib(minilm, tmp_path):
+    # Another process imports torch and sentence-transformers, and loads MiniLM twice: some 8 s.
     texts = ["A man plays the flute.", "Snow fell all night, and more.", "", "?", "Music"]
     encoder = BertEncoder(minilm, pooling="zipf", layers=(0, 3))
     pipeline = make_pipeline(encoder, Whitening(3, noise="auto"), Normalizer())

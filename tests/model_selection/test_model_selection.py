@@ -475,6 +475,7 @@ def test_of_equal_calibrations_one_is_rarely_called_better():
 @pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")
 @pytest.mark.parametrize("task", [None, "topics"])
 def test_a_narrow_domain_is_not_made_worse(task, minilm, sts_home, remembered):
+    # MiniLM reads altered copies of real texts: some 5 s.
     folder = Path(sts_home).parent / "narrow"
     if not folder.exists():
         pytest.skip("no folder narrow beside SKCALIB_DATA")
@@ -891,9 +892,11 @@ def test_a_format_that_cannot_hold_a_task_is_refused(
 
 def test_command_takes_queries_and_their_prompt(tiny_bert, file, sentences, tmp_path, capsys):
     (tmp_path / "queries.txt").write_text("\n".join(t[:20] for t in sentences), "utf-8")
+    # The graph takes torch some 8 s.
     options = ["--queries", str(tmp_path / "queries.txt"), "--query-prompt", "the "]
     assert command(tiny_bert, file, tmp_path / "none", *options[2:]) == 2
     assert "--query-prompt needs --queries FILE" in capsys.readouterr().err
+    options += ["--prompt", "a red ", "--pooling", "weighted_mean", "--layers", "1"]
     assert command(tiny_bert, file, tmp_path / "model", *options, "--task", "search") == 0
     pipeline = joblib.load(tmp_path / "model" / "pipeline.joblib")
     assert pipeline.queries_["encode"].prompt == "the "
@@ -901,11 +904,15 @@ def test_command_takes_queries_and_their_prompt(tiny_bert, file, sentences, tmp_
     assert command(tiny_bert, file, tmp_path / "graph", *options, "--format", "onnx") == 0
     session = runtime.InferenceSession(tmp_path / "graph" / "model.onnx")
     found = session.get_modelmeta().custom_metadata_map
-    assert found == {"prompt": "", "query_prompt": "the ", "max_length": "40"}
-    inputs = pipeline["encode"]._backbone().tokenizer(["the a red dog"], return_tensors="np")
-    given = {name: inputs[name].astype(np.int64) for name in ("input_ids", "attention_mask")}
-    [vectors] = session.run(None, given)
-    assert_allclose(vectors, pipeline.queries_.transform(["a red dog"]), rtol=1e-4, atol=1e-5)
+    assert found == {"prompt": "a red ", "query_prompt": "the ", "max_length": "40"}
+    tokenizer = pipeline["encode"]._backbone().tokenizer
+    for prompt, side in (("a red ", pipeline), ("the ", pipeline.queries_)):
+        inputs = tokenizer([f"{prompt}old dog"], return_tensors="np")
+        given = {
+            name: inputs[name].astype(np.int64) for name in ("input_ids", "attention_mask")
+        }
+        [vectors] = session.run(None, given)
+        assert_allclose(vectors, side.transform(["old dog"]), rtol=1e-4, atol=1e-5)
 
 
 def test_command_takes_groups(tiny_bert, file, sentences, tmp_path, capsys):
@@ -1015,6 +1022,7 @@ def test_command_on_the_embedded_default(minilm, tmp_path, capsys):
     assert pipeline.named_steps["encode"].layers_ == (6,)
 
 
+# MiniLM reads altered copies of real texts, from which layers are chosen: some 10 s.
 @pytest.mark.usefixtures("remembered")  # each text goes through the model once
 def test_what_is_chosen_without_labels_is_as_good_as_what_is_shipped(sts_home, minilm):
     texts = fetch_sts("stsb", "train", data_home=sts_home).data.ravel()

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Two processes."""
+    """Two processes, each of which imports torch and transformers: some 15 s."""
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
     with distributed.LocalCluster(**options) as two, distributed.Client(two) as client:
         yield client

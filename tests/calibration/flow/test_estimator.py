@@ -103,7 +103,8 @@ def test_inverse_transform_inverts(banana, dtype, tolerance):
 
 
 def test_samples_have_the_moments_of_the_data(banana):
-    flow = NormalizingFlow(**_settings(coupling="affine")).fit(banana)
+    settings = _settings(coupling="affine", depth=2, batch_size=100, learning_rate=5e-3)
+    flow = NormalizingFlow(**settings).fit(banana)
     samples = flow.sample(20000)
     np.testing.assert_allclose(samples.mean(axis=0), banana.mean(axis=0), atol=0.01)
     np.testing.assert_allclose(samples.std(axis=0), banana.std(axis=0), rtol=0.15)
@@ -420,7 +421,10 @@ def test_verbose_shows_progress(banana, capfd):
 
 @pytest.fixture(scope="module")
 def encoded(minilm, sts_home):
-    """Return a function from a task and a layer to vectors, pairs of rows and grades."""
+    """Return a function from a task and a layer to vectors, pairs of rows and grades.
+
+    Vectors of real sentences, on which the paper trained, take some seconds.
+    """
 
     def encode(task, layer, limit=None):
         pairs, grades = fetch_sts(task, data_home=sts_home, return_X_y=True)

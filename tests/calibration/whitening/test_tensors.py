@@ -13,7 +13,7 @@ from skcalib.calibration.covariance.moments import Moments
 
 # SciPy reads SCIPY_ARRAY_API when it is imported, so this runs in a process of its own.
 SCRIPT = """
-import sys
+import itertools
 import numpy as np, pytest, sklearn, torch
 from numpy.testing import assert_allclose
 from skcalib import Whitening
@@ -21,15 +21,14 @@ from skcalib.calibration.covariance import moments
 from skcalib.calibration.whitening import linear_map
 from skcalib.inspection import mahalanobis
 
-linear_map.TENSOR_BYTES = moments.TENSOR_BYTES = int(sys.argv[1])
 
 rng = np.random.default_rng(0)
 data = rng.normal(size=(3000, 6)) * [10, 3, 1, 1, 0.3, 0.1] @ rng.normal(size=(6, 6)) + 1000
 weight = rng.integers(0, 3, size=3000).astype(float)
 devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 sklearn.set_config(array_api_dispatch=True)
-for device in devices:
-    for dtype in (torch.float32, torch.float64):
+for linear_map.TENSOR_BYTES = moments.TENSOR_BYTES in (2**26, 5000):  # one chunk, and several
+    for device, dtype in itertools.product(devices, (torch.float32, torch.float64)):
         X = torch.tensor(data, dtype=dtype, device=device)
         host = X.cpu().numpy()
         for params in ({}, {"n_components": 3}, {"method": "zca"}, {"noise": "auto"}):
@@ -60,12 +59,11 @@ for device in devices:
 """
 
 
-@pytest.mark.parametrize("chunk", [2**26, 5000], ids=["one chunk", "chunks"])
-def test_torch_tensors(chunk):
+def test_torch_tensors():
     pytest.importorskip("torch")
     pytest.importorskip("array_api_compat")
     environment = {**os.environ, "SCIPY_ARRAY_API": "1"}
-    command = [sys.executable, "-W", "error::UserWarning", "-c", SCRIPT, str(chunk)]
+    command = [sys.executable, "-W", "error::UserWarning", "-c", SCRIPT]
     run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
 
