@@ -18,14 +18,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-import skcalib
-
 # Files that no warning points at: these packages, cached properties, decorators of NumPy 1.
 INNER = (
-    *(
-        str(Path(file).parent) + os.sep
-        for file in (skcalib.__file__, sklearn.__file__, joblib.__file__, np.__file__)
-    ),
+    str(Path(__file__).parents[1]) + os.sep,
+    *(str(Path(package.__file__).parent) + os.sep for package in (sklearn, joblib, np)),
     contextlib.__file__,
     functools.__file__,
 )
