@@ -7,7 +7,7 @@ those that it asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -138,11 +138,11 @@ class Recipe:
 class Slots(NamedTuple):
     """Vectors that a model makes of a text; a store keeps all of them."""
 
-    names: list[str]
-    asked: list[int]  # positions of those that an encoder asks for
+    names: Sequence[str]
+    asked: Sequence[int]  # positions of those that an encoder asks for
     # Of a `BertEncoder` the slots are some hidden states, each under some poolings in turn.
-    layers: list[int] = []
-    poolings: list[str] = []
+    layers: Sequence[int] = ()
+    poolings: Sequence[str] = ()
 
 
 def slots_of(recipe: Recipe, backbone: Backbone, store: VectorStore | None) -> Slots:

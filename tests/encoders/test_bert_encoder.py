@@ -157,9 +157,8 @@ def test_a_search_warns_once_of_what_is_cut(tiny_bert):
         warnings.simplefilter("default")
         for length in (5, 5, 4):
             clone(encoder).set_params(max_length=length).fit_transform(texts)
-    assert [str(w.message)[:53] for w in record] == [
-        f"2 of 2 texts were cut off at max_length={length} tokens. " for length in (5, 4)
-    ]
+    shown = [str(warning.message).partition(" tokens")[0] for warning in record]
+    assert shown == [f"2 of 2 texts were cut off at max_length={n}" for n in (5, 4)]
 
 
 @pytest.mark.parametrize("method", ["fit", "transform", "fit_transform"])

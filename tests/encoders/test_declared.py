@@ -271,7 +271,7 @@ def test_each_layer_is_cut_after_memory(declare, tmp_path):
         cut = clone(whole).set_params(truncate_dim=5, memory=memory)
         vectors = cut.fit_transform(TEXTS)
         assert_array_equal(vectors, expected)
-        assert vectors.base.nbytes == vectors.nbytes  # no view that keeps what was cut off
+        assert vectors.base is None  # no view that keeps what was cut off
         assert len(cut.get_feature_names_out()) == 10
     again = pickle.loads(pickle.dumps(cut))
     assert_array_equal(again.transform(TEXTS), expected)

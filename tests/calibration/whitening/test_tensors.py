@@ -27,7 +27,8 @@ data = rng.normal(size=(3000, 6)) * [10, 3, 1, 1, 0.3, 0.1] @ rng.normal(size=(6
 weight = rng.integers(0, 3, size=3000).astype(float)
 devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 sklearn.set_config(array_api_dispatch=True)
-for linear_map.TENSOR_BYTES = moments.TENSOR_BYTES in (2**26, 5000):  # one chunk, and several
+for n_bytes in (2**26, 5000):  # one chunk, and several
+    linear_map.TENSOR_BYTES = moments.TENSOR_BYTES = n_bytes
     for device, dtype in itertools.product(devices, (torch.float32, torch.float64)):
         X = torch.tensor(data, dtype=dtype, device=device)
         host = X.cpu().numpy()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from counting import Counting
 
-from skcalib import BertEncoder, TextEncoder
+from skcalib import BertEncoder, TextEncoder, clear_caches
 
 
 @pytest.fixture(autouse=True)
@@ -111,3 +111,32 @@ def test_the_bound_counts_bytes_not_characters(recent, character, known):
     for _ in range(2):
         encoder.fit_transform([character * 8000])
     assert len(model.asked) == (1 if known else 2)
+
+
+def test_encoders_that_merge_otherwise_share_vectors(tiny_bert, inputs):
+    texts = ["the dog sleeps", "a cat"]
+    first = BertEncoder(tiny_bert, layers="last2")
+    merged = first.fit_transform(texts)
+    shapes = inputs("Bert")
+    concatenated = first.set_params(layer_merge="concat").fit_transform(texts)
+    np.testing.assert_array_equal(concatenated.reshape(2, 2, -1).mean(axis=1), merged)
+    cut = first.set_params(truncate_dim=5).fit_transform(texts)
+    expected = concatenated.reshape(2, 2, -1)[:, :, :5].reshape(2, -1)
+    np.testing.assert_array_equal(cut, expected)
+    first.set_params(pooling="mean_sqrt_len").fit_transform(texts)
+    assert shapes == []
+    first.set_params(pooling="max").fit_transform(texts)
+    assert len(shapes) == 1
+
+
+def test_clear_caches_drops_vectors_and_models(tiny_bert, loads):
+    model = Counting(thousands)
+    encoders = BertEncoder(tiny_bert).fit(["dog"]), TextEncoder(model).fit(["dog"])
+    vectors = [encoder.transform(["dog"]) for encoder in encoders]
+    assert model.asked == ["dog"]
+    assert len(loads) == 1
+    clear_caches()
+    for encoder, before in zip(encoders, vectors, strict=True):
+        np.testing.assert_array_equal(encoder.transform(["dog"]), before)
+    assert model.asked == ["dog", "dog"]
+    assert len(loads) == 2
