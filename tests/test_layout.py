@@ -32,11 +32,18 @@ CALIBRATION = {
 }
 
 
+def _is_of_types(node):
+    """Whether it is ``if TYPE_CHECKING``, which only type checkers read."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
 @cache  # most tests here ask for those of every module
 def _imports(path, package="skcalib"):
-    """Dotted names of a package that a module imports, wherever in it."""
+    """Dotted names of a package that a module imports, wherever in it, to run."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree.body = [node for node in tree.body if not _is_of_types(node)]
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path} imports relatively"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}

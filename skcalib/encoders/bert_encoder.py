@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.encoders.model.declared import Declared, declared, wants_prompt
-from skcalib.encoders.model.files import load
+from skcalib.encoders.model.files import load, locate
 from skcalib.encoders.recipe import POOLINGS, Recipe
 from skcalib.encoders.sources import BLOCK, store_of, vectors_of
 from skcalib.encoders.store.store import VectorStore
@@ -79,13 +79,16 @@ class BertEncoder(TextTransformer):
         keeps as many as a folder of sentence-transformers declares (``truncate_dim``), or else
         all.
     overflow : {"cut", "windows"}, default="cut"
-        What becomes of a text of more than ``max_length`` tokens. "cut" keeps its beginning,
-        with one warning. "windows" reads it whole, in windows of ``max_length`` tokens, each
-        with prompt and special tokens, and joins their vectors: means, and "cls", as the mean
-        over the windows, weighted by what each was divided by; "max" as the maximum; "last" is
-        that of the last window.
+        What becomes of a text of more than ``max_length`` tokens. "cut" keeps its beginning, or
+        its end, with one warning. "windows" reads it whole, in windows of ``max_length``
+        tokens, each with prompt and special tokens, and joins their vectors: means, and "cls",
+        as the mean over the windows, weighted by what each was divided by; "max" as the
+        maximum; "last" is that of the last window.
     stride : int, default=0
         Number of tokens that consecutive windows share, which then count twice in a mean.
+    truncation_side : {"right", "left"} or None, default=None
+        The side on which "cut" cuts a long text: "left" keeps its end. None does as the folder
+        declares, usually "right".
     batch_size : int or "auto", default="auto"
         Largest number of texts in a forward pass. "auto" limits the number of tokens instead,
         on CUDA according to the memory of the GPU.
@@ -166,6 +169,7 @@ class BertEncoder(TextTransformer):
     truncate_dim: int | None = None
     overflow: str = "cut"
     stride: int = 0
+    truncation_side: str | None = None
     batch_size: int | str = "auto"
     device: str = "auto"
     dtype: str = "float32"
@@ -185,6 +189,7 @@ class BertEncoder(TextTransformer):
         "truncate_dim": [Interval(Integral, 1, None, closed="left"), None],
         "overflow": [StrOptions({"cut", "windows"})],
         "stride": [Interval(Integral, 0, None, closed="left")],
+        "truncation_side": [StrOptions({"right", "left"}), None],
         "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "device": [str],
         "dtype": [StrOptions({"float32", "bfloat16", "float16"})],
@@ -221,12 +226,13 @@ class BertEncoder(TextTransformer):
         if not is_dask(X):
             blocks_of(X, BLOCK, caller=type(self).__name__)  # checks texts, reads no iterator
         self.__dict__.pop("_recipe", None)  # an error below leaves nothing half-fitted
-        backbone = load(self.model, self.revision, self.device, self.dtype)
+        folder = locate(os.fspath(self.model), self.revision)
+        shipped = declared(folder)
+        backbone = load(folder, self.device, self.dtype, lower_case=shipped.lower_case)
         weights = None
         if self.token_counts is not None:
             weights = backbone.weights_by(self.token_counts)
             backbone = backbone.with_zipf(weights)
-        shipped = declared(backbone.folder, backbone.config)
         layers = resolve_layers(self.layers, backbone.n_layers)
         pooling = _resolve_pooling(self.pooling, shipped)
         prompt = shipped.prompt(self.prompt)
@@ -247,6 +253,8 @@ class BertEncoder(TextTransformer):
             truncate_dim=min(width, backbone.width),
             stride=self._resolve_stride(backbone, prompt, max_length),
             dtype=self.dtype,
+            lower_case=shipped.lower_case,
+            truncation_side=_resolve_side(self.truncation_side, backbone, shipped),
             token_weights=weights,
         )
         self.declared_ = shipped
@@ -364,7 +372,8 @@ class BertEncoder(TextTransformer):
     def _backbone(self) -> Backbone:
         """Return the model that this encoder was fitted with; refuse another one."""
         recipe = self._recipe
-        backbone = load(self.model, self.revision, self.device, recipe.dtype)
+        folder = locate(os.fspath(self.model), self.revision)
+        backbone = load(folder, self.device, recipe.dtype, lower_case=recipe.lower_case)
         if recipe.token_weights is not None:
             backbone = backbone.with_zipf(recipe.token_weights)
         if backbone.fingerprint != recipe.fingerprint:
@@ -436,6 +445,10 @@ def _n_before_text(backbone: Backbone, prompt: str) -> int:
     """Count the tokens of a prompt and the special ones before it; 0 without a prompt."""
     ids = backbone.ids_of(prompt)
     return len(ids) - (ids[-1] in backbone.special_ids) if prompt else 0
+
+
+def _resolve_side(side: str | None, backbone: Backbone, shipped: Declared) -> str:
+    return side or shipped.truncation_side or backbone.tokenizer.truncation_side
 
 
 def _resolve_max_length(max_length: int | None, backbone: Backbone, shipped: Declared) -> int:

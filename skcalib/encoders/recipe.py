@@ -98,6 +98,8 @@ class Recipe:
     truncate_dim: int  # leading dimensions of each layer that are kept
     stride: int | None  # tokens that windows of a text share; None if long texts are cut off
     dtype: str  # of the forward pass
+    lower_case: bool = False  # texts are lowercased first; the fingerprint covers this
+    truncation_side: str = "right"  # on which long texts are cut
     token_weights: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -118,8 +120,8 @@ class Recipe:
     @property
     def slots_key(self) -> Hashable:
         """What the slots of a text depend on: all but how they are merged."""
-        how = self.prompt, self.skip, self.max_length, self.stride, self.dtype
-        return self.fingerprint, self.layers, self.slot, *how
+        read = self.prompt, self.skip, self.max_length, self.stride, self.truncation_side
+        return self.fingerprint, self.layers, self.slot, self.dtype, *read
 
     def merge(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Make the vectors of b texts, (b, n_features), of their slots, (b, n_layers, d).

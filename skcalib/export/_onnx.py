@@ -30,10 +30,11 @@ def save_onnx(
     the model's tokenizer returns them for texts after the encoder's ``prompt_``: with special
     tokens, padded on the right, cut off at the encoder's ``max_length_``. Its output
     ``sentence_embedding``, float32 of shape (n_texts, n_features), equals the vectors of the
-    pipeline to 1e-4 of a typical entry. Its metadata are ``prompt``, ``query_prompt`` and
-    ``max_length``: if `calibrate` was given queries, their prompt may be another. With
-    ``overflow="windows"`` it encodes single windows, and its metadata have the ``stride``: a
-    client splits long texts and joins the vectors, as the page on long texts shows.
+    pipeline to 1e-4 of a typical entry. Its metadata are ``prompt``, ``query_prompt``,
+    ``max_length``, ``truncation_side`` and ``lower_case``: if `calibrate` was given queries,
+    their prompt may be another. With ``overflow="windows"`` it encodes single windows, and its
+    metadata have the ``stride``: a client splits long texts and joins the vectors, as the page
+    on long texts shows.
 
     Parameters
     ----------
@@ -101,12 +102,17 @@ def save_onnx(
         padding=True,
         padding_side="right",
         truncation=True,
+        truncation_side=recipe.truncation_side,
         max_length=recipe.max_length,
         return_tensors="np",
     )
     inputs = {n: tokenized[n].astype(np.int64) for n in ("input_ids", "attention_mask")}
     metadata = {"prompt": recipe.prompt, "query_prompt": queries.prompt}
-    metadata["max_length"] = str(recipe.max_length)
+    metadata |= {
+        "max_length": str(recipe.max_length),
+        "truncation_side": recipe.truncation_side,
+    }
+    metadata["lower_case"] = str(recipe.lower_case).lower()
     if recipe.stride is not None:
         metadata["stride"] = str(recipe.stride)
     if scale is not None:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from skcalib.encoders.model.backbone import Backbone  # imports torch
 
 
+TOO_LONG = 1024  # tokens: a longer limit is not tried, since such a text takes seconds
+
+
 class Parts(NamedTuple):
     """What a fitted pipeline does, in this order."""
 
@@ -102,11 +105,12 @@ def recipe_of_queries(pipeline: Any, recipe: Recipe, caller: str, *may_differ: s
 
 
 def some_texts(parts: Parts) -> list[str]:
-    """Texts of the model's own vocabulary, an empty one among them."""
-    backbone = parts.backbone()
-    size = 4, min(8, parts.recipe.max_length)
-    drawn = np.random.default_rng(0).choice(backbone.words, size)
-    some = [ids[:n] for ids, n in zip(drawn, (1, 3, 5, 8), strict=True)]
+    """Texts of the model's own vocabulary, an empty one and one that is too long among them."""
+    backbone, most = parts.backbone(), parts.recipe.max_length
+    drawn = np.random.default_rng(0).choice(backbone.words, 2 * min(most, TOO_LONG))
+    some = [drawn[i : i + min(n, most)] for i, n in enumerate((1, 3, 5, 8))]
+    if most <= TOO_LONG:
+        some.append(drawn)
     return ["", *map(backbone.tokenizer.decode, some)]
 
 

@@ -124,9 +124,13 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
         str(backbone.folder),
         model_kwargs={"dtype": torch.float32, "use_safetensors": True},
         config_kwargs={"num_hidden_layers": depth, "output_hidden_states": several},
-        processor_kwargs={"model_max_length": recipe.max_length},
+        processor_kwargs={
+            "model_max_length": recipe.max_length,
+            "truncation_side": recipe.truncation_side,
+        },
         modality_config={"text": {"method": "forward", "method_output_name": output}},
         module_output_name="token_embeddings",
+        do_lower_case=parts.recipe.lower_case,
         # Weights of layers and tokens need padded batches.
         unpad_inputs=False if several or weights is not None else None,
     )

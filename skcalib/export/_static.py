@@ -74,7 +74,7 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     texts = some_texts(parts)
     tokenizer = copy.deepcopy(parts.backbone().tokenizer)  # each call leaves settings behind
     found = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    kept = [ids[: _most_tokens(parts)] for ids in found]
+    kept = [_kept(ids, parts) for ids in found]
     expected = np.stack([table[ids].sum(axis=0) / max(len(ids), 1) for ids in kept])
     expected = unit_rows(expected)[0] if is_unit else expected
     as_what = " as a table of word vectors"
@@ -124,6 +124,14 @@ def _most_tokens(parts: Parts) -> int | None:
     return parts.recipe.max_length - parts.backbone().tokenizer.num_special_tokens_to_add()
 
 
+def _kept(ids: list[int], parts: Parts) -> list[int]:
+    """Tokens of a text that the encoder reads."""
+    most = _most_tokens(parts)
+    if most is None or len(ids) <= most:
+        return ids
+    return ids[:most] if parts.recipe.truncation_side == "right" else ids[-most:]
+
+
 def _tokenizer(parts: Parts) -> Any:
     """Tokenizer that cuts texts off where the encoder does, without special tokens."""
     from tokenizers import Tokenizer
@@ -136,5 +144,5 @@ def _tokenizer(parts: Parts) -> Any:
         )
     copied = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     if (most := _most_tokens(parts)) is not None:
-        copied.enable_truncation(most)
+        copied.enable_truncation(most, direction=parts.recipe.truncation_side)
     return copied

@@ -183,9 +183,9 @@ def word_embeddings(
     """
     import torch
 
-    from skcalib.encoders.model.files import load
+    from skcalib.encoders.model.files import load, locate
 
-    backbone = load(model, revision, "cpu", "float32")
+    backbone = load(locate(os.fspath(model), revision), "cpu", "float32")
     if not backbone.has_zipf:
         raise ValueError(
             f"The vocabulary of {str(model)!r} is not sorted by frequency, so its words have "

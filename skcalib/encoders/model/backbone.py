@@ -7,6 +7,7 @@ import copy
 import hashlib
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from skcalib.encoders.model.files import CONFIG, entries
+from skcalib.encoders.model.entries import CONFIG, entries
 from skcalib.encoders.model.forward import first_position
 from skcalib.encoders.model.proof import check, fastest_pass, proof_of
 from skcalib.encoders.model.tokens import tokenize
@@ -24,6 +25,9 @@ from skcalib.utils.texts import as_texts
 
 # Kinds of encoder-decoders, as model_type in config.json, whose encoder is a model of its own.
 ENCODER_OF = ("t5", "mt5", "umt5")
+
+# Endings of tensors that go with quantized weights.
+SCALES = re.compile(r"(scales?|zeros|zero_points?|scale_inv)$")
 
 LONGEST = 2**20  # most tokens of a text, whatever the model
 
@@ -167,6 +171,12 @@ def read(folder: Path) -> tuple[Any, Any]:
         if (name := module.main_input_name) != "input_ids":
             raise ValueError(f"its input is {name}, such as images or sound, not texts")
         tokenizer = AutoTokenizer.from_pretrained(folder, **local)
+    # Quantized weights are read as plain numbers, and their scales are left over.
+    scales = [k for k in report["unexpected_keys"] if SCALES.search(k)]
+    if scales:
+        raise ValueError(
+            f"its weights are quantized: it has {scales[0]!r} beside them. Save it in float32"
+        )
     # A pooler without weights is common (it is not used here). Any other missing weight would
     # be drawn at random and make every vector silently wrong.
     missing = sorted(k for k in report["missing_keys"] if not k.startswith("pooler."))
@@ -182,6 +192,20 @@ def read(folder: Path) -> tuple[Any, Any]:
             f"its weight {bad[0]!r} has entries that are not finite. Save it again"
         )
     return tokenizer, module.eval().requires_grad_(False)
+
+
+def lowercase(tokenizer: Any) -> None:
+    """Let a tokenizer lowercase texts first, as sentence-transformers does."""
+    if not tokenizer.is_fast:
+        raise ValueError(
+            "its folder declares do_lower_case, which needs a fast tokenizer. Save it with a "
+            "tokenizer.json"
+        )
+    from tokenizers.normalizers import Lowercase, Sequence
+
+    inner = tokenizer.backend_tokenizer
+    some = [] if inner.normalizer is None else [inner.normalizer]
+    inner.normalizer = Sequence([Lowercase(), *some])
 
 
 def _is_finite(weight: torch.Tensor) -> bool:

@@ -38,6 +38,8 @@ class BertModel(Model):
         self.key = recipe.slots_key, backbone.device
         self.width, self.prompt = backbone.width, recipe.prompt
         name = [recipe.fingerprint, recipe.max_length, recipe.skip, backbone.precision]
+        if recipe.truncation_side == "left":
+            name += ["end"]
         if recipe.stride is not None:
             name += ["windows", recipe.stride, len(recipe.prompt)]
         self.name = "|".join(map(str, [*name, *self.slots.names]))
@@ -67,6 +69,7 @@ class BertModel(Model):
             *(backbone.tokenizer, texts, recipe.max_length),
             prompt=recipe.prompt,
             stride=recipe.stride,
+            side=recipe.truncation_side,
         )
         for number, row in zip(map(max, ids), rows, strict=True):
             if number >= backbone.n_embedded:

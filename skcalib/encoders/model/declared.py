@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from skcalib.encoders.model.files import CONFIG, DECLARED, entries, unreadable
+from skcalib.encoders.model.entries import CONFIG, entries, unreadable
+from skcalib.encoders.model.files import DECLARED
+from skcalib.encoders.model.transformer_settings import transformer_settings
 from skcalib.encoders.recipe import POOLINGS
 
-SETTINGS, LENGTH, MODULES, _ = DECLARED
+SETTINGS, MODULES, *_ = DECLARED
 COUNT = "a number, 1 or more"
 HARMLESS = {"Normalize", "Dropout"}  # behind the pooling: no cosine changes
 
@@ -23,6 +25,8 @@ class Declared(NamedTuple):
     prompts: dict[str, str]  # by name
     default_prompt_name: str | None
     max_length: int | None  # most tokens of a text
+    lower_case: bool  # whether texts are lowercased before they are tokenized
+    truncation_side: str | None  # where long texts are cut; None: as the tokenizer says
     similarity: str | None  # for which the model was trained
     truncate_dim: int | None  # leading dimensions that sentence-transformers returns
     matryoshka_dims: tuple[int, ...] | None  # trained to be cut to these; () to any
@@ -40,26 +44,25 @@ class Declared(NamedTuple):
         return asked or ""
 
 
-def declared(folder: Path, config: dict[str, Any]) -> Declared:
-    """Read the settings of a folder; a file that is there but cannot be read is an error.
-
-    ``config`` is the content of config.json.
-    """
+def declared(folder: Path) -> Declared:
+    """Read the settings of a folder; a file that is there but cannot be read is an error."""
     before, pooling, after = _pooling_module(folder)
-    file, length = folder / SETTINGS, folder / LENGTH
+    file, transformer = folder / SETTINGS, transformer_settings(folder)
     settings = entries(file)
     prompts = settings.get("prompts")
     prompts = prompts if isinstance(prompts, dict) else {}
     return Declared(
-        pooling=", then ".join([*before, _pooling(pooling), *after]),
+        pooling=", then ".join(filter(None, [*before, _pooling(pooling), *after])),
         declares_pooling=bool(pooling),
         include_prompt=pooling.get("include_prompt") is not False,
         prompts={name: str(prompt or "") for name, prompt in prompts.items()},
         default_prompt_name=settings.get("default_prompt_name"),
-        max_length=_entry(length, entries(length), "max_seq_length", _is_count, COUNT),
+        max_length=transformer.max_length,
+        lower_case=transformer.lower_case,
+        truncation_side=transformer.truncation_side,
         similarity=_entry(file, settings, "similarity_fn_name", _is_name, "a name"),
         truncate_dim=_entry(file, settings, "truncate_dim", _is_count, COUNT),
-        matryoshka_dims=_matryoshka(folder / CONFIG, config),
+        matryoshka_dims=_matryoshka(folder / CONFIG),
     )
 
 
@@ -84,7 +87,10 @@ def _pooling_module(folder: Path) -> tuple[list[str], dict, list[str]]:
     if not modules:  # as in most folders
         classes, folders = ["", "Pooling"], ["", "1_Pooling"]
     if "Pooling" not in classes:
-        return [], {}, []
+        # The mean stands only for a transformer alone, not for what makes other vectors.
+        others = classes if classes[0] == "StaticEmbedding" else classes[1:]
+        others = [name for name in others if name not in HARMLESS]
+        return others, {"pooling_mode": ""} if others else {}, []
     i = classes.index("Pooling")
     config = entries(folder / folders[i] / CONFIG)
     # Without a mode it is the mean.
@@ -94,9 +100,9 @@ def _pooling_module(folder: Path) -> tuple[list[str], dict, list[str]]:
     return classes[1:i], config, [name for name in classes[i + 1 :] if name not in HARMLESS]
 
 
-def _matryoshka(file: Path, config: dict[str, Any]) -> tuple[int, ...] | None:
+def _matryoshka(file: Path) -> tuple[int, ...] | None:
     """Dimensions that a model was trained to be cut to; () for any, None if it says nothing."""
-    name = "matryoshka_dimensions"  # where servers of models look
+    config, name = entries(file), "matryoshka_dimensions"  # where servers of models look
     dims = _entry(file, config, name, _are_counts, "a list of numbers, 1 or more")
     if dims is None:
         return () if config.get("is_matryoshka") else None
@@ -134,4 +140,4 @@ def _pooling(config: dict) -> str:
         mode = [key[13:] for key in config if key.startswith("pooling_mode_") and config[key]]
     modes = [mode] if isinstance(mode, str) else list(map(str, mode))
     named = {name: ours for ours, how in POOLINGS.items() for name in how.theirs or ()}
-    return " and ".join(named.get(name, name) for name in modes) or "mean"
+    return " and ".join(named.get(name, name) for name in modes) if modes else "mean"

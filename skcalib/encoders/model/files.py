@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from skcalib.encoders.model.entries import CONFIG, entries
 from skcalib.utils import caches
 from skcalib.utils.devices import resolve_device
 
@@ -20,18 +21,19 @@ if TYPE_CHECKING:
 
     from skcalib.encoders.model.backbone import Backbone  # imports torch
 
-CONFIG = "config.json"
-
 WEIGHTS = ("model.safetensors", "model-*.safetensors")
+FEW_BITS = {"I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "F6_E3M2"}
 VOCABULARIES = ("tokenizer.json", "*vocab.txt", "*vocab.json", "*.model")  # one or more
 
 # Files in which sentence-transformers declares how to use a model. They are downloaded too, but
 # they are not part of the model's fingerprint.
+KINDS = "bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"
+TRANSFORMER = tuple(f"sentence_{kind}_config.json" for kind in KINDS)  # the first counts
 DECLARED = (
     "config_sentence_transformers.json",
-    "sentence_bert_config.json",
     "modules.json",
     "*_Pooling/config.json",
+    *TRANSFORMER,
 )
 
 MOVED = (
@@ -42,12 +44,15 @@ MOVED = (
 _lock = threading.Lock()  # so that threads do not load one model twice
 
 
-def load(model: str | os.PathLike, revision: str | None, device: str, dtype: str) -> Backbone:
-    """Return a model; this process loads it once for each state of its files."""
+def load(folder: Path, device: str, dtype: str, *, lower_case: bool = False) -> Backbone:
+    """Return a model; this process loads it once for each state of its files.
+
+    With ``lower_case``, its tokenizer lowercases texts first.
+    """
     import torch
 
-    folder = locate(os.fspath(model), revision)
-    key = folder, fingerprint(folder), resolve_device(device), getattr(torch, dtype)
+    place = resolve_device(device), getattr(torch, dtype)
+    key = folder, fingerprint(folder), *place, lower_case
     if caches.is_new_fork():
         # Threads do not survive a fork, and OpenMP would wait for its threads forever. In a
         # pool of processes, one thread per process is also the best choice.
@@ -56,15 +61,26 @@ def load(model: str | os.PathLike, revision: str | None, device: str, dtype: str
         return caches.model_of(_loaded, *key)
 
 
-def _loaded(folder: Path, key: str, device: torch.device, dtype: torch.dtype) -> Backbone:
+def _loaded(
+    folder: Path,
+    key: str,
+    device: torch.device,
+    dtype: torch.dtype,
+    lower_case: bool,
+) -> Backbone:
     """Load the model of a folder whose fingerprint is ``key``."""
     import torch
 
-    from skcalib.encoders.model.backbone import Backbone, read
+    from skcalib.encoders.model.backbone import Backbone, lowercase, read
     from skcalib.encoders.model.forward import in_short
 
     try:
-        backbone = Backbone(folder, key, *read(folder))
+        tokenizer, module = read(folder)
+        name = key
+        if lower_case:
+            lowercase(tokenizer)
+            name = hashlib.sha256(f"{key} in lower case".encode()).hexdigest()
+        backbone = Backbone(folder, name, tokenizer, module)
         backbone.prepare(device, dtype)
         if fingerprint(folder) != key:
             raise ValueError("its files changed while they were read. Call again")
@@ -129,8 +145,8 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
     for file in files:
         if file.is_symlink() and not file.resolve().is_relative_to(home):
             refuse(f"{file.name} links to {file.resolve()}, outside it. Copy that file into it")
-    if too_many := _layers_without_weights(folder, files):
-        refuse(too_many)
+    if fault := _unusable_weights(folder, files):
+        refuse(fault)
     for name in _shards(folder):
         if not (isinstance(name, str) and re.fullmatch(r"model-[\w.-]*\.safetensors", name)):
             refuse(
@@ -156,45 +172,33 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
                 )
 
 
-def _layers_without_weights(folder: Path, files: Sequence[Path]) -> str:
-    """Say that a model has more layers than its weights can fill, or "" if it has not.
+def _unusable_weights(folder: Path, files: Sequence[Path]) -> str:
+    """Say that weights are quantized, or too few for the layers of the model, or "".
 
-    Building them would take all memory, or hours. Layers may share their tensors.
+    Building many layers would take all memory, or hours. Layers may share their tensors.
     """
     from safetensors import SafetensorError, safe_open
 
     config = entries(folder / "config.json")
     weights = [file for file in files if file.suffix == ".safetensors"]
+    n_tensors = 0
     try:
-        n_tensors = sum(len(safe_open(file, "np").keys()) for file in weights)
-    except SafetensorError:  # which loading will tell
+        for file in weights:
+            with safe_open(file, "np") as stored:
+                names = list(stored.keys())
+                kinds = {stored.get_slice(name).get_dtype() for name in names}
+            n_tensors += len(names)
+            if few_bits := sorted(kinds & FEW_BITS):
+                return (
+                    f"it has weights in {few_bits[0]}, which are quantized. Save it in float32"
+                )
+    except SafetensorError:  # loading gives the reason
         return ""
     for name in ("num_hidden_layers", "num_layers", "n_layers", "n_layer"):
         n_layers = config.get(name)
         if isinstance(n_layers, int) and n_layers > 10 * n_tensors:
             return f"config.json asks for {n_layers} layers, of {n_tensors} tensors of weights"
     return ""
-
-
-def entries(file: Path, kind: type = dict) -> Any:
-    """Top level of a JSON file, of one kind; an empty one if there is no such file."""
-    try:
-        content = json.loads(file.read_bytes())
-    except FileNotFoundError:
-        return kind()
-    except (OSError, ValueError, RecursionError):
-        content = None
-    if not isinstance(content, kind):
-        raise unreadable(file)
-    return content
-
-
-def unreadable(file: Path) -> ValueError:
-    """Error for a file that holds something else than it should."""
-    return ValueError(
-        f"{file} is missing, incomplete, or declares nothing that can be read. Download the "
-        "model again, or save it again."
-    )
 
 
 def _shards(folder: Path) -> list[Any]:

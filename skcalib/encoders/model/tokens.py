@@ -35,13 +35,14 @@ def tokenize(
     *,
     prompt: str = "",
     stride: int | None = None,
+    side: str = "right",
 ) -> Windows:
     """Make token ids of texts, in windows.
 
     A window has at least one token and at most ``max_length``, the special ones and those of
     the prompt, which stands before each text, included. Without ``stride`` a text has one
-    window, and only the beginning of a long text is read; with it, as many as cover the text,
-    each sharing ``stride`` tokens with the one before.
+    window, and only the beginning of a long text is read, or its end if ``side`` is "left";
+    with it, as many as cover the text, each sharing ``stride`` tokens with the one before.
     """
     prompt, *texts = map(_encodable, [prompt, *texts])
     if stride is None:
@@ -51,7 +52,7 @@ def tokenize(
     pieces = (
         (row, piece)
         for row, text in enumerate(texts)
-        for piece in ([text[:most]] if stride is None else _pieces(text))
+        for piece in ([_some(text, most, side)] if stride is None else _pieces(text))
     )
     around = cache(lambda: _ids_of(tokenizer, ["", "a", prompt]))  # if a text is long
     windows: list[list[int]] = []
@@ -62,16 +63,22 @@ def tokenize(
         for (row, piece), ids in zip(some, whole, strict=True):
             if stride is None:
                 while len(piece) < len(texts[row]) and len(ids) <= max_length + MARGIN:
-                    piece = texts[row][: 4 * len(piece)]  # many spaces, or a very long word
+                    # Many spaces, or a very long word.
+                    piece = _some(texts[row], 4 * len(piece), side)
                     [ids] = _ids_of(tokenizer, [prompt + piece])
                 cut[row] = len(ids) > max_length
-            windows += _split(ids, max_length, stride, around)
+            windows += _split(ids, max_length, stride, side, around)
             rows += [row] * (len(windows) - len(rows))
     # A text without any token, special ones included, gets one that is not a word.
     marks = tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id, 0
     nothing = [next(mark for mark in marks if mark is not None)]
     where = np.array(rows)
     return Windows([ids or nothing for ids in windows], where, cut[where])
+
+
+def _some(text: str, n: int, side: str) -> str:
+    """Return n characters of the beginning or of the end of a text."""
+    return text[:n] if side == "right" else text[-n:]
 
 
 def _ids_of(tokenizer: Any, texts: list[str]) -> list[list[int]]:
@@ -82,9 +89,13 @@ def _ids_of(tokenizer: Any, texts: list[str]) -> list[list[int]]:
 
 
 def _split(
-    ids: list[int], max_length: int, stride: int | None, around: Callable[[], list[list[int]]]
+    ids: list[int],
+    max_length: int,
+    stride: int | None,
+    side: str,
+    around: Callable[[], list[list[int]]],
 ) -> list[list[int]]:
-    """Windows of the ids of a text; without ``stride`` its beginning.
+    """Windows of the ids of a text; without ``stride`` its beginning or its end.
 
     ``around`` gives the ids of an empty text, of a letter, and of the prompt.
     They are split here, because only some tokenizers return what overflows, none with a prompt.
@@ -95,14 +106,21 @@ def _split(
     n_before = _n_shared(empty, letter)  # special tokens
     n_behind = len(empty) - n_before
     stop = len(ids) - n_behind
+    first = ids[: max_length - n_behind] + ids[stop:]
+    if stride is None and side == "left":
+        return [ids[:n_before] + ids[stop - (max_length - n_before - n_behind) :]]
     if stride is None:
-        return [ids[: max_length - n_behind] + ids[stop:]]
-    # The last token of a prompt may be another one before a text.
-    start = n_before + _n_shared(alone[n_before : len(alone) - n_behind], ids[n_before:])
-    room = max_length - start - n_behind
+        return [first]
+    # The first window is what a text that is cut off would be. The prompt may end within its
+    # first word there, and stands by itself in the others.
+    before = alone[: len(alone) - n_behind]
+    room, start = max_length - len(before) - n_behind, max_length - n_behind - stride
     return [
-        ids[:start] + ids[i : min(i + room, stop)] + ids[stop:]
-        for i in range(start, stop - stride, room - stride)
+        first,
+        *(
+            before + ids[i : min(i + room, stop)] + ids[stop:]
+            for i in range(start, stop - stride, room - stride)
+        ),
     ]
 
 

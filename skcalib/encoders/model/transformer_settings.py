@@ -1,0 +1,110 @@
+"""What a folder of sentence-transformers declares of its transformer: read, or refused by name.
+
+Every entry that the library looks for has a place here, since one that is overlooked changes
+vectors in silence. `tests/encoders/test_transformer_settings.py` compares with its source.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from skcalib.encoders.model.entries import entries
+from skcalib.encoders.model.files import TRANSFORMER
+
+BUCKETS = "processing_kwargs", "processor_kwargs", "tokenizer_args"  # of further entries
+FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
+
+
+def _any(value: Any) -> bool:
+    return True
+
+
+def _only(*names: str) -> Callable[[Any], bool]:
+    """Whether a dict has no other entries."""
+    return lambda value: isinstance(value, dict) and value.keys() <= set(names)
+
+
+# Entries, each with whether a value changes no vector here. Those of `READ` are read.
+READ = "max_seq_length", "do_lower_case", "model_max_length", "max_length", "truncation_side"
+OF_MODEL = _only(
+    *("trust_remote_code", "use_safetensors", "dtype", "torch_dtype", "attn_implementation"),
+    *("add_pooling_layer", "device_map"),
+)
+ENTRIES: dict[str, Callable[[Any], bool]] = {
+    "transformer_task": lambda value: value == "feature-extraction",
+    "modality_config": lambda value: isinstance(value, dict) and value.get("text") == FORWARD,
+    "module_output_name": lambda value: value == "token_embeddings",
+    "unpad_inputs": _any,
+    "query_length": lambda value: value is None,
+    "document_length": lambda value: value is None,
+    "query_expansion": lambda value: value is None,
+    "tokenizer_name_or_path": lambda value: not value,
+    "model_kwargs": OF_MODEL,
+    "model_args": OF_MODEL,
+    "config_kwargs": _only("trust_remote_code"),
+    "config_args": _only("trust_remote_code"),
+}
+# The same of the entries for the tokenizer: when it is loaded, and when it is called.
+LOADED = dict.fromkeys(("trust_remote_code", "use_fast", "padding_side"), _any)
+CALLED = dict.fromkeys(("padding", "return_tensors", "pad_to_multiple_of"), _any)
+CALLED |= {"truncation": lambda value: value is True or value == "longest_first"}
+CALLED |= {"add_special_tokens": lambda value: value is True}
+
+
+class TransformerSettings(NamedTuple):
+    """What a folder declares of its transformer."""
+
+    max_length: int | None = None  # most tokens of a text
+    lower_case: bool = False  # texts are lowercased before they are tokenized
+    truncation_side: str | None = None  # the side on which long texts are cut
+
+
+def transformer_settings(folder: Path) -> TransformerSettings:
+    """Read the first of the files that declares something; refuse what is not read."""
+    for name in TRANSFORMER:
+        if content := entries(folder / name):
+            return _settings(folder / name, content)
+    return TransformerSettings()
+
+
+def _settings(file: Path, content: dict[str, Any]) -> TransformerSettings:
+    found: dict[str, Any] = {}
+    for name, value in content.items():
+        if name == "processing_kwargs" and isinstance(value, dict):
+            for kind in ("common", "text"):  # the others are of other inputs
+                _collect(file, f"{name}.{kind}", value.get(kind) or {}, CALLED, found)
+        elif name in BUCKETS:
+            _collect(file, name, value or {}, LOADED, found)
+        else:
+            _collect(file, "", {name: value}, ENTRIES, found)
+    lengths = ("max_length", "model_max_length", "max_seq_length")
+    named = next((name for name in lengths if found.get(name) is not None), lengths[-1])
+    length, lower = found.get(named), found.get("do_lower_case", False)
+    side = found.get("truncation_side")
+    is_length = length is None or (type(length) is int and length >= 1)
+    for name, value, is_right, expected in (
+        (named, length, is_length, "a number, 1 or more"),
+        ("do_lower_case", lower, lower in (None, True, False), "true or false"),
+        ("truncation_side", side, side in (None, "left", "right"), "'left' or 'right'"),
+    ):
+        if not is_right:
+            raise ValueError(
+                f"{file} declares {name}={value!r:.80}; it should be {expected}. Correct it, "
+                "or download the model again."
+            )
+    return TransformerSettings(length, bool(lower), side)
+
+
+def _collect(
+    file: Path, where: str, content: Any, known: dict[str, Any], found: dict[str, Any]
+) -> None:
+    """Collect entries that are read; refuse one that would change vectors."""
+    for name, value in content.items() if isinstance(content, dict) else [(where, content)]:
+        if name in READ:
+            found[name] = value
+        elif name not in known or not known[name](value):
+            raise ValueError(
+                f"{file} declares {where and where + '.'}{name}={value!r:.80}, which changes "
+                "vectors, and BertEncoder does not read it. Delete the entry to encode "
+                "without it; or use TextEncoder, which accepts a SentenceTransformer."
+            )

@@ -1,0 +1,165 @@
+"""What a folder declares of its transformer is read, or refused by name."""
+
+import inspect
+import json
+import re
+
+import numpy as np
+import pytest
+from exported import exported
+from safetensors.numpy import load_file, save_file
+
+from skcalib import BertEncoder
+from skcalib.encoders.model.files import TRANSFORMER
+from skcalib.encoders.model.transformer_settings import BUCKETS, ENTRIES, READ
+
+package = pytest.importorskip("sentence_transformers", minversion="6")
+
+TEXTS = ["The Dog", "a CAT and the dog", "dog", "the cat dog " * 4, "a " * 30 + "dog House"]
+FILE = "sentence_bert_config.json"
+MODULES = ["Transformer", "Pooling"]
+
+
+@pytest.fixture
+def folder(tiny_bert_copy):
+    """Return a function that writes files, as entries added to what is there, and modules."""
+    folder = tiny_bert_copy()
+
+    def write(files, modules=MODULES):
+        listed = [
+            {"path": f"{i}_{kind}" if i else "", "type": f"sentence_transformers.models.{kind}"}
+            for i, kind in enumerate(modules)
+        ]
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").write_text('{"word_embedding_dimension": 16}')
+        (folder / "modules.json").write_text(
+            json.dumps([{"idx": i, "name": str(i), **one} for i, one in enumerate(listed)])
+        )
+        for name, content in files.items():
+            path = folder / name
+            before = json.loads(path.read_text()) if path.exists() else {}
+            path.write_text(json.dumps(before | content))
+        return folder
+
+    return write
+
+
+def assert_as_theirs(vectors, folder):
+    expected = package.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(expected, axis=1)
+    assert np.min(np.sum(vectors * expected, axis=1) / lengths) > 1 - 1e-4
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*cut off")
+CASED = {"tokenizer_config.json": {"do_lower_case": False}}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {FILE: {"max_seq_length": 9}},
+        {FILE: {"max_seq_length": 9, "do_lower_case": True}},
+        {FILE: {"max_seq_length": 9, "do_lower_case": True}} | CASED,
+        {"sentence_xlm-roberta_config.json": {"max_seq_length": 9}},
+        {"sentence_roberta_config.json": {"max_seq_length": 9, "do_lower_case": True}} | CASED,
+        {FILE: {"max_seq_length": 20, "tokenizer_args": {"model_max_length": 8}}},
+        {FILE: {"processing_kwargs": {"text": {"max_length": 7}, "audio": {"a": 1}}}},
+        {FILE: {"max_seq_length": 8, "processor_kwargs": {"truncation_side": "left"}}},
+        {FILE: {"max_seq_length": 8}, "tokenizer_config.json": {"truncation_side": "left"}},
+        {FILE: {"transformer_task": "feature-extraction", "unpad_inputs": False}},
+    ],
+    ids=str,
+)
+def test_transformer_settings_are_read_as_theirs(folder, files):
+    path = folder(files)
+    assert_as_theirs(BertEncoder(path).fit_transform(TEXTS), path)
+
+
+@pytest.mark.parametrize(
+    ("entry", "named"),
+    [
+        ({"processing_kwargs": {"text": {"add_special_tokens": False}}}, "text.add_special"),
+        ({"processor_kwargs": {"do_basic_tokenize": False}}, "processor_kwargs.do_basic"),
+        ({"config_args": {"num_hidden_layers": 1}}, "config_args"),
+        ({"model_kwargs": {"hidden_act": "relu"}}, "model_kwargs"),
+        ({"modality_config": {"text": {"method_output_name": "pooler_output"}}}, "modality"),
+        ({"transformer_task": "fill-mask"}, "transformer_task"),
+        ({"query_length": 32}, "query_length"),
+        ({"some_later_entry": 1}, "some_later_entry"),
+        ({"max_seq_length": "many"}, "max_seq_length='many'"),
+        ({"processor_kwargs": {"truncation_side": "middle"}}, "truncation_side='middle'"),
+    ],
+    ids=str,
+)
+def test_transformer_settings_that_are_not_read_are_refused_by_name(folder, entry, named):
+    path = folder({FILE: entry})
+    with pytest.raises(ValueError, match=rf"{FILE}.* declares .*{re.escape(named)}"):
+        BertEncoder(path).fit(TEXTS)
+
+
+def test_transformer_settings_have_all_that_the_library_reads():
+    from sentence_transformers.sentence_transformer.modules import Transformer
+
+    taken = set(inspect.signature(inspect.unwrap(Transformer.__init__)).parameters)
+    taken -= {"self", "model_name_or_path", "backend"}
+    assert taken <= {*ENTRIES, *READ, *BUCKETS}
+    source = inspect.getsource(Transformer)
+    assert set(re.findall(r"sentence_[\w-]+_config\.json", source)) == {*TRANSFORMER}
+    assert set(re.findall(r'"(\w+_args)":', source)) <= {*ENTRIES, *BUCKETS}
+
+
+@pytest.mark.parametrize(
+    ("modules", "named"),
+    [
+        (["Transformer", "Dense"], "Dense"),
+        (["Transformer", "SpladePooling"], "SpladePooling"),
+        (["Transformer", "LSTM", "Normalize"], "LSTM"),
+        (["StaticEmbedding"], "StaticEmbedding"),
+    ],
+)
+def test_modules_without_a_pooling_are_refused_unless_one_is_given(folder, modules, named):
+    path = folder({}, modules)
+    with pytest.raises(ValueError, match=f"declares the pooling '{named}'"):
+        BertEncoder(path).fit(TEXTS)
+    BertEncoder(path, pooling="mean").fit(TEXTS)
+
+
+@pytest.mark.parametrize("modules", [["Transformer"], ["Transformer", "Normalize"]])
+def test_a_transformer_alone_is_pooled_by_the_mean(folder, modules):
+    assert BertEncoder(folder({}, modules)).fit(TEXTS).pooling_ == "mean"
+
+
+def test_truncation_side_keeps_the_end_of_a_long_text(tiny_bert, tmp_path):
+    words = [f"{'dog cat a '[i % 3 * 4 : i % 3 * 4 + 3].strip()}" for i in range(40)]
+    long, end = " ".join(words), " ".join(words[-6:])
+    keeps = {"max_length": 8, "truncation_side": "left"}
+    encoder = BertEncoder(tiny_bert, **keeps)
+    with pytest.warns(UserWarning, match="cut"):
+        vectors = encoder.fit_transform([long])
+    np.testing.assert_allclose(vectors, encoder.transform([end]), atol=1e-6)
+    stored = BertEncoder(tiny_bert, memory=tmp_path / "store", max_length=8)
+    with pytest.warns(UserWarning, match="cut"):
+        stored.fit_transform([long])
+    with pytest.warns(UserWarning, match="cut"):
+        again = stored.set_params(truncation_side="left").fit_transform([long])
+    np.testing.assert_allclose(again, vectors, atol=1e-6)  # not the beginning, from the store
+    model = exported(encoder, tmp_path)
+    np.testing.assert_allclose(model.encode([long]), vectors, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda w: w | {"pooler.dense.weight_scale": w["pooler.dense.bias"]},
+            "quantized.*scale",
+        ),
+        (lambda w: {name: v.astype(np.int8) for name, v in w.items()}, "weights in I8"),
+    ],
+)
+def test_quantized_weights_are_refused(tiny_bert_copy, change, message):
+    path = tiny_bert_copy()
+    file = path / "model.safetensors"
+    save_file(change(load_file(file)), file, {"format": "pt"})
+    with pytest.raises(ValueError, match=message):
+        BertEncoder(path).fit(TEXTS)
