@@ -9,7 +9,8 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_array
 
-from skcalib._encoder.any_encoder import as_encoder
+from skcalib._encoder.any_encoder import as_encoder, encoded
+from skcalib._encoder.content import warn_of_silent, without_content
 from skcalib._flow.estimator import NormalizingFlow
 from skcalib._groups.estimator import GroupErasure
 from skcalib._whitening.estimator import Whitening
@@ -35,22 +36,47 @@ CALIBRATORS = {
 KINDS = tuple(kind for how in CALIBRATORS.values() for kind in how.kind)
 
 
-def calibrated(encoder: Any, texts: list[str], caller: str) -> tuple[Pipeline, np.ndarray]:
-    """Fit a clone of an encoder, and a whitening unless it calibrates; return vectors too."""
-    encoder, vectors = fitted_encoder(encoder, texts, caller)
-    steps = [("encode", encoder)]
-    if not calibrates(encoder):
-        steps.append(("calibrate", Whitening(noise="auto").fit(vectors)))
+def calibrated(
+    encoder: Any, texts: list[str], caller: str, *, alone: bool = False
+) -> tuple[Pipeline, np.ndarray]:
+    """Fit a clone of an encoder, and a whitening unless it calibrates; return vectors too.
+
+    Those of texts without content are zero. ``alone`` allows texts of a single vector.
+    """
+    encoder, vectors, silent = fitted_encoder(encoder, texts, caller)
+    steps, content = [("encode", encoder)], vectors[~silent]
+    is_one = not len(content) or (content == content[0]).all()
+    if is_one and not alone:
+        raise ValueError(
+            f"{caller} got {len(texts)} distinct texts, of which {len(content)} say something "
+            "to the encoder, and all of these the same; it needs two with different vectors, "
+            "better some hundred."
+        )
+    if not (is_one or calibrates(encoder)):
+        steps.append(("calibrate", Whitening(noise="auto").fit(content)))
         vectors = steps[-1][1].transform(vectors)
+    vectors[silent] = 0
     return Pipeline(steps), vectors
 
 
-def fitted_encoder(encoder: Any, texts: list[str], caller: str) -> tuple[Any, np.ndarray]:
-    """Fit a clone of an encoder; return it, and the vectors of the texts in float64."""
+def fitted_encoder(
+    encoder: Any, texts: list[str], caller: str
+) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Fit a clone of an encoder; return it, vectors in float64, and which say nothing."""
     encoder = clone(as_encoder(encoder, caller))
-    vectors = encoder.transform(texts) if is_frozen(encoder) else encoder.fit_transform(texts)
+    vectors = encoded(encoder, texts) if is_frozen(encoder) else encoder.fit_transform(texts)
     name = "vectors of the encoder"
-    return encoder, check_array(vectors, dtype=np.float64, input_name=name)
+    vectors = check_array(vectors, dtype=np.float64, input_name=name)
+    silent = without_content(encoder, texts, vectors)
+    warn_of_silent(silent, caller, texts)
+    return encoder, vectors, silent
+
+
+def content_vectors(encoder: Any, texts: list[str]) -> np.ndarray:
+    """Return the vectors of texts in float64, zero where they say nothing to the encoder."""
+    vectors = encoded(encoder, texts).astype(np.float64)
+    vectors[without_content(encoder, texts, vectors)] = 0
+    return vectors
 
 
 def is_frozen(encoder: Any) -> bool:

@@ -7,8 +7,14 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from skcalib._base import warn
-from skcalib._calibrators import calibrated, calibrates, fitted_encoder, is_frozen
-from skcalib._encoder.any_encoder import encoded
+from skcalib._calibrators import (
+    calibrated,
+    calibrates,
+    content_vectors,
+    fitted_encoder,
+    is_frozen,
+)
+from skcalib._encoder.content import warn_of_silent
 from skcalib._neighbors.estimator import NeighborSmoothing
 from skcalib._vectors import unit_rows
 
@@ -30,7 +36,8 @@ class Calibration:
         from the others than a new one.
         """
         if log is None:
-            encoder, vectors = fitted_encoder(encoder, stored, caller)
+            encoder, vectors, silent = fitted_encoder(encoder, stored, caller)
+            vectors[silent] = 0
             if calibrates(encoder) and not is_frozen(encoder):
                 warn(
                     "The stored questions calibrate the encoder, and lie farther apart in it "
@@ -46,12 +53,14 @@ class Calibration:
                 "there is none."
             )
         pipeline, vectors = calibrated(encoder, sorted(log), caller)
-        fitted = cls(pipeline, NeighborSmoothing().fit(vectors))
-        return fitted, fitted.vectors(stored)
+        fitted = cls(pipeline, NeighborSmoothing().fit(vectors[vectors.any(axis=1)]))
+        vectors = fitted.vectors(stored)
+        warn_of_silent(~vectors.any(axis=1), caller, stored)
+        return fitted, vectors
 
     def vectors(self, texts: list[str]) -> np.ndarray:
-        """Return unit vectors of questions, (n, d), float32."""
-        return unit_rows(encoded(self.encoder, texts))[0].astype(np.float32)
+        """Return unit vectors of questions, (n, d), float32; zeros of those without content."""
+        return unit_rows(content_vectors(self.encoder, texts))[0].astype(np.float32)
 
     def asked(self, vectors: np.ndarray) -> np.ndarray:
         """Return vectors to search with: they move toward the log, where all kinds lie."""

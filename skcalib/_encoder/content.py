@@ -1,0 +1,95 @@
+"""Texts that say nothing to an encoder: they are similar to no text, in every estimator."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from sklearn import config_context
+from sklearn.pipeline import FeatureUnion
+
+from skcalib._base import warn
+from skcalib._encoder.any_encoder import steps_of
+from skcalib._encoder.estimator import BertEncoder
+from skcalib._encoder.text_encoder import TextEncoder
+from skcalib._encoder.tokens import tokenise
+
+# Signs of a space in the vocabularies of SentencePiece and of byte-level tokenizers: a token
+# of its own in front of an unknown word.
+SPACES = "\N{LOWER ONE EIGHTH BLOCK}", "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}"
+ROUNDING = 1e-5  # between two images of the same vector, as a share of its length
+LENGTH = 512  # tokens that are read of a text for a model whose limit is not known
+
+# By the hash of a text, whether a tokenizer knows any of its tokens: a search asks often.
+_read: WeakKeyDictionary[Any, dict[int, bool]] = WeakKeyDictionary()
+MOST_READ = 2**18
+
+
+def without_content(encoder: Any, texts: Sequence[str], vectors: np.ndarray) -> np.ndarray:
+    """Which texts are blank, have unknown tokens alone, or a zero vector at any step.
+
+    ``encoder`` is fitted, and ``vectors`` are those that it returned for the texts.
+    """
+    first, *others = steps_of(encoder)
+    blank = np.fromiter((not text.strip() for text in texts), bool, len(texts))
+    return blank | _zero(others, vectors) | _unknown(first, texts)
+
+
+def warn_of_silent(silent: np.ndarray, caller: str, texts: Sequence[str] = ()) -> None:
+    """Warn of ``texts`` without content, or of zero vectors if there are none."""
+    if not silent.any():
+        return
+    row, found = int(silent.argmax()), f"{silent.sum():,} of {len(silent):,}"
+    if len(texts):
+        found += (
+            f" texts say nothing to the encoder, such as {texts[row]!r:.40}: they are blank, "
+        )
+        found += "have unknown tokens alone, or zero vectors"
+    else:
+        found += f" vectors are zero, such as that of row {row}"
+    warn(f"{found}. For {caller} they are similar to no other.")
+
+
+def _zero(steps: list[Any], vectors: np.ndarray) -> np.ndarray:
+    """Which vectors are what a zero vector becomes, behind the encoder or any later step."""
+    zero = ~vectors.any(axis=1)
+    with config_context(transform_output="default"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # names of features
+        for i, step in enumerate(steps):
+            image: Any = np.zeros((1, getattr(step, "n_features_in_", 0)))
+            for later in steps[i:] if image.size else ():
+                image = later.transform(image)
+            if image.size:
+                image = np.asarray(image, np.float64)
+                apart = np.linalg.norm(vectors - image, axis=1)
+                zero |= apart <= ROUNDING * np.linalg.norm(image)
+    return zero
+
+
+def _unknown(encoder: Any, texts: Sequence[str]) -> np.ndarray:
+    """Which texts have no token that the vocabulary knows, as far as there is one."""
+    if isinstance(encoder, FeatureUnion):
+        parts = [steps_of(part)[0] for _, part in encoder.transformer_list]
+        return np.all([_unknown(part, texts) for part in parts], axis=0)
+    tokenizer, length = None, LENGTH
+    if isinstance(encoder, BertEncoder):
+        tokenizer, length = encoder._backbone().tokenizer, encoder.max_length_
+    elif isinstance(encoder, TextEncoder):  # of a SentenceTransformer
+        tokenizer = getattr(encoder.model, "tokenizer", None)
+    if not hasattr(tokenizer, "all_special_ids"):
+        return np.zeros(len(texts), bool)
+    known = _read.setdefault(tokenizer, {})
+    codes = [*map(hash, texts)]
+    new = {code: text for code, text in zip(codes, texts, strict=True) if code not in known}
+    if len(known) + len(new) > MOST_READ:
+        known.clear()
+        new = dict(zip(codes, texts, strict=True))
+    if new:
+        spaces = tokenizer.convert_tokens_to_ids([*SPACES])
+        nothing = {None, *tokenizer.all_special_ids, *spaces}
+        windows, *_ = tokenise(tokenizer, [*new.values()], length)
+        known.update(
+            (c, not nothing.issuperset(ids)) for c, ids in zip(new, windows, strict=True)
+        )
+    return ~np.fromiter(map(known.__getitem__, codes), bool, len(codes))
