@@ -5,14 +5,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_array
 
 from skcalib._encoder.any_encoder import as_encoder, encoded
-from skcalib._encoder.content import warn_of_silent, without_content
+from skcalib._encoder.content import without_content
 from skcalib._flow.estimator import NormalizingFlow
 from skcalib._groups.estimator import GroupErasure
+from skcalib._vectors import warn_of_silent
 from skcalib._whitening.estimator import Whitening
 
 
@@ -48,13 +50,14 @@ def calibrated(
     is_one = not len(content) or (content == content[0]).all()
     if is_one and not alone:
         raise ValueError(
-            f"{caller} got {len(texts)} distinct texts, of which {len(content)} say something "
-            "to the encoder, and all of these the same; it needs two with different vectors, "
-            "better some hundred."
+            f"{caller} needs two texts or more with different vectors, better some hundred; it "
+            f"got n_samples={len(texts)} distinct ones, of which {len(content)} say something "
+            "to the encoder."
         )
     if not (is_one or calibrates(encoder)):
-        steps.append(("calibrate", Whitening(noise="auto").fit(content)))
-        vectors = steps[-1][1].transform(vectors)
+        whitening = Whitening(noise="auto").fit(content)
+        with config_context(transform_output="default"):
+            steps, vectors = [*steps, ("calibrate", whitening)], whitening.transform(vectors)
     vectors[silent] = 0
     return Pipeline(steps), vectors
 

@@ -1,10 +1,13 @@
 """Rows as vectors: their lengths and directions, and missing entries."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from sklearn import get_config
 from sklearn.utils.validation import validate_data
+
+from skcalib._base import warn
 
 LAST_BIT = 2.0**-24  # of float32 below 1
 
@@ -21,6 +24,21 @@ def unit_rows(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.sqrt(np.maximum(np.einsum("ij,ij->i", unit, unit), 1.0))
     unit /= lengths[:, None]
     return unit, largest * lengths
+
+
+def warn_of_silent(silent: np.ndarray, caller: str, texts: Sequence[str] = ()) -> None:
+    """Warn of ``texts`` without content, or of zero vectors if there are none."""
+    if not silent.any():
+        return
+    row, found = int(silent.argmax()), f"{silent.sum():,} of {len(silent):,}"
+    if len(texts):
+        found += (
+            f" texts say nothing to the encoder, such as {texts[row]!r:.40}: they are blank, "
+        )
+        found += "have unknown tokens alone, or zero vectors"
+    else:
+        found += f" vectors are zero, such as that of row {row}"
+    warn(f"{found}. For {caller} they are similar to no other.")
 
 
 def comparable(cosines: np.ndarray) -> np.ndarray:

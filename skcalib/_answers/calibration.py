@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from sklearn import config_context
 from sklearn.pipeline import Pipeline
 
 from skcalib._base import warn
@@ -14,9 +15,8 @@ from skcalib._calibrators import (
     fitted_encoder,
     is_frozen,
 )
-from skcalib._encoder.content import warn_of_silent
 from skcalib._neighbors.estimator import NeighborSmoothing
-from skcalib._vectors import unit_rows
+from skcalib._vectors import unit_rows, warn_of_silent
 
 
 @dataclass(frozen=True)
@@ -64,4 +64,7 @@ class Calibration:
 
     def asked(self, vectors: np.ndarray) -> np.ndarray:
         """Return vectors to search with: they move toward the log, where all kinds lie."""
-        return vectors if self.smoothing is None else self.smoothing.transform(vectors)
+        if self.smoothing is None:
+            return vectors
+        with config_context(transform_output="default"):
+            return self.smoothing.transform(vectors)

@@ -19,12 +19,11 @@ from skcalib._duplicates.pairs import (
     similar_pairs,
 )
 from skcalib._duplicates.threshold import threshold_of
-from skcalib._encoder.content import warn_of_silent
 from skcalib._machine.limits import rows_within
 from skcalib._scale.estimator import SimilarityScale
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib._texts import TextInput, as_texts, distinct_sorted
-from skcalib._vectors import checked_rows, unit_rows
+from skcalib._vectors import checked_rows, unit_rows, warn_of_silent
 
 # Vectors that are scaled to unit length at a time.
 SCALED_BYTES = 64 * 2**20

@@ -9,7 +9,6 @@ import numpy as np
 from sklearn import config_context
 from sklearn.pipeline import FeatureUnion
 
-from skcalib._base import warn
 from skcalib._encoder.any_encoder import steps_of
 from skcalib._encoder.estimator import BertEncoder
 from skcalib._encoder.text_encoder import TextEncoder
@@ -34,21 +33,6 @@ def without_content(encoder: Any, texts: Sequence[str], vectors: np.ndarray) -> 
     first, *others = steps_of(encoder)
     blank = np.fromiter((not text.strip() for text in texts), bool, len(texts))
     return blank | _zero(others, vectors) | _unknown(first, texts)
-
-
-def warn_of_silent(silent: np.ndarray, caller: str, texts: Sequence[str] = ()) -> None:
-    """Warn of ``texts`` without content, or of zero vectors if there are none."""
-    if not silent.any():
-        return
-    row, found = int(silent.argmax()), f"{silent.sum():,} of {len(silent):,}"
-    if len(texts):
-        found += (
-            f" texts say nothing to the encoder, such as {texts[row]!r:.40}: they are blank, "
-        )
-        found += "have unknown tokens alone, or zero vectors"
-    else:
-        found += f" vectors are zero, such as that of row {row}"
-    warn(f"{found}. For {caller} they are similar to no other.")
 
 
 def _zero(steps: list[Any], vectors: np.ndarray) -> np.ndarray:

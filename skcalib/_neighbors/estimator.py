@@ -16,7 +16,7 @@ from skcalib._machine.limits import rows_within
 from skcalib._neighbors.search import rows_near
 from skcalib._neighbors.smoothing import smoothed
 from skcalib._sklearn_compat import HasMethods, Interval, _fit_context, check_params
-from skcalib._vectors import checked_rows, unit_rows
+from skcalib._vectors import checked_rows, unit_rows, warn_of_silent
 
 if TYPE_CHECKING:
     from skcalib._neighbors.torch_module import SmoothingModule
@@ -139,6 +139,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         vectors = unit_rows(X)[0].astype(np.float32)
         vectors = vectors if first else np.vstack([self.vectors_, vectors])
         found = vectors.any(axis=1)
+        warn_of_silent(~found, type(self).__name__)
         if not found.all():  # zeros have no weight
             vectors = vectors[found] if found.any() else vectors[:1]
         search, k = None, self.n_neighbors + 1  # since a text finds itself
