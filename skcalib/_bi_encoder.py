@@ -144,7 +144,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         silent = without_content(self.encoder_, texts, vectors)
         warn_of_silent(silent, type(self).__name__, texts)
         if self.similarity != "euclidean":
-            vectors[silent] = 0
+            vectors = np.where(silent[:, None], 0, vectors)
         similarity = self._similarities(vectors, inverse[: len(left)], inverse[len(left) :])
         if not np.isfinite(similarity).all():
             raise ValueError(

@@ -58,8 +58,7 @@ def calibrated(
         whitening = Whitening(noise="auto").fit(content)
         with config_context(transform_output="default"):
             steps, vectors = [*steps, ("calibrate", whitening)], whitening.transform(vectors)
-    vectors[silent] = 0
-    return Pipeline(steps), vectors
+    return Pipeline(steps), np.where(silent[:, None], 0, vectors)
 
 
 def fitted_encoder(

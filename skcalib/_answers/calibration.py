@@ -37,7 +37,6 @@ class Calibration:
         """
         if log is None:
             encoder, vectors, silent = fitted_encoder(encoder, stored, caller)
-            vectors[silent] = 0
             if calibrates(encoder) and not is_frozen(encoder):
                 warn(
                     "The stored questions calibrate the encoder, and lie farther apart in it "
@@ -45,7 +44,8 @@ class Calibration:
                     "put a pipeline that other questions fitted into a FrozenEstimator."
                 )
             pipeline = Pipeline([("encode", encoder)])
-            return cls(pipeline, None), unit_rows(vectors)[0].astype(np.float32)
+            vectors = unit_rows(np.where(silent[:, None], 0, vectors))[0]
+            return cls(pipeline, None), vectors.astype(np.float32)
         if len(log) < 2:
             raise ValueError(
                 f"{caller} got a log with {len(log)} distinct questions besides those stored "

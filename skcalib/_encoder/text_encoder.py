@@ -96,7 +96,7 @@ class TextEncoder(TextTransformer):
     def __sklearn_clone__(self) -> Self:
         # A deep copy of the model may fail, and would have to encode every text again.
         twin = type(self)(**self.get_params(deep=False))
-        twin._shared = self._text_model()
+        twin._shared = copy.copy(self._text_model())  # which may get another name
         if hasattr(self, "_sklearn_output_config"):
             twin._sklearn_output_config = copy.copy(self._sklearn_output_config)
         return twin
@@ -167,7 +167,9 @@ class TextEncoder(TextTransformer):
         # A model that was used without a name may get one. A different name is a new model.
         if not shared or shared.model is not self.model or shared.name not in (None, self.name):
             shared = self._shared = TextModel(self.model)
-        shared.name, shared.batch_size = self.name, self.batch_size
+        if shared.name != self.name:
+            shared.rename(self.name)
+        shared.batch_size = self.batch_size
         return shared
 
     def _encode(self, texts: list[str]) -> np.ndarray:
@@ -209,10 +211,19 @@ class TextModel(Model):
         self.name: str | None = None  # which distinguishes it from others
         self.width = 0  # until its first answer
         self.key = object()  # not the model, which would stay in memory with its vectors
+        self._keys: dict[str | None, object] = {}  # by name, of copies of this
         self.not_finite = (
             f"the model {model!r:.80} returned it so, or the dtype of the VectorStore cannot "
             "hold it. Check what the model returns for this text, or scale its vectors."
         )
+
+    def rename(self, name: str | None) -> None:
+        """Name a model that had none; among its copies the first name keeps the vectors."""
+        key = self._keys.setdefault(name, object() if self._keys else self.key)
+        if key is not self.key:
+            self.key, self.width = key, 0
+            self.__dict__.pop("_probe", None)
+        self.name = name
 
     @cached_property
     def _probe(self) -> np.ndarray:

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, clone
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib._base import FloatTransformer, VersionedState
+from skcalib._base import FloatTransformer, VersionedState, from_scratch
 from skcalib._machine.limits import rows_within
 from skcalib._neighbors.search import rows_near
 from skcalib._neighbors.smoothing import smoothed
@@ -103,6 +103,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     _not_linear = "NeighborSmoothing, a search among fitted vectors. Leave that step out"
 
     @_fit_context(prefer_skip_nested_validation=False)
+    @from_scratch
     def fit(self, X: Any, y: Any = None) -> Self:
         """Keep the vectors of ``X`` as neighbors.
 
@@ -118,7 +119,6 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         -------
         self : NeighborSmoothing
         """
-        self.__dict__.pop("vectors_", None)  # an error below leaves nothing half-fitted
         return self.partial_fit(X)
 
     @_fit_context(prefer_skip_nested_validation=False)

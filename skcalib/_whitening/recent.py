@@ -10,6 +10,7 @@ from sklearn.utils import gen_batches
 
 from skcalib._covariance.moments import Moments
 from skcalib._machine.limits import rows_within
+from skcalib._sklearn_compat import check_sample_weight
 from skcalib._whitening.rows import moments_of
 
 RECENT_BYTES = 2**27  # of scatter matrices and bases together
@@ -23,6 +24,7 @@ def recent_moments(X: Any, sample_weight: Any) -> Moments:
     # Larger samples are more likely on a disk, where reading twice takes twice as long.
     if not isinstance(X, np.ndarray) or X.nbytes > 2**30:
         return moments_of(X, sample_weight)
+    sample_weight = check_sample_weight(sample_weight, X)  # also where memory has the rows
     key = _content_hash(X, sample_weight)
     with _lock:
         moments = _fits.pop(key, None)

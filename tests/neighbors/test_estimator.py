@@ -12,6 +12,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import NeighborSmoothing
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* vectors are zero")
+
 
 @pytest.fixture
 def X():
