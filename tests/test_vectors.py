@@ -36,7 +36,7 @@ def columns(rows):
     pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
     pa = pytest.importorskip("pyarrow")
     yield pd.Series([*rows])
-    yield pd.DataFrame({"vector": rows.tolist()})
+    yield pd.DataFrame({"vector": [*rows]})
     yield pl.Series(rows.tolist(), dtype=pl.List(pl.Float32))
     yield pl.Series(rows)
     yield pl.DataFrame({"vector": pl.Series(rows)})
