@@ -30,7 +30,7 @@ def unit_rows(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return unit, largest * lengths
 
 
-def warn_of_silent(silent: np.ndarray, caller: str, texts: Sequence[str] = ()) -> None:
+def warn_of_silent(silent: Any, caller: str, texts: Sequence[str] = ()) -> None:
     """Warn of ``texts`` without content, or of zero vectors if there are none."""
     if not silent.any():
         return

@@ -210,12 +210,12 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
             vectors = content_vectors(self.encoder_, texts)
         details = [self._guard.details(text) if self._guard else "" for text in texts]
         unit = _unit(vectors)
-        silent = np.flatnonzero(~unit.any(axis=1)).tolist()
+        blank = np.flatnonzero(~unit.any(axis=1)).tolist()
         if reset:
             self._codes = {found: code for code, found in enumerate(dict.fromkeys(details))}
-            self._silent = {texts[i]: -1 - i for i in silent}
+            self._silent = {texts[i]: -1 - i for i in blank}
         keys = np.array([self._codes.get(found, len(self._codes)) for found in details])
-        keys[silent] = [self._silent.get(texts[i], NOTHING) for i in silent]
+        keys[blank] = [self._silent.get(texts[i], NOTHING) for i in blank]
         return unit[index], keys[index]
 
     def __sklearn_is_fitted__(self) -> bool:

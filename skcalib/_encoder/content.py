@@ -32,7 +32,7 @@ def without_content(encoder: Any, texts: Sequence[str], vectors: np.ndarray) -> 
     """
     first, *others = steps_of(encoder)
     blank = np.fromiter((not text.strip() for text in texts), bool, len(texts))
-    return blank | _zero(others, vectors) | _unknown(first, texts)
+    return np.asarray(blank | _zero(others, vectors) | _unknown(first, texts))
 
 
 def _zero(steps: list[Any], vectors: np.ndarray) -> np.ndarray:
@@ -56,7 +56,8 @@ def _unknown(encoder: Any, texts: Sequence[str]) -> np.ndarray:
     if isinstance(encoder, FeatureUnion):
         parts = [steps_of(part)[0] for _, part in encoder.transformer_list]
         return np.all([_unknown(part, texts) for part in parts], axis=0)
-    tokenizer, length = None, LENGTH
+    tokenizer: Any = None
+    length = LENGTH
     if isinstance(encoder, BertEncoder):
         tokenizer, length = encoder._backbone().tokenizer, encoder.max_length_
     elif isinstance(encoder, TextEncoder):  # of a SentenceTransformer

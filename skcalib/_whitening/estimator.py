@@ -15,6 +15,7 @@ from skcalib._covariance.moments import Moments
 from skcalib._dask import check_lazy, is_dask
 from skcalib._machine.limits import check_size
 from skcalib._sklearn_compat import Interval, RealNotInt, StrOptions, _fit_context, check_params
+from skcalib._vectors import stacked
 from skcalib._whitening.exports import LinearExports
 from skcalib._whitening.linear_map import AffineMap
 from skcalib._whitening.merging import MergingFit
@@ -339,6 +340,7 @@ class Whitening(
 
     def _rows(self, X: Any, *, reset: bool = False) -> Any:
         """Check ``X`` and its features, which are learnt if ``reset``."""
+        X = X if is_dask(X) else stacked(X, type(self).__name__)
         rows = check_rows(X)
         validate_data(self, X, reset=reset, skip_check_array=True)
         return rows

@@ -204,8 +204,8 @@ def evaluate_retrieval(
     collection = read_beir(folder, split)
     documents, queries, grades, own, *_ = collection
     texts = list(documents.values())
-    row = {name: i for i, name in enumerate(documents)}
-    own_rows = np.array([row.get(name, -1) for name in own])
+    place: dict[str | None, int] = {name: i for i, name in enumerate(documents)}
+    own_rows = np.array([place.get(name, -1) for name in own])
     fit_on = texts if fit_on is None else as_texts(fit_on, caller=f"fit_on of {CALLER}")
     scores = np.empty((len(encoders), len(queries), len(COLUMNS)))
     with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
@@ -213,8 +213,8 @@ def evaluate_retrieval(
             fitted = beside = fitted_on(given, fit_on)
             if name in of_queries:
                 beside = _beside(fitted, fitted_on(of_queries[name], fit_on))
-            sides = encoded(beside, list(queries.values())), encoded(fitted, texts)
-            ranked = _ranked(*(unit_rows(side)[0] for side in sides), own_rows)
+            asked = unit_rows(encoded(beside, list(queries.values())))[0]
+            ranked = _ranked(asked, unit_rows(encoded(fitted, texts))[0], own_rows)
             scores[number] = 100 * _measures(ranked, list(documents), grades)
             advance(1, name)
     differences = scores - scores[0]
