@@ -209,19 +209,28 @@ class TextModel(Model):
     def __init__(self, model: Any):
         self.model = model
         self.name: str | None = None  # which distinguishes it from others
-        self.width = 0  # until its first answer
         self.key = object()  # not the model, which would stay in memory with its vectors
-        self._keys: dict[str | None, object] = {}  # by name, of copies of this
+        self._keys: dict[str | None, object] = {}  # by name, also of copies of this
+        self._widths: dict[object, int] = {}  # by key, which they share with their vectors
         self.not_finite = (
             f"the model {model!r:.80} returned it so, or the dtype of the VectorStore cannot "
             "hold it. Check what the model returns for this text, or scale its vectors."
         )
 
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        """Width of the vectors, 0 until the first answer."""
+        return self._widths.get(self.key, 0)
+
+    @width.setter
+    def width(self, width: int) -> None:
+        self._widths[self.key] = width
+
     def rename(self, name: str | None) -> None:
         """Name a model that had none; among its copies the first name keeps the vectors."""
         key = self._keys.setdefault(name, object() if self._keys else self.key)
         if key is not self.key:
-            self.key, self.width = key, 0
+            self.key = key
             self.__dict__.pop("_probe", None)
         self.name = name
 
