@@ -218,7 +218,7 @@ class TextModel(Model):
         )
 
     @property
-    def width(self) -> int:  # type: ignore[override]
+    def width(self) -> int:
         """Width of the vectors, 0 until the first answer."""
         return self._widths.get(self.key, 0)
 
