@@ -33,7 +33,8 @@ def without_content(encoder: Any, texts: Sequence[str], vectors: np.ndarray) -> 
     first, *others = steps_of(encoder)
     blank = np.fromiter((not text.strip() for text in texts), bool, len(texts))
     found = [blank, _zero(others, vectors), _unknown(first, texts)]
-    return np.any(found, axis=0)
+    silent: np.ndarray = np.array(found).max(axis=0)
+    return silent
 
 
 def _zero(steps: list[Any], vectors: np.ndarray) -> np.ndarray:
