@@ -25,7 +25,7 @@ _read: WeakKeyDictionary[Any, dict[int, bool]] = WeakKeyDictionary()
 MOST_READ = 2**18
 
 
-def without_content(encoder: Any, texts: Sequence[str], vectors: np.ndarray) -> np.ndarray:
+def without_content(encoder: Any, texts: Sequence[str], vectors: np.ndarray) -> Any:
     """Which texts are blank, have unknown tokens alone, or a zero vector at any step.
 
     ``encoder`` is fitted, and ``vectors`` are those that it returned for the texts.
@@ -33,8 +33,7 @@ def without_content(encoder: Any, texts: Sequence[str], vectors: np.ndarray) -> 
     first, *others = steps_of(encoder)
     blank = np.fromiter((not text.strip() for text in texts), bool, len(texts))
     found = [blank, _zero(others, vectors), _unknown(first, texts)]
-    silent: np.ndarray = np.array(found).max(axis=0)
-    return silent
+    return np.any(found, axis=0)
 
 
 def _zero(steps: list[Any], vectors: np.ndarray) -> np.ndarray:
