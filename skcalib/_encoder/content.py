@@ -36,7 +36,7 @@ def without_content(encoder: Any, texts: Sequence[str], vectors: np.ndarray) -> 
     return np.any(found, axis=0)
 
 
-def _zero(steps: list[Any], vectors: np.ndarray) -> np.ndarray:
+def _zero(steps: list[Any], vectors: np.ndarray) -> Any:
     """Which vectors are what a zero vector becomes, behind the encoder or any later step."""
     zero = ~vectors.any(axis=1)
     with config_context(transform_output="default"), warnings.catch_warnings():
