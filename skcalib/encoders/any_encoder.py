@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from sklearn import config_context
 from sklearn.base import BaseEstimator, clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_array
 
@@ -45,6 +47,16 @@ def fitted_on(encoder: Any, texts: Any) -> Any:
     return encoder if is_fitted(encoder) else clone(encoder).fit(texts, None)
 
 
+def steps_of(encoder: Any) -> list[Any]:
+    """Return an encoder as a list, or the steps of a pipeline and of pipelines in it."""
+    inner = encoder.estimator if isinstance(encoder, FrozenEstimator) else encoder
+    inner = getattr(inner, "best_estimator_", inner)  # of a search
+    if not isinstance(inner, Pipeline):
+        return [inner]
+    found = [step for _, step in inner.steps if not isinstance(step, str | None)]
+    return [leaf for step in found for leaf in steps_of(step)]
+
+
 def fit_with_groups(estimator: Any, X: Any, groups: Any) -> Any:
     """Fit, with the group of each row for the steps that accept groups; None are no groups."""
     if groups is None:
@@ -64,8 +76,13 @@ def encoded(encoder: Any, texts: list[str]) -> np.ndarray:
     A frame will do; a sparse matrix is refused.
     """
     unique, index = distinct(texts)
+    found: Any = unique
+    for step in steps_of(encoder):
+        if hasattr(found, "columns") and not hasattr(step, "feature_names_in_"):
+            found = np.asarray(found)  # a step that was fitted without names gets none
+        found = step.transform(found)
     vectors = check_array(
-        encoder.transform(unique),
+        found,
         dtype=[np.float64, np.float32],
         ensure_all_finite=False,
         input_name="vectors of the encoder",

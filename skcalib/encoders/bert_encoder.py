@@ -181,7 +181,11 @@ class BertEncoder(TextTransformer):
     _parameter_constraints = {
         "model": [str, os.PathLike],
         "pooling": [StrOptions({"auto", *POOLINGS})],
-        "layers": [Integral, tuple, list, StrOptions(set(LAYER_NAMES))],
+        "layers": [
+            Interval(Integral, None, None, closed="neither"),
+            *(tuple, list, range),
+            StrOptions(set(LAYER_NAMES)),
+        ],
         "layer_merge": [StrOptions({"mean", "concat"})],
         "special_tokens": ["boolean"],
         "prompt": [str, None],
@@ -399,7 +403,8 @@ def resolve_layers(layers: Any, n_layers: int) -> tuple[int, ...]:
     """Resolve `layers` to indices of hidden states, counted from 0."""
     indices = LAYER_NAMES.get(layers, layers) if isinstance(layers, str) else layers
     indices = (indices,) if isinstance(indices, Integral) else tuple(indices)
-    if not indices or not all(isinstance(i, Integral) for i in indices):
+    are_ints = all(isinstance(i, Integral) and not isinstance(i, bool) for i in indices)
+    if not indices or not are_ints:
         raise ValueError(
             f"layers={layers!r}; it must be an int, a tuple of one or more ints, or one of "
             f"{sorted(LAYER_NAMES)}."

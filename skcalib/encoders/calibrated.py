@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_array
@@ -12,7 +13,9 @@ from sklearn.utils.validation import check_array
 from skcalib.calibration.flow.estimator import NormalizingFlow
 from skcalib.calibration.groups.estimator import GroupErasure
 from skcalib.calibration.whitening.estimator import Whitening
-from skcalib.encoders.any_encoder import as_encoder
+from skcalib.encoders.any_encoder import as_encoder, encoded
+from skcalib.encoders.content import without_content
+from skcalib.utils.vectors import warn_of_silent
 
 
 class Calibrator(NamedTuple):
@@ -35,22 +38,45 @@ CALIBRATORS = {
 KINDS = tuple(kind for how in CALIBRATORS.values() for kind in how.kind)
 
 
-def calibrated(encoder: Any, texts: list[str]) -> tuple[Pipeline, np.ndarray]:
-    """Fit a clone of an encoder, and a whitening unless it calibrates; return vectors too."""
-    encoder, vectors = fitted_encoder(encoder, texts)
-    steps = [("encode", encoder)]
-    if not calibrates(encoder):
-        steps.append(("calibrate", Whitening(noise="auto").fit(vectors)))
-        vectors = steps[-1][1].transform(vectors)
-    return Pipeline(steps), vectors
+def calibrated(
+    encoder: Any, texts: list[str], *, alone: bool = False
+) -> tuple[Pipeline, np.ndarray]:
+    """Fit a clone of an encoder, and a whitening unless it calibrates; return vectors too.
+
+    Those of texts without content are zero. ``alone`` allows texts of a single vector.
+    """
+    encoder, vectors, silent = fitted_encoder(encoder, texts)
+    steps, content = [("encode", encoder)], vectors[~silent]
+    is_one = not len(content) or (content == content[0]).all()
+    if is_one and not alone:
+        raise ValueError(
+            f"Got n_samples={len(texts)} distinct texts, of which {len(content)} say something "
+            "to the encoder; two or more with different vectors are needed, better some "
+            "hundred."
+        )
+    if not (is_one or calibrates(encoder)):
+        whitening = Whitening(noise="auto").fit(content)
+        with config_context(transform_output="default"):
+            steps, vectors = [*steps, ("calibrate", whitening)], whitening.transform(vectors)
+    return Pipeline(steps), np.where(silent[:, None], 0, vectors)
 
 
-def fitted_encoder(encoder: Any, texts: list[str]) -> tuple[Any, np.ndarray]:
-    """Fit a clone of an encoder; return it, and the vectors of the texts in float64."""
+def fitted_encoder(encoder: Any, texts: list[str]) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Fit a clone of an encoder; return it, vectors in float64, and which say nothing."""
     encoder = clone(as_encoder(encoder))
-    vectors = encoder.transform(texts) if is_frozen(encoder) else encoder.fit_transform(texts)
+    vectors = encoded(encoder, texts) if is_frozen(encoder) else encoder.fit_transform(texts)
     name = "vectors of the encoder"
-    return encoder, check_array(vectors, dtype=np.float64, input_name=name)
+    vectors = check_array(vectors, dtype=np.float64, input_name=name)
+    silent = without_content(encoder, texts, vectors)
+    warn_of_silent(silent, texts)
+    return encoder, vectors, silent
+
+
+def content_vectors(encoder: Any, texts: list[str]) -> np.ndarray:
+    """Return the vectors of texts in float64, zero where they say nothing to the encoder."""
+    vectors = encoded(encoder, texts).astype(np.float64)
+    vectors[without_content(encoder, texts, vectors)] = 0
+    return vectors
 
 
 def is_frozen(encoder: Any) -> bool:

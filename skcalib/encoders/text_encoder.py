@@ -97,7 +97,7 @@ class TextEncoder(TextTransformer):
     def __sklearn_clone__(self) -> Self:
         # A deep copy of the model may fail, and would have to encode every text again.
         twin = type(self)(**self.get_params(deep=False))
-        twin._shared = self._text_model()
+        twin._shared = copy.copy(self._text_model())  # which may get another name
         if hasattr(self, "_sklearn_output_config"):
             twin._sklearn_output_config = copy.copy(self._sklearn_output_config)
         return twin
@@ -168,7 +168,9 @@ class TextEncoder(TextTransformer):
         # A model that was used without a name may get one. A different name is a new model.
         if not shared or shared.model is not self.model or shared.name not in (None, self.name):
             shared = self._shared = TextModel(self.model)
-        shared.name, shared.batch_size = self.name, self.batch_size
+        if shared.name != self.name:
+            shared.rename(self.name)
+        shared.batch_size = self.batch_size
         return shared
 
     def _encode(self, texts: list[str]) -> np.ndarray:
@@ -215,8 +217,26 @@ class TextModel(Model):
     def __init__(self, model: Any):
         self.model = model
         self.name: str | None = None  # which distinguishes it from others
-        self.width = 0  # until its first answer
         self.key = object()  # not the model, which would stay in memory with its vectors
+        self._keys: dict[str | None, object] = {}  # by name, also of copies of this
+        self._widths: dict[object, int] = {}  # by key, which they share with their vectors
+
+    @property
+    def width(self) -> int:
+        """Width of the vectors, 0 until the first answer."""
+        return self._widths.get(self.key, 0)
+
+    @width.setter
+    def width(self, width: int) -> None:
+        self._widths[self.key] = width
+
+    def rename(self, name: str | None) -> None:
+        """Name a model that had none; among its copies the first name keeps the vectors."""
+        key = self._keys.setdefault(name, object() if self._keys else self.key)
+        if key is not self.key:
+            self.key = key
+            self.__dict__.pop("_probe", None)
+        self.name = name
 
     @cached_property
     def _probe(self) -> np.ndarray:

@@ -16,9 +16,11 @@ class Collection(NamedTuple):
 
     documents: dict[str, str]  # that have text
     queries: dict[str, str]  # that have a relevant document
-    grades: list[dict[str, int]]  # of each query's relevant documents, empty ones as well
+    grades: list[dict[str, int]]  # of each query's relevant documents, also those not there
+    own: list[str | None]  # the document that a query is, by its id and text
     n_empty: int
     n_left_out: int
+    n_missing: int  # relevant documents that the corpus lacks
 
 
 def read_beir(folder: str | PathLike[str], split: str) -> Collection:
@@ -32,40 +34,62 @@ def read_beir(folder: str | PathLike[str], split: str) -> Collection:
             f"{', '.join(files)}. Splits found: {found}; choose one of them."
         )
     corpus, queries = (_texts(folder / file) for file in files[:2])
-    judged = _relevant(folder / files[2], queries, corpus)
-    documents = {name: corpus[name] for name in sorted(corpus, reverse=True) if corpus[name]}
+    judged = _relevant(folder / files[2], queries)
+    wanted = {name for grades in judged.values() for name in grades}
+    if not wanted & corpus.keys():
+        raise ValueError(
+            f"corpus.jsonl has none of the {len(wanted)} relevant documents of {files[2]}, "
+            f"such as the _id {min(wanted)!r:.60}. Check that both belong together."
+        )
+    documents = {
+        name: " ".join(filter(None, corpus[name]))
+        for name in sorted(corpus, reverse=True)
+        if any(corpus[name])
+    }
     names = sorted(judged, reverse=True)
     return Collection(
         documents,
-        {name: queries[name] for name in names},
+        {name: " ".join(filter(None, queries[name])) for name in names},
         [judged[name] for name in names],
+        [name if _is_own(queries[name], corpus.get(name)) else None for name in names],
         n_empty=len(corpus) - len(documents),
         n_left_out=len(queries) - len(names),
+        n_missing=len(wanted - corpus.keys()),
     )
 
 
-def _texts(path: Path) -> dict[str, str]:
-    """Return the texts of a file of JSON lines by id, each after its title."""
-    texts: dict[str, str] = {}
+def _is_own(query: tuple[str, str], document: tuple[str, str] | None) -> bool:
+    """Whether a query has the text of a document, with its title or without."""
+    if document is None:
+        return False
+    title, text = (" ".join(part.split()) for part in document)
+    return " ".join(" ".join(query).split()) in (text, f"{title} {text}".strip())
+
+
+def _texts(path: Path) -> dict[str, tuple[str, str]]:
+    """Return titles and texts of a file of JSON lines by id."""
+    texts: dict[str, tuple[str, str]] = {}
     for place, line in lines_of(path):
         try:
             entry = json.loads(line)
-            name, text = entry["_id"], " ".join([entry.get("title") or "", entry["text"]])
-        except (KeyError, TypeError, ValueError, RecursionError):
+            name, title, text = entry["_id"], entry.get("title") or "", entry["text"]
+            found = title.strip(), text.strip()
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
             name = None
         if not isinstance(name, str | int) or str(name) in texts:
             raise ValueError(
                 f"{place} is {line!r:.60}; it should be a JSON object with _id and text, and "
                 "perhaps a title, each a str, and the _id that of no other line."
             )
-        texts[str(name)] = text.strip()
+        texts[str(name)] = found
     return texts
 
 
-def _relevant(
-    path: Path, queries: dict[str, str], corpus: dict[str, str]
-) -> dict[str, dict[str, int]]:
-    """Return the grades of relevant documents by id, of each query that has any."""
+def _relevant(path: Path, queries: dict[str, tuple[str, str]]) -> dict[str, dict[str, int]]:
+    """Return the grades of relevant documents by id, of each query that has any.
+
+    As in trec_eval, a document that is not there counts as not found.
+    """
     lines = lines_of(path)
     _, header = next(lines, ("", ""))
     if header.split("\t") != HEADER:
@@ -76,19 +100,23 @@ def _relevant(
     judged: dict[tuple[str, str], int] = {}
     relevant: dict[str, dict[str, int]] = {}
     for place, line in lines:
-        try:
-            query, document, score = line.split("\t")
-            grade = int(score.replace("_", "?"))  # as Python writes 10: 1_0
-            judges = queries[query] or grade <= 0
-            known = judges and document in corpus and abs(grade) <= LARGEST
-        except (KeyError, ValueError):
-            known = False
-        if not known or judged.setdefault((query, document), grade) != grade:
-            raise ValueError(
-                f"{place} is {line!r:.60}; it should have {', '.join(HEADER)}, separated by "
-                "tabs: the _id of a query with a text in queries.jsonl and of a document in "
-                f"corpus.jsonl, and a whole number up to {LARGEST}, the only one for these two."
-            )
+        query, document, score = [*line.split("\t"), "", ""][:3]
+        grade = _grade(score)
+        wrong = (
+            f"it should have {', '.join(HEADER)}, separated by tabs"
+            if line.count("\t") != 2
+            else f"its score should be a whole number up to {LARGEST}"
+            if grade is None
+            else f"queries.jsonl has no query with the _id {query!r:.60}"
+            if query not in queries
+            else f"the query {query!r:.60} has no text in queries.jsonl"
+            if grade > 0 and not any(queries[query])
+            else "another line has another score for these two"
+            if judged.setdefault((query, document), grade) != grade
+            else ""
+        )
+        if wrong or grade is None:
+            raise ValueError(f"{place} is {line!r:.60}; {wrong}.")
         if grade > 0:
             relevant.setdefault(query, {})[document] = grade
     if not relevant:
@@ -97,3 +125,12 @@ def _relevant(
             "Choose another split."
         )
     return relevant
+
+
+def _grade(score: str) -> int | None:
+    """Return a whole number, also as "1.0"; None if it is not, or too large."""
+    try:
+        grade = float(score.replace("_", "?"))  # as Python writes 10: 1_0
+    except ValueError:
+        return None
+    return int(grade) if grade.is_integer() and abs(grade) <= LARGEST else None

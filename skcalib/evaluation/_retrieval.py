@@ -49,6 +49,9 @@ class RetrievalTable(ScoreTable):
     n_groups : int
         Groups of queries that share most of their words, which the bootstrap draws; of fewer
         than 20 the intervals are no evidence. 0 if it is not known.
+    n_own, n_missing : int
+        Queries that are documents themselves, which do not find themselves; and relevant
+        documents that the corpus lacks, which count as not found.
 
     Examples
     --------
@@ -74,12 +77,18 @@ class RetrievalTable(ScoreTable):
     n_documents: int
     n_empty: int
     n_groups: int = 0
+    n_own: int = 0
+    n_missing: int = 0
 
     def __str__(self) -> str:
         note = (
             f"{self.n_queries} queries and {self.n_documents} documents; {self.n_left_out} "
             f"queries without a relevant one and {self.n_empty} empty documents are\nleft out."
         )
+        if self.n_own:
+            note += f" {self.n_own} queries are documents, which they do not find."
+        if self.n_missing:
+            note += f" {self.n_missing} relevant documents are not there, and count as missed."
         if len(self.rows) > 1:
             note += " In brackets: the difference to the first row, and its 95 % interval."
             if 0 < 2 * self.n_groups <= self.n_queries:
@@ -159,7 +168,9 @@ def evaluate_retrieval(
     "recip_rank" of the first ten. As there, among equal cosines the document with the greater
     id comes first. Cosines are computed in float64 and compared as multiples of 2**-24.
 
-    Empty documents are neither fitted nor found; relevant ones count as missed.
+    Empty documents are neither fitted nor found; relevant ones count as missed, and so do those
+    that the corpus lacks. As in BEIR, a query that is a document itself, of the same id and
+    text, does not find that one; ids alone may be equal by chance.
 
     References
     ----------
@@ -190,18 +201,21 @@ def evaluate_retrieval(
     """
     encoders = checked_encoders(encoder, CALLER)
     of_queries = _checked_queries_encoders(queries_encoder, encoders)
-    documents, queries, grades, n_empty, n_left_out = read_beir(folder, split)
+    collection = read_beir(folder, split)
+    documents, queries, grades, own, *_ = collection
     texts = list(documents.values())
+    place: dict[str | None, int] = {name: i for i, name in enumerate(documents)}
+    own_rows = np.array([place.get(name, -1) for name in own])
     fit_on = texts if fit_on is None else as_texts(fit_on, caller=f"fit_on of {CALLER}")
     scores = np.empty((len(encoders), len(queries), len(COLUMNS)))
     with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
-        for row, (name, given) in enumerate(encoders.items()):
+        for number, (name, given) in enumerate(encoders.items()):
             fitted = beside = fitted_on(given, fit_on)
             if name in of_queries:
                 beside = _beside(fitted, fitted_on(of_queries[name], fit_on))
-            sides = encoded(beside, list(queries.values())), encoded(fitted, texts)
-            ranked = _ranked(*(unit_rows(side)[0] for side in sides))
-            scores[row] = 100 * _measures(ranked, list(documents), grades)
+            asked = unit_rows(encoded(beside, list(queries.values())))[0]
+            ranked = _ranked(asked, unit_rows(encoded(fitted, texts))[0], own_rows)
+            scores[number] = 100 * _measures(ranked, list(documents), grades)
             advance(1, name)
     differences = scores - scores[0]
     alike = near_duplicates([*queries.values()])
@@ -214,10 +228,12 @@ def evaluate_retrieval(
         differences.mean(axis=1),
         intervals,
         n_queries=len(queries),
-        n_left_out=n_left_out,
+        n_left_out=collection.n_left_out,
         n_documents=len(documents),
-        n_empty=n_empty,
+        n_empty=collection.n_empty,
         n_groups=int(alike.max()) + 1,
+        n_own=int((own_rows >= 0).sum()),
+        n_missing=collection.n_missing,
     )
 
 
@@ -255,16 +271,26 @@ def _beside(documents: Any, queries: Any) -> Any:
     return Pipeline([("encode queries", queries), *first.steps[1:]])
 
 
-def _ranked(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
-    """Rows of the documents nearest each query; of equal cosines, the first one comes first."""
+def _ranked(
+    queries: np.ndarray, documents: np.ndarray, own: np.ndarray | None = None
+) -> np.ndarray:
+    """Rows of the documents nearest each query; of equal cosines, the first one comes first.
+
+    ``own`` are the rows that the queries themselves are, or -1. If a query finds fewer
+    documents than there are places, the rest is -1.
+    """
+    own = np.full(len(queries), -1) if own is None else own
     queries, documents = check_pairwise_arrays(queries, documents)
     k = min(DEPTH, len(documents))
     ranked = np.empty((len(queries), k), np.intp)
     for block in gen_batches(len(queries), max(1, ENTRIES // len(documents))):
         cosines = comparable(queries[block] @ documents.T)
+        is_own = np.flatnonzero(own[block] >= 0)
+        cosines[is_own, own[block][is_own]] = -np.inf
         for i, row in enumerate(cosines, block.start):
             near = np.flatnonzero(row >= np.partition(row, -k)[-k])
             ranked[i] = near[np.argsort(-row[near], kind="stable")[:k]]
+    ranked[ranked == own[:, None]] = -1
     return ranked
 
 
@@ -275,7 +301,7 @@ def _measures(
     gains = np.zeros((len(ranked), DEPTH))
     best = np.zeros((len(ranked), FIRST))
     for i, (rows, grade) in enumerate(zip(ranked, grades, strict=True)):
-        gains[i, : len(rows)] = [grade.get(documents[row], 0) for row in rows]
+        gains[i, : len(rows)] = [grade.get(documents[r], 0) if r >= 0 else 0 for r in rows]
         top = sorted(grade.values(), reverse=True)[:FIRST]
         best[i, : len(top)] = top
     discounts = 1 / np.log2(np.arange(2, FIRST + 2))

@@ -70,15 +70,26 @@ class Views:
         self._rows = index.reshape(-1, 5).T
 
     @np.errstate(over="ignore", invalid="ignore")
-    def reciprocal_ranks(self, vectors: np.ndarray, similarity: str = "cosine") -> np.ndarray:
-        """Each text's reciprocal ranks by vectors of `texts`, of halves and thinned, (2, n)."""
-        vectors = np.asarray(vectors, dtype=np.float64)
+    def reciprocal_ranks(
+        self,
+        vectors: np.ndarray,
+        similarity: str = "cosine",
+        neighbor_similarity: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Each text's reciprocal ranks by vectors of `texts`, of halves and thinned, (2, n).
+
+        Half of the ``neighbor_similarity`` of both texts is subtracted from a cosine.
+        """
+        vectors, less = np.asarray(vectors, dtype=np.float64), np.zeros(len(vectors))
         if similarity == "cosine":
             vectors, _ = unit_rows(vectors)
-        whole, one, other, odd, even = (vectors[rows] for rows in self._rows)
-        euclidean = similarity == "euclidean"
-        thinned = _found(whole, one, euclidean) + _found(whole, other, euclidean)
-        return np.stack([_found(odd, even, euclidean), thinned / 2])
+        elif similarity == "euclidean":  # -|a - b|² / 2 has the order of the distances
+            less = 0.5 * np.sum(vectors**2, axis=1)
+        if neighbor_similarity is not None:
+            less = neighbor_similarity / 2
+        whole, one, other, odd, even = ((vectors[rows], less[rows]) for rows in self._rows)
+        thinned = _found(*whole, *one) + _found(*whole, *other)
+        return np.stack([_found(*odd, *even), thinned / 2])
 
 
 def combined(halves: float, thinned: float, weight: float = 0.5) -> float:
@@ -118,11 +129,13 @@ def _views(units: list[str], digest: bytes) -> list[str]:
     return ["".join(part).strip() for part in (units, *thinned, units[::2], units[1::2])]
 
 
-def _found(a: np.ndarray, b: np.ndarray, euclidean: bool) -> np.ndarray:
-    """Reciprocal ranks of each row of b, found from its row of a and back: mean of the two."""
+def _found(a: np.ndarray, less_a: np.ndarray, b: np.ndarray, less_b: np.ndarray) -> np.ndarray:
+    """Reciprocal ranks of each row of b, found from its row of a and back: mean of the two.
+
+    Similar are two rows by their product, less what each row subtracts.
+    """
     similarity = a @ b.T
-    if euclidean:  # -|a - b|² / 2, which has the same order
-        similarity -= 0.5 * np.sum(a**2, axis=1)[:, None] + 0.5 * np.sum(b**2, axis=1)
+    similarity -= less_a[:, None] + less_b
     if not np.isfinite(similarity).all():
         raise ValueError(
             "Self-retrieval got vectors that are not finite, or whose products overflow "

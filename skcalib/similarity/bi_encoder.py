@@ -10,12 +10,14 @@ from sklearn.utils import gen_batches, resample
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.encoders.any_encoder import encoded, fit_with_groups
+from skcalib.encoders.calibrated import content_vectors
+from skcalib.encoders.content import without_content
 from skcalib.metrics import spearman
 from skcalib.similarity.scale.estimator import SimilarityScale
-from skcalib.utils.base import VersionedState
+from skcalib.utils.base import VersionedState, from_scratch
 from skcalib.utils.sklearn_compat import HasMethods, StrOptions, _fit_context
 from skcalib.utils.texts import TextInput, as_pairs, distinct, distinct_texts
-from skcalib.utils.vectors import unit_rows
+from skcalib.utils.vectors import unit_rows, warn_of_silent
 
 # Texts whose two million pairs show how similar unrelated texts are.
 SAMPLED_TEXTS = 2000
@@ -40,7 +42,8 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         Similarity of two vectors; "euclidean" is the negated distance. "corrected" is the
         cosine minus the mean `SimilarityScale.neighbor_similarity` of both texts, so that one
         threshold fits all pairs. All are in float64: the cosines of BERT's raw vectors hardly
-        differ. A zero vector has cosine 0 with every other vector.
+        differ. A zero vector, and a text that says nothing to the encoder (blank, or unknown
+        tokens alone), has cosine and product 0 with every other.
 
     Attributes
     ----------
@@ -49,7 +52,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
     scale_ : SimilarityScale
         Thresholds and p-values of cosines and corrected similarities, from the pairs of up to
         2,000 fitted texts drawn at random, computed at first use. A pickle contains their
-        vectors, but no text.
+        vectors, but no text; before the first use it contains these texts.
 
     References
     ----------
@@ -90,9 +93,10 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
 
     # In a search, groups go to the splitter only, unless set_fit_request asks for more.
     __metadata_request__fit = {"groups": False}
-    _state_version = 6
+    _state_version = 7
 
     @_fit_context(prefer_skip_nested_validation=False)
+    @from_scratch
     def fit(self, X: Any, y: None = None, groups: Any = None) -> Self:
         """Fit the encoder on the distinct texts of ``X``.
 
@@ -110,13 +114,12 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         -------
         self : BiEncoder
         """
-        self.__dict__.pop("encoder_", None)  # an error below leaves nothing half-fitted
         texts, groups = distinct_texts(X, groups, caller=type(self).__name__)
         encoder = fit_with_groups(clone(self.encoder), texts, groups)
         some = distinct(texts)[0]
         if len(some) > SAMPLED_TEXTS:
             some = resample(some, replace=False, n_samples=SAMPLED_TEXTS, random_state=0)
-        self._sample: Any = some  # texts, and later their vectors
+        self._sample: list[str] = some
         self._scale: SimilarityScale | None = None
         self.encoder_ = encoder
         return self
@@ -138,6 +141,10 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         left, right = as_pairs(X, caller=type(self).__name__)
         texts, inverse = distinct(left + right)
         vectors = encoded(self.encoder_, texts)
+        silent = without_content(self.encoder_, texts, vectors)
+        warn_of_silent(silent, texts)
+        if self.similarity != "euclidean":
+            vectors = np.where(silent[:, None], 0, vectors)
         similarity = self._similarities(vectors, inverse[: len(left)], inverse[len(left) :])
         if not np.isfinite(similarity).all():
             raise ValueError(
@@ -156,20 +163,10 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
                 f"BiEncoder has similarity={self.similarity!r}; thresholds and p-values are "
                 "for cosines. Set similarity='cosine' or 'corrected'."
             )
-        if self._scale is None:
-            self._scale = SimilarityScale().fit(self._vectors())
+        if self._scale is None:  # a search never asks
+            self._scale = SimilarityScale().fit(content_vectors(self.encoder_, self._sample))
+            self._sample = []
         return self._scale
-
-    def _vectors(self) -> np.ndarray:
-        """Vectors of fitted texts, encoded when first asked for: a search never asks."""
-        if isinstance(self._sample, list):
-            self._sample = encoded(self.encoder_, self._sample)
-        return self._sample
-
-    def __getstate__(self) -> dict[str, Any]:
-        if hasattr(self, "encoder_"):
-            self._vectors()  # in place of texts
-        return super().__getstate__()
 
     def threshold(self, false_positive_rate: float = 0.01) -> float:
         """Similarity that a given share of pairs of unrelated texts reaches.

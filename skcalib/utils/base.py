@@ -57,6 +57,26 @@ class VersionedState:
         self.__dict__.update(state)
 
 
+def from_scratch(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a fit: what an earlier one left is gone, and an error leaves nothing either."""
+
+    @functools.wraps(fit)
+    def whole(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _forget(self)
+        try:
+            return fit(self, *args, **kwargs)
+        except BaseException:
+            _forget(self)
+            raise
+
+    return whole
+
+
+def _forget(estimator: Any) -> None:
+    for name in [name for name in vars(estimator) if name.endswith("_") and name[0] != "_"]:
+        delattr(estimator, name)
+
+
 class FloatTransformer(TransformerMixin):
     """Mixin of a transformer that returns float32 for float32."""
 

@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils import gen_batches
 
-from skcalib.utils.vectors import check_sample_weight
-
 MOMENTS_BYTES = 2**27  # of scatter matrices and eigenvectors together
 
 
@@ -125,13 +123,12 @@ _lock = threading.Lock()
 def moments_of(compute: Callable[..., Any], X: Any, sample_weight: Any) -> Any:
     """Return ``compute(X, sample_weight)``, from memory if a sample of these bytes is there.
 
-    What it returns has a matrix ``scatter``, and may keep its eigenvectors.
+    Rows and weights are checked. What it returns has a matrix ``scatter``, and may keep its
+    eigenvectors.
     """
     # Larger samples are more likely on a disk, where reading twice takes twice as long.
     if not isinstance(X, np.ndarray) or X.nbytes > 2**30:
         return compute(X, sample_weight)
-    if sample_weight is not None:
-        sample_weight = check_sample_weight(sample_weight, X)
     key = _content_hash(X, sample_weight)
     with _lock:
         moments = _moments.pop(key, None)

@@ -188,7 +188,8 @@ def _strings(texts: list[Any], where: str, caller: str, start: int = 0) -> list[
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise _complaint(text, f"position {start + i}{where}", caller)
-        texts[i] = str(text)  # a subclass, such as numpy.str_
+        # The content of a subclass, such as numpy.str_; str of an Enum gives its name.
+        texts[i] = str.__str__(text)
     return texts
 
 

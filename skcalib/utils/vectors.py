@@ -1,15 +1,21 @@
 """Rows as vectors: their lengths and directions, and missing entries."""
 
 import inspect
+import re
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 from sklearn import get_config
 from sklearn.utils.validation import assert_all_finite, check_array, validate_data
 
+from skcalib.utils.base import warn
+from skcalib.utils.labels import plain
 from skcalib.utils.sklearn_compat import _check_sample_weight, get_namespace_and_device
 
 LAST_BIT = 2.0**-24  # of float32 below 1
+# Columns of polars and of pyarrow whose entries have no more digits than float32.
+NARROW = re.compile("(?i)float(32|16)|halffloat|: float>")
 MOST = 1e15  # of a sample's weight
 # A batch of partial_fit may weigh nothing; newer releases of scikit-learn refuse that.
 ALL_ZERO = {"allow_all_zero_weights": True}
@@ -29,6 +35,21 @@ def unit_rows(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.sqrt(np.maximum(np.einsum("ij,ij->i", unit, unit), 1.0))
     unit /= lengths[:, None]
     return unit, largest * lengths
+
+
+def warn_of_silent(silent: Any, texts: Sequence[str] = ()) -> None:
+    """Warn of ``texts`` without content, or of zero vectors if there are none."""
+    if not silent.any():
+        return
+    row, found = int(silent.argmax()), f"{silent.sum():,} of {len(silent):,}"
+    if len(texts):
+        found += (
+            f" texts say nothing to the encoder, such as {texts[row]!r:.40}: they are blank, "
+        )
+        found += "have unknown tokens alone, or zero vectors"
+    else:
+        found += f" vectors are zero, such as that of row {row}"
+    warn(f"{found}. They are similar to no other.")
 
 
 def comparable(cosines: np.ndarray) -> np.ndarray:
@@ -62,7 +83,12 @@ def check_rows(X: Any) -> Any:
 
 
 def checkable(X: Any, *, tensors: bool = False) -> Any:
-    """Return rows for scikit-learn's checks; refuse texts, and tensors unless ``tensors``."""
+    """Return rows for scikit-learn's checks; refuse texts, and tensors unless ``tensors``.
+
+    Columns of vectors are stacked. Numbers of 16 bits become float32, and a tensor loses its
+    gradient, and its device unless tensors stay tensors.
+    """
+    X = stacked(X)
     is_numpy = isinstance(X, np.ndarray)
     if isinstance(X, list | tuple) or hasattr(X, "to_numpy") or (is_numpy and X.ndim):
         entry = next(iter(np.array(X[:1], dtype=object).ravel()), None)
@@ -80,7 +106,44 @@ def checkable(X: Any, *, tensors: bool = False) -> Any:
             f"Got a {type(X).__name__}, but of the steps only Whitening computes on tensors. "
             "Pass an array, such as X.cpu().numpy()."
         )
+    if hasattr(X, "detach"):
+        X = X.detach()
+        X = X.float() if X.dtype.itemsize < 4 and X.dtype.is_floating_point else X
+        return X if get_config()["array_api_dispatch"] else X.cpu().numpy()
+    dtypes = [X.dtype] if hasattr(X, "dtype") else [*getattr(X, "dtypes", [])]
+    if dtypes and all(str(dtype).lower() in ("float16", "bfloat16") for dtype in dtypes):
+        X = X.astype(np.float32)
     return unmasked(X)
+
+
+def stacked(X: Any) -> Any:
+    """Return the vectors of a column of vectors as rows; anything else as it is.
+
+    Such a column is a Series of pandas or polars, or a column of pyarrow, whose entries are
+    lists or arrays; an object array of arrays; or a frame of one such column.
+    """
+    column = X
+    if getattr(X, "shape", (0,))[1:] == (1,):  # of a frame or an object array
+        column = X.iloc[:, 0] if hasattr(X, "iloc") else X
+        column = X.to_series(0) if hasattr(X, "to_series") else column
+        column = X.column(0) if hasattr(X, "column") else column
+        column = X[:, 0] if isinstance(X, np.ndarray) and X.dtype == object else column
+    is_series = hasattr(column, "to_pylist") or hasattr(column, "to_list")
+    is_objects = isinstance(column, np.ndarray) and column.dtype == object
+    if not (is_series or is_objects) or len(getattr(column, "shape", (0,))) != 1:
+        return X
+    entries = plain(column)
+    if not (len(entries) and isinstance(entries[0], list | tuple | np.ndarray)):
+        return X
+    shapes = {np.shape(entry) for entry in entries}
+    if len(shapes) > 1:
+        raise ValueError(
+            f"Got a column of vectors of several shapes, {sorted(shapes)[:3]}. Give vectors of "
+            "one length, and leave out missing ones."
+        )
+    rows = np.stack([np.asarray(entry) for entry in entries])
+    kind = str(getattr(column, "type", getattr(column, "dtype", "")))
+    return rows.astype(np.float32) if NARROW.search(kind) else rows
 
 
 def is_dask(X: Any) -> bool:

@@ -100,6 +100,24 @@ def test_a_clone_keeps_the_client_and_the_containers_of_its_output():
     assert model.asked == TEXTS[:3]
 
 
+def test_a_clone_with_a_name_or_another_batch_size_changes_nothing_in_the_original():
+    model = Counting(letters)
+    encoder = TextEncoder(model, batch_size=2).fit(TEXTS)
+    X = encoder.transform(TEXTS)
+    named = clone(encoder).set_params(name="a", batch_size=1)
+    assert_array_equal(named.fit_transform(TEXTS), X)  # the first name keeps the vectors
+    assert_array_equal(encoder.transform(TEXTS), X)
+    assert model.asked == TEXTS[:3]
+    sizes = []
+    model.vectors = lambda texts: sizes.append(len(texts)) or letters(texts)
+    encoder.transform(["b", "c"])
+    assert sizes == [2]
+    model.vectors = lambda texts: -letters(texts)
+    other = clone(encoder).set_params(name="b")
+    assert_array_equal(other.fit_transform(TEXTS), -X)
+    assert_array_equal(named.transform(TEXTS), X)
+
+
 def test_pickle_holds_the_model_and_no_texts():
     encoder = TextEncoder(letters).fit(["a tin star"])
     pickled = pickle.dumps(encoder)

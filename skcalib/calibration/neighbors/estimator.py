@@ -11,10 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.calibration.neighbors.search import rows_near
 from skcalib.calibration.neighbors.smoothing import smoothed
-from skcalib.utils.base import FloatTransformer, VersionedState
+from skcalib.utils.base import FloatTransformer, VersionedState, from_scratch
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context, check_params
 from skcalib.utils.threads import rows_within
-from skcalib.utils.vectors import checked_rows, unit_rows
+from skcalib.utils.vectors import checked_rows, unit_rows, warn_of_silent
 
 WORKING_BYTES = 64 * 2**20  # neighbors that `transform` holds at a time
 
@@ -97,6 +97,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     _state_version = 3
 
     @_fit_context(prefer_skip_nested_validation=False)
+    @from_scratch
     def fit(self, X: Any, y: Any = None) -> Self:
         """Keep the vectors of ``X`` as neighbors.
 
@@ -112,7 +113,6 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         -------
         self : NeighborSmoothing
         """
-        self.__dict__.pop("vectors_", None)  # an error below leaves nothing half-fitted
         return self.partial_fit(X)
 
     @_fit_context(prefer_skip_nested_validation=False)
@@ -133,6 +133,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         vectors = unit_rows(X)[0].astype(np.float32)
         vectors = vectors if first else np.vstack([self.vectors_, vectors])
         found = vectors.any(axis=1)
+        warn_of_silent(~found)
         if not found.all():  # zeros have no weight
             vectors = vectors[found] if found.any() else vectors[:1]
         search, k = None, self.n_neighbors + 1  # since a text finds itself

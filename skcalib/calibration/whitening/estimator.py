@@ -22,7 +22,7 @@ from skcalib.utils.sklearn_compat import (
     _fit_context,
     check_params,
 )
-from skcalib.utils.vectors import check_rows, is_dask
+from skcalib.utils.vectors import check_rows, check_sample_weight, is_dask, stacked
 
 
 @dataclass(eq=False, repr=False)
@@ -190,7 +190,10 @@ class Whitening(
         """
         for name in ("_moments", "_map"):  # an error below leaves nothing half-fitted
             self.__dict__.pop(name, None)
-        moments = moments_of(Moments.of, self._sample(X, reset=True), sample_weight)
+        X = self._sample(X, reset=True)
+        if sample_weight is not None and not is_dask(X):
+            sample_weight = check_sample_weight(sample_weight, X)
+        moments = moments_of(Moments.of, X, sample_weight)
         parameters = self.get_params(deep=False)
         linear = solve(moments, **parameters)
         warn_of_few_samples(moments.n, linear)
@@ -377,6 +380,7 @@ class Whitening(
 
     def _rows(self, X: Any, *, reset: bool = False) -> Any:
         """Check ``X`` and its features, which are learned if ``reset``."""
+        X = X if is_dask(X) else stacked(X)
         rows = check_rows(X)
         validate_data(self, X, reset=reset, skip_check_array=True)
         return rows

@@ -4,13 +4,19 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from sklearn import config_context
 from sklearn.pipeline import Pipeline
 
 from skcalib.calibration.neighbors.estimator import NeighborSmoothing
-from skcalib.encoders.any_encoder import encoded
-from skcalib.encoders.calibrated import calibrated, calibrates, fitted_encoder, is_frozen
+from skcalib.encoders.calibrated import (
+    calibrated,
+    calibrates,
+    content_vectors,
+    fitted_encoder,
+    is_frozen,
+)
 from skcalib.utils.base import warn
-from skcalib.utils.vectors import unit_rows
+from skcalib.utils.vectors import unit_rows, warn_of_silent
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class Calibration:
         from the others than a new one.
         """
         if log is None:
-            encoder, vectors = fitted_encoder(encoder, stored)
+            encoder, vectors, silent = fitted_encoder(encoder, stored)
             if calibrates(encoder) and not is_frozen(encoder):
                 warn(
                     "The stored questions calibrate the encoder, and lie farther apart in it "
@@ -38,7 +44,8 @@ class Calibration:
                     "put a pipeline that other questions fitted into a FrozenEstimator."
                 )
             pipeline = Pipeline([("encode", encoder)])
-            return cls(pipeline, None), unit_rows(vectors)[0].astype(np.float32)
+            vectors = unit_rows(np.where(silent[:, None], 0, vectors))[0]
+            return cls(pipeline, None), vectors.astype(np.float32)
         if len(log) < 2:
             raise ValueError(
                 f"{caller} got a log with {len(log)} distinct questions besides those stored "
@@ -46,13 +53,18 @@ class Calibration:
                 "there is none."
             )
         pipeline, vectors = calibrated(encoder, sorted(log))
-        fitted = cls(pipeline, NeighborSmoothing().fit(vectors))
-        return fitted, fitted.vectors(stored)
+        fitted = cls(pipeline, NeighborSmoothing().fit(vectors[vectors.any(axis=1)]))
+        vectors = fitted.vectors(stored)
+        warn_of_silent(~vectors.any(axis=1), stored)
+        return fitted, vectors
 
     def vectors(self, texts: list[str]) -> np.ndarray:
-        """Return unit vectors of questions, (n, d), float32."""
-        return unit_rows(encoded(self.encoder, texts))[0].astype(np.float32)
+        """Return unit vectors of questions, (n, d), float32; zeros of those without content."""
+        return unit_rows(content_vectors(self.encoder, texts))[0].astype(np.float32)
 
     def asked(self, vectors: np.ndarray) -> np.ndarray:
         """Return vectors to search with: they move toward the log, where all kinds lie."""
-        return vectors if self.smoothing is None else self.smoothing.transform(vectors)
+        if self.smoothing is None:
+            return vectors
+        with config_context(transform_output="default"):
+            return self.smoothing.transform(vectors)

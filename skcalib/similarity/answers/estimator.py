@@ -18,14 +18,14 @@ from skcalib.similarity.answers.threshold import (
     promised,
     promised_by_answers,
 )
-from skcalib.utils.base import VersionedState, warn
+from skcalib.utils.base import VersionedState, from_scratch, warn
 from skcalib.utils.labels import labels_of
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib.utils.texts import TextInput, as_texts, distinct
 
 # Stored questions that are asked for the threshold: a sample, if there are more.
 ASKED = 2000
-# Entries that an index given as `neighbors` finds for a question, or that a guard may refuse.
+# Entries that an index given as `neighbors` finds for a question, or that a guard sees first.
 CANDIDATES = 10
 
 
@@ -65,7 +65,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     questions_, answers_ : ndarray of shape (n_stored,), object
         Stored questions, each once, and their answers.
     vectors_ : ndarray of shape (n_stored, d), float32
-        Unit vectors that are searched, each moved half the way to the mean of its answer.
+        Unit vectors that are searched, each moved half the way to the mean of its answer; zero
+        for a question that says nothing to the encoder.
     threshold_ : float
         Cosine that is exceeded where an answer is given.
     encoder_ : Pipeline
@@ -88,6 +89,10 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     one more would make the questions of two pass: it takes ``2 / false_hit_rate - 1`` different
     answers to check that they are unlike each other. With fewer, `fit` warns, and several times
     the promise may be answered.
+
+    A question that says nothing to the encoder (blank, unknown tokens alone, or a zero vector)
+    has no answer, unless that very text is stored. With a `guard`, more and more stored
+    questions above the threshold are looked at, until it allows one.
 
     References
     ----------
@@ -119,8 +124,10 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         "guard": [HasMethods("compatible"), None],
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
+    _state_version = 2
 
     @_fit_context(prefer_skip_nested_validation=False)
+    @from_scratch
     def fit(
         self, questions: Any, answers: Any, unanswerable: Any = None, *, log: Any = None
     ) -> Self:
@@ -153,7 +160,6 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             Without `unanswerable`, if there are fewer than ``2 / false_hit_rate - 1`` different
             answers.
         """
-        self.__dict__.pop("threshold_", None)  # an error below leaves nothing fitted
         name = type(self).__name__
         stored = _stored(questions, answers, name)
         unknown = None if unanswerable is None else as_texts(unanswerable, caller=name)
@@ -230,8 +236,11 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         rows : ndarray of shape (n_questions, n_neighbors), int
             Rows of `questions_` and `answers_`.
         """
+        check_is_fitted(self)
         check_scalar(n_neighbors, "n_neighbors", Integral, min_val=1)
-        return self._nearest(X, n_neighbors, exact=True)
+        texts = as_texts(X, caller=type(self).__name__)
+        asked = self._calibration.asked(self._calibration.vectors(texts))
+        return self._nearest(asked, n_neighbors, None)
 
     def hit_rates(self, X: Any, y: Any) -> HitRates:
         """How many questions get the right answer, another one, and one though they have none.
@@ -279,23 +288,38 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         answerable = [true in known for true in truth]
         return np.array(right), np.array(answered), np.array(answerable)
 
-    def _nearest(self, X: Any, k: int, *, exact: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _best(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Largest cosine of each question with a stored one that the guard allows, its row."""
         check_is_fitted(self)
         texts = as_texts(X, caller=type(self).__name__)
-        asked = self._calibration.asked(self._calibration.vectors(texts))
-        index = None if exact else self.neighbors_
-        return nearest_entries(asked, self.vectors_, min(k, len(self.vectors_)), index)
-
-    def _best(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        vectors = self._calibration.vectors(texts)
+        asked, silent = self._calibration.asked(vectors), ~vectors.any(axis=1)
+        best, rows = np.full(len(texts), -1.0), np.zeros(len(texts), np.intp)
+        for i in np.flatnonzero(silent):  # which resemble no text but are one, perhaps
+            if (row := self._silent.get(texts[i])) is not None:
+                best[i], rows[i] = 1.0, row
+        left, index = np.flatnonzero(~silent), self.neighbors_
         k = 1 if self.guard is None else CANDIDATES
-        cosines, rows = self._nearest(X, k, exact=False)
-        if self.guard is not None:
-            texts = as_texts(X, caller=type(self).__name__)
-            for text, row, cosine in zip(texts, rows, cosines, strict=True):
-                stored = self.questions_[row]
-                cosine[[not self.guard.compatible(text, other) for other in stored]] = -1
-        best = np.arange(len(rows)), cosines.argmax(axis=1)
-        return cosines[best], rows[best]
+        while len(left):
+            cosines, near = self._nearest(asked[left], k, index)
+            least = np.where(near[:, -1] < 0, 1.0, cosines[:, -1])  # of those not found
+            if self.guard is not None:
+                for i, found, cosine in zip(left, near, cosines, strict=True):
+                    stored = self.questions_[found]
+                    allowed = [self.guard.compatible(texts[i], other) for other in stored]
+                    cosine[np.logical_not(allowed)] = -1
+            place = np.arange(len(left)), cosines.argmax(axis=1)
+            best[left], rows[left] = cosines[place], near[place]
+            if self.guard is None or k >= len(self._content):
+                break
+            left = left[(best[left] == -1) & (least > self.threshold_)]
+            k, index = 2 * k, None  # an index finds no more
+        return best, rows
+
+    def _nearest(self, asked: np.ndarray, k: int, index: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Cosines, from the largest, and rows of stored questions that say something."""
+        cosines, rows = nearest_entries(asked, self._found, min(k, len(self._found)), index)
+        return cosines, np.where(rows < 0, -1, self._content[rows])
 
     def _store(
         self,
@@ -309,17 +333,24 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         questions, answers = (
             np.fromiter(part, object, len(stored))[order] for part in (stored, stored.values())
         )
-        different, codes = distinct(answers.tolist())
         vectors = vectors[order]
-        found, index = entries(vectors, codes), None
+        content = np.flatnonzero(vectors.any(axis=1))
+        if not len(content):
+            raise ValueError(
+                f"{type(self).__name__} got no question that says anything to the encoder, "
+                f"such as {questions[0]!r:.60}. Choose a model for the language of these texts."
+            )
+        different, codes = distinct(answers[content].tolist())
+        found, index = entries(vectors[content], codes), None
         if self.neighbors is not None and len(found) > CANDIDATES + 1:
             index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES).fit(found)
         if unanswerable is not None:
             best = nearest_entries(unanswerable, found, 1, index)[0][:, 0]
+            best[~unanswerable.any(axis=1)] = -1  # never answered
             threshold = promised(best, self.false_hit_rate)
         elif len(different) > 1:
             drawn = np.random.default_rng(0).permutation(len(found))[:ASKED]
-            asked = calibration.asked(vectors[drawn]).astype(np.float32)
+            asked = calibration.asked(vectors[content[drawn]]).astype(np.float32)
             # As if their own answers were not stored; entries of others do not depend on these.
             best = best_of_others(asked, codes[drawn], found, codes)
             threshold = promised_by_answers(best, codes[drawn], self.false_hit_rate)
@@ -337,8 +368,15 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             )
         self._calibration, self._vectors = calibration, vectors
         self._unanswerable, self.neighbors_ = unanswerable, index
+        self._found, self._content = found, content
+        silent = np.setdiff1d(np.arange(len(questions)), content).tolist()
+        self._silent = {questions[i]: i for i in silent}
         self.questions_, self.answers_ = questions, answers
-        self.vectors_, self.threshold_ = found, threshold
+        self.vectors_ = found
+        if silent:
+            self.vectors_ = np.zeros((len(questions), found.shape[1]), np.float32)
+            self.vectors_[content] = found
+        self.threshold_ = threshold
         return self
 
     @property

@@ -29,11 +29,16 @@ def entries(vectors: np.ndarray, codes: np.ndarray) -> np.ndarray:
 def nearest_entries(
     asked: np.ndarray, found: np.ndarray, k: int, index: Any = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Cosines, from the largest, and rows of the ``k`` entries nearest each question."""
+    """Cosines, from the largest, and rows of the ``k`` entries nearest each question.
+
+    What an index does not find has the row -1, and the cosine -1.
+    """
     cosines = np.empty((len(asked), k))
     rows = np.empty((len(asked), k), np.intp)
     for chunk in gen_batches(len(asked), rows_within(WORKING_BYTES, (k + 10) * found.shape[1])):
         near = rows_near(asked[chunk].astype(np.float32), found, k, index)
+        if (lacking := k - near.shape[1]) > 0:  # an index may find fewer
+            near = np.pad(near, [(0, 0), (0, lacking)], constant_values=-1)
         # Unlike the cosines of a search, these do not depend on the other rows.
         exact = np.einsum("ij,ikj->ik", asked[chunk], found[near], dtype=np.float64)
         exact[near < 0] = -1

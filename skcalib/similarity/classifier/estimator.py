@@ -15,16 +15,20 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.calibration.neighbors.estimator import NeighborSmoothing
 from skcalib.calibration.neighbors.search import EQUAL
-from skcalib.encoders.any_encoder import encoded
-from skcalib.encoders.calibrated import calibrated, is_frozen
-from skcalib.similarity.classifier.inputs import in_order, known_labels, named_classes
+from skcalib.encoders.calibrated import calibrated, content_vectors, is_frozen
+from skcalib.similarity.classifier.inputs import (
+    in_order,
+    known_labels,
+    labelled_rows,
+    named_classes,
+)
 from skcalib.similarity.classifier.refinement import (
     best_cosines,
     best_of_others,
     class_means,
     scores,
 )
-from skcalib.utils.base import VersionedState
+from skcalib.utils.base import VersionedState, from_scratch
 from skcalib.utils.labels import labels_of
 from skcalib.utils.sklearn_compat import Interval, _fit_context
 from skcalib.utils.texts import TextInput, as_texts, distinct_sorted
@@ -33,6 +37,10 @@ from skcalib.utils.vectors import unit_rows
 # Of the softmax: scores of two classes that differ by this much are e times as probable.
 TEMPERATURE = 0.05
 ROUNDING = 1e-9  # of a rate times a number of texts
+ENCODED = (
+    " StackingClassifier and VotingClassifier encode labels as 0 to k - 1, in their order: "
+    "inside them give class_names as a mapping from these, such as {0: 'animals', 1: 'music'}."
+)
 
 
 @dataclass(eq=False, repr=False)
@@ -90,6 +98,13 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     order matters. With more than eight labels a class, a logistic regression on the vectors of
     `encoder_` was better in our measurements.
 
+    A text that says nothing to the encoder (blank, unknown tokens alone, or a zero vector) is
+    left out of the fit, with a warning, and is similar to no class: `other` with a
+    `rejection_rate`, without one the class with the shortest mean.
+
+    ``StackingClassifier`` and ``VotingClassifier`` encode labels as 0 to k - 1, in their order:
+    inside them `class_names` maps these numbers, ``{0: "animals", 1: "music"}``.
+
     Examples
     --------
     >>> from skcalib import ZeroShotClassifier
@@ -116,6 +131,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     _state_version = 2
 
     @_fit_context(prefer_skip_nested_validation=False)
+    @from_scratch
     def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
         """Learn the classes from texts, most of them without labels.
 
@@ -137,8 +153,6 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             gives two classes' names one vector, or there are fewer than two distinct texts, or
             fewer than `rejection_rate` needs.
         """
-        for attribute in ("classes_", "class_means_", "encoder_", "smoothing_", "threshold_"):
-            self.__dict__.pop(attribute, None)  # an error below leaves nothing half-fitted
         given = as_texts(X, caller=type(self).__name__)
         known, labels = known_labels(y, len(given))
         described = self._described(labels)
@@ -149,18 +163,18 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
                 "for texts of that class. Give other a label that is no class."
             )
         texts, place = distinct_sorted(given)
-        rank = self._rank(len(texts))
-        with config_context(transform_output="default"):
-            encoder, vectors = calibrated(self.encoder, texts)
-            smoothing = NeighborSmoothing().fit(vectors)
-            views = _side_by_side(vectors, smoothing)
-            names = _vectors_of_names(encoder, described)
-            if names is not None and len(names) > 1:  # another kind of text, with its own mean
-                names += vectors.mean(axis=0) - names.mean(axis=0)
-            of_names = None if names is None else _side_by_side(names, smoothing)
-        code = {label: i for i, label in enumerate(described)}
-        pairs = {(place[i], code[label]) for i, label in zip(known, labels, strict=True)}
-        rows, codes = np.array(sorted(pairs), int).reshape(-1, 2).T
+        self._rank(len(texts))  # too few are refused before they are encoded
+        encoder, vectors = calibrated(self.encoder, texts)
+        content = vectors.any(axis=1)
+        vectors, row = vectors[content], np.where(content, np.cumsum(content) - 1, -1)
+        rank, smoothing = self._rank(len(vectors)), NeighborSmoothing().fit(vectors)
+        views = _side_by_side(vectors, smoothing)
+        names = _vectors_of_names(encoder, described)
+        if names is not None and len(names) > 1:  # another kind of text, with its own mean
+            names += vectors.mean(axis=0) - names.mean(axis=0)
+        of_names = None if names is None else _side_by_side(names, smoothing)
+        lines = row[place[known]]
+        rows, codes = labelled_rows(lines, labels, [*described], named=names is not None)
 
         def without(kept: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
             """Texts and names beside the mean of the kept: a text that is judged pulls it."""
@@ -174,7 +188,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
         threshold = -np.inf
         if self.rejection_rate is not None:
-            best = best_of_others(len(texts), without, rows, codes)
+            best = best_of_others(len(vectors), without, rows, codes)
             threshold = float(np.partition(best, rank - 1)[rank - 1])
         self.encoder_, self.smoothing_, self.threshold_ = encoder, smoothing, threshold
         self.class_means_ = class_means(views, of_names, rows, codes)
@@ -214,6 +228,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         if self.threshold_ == -np.inf:
             return labels
         rejected = best_cosines(views, self.class_means_) < self.threshold_
+        rejected |= ~views.any(axis=1)  # similar to no class
         if np.asarray(self.other).dtype.kind != labels.dtype.kind:
             labels = labels.astype(object)
         return np.where(rejected, self.other, labels)
@@ -273,7 +288,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             raise ValueError(
                 f"y has the label {strange[0]!r}, which is none of the classes "
                 f"{[*described]!r:.200}. Name it in class_names, or mark texts without a label "
-                "by None."
+                f"by None.{ENCODED if isinstance(strange[0], int) else ''}"
             )
         return described
 
@@ -293,8 +308,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     def _views(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         texts = as_texts(X, caller=type(self).__name__)
-        with config_context(transform_output="default"):
-            return _side_by_side(encoded(self.encoder_, texts), self.smoothing_)
+        return _side_by_side(content_vectors(self.encoder_, texts), self.smoothing_)
 
 
 def _vectors_of_names(encoder: Any, described: dict[Any, list[str]]) -> np.ndarray | None:
@@ -303,7 +317,13 @@ def _vectors_of_names(encoder: Any, described: dict[Any, list[str]]) -> np.ndarr
     if not texts:
         return None
     owner = np.repeat(np.arange(len(described)), [*map(len, described.values())])
-    vectors = encoded(encoder, texts).astype(np.float64)
+    vectors = content_vectors(encoder, texts)
+    if not (content := vectors.any(axis=1)).all():
+        i = int(content.argmin())
+        raise ValueError(
+            f"The name {texts[i]!r:.60} of the class {[*described][owner[i]]!r:.60} says "
+            "nothing to the encoder. Describe it by other words in class_names."
+        )
     means = np.stack([vectors[owner == i].mean(axis=0) for i in range(len(described))])
     labels, lengths = [*described], (means**2).sum(axis=1)
     for i, (mean, length) in enumerate(zip(means, lengths, strict=True)):
@@ -319,4 +339,5 @@ def _vectors_of_names(encoder: Any, described: dict[Any, list[str]]) -> np.ndarr
 
 def _side_by_side(vectors: np.ndarray, smoothing: NeighborSmoothing) -> np.ndarray:
     """Return vectors of unit length, and beside them the same smoothed."""
-    return np.hstack([unit_rows(vectors)[0], smoothing.transform(vectors)])
+    with config_context(transform_output="default"):
+        return np.hstack([unit_rows(vectors)[0], smoothing.transform(vectors)])

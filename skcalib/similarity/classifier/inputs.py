@@ -48,6 +48,25 @@ def known_labels(y: Any, n_texts: int) -> tuple[np.ndarray, list[Any]]:
     return np.array(known, int), [labels[i] for i in known]
 
 
+def labelled_rows(
+    lines: np.ndarray, labels: list[Any], classes: list[Any], *, named: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows that have a label, sorted, and the numbers of their classes.
+
+    ``lines`` are the rows of the labels, -1 of a text without content. Without names, each
+    class needs a row.
+    """
+    code = {label: i for i, label in enumerate(classes)}
+    found = {(i, code[x]) for i, x in zip(lines.tolist(), labels, strict=True) if i >= 0}
+    rows, codes = np.array(sorted(found), int).reshape(-1, 2).T
+    if not named and (lacking := {*range(len(classes))} - {*codes.tolist()}):
+        raise ValueError(
+            f"All texts of the class {classes[min(lacking)]!r:.60} say nothing to the encoder. "
+            "Label others, or give class_names."
+        )
+    return rows, codes
+
+
 def _listed(given: Any) -> list[Any]:
     given = plain(given)
     several = isinstance(given, Sequence) and not isinstance(given, str)

@@ -5,12 +5,11 @@ from numbers import Real
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.encoders.any_encoder import encoded
-from skcalib.encoders.calibrated import calibrated
+from skcalib.encoders.calibrated import calibrated, content_vectors
 from skcalib.similarity.duplicates.pairs import (
     distinct_rows,
     nearest_representatives,
@@ -20,14 +19,15 @@ from skcalib.similarity.duplicates.pairs import (
 )
 from skcalib.similarity.duplicates.threshold import threshold_of
 from skcalib.similarity.scale.estimator import SimilarityScale
-from skcalib.utils.base import VersionedState
+from skcalib.utils.base import VersionedState, from_scratch
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib.utils.texts import TextInput, as_texts, distinct_sorted
 from skcalib.utils.threads import rows_within
-from skcalib.utils.vectors import checked_rows, unit_rows
+from skcalib.utils.vectors import checked_rows, unit_rows, warn_of_silent
 
 # Vectors that are scaled to unit length at a time.
 SCALED_BYTES = 64 * 2**20
+NOTHING = int(np.iinfo(np.intp).min)  # number of new texts that say nothing
 
 
 @dataclass(eq=False, repr=False)
@@ -83,6 +83,10 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
     pairs are counted, and no more than `false_pairs` are listed. The time is quadratic, the
     memory is not.
 
+    A text that says nothing to the encoder (blank, unknown tokens alone, or a zero vector) is
+    similar to no other, and a zero vector to none; `fit` warns of them. The same text is one
+    group. All have the guard and the encoder that `fit` had.
+
     Examples
     --------
     >>> import numpy as np
@@ -107,8 +111,10 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
         "guard": [HasMethods("details"), None],
         "scale": [SimilarityScale, None],
     }
+    _state_version = 2
 
     @_fit_context(prefer_skip_nested_validation=True)
+    @from_scratch
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the duplicates.
 
@@ -129,7 +135,6 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
             If there are too few distinct texts to tell the threshold, or their pairs do not
             tell it, or there is a `guard` without an `encoder`.
         """
-        self.__dict__.pop("labels_", None)  # an error below leaves nothing half-fitted
         if self.guard is not None and self.encoder is None:
             raise ValueError(
                 "Duplicates got a guard, which reads texts, but no encoder, so that X are "
@@ -139,7 +144,7 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
         vectors, keys = self._vectors_and_keys(X, reset=True)
         first, inverse = distinct_rows(vectors, keys)
         vectors, keys = vectors[first], keys[first]
-        threshold = threshold_of(vectors, self.false_pairs, self.scale)
+        threshold = threshold_of(vectors[keys >= 0], self.false_pairs, self.scale)
         pairs, cosines = similar_pairs(vectors, keys, threshold)
         chosen = representatives(pairs, cosines, np.bincount(inverse), first)
         of = first[nearest_representatives(pairs, cosines, chosen, first)]
@@ -168,10 +173,11 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
             threshold. Of k unrelated texts about ``2 * k * false_pairs / n`` have a match among
             n fitted ones.
         """
-        check_is_fitted(self, "labels_")
+        check_is_fitted(self)
         vectors, keys = self._vectors_and_keys(X, reset=False)
         best = np.full(len(vectors), -1.0)
-        rows = np.full(len(vectors), -1)
+        own = dict(zip(self._keys.tolist(), self._rows.tolist(), strict=True))
+        rows = np.array([own.get(key, -1) if key < 0 else -1 for key in keys.tolist()])
         blocks = similar(vectors, self._vectors, self.threshold_, (keys, self._keys))
         for i, j, cosines in blocks:
             found = self._rows[j]
@@ -182,19 +188,38 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
         return rows
 
     def _vectors_and_keys(self, X: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Return unit vectors, and a number for the details of each; fit with ``reset``."""
+        """Return unit vectors, and a number for the details of each; fit with ``reset``.
+
+        Only texts of one number may be similar. What says nothing has a zero vector and a
+        negative number, each text one of its own.
+        """
+        caller = type(self).__name__
         if (self.encoder if reset else self.encoder_) is None:
-            rows = checked_rows(self, X, reset=reset)
-            return _unit(rows), np.zeros(len(rows), int)
-        texts, index = distinct_sorted(as_texts(X, caller=type(self).__name__))
-        details = ["" if self.guard is None else self.guard.details(text) for text in texts]
+            unit = _unit(checked_rows(self, X, reset=reset))
+            silent = ~unit.any(axis=1)
+            keys = np.where(silent, -1 - np.arange(len(unit)) if reset else NOTHING, 0)
+            if reset:
+                warn_of_silent(silent)
+            return unit, keys
+        texts, index = distinct_sorted(as_texts(X, caller=caller))
         if reset:
-            self.encoder_, vectors = calibrated(self.encoder, texts)
-            self._codes = {found: code for code, found in enumerate(dict.fromkeys(details))}
+            is_own = isinstance(self.guard, BaseEstimator)  # whose parameters may be set later
+            self._guard = clone(self.guard) if is_own else self.guard
+            self.encoder_, vectors = calibrated(self.encoder, texts, alone=True)
         else:
-            vectors = encoded(self.encoder_, texts)
-        keys = np.array([self._codes.get(found, -1) for found in details])
-        return _unit(vectors)[index], keys[index]
+            vectors = content_vectors(self.encoder_, texts)
+        details = [self._guard.details(text) if self._guard else "" for text in texts]
+        unit = _unit(vectors)
+        blank = np.flatnonzero(~unit.any(axis=1)).tolist()
+        if reset:
+            self._codes = {found: code for code, found in enumerate(dict.fromkeys(details))}
+            self._silent = {texts[i]: -1 - i for i in blank}
+        keys = np.array([self._codes.get(found, len(self._codes)) for found in details])
+        keys[blank] = [self._silent.get(texts[i], NOTHING) for i in blank]
+        return unit[index], keys[index]
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "labels_")
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

@@ -3,20 +3,45 @@
 import re
 import unicodedata
 from dataclasses import dataclass
-from decimal import Decimal
+from functools import lru_cache
 
 from sklearn.base import BaseEstimator
 
 from skcalib.utils.base import VersionedState
 
-# Letters and digits, joined by single marks; a dash before them, if nothing is before it.
-TOKEN = re.compile(r"(?<!\w)-?\w+(?:[-./:,']\w+)*")
-PLAIN = re.compile(r"-?[0-9]+(?:[.,][0-9]+)?")
+# What `_plain` makes of a letter that is no part of a code, and of a currency.
+LETTER, CURRENCY = "\0", "$"
+# The Arabic decimal mark and the apostrophe, which groups digits, have one meaning each.
+POINT, GROUP = "\N{ARABIC DECIMAL SEPARATOR}", "'"
+COMMA = ",\N{ARABIC COMMA}"  # and the period have both
+ALIKE = {
+    "\N{RIGHT SINGLE QUOTATION MARK}": GROUP,
+    "\N{ARABIC THOUSANDS SEPARATOR}": GROUP,
+    "\N{REVERSED COMMA}": ",",
+    "\N{FRACTION SLASH}": "/",
+    "\N{DIVISION SLASH}": "/",
+    "\N{MINUS SIGN}": "-",
+}
+# A dash is a sign, and a mark begins a number such as ".5", if nothing is before it.
+SIGN = rf"(?<![\w{LETTER}-])-"
+START = rf"(?<![\w{LETTER}.{COMMA}{POINT}])[.{COMMA}{POINT}](?=[0-9])"
+# Letters and digits, joined by single marks.
+TOKEN = re.compile(rf"(?:{SIGN})?(?:{START})?\w+(?:[-./:^·{COMMA}{GROUP}{POINT}]\w+)*")
+SIGNED_CURRENCY = re.compile(rf"({SIGN}) ?\{CURRENCY} ?(?=[.{COMMA}]?[0-9])")
+# Groups of three digits behind spaces: "1 200".
+SPACED = re.compile(rf"(?<![\w.{COMMA}:/^'])(?<!\w-)[1-9][0-9]{{0,2}}(?: [0-9]{{3}})+(?!\w)")
 # One mark before three digits: "1,000" and "1.000" may be a thousand, or one.
-UNCLEAR = re.compile(r"-?[1-9][0-9]{0,2}[.,][0-9]{3}")
-GROUPED = re.compile(
-    r"(?P<whole>-?[1-9][0-9]{0,2}(?P<mark>[.,'])[0-9]{3}(?:(?P=mark)[0-9]{3})*)"
-    r"(?:(?!(?P=mark))[.,](?P<rest>[0-9]+))?"
+UNCLEAR = re.compile(rf"[1-9][0-9]{{0,2}}[.{COMMA}][0-9]{{3}}")
+# Groups of three digits; or, as in India, of two before the last three.
+NUMBERS = (
+    re.compile(
+        rf"(?P<whole>[0-9]*|[1-9][0-9]{{0,2}}(?P<mark>[.{COMMA}{GROUP}])[0-9]{{3}}"
+        rf"(?:(?P=mark)[0-9]{{3}})*)(?:(?!(?P=mark))[.{COMMA}{POINT}](?P<rest>[0-9]+))?"
+    ),
+    re.compile(
+        rf"(?P<whole>[1-9][0-9]?(?P<mark>[,{GROUP}])[0-9]{{2}}(?:(?P=mark)[0-9]{{2}})*"
+        rf"(?P=mark)[0-9]{{3}})(?:[.{POINT}](?P<rest>[0-9]+))?"
+    ),
 )
 
 
@@ -28,18 +53,24 @@ class DetailGuard(VersionedState, BaseEstimator):
     ----------
     numbers : bool, default=True
         Whether both must have the same numbers, each as often, in any order and notation:
-        digits of any script, "3,5" as "3.5", and "1,000,000" as "1000000". A single mark before
-        three digits, as in "1,000", is a thousand in some countries and one in others, so it
-        agrees only with itself.
+        digits of any script, "3,5" as "3.5", ".5" as "0.5", "1,000,000" and "1 000 000" as
+        "1000000", "-$5" as "-5 $", "1/2" as "½". A single mark before three digits, as in
+        "1,000", is a thousand in some countries and one in others, so it agrees only with
+        itself. So do digits with other marks between them: "10:30", "2.1.3", "2024-05-01".
     codes : bool, default=True
-        Whether both must have the same words that contain digits and are no number: "v2.1",
-        "SKU-42A", "stockpile-1", "10:30", "2.1.3". Upper case counts as lower case. Letters of
-        scripts without case, such as Chinese, end a code.
+        Whether both must have the same words of letters and digits: "v2.1", "SKU-42A",
+        "stockpile-1". Upper case counts as lower case. Letters of scripts without case, such
+        as Chinese, end a code.
 
     Notes
     -----
-    Numbers in words ("two"), negations ("not") and operators ("<") are not seen. "5 kg" and
-    "5kg" are a number and a code, and do not agree.
+    Not seen: units, currencies, "%", "am" and "pm"; numbers in words ("two"), negations
+    ("not") and operators ("<"); codes, addresses and paths without a digit; what else stands
+    around a number.
+
+    Kept apart, though they may mean the same: "5 kg" and "5kg", a number and a code; "0.5"
+    and "½"; "05" and "5", since leading zeros distinguish codes. Taken for the same: "3.10"
+    and "3.1", also of versions, and "1 200" and "1200", also where two numbers meet.
 
     Examples
     --------
@@ -68,7 +99,7 @@ class DetailGuard(VersionedState, BaseEstimator):
         """
         return self.details(a) == self.details(b)
 
-    def details(self, text: str) -> tuple[tuple[Decimal, ...], tuple[str, ...]]:
+    def details(self, text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the numbers and the codes of a text, equal for texts that agree.
 
         Parameters
@@ -78,38 +109,60 @@ class DetailGuard(VersionedState, BaseEstimator):
         Returns
         -------
         details : tuple
-            The numbers as `decimal.Decimal`, and the codes as str, both sorted.
+            The numbers in one notation, and the codes, both sorted.
         """
         numbers, codes = [], []
         plain = "".join(map(_plain, unicodedata.normalize("NFC", text)))
+        plain = SIGNED_CURRENCY.sub(r"\1", plain)
+        plain = SPACED.sub(lambda found: found[0].replace(" ", GROUP), plain)
         for token in TOKEN.findall(plain):
-            if not any(map(str.isnumeric, token)):
-                continue
-            if (number := _value(token)) is not None:
-                numbers.append(number)
-            else:
-                codes.append(token.casefold())
+            if any(map(str.isalpha, token)):
+                if any(map(str.isnumeric, token)):
+                    codes.append(token.casefold())
+            elif any(map(str.isnumeric, token)):
+                numbers.append(_in_one_notation(token))
         return (
             tuple(sorted(numbers)) if self.numbers else (),
             tuple(sorted(codes)) if self.codes else (),
         )
 
 
+@lru_cache(4096)
 def _plain(char: str) -> str:
-    """Digits of any script as ASCII, dashes as "-", letters without case as spaces."""
+    """Digits of any script as ASCII, marks of one kind as one, no invisible characters."""
+    if char.isascii():
+        return char
     if char.isdecimal():
         return str(unicodedata.decimal(char))
-    if unicodedata.category(char) == "Pd" or char == "\N{MINUS SIGN}":
+    if char in ALIKE:
+        return ALIKE[char]
+    kind, (form, *_) = (
+        unicodedata.category(char),
+        [*unicodedata.decomposition(char).split(), ""],
+    )
+    if form in ("<wide>", "<small>"):
+        return "".join(map(_plain, unicodedata.normalize("NFKC", char)))
+    if form == "<fraction>":  # beside a whole number, "1½" is as "1 1/2"
+        return f" {unicodedata.normalize('NFKC', char).replace(chr(0x2044), '/')} "
+    if form == "<super>" and char.isdigit():
+        return f"^{unicodedata.digit(char)}"
+    if kind == "Pd":
         return "-"
-    return " " if char.isalpha() and char.lower() == char.upper() else char
+    if kind in ("Zs", "Sc", "Cf"):
+        return {"Zs": " ", "Sc": CURRENCY, "Cf": ""}[kind]
+    # Letters without case, and marks that belong to them.
+    uncased = kind[0] == "M" or (char.isalpha() and char.lower() == char.upper())
+    return LETTER if uncased else char
 
 
-def _value(token: str) -> Decimal | None:
-    """Return the number that a token is in every notation, or None."""
-    if UNCLEAR.fullmatch(token):
-        return None
-    if PLAIN.fullmatch(token):
-        return Decimal(token.replace(",", "."))
-    if found := GROUPED.fullmatch(token):
-        return Decimal(re.sub("[.,']", "", found["whole"]) + "." + (found["rest"] or "0"))
-    return None
+def _in_one_notation(token: str) -> str:
+    """Return a number without marks of grouping and final zeros, if it is clear what it is."""
+    sign, digits = ("-", token[1:]) if token[0] == "-" else ("", token)
+    if UNCLEAR.fullmatch(digits):
+        return token
+    for pattern in NUMBERS:
+        if found := pattern.fullmatch(digits):
+            whole = "".join(filter(str.isdigit, found["whole"])) or "0"
+            rest = (found["rest"] or "").rstrip("0")
+            return f"{sign}{whole}.{rest}" if rest else sign + whole
+    return token

@@ -24,17 +24,18 @@ def threshold_of(
 ) -> float:
     """Threshold for distinct unit vectors, of which the first are drawn at random."""
     n, n_pairs = len(vectors), len(vectors) * (len(vectors) - 1) // 2
-    if n == 1:
+    if n < 2:
         return EQUAL
     drawn, rate = vectors[:COUNTED_TEXTS], false_pairs / n_pairs
     counts = _counts(drawn) if scale is None else scale._counted("pair", False)
     by_line = counts.n >= EXTRAPOLATED_PAIRS
     least = 0 if by_line else FEWEST_PAIRS / counts.n
     if not least <= rate < 1:
+        lowest, highest = int(np.ceil(least * n_pairs)), n_pairs - 1
+        other = f", or a number from {lowest} to {highest}" if lowest <= highest else ""
         raise ValueError(
             f"false_pairs={false_pairs:g} cannot be told from {n:,} distinct texts, which have "
-            f"{n_pairs:,} pairs. Give more texts (448 tell any number), or a number from "
-            f"{np.ceil(least * n_pairs):.0f} to {n_pairs - 1}."
+            f"{n_pairs:,} pairs. Give more texts (448 tell any number){other}."
         )
     if not by_line:
         warn(

@@ -15,9 +15,9 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from skcalib.calibration.neighbors.search import best_of_others, neighbor_similarity
 from skcalib.similarity.scale.pairs import FITTED_P_VALUES, PairCounts, count_pairs
 from skcalib.similarity.scale.rates import line_of, threshold_of
-from skcalib.utils.base import VersionedState, warn
+from skcalib.utils.base import VersionedState, from_scratch, warn
 from skcalib.utils.sklearn_compat import Interval, RealNotInt, _fit_context, check_rate
-from skcalib.utils.vectors import checked_rows, unit_rows, unmasked
+from skcalib.utils.vectors import checked_rows, unit_rows, unmasked, warn_of_silent
 
 # Largest number of fitted texts of which a share are neighbors.
 REFERENCE_TEXTS = 10_000
@@ -25,6 +25,7 @@ REFERENCE_TEXTS = 10_000
 NARROW_CONE = 0.2
 # Of stored texts, the two of a best pair pass together: a new one, and the one that it meets.
 MUTUAL = 2
+ROUNDING = 1e-5  # of a cosine in float32
 
 
 @dataclass(eq=False, repr=False)
@@ -114,13 +115,14 @@ class SimilarityScale(VersionedState, BaseEstimator):
     _state_version = 6
 
     @_fit_context(prefer_skip_nested_validation=True)
+    @from_scratch
     def fit(self, X: Any, y: Any = None, *, queries: Any = None) -> Self:
         """Count the similarities of pairs of texts.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Vectors of distinct texts, at least two.
+            Vectors of distinct texts, at least two. Zero vectors are left out.
         y : None
             Ignored.
         queries : array-like of shape (n_queries, n_features), default=None
@@ -131,10 +133,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
         -------
         self : SimilarityScale
         """
-        self.__dict__.pop("_counts", None)  # an error below leaves nothing half-fitted
-        X = checked_rows(self, X, reset=True, ensure_min_samples=2)
+        X = _with_content(checked_rows(self, X, reset=True, ensure_min_samples=2), 2)
         if queries is not None:
-            queries = checked_rows(self, queries, reset=False)
+            queries = _with_content(checked_rows(self, queries, reset=False), 1)
         k, n_counted = self.n_neighbors, int(np.sqrt(2 * self.n_pairs)) + 1
         n_fitted = REFERENCE_TEXTS if k < 1 else len(X)
         rng = np.random.default_rng(0)
@@ -159,9 +160,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
         pair, corrected = count_pairs(rows, None if queries is None else unit, (r_rows, r))
         best = best_of_others(rows.astype(np.float32), own, X, np.arange(len(X)))
         self._in_narrow_cone = float(np.sum(unit.mean(axis=0) ** 2)) > NARROW_CONE
-        self.n_pairs_, self.n_queries_, self.vectors_ = pair.n, n_rows, vectors
         per_query = PairCounts.of(best, MUTUAL if queries is None else 1)
         self._counts = {"pair": pair, "corrected": corrected, "query": per_query}
+        self.n_pairs_, self.n_queries_, self.vectors_ = pair.n, n_rows, vectors
         return self
 
     def threshold(
@@ -225,6 +226,12 @@ class SimilarityScale(VersionedState, BaseEstimator):
         counts = self._counted(per, corrected)
         similarity = np.asarray(unmasked(similarity), dtype=np.float64)
         assert_all_finite(similarity, input_name="similarity")
+        largest, kind = (2, "corrected similarities") if corrected else (1, "cosines")
+        if (beyond := np.abs(similarity) > largest + ROUNDING).any():
+            raise ValueError(
+                f"similarity has {similarity[beyond].flat[0]:g}, and {kind} are from "
+                f"{-largest} to {largest}. Pass what compares vectors of unit length."
+            )
         return counts.p_value(similarity)
 
     def score(
@@ -350,8 +357,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
                 f"from_dict got a {type(table).__name__} that is no table of to_dict "
                 f"({type(error).__name__}: {error}). Pass what to_dict returned."
             ) from error
-        scale.n_pairs_, scale.n_queries_ = counts["pair"].n, counts["query"].n
         scale._counts = counts
+        scale.n_pairs_, scale.n_queries_ = counts["pair"].n, counts["query"].n
         return scale
 
     def neighbor_similarity(self, X: Any) -> np.ndarray:
@@ -430,7 +437,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         return self._counts[kind]
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_counts")
+        return hasattr(self, "n_pairs_")
 
     def _unit(self, X: Any) -> np.ndarray:
         self._counted("pair", corrected=True)  # raises where there are no vectors
@@ -447,3 +454,15 @@ class SimilarityScale(VersionedState, BaseEstimator):
         return unit, neighbor_similarity(
             unit.astype(np.float32), self.vectors_, self.n_neighbors_
         )
+
+
+def _with_content(X: np.ndarray, least: int) -> np.ndarray:
+    """Leave out zero vectors, which are similar to nothing, with a warning."""
+    content = X.any(axis=1)
+    if content.sum() < least:
+        raise ValueError(
+            f"SimilarityScale got {content.sum()} vectors that are not zero; it needs {least} "
+            "or more."
+        )
+    warn_of_silent(~content)
+    return X[content] if not content.all() else X

@@ -13,6 +13,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skcalib import NeighborSmoothing
 from skcalib.export import to_torch
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* vectors are zero")
+
 
 @pytest.fixture
 def X():

@@ -16,8 +16,11 @@ from skcalib import BertEncoder, SimilarityScale, Whitening
 from skcalib.datasets import fetch_sts
 from skcalib.similarity.scale import pairs
 
-# `score` scores cosines, which have no number of features.
-COSINES = {"check_n_features_in_after_fitting": "score takes cosines"}
+# `score` scores cosines, which have no number of features and are from -1 to 1.
+COSINES = {
+    "check_n_features_in_after_fitting": "score takes cosines",
+    "check_pipeline_consistency": "score takes cosines",
+}
 
 
 @parametrize_with_checks(
@@ -152,7 +155,13 @@ def test_p_value_and_threshold_are_each_others_inverse(X, corrected):
         p_value = scale.p_value([threshold, below], corrected=corrected)
         assert p_value[0] <= rate < p_value[1]
     ends = 1 / (1 + scale.n_pairs_)
-    assert_array_equal(scale.p_value([2.0, -2.0], corrected=corrected), [ends, 1.0])
+    most = 2.0 if corrected else 1.0
+    assert_array_equal(scale.p_value([most, -most], corrected=corrected), [ends, 1.0])
+    for use in (scale.p_value, scale.score):
+        with pytest.raises(
+            ValueError, match=r"has 2\.5, and cor.*-2 to 2" if corrected else "-1 to 1"
+        ):
+            use([0.5, 2.5], corrected=corrected)
 
 
 @pytest.mark.parametrize(("n_neighbors", "k"), [(0.05, 75), (0.2, 300), (10, 10), (5000, 1499)])

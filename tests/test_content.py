@@ -1,0 +1,255 @@
+"""One rule: a zero vector, a blank text and unknown tokens are similar to nothing."""
+
+from enum import Enum
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn.ensemble import StackingClassifier, VotingClassifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsTransformer
+from sklearn.pipeline import make_pipeline
+
+from skcalib import (
+    BertEncoder,
+    BiEncoder,
+    DetailGuard,
+    Duplicates,
+    NearestAnswer,
+    NeighborSmoothing,
+    SimilarityScale,
+    TextEncoder,
+    Whitening,
+    ZeroShotClassifier,
+)
+from skcalib.encoders.content import without_content
+from skcalib.model_selection import SelfRetrieval
+
+SILENT = ["汉字", "日本", "", " ", "😀"]
+COUNTED = pytest.mark.filterwarnings(
+    "ignore:false_pairs=.* are counted", "ignore:The stored questions calibrate"
+)
+SAYS = pytest.mark.filterwarnings("ignore:.* say nothing to the encoder")
+
+
+def letters(texts):
+    """An encoder of Latin letters and digits, by chance: other texts have a zero vector."""
+    known = np.random.default_rng(0).normal(size=(128, 24))
+    rows = [[ord(c) for c in text if c.isascii() and c.isalnum()] for text in texts]
+    return np.array([known[row].sum(axis=0) for row in rows])
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    rng = np.random.default_rng(1)
+    alphabet = [*"abcdefghijklmnopqrstuvwxyz"]
+    return ["".join(rng.choice(alphabet, 12)) for _ in range(120)]
+
+
+def encoders():
+    return {
+        "bare": TextEncoder(letters),
+        "calibrated": make_pipeline(TextEncoder(letters), Whitening(noise="auto")),
+    }
+
+
+@pytest.mark.parametrize("encoder", encoders().values(), ids=encoders())
+@pytest.mark.parametrize("frozen", [False, True])
+@COUNTED
+def test_texts_that_say_nothing_are_in_no_group(sentences, encoder, frozen):
+    if frozen:
+        encoder = FrozenEstimator(encoder.fit(sentences))
+    texts = [*sentences, *SILENT, SILENT[0], sentences[3]]
+    with pytest.warns(
+        UserWarning, match=r"5 of 125 texts say nothing .*such as ''.*Duplicates"
+    ):
+        model = Duplicates(encoder).fit(texts)
+    n = len(sentences)
+    same = [(n, n + len(SILENT)), (3, len(texts) - 1)]  # the same text twice
+    assert {*same} <= {*map(tuple, model.pairs_.tolist())}
+    others = model.pairs_[(model.pairs_ >= n).any(axis=1)].tolist()
+    assert sorted(map(tuple, others)) == sorted(same)
+    expected = [n, n + 2, -1, -1, 7]
+    assert model.predict([SILENT[0], "", "!!!", "北京", sentences[7]]).tolist() == expected
+
+
+@COUNTED
+def test_zero_vectors_are_in_no_group():
+    X = np.random.default_rng(0).normal(size=(100, 8))
+    X[[5, 6, 7]] = 0
+    with pytest.warns(UserWarning, match=r"3 of 100 vectors are zero, such as .* row 5"):
+        model = Duplicates().fit(X)
+    assert not np.isin(model.pairs_, [5, 6, 7]).any()
+    assert model.predict(np.zeros((2, 8))).tolist() == [-1, -1]
+
+
+def test_equal_texts_are_one_group_and_few_texts_are_told_as_such():
+    for texts in (["one"], ["one", "one"], ["one"] * 4, ["o ne", "one"]):
+        model = Duplicates(letters).fit(texts)
+        assert model.representatives_.tolist() == [0]
+        assert model.predict(["one", "two"]).tolist() == [0, -1]
+    with pytest.raises(ValueError, match=r"told from 3 distinct .* \(448 tell any number\)\.$"):
+        Duplicates(letters).fit(["one", "two", "six"])
+
+
+@pytest.mark.parametrize("encoder", encoders().values(), ids=encoders())
+@pytest.mark.parametrize("search", [None, KNeighborsTransformer(metric="euclidean")])
+@COUNTED
+def test_texts_that_say_nothing_have_no_answer_unless_they_are_stored(
+    sentences, encoder, search
+):
+    model = NearestAnswer(encoder, false_hit_rate=0.05, neighbors=search)
+    answers = np.arange(len(sentences))
+    model.fit(sentences, answers)
+    assert model.predict([*SILENT, "!!!"]).tolist() == [None] * 6
+    threshold = model.threshold_
+    with pytest.warns(UserWarning, match="1 of 121 texts say nothing"):
+        model.fit([*sentences, "汉字"], [*answers, "hello"])
+    assert model.predict(["汉字", "", sentences[4]]).tolist() == ["hello", None, 4]
+    # The whitening of a pipeline is fitted on all texts.
+    assert model.threshold_ == pytest.approx(threshold, abs=2e-3)
+    row = model.questions_.tolist().index("汉字")
+    assert not model.vectors_[row].any()
+    assert row not in model.kneighbors([sentences[0]], 200)[1]
+    unanswerable = [f"{text}xyz" for text in sentences[:30]] + ["", "😀"]
+    model.fit(sentences[30:], answers[30:], unanswerable)
+    assert model.predict(["", "😀"]).tolist() == [None, None]
+
+
+@SAYS
+@COUNTED
+def test_a_log_may_have_texts_that_say_nothing(sentences):
+    stored, log = sentences[:40], [*sentences[40:], "", "😀"]
+    model = NearestAnswer(letters, false_hit_rate=0.1).fit(stored, range(40), log=log)
+    other = NearestAnswer(letters, false_hit_rate=0.1).fit(stored, range(40), log=log[:-2])
+    assert model.threshold_ == other.threshold_
+
+
+@pytest.mark.parametrize("found", [3, 10])
+@COUNTED
+def test_a_guard_looks_beyond_the_first_ten(found):
+    """Twenty templates that differ in a number, of which an encoder sees nothing."""
+
+    class Few(KNeighborsTransformer):
+        def transform(self, X):
+            return self.kneighbors_graph(X, found, mode="distance")
+
+    questions = [f"pay the invoice {i}" for i in range(10, 30)]
+    others = [f"{a}{b} other" for a in "abcdefgh" for b in "klmnopqr"]
+
+    def deaf(texts):
+        return letters(["".join(c for c in text if not c.isdigit()) for text in texts])
+
+    for search in (None, Few()):
+        model = NearestAnswer(
+            deaf, guard=DetailGuard(), false_hit_rate=0.2, neighbors=search
+        ).fit([*questions, *others], [*range(10, 30), *others], [f"{o} no" for o in others])
+        assert model.predict(questions).tolist() == [*range(10, 30)]
+        assert model.predict(["pay the invoice 77"]).tolist() == [None]
+
+
+def test_texts_that_say_nothing_are_of_no_class(sentences):
+    names = {"a": sentences[0], "b": sentences[1]}
+    model = ZeroShotClassifier(letters, names, rejection_rate=0.05)
+    with pytest.warns(UserWarning, match="5 of 125 texts say nothing"):
+        model.fit([*sentences, *SILENT], [None] * 120 + ["a"] * 5)
+    clean = ZeroShotClassifier(letters, names, rejection_rate=0.05).fit(sentences)
+    np.testing.assert_allclose(model.class_means_, clean.class_means_)
+    assert model.threshold_ == pytest.approx(clean.threshold_)
+    assert model.predict([*SILENT, "!!!"]).tolist() == ["other"] * 6
+    with pytest.raises(ValueError, match=r"The name '汉字' of the class 'b' says nothing"):
+        ZeroShotClassifier(letters, {"a": "music", "b": "汉字"}).fit(sentences)
+    labels = [None] * 119 + ["a"] + ["b"] * 5
+    with (
+        pytest.warns(UserWarning, match="say nothing"),
+        pytest.raises(ValueError, match="All texts of the class 'b' say nothing"),
+    ):
+        ZeroShotClassifier(letters).fit([*sentences, *SILENT], labels)
+
+
+def test_similarities_with_what_says_nothing_are_zero(sentences):
+    for similarity in ("cosine", "dot"):
+        model = BiEncoder(TextEncoder(letters), similarity=similarity).fit(sentences)
+        with pytest.warns(UserWarning, match="1 of 3 texts say nothing"):
+            found = model.predict([("", sentences[0]), ("", ""), (sentences[0], sentences[1])])
+        assert found.tolist()[:2] == [0, 0]
+        assert found[2] != 0
+
+
+def test_a_scale_counts_no_zero_vectors():
+    X = np.random.default_rng(0).normal(size=(60, 5))
+    with pytest.warns(UserWarning, match="2 of 62 vectors are zero"):
+        scale = SimilarityScale().fit(np.vstack([X, np.zeros((2, 5))]))
+    assert scale.n_pairs_ == 60 * 59 / 2
+    assert scale.neighbor_similarity(np.zeros((1, 5))).tolist() == [0]
+    with pytest.raises(ValueError, match="got 1 vectors that are not zero; it needs 2"):
+        SimilarityScale().fit(np.eye(3)[:, :1])
+    with pytest.warns(UserWarning, match="2 of 62 vectors are zero"):
+        NeighborSmoothing().fit(np.vstack([X, np.zeros((2, 5))]))
+
+
+@SAYS
+@pytest.mark.filterwarnings("ignore:.*unknown to this model")
+def test_unknown_tokens_alone_say_nothing_to_a_bert(tiny_bert, minilm):
+    texts = ["the dog", "zebra", "zebra the", "", " \t", "[MASK]", "天 气", "\u200b"]
+    silent = [False, True, False, True, True, True, True, True]
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    for fitted in (encoder, FrozenEstimator(encoder), make_pipeline(encoder)):
+        vectors = fitted.transform(texts)
+        assert without_content(fitted, texts, vectors).tolist() == silent
+    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(noise="auto")).fit(texts)
+    assert without_content(pipeline, texts, pipeline.transform(texts)).tolist() == silent
+    real = BertEncoder(minilm).fit(texts)
+    texts = ["汉字", "😀😀", "zebra", "!!!", "x" * 200]
+    found = without_content(real, texts, real.transform(texts))
+    assert found.tolist() == [True, True, False, False, True]
+
+
+class Name(str, Enum):  # noqa: UP042 - whose str is Name.DOG, unlike a StrEnum's
+    DOG, CAT = "the dog", "a cat"
+
+
+def test_a_member_of_an_enumeration_of_texts_is_its_text():
+    expected = letters(["the dog", "a cat"])
+    assert_array_equal(TextEncoder(letters).fit_transform([*Name]), expected)
+    pairs = [(Name.DOG, "the dog"), (Name.DOG, Name.CAT)]
+    model = BiEncoder(TextEncoder(letters)).fit(["a", "b"])
+    assert model.predict(pairs)[0] == pytest.approx(1)
+    assert_array_equal(model.predict(pairs), model.predict([("the dog",) * 2, tuple(Name)]))
+
+
+def test_a_classifier_inside_others_that_encode_labels(sentences):
+    labels = np.where(np.arange(120) % 2, "music", "animals")
+    inner = ZeroShotClassifier(letters, ["animals", "music"])
+    bag = make_pipeline(TextEncoder(letters), LogisticRegression(C=1e-3, max_iter=1000))
+    with pytest.raises(ValueError, match=r"encode labels as 0 to k - 1.*\{0: 'animals'"):
+        VotingClassifier([("zero", inner), ("bag", bag)]).fit(sentences, labels)
+    inner.set_params(class_names={0: "animals", 1: "music"})
+    for both in (
+        VotingClassifier([("zero", inner), ("bag", bag)], voting="soft"),
+        StackingClassifier([("zero", inner), ("bag", bag)], cv=2),
+    ):
+        found = both.fit(sentences, labels).predict(sentences)
+        assert {*found} <= {"animals", "music"}
+
+
+@pytest.mark.filterwarnings("ignore:The fitted vectors lie in a narrow cone")
+def test_self_retrieval_scores_the_corrected_similarity(sentences):
+    words = [" ".join(sentences[i : i + 8]) for i in range(0, 112, 4)]
+    scorer = SelfRetrieval(thinned=0)
+    found = {}
+    for similarity in ("cosine", "corrected", "dot"):
+        model = BiEncoder(TextEncoder(letters), similarity=similarity).fit(words)
+        with pytest.warns(UserWarning, match="fewer than 200"):
+            found[similarity] = scorer(model, words)
+        if similarity != "dot":
+            odd = [" ".join(text.split()[::2]) for text in words]
+            even = [" ".join(text.split()[1::2]) for text in words]
+            pairs = [(a, b) for a in odd for b in even]
+            table = model.predict(pairs).reshape(len(words), -1)
+            own = table.diagonal()
+            ranks = [(table > own[:, None]).sum(axis=1), (table.T > own[:, None]).sum(axis=1)]
+            expected = np.mean([1 / (1 + rank) for rank in ranks])
+            assert found[similarity] == pytest.approx(expected)
+    assert len({*found.values()}) == 3

@@ -1,0 +1,272 @@
+"""Every estimator: a failed fit leaves no half, a copy costs nothing, outputs are the same."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from counting import Counting
+from sklearn import config_context
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+
+import skcalib
+from skcalib import (
+    BertEncoder,
+    BiEncoder,
+    DetailGuard,
+    Duplicates,
+    GroupErasure,
+    NearestAnswer,
+    NeighborSmoothing,
+    NormalizingFlow,
+    SimilarityScale,
+    TextEncoder,
+    Whitening,
+    ZeroShotClassifier,
+)
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:false_pairs=20 are counted", "ignore:The stored questions calibrate"
+)
+
+ESTIMATORS = {
+    kind.__name__
+    for kind in (getattr(skcalib, name) for name in skcalib.__all__)
+    if isinstance(kind, type) and issubclass(kind, BaseEstimator)
+}
+TEXTS = [
+    f"the {a} {b} {c}"
+    for a in ("dog", "cat", "man", "woman")
+    for b in ("plays", "flute", "guitar", "house")
+    for c in ("river", "street", "red", "small", "old")
+]
+VECTORS = np.random.default_rng(0).normal(size=(60, 5)) + 1
+GROUPS = np.arange(60) % 2
+
+
+def vectors_of(texts):
+    """A vector for each word, summed."""
+    seeds = [[int.from_bytes(w.encode(), "big") % 2**32 for w in t.split()] for t in texts]
+    return np.array(
+        [
+            np.sum([np.random.default_rng(s).normal(size=6) for s in one], axis=0)
+            for one in seeds
+        ]
+    )
+
+
+class Client(Counting):
+    """A model that no copy is made of."""
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+def broken(texts):
+    raise OSError("the service is down")
+
+
+@dataclass
+class Case:
+    """An estimator, what it is fitted on, what its fit refuses, and what it is used for."""
+
+    make: Callable[[Any], Any]  # from an encoder of texts
+    given: tuple
+    bad: tuple
+    use: Callable[[Any], Any]
+    named: dict[str, Any] | None = None
+
+
+NOT_A_NUMBER = np.where(np.eye(60, 5), np.nan, 1.0)
+NO_TEXT = [*TEXTS[:-1], None]
+CASES = {
+    "BertEncoder": Case(
+        lambda _: BertEncoder(), (TEXTS,), (NO_TEXT,), lambda e: e.transform(TEXTS)
+    ),
+    "TextEncoder": Case(
+        lambda encoder: encoder, (TEXTS,), (NO_TEXT,), lambda e: e.transform(TEXTS)
+    ),
+    "BiEncoder": Case(
+        BiEncoder, (TEXTS,), (NO_TEXT,), lambda e: e.predict([(TEXTS[0], TEXTS[1])])
+    ),
+    "Duplicates": Case(Duplicates, (TEXTS,), (NO_TEXT,), lambda e: e.predict(TEXTS[:9])),
+    "NearestAnswer": Case(
+        lambda encoder: NearestAnswer(encoder, false_hit_rate=0.2),
+        (TEXTS, range(len(TEXTS))),
+        (NO_TEXT, range(len(TEXTS))),
+        lambda e: e.decision_function(TEXTS[:9]),
+    ),
+    "ZeroShotClassifier": Case(
+        lambda encoder: ZeroShotClassifier(encoder, ["dog", "cat", "man"], rejection_rate=0.2),
+        (TEXTS,),
+        (NO_TEXT,),
+        lambda e: e.decision_function(TEXTS[:9]),
+    ),
+    "Whitening": Case(
+        lambda _: Whitening(), (VECTORS,), (NOT_A_NUMBER,), lambda e: e.transform(VECTORS)
+    ),
+    "NormalizingFlow": Case(
+        lambda _: NormalizingFlow(random_state=0, device="cpu"),
+        (VECTORS,),
+        (NOT_A_NUMBER,),
+        lambda e: e.transform(VECTORS),
+    ),
+    "GroupErasure": Case(
+        lambda _: GroupErasure(),
+        (VECTORS, None, GROUPS),
+        (NOT_A_NUMBER, None, GROUPS),
+        lambda e: e.transform(VECTORS),
+    ),
+    "NeighborSmoothing": Case(
+        lambda _: NeighborSmoothing(),
+        (VECTORS,),
+        (NOT_A_NUMBER,),
+        lambda e: e.transform(VECTORS),
+    ),
+    "SimilarityScale": Case(
+        lambda _: SimilarityScale(), (VECTORS,), (NOT_A_NUMBER,), lambda e: e.p_value([0.3])
+    ),
+    "DetailGuard": Case(
+        lambda _: DetailGuard(), (), (), lambda e: [e.compatible("a 1", "a 2")]
+    ),
+}
+FITTED = [name for name, case in CASES.items() if case.given]
+OF_TEXTS = ["BiEncoder", "Duplicates", "NearestAnswer", "ZeroShotClassifier"]
+
+
+def test_there_is_a_case_for_every_estimator():
+    assert {*CASES} == ESTIMATORS
+
+
+@pytest.fixture
+def model(recent):
+    """Count what is asked, and keep vectors in memory, as outside the tests."""
+    recent.bound = 2**20
+    return Client(vectors_of)
+
+
+@pytest.fixture
+def make(tiny_bert, model):
+    """Return a function that makes the estimator of a name, fitted."""
+
+    def made(name, encoder=None):
+        estimator = CASES[name].make(TextEncoder(model) if encoder is None else encoder)
+        if name == "BertEncoder":
+            estimator.set_params(model=tiny_bert)
+        return estimator.fit(*CASES[name].given) if CASES[name].given else estimator
+
+    return made
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, clone, pickle.dumps])
+def test_a_copy_costs_nothing_and_changes_nothing(make, model, name, how):
+    estimator = make(name)
+    expected = CASES[name].use(estimator)
+    if name == "BiEncoder":
+        estimator = make(name)  # whose scale was not asked for
+    before, n_asked = dict(vars(estimator)), len(model.asked)
+    made = how(estimator)
+    assert len(model.asked) == n_asked
+    assert vars(estimator).keys() == before.keys()
+    assert all(vars(estimator)[key] is before[key] for key in before)
+    if how is pickle.dumps:
+        made = pickle.loads(made)
+    if how is clone and CASES[name].given:
+        made = made.fit(*CASES[name].given)
+    np.testing.assert_array_equal(CASES[name].use(made), expected)
+    np.testing.assert_array_equal(CASES[name].use(estimator), expected)
+
+
+@pytest.mark.parametrize("name", FITTED)
+@pytest.mark.parametrize("fault", ["input", "encoder"])
+def test_after_a_failed_fit_an_estimator_is_as_it_was_or_unfitted(make, name, fault):
+    case, estimator = CASES[name], make(name)
+    expected, given = case.use(estimator), case.bad
+    if fault == "encoder":
+        if name not in OF_TEXTS:
+            pytest.skip("has no encoder")
+        estimator.set_params(encoder=TextEncoder(broken))
+        given = case.given
+    with pytest.raises((ValueError, TypeError, OSError)):
+        estimator.fit(*given)
+    try:
+        found = case.use(estimator)
+    except NotFittedError:
+        left = [key for key in vars(estimator) if key.endswith("_") and key[0] != "_"]
+        assert not {*left} - {"n_features_in_", "feature_names_in_"}
+    else:
+        np.testing.assert_array_equal(found, expected)
+        with pytest.raises((ValueError, TypeError, OSError)):  # nor a first fit
+            clone(estimator).fit(*given)
+    new = clone(estimator)
+    with pytest.raises((ValueError, TypeError, OSError)):
+        new.fit(*given)
+    with pytest.raises(NotFittedError):
+        case.use(new)
+
+
+def same(found, expected):
+    """Equal up to the rounding of arrays in another order of memory."""
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", FITTED)
+@pytest.mark.parametrize("output", ["pandas", "polars"])
+def test_any_output_of_scikit_learn_is_the_same(make, name, output):
+    pytest.importorskip(output)
+    case = CASES[name]
+    expected = case.use(make(name))
+    with config_context(transform_output=output):
+        estimator = make(name)
+        same(case.use(estimator), expected)
+    same(case.use(estimator), expected)
+
+
+@pytest.mark.parametrize("name", OF_TEXTS)
+@pytest.mark.parametrize("output", ["pandas", "polars"])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_any_output_of_the_encoder_is_the_same(make, model, name, output, frozen):
+    pytest.importorskip(output)
+    expected = CASES[name].use(make(name))
+    encoder = TextEncoder(model).set_output(transform=output)
+    encoder = FrozenEstimator(encoder.fit(TEXTS)) if frozen else encoder
+    same(CASES[name].use(make(name, encoder)), expected)
+
+
+def test_a_guard_that_is_set_after_the_fit_does_not_change_the_groups():
+    texts = [f"{text} {i}" for i, text in enumerate(TEXTS)]
+    guard = DetailGuard()
+    model = Duplicates(TextEncoder(vectors_of), guard=guard).fit(texts)
+    expected = model.predict(texts)
+    assert expected.tolist() == [*range(len(texts))]
+    guard.set_params(numbers=False)
+    np.testing.assert_array_equal(model.predict(texts), expected)
+    np.testing.assert_array_equal(model.set_params(guard=None).predict(texts), expected)
+
+
+@pytest.mark.parametrize(
+    "weights", [np.ones((60, 1)), np.ma.masked_less(np.arange(60.0), 9), ["1"] * 59 + ["x"]]
+)
+def test_weights_of_rows_that_were_seen_before_are_checked(weights):
+    with pytest.raises(ValueError, match=r".+") as first:
+        Whitening().fit(VECTORS, sample_weight=weights)
+    Whitening().fit(VECTORS, sample_weight=np.arange(60.0))
+    Whitening().fit(VECTORS, sample_weight=np.ones(60))
+    with pytest.raises(ValueError, match=r".+") as again:
+        Whitening().fit(VECTORS, sample_weight=weights)
+    assert str(again.value) == str(first.value)
+
+
+def test_layers_may_be_a_range_and_are_no_bool(tiny_bert):
+    by_range = BertEncoder(tiny_bert, layers=range(2)).fit_transform(TEXTS[:3])
+    by_tuple = BertEncoder(tiny_bert, layers=(0, 1)).fit_transform(TEXTS[:3])
+    np.testing.assert_array_equal(by_range, by_tuple)
+    for layers in (True, np.True_, (True, 0)):
+        with pytest.raises(ValueError, match="layers"):
+            BertEncoder(tiny_bert, layers=layers).fit(TEXTS)
