@@ -124,11 +124,7 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _parquet(path: Path) -> list[dict[str, Any]]:
-    return (
-        import_package("A Parquet file", "pyarrow", "pyarrow.parquet")
-        .read_table(path)
-        .to_pylist()
-    )
+    return import_package("pyarrow", "pyarrow.parquet").read_table(path).to_pylist()
 
 
 TABLES: dict[str, Callable[[Path], list[dict[str, Any]]]] = {

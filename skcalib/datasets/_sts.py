@@ -110,8 +110,7 @@ def fetch_sts(
         raise ValueError(f"split={split!r}; {task} has {', '.join(splits)}.")
     folder = data_home if data_home is not None else os.environ.get("SKCALIB_DATA")
     if not folder:
-        caller = "fetch_sts without a folder, data_home or SKCALIB_DATA,"
-        hub = import_package(caller, "skcalib[data]", "datasets")
+        hub = import_package("skcalib[data]", "datasets")
         rows = hub.load_dataset(HUB[task], split=SPLITS[split]).to_list()
         return _bunch(rows, HUB[task], return_X_y, task)
     path = Path(folder).expanduser() / f"{task}-{split}.csv"

@@ -228,7 +228,7 @@ class BertEncoder(TextTransformer):
             If an entry of `X` is not a text, or a parameter does not fit the model.
         """
         if not is_dask(X):
-            blocks_of(X, BLOCK, caller=type(self).__name__)  # checks texts, reads no iterator
+            blocks_of(X, BLOCK)  # checks texts, reads no iterator
         self.__dict__.pop("_recipe", None)  # an error below leaves nothing half-fitted
         folder = locate(os.fspath(self.model), self.revision)
         shipped = declared(folder)
@@ -292,7 +292,7 @@ class BertEncoder(TextTransformer):
             return lazily(fitted.transform, X, self._n_features_out)
         from skcalib.encoders.model.batches import BertModel
 
-        blocks, total = blocks_of(X, BLOCK, caller=type(self).__name__)
+        blocks, total = blocks_of(X, BLOCK)
         recipe, store = self._recipe, store_of(self.memory)
         model = BertModel(self._backbone(), recipe, self.batch_size, store)
         vectors, counts = vectors_of(

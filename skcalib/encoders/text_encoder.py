@@ -120,7 +120,7 @@ class TextEncoder(TextTransformer):
         -------
         self : TextEncoder
         """
-        texts = as_texts(X, caller=type(self).__name__)
+        texts = as_texts(X)
         self._n_features_out = self._encode(texts[:1]).shape[1]
         return self
 
@@ -137,7 +137,7 @@ class TextEncoder(TextTransformer):
         -------
         vectors : ndarray of shape (n_texts, n_features), float32 or float64
         """
-        vectors = self._encode(as_texts(X, caller=type(self).__name__))
+        vectors = self._encode(as_texts(X))
         self._n_features_out = vectors.shape[1]
         return vectors
 
@@ -153,7 +153,7 @@ class TextEncoder(TextTransformer):
         vectors : ndarray of shape (n_texts, n_features), float32 or float64
         """
         check_is_fitted(self)
-        texts = as_texts(X, caller=type(self).__name__)
+        texts = as_texts(X)
         vectors = self._encode(texts)
         if vectors.shape[1] != self._n_features_out:
             raise ValueError(

@@ -92,9 +92,9 @@ def evaluate_labelled(
     |-------------|------:|------------:|
     | BertEncoder | 100.0 |        95.0 |
     """
-    encoders = checked_encoders(encoder, "evaluate_labelled")
+    encoders = checked_encoders(encoder)
     columns = _checked_scores(scores)
-    texts = as_texts(texts, caller="evaluate_labelled")
+    texts = as_texts(texts, "texts")
     listed = labels_of(labels, "labels of evaluate_labelled")
     check_consistent_length(texts, listed)
     names, codes = distinct(listed)
@@ -106,7 +106,7 @@ def evaluate_labelled(
             f"{counts.min()} texts; it needs two classes or more, of {FOLDS} texts or more "
             "each. Leave out the small ones."
         )
-    fit_on = texts if fit_on is None else as_texts(fit_on, caller="fit_on of evaluate_labelled")
+    fit_on = texts if fit_on is None else as_texts(fit_on, "fit_on")
     found = np.empty((len(encoders), len(columns)))
     total = len(encoders) * (1 + len(columns))
     with progress(total, unit="step", desc="evaluate", verbose=verbose) as advance:

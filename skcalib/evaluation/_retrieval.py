@@ -20,7 +20,6 @@ from skcalib.utils.bootstrap import interval, resamples
 from skcalib.utils.texts import as_texts
 from skcalib.utils.vectors import comparable, unit_rows
 
-CALLER = "evaluate_retrieval"
 COLUMNS = ("nDCG@10", "recall@10", "recall@100", "MRR@10")
 FIRST, DEPTH = 10, 100  # documents that the measures count
 ENTRIES = 2**24  # of the matrix of cosines in memory
@@ -199,14 +198,14 @@ def evaluate_retrieval(
     >>> table.columns, table.scores.tolist()
     (('nDCG@10', 'recall@10', 'recall@100', 'MRR@10'), [[100.0, 100.0, 100.0, 100.0]])
     """
-    encoders = checked_encoders(encoder, CALLER)
+    encoders = checked_encoders(encoder)
     of_queries = _checked_queries_encoders(queries_encoder, encoders)
     collection = read_beir(folder, split)
     documents, queries, grades, own, *_ = collection
     texts = list(documents.values())
     place: dict[str | None, int] = {name: i for i, name in enumerate(documents)}
     own_rows = np.array([place.get(name, -1) for name in own])
-    fit_on = texts if fit_on is None else as_texts(fit_on, caller=f"fit_on of {CALLER}")
+    fit_on = texts if fit_on is None else as_texts(fit_on, "fit_on")
     scores = np.empty((len(encoders), len(queries), len(COLUMNS)))
     with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
         for number, (name, given) in enumerate(encoders.items()):
@@ -241,21 +240,20 @@ def _checked_queries_encoders(given: Any, encoders: dict[str, Any]) -> dict[str,
     """Return the encoders of queries by row, if they differ from those of the documents."""
     if given is None:
         return {}
-    caller = f"queries_encoder of {CALLER}"
     if not isinstance(given, Mapping):
         given = dict.fromkeys(encoders, given)
-    named = checked_encoders(given, caller)
+    named = checked_encoders(given, "queries_encoder")
     for name, encoder in named.items():
         if name not in encoders:
             raise ValueError(
-                f"{caller} names {name!r}. Choose from the names of `encoder`, "
+                f"queries_encoder names {name!r}. Choose from the names of `encoder`, "
                 f"{list(encoders)}."
             )
         if isinstance(encoder, Pipeline) and not is_fitted(encoder):
             raise ValueError(
-                f"{caller} got a pipeline for {name!r} that is not fitted. Its vectors would "
-                "not be comparable with those of the documents. Give its first step alone, "
-                "which the later steps of `encoder` then follow, or fit it."
+                f"queries_encoder has a pipeline for {name!r} that is not fitted. Its vectors "
+                "would not be comparable with those of the documents. Give its first step "
+                "alone, which the later steps of `encoder` then follow, or fit it."
             )
     return named
 

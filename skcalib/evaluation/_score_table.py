@@ -86,13 +86,13 @@ class ScoreTable:
         return pd.DataFrame(self.scores, list(self.rows), list(self.columns))
 
 
-def checked_encoders(encoder: Any, caller: str) -> dict[str, BaseEstimator]:
+def checked_encoders(encoder: Any, name: str = "encoder") -> dict[str, BaseEstimator]:
     """Return transformers of texts by name, from one encoder of texts or a mapping of them."""
     given = encoder if isinstance(encoder, Mapping) else {"": encoder}
     named = {str(name): as_encoder(one) for name, one in given.items()}
     if not named or len(named) < len(given):
         raise ValueError(
-            f"{caller} got encoders with the names {list(given)}; it expects at least one, and "
+            f"{name} has the names {list(given)}; expected at least one, and "
             "names that differ as str."
         )
     return named if given is encoder else {type(named[""]).__name__: named[""]}

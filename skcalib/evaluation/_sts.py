@@ -95,7 +95,7 @@ def evaluate_sts(
     >>> bool(after > before)
     True
     """
-    encoders = checked_encoders(encoder, "evaluate_sts")
+    encoders = checked_encoders(encoder)
     texts = checked_texts(fit_on, data_home)
     # Read all benchmarks first, so that a missing file shows before hours of work.
     tasks = [tasks] if isinstance(tasks, str) else tasks
@@ -131,7 +131,7 @@ def checked_texts(
 ) -> Sequence[str] | np.ndarray | None:
     """Texts to fit on; None for each benchmark's own."""
     if not isinstance(fit_on, str):
-        return as_texts(fit_on, caller="fit_on of evaluate_sts")
+        return as_texts(fit_on, "fit_on")
     if fit_on == "target":
         return None
     if fit_on == "train":

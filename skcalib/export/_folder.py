@@ -14,20 +14,17 @@ from skcalib.export._parts import Parts, take_apart
 TEMPLATES = Path(__file__).parent / "data"
 
 
-def parts_of_folder(
-    pipeline: Any, caller: str, normalize: bool | None = None
-) -> tuple[Parts, bool]:
+def parts_of_folder(pipeline: Any, normalize: bool | None = None) -> tuple[Parts, bool]:
     """Take a pipeline apart; return also whether the folder scales vectors to unit length.
 
     The library often computes cosines as inner products. So with ``normalize=None`` it does if
     the model's own folder ends with ``Normalize``.
     """
-    parts = take_apart(pipeline, caller)
+    parts = take_apart(pipeline)
     if parts.similarity == "corrected":
         raise ValueError(
-            f"{caller} got a BiEncoder with similarity='corrected', which "
-            "sentence-transformers does not have. Pass the model's encoder_: its vectors are "
-            "then compared by cosine."
+            "sentence-transformers does not have the similarity 'corrected' of this "
+            "BiEncoder. Pass the model's encoder_: its vectors are then compared by cosine."
         )
     if normalize is None:
         path = parts.backbone().folder / "modules.json"

@@ -26,9 +26,9 @@ class Format(NamedTuple):
     refused: Callable[[Recipe, Sequence[Any]], str] = lambda *_: ""
     refusal: str = ""  # the sentence about that
 
-    def package(self, caller: str) -> Any:
+    def package(self) -> Any:
         """Import what it needs, and return the last of these modules."""
-        return [import_package(caller, self.extra, name) for name in self.modules][-1]
+        return [import_package(self.extra, name) for name in self.modules][-1]
 
     def checked(self, recipe: Recipe, steps: Sequence[Any]) -> Any:
         """Refuse what it cannot hold, and name a format that can; return its package."""
@@ -38,7 +38,7 @@ class Format(NamedTuple):
             ]
             instead = f"; or use {' or '.join(others)}" if others else ""
             raise ValueError(f"{self.refusal.format(reason)}, and fit again{instead}.")
-        return self.package(self.save)
+        return self.package()
 
 
 def _not_modules(recipe: Recipe, steps: Sequence[Any]) -> str:

@@ -13,7 +13,6 @@ from skcalib.export._parts import probes, recipe_of_queries, take_apart
 from skcalib.export._writing import write_checked
 from skcalib.similarity.scale.estimator import SimilarityScale
 
-CALLER = "save_onnx"
 MOST_BYTES = 2**31 - 2**24  # of weights: protobuf holds 2 GiB, including the graph's nodes
 
 
@@ -76,16 +75,16 @@ def save_onnx(
     """
     if neighbors_dtype not in ("float32", "float16"):
         raise ValueError(
-            f"{CALLER} got neighbors_dtype={neighbors_dtype!r}; it expects 'float32' or "
+            f"save_onnx got neighbors_dtype={neighbors_dtype!r}; it expects 'float32' or "
             "'float16'."
         )
-    parts = take_apart(pipeline, CALLER)
+    parts = take_apart(pipeline)
     recipe = parts.recipe
     runtime = FORMATS["onnx"].checked(recipe, parts.steps)
     if (folder := Path(path).expanduser()).is_dir():
-        message = f"{folder} is a folder; {CALLER} writes a file. Give its name, such as"
+        message = f"{folder} is a folder; save_onnx writes a file. Give its name, such as"
         raise IsADirectoryError(f"{message} {folder / 'model.onnx'}.")
-    queries = recipe_of_queries(pipeline, recipe, CALLER, "prompt")
+    queries = recipe_of_queries(pipeline, recipe, "prompt")
     from skcalib.export._graph import PaddedPipeline, export
 
     graph = PaddedPipeline(parts, neighbors_dtype)
@@ -123,4 +122,4 @@ def save_onnx(
         session = runtime.InferenceSession(target, providers=["CPUExecutionProvider"])
         return session.run(None, inputs)[0]
 
-    write_checked(CALLER, path, parts, expected, write)
+    write_checked(path, parts, expected, write)

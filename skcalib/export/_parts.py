@@ -44,11 +44,11 @@ class Parts(NamedTuple):
         return bool(self.steps) and isinstance(self.steps[-1], Normalizer)
 
 
-def take_apart(pipeline: Any, caller: str) -> Parts:
+def take_apart(pipeline: Any) -> Parts:
     """Take a fitted pipeline, `BertEncoder` or `BiEncoder` apart.
 
     Inner pipelines and ``FrozenEstimator`` are unpacked, "passthrough" is left out. An error
-    names the caller if the pipeline is not fitted, does not begin with a `BertEncoder`, or has
+    says so if the pipeline is not fitted, does not begin with a `BertEncoder`, or has
     a step that no export knows.
     """
     similarity = "cosine"
@@ -58,7 +58,7 @@ def take_apart(pipeline: Any, caller: str) -> Parts:
     encoder, *steps = [*flat(pipeline)] or [None]
     if not isinstance(encoder, BertEncoder):
         raise TypeError(
-            f"{caller} needs a fitted pipeline that begins with a BertEncoder, not with a "
+            "An export needs a fitted pipeline that begins with a BertEncoder, not with a "
             f"{type(encoder).__name__}. Of a search, pass best_estimator_. Of a FeatureUnion, "
             "save each pipeline on its own, and put their vectors side by side. After another "
             "model, export the steps: to_torch, to_sentence_transformers, to_faiss."
@@ -87,18 +87,18 @@ def apply(steps: Sequence[Any], vectors: Any) -> np.ndarray:
     return np.asarray(vectors)
 
 
-def recipe_of_queries(pipeline: Any, recipe: Recipe, caller: str, *may_differ: str) -> Recipe:
+def recipe_of_queries(pipeline: Any, recipe: Recipe, *may_differ: str) -> Recipe:
     """Recipe of the queries that `calibrate` was given, or of the texts if there are none.
 
     Queries must be encoded like the texts, but for the named fields.
     """
     if not hasattr(pipeline, "queries_"):
         return recipe
-    queries = take_apart(pipeline.queries_, caller).recipe
+    queries = take_apart(pipeline.queries_).recipe
     if replace(queries, **{name: getattr(recipe, name) for name in may_differ}) != recipe:
         raise ValueError(
-            f"{caller} got queries that are encoded in another way than the documents, by "
-            f"{queries} instead of {recipe}; it writes one encoder with two prompts. Save "
+            f"The queries are encoded in another way than the documents, by {queries} instead "
+            f"of {recipe}; an export has one encoder with two prompts. Save "
             "Pipeline(pipeline.steps) and pipeline.queries_ separately."
         )
     return queries

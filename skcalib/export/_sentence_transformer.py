@@ -19,8 +19,6 @@ from skcalib.export._writing import write_checked
 from skcalib.similarity.scale.estimator import SimilarityScale
 from skcalib.utils.base import warn
 
-CALLER = "save_sentence_transformer"
-
 # Weight of a token that counts only in a text without others: next to 1 it is lost to rounding.
 # `Pooling` divides by the sum of a text's weights, 1e-9 at least.
 NEGLIGIBLE = 1e-8
@@ -80,9 +78,9 @@ def save_sentence_transformer(
     >>> save_sentence_transformer(pipeline, "calibrated")  # doctest: +SKIP
     """
     table = None if scale is None else json.dumps(scale.to_dict())
-    parts, changes_lengths = parts_of_folder(pipeline, CALLER, normalize)
+    parts, changes_lengths = parts_of_folder(pipeline, normalize)
     recipe = parts.recipe
-    queries = recipe_of_queries(pipeline, recipe, CALLER, "prompt", "skip")
+    queries = recipe_of_queries(pipeline, recipe, "prompt", "skip")
     # The library pools the tokens of all prompts or of none, and counts them by the prompt.
     recipe = replace(recipe, skip=max(recipe.skip, queries.skip))
     modules = FORMATS["sentence-transformers"].checked(recipe, parts.steps)
@@ -90,8 +88,8 @@ def save_sentence_transformer(
     if normalize is None and changes_lengths:
         warn(
             "The model's own folder ends with Normalize, and so does this one: its vectors "
-            f"have unit length, those of the pipeline have not. {CALLER}(..., normalize=False) "
-            "keeps the lengths, such as for a trained classifier; with True nothing is said."
+            "have unit length, those of the pipeline have not. normalize=False keeps the "
+            "lengths, such as for a trained classifier; with True there is no warning."
         )
     parts = parts._replace(recipe=recipe)
     calibrated = _calibrated(parts, modules)
@@ -108,7 +106,7 @@ def save_sentence_transformer(
     # list its blocks in its configuration.
     depths = dict.fromkeys([max(recipe.layers), parts.backbone().n_layers])
     ways = [partial(write, depth) for depth in depths]
-    write_checked(CALLER, folder, parts, expected, *ways)
+    write_checked(folder, parts, expected, *ways)
 
 
 def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:

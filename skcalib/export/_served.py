@@ -11,7 +11,6 @@ from skcalib.export._parts import Parts, apply, take_apart
 from skcalib.utils.texts import as_texts
 from skcalib.utils.vectors import unit_rows
 
-CALLER = "check_served"
 # Largest distance of unit vectors that are the same up to the precision of a server: float16
 # and bfloat16 move them by 0.001 to 0.02, another text by much more.
 SAME = 0.05
@@ -75,12 +74,12 @@ def check_served(function: Callable[[list[str]], Any], pipeline: Any, texts: Any
     >>> check_served(served, pipeline, texts[:5]).kind
     'raw'
     """
-    parts = take_apart(pipeline, CALLER)
-    texts = as_texts(texts, caller=CALLER)
+    parts = take_apart(pipeline)
+    texts = as_texts(texts, "texts")
     if len(set(texts)) < max(len(texts), 2):
         raise ValueError(
-            f"{CALLER} got {len(texts)} texts, {len(set(texts))} of them different; it expects "
-            "two or more, all different."
+            f"Got {len(texts)} texts, {len(set(texts))} of them different; two or more are "
+            "needed, all different."
         )
     expected = _expected(parts, texts)
     vectors = np.asarray(function(texts), dtype=np.float64)

@@ -16,8 +16,6 @@ from skcalib.export._sentence_transformer import NEGLIGIBLE
 from skcalib.export._writing import write_checked
 from skcalib.utils.vectors import unit_rows
 
-CALLER = "save_static"
-
 
 def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     """Save a fitted pipeline on the embedding layer as a table of calibrated word vectors.
@@ -61,11 +59,11 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     >>> pipeline = pipeline.fit(load_toy_sts().data.ravel())
     >>> save_static(pipeline, "static")  # doctest: +SKIP
     """
-    parts, _ = parts_of_folder(pipeline, CALLER)
+    parts, _ = parts_of_folder(pipeline)
     modules = FORMATS["static"].checked(parts.recipe, parts.steps)
     if len(parts.backbone().tokenizer) > parts.backbone().n_embedded:
         raise ValueError(
-            f"{CALLER} got a model that does not embed all tokens of its tokenizer. Save the "
+            "save_static got a model that does not embed all tokens of its tokenizer. Save the "
             "model after resize_token_embeddings, and fit again; or use another export."
         )
     table, is_unit = word_vectors(parts)
@@ -79,7 +77,7 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     expected = unit_rows(expected)[0] if is_unit else expected
     as_what = " as a table of word vectors"
     write = partial(through_folder, modules=chain, parts=parts, texts=texts, as_what=as_what)
-    write_checked(CALLER, folder, parts, expected, write)
+    write_checked(folder, parts, expected, write)
 
 
 def word_vectors(parts: Parts, positions: int = 16) -> tuple[np.ndarray, bool]:
@@ -139,7 +137,7 @@ def _tokenizer(parts: Parts) -> Any:
     tokenizer = parts.backbone().tokenizer
     if not tokenizer.is_fast:
         raise ValueError(
-            f"{CALLER} needs a model with a fast tokenizer; this model has a "
+            f"save_static needs a model with a fast tokenizer; this model has a "
             f"{type(tokenizer).__name__}. Use save_sentence_transformer."
         )
     copied = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())

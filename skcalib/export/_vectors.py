@@ -79,9 +79,7 @@ def to_sentence_transformers(*steps: Any) -> nn.Module:
     """
     W, b = affine_float32(one_map([*flat(*steps)]))
     name = "sentence_transformers.sentence_transformer.modules"
-    return dense(
-        import_package("to_sentence_transformers", "sentence-transformers>=5.4", name), W, b
-    )
+    return dense(import_package("sentence-transformers>=5.4", name), W, b)
 
 
 def to_faiss(*steps: Any, normalize: bool = False) -> Any:
@@ -120,7 +118,7 @@ def to_faiss(*steps: Any, normalize: bool = False) -> Any:
     [0, 1, 2]
     """
     W, b = affine_float32(one_map([*flat(*steps)]))
-    faiss = import_package("to_faiss", "faiss-cpu", "faiss")
+    faiss = import_package("faiss-cpu", "faiss")
     transform = faiss.LinearTransform(*W.shape, True)
     faiss.copy_array_to_vector(np.ascontiguousarray(W.T).ravel(), transform.A)
     faiss.copy_array_to_vector(b, transform.b)

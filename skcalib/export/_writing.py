@@ -13,7 +13,6 @@ from skcalib.export._parts import Parts
 
 
 def write_checked(
-    caller: str,
     path: str | os.PathLike,
     parts: Parts,
     expected: np.ndarray,
@@ -42,7 +41,7 @@ def write_checked(
             except Exception as error:  # torch and the formats' libraries raise many kinds
                 cause = error
         raise ValueError(
-            f"What {caller} writes of this {type(parts.backbone().module).__name__} does not "
+            f"What is written of this {type(parts.backbone().module).__name__} does not "
             f"give the expected vectors: {in_short(cause)}. Encode with the pipeline itself."
         ) from cause
 

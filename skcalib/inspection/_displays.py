@@ -118,8 +118,7 @@ class _Display:
         display : object of this class
         """
         if ax is None:
-            name = type(self).__name__
-            pyplot = import_package(name, "skcalib[plot]", "matplotlib.pyplot")
+            pyplot = import_package("skcalib[plot]", "matplotlib.pyplot")
             ax = pyplot.subplots(layout="constrained")[1]
         self.ax_ = ax
         self.figure_ = ax.figure

@@ -132,14 +132,14 @@ def calibrate(
     1
     """
     if queries is not None:
-        queries = distinct_texts(queries, caller="queries of calibrate")[0]
+        queries = distinct_texts(queries, name="queries")[0]
         task = task or "search"
     how = _task_of(task, queries=queries, queries_encoder=queries_encoder, groups=groups)
-    texts, groups = distinct_texts(texts, groups, caller="calibrate")
+    texts, groups = distinct_texts(texts, groups, "texts")
     whitening = Whitening(n_components, noise=noise, n_groups=n_groups)
     check_params(whitening)
     Regularization(noise=noise, n_groups=n_groups)  # refuses figures for both
-    sample = views_of(texts, "calibrate", n_texts=n_texts, random_state=random_state).sample
+    sample = views_of(texts, n_texts=n_texts, random_state=random_state).sample
     encoders = _encoders_of(model, pooling, layers, memory, verbose)
     halves = [Views(sample[i::2], n_texts=n_texts, seed=random_state) for i in (0, 1)]
     parts = list(dict.fromkeys([*sample, *halves[0].texts, *halves[1].texts]))

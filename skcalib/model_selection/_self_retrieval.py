@@ -98,8 +98,8 @@ class SelfRetrieval:
         """
         if isinstance(estimator, BaseEstimator):
             check_is_fitted(estimator)
-        texts = texts_of(X, caller="SelfRetrieval")
-        views = views_of(texts, "SelfRetrieval", **vars(self))
+        texts = texts_of(X)
+        views = views_of(texts, **vars(self))
         if not isinstance(estimator, BaseEstimator):
             estimator = as_encoder(estimator).fit(views.texts)
         encoder = getattr(estimator, "encoder_", estimator)  # of a BiEncoder
@@ -111,12 +111,12 @@ class SelfRetrieval:
         return float(combined(halves, thinned, self.thinned))
 
 
-def views_of(texts: Sequence[str], caller: str, **params: Any) -> Views:
+def views_of(texts: Sequence[str], **params: Any) -> Views:
     """Make views of a sample of texts, by parameters of `SelfRetrieval`; refuse too few."""
-    validate_parameter_constraints(CONSTRAINTS, params, caller)
+    validate_parameter_constraints(CONSTRAINTS, params, "SelfRetrieval")
     views = Views(texts, n_texts=params["n_texts"], seed=params["random_state"])
     n = len(views.sample)
-    found = f"{caller} found {n} distinct texts of {FEWEST_UNITS} words or more"
+    found = f"Found {n} distinct texts of {FEWEST_UNITS} words or more"
     if n < FEWEST_TEXTS:
         raise ValueError(
             f"{found} among {len(texts)}; it needs {FEWEST_TEXTS} at least, and {FEW_TEXTS} or "

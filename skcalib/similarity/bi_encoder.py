@@ -114,7 +114,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         -------
         self : BiEncoder
         """
-        texts, groups = distinct_texts(X, groups, caller=type(self).__name__)
+        texts, groups = distinct_texts(X, groups)
         encoder = fit_with_groups(clone(self.encoder), texts, groups)
         some = distinct(texts)[0]
         if len(some) > SAMPLED_TEXTS:
@@ -138,7 +138,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
             Larger means more similar.
         """
         check_is_fitted(self)
-        left, right = as_pairs(X, caller=type(self).__name__)
+        left, right = as_pairs(X)
         texts, inverse = distinct(left + right)
         vectors = encoded(self.encoder_, texts)
         silent = without_content(self.encoder_, texts, vectors)

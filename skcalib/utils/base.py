@@ -152,12 +152,12 @@ def _action(message: str, category: type[Warning], module: str, line: int) -> st
     return "default"
 
 
-def import_package(caller: str, package: str, module: str) -> Any:
+def import_package(package: str, module: str) -> Any:
     """Import a module of a package, or say how to install that."""
     try:
         return import_module(module)
     except ImportError as error:
         raise ImportError(
-            f"{caller} needs the package {package}, which cannot be imported ({error}). "
-            f"Install it with: pip install {package}"
+            f"The package {package} cannot be imported ({error}). Install it with: pip install "
+            f"{package}"
         ) from error

@@ -26,10 +26,10 @@ class Interval(_Interval):
         return not isinstance(val, bool | np.bool_) and super().is_satisfied_by(val)
 
 
-def check_rate(rate: Any, caller: str) -> float:
+def check_rate(rate: Any, function: str) -> float:
     """Return a rate, or raise a ValueError unless it is above 0 and below 1."""
     name, interval = "false_positive_rate", Interval(Real, 0, 1, closed="neither")
-    validate_parameter_constraints({name: [interval]}, {name: rate}, caller)
+    validate_parameter_constraints({name: [interval]}, {name: rate}, function)
     return float(rate)
 
 

@@ -38,47 +38,47 @@ class TextTransformer(
         return tags
 
 
-def as_texts(X: Any, *, caller: str) -> list[str]:
-    """Return the texts of a container as a list; error messages name the ``caller``.
+def as_texts(X: Any, name: str = "X") -> list[str]:
+    """Return the texts of a container as a list; errors call it by the ``name`` of a parameter.
 
     It accepts lists, tuples, arrays of shape (n,) or (n, 1), columns of pyarrow, and Series and
     one-column frames of pandas and polars.
     """
-    cells = _cells(X, caller)
+    cells = _cells(X, name)
     if cells.ndim == 2 and cells.shape[1] == 1:
         cells = cells[:, 0]
     if cells.ndim != 1:
         raise ValueError(
-            f"{caller} got an input of shape {cells.shape}; it expects one text per row: a "
-            "list of str, a 1-D array, a Series or a single column. Select one text column, "
-            "join the words of each text with ' '.join(row), or use a ColumnTransformer with "
-            "one encoder per column."
+            f"{name} has shape {cells.shape}; expected one text per row: a list of str, a 1-D "
+            "array, a Series or a single column. Select one text column, join the words of "
+            "each text with ' '.join(row), or use a ColumnTransformer with one encoder per "
+            "column."
         )
-    return _strings(cells.tolist(), "", caller)
+    return _strings(cells.tolist(), "", name)
 
 
-def as_pairs(X: Any, *, caller: str) -> tuple[list[str], list[str]]:
+def as_pairs(X: Any, name: str = "X") -> tuple[list[str], list[str]]:
     """Return the columns of a sequence of pairs, (n, 2) array or two-column frame as lists."""
-    cells = _cells(X, caller)
+    cells = _cells(X, name)
     if cells.ndim != 2 or cells.shape[1] != 2:
         which = ""
         if cells.ndim == 1:
             row = next((i for i, cell in enumerate(cells) if np.shape(cell) != (2,)), 0)
             which = f", whose row {row} is {cells[row]!r:.80}"
         raise ValueError(
-            f"{caller} got an input of shape {cells.shape}{which}; it expects pairs of texts, "
-            "of shape (n_pairs, 2): a list of (text, text), an array, or a two-column frame."
+            f"{name} has shape {cells.shape}{which}; expected pairs of texts, of shape "
+            "(n_pairs, 2): a list of (text, text), an array, or a two-column frame."
         )
     left, right = cells.T.tolist()
-    return _strings(left, ", column 0", caller), _strings(right, ", column 1", caller)
+    return _strings(left, ", column 0", name), _strings(right, ", column 1", name)
 
 
-def texts_of(X: Any, *, caller: str) -> list[str]:
+def texts_of(X: Any, name: str = "X") -> list[str]:
     """Return the texts of a container of texts, or of both columns of a container of pairs."""
     if is_pairs(X):
-        left, right = as_pairs(X, caller=caller)
+        left, right = as_pairs(X, name)
         return left + right
-    return as_texts(X, caller=caller)
+    return as_texts(X, name)
 
 
 def lines_of(file: Path, *, blank: bool = False) -> Iterator[tuple[str, str]]:
@@ -96,25 +96,25 @@ def lines_of(file: Path, *, blank: bool = False) -> Iterator[tuple[str, str]]:
                 yield place, line.rstrip("\n")
 
 
-def blocks_of(X: Any, size: int, *, caller: str) -> tuple[Iterator[list[str]], int | None]:
+def blocks_of(X: Any, size: int) -> tuple[Iterator[list[str]], int | None]:
     """Return the texts of a container in one block, and their number.
 
     Those of an iterator come in blocks of at most ``size``, without reading ahead, and nobody
     knows their number.
     """
     if isinstance(X, Iterator):
-        return _blocks(X, size, caller), None
-    texts = as_texts(X, caller=caller)
+        return _blocks(X, size), None
+    texts = as_texts(X)
     return iter([texts]), len(texts)
 
 
-def _blocks(X: Iterator, size: int, caller: str) -> Iterator[list[str]]:
+def _blocks(X: Iterator, size: int) -> Iterator[list[str]]:
     start = 0
     while block := list(islice(X, size)):
-        yield _strings(block, "", caller, start)
+        yield _strings(block, "", "X", start)
         start += len(block)
     if not start:
-        raise _no_samples((0,), caller)
+        raise _no_samples((0,))
 
 
 def is_pairs(X: Any) -> bool:
@@ -142,21 +142,21 @@ def distinct_sorted(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
 
 
 def distinct_texts(
-    X: Any, groups: Any = None, *, caller: str
+    X: Any, groups: Any = None, name: str = "X"
 ) -> tuple[list[str], list[Any] | None]:
     """Distinct texts of a container of texts or of pairs, and their groups, if any.
 
     A text counts once in each of its groups.
     """
-    texts = texts_of(X, caller=caller)
+    texts = texts_of(X, name)
     if groups is None:
         return distinct(texts)[0], None
     labels = np.ma.MaskedArray(groups, dtype=object)
     shapes = [(len(X),), (len(X), 2)][: 1 + is_pairs(X)]
     if labels.shape not in shapes:
         raise ValueError(
-            f"{caller} got groups of shape {labels.shape} for {len(X)} "
-            f"{'pairs' if is_pairs(X) else 'texts'}; it expects "
+            f"groups has shape {labels.shape} for {len(X)} "
+            f"{'pairs' if is_pairs(X) else 'texts'}; expected "
             f"{', one for both texts of a pair, or '.join(map(str, shapes))}."
         )
     listed = labels.T.ravel().tolist()  # None where masked, which no step takes as a group
@@ -164,48 +164,47 @@ def distinct_texts(
     return [text for text, _ in pairs], [group for _, group in pairs]
 
 
-def _cells(X: Any, caller: str) -> np.ndarray:
+def _cells(X: Any, name: str) -> np.ndarray:
     """Entries of a container as an object array."""
     is_sized = hasattr(X, "__len__") and hasattr(X, "__getitem__")
     if isinstance(X, str | bytes | Mapping) or not is_sized:
         raise TypeError(
-            f"{caller} got a {type(X).__name__}; it expects a list of str, a 1-D array, a "
-            "pandas or polars Series, or a frame. Wrap a single text in a list, and convert "
-            "an iterator with list(...)."
+            f"{name} is a {type(X).__name__}; expected a list of str, a 1-D array, a pandas or "
+            "polars Series, or a frame. Wrap a single text in a list, and convert an iterator "
+            "with list(...)."
         )
     if isinstance(X, np.ma.MaskedArray) or hasattr(X, "to_pylist"):
         X = plain(X)  # None where it is masked
     cells = np.asarray(X if hasattr(X, "shape") else list(X), dtype=object)
     if cells.shape[:1] == (0,):
-        raise _no_samples(cells.shape, caller)
+        raise _no_samples(cells.shape)
     return cells
 
 
-def _strings(texts: list[Any], where: str, caller: str, start: int = 0) -> list[str]:
+def _strings(texts: list[Any], where: str, name: str, start: int = 0) -> list[str]:
     """Return the entries as str; ``start`` and ``where`` locate them in error messages."""
     if set(map(type, texts)) == {str}:  # the usual case, quickly checked
         return texts
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise _complaint(text, f"position {start + i}{where}", caller)
+            raise _complaint(text, f"position {start + i}{where}", name)
         # The content of a subclass, such as numpy.str_; str of an Enum gives its name.
         texts[i] = str.__str__(text)
     return texts
 
 
-def _no_samples(shape: tuple[int, ...], caller: str) -> ValueError:
+def _no_samples(shape: tuple[int, ...]) -> ValueError:
     # scikit-learn's own wording, which its checks look for.
     return ValueError(
-        f"Found array with 0 sample(s) (shape={shape}) while a minimum of 1 is required by "
-        f"{caller}."
+        f"Found array with 0 sample(s) (shape={shape}) while a minimum of 1 is required."
     )
 
 
-def _complaint(entry: Any, position: str, caller: str) -> Exception:
+def _complaint(entry: Any, position: str, name: str) -> Exception:
     """Build the error for an entry that is not a text."""
     if is_missing(entry):
         return ValueError(
-            f"{caller} got a missing value ({entry!r}) at {position}; it expects str. Drop the "
+            f"{name} has a missing value ({entry!r}) at {position}; expected str. Drop the "
             "row, or put SimpleImputer(missing_values=pandas.NA, strategy='constant', "
             "fill_value='') before, on a column, if it means an empty string."
         )
@@ -215,6 +214,6 @@ def _complaint(entry: Any, position: str, caller: str) -> Exception:
     elif isinstance(entry, list | tuple | np.ndarray):
         remedy = "Give one text per row: join its parts, for instance with ' '.join(entry)."
     return TypeError(
-        f"{caller} got a {type(entry).__name__} ({entry!r:.60}) at {position}; it expects str. "
+        f"{name} has a {type(entry).__name__} ({entry!r:.60}) at {position}; expected str. "
         f"{remedy}"
     )

@@ -131,7 +131,7 @@ class Backbone:
         if isinstance(counts, Mapping):
             values = mapped_counts(counts, self._tokens())
         else:
-            texts = as_texts(counts, caller="token_counts")
+            texts = as_texts(counts, "token_counts")
             ids = tokenize(self.tokenizer, texts, self.max_length).ids
             values = np.bincount(np.concatenate(ids), minlength=len(self.tokenizer))
         return counted_weights(values, self.special_ids.tolist())

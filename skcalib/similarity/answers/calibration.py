@@ -28,7 +28,7 @@ class Calibration:
 
     @classmethod
     def fitted(
-        cls, encoder: Any, stored: list[str], log: set[str] | None, caller: str
+        cls, encoder: Any, stored: list[str], log: set[str] | None
     ) -> tuple[Self, np.ndarray]:
         """Fit all on the log, or the encoder alone on what is stored; return its vectors too.
 
@@ -48,9 +48,8 @@ class Calibration:
             return cls(pipeline, None), vectors.astype(np.float32)
         if len(log) < 2:
             raise ValueError(
-                f"{caller} got a log with {len(log)} distinct questions besides those stored "
-                "or unanswerable; it needs two or more, better some hundred. Leave it out if "
-                "there is none."
+                f"log has {len(log)} distinct questions besides those stored or unanswerable; "
+                "two or more are needed, better some hundred. Leave it out if there is none."
             )
         pipeline, vectors = calibrated(encoder, sorted(log))
         fitted = cls(pipeline, NeighborSmoothing().fit(vectors[vectors.any(axis=1)]))

@@ -160,12 +160,11 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             Without `unanswerable`, if there are fewer than ``2 / false_hit_rate - 1`` different
             answers.
         """
-        name = type(self).__name__
-        stored = _stored(questions, answers, name)
-        unknown = None if unanswerable is None else as_texts(unanswerable, caller=name)
+        stored = _stored(questions, answers)
+        unknown = None if unanswerable is None else as_texts(unanswerable, "unanswerable")
         if log is not None:  # those that the threshold depends on are new to the calibration
-            log = {*as_texts(log, caller=name)} - {*stored, *(unknown or ())}
-        fitted = Calibration.fitted(self.encoder, [*stored], log, name)
+            log = {*as_texts(log, "log")} - {*stored, *(unknown or ())}
+        fitted = Calibration.fitted(self.encoder, [*stored], log)
         asked = None if unknown is None else fitted[0].asked(fitted[0].vectors(unknown))
         return self._store(stored, *fitted, asked)
 
@@ -184,7 +183,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             As from a `fit` on all questions, if there is a log, which has none of them.
         """
         check_is_fitted(self)
-        given = _stored(questions, answers, type(self).__name__)
+        given = _stored(questions, answers)
         known = dict(zip(self.questions_, self.answers_, strict=True))
         more, vectors = [text for text in given if text not in known], self._vectors
         if more:
@@ -238,7 +237,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         """
         check_is_fitted(self)
         check_scalar(n_neighbors, "n_neighbors", Integral, min_val=1)
-        texts = as_texts(X, caller=type(self).__name__)
+        texts = as_texts(X)
         asked = self._calibration.asked(self._calibration.vectors(texts))
         return self._nearest(asked, n_neighbors, None)
 
@@ -291,7 +290,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     def _best(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Largest cosine of each question with a stored one that the guard allows, its row."""
         check_is_fitted(self)
-        texts = as_texts(X, caller=type(self).__name__)
+        texts = as_texts(X)
         vectors = self._calibration.vectors(texts)
         asked, silent = self._calibration.asked(vectors), ~vectors.any(axis=1)
         best, rows = np.full(len(texts), -1.0), np.zeros(len(texts), np.intp)
@@ -395,9 +394,9 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         return tags
 
 
-def _stored(questions: Any, answers: Any, caller: str) -> dict[str, Any]:
+def _stored(questions: Any, answers: Any) -> dict[str, Any]:
     """Return the answer of each distinct question, sorted by the questions."""
-    texts = as_texts(questions, caller=caller)
+    texts = as_texts(questions, "X")
     labels = labels_of(answers, "answers", tuples=True)
     check_consistent_length(texts, labels)
     stored: dict[str, Any] = {}

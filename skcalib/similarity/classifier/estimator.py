@@ -153,7 +153,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             gives two classes' names one vector, or there are fewer than two distinct texts, or
             fewer than `rejection_rate` needs.
         """
-        given = as_texts(X, caller=type(self).__name__)
+        given = as_texts(X)
         known, labels = known_labels(y, len(given))
         described = self._described(labels)
         labels_of([self.other], "other", missing=True)
@@ -263,7 +263,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         accuracy : float
             NaN if no text has a label.
         """
-        texts = as_texts(X, caller=type(self).__name__)
+        texts = as_texts(X)
         known, labels = known_labels(y, len(texts))
         if not labels:
             return float("nan")
@@ -307,7 +307,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
     def _views(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        texts = as_texts(X, caller=type(self).__name__)
+        texts = as_texts(X)
         return _side_by_side(content_vectors(self.encoder_, texts), self.smoothing_)
 
 

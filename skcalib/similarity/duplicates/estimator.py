@@ -193,7 +193,6 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
         Only texts of one number may be similar. What says nothing has a zero vector and a
         negative number, each text one of its own.
         """
-        caller = type(self).__name__
         if (self.encoder if reset else self.encoder_) is None:
             unit = _unit(checked_rows(self, X, reset=reset))
             silent = ~unit.any(axis=1)
@@ -201,7 +200,7 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
             if reset:
                 warn_of_silent(silent)
             return unit, keys
-        texts, index = distinct_sorted(as_texts(X, caller=caller))
+        texts, index = distinct_sorted(as_texts(X))
         if reset:
             is_own = isinstance(self.guard, BaseEstimator)  # whose parameters may be set later
             self._guard = clone(self.guard) if is_own else self.guard
