@@ -125,7 +125,7 @@ def test_progress_is_silent_unless_asked(data_home, capsys):
     [
         ({"tasks": "sts17"}, ValueError, "task='sts17'; the tasks are stsb, sickr, sts12"),
         ({"fit_on": "dev"}, ValueError, "'target', 'train' or a list of texts"),
-        ({"fit_on": [1, 2]}, TypeError, "fit_on of evaluate_sts"),
+        ({"fit_on": [1, 2]}, TypeError, "fit_on has a int"),
         ({"aggregate": "median"}, ValueError, "'all', 'mean' or 'wmean'"),
         ({"encoder": {}}, ValueError, "at least one"),
         ({"encoder": 3}, TypeError, "encoder is a int; it must be the folder"),

@@ -467,9 +467,9 @@ def test_a_query_that_is_not_judged_may_be_empty(small):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"encoder": {}}, ValueError, r"evaluate_retrieval got .* names \[\]; it expects at l"),
-        ({"encoder": 3}, TypeError, "evaluate_retrieval got a int"),
-        ({"queries_encoder": 3}, TypeError, "queries_encoder of evaluate_retrieval got a int"),
+        ({"encoder": {}}, ValueError, r"encoder has the names \[\]; expected at l"),
+        ({"encoder": 3}, TypeError, "The encoder is a int"),
+        ({"queries_encoder": 3}, TypeError, "The encoder is a int"),
         (
             {"queries_encoder": {"other": lambda texts: np.eye(len(texts))}},
             ValueError,
@@ -490,7 +490,7 @@ def test_a_query_that_is_not_judged_may_be_empty(small):
             ValueError,
             "not finite",
         ),
-        ({"fit_on": [1]}, TypeError, "fit_on of evaluate_retrieval"),
+        ({"fit_on": [1]}, TypeError, "fit_on has a int"),
     ],
 )
 def test_errors_say_what_is_expected(small, arguments, error, message):

@@ -22,7 +22,7 @@ from skcalib.export import save_onnx, save_sentence_transformer
     [PCA(), "model", None, GridSearchCV(BiEncoder(PCA()), {}), make_pipeline("passthrough")],
 )
 def test_what_has_no_encoder_is_refused(estimator):
-    with pytest.raises(TypeError, match=r"save_onnx needs a fitted pipeline.*best_estimator_"):
+    with pytest.raises(TypeError, match=r"An export needs a fitted pipeline.*best_estimator_"):
         save_onnx(estimator, "model.onnx")
 
 
@@ -65,7 +65,7 @@ def test_frames_are_taken_for_arrays(globally, tiny_bert, texts, tmp_path):
         (
             save_sentence_transformer,
             "sentence_transformers.sentence_transformer.modules",
-            r"needs the package sentence-transformers>=5.4",
+            r"The package sentence-transformers>=5.4",
         ),
     ],
 )

@@ -227,11 +227,9 @@ def test_search_without_grades_on_texts_and_on_pairs(tiny_bert, sentences, tmp_p
 def test_fewer_texts_than_can_be_told_apart():
     encoder = FirstNumber().fit([])
     short = ["5 words are too few"] * 50
-    with pytest.raises(
-        ValueError, match=r"SelfRetrieval found 19 distinct texts of 6 words.* 20 at least"
-    ):
+    with pytest.raises(ValueError, match=r"Found 19 distinct texts of 6 words.* 20 at least"):
         SelfRetrieval()(encoder, numbered(19) * 2 + short)
-    with pytest.warns(UserWarning, match="found 199 distinct texts.*fewer than 200"):
+    with pytest.warns(UserWarning, match="Found 199 distinct texts.*fewer than 200"):
         SelfRetrieval()(encoder, numbered(199))
     SelfRetrieval()(encoder, numbered(200))
     SelfRetrieval(n_texts=30)(encoder, numbered(30))  # as many as were asked for
@@ -267,8 +265,8 @@ def test_weight_out_of_range(weight):
 def test_scorer_takes_fitted_estimators_and_texts():
     with pytest.raises(NotFittedError):
         SelfRetrieval()(FirstNumber(), numbered(30))
-    for X, message in ((list(range(30)), "got a int"), ("a text", "got a str")):
-        with pytest.raises(TypeError, match=f"SelfRetrieval {message}"):
+    for X, message in ((list(range(30)), "X has a int"), ("a text", "X is a str")):
+        with pytest.raises(TypeError, match=message):
             SelfRetrieval()(FirstNumber().fit([]), X)
 
 
@@ -693,9 +691,9 @@ def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentence
 @pytest.mark.parametrize(
     ("params", "error", "message"),
     [
-        ({"texts": numbered(19)}, ValueError, "calibrate found 19 distinct texts of 6 words"),
-        ({"texts": []}, ValueError, "minimum of 1 is required by calibrate"),
-        ({"texts": "a text"}, TypeError, "calibrate got a str"),
+        ({"texts": numbered(19)}, ValueError, "Found 19 distinct texts of 6 words"),
+        ({"texts": []}, ValueError, "minimum of 1 is required"),
+        ({"texts": "a text"}, TypeError, "texts is a str"),
         ({"layers": [9]}, ValueError, "hidden state 9"),
         ({"pooling": ["median"]}, ValueError, "pooling"),
         ({"noise": -1.0}, ValueError, "'noise' parameter of Whitening"),
@@ -958,7 +956,7 @@ def test_a_missing_package_is_found_out_before_anything_is_encoded(
 ):
     monkeypatch.setitem(sys.modules, package.replace("-", "_"), None)
     assert command(tiny_bert, file, tmp_path / "out", "--format", package) == 2
-    assert re.search(rf"needs the package (skcalib\[)?{package}", capsys.readouterr().err)
+    assert re.search(rf"The package (skcalib\[)?{package}", capsys.readouterr().err)
     assert encoded == []
 
 

@@ -123,8 +123,8 @@ readers = pytest.mark.parametrize("read", [as_texts, as_pairs, fitted_on])
     "X", ["a text", b"a text", {"a": "b"}, {"a", "b"}, None, 3.5, pl.LazyFrame({"s": ["a"]})]
 )
 def test_what_holds_no_texts_is_refused_by_its_kind(read, X):
-    expected = r"it expects a list of str.*Wrap a single text in a list, and convert"
-    with pytest.raises(TypeError, match=f"got a {type(X).__name__}; {expected}"):
+    expected = r"expected a list of str.*Wrap a single text in a list, and convert"
+    with pytest.raises(TypeError, match=f"X is a {type(X).__name__}; {expected}"):
         read(X)
 
 
@@ -148,14 +148,14 @@ def test_an_empty_container_is_refused_with_its_shape(read, X):
 def test_an_iterator_is_refused_unread(read, iterate):
     texts = iterate(["a", "b"])
     kind = type(texts).__name__
-    with pytest.raises(TypeError, match=rf"got a {kind}; .*an iterator with list"):
+    with pytest.raises(TypeError, match=rf"X is a {kind}; .*an iterator with list"):
         read(texts)
     assert len(list(texts)) == 2
 
 
 @pytest.mark.parametrize("X", [[("a", "b")], np.array("a"), np.full((2, 1, 1), "a")])
 def test_other_than_one_column_is_no_texts(X):
-    match = rf"shape {re.escape(str(np.shape(X)))}; it expects one text per row.*Select one te"
+    match = rf"shape {re.escape(str(np.shape(X)))}; expected one text per row.*Select one te"
     with pytest.raises(ValueError, match=match):
         as_texts(X)
 
@@ -173,7 +173,7 @@ def test_other_than_one_column_is_no_texts(X):
     ],
 )
 def test_other_than_two_columns_are_no_pairs(X, shape):
-    match = rf"BiEncoder got .* shape {shape}(, whose row . is .*)?; .* \(n_pairs, 2\): a list"
+    match = rf"X has shape {shape}(, whose row . is .*)?; .* \(n_pairs, 2\): a list"
     with pytest.raises(ValueError, match=match):
         as_pairs(X)
 
@@ -206,7 +206,7 @@ bad_entries = pytest.mark.parametrize(
 )
 def test_the_first_bad_entry_is_named_by_position(container, entry, exception, what, remedy):
     X = container(["a", "", entry, 5])
-    match = rf"Encoder got {what}.* at position 2; it expects str\. .*{remedy}"
+    match = rf"X has {what}.* at position 2; expected str\. .*{remedy}"
     with pytest.raises(exception, match=match):
         as_texts(X)
 
@@ -218,7 +218,7 @@ def test_the_first_bad_entry_of_pairs_is_named_by_column(
 ):
     rows = [["a", "b"], ["c", "d"], ["e", "f"]]
     rows[1][column] = entry
-    match = rf"Encoder got {what}.* at position 1, column {column}; .*{remedy}"
+    match = rf"X has {what}.* at position 1, column {column}; .*{remedy}"
     with pytest.raises(exception, match=match):
         as_pairs(rows)
 
@@ -247,8 +247,8 @@ def test_a_long_entry_does_not_flood_the_message(read):
 @pytest.mark.parametrize(
     ("X", "message"),
     [
-        ([["a", "b", "c"]], r"shape \(1, 3\); it expects pairs"),
-        (np.empty((3, 1), dtype=object), r"\(None\) at position 0; it expects str"),
+        ([["a", "b", "c"]], r"shape \(1, 3\); expected pairs"),
+        (np.empty((3, 1), dtype=object), r"\(None\) at position 0; expected str"),
     ],
 )
 def test_what_has_rows_of_several_columns_counts_as_pairs(X, message):

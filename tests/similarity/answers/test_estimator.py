@@ -279,7 +279,7 @@ FEW = r"got 20 stored questions.* to keep its false_hit_rate it needs 39\. Give 
     [
         (STORED, truth(STORED)[:-1], {}, ValueError, "inconsistent numbers of samples"),
         ([], [], {}, ValueError, r"0 sample\(s\)"),
-        ("one text", [1], {}, TypeError, "got a str; it expects"),
+        ("one text", [1], {}, TypeError, "X is a str; expected"),
         (STORED[:30], [5] * 30, {}, ValueError, ONE),
         (STORED[:20], truth(STORED[:20]), {}, ValueError, FEW),
         (STORED, truth(STORED), {"unanswerable": STRANGERS[:8]}, ValueError, "it needs 19"),
