@@ -4,28 +4,45 @@ import argparse
 import csv
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from io import StringIO
 from itertools import product
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from skcalib import GroupErasure, NeighborSmoothing
+from skcalib import GroupErasure, NeighborSmoothing, NormalizingFlow, Whitening
 from skcalib.cli.options import add_column, add_encoding, encoder_of, layers, names, texts_in
 from skcalib.encoders.any_encoder import fit_with_groups
-from skcalib.encoders.calibrated import CALIBRATORS
 from skcalib.evaluation import ScoreTable, evaluate_retrieval, evaluate_sts
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._sts import BENCHMARKS, checked_texts
 from skcalib.model_selection._encoders import folder_for
 
 SETTINGS = ("model", "pooling", "layers", "calibrator", "fit_on", "aggregate")
+
+
+class Calibrator(NamedTuple):
+    """A calibrator that ``--calibrators`` names."""
+
+    make: Callable[..., Any]
+    options: tuple[str, ...] = ()  # its parameters, each a list to try
+    needs: str = ""  # another option without which it makes no sense
+
+
+CALIBRATORS = {
+    "raw": Calibrator(lambda: "passthrough"),
+    "whitening": Calibrator(Whitening, ("n_components", "noise", "shrinkage")),
+    "flow": Calibrator(partial(NormalizingFlow, random_state=0)),
+    "search": Calibrator(
+        lambda: make_pipeline(GroupErasure(), Whitening(noise="auto")), needs="retrieval"
+    ),
+}
 
 
 def named_calibrators(options: argparse.Namespace) -> dict[str, Any]:

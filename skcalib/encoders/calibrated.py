@@ -1,41 +1,20 @@
-"""The one table of calibrators; and an encoder with a calibration behind it, both fitted."""
+"""A fitted encoder with a fitted calibration behind it."""
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn import config_context
 from sklearn.base import clone
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array
 
 from skcalib.calibration.flow.estimator import NormalizingFlow
-from skcalib.calibration.groups.estimator import GroupErasure
 from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.encoders.any_encoder import as_encoder, encoded
 from skcalib.encoders.content import without_content
 from skcalib.utils.vectors import warn_of_silent
 
-
-class Calibrator(NamedTuple):
-    """What the commands know of a calibrator."""
-
-    make: Callable[..., Any]
-    kind: tuple[type, ...] = ()  # its class: an encoder that ends with one is calibrated
-    options: tuple[str, ...] = ()  # of the command: its parameters, each a list to try
-    needs: str = ""  # an option of the command that it is of no use without
-
-
-CALIBRATORS = {
-    "raw": Calibrator(lambda: "passthrough"),
-    "whitening": Calibrator(Whitening, (Whitening,), ("n_components", "noise", "shrinkage")),
-    "flow": Calibrator(partial(NormalizingFlow, random_state=0), (NormalizingFlow,)),
-    "search": Calibrator(
-        lambda: make_pipeline(GroupErasure(), Whitening(noise="auto")), needs="retrieval"
-    ),
-}
-KINDS = tuple(kind for how in CALIBRATORS.values() for kind in how.kind)
+KINDS = (Whitening, NormalizingFlow)  # an encoder that ends with one is calibrated
 
 
 def calibrated(

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_consistent_length
 
 from skcalib.encoders.any_encoder import encoded, fitted_on
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
+from skcalib.similarity.classifier.refinement import nearness
 from skcalib.utils.base import progress
 from skcalib.utils.labels import labels_of
 from skcalib.utils.texts import as_texts, distinct
@@ -203,8 +204,8 @@ def few_labels(
         place = np.arange(len(codes)) - np.searchsorted(codes[order], codes[order])
         seen, others = order[place < FEW], order[place >= FEW]
         means = vectors[seen].reshape(-1, FEW, vectors.shape[1]).mean(axis=1)
-        scores = vectors[others] @ means.T - (means**2).sum(axis=1) / 2
-        hit[others] = scores.argmax(axis=1) == codes[others]
+        nearest = nearness(vectors[others], means).argmax(axis=1)
+        hit[others] = nearest == codes[others]
     return hits
 
 

@@ -26,7 +26,7 @@ from skcalib.similarity.classifier.refinement import (
     best_cosines,
     best_of_others,
     class_means,
-    scores,
+    nearness,
 )
 from skcalib.utils.base import VersionedState, from_scratch
 from skcalib.utils.labels import labels_of
@@ -209,7 +209,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         scores : ndarray of shape (n_texts, n_classes), float64
             See `class_means_`.
         """
-        return scores(self._views(X), self.class_means_) / 2
+        return nearness(self._views(X), self.class_means_) / 2
 
     def predict(self, X: Any) -> np.ndarray:
         """Nearest class of each text, or `other`.
@@ -224,7 +224,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             Of dtype object if `other` is not of the kind of the labels.
         """
         views = self._views(X)
-        labels = self.classes_[scores(views, self.class_means_).argmax(axis=1)]
+        labels = self.classes_[nearness(views, self.class_means_).argmax(axis=1)]
         if self.threshold_ == -np.inf:
             return labels
         rejected = best_cosines(views, self.class_means_) < self.threshold_

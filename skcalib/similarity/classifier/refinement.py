@@ -12,7 +12,7 @@ WEIGHT = 10.0  # texts that a name or a labelled text counts as
 FOLDS = 10
 
 
-def scores(texts: np.ndarray, means: np.ndarray) -> np.ndarray:
+def nearness(texts: np.ndarray, means: np.ndarray) -> np.ndarray:
     """``x·μ - |μ|²/2``, whose greatest is that of the mean nearest to x.
 
     Unlike a cosine, it does not make much of a short mean: if a class holds most of the texts,
@@ -37,12 +37,12 @@ def class_means(
     weight = WEIGHT * ((names is not None) + np.bincount(codes, minlength=n_classes))
     free = np.delete(texts, rows, axis=0)
     first = means = given / weight[:, None]
-    before = after = scores(free, first).argmax(axis=1)
+    before = after = nearness(free, first).argmax(axis=1)
     for _ in range(ROUNDS):
         total = given.copy()
         np.add.at(total, after, free)
         means = total / (weight + np.bincount(after, minlength=n_classes))[:, None]
-        after = scores(free, means).argmax(axis=1)
+        after = nearness(free, means).argmax(axis=1)
     trust = _trust(before, after, n_classes)
     return (1 - trust) * first + trust * means
 
