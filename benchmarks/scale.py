@@ -2,13 +2,12 @@
 
 Run by hand, with 6 GB of memory and 3 GB of disk per million texts::
 
-    pip install -c constraints.txt '.[demo,dask,docs]'
-    SKCALIB_DATA=folder python benchmarks/scale.py [--rows 1000000] [--encode 20000]
+    pip install -c constraints.txt '.[dask,docs]'
+    python benchmarks/scale.py [--rows 1000000]
 
-Encoding is measured on sentences of STS. The vectors of the other steps have a random
-structure: topics within topics, in a narrow cone, with variances that fall like those of
-MiniLM. Recall is the share of the ten nearest texts that an index finds; quality on real texts
-is measured by ``benchmarks/beyond_one_space.py``.
+The vectors have a random structure: topics within topics, in a narrow cone, with variances that
+fall like those of MiniLM. Recall is the share of the ten nearest texts that an index finds.
+``encode.py`` measures the encoding.
 """
 
 import argparse
@@ -20,16 +19,13 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
 import faiss
 import numpy as np
 from numpy.lib.format import open_memmap
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from skcalib import BertEncoder, NeighborSmoothing, SimilarityScale, Whitening
-from skcalib.datasets import fetch_sts, minilm_path
+from skcalib import NeighborSmoothing, SimilarityScale, Whitening
 
 FEATURES, KEPT, BLOCK, QUERIES = 384, 128, 50_000, 2000
 
@@ -70,21 +66,6 @@ def step(what, rows=None):
     seconds = time.perf_counter() - start
     rate = f"{rows / seconds:14,.0f} rows/s" if rows else ""
     print(f"{what:48}{seconds:9.1f} s{rate}", flush=True)
-
-
-def encoded(n, folder):
-    """Rate and disk of encoding n sentences of MiniLM into a store."""
-    tests = ("stsb", "sickr", "sts12", "sts13", "sts14", "sts15", "sts16")
-    sts = np.unique(np.concatenate([fetch_sts(t).data.ravel() for t in tests]).astype(str))
-    texts = np.random.default_rng(0).permutation(sts)[:n].tolist()
-    for options in ({}, {"dtype": "bfloat16"}):
-        store = folder / f"store-{len(options)}"
-        encoder = BertEncoder(minilm_path(), memory=store, **options)
-        encoder.fit(texts[:100])
-        with step(f"encode {len(texts):,} sentences {options or ''}", len(texts)):
-            encoder.transform(texts)
-        size = sum(file.stat().st_size for file in store.rglob("*") if file.is_file())
-        print(f"{'':48}{size / len(texts) / 1e3:9.1f} kB a sentence in the store")
 
 
 def vectors(n, path):
@@ -145,9 +126,7 @@ def search(what, index, queries, exact):
     print(f"{what:48}{milliseconds:9.2f} ms a query, recall {recall:.3f}", flush=True)
 
 
-def main(n, n_encoded, folder):
-    if n_encoded:
-        encoded(n_encoded, folder)
+def main(n, folder):
     path = folder / "vectors.npy"
     with step(f"write {n:,} x {FEATURES} vectors", n):
         X = vectors(n, path)
@@ -213,7 +192,6 @@ def main(n, n_encoded, folder):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--encode", type=int, default=20_000, help="0 leaves encoding out")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        main(arguments.rows, arguments.encode, Path(folder))
+        main(arguments.rows, Path(folder))

@@ -8,7 +8,7 @@ others. All are means of three draws, in percent.
 
 "raw, per pair" is the threshold that this share of all pairs with different answers reaches.
 "whitened in itself" asks questions in a whitening of the stored ones, which are farther apart
-in it than new ones. Bayesian BM25 is compared if it can be imported.
+in it than new ones.
 
 Cranfield has no groups. Half of its questions have no answer in a store that has none of the
 abstracts judged relevant to them; the others are asked with those relevant to themselves left
@@ -24,11 +24,6 @@ from data import cranfield, labelled
 from measures import unit
 
 from skcalib import NearestAnswer, SimilarityScale, TextEncoder, Whitening
-
-try:
-    from bayesian_bm25.vector_probability import VectorProbabilityTransform
-except ImportError:
-    VectorProbabilityTransform = None
 
 SETS = "Banking77", "biomedical", "news"
 RATES, DRAWS, STORED, MOST = (0.01, 0.05, 0.1), 3, 500, 3080
@@ -102,12 +97,6 @@ class Draw:
         for rate in RATES:
             answered = cosines.max(axis=1) > np.quantile(unlike, 1 - rate)
             yield "raw, per pair", rate, self.rates(answered, right)
-        if VectorProbabilityTransform:
-            background = (1 - among)[np.triu_indices(len(among), k=1)]
-            model = VectorProbabilityTransform.fit_background(background)
-            best = np.array([model.calibrate(1 - row).max() for row in cosines])
-            for rate in RATES:
-                yield "Bayesian BM25", rate, self.rates(best >= 1 - rate, right)
 
     def rates(self, answered, right):
         known = np.array([truth is not None for truth in self.truth])

@@ -7,7 +7,7 @@ signs. Coded vectors are compared by their cosine.
 
 import numpy as np
 from data import FITTED, labelled
-from measures import codes_of, precisions, unit
+from measures import r_precision, unit
 from sentence_transformers.util.quantization import quantize_embeddings
 from sklearn.preprocessing import FunctionTransformer
 
@@ -26,7 +26,7 @@ PARAMS = {
 def rows(encode, options):
     X = encode(labelled("Banking77", "train", FITTED)[0])
     texts, labels = labelled("Banking77", "test", options.most)
-    T, codes = encode(texts), codes_of(labels)
+    T = encode(texts)
     steps = {name: Whitening(noise="auto", **params) for name, params in PARAMS.items()}
     for name, step in ({"raw": FunctionTransformer()} | steps).items():
         fitted = step.fit(X)
@@ -38,7 +38,5 @@ def rows(encode, options):
         }
         row = {"method": name, "dimensions": found.shape[1]}
         for kind, vectors in coded.items():
-            units = unit(vectors)
-            score = precisions(units @ units.T, codes[:, None] == codes).mean()
-            row[kind] = f"{100 * score:.1f}"
+            row[kind] = f"{r_precision(vectors, labels):.1f}"
         yield row

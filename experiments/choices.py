@@ -20,7 +20,7 @@ COLUMNS = "raw_rp", "raw_3", "raw_pairs", "rp", "three_labels", "pairs"
 
 def rows(encode, options):
     most = options.most or 1000
-    encoder = encode.bert(memory=str(options.memory / "all"))  # of all layers
+    encoder = encode.bert()
     for name in options.only or SETS:
         texts, labels = labelled(name, "test", most)
         train = labelled(name, "train")[0]

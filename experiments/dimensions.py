@@ -6,7 +6,7 @@ cut ("Matryoshka"), so this shows what cutting does to a model that does not dec
 """
 
 from data import FITTED, labelled
-from measures import codes_of, precisions, unit
+from measures import r_precision
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -31,11 +31,10 @@ def rows(encode, options):
     for name in options.only or SETS:
         X = encode(labelled(name, "train", FITTED)[0])
         texts, labels = labelled(name, "test", options.most or 2000)
-        T, y = encode(texts), codes_of(labels)
+        T = encode(texts)
         for step in steps(1):
             row = {"data": name, "vectors": step}
             for n in DIMENSIONS:
-                units = unit(steps(n)[step].fit(X).transform(T))
-                found = precisions(units @ units.T, y[:, None] == y)
-                row[str(n)] = f"{100 * found.mean():.1f}"
+                found = r_precision(steps(n)[step].fit(X).transform(T), labels)
+                row[str(n)] = f"{found:.1f}"
             yield row

@@ -30,6 +30,12 @@ def precisions(similarity, same):
     return (np.take_along_axis(same, order, axis=1) & among).sum(axis=1) / others
 
 
+def r_precision(vectors, labels):
+    """Mean R-precision, times 100."""
+    units, codes = unit(vectors), codes_of(labels)
+    return 100 * precisions(units @ units.T, codes[:, None] == codes).mean()
+
+
 class Pairs:
     """Pairs of texts by falling cosine, counted as often as their texts are drawn."""
 
