@@ -1,7 +1,7 @@
 """What `calibrate` chooses, scored by labels that it never saw: never worse than the raw model.
 
-For each task and two seeds, `calibrate` chooses on 1,000 training texts, with 500 of them as
-its queries; its pipeline maps up to 1,000 test texts. Scores are R-precision, the accuracy with
+For each task and two seeds, `calibrate` chooses on 600 training texts, with 300 of them as its
+queries; its pipeline maps up to 600 test texts. Scores are R-precision, the accuracy with
 three labels a class, and the average precision of pairs, as differences to the raw model, times
 100. Beside "topics" stands the last layer, whitened and smoothed.
 """
@@ -19,7 +19,7 @@ COLUMNS = "raw_rp", "raw_3", "raw_pairs", "rp", "three_labels", "pairs"
 
 
 def rows(encode, options):
-    most = options.most or 1000
+    most = options.most or 600
     encoder = encode.bert()
     for name in options.only or SETS:
         texts, labels = labelled(name, "test", most)
