@@ -94,7 +94,7 @@ def of_set(encode, name, most):
         fitted = clone(step).fit(X)
         units = unit(fitted.transform(vectors))
         similarity = units @ units.T
-        of_each = precisions(similarity, same), few_labels(units, y)
+        of_each = precisions(similarity, same), np.nanmean(few_labels(units, y), axis=0)
         for measure, each in zip((found, few), of_each, strict=True):
             drawn = (each[rows].mean() for rows in resampled(len(y)))
             measure.append([each.mean(), *drawn])

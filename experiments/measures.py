@@ -62,7 +62,10 @@ class Pairs:
 
 
 def few_labels(units, codes, n=FEW, draws=DRAWS):
-    """Share of the draws of n labels a class whose nearest mean has a text's class, by text."""
+    """Whether the nearest mean of n labelled texts a class is of a text's class, (draws, n_texts).
+
+    NaN for the labelled texts.
+    """
     rng = np.random.default_rng(0)
     hits = np.full((draws, len(codes)), np.nan)
     for hit in hits:
@@ -72,7 +75,7 @@ def few_labels(units, codes, n=FEW, draws=DRAWS):
         others = np.setdiff1d(order, np.concatenate(known))
         scores = units[others] @ means.T - (means**2).sum(axis=1) / 2
         hit[others] = scores.argmax(axis=1) == codes[others]
-    return np.nanmean(hits, axis=0)
+    return hits
 
 
 def of_groups(vectors, labels):
