@@ -62,7 +62,7 @@ class Pairs:
 
 
 def few_labels(units, codes, n=FEW, draws=DRAWS):
-    """Whether the nearest mean of n labelled texts a class is of a text's class, (draws, n_texts).
+    """Whether the nearest mean of n labelled texts has a text's class, (draws, n_texts).
 
     NaN for the labelled texts.
     """
