@@ -1,6 +1,6 @@
 """What is neutral: gains over raw vectors on last layers, inner layers and their [CLS].
 
-2,000 training texts are fitted and 1,600 test texts scored of each labelled set, 600 and 480
+2,000 training texts are fitted and 1,600 test texts scored of each labelled set, 500 and 400
 for inner layers, and STS-B's test pairs after a fit on as many training sentences. A gain is
 that of R-precision, or of Spearman's rho on STS-B; "pairs" is that of the average precision of
 pairs. The inner layers are those at a quarter, a half and three quarters of the depth. "power
@@ -31,7 +31,7 @@ def rows(encode, options):
     gains = {}
     for kind, (pooling, layers) in kinds.items():
         for name in options.only or (*SETS, "STS-B"):
-            most = 2000 if layers == (last,) else 600
+            most = 2000 if layers == (last,) else 500
             for fit, score, k in cells(encode, name, pooling, layers, most):
                 raw = score(FunctionTransformer())
                 powers = {f"power {p:g}": Whitening(power=p, noise="auto") for p in POWERS}
