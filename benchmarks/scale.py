@@ -2,7 +2,7 @@
 
 Run by hand, with 6 GB of memory and 3 GB of disk per million texts::
 
-    pip install -c constraints.txt '.[dask,docs]'
+    pip install -c constraints.txt '.[docs]'
     python benchmarks/scale.py [--rows 1000000]
 
 The vectors have a random structure: topics within topics, in a narrow cone, with variances that
@@ -11,10 +11,7 @@ fall like those of MiniLM. Recall is the share of the ten nearest texts that an 
 """
 
 import argparse
-import os
-import signal
 import tempfile
-import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,37 +83,6 @@ def vectors(n, path):
     return np.load(path, mmap_mode="r")
 
 
-def on_a_cluster(path, n):
-    """Fit on two processes of dask, one of which is killed in the middle."""
-    import dask
-    import dask.array as da
-    from distributed import Client, LocalCluster
-
-    def block(start):
-        return np.load(path, mmap_mode="r")[start : start + BLOCK]
-
-    blocks = [
-        da.from_delayed(
-            dask.delayed(block)(start), (min(BLOCK, n - start), FEATURES), dtype=np.float32
-        )
-        for start in range(0, n, BLOCK)
-    ]
-    X = da.concatenate(blocks)
-    fits, seconds = [], 0.0
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
-    with LocalCluster(**options) as cluster, Client(cluster):
-        for kill in (False, True):
-            if kill:
-                worker = next(iter(cluster.workers.values()))
-                killer = threading.Timer(seconds / 2, os.kill, (worker.pid, signal.SIGKILL))
-                killer.start()
-            begun = time.perf_counter()
-            with step(f"fit on two processes of dask{', one killed' if kill else ''}", n):
-                fits.append(Whitening(KEPT, noise="auto").fit(X))
-            seconds = time.perf_counter() - begun
-    return fits
-
-
 def search(what, index, queries, exact):
     """Time of a search, and the share of the exact ten nearest that it finds."""
     start = time.perf_counter()
@@ -138,9 +104,6 @@ def main(n, folder):
             parts.partial_fit(X[start : start + BLOCK])
     cosine = np.abs(parts.transform(X[:1000]) - whitening.transform(X[:1000])).max()
     print(f"{'':48}{cosine:9.0e} largest difference to one fit")
-    for fit in on_a_cluster(path, n):
-        cosine = np.abs(fit.transform(X[:1000]) - whitening.transform(X[:1000])).max()
-        print(f"{'':48}{cosine:9.0e} largest difference to one fit")
     calibrated = open_memmap(folder / "calibrated.npy", "w+", np.float32, (n, KEPT))
     with step(f"transform to {KEPT} dimensions, into a file", n):
         for start in range(0, n, BLOCK):

@@ -10,6 +10,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import numpy as np
+from sklearn.preprocessing import normalize
 
 from skcalib.datasets import fetch_sts
 
@@ -34,9 +35,7 @@ def turns(ways, rounds, given=lambda turn: turn, clock=time.perf_counter):
 
 def spread(values, form=".3g"):
     """Median and range of some figures."""
-    low, middle, high = (
-        format(x, form) for x in (np.min(values), np.median(values), np.max(values))
-    )
+    low, middle, high = (format(x, form) for x in np.quantile(values, (0, 0.5, 1)))
     return f"{middle} ({low} to {high})"
 
 
@@ -53,12 +52,8 @@ def report(title, seconds, against, amount=None, more=None):
     for name, of_way in seconds.items():
         cells = more.get(name, {})
         figures = spread(of_way) if amount is None else spread(amount / of_way, ".0f")
-        row = [
-            name,
-            figures,
-            spread(best / of_way, ".2f"),
-            *(cells.get(c, "") for c in columns),
-        ]
+        row = [name, figures, spread(best / of_way, ".2f")]
+        row += [cells.get(column, "") for column in columns]
         print(f"| {' | '.join(row)} |", flush=True)
 
 
@@ -89,8 +84,5 @@ def mixed_texts(n):
 
 def largest_distance(vectors, reference):
     """Largest 1 - cosine of two vectors of one text."""
-    a, b = (
-        x / np.linalg.norm(x, axis=1, keepdims=True)
-        for x in map(np.float64, (vectors, reference))
-    )
+    a, b = normalize(np.float64(vectors)), normalize(np.float64(reference))
     return f"{np.max(1 - np.sum(a * b, axis=1)):.0e}"

@@ -7,24 +7,11 @@ The rows have how many points it is below the best of the three on all test text
 import numpy as np
 from contenders import some
 from data import FITTED, labelled
-from measures import codes_of, unit
-
-from skcalib import TextEncoder
-from skcalib.evaluation import evaluate_labelled
+from measures import codes_of, of_groups
 
 SETS = {"Banking77": "intents", "biomedical": "topics"}
-SCORES = "R-precision", "duplicates", "1-NN"
+SCORES = "R-precision", "3 labels", "pairs"
 SIZES = (10, 30), (20, 25)
-
-
-def scores_of(units, y):
-    """Of each step, by `evaluate_labelled`, whose texts are row numbers here."""
-    encoders = {
-        name: TextEncoder(lambda rows, X=X: X[[int(row) for row in rows]])
-        for name, X in units.items()
-    }
-    texts = [str(row) for row in range(len(y))]
-    return evaluate_labelled(encoders, texts, y, scores=SCORES).scores
 
 
 def rows(encode, options):
@@ -34,8 +21,8 @@ def rows(encode, options):
         texts, labels = labelled(name, "test", options.most)
         T, y = encode(texts), codes_of(labels)
         maps = some(("raw", "PCA(128)", "whitened"))
-        units = {step: unit(map_.fit(X).transform(T)) for step, map_ in maps.items()}
-        of_all = scores_of(units, y)
+        units = [map_.fit(X).transform(T) for map_ in maps.values()]
+        of_all = np.array([of_groups(Z, y) for Z in units])
         for n_classes, n_texts in SIZES:
             points = []
             for seed in range(20):
@@ -43,8 +30,8 @@ def rows(encode, options):
                 classes = rng.choice(y.max() + 1, n_classes, replace=False)
                 of_each = [rng.permutation(np.flatnonzero(y == c))[:n_texts] for c in classes]
                 some_rows = np.concatenate(of_each)
-                sample = {step: Z[some_rows] for step, Z in units.items()}
-                chosen = scores_of(sample, y[some_rows]).argmax(axis=0)
+                found = [of_groups(Z[some_rows], y[some_rows]) for Z in units]
+                chosen = np.argmax(found, axis=0)
                 points.append(of_all.max(axis=0) - of_all[chosen, range(len(SCORES))])
             for score, mean in zip(SCORES, np.mean(points, axis=0), strict=True):
                 size = f"{n_classes}, up to {n_classes * n_texts}"

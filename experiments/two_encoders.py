@@ -6,12 +6,12 @@ documents and queries. "raw" scales each encoder's vectors to unit length, "cali
 them first, and "smoothed" adds `NeighborSmoothing` behind the union. "half" is a weight of 0.5.
 
 A row of several encoders has the gain over the best of them alone at the same step, and its
-95 % interval by a paired bootstrap over texts or queries; average precision has no interval.
+95 % interval by a paired bootstrap over texts or queries.
 """
 
 import numpy as np
 from data import cranfield, labelled
-from measures import Pairs, codes_of, intervals, ndcg, precisions, resampled, unit
+from measures import codes_of, intervals, ndcg, precisions, resampled, unit
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
@@ -67,10 +67,7 @@ def of_set(encode, data, most):
     for step in STEPS:
         for name, X, T in together(raw if step == "raw" else whitened):
             units = unit(NeighborSmoothing().fit(X).transform(T) if step == "smoothed" else T)
-            similarity = units @ units.T
-            yield "R-precision", step, name, precisions(similarity, same)
-            found = Pairs(similarity, same).average_precision()
-            yield "average precision", step, name, np.array([found])
+            yield "R-precision", step, name, precisions(units @ units.T, same)
 
 
 def search(encode):
@@ -101,7 +98,6 @@ def compared(data, measured):
         row["value"] = f"{100 * of_each.mean():.1f}"
         if len(TOGETHER[name]) > 1:
             row["gain"] = f"{100 * (of_each.mean() - best.mean()):+.1f}"
-        if "gain" in row and len(of_each) > 1:
             drawn = [[x[i].mean() for x in (best, of_each)] for i in resampled(len(best))]
             low, high = intervals(np.transpose(drawn))[1]
             row |= {"low": f"{100 * low:+.1f}", "high": f"{100 * high:+.1f}"}
