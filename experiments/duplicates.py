@@ -7,13 +7,10 @@ texts and a version of each with all three changes. A row has the planted pairs,
 them have the same details, and for each way the threshold, the planted pairs that it lists, and
 all other pairs. Nobody knows which of the others are false: many are related. "intent" plants
 nothing, and its pairs are those of questions of one intent.
-
-"raw 0.9" is that threshold without calibration. semhash (threshold 0.9) and cleanlab (0.13 of
-the median distance to the nearest neighbor) get the raw vectors, too, where they are installed.
+"raw 0.9" is that threshold without calibration.
 """
 
 import re
-from importlib.util import find_spec
 
 import numpy as np
 from data import labelled, pairs
@@ -146,23 +143,3 @@ def others(raw, texts):
     units = unit(raw).astype(np.float32)
     alike = np.triu(units @ units.T, 1) > 0.9
     yield "raw 0.9", "", 0.9, np.array(np.nonzero(alike))
-    if find_spec("semhash"):
-        from semhash import SemHash
-
-        row = {text: i for i, text in enumerate(texts)}
-        known = type("Known", (), {})()
-        known.encode = lambda asked, **_: units[[row[text] for text in asked]]
-        index = SemHash.from_records(texts, model=known, ann_backend="basic")
-        result = index.self_deduplicate(threshold=0.9)
-        found = [(row[text.record], row[text.duplicate_of]) for text in result.filtered]
-        yield "semhash", "", 0.9, np.array(found, int).reshape(-1, 2).T
-    if find_spec("cleanlab"):
-        from cleanlab import Datalab
-
-        lab = Datalab({"row": np.arange(len(texts))}, verbosity=0)
-        lab.find_issues(features=units, issue_types={"near_duplicate": {}})
-        found = lab.get_info("near_duplicate")
-        sets = found["near_duplicate_sets"]
-        listed = np.array([(i, j) for i, others in enumerate(sets) for j in others], int)
-        threshold = 1 - found["threshold"] * found["median_distance_to_nearest_neighbor"]
-        yield "cleanlab", "", threshold, listed.reshape(-1, 2).T
