@@ -8,9 +8,8 @@ Run by hand, on a quiet machine, in an environment of its own::
 The raw model is exported by `save_onnx`, and its graph runs on onnxruntime
 and on OpenVINO, in float32, in bfloat16 where the backend has it, and in int8. A `TextEncoder`
 makes an encoder of each. All encode the same texts in turn; with one thread the clock is the
-processor's. The scores are of vectors as they come and after ``Whitening(noise="auto")``,
-fitted on vectors of the same backend: Spearman's correlation on STS-B's test pairs, and
-R-precision on the test questions of Banking77.
+processor's. The scores are of raw vectors: Spearman's correlation on STS-B's test pairs, and
+R-precision on 1,500 test questions of Banking77.
 """
 
 import argparse
@@ -19,22 +18,22 @@ import tempfile
 import time
 from pathlib import Path
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
 import numpy as np
 import onnxruntime
+import pandas as pd
 import torch
 from onnxruntime.quantization import quantize_dynamic
 from sklearn.preprocessing import normalize
 from transformers import AutoTokenizer
+from turns import largest_distance, mixed_texts, report, sentences, short_texts, turns
 
-from skcalib import BertEncoder, TextEncoder, Whitening
+from skcalib import BertEncoder, TextEncoder
 from skcalib.datasets import fetch_sts, minilm_path
+from skcalib.evaluation import evaluate_labelled
 from skcalib.export import save_onnx
 from skcalib.metrics import spearman
-from skcalib.utils.caches import VECTORS
 
+TASKS = Path(os.environ.get("SKCALIB_DATA", "data/sts")).parent / "tasks"
 BATCH, MAX_LENGTH = 32, 256
 
 
@@ -111,87 +110,29 @@ def contenders(model, prompt, threads, folder, sample):
     return ours | graphs
 
 
-def mixed(texts, n):
-    """Texts of 5 to 256 tokens."""
-    rng = np.random.default_rng(1)
-    words = " ".join(texts).split()
-    lengths = rng.integers(4, 190, size=n)
-    starts = rng.integers(0, len(words) - 200, size=n)
-    return [" ".join(words[s : s + m]) for s, m in zip(starts, lengths, strict=True)]
-
-
-def r_precision(vectors, labels):
-    """Mean share of a text's label among as many nearest as the label has others, in %."""
-    unit = normalize(vectors.astype(np.float64))
-    cosines = unit @ unit.T
-    np.fill_diagonal(cosines, -2)
-    same = labels[:, None] == labels
-    order = np.argsort(-cosines, axis=1, kind="stable")
-    found = np.take_along_axis(same, order, axis=1)
-    others = same.sum(axis=1) - 1
-    kept = np.arange(len(labels)) < others[:, None]
-    return 100 * np.mean((found & kept).sum(axis=1) / np.maximum(others, 1))
-
-
-def banking():
-    """Test questions of Banking77 and their intents."""
-    import csv
-
-    tasks = Path(os.environ["SKCALIB_DATA"]).parent / "tasks"
-    with open(next(tasks.rglob("*test*.csv")), newline="", encoding="utf-8") as lines:
-        rows = list(csv.reader(lines))[1:]
-    rows = [rows[i] for i in np.random.default_rng(0).permutation(len(rows))[:1500]]
-    return [row[0] for row in rows], np.array([row[1] for row in rows])
-
-
-def timed(encoders, texts, repeats, clock):
-    seconds = {name: [] for name in encoders}
-    for encoder in encoders.values():
-        encoder.transform(texts[:64])
-    for _ in range(repeats):
-        for name, encoder in encoders.items():
-            start = clock()
-            encoder.transform(texts)
-            seconds[name].append(clock() - start)
-    rates = {name: len(texts) / np.array(times) for name, times in seconds.items()}
-    return {
-        name: f"{np.median(r):.0f} ({r.min():.0f}-{r.max():.0f})" for name, r in rates.items()
-    }
-
-
 def main(model, prompt, threads, repeats, n):
-    test, train = fetch_sts("stsb"), fetch_sts("stsb", split="train")
-    sentences = np.unique(train.data.ravel().astype(str))
-    sentences = np.random.default_rng(0).permutation(sentences)[:4000].tolist()
-    questions, intents = banking()
-    clock = time.process_time if threads == 1 else time.perf_counter
+    test, clock = fetch_sts("stsb"), time.process_time if threads == 1 else time.perf_counter
+    questions = pd.read_csv(TASKS / "banking77-test.csv").sample(1500, random_state=0)
+    questions = questions.to_numpy()
     with tempfile.TemporaryDirectory() as folder:
-        encoders = contenders(model, prompt, threads, Path(folder), sentences[:300])
-        short = timed(encoders, sentences[:n], repeats, clock)
-        long = timed(encoders, mixed(sentences, n // 8), repeats, clock)
-        reference = None
-        print(
-            "| | short, texts/s | mixed, texts/s | 1 - cosine | STS-B | calibrated | "
-            "R-precision | calibrated |"
-        )
-        print("|---|---|---|---|---|---|---|---|")
+        sample = sentences()[:300].tolist()
+        encoders = contenders(model, prompt, threads, Path(folder), sample)
+        more = {}
         for name, encoder in encoders.items():
-            left, right = (encoder.transform(list(c)) for c in test.data.T)
-            asked = encoder.transform(questions)
-            whitening = Whitening(noise="auto").fit(encoder.transform(sentences))
-            scores = []
-            for change in (np.asarray, whitening.transform):
-                a, b = normalize(change(left)), normalize(change(right))
-                scores.append(100 * spearman(test.target, np.sum(a * b, axis=1)))
-            if reference is None:
-                reference = normalize(left.astype(np.float64))
-            far = 1 - np.sum(reference * normalize(left.astype(np.float64)), axis=1).min()
-            found = [r_precision(c(asked), intents) for c in (np.asarray, whitening.transform)]
-            print(
-                f"| {name} | {short[name]} | {long[name]} | {far:.0e} | {scores[0]:.1f} | "
-                f"{scores[1]:.1f} | {found[0]:.1f} | {found[1]:.1f} |",
-                flush=True,
-            )
+            left, right = (encoder.transform(list(column)) for column in test.data.T)
+            if not more:
+                reference = left
+            cosines = np.sum(normalize(left) * normalize(right), axis=1)
+            asked = evaluate_labelled(encoder, *questions.T, scores=["R-precision"])
+            more[name] = {
+                "1 - cosine": largest_distance(left, reference),
+                "STS-B": f"{100 * spearman(test.target, cosines):.1f}",
+                "R-precision": f"{asked.scores[0, 0]:.1f}",
+            }
+        ways = {name: encoder.transform for name, encoder in encoders.items()}
+        for title, given in (("short", short_texts(n)), ("mixed", mixed_texts(n // 8))):
+            seconds = turns(ways, repeats, given, clock)
+            report(title, seconds, next(iter(ways)), len(given(0)), more)
 
 
 if __name__ == "__main__":
@@ -202,6 +143,5 @@ if __name__ == "__main__":
     parser.add_argument("--texts", type=int, default=800)
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
-    VECTORS.bound = 0  # else later rounds read the vectors of the first
     torch.set_num_threads(given.threads)
     main(given.model or minilm_path(), given.prompt, given.threads, given.repeats, given.texts)

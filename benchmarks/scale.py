@@ -2,25 +2,19 @@
 
 Run by hand, with 6 GB of memory and 3 GB of disk per million texts::
 
-    pip install -c constraints.txt '.[demo,dask,docs]'
-    SKCALIB_DATA=folder python benchmarks/scale.py [--rows 1000000] [--encode 20000]
+    pip install -c constraints.txt '.[docs]'
+    python benchmarks/scale.py [--rows 1000000]
 
-Encoding is measured on sentences of STS. The vectors of the other steps have a random
-structure: topics within topics, in a narrow cone, with variances that fall like those of
-MiniLM. Recall is the share of the ten nearest texts that an index finds; quality on real texts
-is measured by ``benchmarks/beyond_one_space.py``.
+The vectors have a random structure: topics within topics, in a narrow cone, with variances that
+fall like those of MiniLM. Recall is the share of the ten nearest texts that an index finds.
+``encode.py`` measures the encoding.
 """
 
 import argparse
-import os
-import signal
 import tempfile
-import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import faiss
 import numpy as np
@@ -28,8 +22,7 @@ from numpy.lib.format import open_memmap
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from skcalib import BertEncoder, NeighborSmoothing, SimilarityScale, Whitening
-from skcalib.datasets import fetch_sts, minilm_path
+from skcalib import NeighborSmoothing, SimilarityScale, Whitening
 
 FEATURES, KEPT, BLOCK, QUERIES = 384, 128, 50_000, 2000
 
@@ -72,21 +65,6 @@ def step(what, rows=None):
     print(f"{what:48}{seconds:9.1f} s{rate}", flush=True)
 
 
-def encoded(n, folder):
-    """Rate and disk of encoding n sentences of MiniLM into a store."""
-    tests = ("stsb", "sickr", "sts12", "sts13", "sts14", "sts15", "sts16")
-    sts = np.unique(np.concatenate([fetch_sts(t).data.ravel() for t in tests]).astype(str))
-    texts = np.random.default_rng(0).permutation(sts)[:n].tolist()
-    for options in ({}, {"dtype": "bfloat16"}):
-        store = folder / f"store-{len(options)}"
-        encoder = BertEncoder(minilm_path(), memory=store, **options)
-        encoder.fit(texts[:100])
-        with step(f"encode {len(texts):,} sentences {options or ''}", len(texts)):
-            encoder.transform(texts)
-        size = sum(file.stat().st_size for file in store.rglob("*") if file.is_file())
-        print(f"{'':48}{size / len(texts) / 1e3:9.1f} kB a sentence in the store")
-
-
 def vectors(n, path):
     """Write n vectors with topics of 1,000 texts within topics of 50,000."""
     rng = np.random.default_rng(0)
@@ -105,37 +83,6 @@ def vectors(n, path):
     return np.load(path, mmap_mode="r")
 
 
-def on_a_cluster(path, n):
-    """Fit on two processes of dask, one of which is killed in the middle."""
-    import dask
-    import dask.array as da
-    from distributed import Client, LocalCluster
-
-    def block(start):
-        return np.load(path, mmap_mode="r")[start : start + BLOCK]
-
-    blocks = [
-        da.from_delayed(
-            dask.delayed(block)(start), (min(BLOCK, n - start), FEATURES), dtype=np.float32
-        )
-        for start in range(0, n, BLOCK)
-    ]
-    X = da.concatenate(blocks)
-    fits, seconds = [], 0.0
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
-    with LocalCluster(**options) as cluster, Client(cluster):
-        for kill in (False, True):
-            if kill:
-                worker = next(iter(cluster.workers.values()))
-                killer = threading.Timer(seconds / 2, os.kill, (worker.pid, signal.SIGKILL))
-                killer.start()
-            begun = time.perf_counter()
-            with step(f"fit on two processes of dask{', one killed' if kill else ''}", n):
-                fits.append(Whitening(KEPT, noise="auto").fit(X))
-            seconds = time.perf_counter() - begun
-    return fits
-
-
 def search(what, index, queries, exact):
     """Time of a search, and the share of the exact ten nearest that it finds."""
     start = time.perf_counter()
@@ -145,9 +92,7 @@ def search(what, index, queries, exact):
     print(f"{what:48}{milliseconds:9.2f} ms a query, recall {recall:.3f}", flush=True)
 
 
-def main(n, n_encoded, folder):
-    if n_encoded:
-        encoded(n_encoded, folder)
+def main(n, folder):
     path = folder / "vectors.npy"
     with step(f"write {n:,} x {FEATURES} vectors", n):
         X = vectors(n, path)
@@ -159,9 +104,6 @@ def main(n, n_encoded, folder):
             parts.partial_fit(X[start : start + BLOCK])
     cosine = np.abs(parts.transform(X[:1000]) - whitening.transform(X[:1000])).max()
     print(f"{'':48}{cosine:9.0e} largest difference to one fit")
-    for fit in on_a_cluster(path, n):
-        cosine = np.abs(fit.transform(X[:1000]) - whitening.transform(X[:1000])).max()
-        print(f"{'':48}{cosine:9.0e} largest difference to one fit")
     calibrated = open_memmap(folder / "calibrated.npy", "w+", np.float32, (n, KEPT))
     with step(f"transform to {KEPT} dimensions, into a file", n):
         for start in range(0, n, BLOCK):
@@ -213,7 +155,6 @@ def main(n, n_encoded, folder):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--encode", type=int, default=20_000, help="0 leaves encoding out")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        main(arguments.rows, arguments.encode, Path(folder))
+        main(arguments.rows, Path(folder))

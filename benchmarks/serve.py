@@ -21,9 +21,10 @@ import numpy as np
 import uvicorn
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
+from turns import sentences, spread
 
 from skcalib import BertEncoder, NeighborSmoothing, Whitening
-from skcalib.datasets import fetch_sts, minilm_path
+from skcalib.datasets import minilm_path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from serve import application
@@ -77,9 +78,7 @@ if __name__ == "__main__":
     parser.add_argument("--fitted", type=int, default=100_000, help="vectors of the smoothing")
     options = parser.parse_args()
     rng = np.random.default_rng(0)
-    splits = [fetch_sts("stsb", split).data.ravel() for split in ("train", "dev", "test")]
-    texts = np.unique(np.concatenate(splits)).tolist()
-    rng.shuffle(texts)
+    texts = sentences().tolist()
     pipeline = make_pipeline(BertEncoder(minilm_path()), Whitening(noise="auto"))
     vectors = pipeline.fit_transform(texts[:1000])
     vectors = np.tile(vectors, (-(-options.fitted // 1000), 1))[: options.fitted]
@@ -101,6 +100,5 @@ if __name__ == "__main__":
                     figures.setdefault((n_clients, name), []).append(part)
     print("| clients | | p50, ms | p99, ms | texts per second |\n|---:|---|---:|---:|---:|")
     for (n_clients, name), parts in figures.items():
-        columns = zip(*parts, strict=True)
-        cells = (f"{np.median(c):.0f} ({min(c):.0f} to {max(c):.0f})" for c in columns)
+        cells = (spread(column, ".0f") for column in zip(*parts, strict=True))
         print(f"| {n_clients} | {name} | {' | '.join(cells)} |")

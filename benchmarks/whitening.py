@@ -3,23 +3,19 @@
 All contenders get the same float32 rows and keep ``--kept`` dimensions:
 
 - ``skcalib``: ``Whitening``
-- ``sklearn-f32``, ``sklearn-f64``: ``PCA(whiten=True, svd_solver="covariance_eigh")`` on the
-  rows as they are, and on a float64 copy, whose creation counts
-- ``full``: the same with ``svd_solver="full"``
+- ``sklearn``: ``PCA(whiten=True, svd_solver="covariance_eigh")``
 - ``incremental``: ``IncrementalPCA(whiten=True)``
 - ``faiss``: ``PCAMatrix(eigen_power=-0.5)``, where faiss is installed
 - ``numpy``: ``numpy.cov`` of a float64 copy and ``numpy.linalg.svd``
 
-Each round times all contenders one after the other. Times are compared within a round, so that
-a slow minute affects all of them. The output has medians of the ratios, with quartiles. Peak
-memory is measured in a separate process, as the difference to the same process without the fit;
+Peak memory is measured in a separate process, above that of the same process without the fit;
 its rows are a memmap, whose pages do not count. Accuracy is ``max |W'ΣW - I|`` on a harder
-sample, where Σ is a float64 covariance. The mean of that sample is 100 times its spread, and
-its eigenvalues span eight decades::
+sample, with W from the images of the axes and Σ a float64 covariance. The mean of that sample
+is 100 times its spread, and its eigenvalues span eight decades::
 
     python benchmarks/whitening.py --rows 100000 --features 768 --rounds 5
     python benchmarks/whitening.py --rows 1000000 --memmap --rounds 2 \
-        --contenders skcalib sklearn-f32 faiss
+        --contenders skcalib sklearn faiss
 """
 
 import argparse
@@ -27,14 +23,14 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 import warnings
 
 import numpy as np
 from sklearn.decomposition import PCA, IncrementalPCA
+from turns import report, turns
 
 from skcalib import Whitening
-from skcalib.calibration.whitening import recent
 
 
 class Numpy:
@@ -72,18 +68,9 @@ class Faiss:
         return self.matrix.apply(np.ascontiguousarray(X))
 
 
-class Float64(PCA):
-    """PCA of a float64 copy."""
-
-    def fit(self, X, y=None):
-        return super().fit(X.astype(np.float64), y)
-
-
 MAKERS = {
     "skcalib": lambda k: Whitening(k),
-    "sklearn-f32": lambda k: PCA(k, whiten=True, svd_solver="covariance_eigh"),
-    "sklearn-f64": lambda k: Float64(k, whiten=True, svd_solver="covariance_eigh"),
-    "full": lambda k: PCA(k, whiten=True, svd_solver="full"),
+    "sklearn": lambda k: PCA(k, whiten=True, svd_solver="covariance_eigh"),
     "incremental": lambda k: IncrementalPCA(k, whiten=True, batch_size=5000),
     "faiss": Faiss,
     "numpy": Numpy,
@@ -103,70 +90,43 @@ def make_rows(n, d, path=None, *, hard=False):
         part = rows[start : start + 20_000]
         part[:] = rng.standard_normal(part.shape, dtype=np.float32) @ mix
         part += 100 if hard else 0.3
-    if path is None:
-        return rows
-    rows.flush()
-    return np.load(path, mmap_mode="r")
+    return rows
 
 
-def seconds(function, X):
-    recent._fits.clear()  # otherwise a second fit of the same rows comes from memory
-    start = time.perf_counter()
-    function(X)
-    return time.perf_counter() - start
-
-
-def compare(times):
-    """Yield median seconds, and median and quartiles of the ratio to skcalib."""
-    ours = np.array(times["skcalib"])
-    for name, values in times.items():
-        low, middle, high = np.percentile(np.array(values) / ours, [25, 50, 75])
-        yield name, np.median(values), f"{middle:.2f} ({low:.2f}-{high:.2f})"
-
-
-def peak_memory(name, path, kept):
-    """Megabytes of anonymous memory at the peak of a fit, above those before it."""
-    code = f"""
-import sys, threading, time
-sys.path.insert(0, {os.path.dirname(os.path.abspath(__file__))!r})
-import numpy as np
-import whitening
 def anonymous():
-    with open("/proc/self/status") as file:
+    """Megabytes of this process that no file backs."""
+    with open("/proc/self/status", encoding="ascii") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("RssAnon")) / 1024
-X = np.load({path!r}, mmap_mode="r")
-whitening.MAKERS[{name!r}](8).fit(X[:4000])  # starts libraries and threads
-before = peak = anonymous()
-done = False
-def watch():
-    global peak
-    while not done:
-        peak = max(peak, anonymous())
-        time.sleep(0.002)
-thread = threading.Thread(target=watch)
-thread.start()
-whitening.MAKERS[{name!r}]({kept}).fit(X)
-done = True
-thread.join()
-print(peak - before)
-"""
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    return float(run.stdout) if run.returncode == 0 else float("nan")
+
+
+def print_peak(name, path, kept):
+    """Print the megabytes at the peak of a fit, above those before it."""
+    X, done, peaks = np.load(path, mmap_mode="r"), threading.Event(), []
+    MAKERS[name](8).fit(X[:4000])  # starts libraries and threads
+    before = anonymous()
+
+    def watch():
+        while not done.wait(0.002):
+            peaks.append(anonymous())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    MAKERS[name](kept).fit(X)
+    done.set()
+    thread.join()
+    print(max(peaks, default=before) - before)
 
 
 def inaccuracy(name, rows, kept):
     """Largest entry of ``W'ΣW - I``, with the W of the fitted model."""
-    X = rows.astype(np.float64)
-    covariance = np.cov(X, rowvar=False)
+    covariance, d = np.cov(rows.astype(np.float64), rowvar=False), rows.shape[1]
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         model = MAKERS[name](kept).fit(rows)
         if name == "faiss":
             import faiss
 
-            W = faiss.vector_to_array(model.matrix.A).reshape(-1, rows.shape[1])[:kept].T
-        elif name == "skcalib":
-            W = model._linear_map.projection
+            W = faiss.vector_to_array(model.matrix.A).reshape(-1, d)[:kept].T
         elif name == "numpy":
             W = model.W
         else:
@@ -183,39 +143,43 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--memmap", action="store_true")
     parser.add_argument("--contenders", nargs="+", default=list(MAKERS), choices=MAKERS)
-    parser.add_argument("--skip", nargs="*", default=[], choices=["memory", "accuracy"])
-    args = parser.parse_args()
-    names = ["skcalib", *(name for name in args.contenders if name != "skcalib")]
-
+    parser.add_argument("--peak", nargs=2, help=argparse.SUPPRESS)  # of a process of its own
+    options = parser.parse_args()
+    if options.peak:
+        print_peak(*options.peak, options.kept)
+        return
+    names = ["skcalib", *(name for name in options.contenders if name != "skcalib")]
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "rows.npy")
-        X = make_rows(args.rows, args.features, path)
-        X = X if args.memmap else np.array(X)
-        fits, transforms = ({name: [] for name in names} for _ in range(2))
+        X = make_rows(options.rows, options.features, path)
+        X = X if options.memmap else np.array(X)
+        models = {}
+
+        def given(turn):
+            X[0, 0] += 1  # else a second fit of the same rows comes from memory
+            return X
+
+        def fit(name):
+            return lambda X: models.update({name: MAKERS[name](options.kept).fit(X)})
+
+        def transform(name):
+            return lambda X: models[name].transform(X[:100_000])
+
+        title = f"{options.rows} x {options.features}"
+        fits = turns({name: fit(name) for name in names}, options.rounds, given)
+        report(f"fit, {title}", fits, "skcalib")
+        mapped = turns({name: transform(name) for name in names}, options.rounds, given)
+        report(f"transform of 100k, {title}", mapped, "skcalib")
+        print("\n| peak memory of fit above the rows | MB |\n|---|---|")
         for name in names:
-            MAKERS[name](8).fit(X[:4000])
-        for _ in range(args.rounds):
-            models = {}
-            for name in names:
-                models[name] = MAKERS[name](args.kept)
-                fits[name].append(seconds(models[name].fit, X))
-            for name in names:
-                transforms[name].append(seconds(models[name].transform, X[:100_000]))
-        for title, times in (("fit", fits), ("transform of 100k", transforms)):
-            print(f"\n{title}, {args.rows} x {args.features}, {args.rounds} rounds")
-            print(f"{'':<14}{'seconds':>9}  ratio to skcalib (quartiles)")
-            for name, middle, ratio in compare(times):
-                print(f"{name:<14}{middle:>9.3f}  {ratio}")
-        if "memory" not in args.skip:
-            print("\npeak memory of fit above the rows, MB")
-            for name in names:
-                print(f"{name:<14}{peak_memory(name, path, args.kept):>9.0f}")
-    if "accuracy" not in args.skip:
-        print(f"\nmax |W'ΣW - I|, hard sample of 50k rows, k = {args.kept} / {args.features}")
-        rows = make_rows(50_000, args.features, hard=True)
-        for name in names:
-            errors = (inaccuracy(name, rows, k) for k in (args.kept, args.features))
-            print(f"{name:<14}" + " / ".join(f"{error:.0e}" for error in errors))
+            call = [sys.executable, __file__, "--kept", str(options.kept), "--peak", name, path]
+            run = subprocess.run(call, capture_output=True, text=True)
+            print(f"| {name} | {float(run.stdout or 'nan'):.0f} |")
+    print("\n| max of W'ΣW - I | all kept but a third | all |\n|---|---|---|")
+    rows = make_rows(50_000, options.features, hard=True)
+    for name in names:
+        errors = (inaccuracy(name, rows, k) for k in (options.kept, options.features))
+        print(f"| {name} | {' | '.join(f'{error:.0e}' for error in errors)} |", flush=True)
 
 
 if __name__ == "__main__":

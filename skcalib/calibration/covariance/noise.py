@@ -55,8 +55,8 @@ class Regularization:
         for name in ("noise", "power"):
             if (value := getattr(self, name)) != "auto":
                 raise ValueError(
-                    f"Got n_groups={self.n_groups} and {name}={value!r}; n_groups "
-                    f"chooses the {name}. Set {name}='auto', or leave out n_groups."
+                    f"Got n_groups={self.n_groups} and {name}={value!r}; n_groups chooses the "
+                    f"noise, beside power='auto'. Set {name}='auto', or leave out n_groups."
                 )
 
     def of(self, moments: Moments, variance: np.ndarray) -> Regularized:

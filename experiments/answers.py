@@ -1,0 +1,139 @@
+"""One of the stored answers, or none: promised and observed false hits, and right answers.
+
+Half of the groups of the test texts (intents, topics) are stored, with 500 questions, and the
+group is the answer. Of the other texts one half is scored, and the other is the log, of which
+every other question without an answer is the sample of unanswerable ones. "false" is the share
+of texts of the groups left out that get an answer, and "right" and "wrong" are shares of the
+others. All are means of three draws, in percent.
+
+"raw, per pair" is the threshold that this share of all pairs with different answers reaches.
+"whitened in itself" asks questions in a whitening of the stored ones, which are farther apart
+in it than new ones.
+
+Cranfield has no groups. Half of its questions have no answer in a store that has none of the
+abstracts judged relevant to them; the others are asked with those relevant to themselves left
+out ("false") or not ("right": the nearest is relevant). Rules are each abstract's best among
+the others ("documents alone"), and the questions without an answer.
+"""
+
+from itertools import chain
+
+import numpy as np
+from contenders import steps
+from data import cranfield, labelled
+from measures import unit
+
+from skcalib import NearestAnswer, SimilarityScale, TextEncoder, Whitening
+
+SETS = "Banking77", "biomedical", "news"
+RATES, DRAWS, STORED, MOST = (0.01, 0.05, 0.1), 3, 500, 3080
+
+
+def rows(encode, options):
+    found = {}
+    sets = (of_set(encode, name) for name in options.only or SETS)
+    parts = [*sets, of_cranfield(encode)] if options.only is None else sets
+    for data, step, rate, rates in chain(*parts):
+        place = data, step, f"{100 * rate:.0f} %"
+        found.setdefault(place, []).append(rates)
+        if len(found[place]) == DRAWS:
+            means = (f"{mean:.1f}" for mean in 100 * np.mean(found[place], axis=0))
+            names = "data", "step", "promised", "false", "right", "wrong"
+            yield dict(zip(names, (*place, *means), strict=True))
+
+
+def of_set(encode, name):
+    """Yield data, step, rate, and the rates observed in one draw."""
+    texts, groups = labelled(name, "test")
+    texts, rows = np.unique(texts[:MOST].astype(str), return_index=True)
+    groups, vectors = groups[rows], encode(texts)
+    for seed in range(DRAWS):
+        for step, rate, observed in Draw(texts, groups, vectors, seed).results():
+            yield name, step, rate, observed
+
+
+class Draw:
+    """One set of texts with vectors, of which half of the groups are stored."""
+
+    def __init__(self, texts, groups, vectors, seed):
+        self.row, self.vectors = {text: i for i, text in enumerate(texts)}, vectors
+        rng = np.random.default_rng(seed)
+        names = rng.permutation(np.unique(groups))
+        kept = np.isin(groups, names[: len(names) // 2])
+        rows = rng.permutation(np.flatnonzero(kept))
+        stored, rest = rows[:STORED], rng.permutation([*rows[STORED:], *np.flatnonzero(~kept)])
+        scored, log = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+        self.stored, self.answers = texts[stored], groups[stored]
+        self.scored, self.log = texts[scored], texts[log]
+        self.unanswerable = texts[log[~kept[log]]][::2]
+        self.truth = np.where(kept[scored], groups[scored], None)
+
+    def encode(self, texts):
+        return self.vectors[[self.row[text] for text in texts]]
+
+    def results(self):
+        whitening = Whitening(noise="auto").fit(self.encode(self.stored))
+        models = {
+            "ours": (self.encode, {}),
+            "ours, log": (self.encode, {"log": self.log}),
+            "ours, log, unanswerable": (
+                self.encode,
+                {"log": self.log, "unanswerable": self.unanswerable},
+            ),
+            "whitened in itself": (lambda texts: whitening.transform(self.encode(texts)), {}),
+        }
+        for name, (encode, more) in models.items():
+            model = NearestAnswer(TextEncoder(encode), false_hit_rate=RATES[-1])
+            model.fit(self.stored, self.answers, **more)
+            for rate in RATES:  # the threshold alone depends on it
+                model.set_params(false_hit_rate=rate)
+                model.partial_fit(self.stored[:1], self.answers[:1])
+                found = model.hit_rates(self.scored, self.truth)
+                yield name, rate, (found.false, found.right, found.wrong)
+        stored, asked = (unit(self.encode(t)) for t in (self.stored, self.scored))
+        cosines, among = asked @ stored.T, stored @ stored.T
+        right = self.answers[cosines.argmax(axis=1)] == self.truth
+        unlike = among[self.answers[:, None] != self.answers]
+        for rate in RATES:
+            answered = cosines.max(axis=1) > np.quantile(unlike, 1 - rate)
+            yield "raw, per pair", rate, self.rates(answered, right)
+
+    def rates(self, answered, right):
+        known = np.array([truth is not None for truth in self.truth])
+        wrong = (answered & ~right)[known]
+        return answered[~known].mean(), (answered & right)[known].mean(), wrong.mean()
+
+
+def of_cranfield(encode):
+    """Yield the same of questions against abstracts."""
+    documents, queries, grades = cranfield()
+    documents, queries, relevant = encode(documents, True), encode(queries), grades > 0
+    whitening, smoothing = steps()["smoothed"]
+    for seed in range(DRAWS):
+        order = np.random.default_rng(seed).permutation(len(queries))
+        sample, scored = order[: len(order) // 2], order[len(order) // 2 :]
+        for name in ("raw", "calibrated"):
+            d, q = documents, queries
+            if name == "calibrated":
+                d, q = d - d.mean(axis=0), q - q[sample].mean(axis=0)  # two kinds of text
+                whitening.fit(np.vstack([d, q[sample]]))
+                d, q = whitening.transform(d), whitening.transform(q)
+                smoothing.fit(d)
+                d, q = smoothing.transform(d), smoothing.transform(q)
+            d, q = unit(d), unit(q)
+            cosines = q[scored] @ d.T
+            without = np.where(relevant[scored], -1, cosines).max(axis=1)
+            right = np.take_along_axis(relevant[scored], cosines.argmax(1)[:, None], 1)[:, 0]
+            alone = SimilarityScale().fit(d)
+            scale = SimilarityScale().fit(d[~relevant[sample].any(axis=0)], queries=q[sample])
+            for rule, of_rule in {"documents alone": alone, "unanswerable": scale}.items():
+                for rate in RATES:
+                    threshold = of_rule.threshold(rate, per="query")
+                    passed = cosines.max(axis=1) > threshold
+                    found = (without > threshold).mean(), (passed & right).mean()
+                    yield (
+                        "Cranfield",
+                        f"{name}, {rule}",
+                        rate,
+                        (*found, (passed & ~right).mean()),
+                    )

@@ -1,0 +1,113 @@
+"""Texts, labels, pairs and encoders of all experiments: one loader, one split, one seed.
+
+``SKCALIB_DATA`` names the folder of the STS sets; the other folders stand beside it, as
+``docs/reproduce.md`` says. Maps are fitted on training texts, without their labels, and scored
+on test texts.
+"""
+
+import json
+import os
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from skcalib import BertEncoder, VectorStore
+from skcalib.datasets import fetch_sts
+
+DATA = Path(os.environ.get("SKCALIB_DATA", "data/sts")).parent
+CRANFIELD = DATA / "retrieval" / "cranfield"
+SETS = {
+    "Banking77": "tasks/banking77",
+    "biomedical": "topics/biomedical",
+    "news": "coarse/news",
+    "intents": "narrow/intents",
+    "spam": "narrow/spam",
+    "emotions": "narrow/emotions",
+}
+STS = "sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"
+FITTED = 4000  # texts of a fit, at most
+# The model, and what comes before its queries (or single texts) and its documents.
+ENCODERS = {
+    "minilm": ("minilm", "", ""),
+    "e5": ("intfloat/multilingual-e5-small", "query: ", "passage: "),
+    "mpnet": ("sentence-transformers/all-mpnet-base-v2", "", ""),
+}
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A model by name, with its prompts; calls return vectors as its authors make them."""
+
+    name: str
+    memory: Path  # folder for vectors
+    models: Path | None = None  # folder of models; None asks the hub
+
+    def bert(self, documents: bool = False, **params: Any) -> BertEncoder:
+        """Return an encoder, by default of the mean of the last layer."""
+        model, *prompts = ENCODERS[self.name]
+        if self.models is not None and "/" in model:
+            model = str(self.models / model.split("/")[1])
+        kept = {"layers": (-1,), "pooling": "mean"}
+        params = {"memory": VectorStore(self.memory, **kept), "pooling": "mean"} | params
+        return BertEncoder(model, prompt=prompts[documents], **params)
+
+    def __call__(self, texts: Any, documents: bool = False, **params: Any) -> np.ndarray:
+        return self.bert(documents, **params).fit_transform(list(texts))
+
+    def named(self, name: str) -> "Encoder":
+        return replace(self, name=name)
+
+
+def labelled(name: str, half: str, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Texts and labels of a half of a set: all in their order, or some in a random one."""
+    frame = pd.read_csv(DATA / f"{SETS[name]}-{half}.csv", keep_default_na=False)
+    if most is not None:
+        frame = frame.iloc[np.random.default_rng(0).permutation(len(frame))[:most]]
+    return frame.iloc[:, 0].to_numpy(), frame.iloc[:, 1].astype(str).to_numpy()
+
+
+def sentences(most: int | None = FITTED) -> np.ndarray:
+    """Sentences of STS-B's training pairs, in random order."""
+    train = np.unique(fetch_sts("stsb", "train").data)
+    return np.random.default_rng(0).permutation(train)[:most]
+
+
+def pairs(task: str, split: str = "test") -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of texts and their grades; "stsb-de" is STS-B in German."""
+    if "-" not in task:
+        return fetch_sts(task, split, return_X_y=True)
+    frame = pd.read_csv(DATA / "languages" / f"{task}-{split}.csv")
+    return frame[["sentence1", "sentence2"]].to_numpy(), frame.iloc[:, -1].to_numpy()
+
+
+class Collection(NamedTuple):
+    """Documents, queries, and grades of shape (n_queries, n_documents)."""
+
+    documents: list[str]
+    queries: list[str]
+    grades: np.ndarray
+
+
+@cache
+def cranfield() -> Collection:
+    """Documents with text and queries with a relevant one, by falling id."""
+    texts = {}
+    for part in ("corpus", "queries"):
+        lines = (CRANFIELD / f"{part}.jsonl").read_text("utf-8").splitlines()
+        entries = {entry["_id"]: entry for entry in map(json.loads, lines)}
+        both = {i: f"{e.get('title') or ''} {e['text']}".strip() for i, e in entries.items()}
+        texts[part] = {i: both[i] for i in sorted(both, reverse=True) if both[i]}
+    relevant = defaultdict(dict)
+    judged = pd.read_csv(CRANFIELD / "qrels" / "test.tsv", sep="\t", dtype={0: str, 1: str})
+    for query, document, grade in judged.itertuples(index=False):
+        if grade > 0 and document in texts["corpus"]:
+            relevant[query][document] = grade
+    asked = [query for query in texts["queries"] if query in relevant]
+    grades = [[relevant[query].get(i, 0) for i in texts["corpus"]] for query in asked]
+    queries = [texts["queries"][query] for query in asked]
+    return Collection([*texts["corpus"].values()], queries, np.array(grades))

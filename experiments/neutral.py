@@ -1,0 +1,81 @@
+"""What is neutral: gains over raw vectors on last layers, inner layers and their [CLS].
+
+2,000 training texts are fitted and 1,600 test texts scored of each labelled set, 500 and 400
+for inner layers, and STS-B's test pairs after a fit on as many training sentences. A gain is
+that of R-precision, or of Spearman's rho on STS-B; "pairs" is that of the average precision of
+pairs. The inner layers are those at a quarter, a half and three quarters of the depth. "power
+1" is ``Whitening(power=1, noise="auto")``, whose noise goes with the power.
+"""
+
+import numpy as np
+from contenders import some
+from data import SETS, labelled, pairs, sentences
+from measures import of_groups, of_pairs
+from sklearn.preprocessing import FunctionTransformer
+
+from skcalib import Whitening
+
+DEPTHS = {"minilm": 6, "e5": 12, "mpnet": 12}
+STEPS = "centered", "PCA(128)", "PCA(groups)", "whitened", "told"
+POWERS = 1.0, 0.5, 0.35, 0.2, 0.1
+
+
+def rows(encode, options):
+    last = DEPTHS[encode.name]
+    inner = last // 4, last // 2, 3 * last // 4
+    kinds = {
+        "last layer": ("mean", (last,)),
+        "means of inner layers": ("mean", inner),
+        "[CLS] of inner layers": ("cls", inner),
+    }
+    gains = {}
+    for kind, (pooling, layers) in kinds.items():
+        for name in options.only or (*SETS, "STS-B"):
+            if layers != (last,) and name == "Banking77":
+                continue  # so few texts have no others of their intent
+            most = 2000 if layers == (last,) else 500
+            for fit, score, k in cells(encode, name, pooling, layers, most):
+                raw = score(FunctionTransformer())
+                powers = {f"power {p:g}": Whitening(power=p, noise="auto") for p in POWERS}
+                for step, map_ in (some(STEPS, k) | powers).items():
+                    gained = score(map_.fit(fit)) - raw
+                    gains.setdefault((kind, step), []).append((name, *gained))
+    for (kind, step), found in gains.items():
+        names, of_groups_, of_pairs_ = zip(*found, strict=True)
+        row = {"vectors": kind, "step": step}
+        for column, values in (("", of_groups_), (" of pairs", of_pairs_)):
+            row[f"mean{column}"] = f"{np.nanmean(values):+z.1f}"
+            row[f"worst{column}"] = f"{np.nanmin(values):+z.1f}"
+        for name in dict.fromkeys(names):
+            of_set = [gain for n, gain in zip(names, of_groups_, strict=True) if n == name]
+            row[name] = f"{np.mean(of_set):+z.1f}"
+        yield row
+
+
+def cells(encode, name, pooling, layers, most):
+    """Yield vectors to fit on, a function from a map to scores, and the number of groups."""
+    kept = {"pooling": pooling, "layers": layers, "layer_merge": "concat"}
+    if layers[0] not in (6, 12):
+        kept["memory"] = None
+
+    def by_layer(texts):
+        return np.split(encode(texts, **kept), len(layers), axis=1)
+
+    if name == "STS-B":
+        both, grades = pairs("stsb")
+        sides = zip(*map(by_layer, both.T), strict=True)
+        for fit, pair in zip(by_layer(sentences(most)), sides, strict=True):
+
+            def graded(step, pair=pair):
+                return np.array([of_pairs(*map(step.transform, pair), grades), np.nan])
+
+            yield fit, graded, None
+        return
+    texts, labels = labelled(name, "test", 4 * most // 5)
+    fits = by_layer(labelled(name, "train", most)[0])
+    for fit, T in zip(fits, by_layer(texts), strict=True):
+
+        def grouped(step, T=T):
+            return of_groups(step.transform(T), labels)[[0, 2]]
+
+        yield fit, grouped, len(np.unique(labels))

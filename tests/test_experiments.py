@@ -1,0 +1,79 @@
+"""What stands behind the results: measures agree with the package's, files have a history."""
+
+import csv
+import re
+
+import numpy as np
+import pytest
+from loading import ROOT, load
+from sklearn.metrics import average_precision_score, ndcg_score
+
+from skcalib import TextEncoder
+from skcalib.evaluation import evaluate_labelled
+from skcalib.metrics import spearman
+
+measures = load("experiments/measures.py")
+SCRIPTS = sorted([*(ROOT / "experiments").glob("*.py"), *(ROOT / "benchmarks").glob("*.py")])
+
+
+@pytest.fixture(scope="module")
+def groups():
+    """Vectors of five classes of unequal sizes, and their labels."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(5), [40, 30, 12, 9, 9])
+    return rng.normal(size=(100, 8)) + rng.normal(size=(5, 8))[labels], labels
+
+
+def test_measures_of_groups_are_those_of_evaluate_labelled(groups):
+    vectors, labels = groups
+    encoder = TextEncoder(lambda rows: vectors[[int(row) for row in rows]])
+    rows = [str(i) for i in range(len(labels))]
+    names = "R-precision", "3 labels", "duplicates"
+    expected = evaluate_labelled(encoder, rows, labels, scores=names).scores[0]
+    found = measures.of_groups(vectors, labels)
+    assert found[0] == pytest.approx(expected[0])
+    units, codes = measures.unit(vectors), measures.codes_of(labels)
+    of_five = 100 * np.nanmean(measures.few_labels(units, codes, draws=5))
+    assert of_five == pytest.approx(expected[1])
+    assert found[2] == pytest.approx(expected[2], abs=0.01)  # which counts cosines in bins
+    assert measures.r_precision(vectors, labels) == found[0]
+
+
+def test_average_precision_counts_texts_as_often_as_they_are_drawn(groups):
+    vectors, labels = groups
+    units, drawn = measures.unit(vectors), np.random.default_rng(1).integers(100, size=100)
+    similarity, same = units @ units.T, labels[:, None] == labels
+    i, j = np.triu_indices(100, k=1)
+    of_two = drawn[i] != drawn[j]
+    rows = drawn[i[of_two]], drawn[j[of_two]]
+    expected = average_precision_score(same[rows], similarity[rows])
+    found = measures.Pairs(similarity, same).average_precision(drawn)
+    assert found == pytest.approx(expected)
+
+
+def test_measures_of_pairs_and_of_queries():
+    rng = np.random.default_rng(0)
+    A, B, grades = rng.normal(size=(30, 4)), rng.normal(size=(30, 4)), rng.integers(5, size=30)
+    cosines = (measures.unit(A) * measures.unit(B)).sum(axis=1)
+    assert measures.of_pairs(A, B, grades) == pytest.approx(100 * spearman(grades, cosines))
+    similarity, judged = rng.normal(size=(6, 40)), rng.integers(3, size=(6, 40))
+    expected = ndcg_score(judged, similarity, k=10)
+    assert measures.ndcg(similarity, judged).mean() == pytest.approx(expected)
+
+
+def test_every_file_of_results_says_how_it_was_made():
+    folder = ROOT / "docs" / "results"
+    with open(folder / "made.csv", newline="", encoding="utf-8") as file:
+        made = {row["file"]: row for row in csv.DictReader(file)}
+    assert set(made) == {file.name for file in folder.glob("*.csv")} - {"made.csv"}
+    for name, row in made.items():
+        found = re.fullmatch(r"python experiments/run\.py (\w+)( --.*)?", row["command"])
+        assert (ROOT / "experiments" / f"{found[1]}.py").exists()
+        assert name.startswith(found[1].replace("_", "-"))
+        assert row["commit"]
+        assert "numpy" in row["versions"]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_need_nothing_private(script):
+    assert not re.findall(r"\bskcalib(?:\.\w+)*\._\w+", script.read_text("utf-8"))
