@@ -242,3 +242,32 @@ def test_a_table_of_words_reads_texts_whole(windowed, long_text, tmp_path):
     model = exported(windowed(layers=0, pooling="zipf"), tmp_path, save_static)
     other = " ".join(reversed(long_text.split()))
     assert_allclose(*model.encode([long_text, other]), atol=1e-5)  # all words count
+
+
+@pytest.fixture
+def byte_level():
+    """A tokenizer of bytes, in which a space belongs to the word behind it."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    words = "query: dog cat house river unhappy happy un street garden"
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=["<pad>", "</s>"])
+    inner.train_from_iterator([words] * 20, trainer)
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token="<pad>", eos_token="</s>"
+    )
+
+
+@pytest.mark.parametrize("prompt", ["query: ", "un", ""])
+@pytest.mark.parametrize("stride", [0, 2])
+def test_windows_have_the_whole_prompt_and_all_of_the_text(byte_level, prompt, stride):
+    text = "happy dog cat house river street garden " * 5
+    found = tokens.tokenize(byte_level, [text], 16, prompt=prompt, stride=stride).ids
+    alone = byte_level(prompt)["input_ids"]
+    first, *later = found
+    assert all(window[: len(alone)] == alone for window in later)
+    parts = [first, *(window[len(alone) + stride :] for window in later)]
+    read = [token for part in parts for token in part]
+    assert read == byte_level(prompt + text)["input_ids"]
