@@ -2,11 +2,15 @@
 
 import argparse
 import csv
+import re
 
 from skcalib.cli.options import add_column, add_encoding, encoder_of, texts_in, with_groups
 from skcalib.export._writing import written_whole
 from skcalib.model_selection._encoders import folder_for
 from skcalib.similarity.classifier.estimator import ZeroShotClassifier
+
+# Parameters of the classifier, and the options that set them.
+PARAMETERS = {"class_names": "--classes", "rejection_rate": "--rejection-rate"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,9 +53,20 @@ def run(options: argparse.Namespace) -> None:
             rejection_rate=options.rejection_rate,
             other=options.other,
         )
-        predicted = model.fit(texts, labels).predict(texts)
+        try:
+            predicted = model.fit(texts, labels).predict(texts)
+        except ValueError as error:
+            raise ValueError(_by_options(str(error))) from error
         scores = model.decision_function(texts).max(axis=1)
         with file.open("w", newline="", encoding="utf-8") as stream:
             rows = zip(texts, predicted, scores.round(4).tolist(), strict=True)
             csv.writer(stream).writerows([("text", "label", "score"), *rows])
     print(f"Wrote {options.output}: {len(texts)} texts in {len(model.classes_)} classes.")
+
+
+def _by_options(message: str) -> str:
+    """Name the options in place of the parameters that they set."""
+    message = re.sub(r"\by has\b", "--labels has", message)
+    for name, option in PARAMETERS.items():
+        message = re.sub(rf"\b{name}\b", option, message)
+    return message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
@@ -179,7 +180,7 @@ class BertEncoder(TextTransformer):
     verbose: bool | int = False
 
     _parameter_constraints = {
-        "model": [str, os.PathLike],
+        "model": "no_validation",  # `fit` names the estimator for other models
         "pooling": [StrOptions({"auto", *POOLINGS})],
         "layers": [
             Interval(Integral, None, None, closed="neither"),
@@ -230,6 +231,11 @@ class BertEncoder(TextTransformer):
         if not is_dask(X):
             blocks_of(X, BLOCK)  # checks texts, reads no iterator
         self.__dict__.pop("_recipe", None)  # an error below leaves nothing half-fitted
+        if not isinstance(self.model, str | os.PathLike):
+            raise TypeError(
+                f"model is a {type(self.model).__name__}; expected a folder or the id of a "
+                "model on the hub. For a model that is loaded, use TextEncoder(model)."
+            )
         folder = locate(os.fspath(self.model), self.revision)
         shipped = declared(folder)
         backbone = load(folder, self.device, self.dtype, lower_case=shipped.lower_case)
@@ -344,6 +350,11 @@ class BertEncoder(TextTransformer):
                 f"The model {str(self.model)!r} is an e5 by name, trained with a prompt, and "
                 "its folder declares none. Set prompt='query: ', 'passage: ' for documents of "
                 "a search, or '' for none."
+            )
+        if re.fullmatch(r"\w+", self.prompt or "") and self.prompt not in shipped.prompts:
+            warn(
+                f"prompt={self.prompt!r} is put before each text as it is, since the folder "
+                f"declares no prompt of that name. It declares {sorted(shipped.prompts)}."
             )
         if POOLINGS[pooling].token == 0 and backbone.is_causal:
             warn(

@@ -47,6 +47,11 @@ def as_texts(X: Any, name: str = "X") -> list[str]:
     cells = _cells(X, name)
     if cells.ndim == 2 and cells.shape[1] == 1:
         cells = cells[:, 0]
+    if cells.ndim == 2 and cells.size and isinstance(cells[0, 0], float | np.floating):
+        raise ValueError(
+            f"{name} has numbers, of shape {cells.shape}; expected texts. Vectors need no "
+            "encoder: leave it out, or encode with TextEncoder's function instead."
+        )
     if cells.ndim != 1:
         raise ValueError(
             f"{name} has shape {cells.shape}; expected one text per row: a list of str, a 1-D "

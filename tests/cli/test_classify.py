@@ -43,13 +43,13 @@ def test_texts_get_the_classes_of_the_estimator(files, tiny_bert, words, capsys)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "neither class_names nor labels"),
+        ([], "neither --classes nor labels"),
         (["--classes", "none"], "none"),
-        (["--classes", "names", "--rejection-rate", "2"], "'rejection_rate' parameter"),
-        (["--classes", "twice"], "class_names has 'a' twice"),
+        (["--classes", "names", "--rejection-rate", "2"], "'--rejection-rate' parameter"),
+        (["--classes", "twice"], "--classes has 'a' twice"),
         (
             ["--classes", "names", "--labels", "strange"],
-            "y has the label 'nothing known', which is none of the classes",
+            "--labels has the label 'nothing known', which is none of the classes",
         ),
         (["--labels", "long"], "'long' has 'a' in line 26, and"),
         (["--labels", "short"], "'short' has '' in line 25, and"),

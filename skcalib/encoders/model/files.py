@@ -235,7 +235,8 @@ def _snapshot(model: str, revision: str | None) -> str:
             f"The model {model!r}{at} is neither a local folder nor complete in the cache "
             f"({constants.HF_HUB_CACHE}), and the download from the hub failed: "
             f"{type(error).__name__}. Check the name{name}. To work offline, run `hf download "
-            f"{model}` on a machine with access and copy the cache. {MOVED}"
+            f"{model}` on a machine with access, copy the cache, and set HF_HUB_OFFLINE=1; or "
+            f"use 'minilm', a model of the extra skcalib[demo]. {MOVED}"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""What a classifier is told: names of classes, and labels of some of the texts."""
+"""What a classifier starts from: names of classes, and labels of some of the texts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +11,11 @@ from skcalib.utils.labels import labels_of, plain
 
 def named_classes(class_names: Any) -> dict[Any, list[str]]:
     """Return the descriptions of each class, by its label, in the order of the labels."""
+    if hasattr(class_names, "fit") or hasattr(class_names, "encode"):
+        raise TypeError(
+            f"class_names is a {type(class_names).__name__}; expected names of classes. The "
+            "encoder comes first: ZeroShotClassifier(encoder, class_names)."
+        )
     if not isinstance(class_names, Mapping):
         names = labels_of(class_names, "class_names")
         if twice := [name for name in names if names.count(name) > 1]:

@@ -194,7 +194,15 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
         negative number, each text one of its own.
         """
         if (self.encoder if reset else self.encoder_) is None:
-            unit = _unit(checked_rows(self, X, reset=reset))
+            try:
+                unit = _unit(checked_rows(self, X, reset=reset))
+            except TypeError as error:
+                if "Got texts" not in str(error):
+                    raise
+                raise TypeError(
+                    "X has texts, and without an encoder Duplicates expects vectors. Set "
+                    "encoder=BertEncoder(), or pass vectors."
+                ) from None
             silent = ~unit.any(axis=1)
             keys = np.where(silent, -1 - np.arange(len(unit)) if reset else NOTHING, 0)
             if reset:

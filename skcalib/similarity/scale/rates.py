@@ -1,4 +1,4 @@
-"""Which rates counted pairs can tell, and the thresholds that keep them."""
+"""Which rates counted pairs support, and the thresholds that keep them."""
 
 import numpy as np
 
@@ -6,6 +6,7 @@ from skcalib.similarity.scale.pairs import FITTED_P_VALUES, PairCounts, RateLine
 
 # Pairs that a threshold must let pass for an estimate of its rate.
 FEWEST_PAIRS = 10
+MOST_PAIRS = 10**7  # default of `n_pairs`
 # What ``extrapolate=True`` needs: the smallest rate that was compared with the observed one on
 # real texts, pairs of which 30 are at the lower end of the line, and the error of the line.
 LEAST_EXTRAPOLATED, EXTRAPOLATED_PAIRS, LARGEST_ERROR = 1e-6, 100_000, 0.1
@@ -28,23 +29,25 @@ def threshold_of(counts: PairCounts, rate: float, per: str, *, extrapolate: bool
         return counts.beyond(rate)
     needed = np.ceil(few / rate - (of - counts.n) - 1e-9)
     counted = "pairs" if per == "pair" else "queries" if counts.new == 1 else "texts"
+    texts = ""
+    if per == "pair":  # of n texts, n (n - 1) / 2 are counted, at most n_pairs
+        texts = f", of {np.ceil((1 + np.sqrt(1 + 8 * needed)) / 2):,.0f} texts"
+        texts += f", and n_pairs={needed:.0f}" if needed > MOST_PAIRS else ""
     raise ValueError(
-        f"threshold got false_positive_rate={rate!r}, which needs {needed:,.0f} {counted}; "
-        f"{counts.n:,} support rates from {few}/{of} to 1. Set extrapolate=True, or fit a "
-        "SimilarityScale on more queries, or texts: 1,415 have a million pairs, and more than "
-        "4,473 need more n_pairs."
+        f"Estimating false_positive_rate={rate!r} needs {needed:,.0f} {counted}{texts}; got "
+        f"{counts.n:,}. Fit a SimilarityScale on more, ask for {few}/{of} or more, or set "
+        "extrapolate=True."
     )
 
 
 def line_of(counts: PairCounts) -> RateLine:
-    """Return the line through the rates, if the pairs tell it."""
+    """Return the line through the rates, if the pairs suffice for it."""
     line = counts.line()
     if counts.n < EXTRAPOLATED_PAIRS or line.error > LARGEST_ERROR:
         raise ValueError(
-            f"A rate below 3e-4, or a cosine that fewer pairs reach, was asked of {counts.n:,} "
-            f"pairs; to estimate it needs {EXTRAPOLATED_PAIRS:,}, of 448 texts, and a line "
-            f"through their rates, which is off by {line.error:.2g} decades, where "
-            f"{LARGEST_ERROR} is accepted. Fit on more texts of the same kind without "
-            "duplicates, or ask for a larger rate or a smaller cosine."
+            "Estimating rates below 3e-4 needs 448 texts and a straight line through the "
+            f"larger rates. Got {counts.n:,} pairs, and a line that is off by {line.error:.2g} "
+            f"decades, where {LARGEST_ERROR} is accepted. Fit on more texts of the same kind "
+            "without duplicates, or ask for a larger rate or a smaller cosine."
         )
     return line
