@@ -61,9 +61,7 @@ def test_texts_that_say_nothing_are_in_no_group(sentences, encoder, frozen):
     if frozen:
         encoder = FrozenEstimator(encoder.fit(sentences))
     texts = [*sentences, *SILENT, SILENT[0], sentences[3]]
-    with pytest.warns(
-        UserWarning, match=r"5 of 125 texts say nothing .*such as ''.*Duplicates"
-    ):
+    with pytest.warns(UserWarning, match=r"5 of 125 texts say nothing .*such as ''"):
         model = Duplicates(encoder).fit(texts)
     n = len(sentences)
     same = [(n, n + len(SILENT)), (3, len(texts) - 1)]  # the same text twice

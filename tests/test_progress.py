@@ -21,10 +21,16 @@ corrected = BiEncoder(cone, similarity="corrected")
 @pytest.mark.parametrize(
     ("message", "work"),
     [
-        ("n_samples=", lambda: Whitening().fit(X)),
-        ("n_samples=", lambda: Whitening().partial_fit(X).transform(X)),
-        ("n_samples=", lambda: make_pipeline(FunctionTransformer(), Whitening()).fit(X)),
-        ("n_samples=", lambda: cross_val_score(Whitening(), X, scoring=lambda *_: 0.0)),
+        ("There are fewer than 5 samples", lambda: Whitening().fit(X)),
+        ("There are fewer than 5 samples", lambda: Whitening().partial_fit(X).transform(X)),
+        (
+            "There are fewer than 5 samples",
+            lambda: make_pipeline(FunctionTransformer(), Whitening()).fit(X),
+        ),
+        (
+            "There are fewer than 5 samples",
+            lambda: cross_val_score(Whitening(), X, scoring=lambda *_: 0.0),
+        ),
         ("narrow cone", lambda: SimilarityScale().fit(CONE).neighbor_similarity(CONE)),
         ("narrow cone", lambda: corrected.fit(PAIRS).predict(PAIRS)),
         ("constant", lambda: spearman([1, 1], [1, 2])),

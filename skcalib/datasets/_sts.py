@@ -110,7 +110,12 @@ def fetch_sts(
         raise ValueError(f"split={split!r}; {task} has {', '.join(splits)}.")
     folder = data_home if data_home is not None else os.environ.get("SKCALIB_DATA")
     if not folder:
-        hub = import_package("skcalib[data]", "datasets")
+        try:
+            hub = import_package("skcalib[data]", "datasets")
+        except ImportError as error:
+            raise ImportError(
+                f"{error}; or give a folder, by data_home or SKCALIB_DATA"
+            ) from None
         rows = hub.load_dataset(HUB[task], split=SPLITS[split]).to_list()
         return _bunch(rows, HUB[task], return_X_y, task)
     path = Path(folder).expanduser() / f"{task}-{split}.csv"

@@ -164,7 +164,7 @@ def test_without_a_folder_the_hub_is_asked(task, split, repository, name, hub, m
 
 def test_a_missing_datasets_package_is_named_with_both_ways_out(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    match = r"without a folder, .*SKCALIB_DATA, needs the .*pip install skcalib\[data\]"
+    match = r"pip install skcalib\[data\]; or give a folder.*SKCALIB_DATA"
     with pytest.raises(ImportError, match=match):
         fetch_sts("stsb")
 

@@ -178,7 +178,7 @@ def test_encoders_are_fitted_without_labels_on_the_texts_or_others(sample):
             lambda e, t, y: (e, t, np.linspace(0, 1, 60)),
             "60 classes, the smallest, 0.0, of 1 texts",
         ),
-        (lambda e, t, y: ({}, t, y), r"names \[\]; it expects at least one"),
+        (lambda e, t, y: ({}, t, y), r"names \[\]; expected at least one"),
     ],
 )
 def test_bad_input_is_named(sample, spoil, message):

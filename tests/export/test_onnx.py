@@ -124,7 +124,7 @@ def test_sides_that_pool_otherwise_are_refused(tiny_bert, without_prompts, texts
 
 def test_a_graph_that_cannot_be_run_is_refused(runtime, save_family, texts, tmp_path):
     folder = save_family("FNet", hidden_size=16, num_hidden_layers=1, intermediate_size=32)
-    with pytest.raises(ValueError, match=r"save_onnx writes of this FNetModel .*itself"):
+    with pytest.raises(ValueError, match=r"What is written of this FNetModel .*itself"):
         save_onnx(BertEncoder(folder).fit(texts), tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
@@ -141,7 +141,9 @@ def test_a_graph_of_other_vectors_is_refused(runtime, other_bert, texts, tmp_pat
     save_onnx(encoder.fit(texts), path)
     expected = encoder.transform([*texts, *ODD])
     assert_equal_vectors(encode(runtime, path, encoder, [*texts, *ODD]), expected)
-    with pytest.raises(ValueError, match=r"save_onnx .* vectors: padding changes them, or"):
+    with pytest.raises(
+        ValueError, match=r"What is written .* vectors: padding changes them, or"
+    ):
         save_onnx(BertEncoder(other_bert, truncate_dim=6).fit(texts), tmp_path / "other.onnx")
     assert [*tmp_path.iterdir()] == [path]
 

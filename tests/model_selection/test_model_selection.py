@@ -702,7 +702,7 @@ def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentence
         ({"task": "search"}, ValueError, "task='search' with no queries"),
         ({"task": "topics", "queries": ["a"]}, ValueError, "task='topics' with queries; the"),
         ({"queries": ["a"], "groups": ["b"]}, ValueError, "'search' with queries and groups"),
-        ({"groups": ["b"]}, ValueError, r"groups of shape \(1,\) for 100 texts"),
+        ({"groups": ["b"]}, ValueError, r"groups has shape \(1,\) for 100 texts"),
         ({"queries_encoder": chance}, ValueError, "task=None with queries_encoder; the"),
         ({"model": chance, "pooling": "mean"}, ValueError, "pooling, layers or memory for a T"),
         ({"n_groups": 1}, ValueError, "'n_groups' parameter of Whitening"),
@@ -791,7 +791,7 @@ def test_groups_of_pairs_are_read_as_a_bi_encoder_reads_them(tiny_bert, sentence
     pipeline = calibrate(tiny_bert, pairs, groups=groups, **params)
     left, right = (pipeline.transform(column).mean(axis=0) for column in pairs.T)
     assert_allclose(left, right, atol=1e-5)
-    with pytest.raises(ValueError, match=r"groups of shape \(100,\) for 50 pairs"):
+    with pytest.raises(ValueError, match=r"groups has shape \(100,\) for 50 pairs"):
         calibrate(tiny_bert, pairs, groups=groups.ravel(), **params)
 
 
@@ -902,7 +902,10 @@ def test_command_takes_queries_and_their_prompt(tiny_bert, file, sentences, tmp_
     assert command(tiny_bert, file, tmp_path / "graph", *options, "--format", "onnx") == 0
     session = runtime.InferenceSession(tmp_path / "graph" / "model.onnx")
     found = session.get_modelmeta().custom_metadata_map
-    assert found == {"prompt": "a red ", "query_prompt": "the ", "max_length": "40"}
+    assert found == {"prompt": "a red ", "query_prompt": "the ", "max_length": "40"} | {
+        "truncation_side": "right",
+        "lower_case": "false",
+    }
     tokenizer = pipeline["encode"]._backbone().tokenizer
     for prompt, side in (("a red ", pipeline), ("the ", pipeline.queries_)):
         inputs = tokenizer([f"{prompt}old dog"], return_tensors="np")
@@ -1002,7 +1005,7 @@ def test_failure_in_the_middle_leaves_nothing(tiny_bert, file, error, tmp_path, 
     assert list(output.parent.iterdir()) == []
 
 
-@pytest.mark.filterwarnings("default:calibrate found:UserWarning")
+@pytest.mark.filterwarnings("default:Found:UserWarning")
 def test_command_on_few_texts_warns_in_one_line(tiny_bert, sentences, tmp_path, capsys):
     path = tmp_path / "texts.txt"
     path.write_text("\n".join(sentences))

@@ -101,6 +101,7 @@ def test_every_container_of_texts_gives_the_same_list(container):
     assert fitted_on(container(TEXTS)) >= {*TEXTS}
 
 
+@pytest.mark.filterwarnings("ignore:.*say nothing to the encoder")
 @pair_containers
 def test_every_container_of_pairs_gives_the_same_two_lists(container):
     X = container(TEXTS, OTHERS)
@@ -138,7 +139,7 @@ def test_what_holds_no_texts_is_refused_by_its_kind(read, X):
 )
 def test_an_empty_container_is_refused_with_its_shape(read, X):
     shape = re.escape(str(np.shape(X)))
-    match = rf"0 sample\(s\) \(shape={shape}\).*minimum of 1.*by (Text|Bi)Encoder"
+    match = rf"0 sample\(s\) \(shape={shape}\).*minimum of 1 is required"
     with pytest.raises(ValueError, match=match):
         read(X)
 

@@ -226,9 +226,7 @@ def test_what_a_sample_cannot_tell_is_refused(X):
         scale.p_value([np.nan])
     with pytest.raises(ValueError, match="similarity contains NaN"):
         scale.p_value(np.ma.masked_array([0.5, 0.9], [False, True]))
-    with pytest.raises(
-        ValueError, match=r"needs 20 pairs, of 7 texts; got 1\. .*ask for 10/1"
-    ):
+    with pytest.raises(ValueError, match=r"needs 20 pairs, of 7 texts; got 1\. .*ask for 10/1"):
         SimilarityScale().fit(X[:2]).threshold(0.5)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         scale.corrected(X[:3], X[:4])
