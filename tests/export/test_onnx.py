@@ -141,9 +141,7 @@ def test_a_graph_of_other_vectors_is_refused(runtime, other_bert, texts, tmp_pat
     save_onnx(encoder.fit(texts), path)
     expected = encoder.transform([*texts, *ODD])
     assert_equal_vectors(encode(runtime, path, encoder, [*texts, *ODD]), expected)
-    with pytest.raises(
-        ValueError, match=r"What is written .* vectors: padding changes them, or"
-    ):
+    with pytest.raises(ValueError, match=r"What is written .* vectors: padding changes"):
         save_onnx(BertEncoder(other_bert, truncate_dim=6).fit(texts), tmp_path / "other.onnx")
     assert [*tmp_path.iterdir()] == [path]
 
