@@ -104,7 +104,7 @@ class BertEncoder(TextTransformer):
         Token frequencies for ``pooling="zipf"``: counts by token, or texts whose tokens `fit`
         counts. Needed if the vocabulary is not sorted by frequency, as in Chinese models.
     memory : None, path-like or VectorStore, default=None
-        Where to keep vectors on disk, so that each text goes through the model only once. All
+        Where to keep vectors, on a local disk, so that a text goes through the model once. All
         layers and poolings of a text are kept, for any choice of them later; a `VectorStore`
         can keep less. In any case, recently used vectors stay in this process's memory, up to
         256 MiB for all encoders.
