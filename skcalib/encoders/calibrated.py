@@ -14,7 +14,7 @@ from skcalib.encoders.any_encoder import as_encoder, encoded
 from skcalib.encoders.content import without_content
 from skcalib.utils.vectors import warn_of_silent
 
-KINDS = (Whitening, NormalizingFlow)  # an encoder that ends with one is calibrated
+REPLACES_WHITENING = (Whitening, NormalizingFlow)  # an encoder that has one is calibrated
 
 
 def calibrated(
@@ -67,4 +67,4 @@ def calibrates(encoder: Any) -> bool:
     """Whether it is a calibration, or a pipeline that has one, at any depth."""
     inner = getattr(encoder, "estimator", encoder)  # of a FrozenEstimator
     steps = [step for _, step in getattr(inner, "steps", [])]
-    return isinstance(inner, KINDS) or any(map(calibrates, steps))
+    return isinstance(inner, REPLACES_WHITENING) or any(map(calibrates, steps))

@@ -103,8 +103,8 @@ def checkable(X: Any, *, tensors: bool = False) -> Any:
         and hasattr(X, "device")
     ):
         raise TypeError(
-            f"Got a {type(X).__name__}, but of the steps only Whitening computes on tensors. "
-            "Pass an array, such as X.cpu().numpy()."
+            f"Got a {type(X).__name__}, but this step does not compute on tensors. Pass an "
+            "array, such as X.cpu().numpy()."
         )
     if hasattr(X, "detach"):
         X = X.detach()

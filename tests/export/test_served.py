@@ -88,5 +88,5 @@ def test_texts_must_differ(pipeline):
     for texts, n in ((["a"], 1), (["a", "b", "a"], 2)):
         with pytest.raises(ValueError, match=f"{n} of them different; two or more"):
             check_served(pipeline.transform, pipeline, texts)
-    with pytest.raises(TypeError, match="check_served needs a fitted pipeline"):
+    with pytest.raises(TypeError, match="An export needs a fitted pipeline"):
         check_served(pipeline.transform, Whitening(), TEXTS)

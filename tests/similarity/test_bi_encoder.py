@@ -281,7 +281,7 @@ def test_groups_for_half_the_texts_or_row_by_row_are_refused():
     with pytest.raises(ValueError, match=r"shape \(4,\) for 8 texts; expected \(8,\)\."):
         model.fit(texts, groups=["de", "en"] * 2)
     pairs = [*zip(texts[:4], texts[4:], strict=True)]
-    with pytest.raises(ValueError, match=r"\(8,\) for 4 pairs; it expects \(4,\), .* \(4, 2\)"):
+    with pytest.raises(ValueError, match=r"\(8,\) for 4 pairs; expected \(4,\), .* \(4, 2\)"):
         model.fit(pairs, groups=["de", "en"] * 4)
 
 

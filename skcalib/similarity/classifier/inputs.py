@@ -11,7 +11,8 @@ from skcalib.utils.labels import labels_of, plain
 
 def named_classes(class_names: Any) -> dict[Any, list[str]]:
     """Return the descriptions of each class, by its label, in the order of the labels."""
-    if hasattr(class_names, "fit") or hasattr(class_names, "encode"):
+    is_text = isinstance(class_names, str)
+    if hasattr(class_names, "fit") or (hasattr(class_names, "encode") and not is_text):
         raise TypeError(
             f"class_names is a {type(class_names).__name__}; expected names of classes. The "
             "encoder comes first: ZeroShotClassifier(encoder, class_names)."
