@@ -47,7 +47,7 @@ def packed_attention(
 
     Query, key and value have shape (1, H, N, w), the output has shape (1, N, H, w); a key and
     its value may serve a group of queries. With a window a token attends only to those less
-    than ``sliding_window`` away. ``position_bias`` tells what is added to the scores of queries
+    than ``sliding_window`` away. ``position_bias`` is what is added to the scores of queries
     and keys, (n, H, length, w), of texts of one length. Other arguments are refused unless they
     are harmless.
     """

@@ -21,7 +21,7 @@ from skcalib.utils.vectors import unit_rows, warn_of_silent
 
 @dataclass(frozen=True)
 class Calibration:
-    """A fitted encoder, and what a log of questions tells about its vectors."""
+    """A fitted encoder, and what a log of questions shows of its vectors."""
 
     encoder: Pipeline
     smoothing: NeighborSmoothing | None

@@ -362,8 +362,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 )
         else:
             raise ValueError(
-                f"{type(self).__name__} got one answer alone, {answers[0]!r:.60}; questions "
-                "with other answers, or `unanswerable` ones, tell how near is near enough."
+                f"All questions have the answer {answers[0]!r:.60}. Give questions with other "
+                "answers, or `unanswerable` ones, to estimate how near is near enough."
             )
         self._calibration, self._vectors = calibration, vectors
         self._unanswerable, self.neighbors_ = unanswerable, index

@@ -274,7 +274,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         return float(np.average(right, weights=weights))
 
     def _described(self, labels: list[Any]) -> dict[Any, list[str]]:
-        """Return the descriptions of each class, none if only labels tell of it."""
+        """Return the descriptions of each class, none if only labels name it."""
         if self.class_names is None:
             if not labels:
                 raise ValueError(

@@ -132,8 +132,8 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If there are too few distinct texts to tell the threshold, or their pairs do not
-            tell it, or there is a `guard` without an `encoder`.
+            If there are too few distinct texts to estimate the threshold, or their pairs give
+            none, or there is a `guard` without an `encoder`.
         """
         if self.guard is not None and self.encoder is None:
             raise ValueError(

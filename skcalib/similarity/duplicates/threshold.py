@@ -9,7 +9,7 @@ from skcalib.similarity.scale.pairs import FITTED_P_VALUES, PairCounts, RateLine
 from skcalib.similarity.scale.rates import EXTRAPOLATED_PAIRS, FEWEST_PAIRS, LARGEST_ERROR
 from skcalib.utils.base import warn
 
-# Distinct texts whose ten million pairs tell the rates.
+# Distinct texts whose ten million pairs give the rates.
 COUNTED_TEXTS = 4473
 # Rates of a line for texts whose duplicates bend the usual one; its threshold is stricter.
 LARGER_P_VALUES = 3e-2, 3e-3
@@ -34,8 +34,8 @@ def threshold_of(
         lowest, highest = int(np.ceil(least * n_pairs)), n_pairs - 1
         other = f", or a number from {lowest} to {highest}" if lowest <= highest else ""
         raise ValueError(
-            f"false_pairs={false_pairs:g} cannot be told from {n:,} distinct texts, which have "
-            f"{n_pairs:,} pairs. Give more texts (448 tell any number){other}."
+            f"Estimating false_pairs={false_pairs:g} needs 448 distinct texts; got {n:,}, which "
+            f"have {n_pairs:,} pairs. Give more texts{other}."
         )
     if not by_line:
         warn(
@@ -52,8 +52,8 @@ def threshold_of(
             line = _counts(_without_duplicates(drawn, strict)).line()
     if line.error > LARGEST_ERROR:
         raise ValueError(
-            f"The pairs of {n:,} distinct texts do not tell the threshold: the line through "
-            f"their rates is off by {line.error:.2g} decades, as when many are near copies. "
+            f"The pairs of {n:,} distinct texts give no threshold: the line through their "
+            f"rates is off by {line.error:.2g} decades, as when many are near copies. "
             "Give scale=SimilarityScale().fit(vectors), of such texts without duplicates."
         )
     return min(EQUAL, line.threshold(rate))

@@ -270,7 +270,7 @@ def test_a_calibration_by_the_stored_questions_warns():
     assert model.score(asked, truth(asked)) > 0.7
 
 
-ONE = "got one answer alone, 5; questions with other answers, or `unanswerable` ones"
+ONE = "have the answer 5. Give questions with other answers, or `unanswerable` ones"
 FEW = r"got 20 stored questions.* to keep its false_hit_rate it needs 39\. Give more"
 
 

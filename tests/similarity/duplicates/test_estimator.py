@@ -241,9 +241,9 @@ def test_duplicates_take_a_scale_of_texts_without_duplicates():
 
 def test_too_few_texts_are_refused_or_warned_of():
     X = spread(300)
-    with pytest.raises(ValueError, match=r"=5 cannot be told from 300 .* 44,850 pairs.*10 to"):
+    with pytest.raises(ValueError, match=r"=5 needs 448 .* got 300.* 44,850 pairs.*10 to"):
         Duplicates(false_pairs=5).fit(X)
-    with pytest.raises(ValueError, match=r"=20 cannot be told from 5 .*, which have 10 pairs"):
+    with pytest.raises(ValueError, match=r"=20 needs 448 .* got 5, which have 10 pairs"):
         Duplicates().fit(X[:5])
     with pytest.warns(UserWarning, match=r"=20 are counted.* of 300 distinct .*448"):
         model = Duplicates().fit(X)
