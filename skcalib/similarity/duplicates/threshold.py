@@ -34,8 +34,8 @@ def threshold_of(
         lowest, highest = int(np.ceil(least * n_pairs)), n_pairs - 1
         other = f", or a number from {lowest} to {highest}" if lowest <= highest else ""
         raise ValueError(
-            f"Estimating false_pairs={false_pairs:g} needs 448 distinct texts; got {n:,}, which "
-            f"have {n_pairs:,} pairs. Give more texts{other}."
+            f"Estimating false_pairs={false_pairs:g} needs 448 distinct texts; got {n:,}, "
+            f"which have {n_pairs:,} pairs. Give more texts{other}."
         )
     if not by_line:
         warn(
