@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn import config_context
@@ -13,6 +12,7 @@ from skcalib.encoders.any_encoder import steps_of
 from skcalib.encoders.bert_encoder import BertEncoder
 from skcalib.encoders.model.tokens import tokenize
 from skcalib.encoders.text_encoder import TextEncoder
+from skcalib.utils.caches import KNOWN_TEXTS
 
 # Signs of a space in the vocabularies of SentencePiece and of byte-level tokenizers: a token
 # of its own in front of an unknown word.
@@ -20,8 +20,6 @@ SPACES = "\N{LOWER ONE EIGHTH BLOCK}", "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE
 ROUNDING = 1e-5  # between two images of the same vector, as a share of its length
 LENGTH = 512  # tokens that are read of a text for a model whose limit is not known
 
-# By the hash of a text, whether a tokenizer knows any of its tokens: a search asks often.
-_read: WeakKeyDictionary[Any, dict[int, bool]] = WeakKeyDictionary()
 MOST_READ = 2**18
 
 
@@ -65,7 +63,7 @@ def _unknown(encoder: Any, texts: Sequence[str]) -> np.ndarray:
         tokenizer = getattr(encoder.model, "tokenizer", None)
     if not hasattr(tokenizer, "all_special_ids"):
         return np.zeros(len(texts), bool)
-    known = _read.setdefault(tokenizer, {})
+    known = KNOWN_TEXTS.setdefault(tokenizer, {})
     codes = [*map(hash, texts)]
     new = {code: text for code, text in zip(codes, texts, strict=True) if code not in known}
     if len(known) + len(new) > MOST_READ:

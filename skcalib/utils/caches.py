@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.utils import gen_batches
@@ -153,6 +154,9 @@ def _content_hash(X: np.ndarray, sample_weight: np.ndarray | None) -> bytes:
     return total.digest()
 
 
+# By tokenizer and hash of a text, whether any of its tokens is known: a search asks often.
+KNOWN_TEXTS: WeakKeyDictionary[Any, dict[int, bool]] = WeakKeyDictionary()
+
 # Warnings that were shown, and the line of each.
 SHOWN: set[tuple[str, type[Warning], str, int]] = set()
 
@@ -182,5 +186,6 @@ def clear_caches() -> None:
     VECTORS.clear()
     _moments.clear()
     SHOWN.clear()
+    KNOWN_TEXTS.clear()
     model_of.cache_clear()
     fingerprint_of.cache_clear()
