@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.encoders.model.declared import Declared, declared, wants_prompt
+from skcalib.encoders.model.entries import CONFIG, entries
 from skcalib.encoders.model.files import load, locate
 from skcalib.encoders.recipe import POOLINGS, Recipe
 from skcalib.encoders.sources import BLOCK, store_of, vectors_of
@@ -237,7 +238,8 @@ class BertEncoder(TextTransformer):
                 "model on the hub. For a model that is loaded, use TextEncoder(model)."
             )
         folder = locate(os.fspath(self.model), self.revision)
-        shipped = declared(folder)
+        config = entries(folder / CONFIG)
+        shipped = declared(folder, config)
         backbone = load(folder, self.device, self.dtype, lower_case=shipped.lower_case)
         weights = None
         if self.token_counts is not None:
@@ -249,6 +251,12 @@ class BertEncoder(TextTransformer):
         max_length = _resolve_max_length(self.max_length, backbone, shipped)
         if POOLINGS[pooling].by_frequency:
             _ = backbone.zipf  # refuses a vocabulary that is not sorted by frequency
+        if self.prompt is None and wants_prompt(self.model, config, shipped):
+            warn(
+                f"The model {str(self.model)!r} is an e5 by name, trained with a prompt, and "
+                "its folder declares none. Set prompt='query: ', 'passage: ' for documents of "
+                "a search, or '' for none."
+            )
         self._warn_of_choices(backbone, shipped, pooling, layers)
         width = self.truncate_dim or shipped.truncate_dim or backbone.width
         recipe = Recipe(
@@ -345,12 +353,6 @@ class BertEncoder(TextTransformer):
     def _warn_of_choices(
         self, backbone: Backbone, shipped: Declared, pooling: str, layers: tuple[int, ...]
     ) -> None:
-        if self.prompt is None and wants_prompt(self.model, backbone.config, shipped):
-            warn(
-                f"The model {str(self.model)!r} is an e5 by name, trained with a prompt, and "
-                "its folder declares none. Set prompt='query: ', 'passage: ' for documents of "
-                "a search, or '' for none."
-            )
         if re.fullmatch(r"\w+", self.prompt or "") and self.prompt not in shipped.prompts:
             warn(
                 f"prompt={self.prompt!r} is put before each text as it is, since the folder "

@@ -64,8 +64,7 @@ def take_apart(pipeline: Any) -> Parts:
             "model, export the steps: to_torch, to_sentence_transformers, to_faiss."
         )
     check_is_fitted(encoder)
-    if steps:
-        check_steps(steps)
+    check_steps(steps)
     encoder = encoder._for_export()
     return Parts(encoder, tuple(map(_for_export, steps)), similarity, encoder._recipe)
 

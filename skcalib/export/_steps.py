@@ -69,10 +69,16 @@ def flat(*steps: Any) -> Iterator[Any]:
             yield step
 
 
-def check_steps(steps: Sequence[Any]) -> None:
-    """Raise an error unless there are steps, all fitted and of a kind that exports know."""
-    if not steps:
+def fitted_steps(*steps: Any) -> list[Any]:
+    """Return steps, and those of pipelines, all fitted and of a kind that exports know."""
+    if not (found := [*flat(*steps)]):
         raise ValueError("Got no step; give fitted ones, such as a Whitening.")
+    check_steps(found)
+    return found
+
+
+def check_steps(steps: Sequence[Any]) -> None:
+    """Raise an error unless all steps are fitted and of a kind that exports know."""
     for step in steps:
         check_is_fitted(step)
         linear_map(step)
@@ -94,12 +100,12 @@ def not_linear(steps: Sequence[Any]) -> str:
     return next((found for step in steps if isinstance(found := linear_map(step), str)), "")
 
 
-def one_map(steps: Sequence[Any]) -> AffineMap:
+def one_map(*steps: Any) -> AffineMap:
     """Fitted steps as one linear map, or a ValueError."""
-    check_steps(steps)
-    if reason := not_linear(steps):
+    parts = combined(fitted_steps(*steps))
+    if reason := not_linear([part for part in parts if not isinstance(part, AffineMap)]):
         raise ValueError(f"One linear map cannot hold {reason}.")
-    [linear] = combined(steps)
+    [linear] = parts
     return linear
 
 

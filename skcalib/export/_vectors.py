@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skcalib.export._steps import affine_float32, check_steps, combined, dense, flat, one_map
+from skcalib.export._steps import affine_float32, combined, dense, fitted_steps, one_map
 from skcalib.utils.base import import_package
 
 if TYPE_CHECKING:
@@ -47,13 +47,12 @@ def to_torch(*steps: Any) -> nn.Module:
     >>> np.allclose(module(torch.from_numpy(X)), whitening.transform(X))
     True
     """
-    found = [*flat(*steps)]
-    check_steps(found)
+    parts = combined(fitted_steps(*steps))
     from torch import nn
 
     from skcalib.export._modules import module_of
 
-    modules = [module_of(part) for part in combined(found)]
+    modules = [module_of(part) for part in parts]
     return modules[0] if len(modules) == 1 else nn.Sequential(*modules)
 
 
@@ -77,7 +76,7 @@ def to_sentence_transformers(*steps: Any) -> nn.Module:
         If a step is not linear, or the map in float32 with the mean in its bias would lose the
         vectors' digits, by more than 1e-5 of a typical entry.
     """
-    W, b = affine_float32(one_map([*flat(*steps)]))
+    W, b = affine_float32(one_map(*steps))
     name = "sentence_transformers.sentence_transformer.modules"
     return dense(import_package("sentence-transformers>=5.4", name), W, b)
 
@@ -117,7 +116,7 @@ def to_faiss(*steps: Any, normalize: bool = False) -> Any:
     >>> index.search(X[:3], 1)[1].ravel().tolist()
     [0, 1, 2]
     """
-    W, b = affine_float32(one_map([*flat(*steps)]))
+    W, b = affine_float32(one_map(*steps))
     faiss = import_package("faiss-cpu", "faiss")
     transform = faiss.LinearTransform(*W.shape, True)
     faiss.copy_array_to_vector(np.ascontiguousarray(W.T).ravel(), transform.A)

@@ -89,14 +89,12 @@ def checkable(X: Any, *, tensors: bool = False) -> Any:
     gradient, and its device unless tensors stay tensors.
     """
     X = stacked(X)
+    if (text := first_text(X)) is not None:
+        raise TypeError(
+            f"Got texts, such as {text!r:.40}, in place of vectors. Put an encoder before this "
+            "step, such as make_pipeline(BertEncoder(), ...)."
+        )
     is_numpy = isinstance(X, np.ndarray)
-    if isinstance(X, list | tuple) or hasattr(X, "to_numpy") or (is_numpy and X.ndim):
-        entry = next(iter(np.array(X[:1], dtype=object).ravel()), None)
-        if isinstance(entry, str):
-            raise TypeError(
-                f"Got texts, such as {str(entry)!r:.40}, in place of vectors. Put an encoder "
-                "before this step, such as make_pipeline(BertEncoder(), ...)."
-            )
     if (
         not (tensors or is_numpy)
         and get_config()["array_api_dispatch"]
@@ -114,6 +112,15 @@ def checkable(X: Any, *, tensors: bool = False) -> Any:
     if dtypes and all(str(dtype).lower() in ("float16", "bfloat16") for dtype in dtypes):
         X = X.astype(np.float32)
     return unmasked(X)
+
+
+def first_text(X: Any) -> str | None:
+    """Return the first entry of a container if it is a text, not a number or a vector."""
+    is_array = isinstance(X, np.ndarray) and X.ndim
+    if not (isinstance(X, list | tuple) or hasattr(X, "to_numpy") or is_array):
+        return None
+    entry = next(iter(np.array(X[:1], dtype=object).ravel()), None)
+    return str(entry) if isinstance(entry, str) else None
 
 
 def stacked(X: Any) -> Any:

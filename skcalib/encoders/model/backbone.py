@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from skcalib.encoders.model.entries import CONFIG, entries
 from skcalib.encoders.model.forward import first_position
 from skcalib.encoders.model.proof import check, fastest_pass, proof_of
 from skcalib.encoders.model.tokens import tokenize
@@ -39,8 +38,6 @@ class Backbone:
     ----------
     forward : ForwardPass
         The forward pass, with matrix products in ``dtype`` on ``device``, after `prepare`.
-    config : dict
-        Content of config.json.
     n_layers, width, n_positions, max_length : int
         Number of transformer blocks; hidden size d; most tokens of a text, special ones
         included, that the model has positions for; the smaller of this and the tokenizer's
@@ -63,7 +60,6 @@ class Backbone:
     def __init__(self, folder: Path, fingerprint: str, tokenizer: Any, module: Any):
         self.folder, self.fingerprint = folder, fingerprint
         self.tokenizer, self.module = tokenizer, module
-        self.config = entries(folder / CONFIG)
         self.n_embedded = _n_embedded(folder, tokenizer, module)
         self.n_layers = module.config.num_hidden_layers
         self.width = module.config.hidden_size

@@ -44,8 +44,11 @@ class Declared(NamedTuple):
         return asked or ""
 
 
-def declared(folder: Path) -> Declared:
-    """Read the settings of a folder; a file that is there but cannot be read is an error."""
+def declared(folder: Path, config: dict[str, Any]) -> Declared:
+    """Read the settings of a folder; a file that is there but cannot be read is an error.
+
+    ``config`` is the content of config.json.
+    """
     before, pooling, after = _pooling_module(folder)
     file, transformer = folder / SETTINGS, transformer_settings(folder)
     settings = entries(file)
@@ -62,7 +65,7 @@ def declared(folder: Path) -> Declared:
         truncation_side=transformer.truncation_side,
         similarity=_entry(file, settings, "similarity_fn_name", _is_name, "a name"),
         truncate_dim=_entry(file, settings, "truncate_dim", _is_count, COUNT),
-        matryoshka_dims=_matryoshka(folder / CONFIG),
+        matryoshka_dims=_matryoshka(folder / CONFIG, config),
     )
 
 
@@ -100,9 +103,9 @@ def _pooling_module(folder: Path) -> tuple[list[str], dict, list[str]]:
     return classes[1:i], config, [name for name in classes[i + 1 :] if name not in HARMLESS]
 
 
-def _matryoshka(file: Path) -> tuple[int, ...] | None:
+def _matryoshka(file: Path, config: dict[str, Any]) -> tuple[int, ...] | None:
     """Dimensions that a model was trained to be cut to; () for any, None if it says nothing."""
-    config, name = entries(file), "matryoshka_dimensions"  # where servers of models look
+    name = "matryoshka_dimensions"  # where servers of models look
     dims = _entry(file, config, name, _are_counts, "a list of numbers, 1 or more")
     if dims is None:
         return () if config.get("is_matryoshka") else None

@@ -106,9 +106,9 @@ def _split(
     n_before = _n_shared(empty, letter)  # special tokens
     n_behind = len(empty) - n_before
     stop = len(ids) - n_behind
-    first = ids[: max_length - n_behind] + ids[stop:]
     if stride is None and side == "left":
         return [ids[:n_before] + ids[stop - (max_length - n_before - n_behind) :]]
+    first = ids[: max_length - n_behind] + ids[stop:]
     if stride is None:
         return [first]
     # The first window is what a text that is cut off would be. The prompt may end within its

@@ -23,7 +23,7 @@ from skcalib.utils.base import VersionedState, from_scratch
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib.utils.texts import TextInput, as_texts, distinct_sorted
 from skcalib.utils.threads import rows_within
-from skcalib.utils.vectors import checked_rows, unit_rows, warn_of_silent
+from skcalib.utils.vectors import checked_rows, first_text, unit_rows, warn_of_silent
 
 # Vectors that are scaled to unit length at a time.
 SCALED_BYTES = 64 * 2**20
@@ -194,15 +194,12 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
         negative number, each text one of its own.
         """
         if (self.encoder if reset else self.encoder_) is None:
-            try:
-                unit = _unit(checked_rows(self, X, reset=reset))
-            except TypeError as error:
-                if "Got texts" not in str(error):
-                    raise
+            if first_text(X) is not None:
                 raise TypeError(
                     "X has texts, and without an encoder Duplicates expects vectors. Set "
                     "encoder=BertEncoder(), or pass vectors."
-                ) from None
+                )
+            unit = _unit(checked_rows(self, X, reset=reset))
             silent = ~unit.any(axis=1)
             keys = np.where(silent, -1 - np.arange(len(unit)) if reset else NOTHING, 0)
             if reset:
