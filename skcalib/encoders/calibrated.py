@@ -18,11 +18,12 @@ REPLACES_WHITENING = (Whitening, NormalizingFlow)  # an encoder that has one is 
 
 
 def calibrated(
-    encoder: Any, texts: list[str], *, alone: bool = False
+    encoder: Any, texts: list[str], *, alone: bool = False, power: float | str = "auto"
 ) -> tuple[Pipeline, np.ndarray]:
     """Fit a clone of an encoder, and a whitening unless it calibrates; return vectors too.
 
-    Those of texts without content are zero. ``alone`` allows texts of a single vector.
+    Those of texts without content are zero. ``alone`` allows texts of a single vector;
+    ``power`` is that of the whitening.
     """
     encoder, vectors, silent = fitted_encoder(encoder, texts)
     steps, content = [("encode", encoder)], vectors[~silent]
@@ -34,7 +35,7 @@ def calibrated(
             "hundred."
         )
     if not (is_one or calibrates(encoder)):
-        whitening = Whitening(noise="auto").fit(content)
+        whitening = Whitening(noise="auto", power=power).fit(content)
         with config_context(transform_output="default"):
             steps, vectors = [*steps, ("calibrate", whitening)], whitening.transform(vectors)
     return Pipeline(steps), np.where(silent[:, None], 0, vectors)

@@ -34,6 +34,8 @@ from skcalib.utils.sklearn_compat import Interval, _fit_context
 from skcalib.utils.texts import TextInput, as_texts, distinct_sorted
 from skcalib.utils.vectors import unit_rows
 
+# The power of the whitening is n / (n + 4) with n examples of a class.
+EXAMPLES_OF_HALF_POWER = 4
 # Of the softmax: scores of two classes that differ by this much are e times as probable.
 TEMPERATURE = 0.05
 ROUNDING = 1e-9  # of a rate times a number of texts
@@ -54,8 +56,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     ----------
     encoder : transformer of texts, or any encoder of texts
         Such as `BertEncoder`, or a model's folder, see `TextEncoder`. It is cloned and fitted;
-        a ``FrozenEstimator`` keeps its fit. A ``Whitening(noise="auto")`` follows it, unless it
-        is a pipeline with a `Whitening` or a `NormalizingFlow`.
+        a ``FrozenEstimator`` keeps its fit. A ``Whitening(noise="auto")`` follows it, whose
+        power depends on the number of labels, see Notes, unless it is a pipeline with a
+        `Whitening` or a `NormalizingFlow`.
     class_names : list of str, mapping, or None, default=None
         Names of the classes, which are also their labels; or a mapping from each label to one
         description or several. "_" and "-" count as spaces. None takes the classes from the
@@ -88,6 +91,11 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
     Notes
     -----
+    The more examples a class has, the stronger is the whitening: its power is n / (n + 4), where
+    n counts the name and, on average, the labelled texts. In the mean of many texts, weak
+    directions are known well, as linear discriminant analysis uses them (a power of 1); a
+    single text or name has more noise than signal there.
+
     The mean of the names' vectors is moved to that of the texts'. A class begins as the mean of
     its name and its labelled texts. Three times it becomes the mean of these, each counted as
     ten texts, and of the texts without labels that are nearest to it. The more texts change
@@ -164,7 +172,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             )
         texts, place = distinct_sorted(given)
         self._rank(len(texts))  # too few are refused before they are encoded
-        encoder, vectors = calibrated(self.encoder, texts)
+        n_examples = len(np.unique(place[known])) / len(described) + any(described.values())
+        power = n_examples / (n_examples + EXAMPLES_OF_HALF_POWER)
+        encoder, vectors = calibrated(self.encoder, texts, power=power)
         content = vectors.any(axis=1)
         vectors, row = vectors[content], np.where(content, np.cumsum(content) - 1, -1)
         rank, smoothing = self._rank(len(vectors)), NeighborSmoothing().fit(vectors)

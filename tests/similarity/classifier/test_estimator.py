@@ -99,6 +99,15 @@ def test_a_few_labels_tell_classes(names, missing):
         assert model.score(texts, y) == model.score(texts[:9], labels[:9])
 
 
+def test_the_more_examples_of_a_class_the_more_weak_directions_count():
+    texts = texts_of()
+    labels = np.where(np.arange(180) < 9, truth(texts), -1)
+    cases = (TOPICS, None, 1), (None, labels, 3), (TOPICS, labels, 4)
+    for names, y, n in cases:  # a text twice is one example
+        model = drawn(names).fit(texts * 2, None if y is None else np.tile(y, 2))
+        assert model.encoder_["calibrate"].power_ == n / (n + 4)
+
+
 def test_labels_that_no_class_has_count_as_wrong():
     texts = texts_of()
     named = drawn(["music", "animals", "cooking"]).fit(texts)
@@ -148,7 +157,8 @@ def test_texts_without_label_do_not_drag_classes_that_are_no_topics():
     X = rng.normal(size=(2000, 40))
     X[:, 0] += 5 * topic
     X[:, 1] += 3 * side
-    encoder = TextEncoder(lambda texts: X[[int(text) for text in texts]])
+    vectors = TextEncoder(lambda texts: X[[int(text) for text in texts]])
+    encoder = make_pipeline(vectors, Whitening(noise="auto"))
     labels = np.full(2000, None)
     for s in (0, 1):  # more labels of a class are of one topic
         for t, n in ((s, 5), (1 - s, 3)):
