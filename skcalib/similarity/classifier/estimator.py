@@ -91,10 +91,10 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
     Notes
     -----
-    The more examples a class has, the stronger is the whitening: its power is n / (n + 4), where
-    n counts the name and, on average, the labelled texts. In the mean of many texts, weak
-    directions are known well, as linear discriminant analysis uses them (a power of 1); a
-    single text or name has more noise than signal there.
+    The whitening is stronger where a class has more examples: its power is n / (n + 4), where n
+    counts the name and the labelled texts of a class, on average. Along weak directions, a
+    single text or name has more noise than signal, but the mean of many texts has little noise;
+    linear discriminant analysis would use them in full, as a power of 1 does.
 
     The mean of the names' vectors is moved to that of the texts'. A class begins as the mean of
     its name and its labelled texts. Three times it becomes the mean of these, each counted as
