@@ -1,0 +1,60 @@
+"""When `NeighborSmoothing` helps: several right answers, and groups that the fit has seen.
+
+"searches" are nDCG@10. STS-B has one right answer: the second sentence of a pair with a grade of
+4.5 or more, among all second sentences. Cranfield has several. Both are fitted on documents.
+
+"groups" are R-precision within so many test texts of each of half the classes, after a fit on as
+many training texts of each, of the same classes or of the other half.
+"""
+
+import numpy as np
+from comparison import of_queries
+from contenders import some
+from data import cranfield, labelled, pairs
+from measures import ndcg, r_precision, unit
+
+SETS = "Banking77", "biomedical"
+SIZES = 7, 40
+STEPS = "raw", "centered", "PCA(30)", "whitened", "smoothed"
+
+
+def rows(encode, options):
+    for name, documents, queries, grades in searches():
+        D, Q = encode(documents, documents=True), encode(queries)
+        found = {}
+        for step, map_ in some(STEPS).items():
+            of_document, of_query = of_queries(map_, D, Q)
+            similarity = unit(of_query.transform(Q)) @ unit(of_document.transform(D)).T
+            found[step] = 100 * ndcg(similarity, grades).mean()
+        yield row(f"search, {name}", found)
+    for name in SETS:
+        train, test = (labelled(name, half) for half in ("train", "test"))
+        classes = np.random.default_rng(0).permutation(np.unique(test[1]))
+        scored, others = np.array_split(classes, 2)
+        for size in SIZES:
+            texts, labels = sample(*test, scored, size)
+            for kind, fitted in (("same", scored), ("other", others)):
+                X, T = encode(sample(*train, fitted, size)[0]), encode(texts)
+                found = {
+                    step: r_precision(map_.fit(X).transform(T), labels)
+                    for step, map_ in some(STEPS).items()
+                }
+                yield row(f"{name}, {size} texts, fitted on {kind} groups", found)
+
+
+def searches():
+    both, grades = map(np.concatenate, zip(*(pairs("stsb", s) for s in ("dev", "test")), strict=True))
+    documents = np.unique(both[:, 1])
+    asked = both[(grades >= 4.5) & ~np.isin(both[:, 0], documents)]
+    yield "one right answer", documents, asked[:, 0], (asked[:, 1:] == documents).astype(float)
+    yield "several right answers", *cranfield()
+
+
+def sample(texts, labels, classes, size):
+    order = np.random.default_rng(0).permutation(len(texts))
+    rows = np.concatenate([order[labels[order] == c][:size] for c in classes])
+    return texts[rows], labels[rows]
+
+
+def row(task, found):
+    return {"task": task} | {step: f"{value:.1f}" for step, value in found.items()}
