@@ -1,10 +1,10 @@
 """When `NeighborSmoothing` helps: several right answers, and groups that the fit has seen.
 
-"searches" are nDCG@10. STS-B has one right answer: the second sentence of a pair with a grade of
-4.5 or more, among all second sentences. Cranfield has several. Both are fitted on documents.
+Searches are scored by nDCG@10 after a fit on the documents. On STS-B a query has one right
+answer, the second sentence of its pair, with a grade of 4.5 or more; on Cranfield, several.
 
-"groups" are R-precision within so many test texts of each of half the classes, after a fit on as
-many training texts of each, of the same classes or of the other half.
+Groups are scored by R-precision within so many test texts of each of half the classes, after a
+fit on as many training texts of each class, of the same half or of the other.
 """
 
 import numpy as np
@@ -43,7 +43,8 @@ def rows(encode, options):
 
 
 def searches():
-    both, grades = map(np.concatenate, zip(*(pairs("stsb", s) for s in ("dev", "test")), strict=True))
+    splits = (pairs("stsb", split) for split in ("dev", "test"))
+    both, grades = map(np.concatenate, zip(*splits, strict=True))
     documents = np.unique(both[:, 1])
     asked = both[(grades >= 4.5) & ~np.isin(both[:, 0], documents)]
     yield "one right answer", documents, asked[:, 0], (asked[:, 1:] == documents).astype(float)
