@@ -141,7 +141,7 @@ def test_groups_that_are_missing_or_of_both_kinds_are_refused(X, groups, lazy):
     if lazy:
         X = pytest.importorskip("dask.array").from_array(X, chunks=130)
     for given, match in [
-        ([*groups[:-1], None], "groups has a missing label, None. Leave it out, or name it"),
+        ([*groups[:-1], None], "groups has a missing label, None. Drop it, or replace it"),
         ([*np.zeros(899), np.nan], "groups has a missing label, nan"),
         ([*groups[:-1], np.nan], "a missing label"),  # which NumPy would turn into "nan"
         (np.array([*groups[:-1], np.nan], object), "a missing label"),  # a column of pandas

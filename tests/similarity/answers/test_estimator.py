@@ -289,7 +289,7 @@ FEW = r"got 20 stored questions.* to keep its false_hit_rate it needs 39\. Give 
         (["1 1", "1 2"], ["a", None], {}, ValueError, "answers has a missing label, None"),
         (["1 1", "1 1"], ["a", "b"], {}, ValueError, "'1 1' has the answers 'a' and 'b'"),
         (["1 1", "1 2"], [[1], [2]], {}, TypeError, r"label \[1\]; .* not a list"),
-        (["1 1", "1 2"], [True, 1], {}, ValueError, "True or False beside others; True equals"),
+        (["1 1", "1 2"], [True, 1], {}, ValueError, "True or False with other labels"),
     ],
 )
 def test_what_it_cannot_use_is_refused(questions, answers, more, error, match):
