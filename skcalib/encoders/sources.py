@@ -1,8 +1,8 @@
 """Vectors of texts: from memory, else from disk, else from the model; new vectors are kept.
 
 A source yields the vectors of texts. A model is a source, and so is a disk, which asks a model
-for what it lacks. `recall` looks into the memory of this process before it asks a source, and
-`vectors_of` asks for each distinct text once.
+for vectors that it lacks. `recall` looks into the memory of this process before it asks a
+source, and `vectors_of` asks for each distinct text once.
 """
 
 from abc import ABC, abstractmethod
@@ -38,7 +38,7 @@ class Records(NamedTuple):
 
 
 class Model(ABC):
-    """A source that asks no other source: it makes some vectors, the slots, of each text."""
+    """A source that computes vectors, the slots, of each text."""
 
     key: Hashable  # of the slots that are asked for, in memory
     name: str | None  # of the model and its settings, on disk
@@ -54,7 +54,7 @@ class Model(ABC):
 
     @abstractmethod
     def cause(self) -> str:
-        """Say why an entry may not be finite, and what to do about it."""
+        """Explain why an entry may not be finite, and what to do."""
 
 
 class Disk:
@@ -76,12 +76,12 @@ class Disk:
     def encode(self, texts: Sequence[str]) -> Generator[Records, None, None]:
         """Yield the slots that are asked for; keep all slots of the texts that are new."""
         size = self._model.batch_size
-        size *= max(TURN // size, 1)  # whole batches, which a price per request may depend on
+        size *= max(TURN // size, 1)  # whole batches, since each request may have a price
         for block in gen_batches(len(texts), size * max(BLOCK // size, 1)):
             rows = yield from self._known(texts, np.arange(block.start, block.stop))
             for some in gen_batches(len(rows), size) if len(rows) else ():
                 with turn(self._stored.path.parent):
-                    # Another worker may have encoded some since.
+                    # Another worker may have encoded some meanwhile.
                     new = yield from self._known(texts, rows[some])
                     yield from self._new(texts, new)
 
@@ -102,7 +102,7 @@ class Disk:
         return np.delete(rows, records.rows)
 
     def _new(self, texts: Sequence[str], rows: np.ndarray) -> Iterator[Records]:
-        """Yield what the model makes of some rows of the texts, and keep every slot."""
+        """Yield the model's slots of some rows of the texts, and keep every slot."""
         model, new = self._model, [texts[row] for row in rows]
         # Memory may have the texts, if it has every slot that the disk keeps.
         whole = model.slots.asked == list(range(len(model.slots.names)))

@@ -130,7 +130,7 @@ def test_progress_is_silent_unless_asked(data_home, capsys):
         ({"fit_on": [1, 2]}, TypeError, "fit_on has a int"),
         ({"aggregate": "median"}, ValueError, "'all', 'mean' or 'wmean'"),
         ({"encoder": {}}, ValueError, "at least one"),
-        ({"encoder": 3}, TypeError, "encoder is a int; it must be the folder"),
+        ({"encoder": 3}, TypeError, "encoder is a int; expected the folder"),
         ({"encoder": {"a": BertEncoder}}, TypeError, "is a class, not an instance"),
         ({"encoder": BiEncoder(Waves())}, TypeError, "The encoder is a BiEncoder; it must"),
     ],

@@ -39,10 +39,10 @@ def tokenize(
 ) -> Windows:
     """Make token ids of texts, in windows.
 
-    A window has at least one token and at most ``max_length``, the special ones and those of
-    the prompt, which stands before each text, included. Without ``stride`` a text has one
-    window, and only the beginning of a long text is read, or its end if ``side`` is "left";
-    with it, as many as cover the text, each sharing ``stride`` tokens with the one before.
+    A window has at least one token and at most ``max_length``, including special tokens and
+    those of the prompt, which precedes each text. Without ``stride`` a text has one window,
+    with the beginning of a long text, or its end if ``side`` is "left". With ``stride`` it has
+    as many windows as cover the text, each sharing ``stride`` tokens with the one before.
     """
     prompt, *texts = map(_encodable, [prompt, *texts])
     if stride is None:

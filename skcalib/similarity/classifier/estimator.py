@@ -98,7 +98,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     order matters. With more than eight labels a class, a logistic regression on the vectors of
     `encoder_` was better in our measurements.
 
-    A text that says nothing to the encoder (blank, unknown tokens alone, or a zero vector) is
+    A text without content for the encoder (blank, only unknown tokens, or a zero vector) is
     left out of the fit, with a warning, and is similar to no class: `other` with a
     `rejection_rate`, without one the class with the shortest mean.
 
@@ -321,8 +321,8 @@ def _vectors_of_names(encoder: Any, described: dict[Any, list[str]]) -> np.ndarr
     if not (content := vectors.any(axis=1)).all():
         i = int(content.argmin())
         raise ValueError(
-            f"The name {texts[i]!r:.60} of the class {[*described][owner[i]]!r:.60} says "
-            "nothing to the encoder. Describe it by other words in class_names."
+            f"The name {texts[i]!r:.60} of the class {[*described][owner[i]]!r:.60} has no "
+            "content for the encoder. Describe it by other words in class_names."
         )
     means = np.stack([vectors[owner == i].mean(axis=0) for i in range(len(described))])
     labels, lengths = [*described], (means**2).sum(axis=1)

@@ -67,8 +67,8 @@ def labelled_rows(
     rows, codes = np.array(sorted(found), int).reshape(-1, 2).T
     if not named and (lacking := {*range(len(classes))} - {*codes.tolist()}):
         raise ValueError(
-            f"All texts of the class {classes[min(lacking)]!r:.60} say nothing to the encoder. "
-            "Label others, or give class_names."
+            f"All texts of the class {classes[min(lacking)]!r:.60} have no content for the "
+            "encoder. Label others, or give class_names."
         )
     return rows, codes
 

@@ -285,7 +285,7 @@ def test_two_texts_are_enough_to_give_finite_scores():
         ({"class_names": {0: []}}, None, "describes class 0"),
         ({"class_names": {0: 5}}, None, "describes class 0 by 5"),
         ({"class_names": {0: "music", "a": "animals"}}, None, r"several types \(int, str\)"),
-        ({"class_names": "music"}, None, "class_names is a str; it expects a list"),
+        ({"class_names": "music"}, None, "class_names is a str; expected a list"),
         ({"class_names": None}, None, "neither class_names nor labels"),
         ({"class_names": None}, [None] * 180, "neither class_names nor labels"),
         ({"class_names": {("a", 1): "b"}}, None, r"label \('a', 1\); .* not a tuple"),
@@ -293,8 +293,8 @@ def test_two_texts_are_enough_to_give_finite_scores():
         ({"class_names": {None: "music"}}, None, "class_names has a missing label, None"),
         ({"class_names": None}, [True, 0, 2] * 60, "True or False with other labels"),
         ({}, [True] * 180, "True or False with other labels, and True equals 1"),
-        ({}, dict.fromkeys(range(180), 1), "y is a dict; it expects a list"),
-        ({}, pd.DataFrame({"y": [0, 1, 2] * 60}), "select a column of a frame"),
+        ({}, dict.fromkeys(range(180), 1), "y is a dict; expected a list"),
+        ({}, pd.DataFrame({"y": [0, 1, 2] * 60}), "select one column of a frame"),
         ({}, [9] + [None] * 179, "label 9, which is none of the classes"),
         ({}, [0, 1], "inconsistent numbers of samples"),
         ({"rejection_rate": 1.0}, None, "'rejection_rate' parameter"),
@@ -309,7 +309,7 @@ def test_errors(params, y, message):
 
 
 def test_one_text_is_too_few():
-    with pytest.raises(ValueError, match=r"n_samples=1 distinct texts.*two or more"):
+    with pytest.raises(ValueError, match=r"n_samples=1 distinct texts.*at least two"):
         drawn().fit(["0 1", "0 1"])
 
 
