@@ -599,7 +599,7 @@ def test_frames_change_nothing(tiny_bert, sentences, globally):
 @pytest.mark.filterwarnings("ignore:.*unknown to this model")
 def test_texts_that_the_model_cannot_tell_apart_are_named(tiny_bert):
     texts = [" ".join([f"unbekannt{i}"] * 8) for i in range(20)]
-    with pytest.raises(ValueError, match="the same vector under pooling='mean', lay"):
+    with pytest.raises(ValueError, match="the same vector with pooling='mean', lay"):
         calibrate(tiny_bert, texts, n_texts=20)
 
 
@@ -704,7 +704,7 @@ def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentence
         ({"queries": ["a"], "groups": ["b"]}, ValueError, "'search' with queries and groups"),
         ({"groups": ["b"]}, ValueError, r"groups has shape \(1,\) for 100 texts"),
         ({"queries_encoder": chance}, ValueError, "task=None with queries_encoder; the"),
-        ({"model": chance, "pooling": "mean"}, ValueError, "pooling, layers or memory for a T"),
+        ({"model": chance, "pooling": "mean"}, ValueError, "pooling, layers or memory with a T"),
         ({"n_groups": 1}, ValueError, "'n_groups' parameter of Whitening"),
         ({"n_groups": 4, "noise": 0.1}, ValueError, "n_groups=4 and noise=0.1"),
         ({"layers": [0.5]}, ValueError, "'layers' parameter of BertEncoder"),

@@ -292,7 +292,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         return np.array(right), np.array(answered), np.array(answerable)
 
     def _best(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the largest cosine of each question with an allowed stored one, and its row."""
+        """Return the best cosine of each question with an allowed stored one, and its row."""
         check_is_fitted(self)
         texts = as_texts(X)
         vectors = self._calibration.vectors(texts)

@@ -243,7 +243,7 @@ def test_errors_say_what_groups_are(X, groups):
         with pytest.raises(NotFittedError):  # nothing half-fitted
             erasure.transform(X)
     one = GroupErasure().partial_fit(X[:5], groups=["en"] * 5)
-    with pytest.raises(ValueError, match="it needs two or more"):
+    with pytest.raises(ValueError, match="expected two or more"):
         one.transform(X)
     with pytest.raises(TypeError, match="merge got a Whitening; expected fitted Group"):
         one.merge(Whitening())
