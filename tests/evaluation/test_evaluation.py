@@ -251,7 +251,7 @@ def test_evaluation_refuses_unwritable_output_before_encoding(
     ("options", "message"),
     [
         ("--fit-on nowhere.txt", "No such file or directory: 'nowhere.txt'"),
-        ("--calibrators zca", "There is no calibrator 'zca'"),
+        ("--calibrators zca", "--calibrators has 'zca'; expected"),
         ("--tasks sts99", "task='sts99' is unknown. Use one of stsb, "),
         ("--layers 9", "hidden state 9"),
         ("--model no/where", "neither a local folder"),

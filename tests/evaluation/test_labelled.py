@@ -172,7 +172,7 @@ def test_encoders_are_fitted_without_labels_on_the_texts_or_others(sample):
     ("spoil", "message"),
     [
         (lambda e, t, y: (e, t, y[:-1]), "inconsistent numbers of samples"),
-        (lambda e, t, y: (e, t, ["a"] * 60), "labels has 1 classes.*expected two classes or more"),
+        (lambda e, t, y: (e, t, ["a"] * 60), "labels has 1 classes.*two classes or more"),
         (lambda e, t, y: (e, t, [*y[:-1], "e"]), "the smallest, 'e', of 1 texts.*of 5 texts"),
         (
             lambda e, t, y: (e, t, np.linspace(0, 1, 60)),

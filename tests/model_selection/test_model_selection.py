@@ -393,7 +393,7 @@ def test_another_hidden_state_is_chosen_where_its_lead_is_beyond_chance(tiny_ber
     lead = calibration.lead
     assert 0 < lead.low < lead.mean < lead.high
     assert calibration.reason == "layer"
-    assert f"leads the raw model's by {lead} in halves" in str(calibration)
+    assert f"leads that of the raw model by {lead} in halves" in str(calibration)
 
 
 def test_shipped_hidden_state_is_kept_where_the_lead_may_be_chance(tiny_bert, sentences):
@@ -704,7 +704,11 @@ def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentence
         ({"queries": ["a"], "groups": ["b"]}, ValueError, "'search' with queries and groups"),
         ({"groups": ["b"]}, ValueError, r"groups has shape \(1,\) for 100 texts"),
         ({"queries_encoder": chance}, ValueError, "task=None with queries_encoder; the"),
-        ({"model": chance, "pooling": "mean"}, ValueError, "pooling, layers or memory with a T"),
+        (
+            {"model": chance, "pooling": "mean"},
+            ValueError,
+            "pooling, layers or memory with a T",
+        ),
         ({"n_groups": 1}, ValueError, "'n_groups' parameter of Whitening"),
         ({"n_groups": 4, "noise": 0.1}, ValueError, "n_groups=4 and noise=0.1"),
         ({"layers": [0.5]}, ValueError, "'layers' parameter of BertEncoder"),
