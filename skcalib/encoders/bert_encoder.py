@@ -84,8 +84,8 @@ class BertEncoder(TextTransformer):
         How to encode a text of more than ``max_length`` tokens. "cut" keeps its beginning, or
         its end (see ``truncation_side``), and warns once. "windows" encodes all of it, in
         windows of ``max_length`` tokens, each with prompt and special tokens, and combines
-        their vectors: means by the total weight of their tokens, "cls" by equal weights, "max"
-        by the maximum; "last" is that of the last window.
+        their vectors: means weight each window by its tokens, "cls" weights all windows
+        equally, "max" takes the maximum, and "last" is that of the last window.
     stride : int, default=0
         Number of tokens that consecutive windows share, which then count twice in a mean.
     truncation_side : {"right", "left"} or None, default=None

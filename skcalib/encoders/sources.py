@@ -29,7 +29,7 @@ TURN = 1024  # texts that a worker encodes before it lets others have their turn
 
 
 class Records(NamedTuple):
-    """What a source returns for b of the texts that it was asked for."""
+    """What a source returns for b of the requested texts."""
 
     rows: np.ndarray  # (b,) positions among the texts
     vectors: np.ndarray  # (b, n_slots, width)
@@ -40,7 +40,7 @@ class Records(NamedTuple):
 class Model(ABC):
     """A source that computes vectors, the slots, of each text."""
 
-    key: Hashable  # of the slots that are asked for, in memory
+    key: Hashable  # of the requested slots, in memory
     name: str | None  # of the model and its settings, on disk
     prompt: str = ""  # before each text
     width: int  # of a slot
@@ -58,7 +58,7 @@ class Model(ABC):
 
 
 class Disk:
-    """A store that asks a model for what it lacks, for one call of the user; to be closed."""
+    """A store that asks a model for vectors that it lacks, during one call; to be closed."""
 
     def __init__(self, store: VectorStore, model: Model):
         self._model, self._dtype = model, store.dtype
@@ -74,7 +74,7 @@ class Disk:
         return self._model.key, self._dtype, self._stored.store_id or object()
 
     def encode(self, texts: Sequence[str]) -> Generator[Records, None, None]:
-        """Yield the slots that are asked for; keep all slots of the texts that are new."""
+        """Yield the requested slots; keep all slots of new texts."""
         size = self._model.batch_size
         size *= max(TURN // size, 1)  # whole batches, since each request may have a price
         for block in gen_batches(len(texts), size * max(BLOCK // size, 1)):
@@ -137,7 +137,7 @@ def store_of(memory: Any) -> VectorStore | None:
 
 
 def recall(texts: Sequence[str], source: Model | Disk) -> Generator[Records, None, None]:
-    """Yield the slots of distinct texts that are asked for: from memory, else the source."""
+    """Yield the requested slots of distinct texts, from memory or else from the source."""
     known, key = np.zeros(len(texts), dtype=bool), source.key
     for found in caches.VECTORS.read(key, texts):
         known[found.rows] = True
@@ -163,8 +163,8 @@ def vectors_of(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return vectors of blocks of texts, (n_texts, n), and the sums of the last three counts.
 
-    ``merge(slots, counts)`` makes vectors, (b, n), of the slots that are asked for. The array
-    grows in place by a 32nd at a time, so that memory never holds it twice.
+    ``merge(slots, counts)`` makes vectors, (b, n), from the requested slots. The array grows in
+    place by a 32nd at a time, so that memory never holds it twice.
     """
     bar = (
         progress(total, unit="text", desc="encode", verbose=True) if verbose else nullcontext()

@@ -80,7 +80,7 @@ def _for_export(step: Any) -> Any:
 
 
 def apply(steps: Sequence[Any], vectors: Any) -> np.ndarray:
-    """Transform vectors by fitted steps, into arrays whatever `set_output` asks for."""
+    """Transform vectors by fitted steps; return arrays, regardless of `set_output`."""
     with config_context(transform_output="default"):
         for step in steps:
             vectors = step.transform(np.asarray(vectors))

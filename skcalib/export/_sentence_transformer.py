@@ -64,7 +64,7 @@ def save_sentence_transformer(
 
     Notes
     -----
-    The model computes in float32, whatever the ``dtype`` of the encoder. Before the folder
+    The model computes in float32, regardless of the ``dtype`` of the encoder. Before the folder
     appears, the model is loaded from it and compared with the pipeline on a few texts.
 
     Examples

@@ -60,7 +60,7 @@ def on_device(function: Callable) -> Callable:
 
 @dataclass(frozen=True, eq=False)
 class FittedFlow:
-    """The whole state of a flow, in arrays on the CPU whatever device it was trained on."""
+    """The complete state of a flow, in arrays on the CPU, wherever it was trained."""
 
     architecture: dict[str, Any]  # arguments of Glow
     noise: float  # in use, never "auto"

@@ -116,8 +116,8 @@ def solve(
     if n <= 1:
         raise ValueError(
             f"Whitening has seen n_samples={n:.6g}; a covariance needs at least 2. Fit on more "
-            "samples. A sample_weight counts repetitions: multiply weights that sum to 1 by "
-            "the sample size."
+            "samples. A sample_weight counts repetitions, and zero leaves a sample out: "
+            "multiply weights that sum to 1 by the sample size."
         )
     variance, basis = moments.spectrum
     regularized = Regularization(**strength).of(moments, variance)

@@ -22,13 +22,13 @@ from skcalib.encoders.model.tokens import tokenize
 from skcalib.encoders.model.zipf import counted_weights, mapped_counts, zipf_weights
 from skcalib.utils.texts import as_texts
 
-# Kinds of encoder-decoders, as model_type in config.json, whose encoder is a model of its own.
+# Kinds of encoder-decoders, as model_type in config.json, whose encoder can be used alone.
 ENCODER_OF = ("t5", "mt5", "umt5")
 
 # Endings of tensors that go with quantized weights.
 SCALES = re.compile(r"(scales?|zeros|zero_points?|scale_inv)$")
 
-LONGEST = 2**20  # most tokens of a text, whatever the model
+LONGEST = 2**20  # most tokens of a text, for any model
 
 
 class Backbone:

@@ -60,9 +60,9 @@ def _format(db: sqlite3.Connection) -> int:
 
 @contextmanager
 def turn(folder: Path) -> Iterator[None]:
-    """Context in which no other process encodes for the store in a folder; threads may nest it.
+    """Context in which nobody else encodes for the store in a folder; it can be nested.
 
-    However the process ends, it releases the lock. If the lock cannot be had, because the
+    The lock ends with the process, however that ends. If the lock cannot be had, because the
     folder is read-only or a worker hangs, work continues without it, and some texts may be
     encoded twice.
     """

@@ -68,8 +68,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
     -----
     Thresholds and p-values are exact to 1e-6 for the pairs counted. ``extrapolate=True``
     assumes that Fisher's z [2]_ of the cosine is a straight line in the logarithm of the rate,
-    and fits it where duplicates hardly count. A line that is off by 0.1 decades raises a
-    ValueError.
+    and fits it where duplicates hardly count. A line that is off by more than 0.1 decades
+    raises a ValueError.
 
     Rates per query are exact for any number of `queries` (conformal prediction [3]_) if these
     are like future queries and no document answers them. If some are answered, the threshold is

@@ -121,7 +121,7 @@ class PairCounts:
     def beyond(self, p_value: float) -> float:
         """Threshold for a p-value below all, of cosines that are each the largest of many.
 
-        Fisher's z of a maximum follows Gumbel's law, whatever the law of one cosine.
+        Fisher's z of a maximum follows Gumbel's law, whatever the distribution of one cosine.
         """
         from scipy.stats import gumbel_r
 
