@@ -29,12 +29,12 @@ class Shift:
         Distance of the means in standard deviations: the root of the squared distance over the
         trace of the fitted covariance, minus what chance adds, ``1 / n_fitted + 1 / n_new``.
     mahalanobis_ratio : float
-        Mean squared Mahalanobis distance of the new samples over that of the fitted ones. It
-        is above 1 for samples of the same kind too, by about ``n / (n - d)``.
+        Mean squared Mahalanobis distance of the new samples over that of the fitted ones. It is
+        above 1 even for samples of the same kind, about ``n / (n - d)``.
     p_value : float
         Share of random splits of all samples, fitted and new, whose parts differ as much in
-        mean or Mahalanobis distance. It is uniform if nothing has changed and each sample was
-        drawn by itself: halves of pairs, or of chapters, differ by more.
+        mean or Mahalanobis distance. It is uniform if nothing has changed and samples are
+        independent; halves of pairs, or of chapters, are not, and differ by more.
     """
 
     mean_distance: float

@@ -65,7 +65,8 @@ def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
     """Mean norm of word vectors, and distance to their neighbors, by frequency rank.
 
     In a space that word frequency biases [1]_, frequent words lie near the origin and close
-    together, rare ones far out and far apart: the rows of the table grow from left to right.
+    together, rare ones far out and far apart: each row of the table increases from left to
+    right.
 
     Parameters
     ----------

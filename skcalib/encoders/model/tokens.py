@@ -111,8 +111,8 @@ def _split(
     first = ids[: max_length - n_behind] + ids[stop:]
     if stride is None:
         return [first]
-    # The first window is what a text that is cut off would be. The prompt may end within its
-    # first word there, and stands by itself in the others.
+    # The first window equals that of a text that is cut off. There a token may span the prompt
+    # and the first word; in the others the prompt is tokenized alone.
     before = alone[: len(alone) - n_behind]
     room, start = max_length - len(before) - n_behind, max_length - n_behind - stride
     return [
@@ -135,7 +135,7 @@ def _pieces(text: str) -> Iterator[str]:
     start = 0
     while start + PIECE < len(text):
         stop = start + PIECE
-        # The space goes to the next piece: some tokenizers count it to the word behind it.
+        # The space goes to the next piece: some tokenizers add it to the word after it.
         space = max(text.rfind(mark, start + PIECE // 2, stop) for mark in " \n")
         stop = stop if space < 0 else space
         yield text[start:stop]

@@ -87,11 +87,11 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     The threshold is one of the best cosines of the `unanswerable` with the stored questions,
     chosen by its rank. It is exact, in the sense of conformal prediction [1]_, for questions
     drawn like the `unanswerable`, and needs ``1 / false_hit_rate - 1`` of them. Without these,
-    each stored question (2,000 at most) is asked as if its own answer were not stored. The
-    nearest answers are mostly nearest to each other, so a new answer would make the questions
-    of two pass. Therefore ``2 / false_hit_rate - 1`` different answers are needed to estimate
-    how much they differ. With fewer, `fit` warns, and the share of false hits may be several
-    times `false_hit_rate`.
+    each stored question (2,000 at most) is asked as if its own answer were not stored. An
+    answer and its nearest are mostly each other's nearest, so a new answer would make the
+    questions of two answers pass. Therefore ``2 / false_hit_rate - 1`` different answers are
+    needed to estimate how much they differ. With fewer, `fit` warns, and the share of false
+    hits may be several times `false_hit_rate`.
 
     A question without content for the encoder (blank, only unknown tokens, or a zero vector)
     gets no answer, unless the same text is stored. With a `guard`, stored questions above the
@@ -145,7 +145,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         unanswerable : texts of shape (n_unanswerable,), default=None
             Questions known to have no answer among `answers`, drawn like future questions.
         log : texts of shape (n_log,), default=None
-            Questions from practice, with and without an answer, some hundred or more.
+            Real questions, with and without an answer, some hundred or more.
 
         Returns
         -------
@@ -245,7 +245,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         return self._nearest(asked, n_neighbors, None)
 
     def hit_rates(self, X: Any, y: Any) -> HitRates:
-        """Shares of questions that get the right answer, a wrong one, or one but have none.
+        """Shares of right, wrong and false answers.
 
         Parameters
         ----------
@@ -361,8 +361,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             if len(different) < needed:
                 warn(
                     f"false_hit_rate={self.false_hit_rate:g} needs {needed:.0f} different "
-                    f"answers to estimate how much they differ; got {len(different)}, so more "
-                    "false hits may follow. Give `unanswerable` questions."
+                    f"answers to estimate how much they differ; got {len(different)}, so false "
+                    "hits may be more frequent. Give `unanswerable` questions."
                 )
         else:
             raise ValueError(

@@ -49,7 +49,7 @@ def nearest_entries(
 
 
 def promised(best: np.ndarray, rate: float) -> float:
-    """Return the cosine that one more of these exceeds with at most this probability.
+    """Return the cosine that a new one exceeds with at most this probability.
 
     The rank of a new cosine among them is uniform (split conformal prediction).
     """
@@ -64,9 +64,9 @@ def promised_by_answers(best: np.ndarray, codes: np.ndarray, rate: float) -> flo
 
     ``best`` of shape (n,) are the largest cosines of questions with entries of other answers
     than theirs, and ``codes`` are their answers. If m of the n exceed a cosine, on average c of
-    each answer that has any, a new answer adds c questions that exceed it. Answers are mostly
-    nearest to each other, so c questions of its nearest answer exceed it as well: m + 2 c of n
-    + c.
+    each answer that has any, a new answer adds c questions that exceed it. An answer and its
+    nearest are mostly each other's nearest, so c questions of that answer exceed it as well:
+    ``m + 2 c`` of ``n + c``.
     """
     order = np.argsort(-best, kind="stable")
     exceed = np.arange(len(best))  # the number before each place

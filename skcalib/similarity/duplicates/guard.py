@@ -28,7 +28,7 @@ START = rf"(?<![\w{LETTER}.{COMMA}{POINT}])[.{COMMA}{POINT}](?=[0-9])"
 # Letters and digits, joined by single marks.
 TOKEN = re.compile(rf"(?:{SIGN})?(?:{START})?\w+(?:[-./:^·{COMMA}{GROUP}{POINT}]\w+)*")
 SIGNED_CURRENCY = re.compile(rf"({SIGN}) ?\{CURRENCY} ?(?=[.{COMMA}]?[0-9])")
-# Groups of three digits behind spaces: "1 200".
+# Groups of three digits after spaces: "1 200".
 SPACED = re.compile(rf"(?<![\w.{COMMA}:/^'])(?<!\w-)[1-9][0-9]{{0,2}}(?: [0-9]{{3}})+(?!\w)")
 # One mark before three digits: "1,000" and "1.000" may be a thousand, or one.
 UNCLEAR = re.compile(rf"[1-9][0-9]{{0,2}}[.{COMMA}][0-9]{{3}}")
@@ -59,9 +59,9 @@ class DetailGuard(VersionedState, BaseEstimator):
         itself. The same holds for digits with other marks between them: "10:30", "2.1.3",
         "2024-05-01".
     codes : bool, default=True
-        Whether both must have the same words of letters and digits: "v2.1", "SKU-42A",
-        "stockpile-1". Upper case counts as lower case. Letters of scripts without case, such
-        as Chinese, end a code.
+        Whether both must have the same words that mix letters and digits: "v2.1", "SKU-42A",
+        "stockpile-1". Upper case counts as lower case. Letters of scripts without case, such as
+        Chinese, end a code.
 
     Notes
     -----
