@@ -122,8 +122,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     other: Any = "other"
 
     _parameter_constraints = {
-        "encoder": "no_validation",  # `as_encoder` says what it expects
-        "class_names": "no_validation",  # so does `named_classes`
+        "encoder": "no_validation",  # `as_encoder` checks it
+        "class_names": "no_validation",  # `named_classes` checks it
         "rejection_rate": [Interval(Real, 0, 1, closed="neither"), None],
         "other": "no_validation",
     }
@@ -159,8 +159,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         labels_of([self.other], "other", missing=True)
         if self.rejection_rate is not None and self.other in [*described]:
             raise ValueError(
-                f"other={self.other!r} is also a class, so that rejected texts would be taken "
-                "for texts of that class. Give other a label that is no class."
+                f"other={self.other!r} is also a class; expected a label that is no class, so "
+                "that rejected texts can be distinguished. Set another label."
             )
         texts, place = distinct_sorted(given)
         self._rank(len(texts))  # too few are refused before they are encoded
@@ -236,7 +236,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes: a softmax of the scores over 0.05.
 
-        They rank the classes, and are not calibrated: no label says how often one is right.
+        They rank the classes, and are not calibrated, which would need labels.
 
         Parameters
         ----------
@@ -299,9 +299,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         rank = floor(self.rejection_rate * (n + 1) + ROUNDING)
         if rank < 1:
             raise ValueError(
-                f"rejection_rate={self.rejection_rate} takes "
-                f"{ceil(1 / self.rejection_rate - ROUNDING) - 1} distinct texts at least; "
-                f"{type(self).__name__} got {n}. Give more texts, or set a greater rate."
+                f"rejection_rate={self.rejection_rate} needs at least "
+                f"{ceil(1 / self.rejection_rate - ROUNDING) - 1} distinct texts; "
+                f"{type(self).__name__} got {n}. Give more texts, or set a larger rate."
             )
         return rank
 

@@ -30,8 +30,8 @@ def named_classes(class_names: Any) -> dict[Any, list[str]]:
         texts = _listed(class_names[label])
         if not texts or not all(isinstance(text, str) and _words(text) for text in texts):
             raise ValueError(
-                f"class_names describes class {label!r:.60} by {class_names[label]!r:.60}; it "
-                "expects a text that is not blank, or a list of such texts."
+                f"class_names describes class {label!r:.60} by {class_names[label]!r:.60}; "
+                "expected a text that is not blank, or a list of such texts."
             )
         described[label] = texts = [_words(text) for text in texts]
         first = seen.setdefault(tuple(sorted(texts)), label)

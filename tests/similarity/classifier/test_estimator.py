@@ -229,7 +229,7 @@ def test_a_rate_that_takes_more_texts_is_refused(rate, least):
     if least > 2:
         few = texts[: least - 1]
         with pytest.raises(
-            ValueError, match=f"takes {least} distinct texts .* got {least - 1}"
+            ValueError, match=f"needs at least {least} distinct texts; .* got {least - 1}"
         ):
             model.fit([*few, few[0]])
         assert not hasattr(model, "classes_")
@@ -281,7 +281,7 @@ def test_two_texts_are_enough_to_give_finite_scores():
         ({"rejection_rate": 0.1, "other": 2}, None, "other=2 is also a class"),
         ({}, np.zeros((180, 1), int), r"y has the label \[0\], a list; .* ravel"),
         ({"class_names": ["music", " "]}, None, "describes class ' ' by ' '"),
-        ({"class_names": ["_", "music"]}, None, "class '_' by '_'; it expects a text"),
+        ({"class_names": ["_", "music"]}, None, "class '_' by '_'; expected a text"),
         ({"class_names": {0: []}}, None, "describes class 0"),
         ({"class_names": {0: 5}}, None, "describes class 0 by 5"),
         ({"class_names": {0: "music", "a": "animals"}}, None, r"several types \(int, str\)"),
