@@ -327,9 +327,9 @@ def test_encoders_of_queries_by_the_name_of_their_row(small):
     [
         ("corpus.jsonl", "{", r"corpus\.jsonl, line 5 is '\{'; expected a JSON object"),
         ("corpus.jsonl", "[1]", r"line 5 is '\[1\]'; expected a JSON object with"),
-        ("corpus.jsonl", '{"_id": "e"}', "line 5 is .*; it should"),
+        ("corpus.jsonl", '{"_id": "e"}', "line 5 is .*; expected"),
         ("corpus.jsonl", "[" * 100_000, r"line 5 is .*; expected a JSON object"),
-        ("queries.jsonl", '{"text": "e"}', r"queries\.jsonl, line 3 is .*; it should"),
+        ("queries.jsonl", '{"text": "e"}', r"queries\.jsonl, line 3 is .*; expected"),
         ("corpus.jsonl", '{"_id": null, "text": ""}', "line 5 is .*each a str"),
         ("corpus.jsonl", '{"_id": "e", "text": 3}', "line 5 is .*each a str"),
         ("corpus.jsonl", '{"_id": "e", "text": "", "title": 3}', "line 5 is .*each a str"),

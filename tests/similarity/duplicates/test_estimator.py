@@ -235,7 +235,7 @@ def test_duplicates_take_a_scale_of_texts_without_duplicates():
     n = len(with_copies)
     rate = 20 / (n * (n - 1) / 2)
     assert model.threshold_ == pytest.approx(scale.threshold(rate, extrapolate=True))
-    with pytest.raises(ValueError, match=r"off by .* decades.*Give scale="):
+    with pytest.raises(ValueError, match=r"off by .* decades.*Set scale="):
         Duplicates().fit(np.random.default_rng(0).choice([-1.0, 1.0], size=(500, 12)))
 
 

@@ -139,7 +139,7 @@ def test_what_no_line_tells_is_refused(X):
         scale.threshold(1e-7, extrapolate=True)
     with pytest.raises(ValueError, match=r"needs 448 texts.* Got 4,950 pairs"):
         SimilarityScale().fit(X[:100]).threshold(**ask)
-    with pytest.raises(ValueError, match="needs cosines"):
+    with pytest.raises(ValueError, match="expected cosines"):
         scale.threshold(**ask, corrected=True)
     for rate in (0, -1, np.nan):
         with pytest.raises(ValueError, match="rate' parameter"):
