@@ -76,7 +76,7 @@ def test_texts_without_content_are_in_no_group(sentences, encoder, frozen):
 def test_zero_vectors_are_in_no_group():
     X = np.random.default_rng(0).normal(size=(100, 8))
     X[[5, 6, 7]] = 0
-    with pytest.warns(UserWarning, match=r"3 of 100 vectors are zero, such as .* row 5"):
+    with pytest.warns(UserWarning, match="3 of 100 vectors are zero, such as row 5"):
         model = Duplicates().fit(X)
     assert not np.isin(model.pairs_, [5, 6, 7]).any()
     assert model.predict(np.zeros((2, 8))).tolist() == [-1, -1]

@@ -382,11 +382,10 @@ class BertEncoder(TextTransformer):
         room = max_length - (len(backbone.ids_of(prompt)) if prompt else added)
         if self.overflow == "cut" or self.stride >= room:
             raise ValueError(
-                f"Got stride={self.stride} with overflow={self.overflow!r}; expected "
-                f"overflow='windows' and a stride below {max(room, 0)}, the number of tokens "
-                f"of the text in a window with max_length={max_length} and prompt "
-                f"{prompt!r:.60}. Set overflow='windows', a larger max_length, or a smaller "
-                "stride."
+                f"Got stride={self.stride} with overflow={self.overflow!r}. Only windows share "
+                f"tokens, and fewer than a window has room for: with max_length={max_length} "
+                f"and prompt {prompt!r:.60}, it has room for {max(room, 0)} tokens of the "
+                "text. Set overflow='windows', a larger max_length, or a smaller stride."
             )
         return int(self.stride)
 

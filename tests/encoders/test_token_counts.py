@@ -71,7 +71,7 @@ def test_other_counts_have_vectors_of_their_own(tiny_bert, tmp_path, memory):
 @pytest.mark.parametrize(
     ("counts", "error", "message"),
     [
-        ({"no-such-token": 1}, ValueError, "1 for 'no-such-token'; it expects .* tokens of"),
+        ({"no-such-token": 1}, ValueError, "1 for 'no-such-token'; expected .* tokens of"),
         ({"dog": -1}, ValueError, "-1 for 'dog'"),
         ({"dog": "many"}, ValueError, "'many' for 'dog'"),
         ({"[CLS]": 3}, ValueError, "counts no token"),

@@ -698,7 +698,7 @@ def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentence
         ({"pooling": ["median"]}, ValueError, "pooling"),
         ({"noise": -1.0}, ValueError, "'noise' parameter of Whitening"),
         ({"n_components": 0}, ValueError, "'n_components' parameter of Whitening"),
-        ({"task": "clusters"}, ValueError, "it expects 'similarity', 'duplicates', 'topics'"),
+        ({"task": "clusters"}, ValueError, "expected 'similarity', 'duplicates', 'topics'"),
         ({"task": "search"}, ValueError, "task='search' with no queries"),
         ({"task": "topics", "queries": ["a"]}, ValueError, "task='topics' with queries; the"),
         ({"queries": ["a"], "groups": ["b"]}, ValueError, "'search' with queries and groups"),

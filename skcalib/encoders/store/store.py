@@ -92,7 +92,8 @@ class VectorStore:
         if not self._poolings or not set(self._poolings) <= set(POOLINGS):
             names = tuple(POOLINGS)
             raise ValueError(
-                f"pooling={self.pooling!r}; expected names among {names}, or None."
+                f"The 'pooling' parameter of VectorStore must be among {names}, or None. Got "
+                f"{self.pooling!r} instead."
             )
 
     def __len__(self) -> int:
