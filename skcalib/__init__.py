@@ -11,9 +11,9 @@ The job is a pipeline, and the modules follow it::
 `BertEncoder` for a model of another library, and `VectorStore` keeps vectors on disk. Before a
 whitening, `GroupErasure` removes differences between groups such as languages. After it,
 `NeighborSmoothing` moves each vector toward its nearest neighbors, and `SimilarityScale` gives
-thresholds for cosines. `Duplicates` groups texts that come twice, and a `DetailGuard` keeps
-those apart that differ in a number or a code. `clear_caches` drops what a process keeps. The
-other packages:
+thresholds for cosines. `Duplicates` groups texts that occur more than once, and a `DetailGuard`
+separates texts that differ in a number or a code. `clear_caches` drops what the process keeps
+in memory. The other packages:
 
 - `model_selection`: scorers and searches without labels;
 - `metrics`: agreement with human judgement, and measures of isotropy;

@@ -14,10 +14,10 @@ from skcalib.cli import calibrate, classify, evaluate
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit status: 0, or 2 after an error, 130 after Ctrl-C."""
     if arguments is None:
-        for name in ("stdout", "stderr"):  # output never fails
+        for name in ("stdout", "stderr"):  # printing must never fail
             if getattr(sys, name) is None:  # closed by the caller
                 setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
-            getattr(sys, name).reconfigure(errors="backslashreplace")  # without Unicode
+            getattr(sys, name).reconfigure(errors="backslashreplace")  # for ASCII terminals
     try:
         return _run(arguments)
     except KeyboardInterrupt:
@@ -26,12 +26,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says how to give a value that looks like an option."""
+    """A parser whose error explains how to pass a value that looks like an option."""
 
     def error(self, message: str) -> NoReturn:
         """Print usage and message, and exit."""
         if "expected one argument" in message:
-            message += "; one that begins with a minus needs an equals sign: --layers=-1,last2"
+            message += "; put an equals sign before a value that begins with a minus, as in "
+            message += "--layers=-1,last2"
         super().error(message)
 
 
@@ -53,7 +54,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             warnings.showwarning = lambda text, *_: print(f"warning: {text}", file=sys.stderr)
             options.run(options)
         sys.stdout.flush()
-    except BrokenPipeError:  # such as ``| head``: the reader stopped, and all is written
+    except BrokenPipeError:  # the reader, such as ``head``, has what it needs
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ImportError, OSError, TypeError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)

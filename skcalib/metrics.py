@@ -60,7 +60,7 @@ def spearman(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     0.8
     """
     y_true, y_pred = _finite_pair(y_true, y_pred)
-    # Numbers of the distinct ones, which also Python's integers have.
+    # Ranks of indices of distinct values work for Python's large integers, too.
     ranks = [rankdata(np.unique(y, return_inverse=True)[1]) for y in (y_true, y_pred)]
     return _correlation("spearman", *ranks)
 
@@ -114,8 +114,8 @@ def aggregate(
         Name of the subset of each pair.
     how : {"all", "mean", "wmean"}, default="all"
         "all" scores all pairs together, as Sentence-BERT and SimCSE do; "mean" averages the
-        scores of the subsets, and "wmean", which the papers of BERT-flow and BERT-whitening
-        report, weighs them by their numbers of pairs.
+        scores of the subsets; "wmean" weighs them by their numbers of pairs, as the papers of
+        BERT-flow and BERT-whitening do.
     metric : callable, default=spearman
         Called as ``metric(y_true, y_pred)``.
 
@@ -291,12 +291,12 @@ def _finite_pair(y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:
         given, entries = y, plain(y)
         dtype: Any = np.float64
         if isinstance(entries, list | tuple) and all(isinstance(x, Integral) for x in entries):
-            # Large ones stay different.
+            # Large integers, which float64 would merge, stay different.
             dtype = np.int64 if max(map(abs, entries), default=0) < 2**63 else object
             given = np.array(entries, dtype)
         given = column_or_1d(unmasked(given))
         if given.dtype.kind not in "fiubO":  # neither dates nor str count as numbers
-            raise ValueError(f"{name} has dtype {given.dtype}; it needs numbers.")
+            raise ValueError(f"{name} has dtype {given.dtype}; expected numbers.")
         limits = {"ensure_2d": False, "ensure_min_samples": 2}
         pair.append(check_array(given, dtype=dtype, input_name=name, **limits))
     return pair
@@ -305,17 +305,17 @@ def _finite_pair(y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:
 def _correlation(name: str, a: np.ndarray, b: np.ndarray) -> float:
     if (a == a[0]).all() or (b == b[0]).all():
         warn(
-            f"{name} is not defined where one side is constant; NaN is returned.",
+            f"{name} is not defined if one side is constant; NaN is returned.",
             UndefinedMetricWarning,
         )
         return float("nan")
-    with warnings.catch_warnings():  # of sides that are nearly constant
+    with warnings.catch_warnings():  # scipy warns of nearly constant sides
         warnings.simplefilter("ignore")
         return float(pearsonr(_differences(a), _differences(b)).statistic)
 
 
 def _differences(x: np.ndarray) -> np.ndarray:
-    """Differences to the least number, up to a factor: float64 rounds them less."""
+    """Differences from the minimum, scaled to [0, 1]: float64 rounds them less."""
     exact = x if x.dtype.kind == "f" else x.astype(object)
     differences = (exact - exact.min()).astype(np.float64)
     return differences / differences.max()

@@ -118,7 +118,7 @@ def test_duplicates_are_found_in_frames_with_any_index():
     mixed, found = np.random.default_rng(0).permutation(len(texts)), []
     for index in (None, mixed):
         names = {"texts": texts, "own": pd.DataFrame({"text": texts}, index=index)}
-        with pytest.warns(UserWarning, match="are counted"):
+        with pytest.warns(UserWarning, match="needs 448"):
             outputs.run(head + tail.replace(made, "own"), "duplicates.md", names)
         found.append(names["frame"]["duplicate_of"].to_numpy())
     assert (found[0][100:110] == found[0][:50:5]).all()

@@ -96,7 +96,7 @@ def test_judgements_may_come_in_any_container(correlation, container):
 def test_correlation_with_a_constant_is_nan_and_warns(correlation, constant, side):
     pair = list(_judgements(7, ties=False))
     pair[side] = np.full(7, constant)
-    match = f"{correlation.__name__} is not defined where one side is constant"
+    match = f"{correlation.__name__} is not defined if one side is constant"
     with pytest.warns(UndefinedMetricWarning, match=match):
         assert math.isnan(correlation(*pair))
 
@@ -105,7 +105,7 @@ def test_correlation_with_a_constant_is_nan_and_warns(correlation, constant, sid
 @pytest.mark.parametrize(
     ("bad", "match"),
     [
-        (["high", "low", "low"], "has dtype <U4; it needs numbers"),
+        (["high", "low", "low"], "has dtype <U4; expected numbers"),
         (np.array(["high", 1.0, 2.0], dtype=object), "could not convert string to float"),
         ([0.1, np.nan, 0.3], "{side} contains NaN"),
         ([0.1, 0.2, np.inf], "{side} contains infinity"),
@@ -185,7 +185,7 @@ def test_aggregate_takes_any_metric(how):
         ((GRADES, PREDICTED, SUBSETS), "median", r"how='median' is unknown. Use 'all', 'mean'"),
         ((GRADES, PREDICTED, SUBSETS[:-1]), "mean", r"inconsistent numbers of samples: \[9, 8"),
         ((GRADES, PREDICTED[:-1], SUBSETS), "all", r"inconsistent numbers of samples: \[9, 8"),
-        ((["x"] * 9, PREDICTED, SUBSETS), "all", "has dtype <U1; it needs numbers"),
+        ((["x"] * 9, PREDICTED, SUBSETS), "all", "has dtype <U1; expected numbers"),
         ((GRADES, PREDICTED, list("aaaabbbbc")), "mean", r"1 sample\(s\).*minimum of 2"),
     ],
 )
@@ -371,7 +371,7 @@ def test_subsets_are_not_merged_in_silence():
         assert aggregate([0, 1, 2, 3], [0, 1, 2, 3], two, "mean", metric=count) == 2
     for subsets, match in [
         ([True, 1, True, 1], "True equals 1"),
-        ([2.0**53, 2.0**53 + 2] * 2, "may be equal only because they are rounded"),
+        ([2.0**53, 2.0**53 + 2] * 2, "rounded, so different labels may have become equal"),
         (big.where([True, True, True, False]), "missing label, <NA>"),
         (np.ma.masked_array(big.to_numpy(), mask=[0, 0, 0, 1]), "missing label"),
     ]:

@@ -31,7 +31,7 @@ from skcalib import (
 )
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:false_pairs=20 are counted", "ignore:The stored questions calibrate"
+    "ignore:false_pairs=20 needs 448", "ignore:The encoder is calibrated on"
 )
 
 ESTIMATORS = {

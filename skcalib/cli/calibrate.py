@@ -63,8 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tasks = [task for task in TASKS if task]
     add("--task", choices=tasks, help="what the vectors are for; default: none of these")
     add("--queries", metavar="FILE", help="sample of queries; TEXTS are then documents")
-    add("--n-groups", type=int, help="about how many groups the vectors shall distinguish")
-    grouped = "group of each text, in the line of the same number, such as its language"
+    add("--n-groups", type=int, help="approximate number of groups to distinguish")
+    grouped = "group of each text, on the line of the same number, such as its language"
     add("--groups", metavar="FILE", help=grouped)
     add_encoding(add)
     add("--max-length", type=int, help="tokens of a text or window; default: the model's limit")

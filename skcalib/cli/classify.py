@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Classify texts by the names of the classes, by labels of a few of the texts, or by "
         "both, and write a CSV file with each text, its class and the score for that class. "
-        "The texts themselves, without labels, show how vectors of their kind are distributed."
+        "The texts also calibrate the vectors, even without labels."
     )
     parser.epilog = "Example: skcalib classify minilm texts.txt --classes names.txt -o out.csv"
     add = parser.add_argument
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_column(add)
     add("--classes", metavar="FILE", help="name of a class per line; '_' and '-' are spaces")
-    labels = "label of each text, in the line of the same number; blank where there is none"
+    labels = "label of each text, on the line of the same number; blank if it has none"
     add("--labels", metavar="FILE", help=labels)
     rejected = "share of texts like these that may belong to no class, such as 0.05"
     add("--rejection-rate", type=float, metavar="R", help=rejected)

@@ -32,7 +32,7 @@ class Calibrator(NamedTuple):
 
     make: Callable[..., Any]
     options: tuple[str, ...] = ()  # its parameters, each a list to try
-    needs: str = ""  # another option without which it makes no sense
+    needs: str = ""  # another option that it requires
 
 
 CALIBRATORS = {
@@ -51,7 +51,7 @@ def named_calibrators(options: argparse.Namespace) -> dict[str, Any]:
     for kind in options.calibrators:
         if (how := CALIBRATORS.get(kind)) is None:
             known = ", ".join(CALIBRATORS)
-            raise ValueError(f"There is no calibrator {kind!r}. Choose from {known}.")
+            raise ValueError(f"--calibrators has {kind!r}; expected some of {known}.")
         if how.needs and not getattr(options, how.needs):
             raise ValueError(f"--calibrators {kind} needs --{how.needs} FOLDER.")
         for values in product(*(getattr(options, name) for name in how.options)):
@@ -115,8 +115,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     hows = "of subsets; wmean is what BERT-flow's paper reports; default: all"
     add("--aggregate", choices=("all", "mean", "wmean"), default="all", help=hows)
     add("--data-home", help="folder of CSV files")
-    add("--output", help="new CSV file, which gets each row as soon as it is known")
-    add("--force", action="store_true", help="replace the file of --output; it stays as FILE~")
+    add("--output", help="new CSV file; each row is written as soon as it is known")
+    add("--force", action="store_true", help="replace the file of --output; keep it as FILE~")
     add("-q", "--quiet", action="store_true", help="no progress bar")
 
 
@@ -138,7 +138,7 @@ def run(options: argparse.Namespace) -> None:
             encoder = encoder_of(options, pooling=pooling, layers=layers(layer), memory=memory)
             steps = [("encode", encoder), ("calibrate", calibrators[name])]
             pipelines[row] = Pipeline(steps)
-        with warnings.catch_warnings():  # which the rows give again
+        with warnings.catch_warnings():  # the rows repeat them
             warnings.simplefilter("ignore")
             for pipeline in pipelines.values():  # a bad layer shows before hours of work
                 clone(pipeline["encode"]).fit([""])

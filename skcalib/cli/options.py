@@ -1,4 +1,4 @@
-"""What the commands of the command line share."""
+"""Options and files that the commands share."""
 
 import argparse
 import csv
@@ -61,8 +61,8 @@ def with_groups(
 ) -> tuple[list[str], list[str | None] | None]:
     """Texts of a file, and the group of each from the line of the same number, if any.
 
-    A blank text is left out together with its group. Each text needs a line with its group,
-    which may be blank unless ``every`` text has one; it is then None.
+    A blank text is left out together with its group. Each text needs a line with its group. The
+    line may be blank unless ``every`` text must have a group; the group is then None.
     """
     texts = _entries(file, column)
     found = _not_blank(texts, file)
@@ -87,7 +87,7 @@ def _not_blank(lines: list[str], file: str) -> list[str]:
 
 
 def _entries(file: str, column: str | None) -> list[str]:
-    """Lines of a file, or rows of a column of a table, the blank ones empty."""
+    """Lines of a file, or rows of a column of a table; blank ones are ""."""
     path = Path(file).expanduser()
     if path.is_dir():
         raise ValueError(f"{file!r} is a folder; give a file with one text per line.")
@@ -97,7 +97,7 @@ def _entries(file: str, column: str | None) -> list[str]:
     known = list(dict.fromkeys(name for row in rows for name in row if name is not None))
     if column is None:
         raise ValueError(
-            f"{file!r} is a table. Choose its column of texts by --column, from "
+            f"{file!r} is a table. Set --column to its column of texts, one of "
             f"{', '.join(map(str, known))}; or give a file with one text per line."
         )
     if column not in known:
@@ -118,7 +118,7 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
         except ValueError as error:
             raise ValueError(f"{place} is not JSON: {error}.") from error
         if not isinstance(row, dict):
-            raise ValueError(f"{place} has a {type(row).__name__} in place of an object.")
+            raise ValueError(f"{place} has a {type(row).__name__}; expected an object.")
         rows.append(row)
     return rows
 

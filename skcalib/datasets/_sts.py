@@ -26,9 +26,9 @@ COLUMNS = ("sentence1", "sentence2", "score")
 def load_toy_sts(*, return_X_y: bool = False) -> Any:
     """Load 300 sentence pairs graded for similarity, written for this project.
 
-    Five genres of 60 pairs each: captions, headlines, forum answers, questions and
-    definitions. Grades follow the guidelines of the STS tasks, from 0 (unrelated) to 5 (the
-    same meaning), by one annotator. Use them to try things out; they are too few to report on.
+    Five genres of 60 pairs each: captions, headlines, forum answers, questions and definitions.
+    One annotator graded them from 0 (unrelated) to 5 (the same meaning) by the guidelines of
+    the STS tasks. Use them to try things out; they are too few for published results.
 
     Parameters
     ----------
@@ -104,17 +104,17 @@ def fetch_sts(
     >>> pairs, grades = fetch_sts("stsb", "dev", return_X_y=True)  # doctest: +SKIP
     """
     if not isinstance(task, str) or task not in HUB:
-        raise ValueError(f"task={task!r}; the tasks are {', '.join(HUB)}.")
+        raise ValueError(f"task={task!r} is unknown. Use one of {', '.join(HUB)}.")
     splits = list(SPLITS) if task == "stsb" else ["test"]
     if split not in splits:
-        raise ValueError(f"split={split!r}; {task} has {', '.join(splits)}.")
+        raise ValueError(f"split={split!r} is unknown; {task} has {', '.join(splits)}.")
     folder = data_home if data_home is not None else os.environ.get("SKCALIB_DATA")
     if not folder:
         try:
             hub = import_package("skcalib[data]", "datasets")
         except ImportError as error:
             raise ImportError(
-                f"{error}; or give a folder, by data_home or SKCALIB_DATA"
+                f"{error}; or set data_home or SKCALIB_DATA to a folder of CSV files"
             ) from None
         rows = hub.load_dataset(HUB[task], split=SPLITS[split]).to_list()
         return _bunch(rows, HUB[task], return_X_y, task)
@@ -122,7 +122,7 @@ def fetch_sts(
     if not path.is_file():
         raise FileNotFoundError(
             f"There is no {path.name} in {str(path.parent)!r}, the folder given by data_home "
-            "or SKCALIB_DATA. Put it there, or unset both to load it from the hub."
+            "or SKCALIB_DATA. Put the file there, or unset both to load it from the hub."
         )
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
@@ -131,7 +131,7 @@ def fetch_sts(
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read as CSV in UTF-8: {error}.") from None
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"{path} names the column {twice[0]!r} twice. Remove one.")
+        raise ValueError(f"{path} has the column {twice[0]!r} twice. Remove one.")
     return _bunch(rows, str(path), return_X_y, task)
 
 
@@ -149,7 +149,7 @@ def _bunch(
     for i, row in enumerate(rows):
         with suppress(KeyError, TypeError, ValueError):
             data[i] = row["sentence1"], row["sentence2"]
-            target[i] = float(str(row["score"]).replace("_", "?"))  # as Python writes 5: 0_5
+            target[i] = float(str(row["score"]).replace("_", "?"))  # float() accepts 0_5
         is_whole = None not in row and 0 <= target[i] <= 5
         if not (is_whole and all(isinstance(t, str) and t.strip() for t in data[i])):
             raise ValueError(
@@ -158,7 +158,7 @@ def _bunch(
                 f"columns {', '.join(COLUMNS)}, and quotes around a text with a comma."
             )
     if not rows:
-        raise ValueError(f"{source} has no row; it needs the columns {', '.join(COLUMNS)}.")
+        raise ValueError(f"{source} has no row; expected the columns {', '.join(COLUMNS)}.")
     if return_X_y:
         return data, target
     subset = np.array([row.get("subset") or task for row in rows])

@@ -38,9 +38,9 @@ MARKUP = re.compile(r":\w+:(?=`)|`+(?:~(?:\w+\.)*)?|\*\*?(?=\S)|(?<=\S)\*\*?")
 def load_docstrings(*, return_X_y: bool = False) -> Any:
     """Load sentences about functions of scipy, labeled by the part of scipy.
 
-    The first sentence of each docstring, from the installed scipy: functions, classes and their
-    methods in 13 parts, such as ``scipy.stats``. Nothing is downloaded, and no two sentences
-    are equal. Another version of scipy has slightly other sentences.
+    Each text is the first sentence of a docstring of the installed scipy: functions, classes
+    and methods in 13 parts, such as ``scipy.stats``. Nothing is downloaded, and no two
+    sentences are equal. Another version of scipy has slightly other sentences.
 
     Parameters
     ----------
@@ -77,8 +77,9 @@ def load_docstrings(*, return_X_y: bool = False) -> Any:
 def load_questions(*, return_X_y: bool = False) -> Any:
     """Load a hundred questions of customers, ten for each of ten intents.
 
-    An intent is what the customer wants, such as a new password or a refund. The questions
-    were written for this project. Use them to try things out; they are too few to report on.
+    An intent is what the customer wants, such as a new password or a refund. The questions were
+    written for this project. Use them to try things out; they are too few for published
+    results.
 
     Parameters
     ----------
@@ -110,7 +111,7 @@ def load_questions(*, return_X_y: bool = False) -> Any:
 def first_sentence(docstring: str) -> str:
     """Return the first sentence of a docstring without markup, "" if it has none.
 
-    Signatures, which many docstrings begin with, are no sentences.
+    Signatures, with which many docstrings begin, are skipped.
     """
     for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(docstring)):
         lines = paragraph.split("\n")
@@ -128,7 +129,7 @@ def _docstrings(name: str) -> Iterator[str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of modules that scipy will drop
             module = import_module(name)
-    except ImportError:  # of another version of scipy
+    except ImportError:  # another version of scipy
         return
     for public in sorted(getattr(module, "__all__", dir(module))):
         thing = getattr(module, public, None)
@@ -137,7 +138,7 @@ def _docstrings(name: str) -> Iterator[str]:
         members = sorted(vars(thing).items()) if inspect.isclass(thing) else []
         for owner in (thing, *(value for key, value in members if not key.startswith("_"))):
             docstring = getattr(owner, "__doc__", None)
-            # That of a number or a list is its class's.
+            # A number or a list has the docstring of its class.
             if isinstance(docstring, str) and docstring != type(owner).__doc__:
                 yield docstring
 

@@ -1,4 +1,4 @@
-"""Any encoder of texts: as a transformer, fitted, and its vectors."""
+"""Any encoder of texts: make it a transformer, fit it, encode with it."""
 
 import os
 from typing import Any
@@ -21,7 +21,7 @@ def as_encoder(model: Any) -> Any:
     """Return a transformer of texts: the model itself, or an encoder around it.
 
     A str or path becomes a `BertEncoder`; a `BaseEstimator` with ``fit`` and ``transform`` is
-    returned as it is; other objects with ``encode``, and functions, become a `TextEncoder`.
+    returned unchanged; other objects with ``encode``, and functions, become a `TextEncoder`.
     """
     if isinstance(model, str | os.PathLike):
         return BertEncoder(model)
@@ -29,21 +29,21 @@ def as_encoder(model: Any) -> Any:
         if isinstance(model, BaseEstimator | type):  # clone refuses a class
             return model
         raise TypeError(
-            f"The encoder is a {type(model).__name__} with fit and transform that scikit-learn "
-            "can neither copy nor ask whether it is fitted. Derive it from TransformerMixin "
-            "and BaseEstimator of sklearn.base."
+            f"The encoder is a {type(model).__name__} that has fit and transform, but is not a "
+            "scikit-learn estimator, so it cannot be cloned. Derive its class from "
+            "TransformerMixin and BaseEstimator of sklearn.base."
         )
     if hasattr(model, "encode") or callable(model):
         return TextEncoder(model)
     raise TypeError(
-        f"The encoder is a {type(model).__name__}; it must be the folder or hub id of a model, "
-        "a transformer of texts such as BertEncoder, an object with a method encode, or a "
+        f"The encoder is a {type(model).__name__}; expected the folder or hub id of a model, a "
+        "transformer of texts such as BertEncoder, an object with a method encode, or a "
         "function from a list of texts to an array."
     )
 
 
 def fitted_on(encoder: Any, texts: Any) -> Any:
-    """Return a fitted encoder as it is, and a fitted clone of another one."""
+    """Return the encoder if it is fitted, otherwise a fitted clone."""
     return encoder if is_fitted(encoder) else clone(encoder).fit(texts, None)
 
 
@@ -58,22 +58,22 @@ def steps_of(encoder: Any) -> list[Any]:
 
 
 def fit_with_groups(estimator: Any, X: Any, groups: Any) -> Any:
-    """Fit, with the group of each row for the steps that accept groups; None are no groups."""
+    """Fit; pass the groups, unless None, to the steps that accept them."""
     if groups is None:
         return estimator.fit(X, None)  # a FrozenEstimator wants a y
     with config_context(enable_metadata_routing=True):
         if not get_routing_for_object(estimator).consumes("fit", ["groups"]):
             raise ValueError(
-                "groups were given, but no step of the encoder accepts them. Put a "
-                "GroupErasure into a pipeline, before the whitening."
+                "Got groups, but no step of the encoder accepts them. Put a GroupErasure into "
+                "a pipeline, before the whitening."
             )
         return estimator.fit(X, None, groups=groups)
 
 
 def encoded(encoder: Any, texts: list[str]) -> np.ndarray:
-    """Return the vectors of texts, each distinct one encoded once, as an array.
+    """Return the vectors of texts as an array; each distinct text is encoded once.
 
-    A frame will do; a sparse matrix is refused.
+    The encoder may return a frame, but not a sparse matrix.
     """
     unique, index = distinct(texts)
     found: Any = unique
@@ -90,6 +90,6 @@ def encoded(encoder: Any, texts: list[str]) -> np.ndarray:
     if len(vectors) != len(unique):
         raise ValueError(
             f"The encoder {encoder!r:.80} returned {len(vectors)} rows for {len(unique)} texts;"
-            " it must return one row for each text."
+            " expected one row for each text."
         )
     return vectors if len(unique) == len(texts) else vectors[index]

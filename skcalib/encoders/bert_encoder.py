@@ -69,28 +69,28 @@ class BertEncoder(TextTransformer):
     prompt : str or None, default=None
         Text to put before each text, such as "query: ". None uses the default prompt that a
         folder of sentence-transformers declares, if any; "" uses no prompt. The name of a
-        declared prompt selects that prompt; any other string is used as it is. The tokens of
-        the prompt are pooled unless the folder declares ``include_prompt`` as false.
+        declared prompt selects that prompt; any other string is itself the prompt. The tokens
+        of the prompt are pooled unless the folder declares ``include_prompt`` as false.
     max_length : int or None, default=None
         Largest number of tokens per text or window, including prompt and special tokens; see
-        ``overflow``. None uses the number that the folder declares
-        (``max_seq_length``), or else the most that the model has positions for.
+        ``overflow``. None uses the number that the folder declares (``max_seq_length``), or
+        else the number of positions of the model.
     truncate_dim : int or None, default=None
         Number of leading dimensions of each layer's vector to keep, for a model that was
-        trained to be cut ("Matryoshka"); a larger number than the model has keeps all. None
+        trained for it ("Matryoshka"). A number above the width of the model keeps all. None
         keeps as many as a folder of sentence-transformers declares (``truncate_dim``), or else
         all.
     overflow : {"cut", "windows"}, default="cut"
-        What becomes of a text of more than ``max_length`` tokens. "cut" keeps its beginning, or
-        its end, with one warning. "windows" reads it whole, in windows of ``max_length``
-        tokens, each with prompt and special tokens, and joins their vectors: means, and "cls",
-        as the mean over the windows, weighted by what each was divided by; "max" as the
-        maximum; "last" is that of the last window.
+        How to encode a text of more than ``max_length`` tokens. "cut" keeps its beginning, or
+        its end (see ``truncation_side``), and warns once. "windows" encodes all of it, in
+        windows of ``max_length`` tokens, each with prompt and special tokens, and combines
+        their vectors: means weight each window by its tokens, "cls" weights all windows
+        equally, "max" takes the maximum, and "last" is that of the last window.
     stride : int, default=0
         Number of tokens that consecutive windows share, which then count twice in a mean.
     truncation_side : {"right", "left"} or None, default=None
-        The side on which "cut" cuts a long text: "left" keeps its end. None does as the folder
-        declares, usually "right".
+        The side on which "cut" cuts a long text: "left" keeps its end. None uses the side that
+        the folder declares, usually "right".
     batch_size : int or "auto", default="auto"
         Largest number of texts in a forward pass. "auto" limits the number of tokens instead,
         on CUDA according to the memory of the GPU.
@@ -105,10 +105,10 @@ class BertEncoder(TextTransformer):
         Token frequencies for ``pooling="zipf"``: counts by token, or texts whose tokens `fit`
         counts. Needed if the vocabulary is not sorted by frequency, as in Chinese models.
     memory : None, path-like or VectorStore, default=None
-        Where to keep vectors, on a local disk, so that a text goes through the model once. All
-        layers and poolings of a text are kept, for any choice of them later; a `VectorStore`
-        can keep less. In any case, recently used vectors stay in this process's memory, up to
-        256 MiB for all encoders.
+        Folder on a local disk, or store, that keeps vectors, so that each text goes through the
+        model once. It keeps all layers and poolings of a text, so that you can choose others
+        later; a `VectorStore` can keep fewer. In any case, recently used vectors stay in this
+        process's memory, up to 256 MiB for all encoders.
     verbose : bool, default=False
         Show a progress bar.
 
@@ -126,8 +126,9 @@ class BertEncoder(TextTransformer):
         What the model's folder declares, a named tuple: ``pooling`` and whether it is declared
         or only the default, ``declares_pooling``; ``prompts`` by name, ``default_prompt_name``
         and ``include_prompt``; ``max_length``; ``similarity``, for which the model was trained,
-        such as "cosine"; ``truncate_dim``; and ``matryoshka_dims``, those that it was trained
-        to be cut to, () for any number. None if the folder does not say.
+        such as "cosine"; ``truncate_dim``; and ``matryoshka_dims``, the values of
+        ``truncate_dim`` that it was trained for, () for any. Entries without a default are None
+        if the folder does not declare them.
     fingerprint_ : str
         SHA-256 of the files in the model's folder, except documentation, pictures, code and
         weights in other formats. A fitted encoder refuses a model with another fingerprint.
@@ -139,8 +140,8 @@ class BertEncoder(TextTransformer):
 
     Notes
     -----
-    Decoders, such as GPT-2, Llama or Qwen, are used without their heads, and of T5 and its
-    variants, the encoder. Other encoder-decoders and models of images or sound are refused.
+    Decoders, such as GPT-2, Llama or Qwen, are used without their heads. Of T5 and its variants
+    only the encoder is used. Other encoder-decoders and models of images or sound are refused.
 
     The vector of a text depends on that text only, not on the other texts or their order (to
     1e-5). Each distinct text of a call is encoded once. An iterator is read in blocks of 16,384
@@ -235,7 +236,8 @@ class BertEncoder(TextTransformer):
         if not isinstance(self.model, str | os.PathLike):
             raise TypeError(
                 f"model is a {type(self.model).__name__}; expected a folder or the id of a "
-                "model on the hub. For a model that is loaded, use TextEncoder(model)."
+                "model on the hub. To use a loaded model, such as a SentenceTransformer, wrap "
+                "it in TextEncoder(model)."
             )
         folder = locate(os.fspath(self.model), self.revision)
         config = entries(folder / CONFIG)
@@ -253,9 +255,9 @@ class BertEncoder(TextTransformer):
             _ = backbone.zipf  # refuses a vocabulary that is not sorted by frequency
         if self.prompt is None and wants_prompt(self.model, config, shipped):
             warn(
-                f"The model {str(self.model)!r} is an e5 by name, trained with a prompt, and "
-                "its folder declares none. Set prompt='query: ', 'passage: ' for documents of "
-                "a search, or '' for none."
+                f"The model {str(self.model)!r} is an e5 by name and needs a prompt, but its "
+                "folder declares none. Set prompt='query: ', or 'passage: ' for documents of a "
+                "search; '' uses none."
             )
         self._warn_of_choices(backbone, shipped, pooling, layers)
         width = self.truncate_dim or shipped.truncate_dim or backbone.width
@@ -355,8 +357,9 @@ class BertEncoder(TextTransformer):
     ) -> None:
         if re.fullmatch(r"\w+", self.prompt or "") and self.prompt not in shipped.prompts:
             warn(
-                f"prompt={self.prompt!r} is put before each text as it is, since the folder "
-                f"declares no prompt of that name. It declares {sorted(shipped.prompts)}."
+                f"prompt={self.prompt!r} is not the name of a prompt that the folder declares; "
+                f"it declares {sorted(shipped.prompts)}. So the word itself is put before each "
+                "text. Pass a declared name, or a whole prompt, such as 'query: '."
             )
         if POOLINGS[pooling].token == 0 and backbone.is_causal:
             warn(
@@ -366,8 +369,8 @@ class BertEncoder(TextTransformer):
             )
         elif set(layers) == {0} and POOLINGS[pooling].token is not None:
             warn(
-                f"pooling={pooling!r} with layers=0 reads the embedding of one token. That of "
-                "a special token gives every text the same vector. Set layers=1 or more, or "
+                f"pooling={pooling!r} with layers=0 uses the embedding of one token. If that "
+                "is a special token, all texts get the same vector. Set layers=1 or more, or "
                 "pooling='mean'."
             )
 
@@ -379,10 +382,10 @@ class BertEncoder(TextTransformer):
         room = max_length - (len(backbone.ids_of(prompt)) if prompt else added)
         if self.overflow == "cut" or self.stride >= room:
             raise ValueError(
-                f"stride={self.stride} with overflow={self.overflow!r}. Only windows share "
-                f"tokens, fewer than one has room for: with max_length={max_length} and prompt "
-                f"{prompt!r:.60} it has room for {max(room, 0)} tokens of the text. Set "
-                "overflow='windows', a larger max_length, or a smaller stride."
+                f"Got stride={self.stride} with overflow={self.overflow!r}. Only windows share "
+                f"tokens, and fewer than a window has room for: with max_length={max_length} "
+                f"and prompt {prompt!r:.60}, it has room for {max(room, 0)} tokens of the "
+                "text. Set overflow='windows', a larger max_length, or a smaller stride."
             )
         return int(self.stride)
 
@@ -419,7 +422,7 @@ def resolve_layers(layers: Any, n_layers: int) -> tuple[int, ...]:
     are_ints = all(isinstance(i, Integral) and not isinstance(i, bool) for i in indices)
     if not indices or not are_ints:
         raise ValueError(
-            f"layers={layers!r}; it must be an int, a tuple of one or more ints, or one of "
+            f"layers={layers!r}; expected an int, a tuple of one or more ints, or one of "
             f"{sorted(LAYER_NAMES)}."
         )
     for i in indices:
@@ -445,16 +448,16 @@ def _warn_of_losses(counts: Sequence[int], n_texts: int, recipe: Recipe) -> None
         length = recipe.max_length
         warn(
             f"{n_cut} of {n_texts} texts were cut off at max_length={length} tokens. "
-            "overflow='windows' reads them whole."
+            "Set overflow='windows' to encode them whole."
         )
 
 
 def _resolve_pooling(pooling: str, shipped: Declared) -> str:
     if pooling == "auto" and shipped.pooling not in POOLINGS:
         raise ValueError(
-            f"The folder declares the pooling {shipped.pooling!r}; BertEncoder has "
-            f"{tuple(POOLINGS)}. Pass one of them as pooling; BertEncoder applies none of the "
-            "other modules. `TextEncoder` takes a SentenceTransformer with all of them."
+            f"The folder declares the pooling {shipped.pooling!r}; BertEncoder has only "
+            f"{tuple(POOLINGS)}. Pass one of these as pooling to leave out the other modules, "
+            "or wrap the SentenceTransformer in a TextEncoder to apply all of them."
         )
     return shipped.pooling if pooling == "auto" else pooling
 
@@ -478,6 +481,6 @@ def _resolve_max_length(max_length: int | None, backbone: Backbone, shipped: Dec
         given = "" if max_length else " is declared by the folder (max_seq_length)"
         raise ValueError(
             f"max_length={length}{given}; this model accepts {added + 1} to {most} tokens, "
-            f"including its {added} special ones. Set max_length to a number in this range."
+            f"including its {added} special tokens. Set max_length to a number in this range."
         )
     return int(length)

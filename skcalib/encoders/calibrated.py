@@ -1,4 +1,4 @@
-"""A fitted encoder with a fitted calibration behind it."""
+"""A fitted encoder, followed by a fitted calibration."""
 
 from typing import Any
 
@@ -14,25 +14,25 @@ from skcalib.encoders.any_encoder import as_encoder, encoded
 from skcalib.encoders.content import without_content
 from skcalib.utils.vectors import warn_of_silent
 
-REPLACES_WHITENING = (Whitening, NormalizingFlow)  # an encoder that has one is calibrated
+REPLACES_WHITENING = (Whitening, NormalizingFlow)  # an encoder with one of these is calibrated
 
 
 def calibrated(
     encoder: Any, texts: list[str], *, alone: bool = False, power: float | str = "auto"
 ) -> tuple[Pipeline, np.ndarray]:
-    """Fit a clone of an encoder, and a whitening unless it calibrates; return vectors too.
+    """Fit a clone of an encoder, and a whitening unless it has a calibration.
 
-    Those of texts without content are zero. ``alone`` allows texts of a single vector;
-    ``power`` is that of the whitening.
+    Return both as a pipeline, and the vectors, which are zero for texts without content.
+    ``alone`` allows texts that all have one vector; ``power`` is that of the whitening.
     """
     encoder, vectors, silent = fitted_encoder(encoder, texts)
     steps, content = [("encode", encoder)], vectors[~silent]
     is_one = not len(content) or (content == content[0]).all()
     if is_one and not alone:
         raise ValueError(
-            f"Got n_samples={len(texts)} distinct texts, of which {len(content)} say something "
-            "to the encoder; two or more with different vectors are needed, better some "
-            "hundred."
+            f"Got n_samples={len(texts)} distinct texts, {len(content)} of them with content "
+            "for the encoder; expected at least two with different vectors. Fit on more texts, "
+            "better some hundred."
         )
     if not (is_one or calibrates(encoder)):
         whitening = Whitening(noise="auto", power=power).fit(content)
@@ -42,7 +42,7 @@ def calibrated(
 
 
 def fitted_encoder(encoder: Any, texts: list[str]) -> tuple[Any, np.ndarray, np.ndarray]:
-    """Fit a clone of an encoder; return it, vectors in float64, and which say nothing."""
+    """Fit a clone of an encoder; return it, float64 vectors, and which have no content."""
     encoder = clone(as_encoder(encoder))
     vectors = encoded(encoder, texts) if is_frozen(encoder) else encoder.fit_transform(texts)
     name = "vectors of the encoder"
@@ -53,19 +53,19 @@ def fitted_encoder(encoder: Any, texts: list[str]) -> tuple[Any, np.ndarray, np.
 
 
 def content_vectors(encoder: Any, texts: list[str]) -> np.ndarray:
-    """Return the vectors of texts in float64, zero where they say nothing to the encoder."""
+    """Return the vectors of texts in float64, zero for texts without content."""
     vectors = encoded(encoder, texts).astype(np.float64)
     vectors[without_content(encoder, texts, vectors)] = 0
     return vectors
 
 
 def is_frozen(encoder: Any) -> bool:
-    """Whether a fit changes nothing, as of a ``FrozenEstimator``."""
+    """Whether a fit changes nothing, as for a ``FrozenEstimator``."""
     return not hasattr(encoder, "fit_transform")
 
 
 def calibrates(encoder: Any) -> bool:
-    """Whether it is a calibration, or a pipeline that has one, at any depth."""
+    """Whether an encoder is a calibration, or a pipeline that has one at any depth."""
     inner = getattr(encoder, "estimator", encoder)  # of a FrozenEstimator
     steps = [step for _, step in getattr(inner, "steps", [])]
     return isinstance(inner, REPLACES_WHITENING) or any(map(calibrates, steps))

@@ -1,4 +1,4 @@
-"""Texts that say nothing to an encoder: they are similar to no text, in every estimator."""
+"""Texts without content for an encoder: in every estimator they are similar to no text."""
 
 import warnings
 from collections.abc import Sequence
@@ -14,17 +14,17 @@ from skcalib.encoders.model.tokens import tokenize
 from skcalib.encoders.text_encoder import TextEncoder
 from skcalib.utils.caches import KNOWN_TEXTS
 
-# Signs of a space in the vocabularies of SentencePiece and of byte-level tokenizers: a token
-# of its own in front of an unknown word.
+# The space in vocabularies of SentencePiece and of byte-level tokenizers. Before an unknown
+# word it is a separate token.
 SPACES = "\N{LOWER ONE EIGHTH BLOCK}", "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}"
 ROUNDING = 1e-5  # between two images of the same vector, as a share of its length
-LENGTH = 512  # tokens that are read of a text for a model whose limit is not known
+LENGTH = 512  # tokens to read of a text if the limit of the model is unknown
 
-MOST_READ = 2**18
+MOST_READ = 2**18  # texts to remember for each tokenizer
 
 
 def without_content(encoder: Any, texts: Sequence[str], vectors: np.ndarray) -> Any:
-    """Which texts are blank, have unknown tokens alone, or a zero vector at any step.
+    """Which texts are blank, contain only unknown tokens, or have a zero vector at any step.
 
     ``encoder`` is fitted, and ``vectors`` are those that it returned for the texts.
     """
@@ -35,7 +35,7 @@ def without_content(encoder: Any, texts: Sequence[str], vectors: np.ndarray) -> 
 
 
 def _zero(steps: list[Any], vectors: np.ndarray) -> Any:
-    """Which vectors are what a zero vector becomes, behind the encoder or any later step."""
+    """Which vectors are images of a zero vector, after the encoder or any later step."""
     zero = ~vectors.any(axis=1)
     with config_context(transform_output="default"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # names of features
@@ -51,7 +51,7 @@ def _zero(steps: list[Any], vectors: np.ndarray) -> Any:
 
 
 def _unknown(encoder: Any, texts: Sequence[str]) -> np.ndarray:
-    """Which texts have no token that the vocabulary knows, as far as there is one."""
+    """Which texts have no known token, if the encoder has a vocabulary."""
     if isinstance(encoder, FeatureUnion):
         parts = [steps_of(part)[0] for _, part in encoder.transformer_list]
         return np.all([_unknown(part, texts) for part in parts], axis=0)

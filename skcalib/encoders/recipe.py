@@ -1,8 +1,8 @@
 """How texts become vectors: poolings, the recipe of a fitted encoder, what a store keeps.
 
-A *slot* is a vector of a text: a hidden state under a pooling. A model makes slots. A store may
-keep more of them than an encoder asks for, and `Recipe.merge` makes the encoder's vector of
-those that it asked for.
+A *slot* is a vector of a text: one hidden state under one pooling. A model computes slots. A
+store may keep more of them than an encoder needs; `Recipe.merge` makes the encoder's vector
+from the slots that it needs.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ if TYPE_CHECKING:
 class Pooling(NamedTuple):
     """How the hidden states of a text's tokens, (N, d), become one vector of d numbers.
 
-    It reads one token, or takes a mean, or else a maximum. Windows of a text join alike: means,
-    and the first tokens, as means by their weights; maxima by the maximum; the last token is
-    that of the last window.
+    It selects one token, or takes a mean or a maximum. The windows of a text are combined
+    likewise: means and first tokens by a weighted mean, maxima by the maximum; the last token
+    is that of the last window.
     """
 
     # Weights of a mean from three arrays, of NumPy or torch: whether a token counts, its place
     # from 1 on, its Zipf weight. A mean divides by their sum.
     weight: Callable[[Any, Any, Any], Any] | None = None
-    token: int | None = None  # the one that it reads: 0 or -1
+    token: int | None = None  # the token that it selects: 0 or -1
     own: bool = False  # special tokens do not count
-    slot: str | None = None  # the vector on disk that it is made of; None if its own
+    slot: str | None = None  # from which it is computed; None for the slot of its name
     by_root: bool = False  # divides a sum by the square root of its number of tokens
-    # Whether the weight of a token depends on nothing but its id, as a table of words has it.
+    # Whether the weight of a token depends only on its id, so that a table of words can hold
+    # it.
     by_word: bool = False
     by_frequency: bool = False  # needs the frequency ranks of tokens
-    # Whether a store without a choice keeps it only for decoders, or if it is asked for.
+    # Whether a store of all poolings keeps it only for decoders, and for encoders that use it.
     of_decoders: bool = False
-    theirs: tuple[str, str] | None = None  # in sentence-transformers: from 6 on, and before
+    theirs: tuple[str, str] | None = None  # names in sentence-transformers: from 6 on, before
 
 
 def _equal(counts: Any, place: Any, zipf: Any) -> Any:
@@ -75,16 +76,16 @@ SLOTS = {name: how for name, how in _TABLE.items() if how.slot is None}
 
 
 def slot_of(pooling: str, special_tokens: bool) -> str:
-    """Vector on disk that a pooling is made of."""
+    """Return the slot from which a pooling is computed."""
     slot = POOLINGS[pooling].slot or pooling
     return f"{slot}_own" if not special_tokens and f"{slot}_own" in SLOTS else slot
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that a vector of a `BertEncoder` depends on, except its text: the fitted state.
+    """Everything that determines a vector of a `BertEncoder`, except its text.
 
-    Defaults are resolved. Equal recipes give equal vectors.
+    This is the fitted state; defaults are resolved. Equal recipes give equal vectors.
     """
 
     fingerprint: str  # of the model, and of `token_weights` if there are any
@@ -114,7 +115,7 @@ class Recipe:
 
     @property
     def slot(self) -> str:
-        """Pooling of the slots that a vector is made of."""
+        """Pooling of the slots from which a vector is made."""
         return slot_of(self.pooling, self.special_tokens)
 
     @property
@@ -124,7 +125,7 @@ class Recipe:
         return self.fingerprint, self.layers, self.slot, self.dtype, *read
 
     def merge(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Make the vectors of b texts, (b, n_features), of their slots, (b, n_layers, d).
+        """Make the vectors of b texts, (b, n_features), from their slots, (b, n_layers, d).
 
         ``counts``, of shape (b, 4), are those of `Records`.
         """
@@ -138,17 +139,17 @@ class Recipe:
 
 
 class Slots(NamedTuple):
-    """Vectors that a model makes of a text; a store keeps all of them."""
+    """Vectors that a model computes for a text; a store keeps all of them."""
 
     names: Sequence[str]
-    asked: Sequence[int]  # positions of those that an encoder asks for
-    # Of a `BertEncoder` the slots are some hidden states, each under some poolings in turn.
+    asked: Sequence[int]  # positions of the slots that an encoder needs
+    # The slots of a `BertEncoder`: each of these hidden states under each of these poolings.
     layers: Sequence[int] = ()
     poolings: Sequence[str] = ()
 
 
 def slots_of(recipe: Recipe, backbone: Backbone, store: VectorStore | None) -> Slots:
-    """Slots that a recipe needs, or all that a store keeps; refuse a store that lacks some."""
+    """Return the slots that a recipe needs, or all that a store keeps, if it keeps these."""
     slot, needed = recipe.slot, list(recipe.layers)
     if store is None:
         return _slots(needed, [slot], list(range(len(needed))))
@@ -159,9 +160,9 @@ def slots_of(recipe: Recipe, backbone: Backbone, store: VectorStore | None) -> S
     if slot not in kept or not {*needed} <= {*layers} <= {*range(n_states)}:
         raise ValueError(
             f"The store keeps the hidden states {layers} with pooling={store.pooling!r}; this "
-            f"model has 0 to {backbone.n_layers}, and this encoder uses {needed} with "
-            f"{recipe.pooling!r}. Create a VectorStore with the layers and the pooling of the "
-            "encoder, or leave both out."
+            f"encoder uses {needed} with {recipe.pooling!r}, and its model has 0 to "
+            f"{backbone.n_layers}. Create a VectorStore with the layers and the pooling of the "
+            "encoder, or without both."
         )
     rare = store.pooling is not None or SLOTS[slot].of_decoders or backbone.is_causal
     poolings = [

@@ -1,8 +1,8 @@
 """Vectors of texts: from memory, else from disk, else from the model; new vectors are kept.
 
 A source yields the vectors of texts. A model is a source, and so is a disk, which asks a model
-for what it lacks. `recall` looks into the memory of this process before it asks a source, and
-`vectors_of` asks for each distinct text once.
+for vectors that it lacks. `recall` looks into the memory of this process before it asks a
+source, and `vectors_of` asks for each distinct text once.
 """
 
 from abc import ABC, abstractmethod
@@ -29,7 +29,7 @@ TURN = 1024  # texts that a worker encodes before it lets others have their turn
 
 
 class Records(NamedTuple):
-    """What a source returns for b of the texts that it was asked for."""
+    """What a source returns for b of the requested texts."""
 
     rows: np.ndarray  # (b,) positions among the texts
     vectors: np.ndarray  # (b, n_slots, width)
@@ -38,9 +38,9 @@ class Records(NamedTuple):
 
 
 class Model(ABC):
-    """A source that asks no other source: it makes some vectors, the slots, of each text."""
+    """A source that computes vectors, the slots, of each text."""
 
-    key: Hashable  # of the slots that are asked for, in memory
+    key: Hashable  # of the requested slots, in memory
     name: str | None  # of the model and its settings, on disk
     prompt: str = ""  # before each text
     width: int  # of a slot
@@ -54,11 +54,11 @@ class Model(ABC):
 
     @abstractmethod
     def cause(self) -> str:
-        """Say why an entry may not be finite, and what to do about it."""
+        """Explain why an entry may not be finite, and what to do."""
 
 
 class Disk:
-    """A store that asks a model for what it lacks, for one call of the user; to be closed."""
+    """A store that asks a model for vectors that it lacks, during one call; to be closed."""
 
     def __init__(self, store: VectorStore, model: Model):
         self._model, self._dtype = model, store.dtype
@@ -74,14 +74,14 @@ class Disk:
         return self._model.key, self._dtype, self._stored.store_id or object()
 
     def encode(self, texts: Sequence[str]) -> Generator[Records, None, None]:
-        """Yield the slots that are asked for; keep all slots of the texts that are new."""
+        """Yield the requested slots; keep all slots of new texts."""
         size = self._model.batch_size
-        size *= max(TURN // size, 1)  # whole batches, which a price per request may depend on
+        size *= max(TURN // size, 1)  # whole batches, since each request may have a price
         for block in gen_batches(len(texts), size * max(BLOCK // size, 1)):
             rows = yield from self._known(texts, np.arange(block.start, block.stop))
             for some in gen_batches(len(rows), size) if len(rows) else ():
                 with turn(self._stored.path.parent):
-                    # Another worker may have encoded some since.
+                    # Another worker may have encoded some meanwhile.
                     new = yield from self._known(texts, rows[some])
                     yield from self._new(texts, new)
 
@@ -102,7 +102,7 @@ class Disk:
         return np.delete(rows, records.rows)
 
     def _new(self, texts: Sequence[str], rows: np.ndarray) -> Iterator[Records]:
-        """Yield what the model makes of some rows of the texts, and keep every slot."""
+        """Yield the model's slots of some rows of the texts, and keep every slot."""
         model, new = self._model, [texts[row] for row in rows]
         # Memory may have the texts, if it has every slot that the disk keeps.
         whole = model.slots.asked == list(range(len(model.slots.names)))
@@ -137,7 +137,7 @@ def store_of(memory: Any) -> VectorStore | None:
 
 
 def recall(texts: Sequence[str], source: Model | Disk) -> Generator[Records, None, None]:
-    """Yield the slots of distinct texts that are asked for: from memory, else the source."""
+    """Yield the requested slots of distinct texts, from memory or else from the source."""
     known, key = np.zeros(len(texts), dtype=bool), source.key
     for found in caches.VECTORS.read(key, texts):
         known[found.rows] = True
@@ -163,8 +163,8 @@ def vectors_of(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return vectors of blocks of texts, (n_texts, n), and the sums of the last three counts.
 
-    ``merge(slots, counts)`` makes vectors, (b, n), of the slots that are asked for. The array
-    grows in place by a 32nd at a time, so that memory never holds it twice.
+    ``merge(slots, counts)`` makes vectors, (b, n), from the requested slots. The array grows in
+    place by a 32nd at a time, so that memory never holds it twice.
     """
     bar = (
         progress(total, unit="text", desc="encode", verbose=True) if verbose else nullcontext()

@@ -42,10 +42,10 @@ class TextEncoder(TextTransformer):
     batch_size : int, default=1024
         Largest number of texts that the model gets at once.
     memory : None, path-like or VectorStore, default=None
-        Where to keep vectors on disk as well, in float32 or the ``dtype`` of the store, so that
-        other processes do not call the model again. Each process also encodes a text of the
-        store's own, and refuses a store that has a different vector for it. If the model
-        cannot be reached, the encoder warns and uses what is stored.
+        Folder or store that also keeps vectors on disk, in float32 or the ``dtype`` of the
+        store, so that other processes do not call the model again. Each process also encodes a
+        test text, and refuses a store that has a different vector for it. If the model cannot
+        be reached, the encoder warns and uses the stored vectors.
     name : str or None, default=None
         Name of the model in ``memory``, required there because the model itself cannot be
         identified. Give a new name whenever the vectors change, as with a new version of an
@@ -59,11 +59,11 @@ class TextEncoder(TextTransformer):
 
     Notes
     -----
-    Only texts that were encoded before come from ``memory``. `calibrate` encodes fragments of
-    each text as well, several for each, which a model with a price per text charges for.
+    ``memory`` only has texts that were encoded before. `calibrate` also encodes several
+    fragments of each text, which an API charges for.
 
     Vectors are float64 if the model returns float64, otherwise float32; nothing is normalized.
-    Quantized codes (int8, binary) are compared as numbers; use vectors from before quantization
+    Quantized codes (int8, binary) are compared as numbers; return vectors before quantization
     if you can. A pickle contains the model, which must be picklable, and no vectors.
 
     Examples
@@ -178,12 +178,12 @@ class TextEncoder(TextTransformer):
         store = store_of(self.memory)
         if isinstance(self.model, str):
             raise TypeError(
-                f"TextEncoder got the str {self.model!r:.80} as model; it expects a function, "
-                "or an object with a method encode. Use BertEncoder for a folder or hub id."
+                f"model is the str {self.model!r:.80}; TextEncoder expects a function, or an "
+                "object with a method encode. For a folder or hub id, use BertEncoder."
             )
         if store is not None and not self.name:
             raise ValueError(
-                "TextEncoder got memory but no name; vectors on disk are found by the name of "
+                "TextEncoder got memory but no name; it finds vectors on disk by the name of "
                 "the model. Set a name, such as name='text-embedding-3-small'."
             )
         model = self._text_model()
@@ -216,7 +216,7 @@ class TextModel(Model):
 
     def __init__(self, model: Any):
         self.model = model
-        self.name: str | None = None  # which distinguishes it from others
+        self.name: str | None = None  # of the model in stores
         self.key = object()  # not the model, which would stay in memory with its vectors
         self._keys: dict[str | None, object] = {}  # by name, also of copies of this
         self._widths: dict[object, int] = {}  # by key, which they share with their vectors
@@ -267,7 +267,7 @@ class TextModel(Model):
         if np.linalg.norm(kept.vectors - asked) > 0.05 * np.linalg.norm(asked):
             raise ValueError(
                 f"The store {str(store.location)!r} has vectors of another model under the "
-                f"name {self.name!r}: not those that {self.model!r:.80} returns. Give this "
+                f"name {self.name!r}: they differ from those of {self.model!r:.80}. Give this "
                 "model another name."
             )
 
@@ -279,10 +279,10 @@ class TextModel(Model):
             yield Records(rows, vectors[:, None], np.zeros((len(rows), 4), np.int32))
 
     def cause(self) -> str:
-        """Say why an entry may not be finite, and what to do about it."""
+        """Explain why an entry may not be finite, and what to do."""
         return (
-            f"the model {self.model!r:.80} returned it so, or the dtype of the VectorStore "
-            "cannot hold it. Check what the model returns for this text, or scale its vectors."
+            f"the model {self.model!r:.80} returned it, or the dtype of the VectorStore cannot "
+            "hold it. Check what the model returns for this text, or scale its vectors."
         )
 
     def _ask(self, texts: list[str]) -> np.ndarray:
@@ -298,9 +298,9 @@ class TextModel(Model):
         if not is_right or answer.dtype.kind not in "fiub":
             raise ValueError(
                 f"The model {model!r:.80} returned an array of shape {answer.shape} and dtype "
-                f"{answer.dtype} for {len(texts)} texts; it must return numbers, one row per "
-                f"text: ({len(texts)}, {self.width or 'n_features'}). Wrap it in a function "
-                "that does; of a model with another width than before make a new TextEncoder."
+                f"{answer.dtype} for {len(texts)} texts; expected numbers, one row per text: "
+                f"({len(texts)}, {self.width or 'n_features'}). Wrap the model in a function "
+                "that returns this. If its width has changed, create a new TextEncoder."
             )
         self.width = answer.shape[1]
         return answer.astype(np.float64 if answer.dtype == np.float64 else np.float32)

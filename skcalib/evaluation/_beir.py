@@ -12,11 +12,11 @@ HEADER = ["query-id", "corpus-id", "score"]
 
 
 class Collection(NamedTuple):
-    """Documents and queries by falling id, whatever the order of lines in files."""
+    """Documents and queries by decreasing id, whatever the order of lines in files."""
 
     documents: dict[str, str]  # that have text
     queries: dict[str, str]  # that have a relevant document
-    grades: list[dict[str, int]]  # of each query's relevant documents, also those not there
+    grades: list[dict[str, int]]  # of each query's relevant documents, even missing ones
     own: list[str | None]  # the document that a query is, by its id and text
     n_empty: int
     n_left_out: int
@@ -78,8 +78,8 @@ def _texts(path: Path) -> dict[str, tuple[str, str]]:
             name = None
         if not isinstance(name, str | int) or str(name) in texts:
             raise ValueError(
-                f"{place} is {line!r:.60}; it should be a JSON object with _id and text, and "
-                "perhaps a title, each a str, and the _id that of no other line."
+                f"{place} is {line!r:.60}; expected a JSON object with _id, text and perhaps "
+                "title, each a str, and with an _id that no other line has."
             )
         texts[str(name)] = found
     return texts
@@ -88,14 +88,14 @@ def _texts(path: Path) -> dict[str, tuple[str, str]]:
 def _relevant(path: Path, queries: dict[str, tuple[str, str]]) -> dict[str, dict[str, int]]:
     """Return the grades of relevant documents by id, of each query that has any.
 
-    As in trec_eval, a document that is not there counts as not found.
+    As in trec_eval, a document that the corpus lacks counts as not found.
     """
     lines = lines_of(path)
     _, header = next(lines, ("", ""))
     if header.split("\t") != HEADER:
         raise ValueError(
-            f"{path} begins with {header!r:.60}; it should begin with the header "
-            f"{', '.join(HEADER)}, separated by tabs."
+            f"{path} begins with {header!r:.60}; expected the header {', '.join(HEADER)}, "
+            "separated by tabs."
         )
     judged: dict[tuple[str, str], int] = {}
     relevant: dict[str, dict[str, int]] = {}
@@ -103,15 +103,15 @@ def _relevant(path: Path, queries: dict[str, tuple[str, str]]) -> dict[str, dict
         query, document, score = [*line.split("\t"), "", ""][:3]
         grade = _grade(score)
         wrong = (
-            f"it should have {', '.join(HEADER)}, separated by tabs"
+            f"expected {', '.join(HEADER)}, separated by tabs"
             if line.count("\t") != 2
-            else f"its score should be a whole number up to {LARGEST}"
+            else f"expected as score a whole number up to {LARGEST}"
             if grade is None
             else f"queries.jsonl has no query with the _id {query!r:.60}"
             if query not in queries
             else f"the query {query!r:.60} has no text in queries.jsonl"
             if grade > 0 and not any(queries[query])
-            else "another line has another score for these two"
+            else "another line has a different score for this pair"
             if judged.setdefault((query, document), grade) != grade
             else ""
         )
@@ -130,7 +130,7 @@ def _relevant(path: Path, queries: dict[str, tuple[str, str]]) -> dict[str, dict
 def _grade(score: str) -> int | None:
     """Return a whole number, also as "1.0"; None if it is not, or too large."""
     try:
-        grade = float(score.replace("_", "?"))  # as Python writes 10: 1_0
+        grade = float(score.replace("_", "?"))  # float() accepts 1_0
     except ValueError:
         return None
     return int(grade) if grade.is_integer() and abs(grade) <= LARGEST else None

@@ -54,9 +54,9 @@ def evaluate_labelled(
     fit_on : texts or None, default=None
         Texts to fit on; None uses `texts` themselves, so the scores hold for these only.
     random_state : int, default=0
-        Seed of k-means and of the folds. 100 times the NMI differs by about 1 between seeds.
+        Seed of k-means and of the folds. The NMI differs by about 1 point between seeds.
     verbose : bool, default=False
-        Show a progress bar over encoders and scores, with the name of what is computed.
+        Show a progress bar over encoders and scores, with the name of the current one.
 
     Returns
     -------
@@ -96,16 +96,16 @@ def evaluate_labelled(
     encoders = checked_encoders(encoder)
     columns = _checked_scores(scores)
     texts = as_texts(texts, "texts")
-    listed = labels_of(labels, "labels of evaluate_labelled")
+    listed = labels_of(labels, "labels")
     check_consistent_length(texts, listed)
     names, codes = distinct(listed)
     counts = np.bincount(codes)
     if len(names) < 2 or counts.min() < FOLDS:
         smallest = names[counts.argmin()]
         raise ValueError(
-            f"evaluate_labelled got {len(names)} classes, the smallest, {smallest!r}, of "
-            f"{counts.min()} texts; it needs two classes or more, of {FOLDS} texts or more "
-            "each. Leave out the small ones."
+            f"labels has {len(names)} classes, the smallest, {smallest!r}, with "
+            f"{counts.min()} texts; expected two classes or more, with {FOLDS} texts or more "
+            "each. Leave out small classes."
         )
     fit_on = texts if fit_on is None else as_texts(fit_on, "fit_on")
     found = np.empty((len(encoders), len(columns)))
@@ -125,11 +125,11 @@ def evaluate_labelled(
 def _checked_scores(scores: Any) -> tuple[str, ...]:
     if scores is None:
         return tuple(SCORES)
-    asked = tuple(dict.fromkeys(labels_of(scores, "scores of evaluate_labelled")))
+    asked = tuple(dict.fromkeys(labels_of(scores, "scores")))
     unknown = [score for score in asked if score not in SCORES]
     if unknown or not asked:
-        got = f"the score {unknown[0]!r}" if unknown else "no scores"
-        raise ValueError(f"evaluate_labelled got {got}; it expects some of {[*SCORES]}.")
+        got = f"has the unknown score {unknown[0]!r}" if unknown else "is empty"
+        raise ValueError(f"scores {got}; expected some of {[*SCORES]}.")
     return asked
 
 
@@ -153,7 +153,7 @@ def _r_precision(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
 
 
 def _duplicates(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
-    pairs: Any = 0  # numbers of pairs by falling cosine, of two classes and of one
+    pairs: Any = 0  # numbers of pairs by decreasing cosine, of two classes and of one
     for rows, similarity in _to_others(vectors):
         bins = np.clip((1 - similarity) * BINS, 0, 2 * BINS).astype(np.intp)
         kind = 2 * bins + (codes == codes[rows, None])
@@ -193,8 +193,8 @@ def few_labels(
 ) -> np.ndarray:
     """Whether texts are nearest the mean of three labelled ones of their class, by draw.
 
-    By Euclidean distance: where one class is large, the mean of its vectors may be short, and
-    its direction that of anything. NaN for the labelled texts, (draws, n).
+    By Euclidean distance, since the mean of a large class may be short, with an arbitrary
+    direction. NaN for the labelled texts, (draws, n).
     """
     rng = np.random.default_rng(random_state)
     hits = np.full((draws, len(codes)), np.nan)

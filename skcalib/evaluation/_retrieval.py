@@ -46,8 +46,8 @@ class RetrievalTable(ScoreTable):
     n_documents, n_empty : int
         Documents with text, which were searched, and others.
     n_groups : int
-        Groups of queries that share most of their words, which the bootstrap draws; of fewer
-        than 20 the intervals are no evidence. 0 if it is not known.
+        Groups of queries that share most of their words, which the bootstrap draws; with fewer
+        than 20 the intervals are no evidence. 0 if unknown.
     n_own, n_missing : int
         Queries that are documents themselves, which do not find themselves; and relevant
         documents that the corpus lacks, which count as not found.
@@ -85,9 +85,9 @@ class RetrievalTable(ScoreTable):
             f"queries without a relevant one and {self.n_empty} empty documents are\nleft out."
         )
         if self.n_own:
-            note += f" {self.n_own} queries are documents, which they do not find."
+            note += f" {self.n_own} queries are documents and do not find themselves."
         if self.n_missing:
-            note += f" {self.n_missing} relevant documents are not there, and count as missed."
+            note += f" {self.n_missing} relevant documents are missing, and count as not found."
         if len(self.rows) > 1:
             note += " In brackets: the difference to the first row, and its 95 % interval."
             if 0 < 2 * self.n_groups <= self.n_queries:
@@ -167,9 +167,9 @@ def evaluate_retrieval(
     "recip_rank" of the first ten. As there, among equal cosines the document with the greater
     id comes first. Cosines are computed in float64 and compared as multiples of 2**-24.
 
-    Empty documents are neither fitted nor found; relevant ones count as missed, and so do those
-    that the corpus lacks. As in BEIR, a query that is a document itself, of the same id and
-    text, does not find that one; ids alone may be equal by chance.
+    Empty documents are neither fitted nor found; relevant ones count as not found, and so do
+    those that the corpus lacks. As in BEIR, a query that is a document itself, of the same id
+    and text, does not find that one; ids alone may be equal by chance.
 
     References
     ----------
@@ -246,14 +246,14 @@ def _checked_queries_encoders(given: Any, encoders: dict[str, Any]) -> dict[str,
     for name, encoder in named.items():
         if name not in encoders:
             raise ValueError(
-                f"queries_encoder names {name!r}. Choose from the names of `encoder`, "
+                f"queries_encoder has the name {name!r}; expected names of `encoder`, "
                 f"{list(encoders)}."
             )
         if isinstance(encoder, Pipeline) and not is_fitted(encoder):
             raise ValueError(
                 f"queries_encoder has a pipeline for {name!r} that is not fitted. Its vectors "
-                "would not be comparable with those of the documents. Give its first step "
-                "alone, which the later steps of `encoder` then follow, or fit it."
+                "would not be comparable with those of the documents. Give only its first "
+                "step, which the later steps of `encoder` then follow, or fit the pipeline."
             )
     return named
 
@@ -272,10 +272,10 @@ def _beside(documents: Any, queries: Any) -> Any:
 def _ranked(
     queries: np.ndarray, documents: np.ndarray, own: np.ndarray | None = None
 ) -> np.ndarray:
-    """Rows of the documents nearest each query; of equal cosines, the first one comes first.
+    """Return the rows of the documents nearest to each query; ties are in the order of rows.
 
-    ``own`` are the rows that the queries themselves are, or -1. If a query finds fewer
-    documents than there are places, the rest is -1.
+    ``own`` has the row of the document that a query is, or -1. If a query finds fewer documents
+    than there are places, the rest is -1.
     """
     own = np.full(len(queries), -1) if own is None else own
     queries, documents = check_pairwise_arrays(queries, documents)

@@ -38,7 +38,7 @@ def evaluate_sts(
         Transformer from texts to vectors, such as a pipeline of `BertEncoder` and `Whitening`;
         or a model's folder, an object with a method ``encode``, or a function, see
         `TextEncoder`; or several by the name of their row. A fitted one, such as `calibrate`
-        returns, stays as it is; others are cloned and fitted.
+        returns, keeps its fit; others are cloned and fitted.
     tasks : str or sequence of str, default=all seven
         "sts12" to "sts16", "stsb", "sickr", as in `fetch_sts`, and "toy" for
         `load_toy_sts`.
@@ -101,7 +101,7 @@ def evaluate_sts(
     tasks = [tasks] if isinstance(tasks, str) else tasks
     if not len(tasks) or aggregate not in ("all", "mean", "wmean"):
         raise ValueError(
-            f"evaluate_sts got tasks={tasks!r} and aggregate={aggregate!r}; it expects one "
+            f"evaluate_sts got tasks={tasks!r} and aggregate={aggregate!r}; expected one "
             "benchmark or more, and 'all', 'mean' or 'wmean'."
         )
     benchmarks = {task: _load(task, data_home, aggregate) for task in tasks}

@@ -15,16 +15,16 @@ TEMPLATES = Path(__file__).parent / "data"
 
 
 def parts_of_folder(pipeline: Any, normalize: bool | None = None) -> tuple[Parts, bool]:
-    """Take a pipeline apart; return also whether the folder scales vectors to unit length.
+    """Take a pipeline apart; also return whether the folder scales vectors to unit length.
 
-    The library often computes cosines as inner products. So with ``normalize=None`` it does if
-    the model's own folder ends with ``Normalize``.
+    With ``normalize=None`` it does if the model's own folder ends with ``Normalize``, since the
+    library often computes cosines as inner products.
     """
     parts = take_apart(pipeline)
     if parts.similarity == "corrected":
         raise ValueError(
-            "sentence-transformers does not have the similarity 'corrected' of this "
-            "BiEncoder. Pass the model's encoder_: its vectors are then compared by cosine."
+            "sentence-transformers does not have the similarity 'corrected' of this BiEncoder. "
+            "Pass its encoder_, whose vectors are then compared by cosine."
         )
     if normalize is None:
         path = parts.backbone().folder / "modules.json"
@@ -45,7 +45,7 @@ def through_folder(
     scale: str | None = None,
     **params: Any,
 ) -> np.ndarray:
-    """Write modules that do what the parts do; read them back, and return vectors of texts."""
+    """Write modules equivalent to the parts; read them back, and return vectors of texts."""
     from sentence_transformers import SentenceTransformer
 
     params |= {"similarity_fn_name": parts.similarity, "device": "cpu"}
@@ -81,7 +81,7 @@ def through_folder(
 
 
 def _steps(parts: Parts) -> Iterator[str]:
-    """Describe the steps, by what was fitted rather than by parameters that name a machine."""
+    """Describe the fitted steps, without parameters that belong to this machine."""
     recipe = parts.recipe
     names = ["pooling", "layers", "special_tokens", "prompt", "max_length"]
     if recipe.truncate_dim < parts.backbone().width:

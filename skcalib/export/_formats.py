@@ -1,4 +1,4 @@
-"""The one table of formats: what each cannot hold, and what its file or folder is called."""
+"""The table of formats: what each cannot hold, and the name of its file or folder."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -9,22 +9,22 @@ from skcalib.encoders.recipe import POOLINGS, SLOTS, Recipe, slot_of
 from skcalib.export._steps import not_linear
 from skcalib.utils.base import import_package
 
-# What the command knows before its search: the mean of the last layer, of texts cut off.
+# What the command assumes before its search: the mean of the last layer, long texts cut off.
 PLAIN = Recipe("", (-1,), "mean", True, "mean", "", 0, 512, 384, None, "float32")
 
 
 class Format(NamedTuple):
     """How a fitted pipeline is saved."""
 
-    # In the folder of `skcalib calibrate`, "" for the folder itself; None if it has no such.
+    # Name in the folder of `skcalib calibrate`, "" for the folder itself; None if not offered.
     file: str | None
     loader: str
     extra: str  # what to install
     modules: tuple[str, ...]  # that must be importable
     save: str = ""  # the function of skcalib.export
-    # Why no file holds an encoder and its steps, and what to set; or "".
+    # Why it cannot hold an encoder and its steps, and what to set instead; or "".
     refused: Callable[[Recipe, Sequence[Any]], str] = lambda *_: ""
-    refusal: str = ""  # the sentence about that
+    refusal: str = ""  # the sentence that gives this reason
 
     def package(self) -> Any:
         """Import what it needs, and return the last of these modules."""
@@ -62,7 +62,7 @@ def _not_modules(recipe: Recipe, steps: Sequence[Any]) -> str:
 
 
 def _not_joined(recipe: Recipe, steps: Sequence[Any]) -> str:
-    """Name what keeps a client from joining the vectors of windows to that of their text."""
+    """Return what keeps a client from combining vectors of windows into that of the text."""
     how = POOLINGS[recipe.pooling]
     if recipe.stride is None:
         return ""
@@ -87,7 +87,7 @@ def _not_word_vectors(recipe: Recipe, steps: Sequence[Any]) -> str:
     if recipe.prompt:
         return f"the prompt {recipe.prompt!r:.40}. Set prompt=''"
     if any(isinstance(step, Normalizer) for step in steps[:-1]):
-        return "unit length before the last step. Leave out that Normalizer"
+        return "a Normalizer before the last step. Leave that step out"
     return _not_linear(steps)
 
 
@@ -116,8 +116,8 @@ FORMATS = {
         ("onnx", "onnxscript", "onnxruntime"),
         "save_onnx",
         _not_joined,
-        "A client joins the windows of a graph of save_onnx by a weighted mean, which is not "
-        "the vector of a long text with {}, or set overflow='cut'",
+        "Clients of a graph of save_onnx combine windows by a weighted mean, which is not the "
+        "vector of a long text with {}, or set overflow='cut'",
     ),
     "static": Format(
         None,

@@ -62,8 +62,8 @@ class UnitLength(nn.Module):
 class SmoothingModule(nn.Module):
     """``unit(x + weight Σ w_j x_j / Σ w_j)`` over the nearest vectors, ``w = cos^alpha``.
 
-    They are searched in float32 and weighed in float64, also where ``half()`` keeps them in
-    half the memory.
+    Vectors are searched in float32 and weighed in float64, even if ``half()`` keeps them in
+    float16.
     """
 
     vectors: torch.Tensor
@@ -80,7 +80,7 @@ class SmoothingModule(nn.Module):
         rows = (unit.float() @ self.vectors.float().T).topk(k).indices
         near = _unit(self.vectors[rows].double())  # (..., k, n_features)
         cosines = (near @ unit[..., None])[..., 0]
-        # One that is equal to x is left out, or else the farthest if there is one too many.
+        # A vector equal to x is left out, or else the farthest if there is one too many.
         is_equal = cosines.amax(-1, keepdim=True) >= EQUAL
         farthest = cosines.argmin(-1, keepdim=True) if k > self.n_neighbors else -1
         left_out = torch.where(is_equal, cosines.argmax(-1, keepdim=True), farthest)

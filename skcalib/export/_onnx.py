@@ -29,11 +29,11 @@ def save_onnx(
     the model's tokenizer returns them for texts after the encoder's ``prompt_``: with special
     tokens, padded on the right, cut off at the encoder's ``max_length_``. Its output
     ``sentence_embedding``, float32 of shape (n_texts, n_features), equals the vectors of the
-    pipeline to 1e-4 of a typical entry. Its metadata are ``prompt``, ``query_prompt``,
-    ``max_length``, ``truncation_side`` and ``lower_case``: if `calibrate` was given queries,
-    their prompt may be another. With ``overflow="windows"`` it encodes single windows, and its
-    metadata have the ``stride``: a client splits long texts and joins the vectors, as the page
-    on long texts shows.
+    pipeline to 1e-4 of a typical entry. Its metadata are ``prompt``, ``query_prompt`` (which
+    differs if `calibrate` was given queries with another prompt), ``max_length``,
+    ``truncation_side`` and ``lower_case``. With ``overflow="windows"`` it encodes single
+    windows, and its metadata have the ``stride``: a client splits long texts and combines the
+    vectors, as the page on long texts shows.
 
     Parameters
     ----------
@@ -52,15 +52,15 @@ def save_onnx(
     Raises
     ------
     TypeError, ValueError
-        If a step is none of these, the vectors of the graph differ from the pipeline's, it
-        would exceed the 2 GiB that an ONNX file can hold, or a client could not join windows.
+        If a step is none of these, the vectors of the graph differ from the pipeline's, the
+        graph exceeds the 2 GiB that an ONNX file can hold, or a client cannot combine windows.
 
     Notes
     -----
-    The model computes in float32, whatever the ``dtype`` of the encoder, and neighbors are
-    searched exactly, whatever the ``neighbors`` of a `NeighborSmoothing`. Before the file
-    appears, onnxruntime computes vectors of a few texts, which are compared with the
-    pipeline's. Of two fitted texts that are equally near up to rounding, graph and pipeline may
+    The model computes in float32, regardless of the ``dtype`` of the encoder, and neighbors are
+    searched exactly, regardless of the ``neighbors`` of a `NeighborSmoothing`. Before the file
+    appears, onnxruntime computes vectors of a few texts, which are compared with those of the
+    pipeline. Of two fitted texts that are equally near up to rounding, graph and pipeline may
     choose different ones as the last neighbor.
 
     Examples
@@ -75,7 +75,7 @@ def save_onnx(
     """
     if neighbors_dtype not in ("float32", "float16"):
         raise ValueError(
-            f"save_onnx got neighbors_dtype={neighbors_dtype!r}; it expects 'float32' or "
+            f"save_onnx got neighbors_dtype={neighbors_dtype!r}; expected 'float32' or "
             "'float16'."
         )
     parts = take_apart(pipeline)

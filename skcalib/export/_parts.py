@@ -27,7 +27,7 @@ TOO_LONG = 1024  # tokens: a longer limit is not tried, since such a text takes 
 
 
 class Parts(NamedTuple):
-    """What a fitted pipeline does, in this order."""
+    """The parts of a fitted pipeline, in the order of their use."""
 
     encoder: BertEncoder  # a copy that computes in float32, and keeps nothing on disk
     steps: tuple[Any, ...]  # copies that search exactly
@@ -47,9 +47,9 @@ class Parts(NamedTuple):
 def take_apart(pipeline: Any) -> Parts:
     """Take a fitted pipeline, `BertEncoder` or `BiEncoder` apart.
 
-    Inner pipelines and ``FrozenEstimator`` are unpacked, "passthrough" is left out. An error
-    says so if the pipeline is not fitted, does not begin with a `BertEncoder`, or has
-    a step that no export knows.
+    Inner pipelines and ``FrozenEstimator`` are unpacked, "passthrough" is left out. A pipeline
+    that is not fitted, does not begin with a `BertEncoder`, or has a step that no export knows
+    raises an error.
     """
     similarity = "cosine"
     if isinstance(pipeline, BiEncoder):
@@ -59,9 +59,10 @@ def take_apart(pipeline: Any) -> Parts:
     if not isinstance(encoder, BertEncoder):
         raise TypeError(
             "An export needs a fitted pipeline that begins with a BertEncoder, not with a "
-            f"{type(encoder).__name__}. Of a search, pass best_estimator_. Of a FeatureUnion, "
-            "save each pipeline on its own, and put their vectors side by side. After another "
-            "model, export the steps: to_torch, to_sentence_transformers, to_faiss."
+            f"{type(encoder).__name__}. For a search, pass best_estimator_. For a "
+            "FeatureUnion, save each pipeline separately, and put their vectors side by side. "
+            "For another model, export only the steps after it, by to_torch, "
+            "to_sentence_transformers or to_faiss."
         )
     check_is_fitted(encoder)
     check_steps(steps)
@@ -79,7 +80,7 @@ def _for_export(step: Any) -> Any:
 
 
 def apply(steps: Sequence[Any], vectors: Any) -> np.ndarray:
-    """Transform vectors by fitted steps, into arrays whatever `set_output` asks for."""
+    """Transform vectors by fitted steps; return arrays, regardless of `set_output`."""
     with config_context(transform_output="default"):
         for step in steps:
             vectors = step.transform(np.asarray(vectors))
@@ -89,7 +90,7 @@ def apply(steps: Sequence[Any], vectors: Any) -> np.ndarray:
 def recipe_of_queries(pipeline: Any, recipe: Recipe, *may_differ: str) -> Recipe:
     """Recipe of the queries that `calibrate` was given, or of the texts if there are none.
 
-    Queries must be encoded like the texts, but for the named fields.
+    Queries must be encoded like the texts, except for the named fields.
     """
     if not hasattr(pipeline, "queries_"):
         return recipe
@@ -97,14 +98,14 @@ def recipe_of_queries(pipeline: Any, recipe: Recipe, *may_differ: str) -> Recipe
     if replace(queries, **{name: getattr(recipe, name) for name in may_differ}) != recipe:
         raise ValueError(
             f"The queries are encoded in another way than the documents, by {queries} instead "
-            f"of {recipe}; an export has one encoder with two prompts. Save "
+            f"of {recipe}; an export has one encoder, with two prompts. Save "
             "Pipeline(pipeline.steps) and pipeline.queries_ separately."
         )
     return queries
 
 
 def some_texts(parts: Parts) -> list[str]:
-    """Texts of the model's own vocabulary, an empty one and one that is too long among them."""
+    """Texts of the model's own vocabulary, including an empty one and one that is too long."""
     backbone, most = parts.backbone(), parts.recipe.max_length
     drawn = np.random.default_rng(0).choice(backbone.words, 2 * min(most, TOO_LONG))
     some = [drawn[i : i + min(n, most)] for i, n in enumerate((1, 3, 5, 8))]

@@ -34,10 +34,10 @@ def save_sentence_transformer(
     """Save a fitted pipeline as a folder that ``SentenceTransformer(folder)`` loads.
 
     The library, from version 5.4 on, loads it without skcalib and ``trust_remote_code``, and
-    returns the vectors of the pipeline, to 1e-5 of a typical entry, or these at unit length,
-    see `normalize`. The folder holds the blocks of the model that are needed, and a model card.
-    The encoder's prompt becomes the default prompt; if `calibrate` was given queries,
-    ``encode_query`` and ``encode_document`` have their own prompts.
+    returns the vectors of the pipeline, to 1e-5 of a typical entry, or these scaled to unit
+    length, see `normalize`. The folder holds the blocks of the model that are needed, and a
+    model card. The encoder's prompt becomes the default prompt; if `calibrate` was given
+    queries, ``encode_query`` and ``encode_document`` have their own prompts.
 
     Parameters
     ----------
@@ -48,9 +48,9 @@ def save_sentence_transformer(
     folder : str or path-like
         New, or empty. It is written whole or not at all.
     normalize : bool or None, default=None
-        Whether vectors are scaled to unit length. None does so, with a warning where lengths
-        change, if the model's own folder ends with ``Normalize`` and the similarity is the
-        cosine: programs may rely on it and compute cosines as inner products.
+        Whether vectors are scaled to unit length. None scales them if the model's own folder
+        ends with ``Normalize`` and the similarity is the cosine, since programs may rely on it
+        and compute cosines as inner products. It warns if lengths change.
     scale : SimilarityScale or None, default=None
         Fitted on vectors of the pipeline. Its table becomes ``similarity_scale.json`` in the
         folder, and the model card shows how to read thresholds from it without skcalib.
@@ -64,7 +64,7 @@ def save_sentence_transformer(
 
     Notes
     -----
-    The model computes in float32, whatever the ``dtype`` of the encoder. Before the folder
+    The model computes in float32, regardless of the ``dtype`` of the encoder. Before the folder
     appears, the model is loaded from it and compared with the pipeline on a few texts.
 
     Examples
@@ -88,8 +88,9 @@ def save_sentence_transformer(
     if normalize is None and changes_lengths:
         warn(
             "The model's own folder ends with Normalize, and so does this one: its vectors "
-            "have unit length, those of the pipeline have not. normalize=False keeps the "
-            "lengths, such as for a trained classifier; with True there is no warning."
+            "have unit length, unlike those of the pipeline. Set normalize=False to keep the "
+            "lengths, such as for a trained classifier, or normalize=True to avoid this "
+            "warning."
         )
     parts = parts._replace(recipe=recipe)
     calibrated = _calibrated(parts, modules)
@@ -116,7 +117,7 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
     recipe, backbone = parts.recipe, parts.backbone()
     layers, several = recipe.layers, len(set(recipe.layers)) > 1
     weights = _token_weights(parts)
-    # Of all hidden states, counted as `layers` counts them, or what the model itself returns.
+    # A hidden state, counted as in `layers`, or the output of the model.
     output = ["hidden_states", layers[0]] if depth > max(layers) else "last_hidden_state"
     transformer = modules.Transformer(
         str(backbone.folder),
@@ -141,7 +142,7 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
     if weights is not None:
         by_id = {str(i): weight for i, weight in enumerate(weights.tolist())}
         chain.append(modules.WordWeights(list(by_id), by_id))
-    # What that library has no name for is a mean with weights that are already applied.
+    # A pooling that the library does not know is a mean with weights that are already applied.
     mode, _ = POOLINGS[recipe.pooling].theirs or ("mean", "")
     chain.append(modules.Pooling(backbone.width, mode, include_prompt=not recipe.skip))
     if (kept := recipe.truncate_dim) < backbone.width:
@@ -151,7 +152,7 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
 
 
 def _token_weights(parts: Parts) -> np.ndarray | None:
-    """Weight of every token id in the mean over a text; None where all weigh the same."""
+    """Weight of every token id in the mean over a text; None if all weigh the same."""
     backbone, recipe = parts.backbone(), parts.recipe
     if not SLOTS[slot_of(recipe.pooling, recipe.special_tokens)].own:
         return None

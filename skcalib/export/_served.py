@@ -40,10 +40,10 @@ class Served:
 
 
 def check_served(function: Callable[[list[str]], Any], pipeline: Any, texts: Any) -> Served:
-    """Tell whether a server returns calibrated vectors, raw ones or others.
+    """Check whether a server returns calibrated vectors, raw vectors or others.
 
-    Some read the transformer in a folder of `save_sentence_transformer` and ignore the
-    calibration behind it, in silence.
+    Some servers load the transformer in a folder of `save_sentence_transformer`, and silently
+    ignore the calibration that follows it.
 
     Parameters
     ----------
@@ -78,8 +78,8 @@ def check_served(function: Callable[[list[str]], Any], pipeline: Any, texts: Any
     texts = as_texts(texts, "texts")
     if len(set(texts)) < max(len(texts), 2):
         raise ValueError(
-            f"Got {len(texts)} texts, {len(set(texts))} of them different; two or more are "
-            "needed, all different."
+            f"Got {len(texts)} texts, {len(set(texts))} of them different; expected two or "
+            "more, all different."
         )
     expected = _expected(parts, texts)
     vectors = np.asarray(function(texts), dtype=np.float64)
@@ -111,7 +111,7 @@ def check_served(function: Callable[[list[str]], Any], pipeline: Any, texts: Any
 
 
 def _expected(parts: Parts, texts: list[str]) -> dict[str, np.ndarray]:
-    """Return unit vectors that a server may give: the right ones, raw, and without prompt."""
+    """Return unit vectors that a server may return: the right ones, raw, and without prompt."""
     recipe, expected = parts.recipe, {}
     for prompt in dict.fromkeys((recipe.prompt, "")):
         missing = "" if prompt == recipe.prompt else f", without the prompt {recipe.prompt!r}"

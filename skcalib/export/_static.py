@@ -116,7 +116,7 @@ def _embeddings(parts: Parts, positions: int) -> np.ndarray:
 
 
 def _most_tokens(parts: Parts) -> int | None:
-    """Tokens of a text's own that the encoder reads; None if it reads all, in windows."""
+    """Return how many tokens of a text the encoder reads; None for all, in windows."""
     if parts.recipe.stride is not None:
         return None
     return parts.recipe.max_length - parts.backbone().tokenizer.num_special_tokens_to_add()

@@ -1,4 +1,4 @@
-"""The steps after an encoder: each as a linear map, or the reason why it is none."""
+"""The steps after an encoder: each as a linear map, or the reason why it has none."""
 
 from collections.abc import Iterator, Sequence
 from functools import singledispatch
@@ -19,7 +19,7 @@ from skcalib.calibration.whitening.linear_map import AffineMap
 
 @singledispatch
 def linear_map(step: Any) -> AffineMap | str:
-    """Linear map of a fitted step; or why its kind has none, and what to do about it."""
+    """Linear map of a fitted step; or why its class has none, and what to do."""
     raise TypeError(
         f"{step!r:.80} cannot be exported. Exports accept Whitening, GroupErasure, "
         "NormalizingFlow, NeighborSmoothing, and scikit-learn's Normalizer('l2')."
@@ -36,14 +36,14 @@ def _(step: GroupErasure) -> AffineMap | str:
     means = step._checked_means()
     mean, (between, within) = means.overall, means.variances
     P = np.eye(len(mean)) - means.differences.T @ means.differences
-    # What is left of a sample, were its columns uncorrelated.
+    # What is left of a sample if its columns are uncorrelated.
     mean_square = np.mean(within @ P**2 + mean**2)
     return AffineMap(mean, P, mean, between + within, float(mean_square))
 
 
 @linear_map.register
 def _(step: NormalizingFlow) -> AffineMap | str:
-    return "a normalizing flow. Calibrate by Whitening(noise='auto')"
+    return "a normalizing flow. Calibrate with Whitening(noise='auto')"
 
 
 @linear_map.register
@@ -72,7 +72,7 @@ def flat(*steps: Any) -> Iterator[Any]:
 def fitted_steps(*steps: Any) -> list[Any]:
     """Return steps, and those of pipelines, all fitted and of a kind that exports know."""
     if not (found := [*flat(*steps)]):
-        raise ValueError("Got no step; give fitted ones, such as a Whitening.")
+        raise ValueError("Got no step; expected fitted steps, such as a Whitening.")
     check_steps(found)
     return found
 
@@ -85,7 +85,7 @@ def check_steps(steps: Sequence[Any]) -> None:
 
 
 def combined(steps: Sequence[Any]) -> list[Any]:
-    """Return steps, each that is linear as its map, and linear ones in a row as one map."""
+    """Return steps, with each run of linear steps combined into one map."""
     found: list[Any] = []
     for step in steps:
         part = step if isinstance(linear := linear_map(step), str) else linear

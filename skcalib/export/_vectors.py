@@ -27,8 +27,8 @@ def to_torch(*steps: Any) -> nn.Module:
     -------
     module : torch.nn.Module
         On the CPU. Maps tensors of shape (..., n_features) and keeps their dtype. The fitted
-        arrays are buffers: they are saved with a model and not trained. Neighbors are compared
-        with every fitted vector, whatever `neighbors` is. For the density of a flow, and to
+        arrays are buffers: they are saved with a model and not trained. Vectors are compared
+        with every fitted vector, regardless of `neighbors`. For the density of a flow, and to
         train it further, use `NormalizingFlow.to_torch`.
 
     Raises
@@ -67,7 +67,7 @@ def to_sentence_transformers(*steps: Any) -> nn.Module:
     Returns
     -------
     dense : sentence_transformers.models.Dense
-        With bias, without activation, for the place after the pooling and before any
+        With bias and without activation; it belongs after the pooling and before any
         ``Normalize``. `save_sentence_transformer` exports a whole pipeline.
 
     Raises

@@ -20,10 +20,10 @@ def write_checked(
 ) -> None:
     """Write a file or folder by the first way that gives the expected vectors.
 
-    A way writes to a path, and returns the vectors of what it reads from there. If none gives
-    them up to rounding, an error says why. Exact whitening amplifies the float32 differences
-    between forward passes. They may also decide which of two equally near texts is a neighbor:
-    after a smoothing most vectors must be equal, not all.
+    A way writes to a path, reads it back, and returns its vectors. If no way gives the expected
+    ones up to rounding, the error explains why. Exact whitening amplifies the float32
+    differences between forward passes. They may also decide which of two equally near texts is
+    a neighbor: after a smoothing most vectors must be equal, not all.
     """
     from skcalib.encoders.model.backbone import quiet_transformers
     from skcalib.encoders.model.forward import in_short
@@ -41,8 +41,8 @@ def write_checked(
             except Exception as error:  # torch and the formats' libraries raise many kinds
                 cause = error
         raise ValueError(
-            f"What is written of this {type(parts.backbone().module).__name__} does not "
-            f"give the expected vectors: {in_short(cause)}. Encode with the pipeline itself."
+            f"The export of this {type(parts.backbone().module).__name__} does not give the "
+            f"expected vectors: {in_short(cause)}. Encode with the pipeline itself."
         ) from cause
 
 
@@ -72,6 +72,4 @@ def written_whole(path: str | os.PathLike) -> Iterator[Path]:
 
 def _check_free(target: Path) -> None:
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise FileExistsError(
-            f"{target} exists already. Give a new path, or remove what is there."
-        )
+        raise FileExistsError(f"{target} exists already. Give a new path, or remove it.")

@@ -1,8 +1,8 @@
 """See what calibration does to vectors, and whether new vectors are like those of a fit.
 
 The displays follow scikit-learn's: ``from_estimator`` or ``from_embeddings`` makes one and
-``plot`` draws it. Pass on ``ax_`` of one to draw another over it. matplotlib (extra ``plot``)
-is imported when one is drawn.
+``plot`` draws it. To draw one display over another, pass the ``ax_`` of the first. matplotlib
+(extra ``plot``) is imported when a display is drawn.
 """
 
 from skcalib.inspection._displays import CosineDisplay, FrequencyDisplay, SpectrumDisplay

@@ -25,7 +25,7 @@ ROWS_OF_COSINES = 1000
 
 @dataclass(eq=False, repr=False)
 class _Display:
-    """What the displays share: the way from an estimator or from vectors to a drawing.
+    """Base of the displays: from an estimator or from vectors to a drawing.
 
     A display measures vectors in ``_measure``, which returns the arguments of its constructor,
     and draws them in ``_draw``.
@@ -46,14 +46,14 @@ class _Display:
         ax: Axes | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Draw the vectors that a fitted estimator makes.
+        """Draw the vectors that a fitted estimator returns.
 
         Parameters
         ----------
         estimator : fitted estimator
             With ``transform``, such as a pipeline of `BertEncoder` and `Whitening`.
         X : array-like
-            What it transforms: texts, or vectors for a calibrator alone.
+            Its input: texts, or vectors for a calibrator alone.
         *args : array-like
             As in `from_embeddings`.
         name : str or None, default=None
@@ -139,7 +139,7 @@ class SpectrumDisplay(_Display):
     Parameters
     ----------
     singular_values : ndarray of shape (min(n_samples, d),)
-        In falling order.
+        In decreasing order.
     name : str or None, default=None
         For the legend.
 
@@ -182,8 +182,8 @@ class SpectrumDisplay(_Display):
 class CosineDisplay(_Display):
     """Histogram of the cosines between vectors of different texts.
 
-    Vectors in a narrow cone have cosines near 1 whatever the texts say; the cosines of whitened
-    vectors are around 0.
+    Vectors in a narrow cone have cosines near 1 whatever the texts mean; the cosines of
+    whitened vectors are around 0.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Vectors unlike those of a whitening: single ones by their distance, samples by a test."""
+"""Vectors that differ from those of a fit: single ones by distance, samples by a test."""
 
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -13,9 +13,9 @@ from skcalib.calibration.whitening.solver import WhiteningMap, solve
 from skcalib.utils.sklearn_compat import check_rate
 from skcalib.utils.vectors import device_of_float64
 
-# Folds that stand for new vectors where leaving one out has no formula.
+# Folds that stand in for new vectors if there is no formula for leaving one out.
 FOLDS = 10
-# A p-value that chance does not explain, where a call is refused.
+# A p-value below which chance is ruled out, so that a call may be refused.
 CERTAIN = 1e-6
 
 
@@ -26,15 +26,15 @@ class Shift:
     Parameters
     ----------
     mean_distance : float
-        Distance of the means in standard deviations: the root of its square over the trace of
-        the fitted covariance, minus what chance adds, ``1 / n_fitted + 1 / n_new``.
+        Distance of the means in standard deviations: the root of the squared distance over the
+        trace of the fitted covariance, minus what chance adds, ``1 / n_fitted + 1 / n_new``.
     mahalanobis_ratio : float
-        Mean squared Mahalanobis distance of the new samples over that of the fitted ones. It
-        is above 1 for samples of the same kind too, by about ``n / (n - d)``.
+        Mean squared Mahalanobis distance of the new samples over that of the fitted ones. It is
+        above 1 even for samples of the same kind, about ``n / (n - d)``.
     p_value : float
         Share of random splits of all samples, fitted and new, whose parts differ as much in
-        mean or Mahalanobis distance. It is uniform if nothing has changed and each sample was
-        drawn by itself: halves of pairs, or of chapters, differ by more.
+        mean or Mahalanobis distance. It is uniform if nothing has changed and samples are
+        independent; halves of pairs, or of chapters, are not, and differ by more.
     """
 
     mean_distance: float
@@ -43,12 +43,12 @@ class Shift:
 
     @property
     def is_shifted(self) -> bool:
-        """Whether `p_value` is below 0.01; by how much, `mean_distance` says."""
+        """Whether `p_value` is below 0.01; `mean_distance` measures the size of the shift."""
         return self.p_value < 0.01
 
 
 def mahalanobis(whitening: Whitening, X: Any) -> Any:
-    """Squared Mahalanobis distance from the mean of a fit, on average about the rank there.
+    """Squared Mahalanobis distance from the mean of a fit; its average there is about the rank.
 
     Parameters
     ----------
@@ -60,9 +60,9 @@ def mahalanobis(whitening: Whitening, X: Any) -> Any:
     Returns
     -------
     distance : ndarray of shape (n_samples,), float64
-        ``Σ_i ((x - mean_) u_i)² / Λ_i`` over all axes, whatever `power` and `noise`. The axes
-        that `n_components` drops share their mean eigenvalue. The array is of the kind that
-        `transform` returns.
+        ``Σ_i ((x - mean_) u_i)² / Λ_i`` over all axes, regardless of `power` and `noise`. The
+        axes that `n_components` drops share their mean eigenvalue. The array is of the kind
+        that `transform` returns.
 
     Examples
     --------
@@ -82,15 +82,15 @@ def mahalanobis_threshold(
 ) -> float:
     """Squared Mahalanobis distance that a given share of new vectors exceeds.
 
-    It is a quantile of the distances that each fitted vector would have had as a new one,
-    after a fit on the others: by a formula if all axes are kept, else in ten folds.
+    It is a quantile of the distances of the fitted vectors, each after a fit without it: by a
+    formula if all axes are kept, else in ten folds.
 
     Parameters
     ----------
     whitening : Whitening
         Fitted.
     X : array-like or dask array of shape (n_samples, n_features)
-        All vectors of the fit. (Of new ones, take a quantile of `mahalanobis`.)
+        All vectors of the fit. (For new ones, take a quantile of `mahalanobis`.)
     false_positive_rate : float, default=0.01
         Share of new vectors of the same kind that may exceed it, at least
         ``1 / (n_samples + 1)``.
@@ -178,7 +178,7 @@ def shift(whitening: Whitening, X: Any) -> Shift:
     old, new = whitening._moments, Moments.of(X)
     if new.n < 2:
         raise ValueError(
-            f"shift got n_samples={new.n}; it needs two or more, better a few hundred."
+            f"shift got n_samples={new.n}; expected two or more, better a few hundred."
         )
     chance, delta = 1 / old.n + 1 / new.n, new.mean - old.mean
     both = old.merge(new)
@@ -213,7 +213,7 @@ def mahalanobis_map(linear: WhiteningMap) -> WhiteningMap:
 
 
 def held_out_distances(whitening: Whitening, X: Any) -> np.ndarray:
-    """Distance of each fitted row after a fit on others; infinite where they do not span it."""
+    """Distance of each fitted row after a fit on others; infinite if they do not span it."""
     linear, moments = whitening._checked_map(), whitening._moments
     n, affine = moments.n, mahalanobis_map(linear).affine
     own = _gathered(squared_lengths(X, affine))
@@ -221,7 +221,7 @@ def held_out_distances(whitening: Whitening, X: Any) -> np.ndarray:
     if len(own) != n or not np.isclose(own.mean(), expected, rtol=1e-3):
         raise ValueError(
             f"mahalanobis_threshold got {len(own)} vectors at a mean distance of "
-            f"{own.mean():.4g}; it expects the {n:.10g} of the fit, at {expected:.4g}. Of new "
+            f"{own.mean():.4g}; expected the {n:.10g} of the fit, at {expected:.4g}. For new "
             "vectors, take a quantile of mahalanobis(whitening, X)."
         )
     if linear.kept == linear.rank:
@@ -286,7 +286,7 @@ def _refuse_mapped(
         if likeness[0] > 1.1 * likeness[1]:
             raise ValueError(
                 "shift got vectors with mean 0 and the axes of this whitening's output: they "
-                "are calibrated already. Pass those that the encoder returns."
+                "are calibrated already. Pass the vectors that the encoder returns."
             )
 
 

@@ -65,7 +65,8 @@ def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
     """Mean norm of word vectors, and distance to their neighbors, by frequency rank.
 
     In a space that word frequency biases [1]_, frequent words lie near the origin and close
-    together, rare ones far out and far apart: the rows of the table grow from left to right.
+    together, rare ones far out and far apart: each row of the table increases from left to
+    right.
 
     Parameters
     ----------
@@ -114,8 +115,9 @@ def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
     counted = np.flatnonzero(places < BINS["5K-10K"][1])
     if (places < 0).any() or not len(counted):
         raise ValueError(
-            f"word_frequency_bias got ranks from {places.min():g} up; it needs the place of "
-            "each word in a list sorted by falling frequency: 0 or more, and one below 10000."
+            f"word_frequency_bias got ranks from {places.min():g} up; expected the place of "
+            "each word in a list sorted by decreasing frequency: 0 or more, and one below "
+            "10000."
         )
     everything = words.astype(np.float64)
     # The search expands squares of distances, which a large common mean would cancel.
@@ -144,7 +146,7 @@ def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
 def word_embeddings(
     model: str | os.PathLike[str], *, revision: str | None = None
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Read the embeddings of the words of a model's vocabulary, by falling frequency.
+    """Read the embeddings of the words of a model's vocabulary, by decreasing frequency.
 
     These are rows of the embedding matrix, as in the BERT-flow paper. BERT's vocabulary is
     sorted by frequency, so that a word's place is its rank. Words of one character are left
@@ -189,7 +191,7 @@ def word_embeddings(
     if not backbone.has_zipf:
         raise ValueError(
             f"The vocabulary of {str(model)!r} is not sorted by frequency, so its words have "
-            "no ranks. Pass vectors and ranks of your own to word_frequency_bias."
+            "no ranks. Pass your own vectors and ranks to word_frequency_bias."
         )
     tokenizer = backbone.tokenizer
     weighted = np.flatnonzero(backbone.zipf)  # from the first whole word on

@@ -45,30 +45,30 @@ def calibrate(
 ) -> Pipeline:
     """Choose layer, pooling and calibration of a model from texts without labels.
 
-    The candidates are layers under poolings, each raw, whitened, and whitened strongly, by a
-    power of 1. `SelfRetrieval` decides between these; with ``thinned=0`` it then compares
-    layers and poolings, thus calibrated. The raw model, its last layer under the pooling that
-    the folder declares or else "mean", stays unless something else is better beyond chance, by
-    simultaneous intervals. For it, subtracting the mean is a candidate, too. A strong whitening
-    must be better than the others beyond chance by both kinds of the score.
+    For each layer and pooling the candidates are raw vectors, a whitening, and a strong
+    whitening with a power of 1. `SelfRetrieval` chooses one of these. With ``thinned=0`` it
+    then compares the layers and poolings, so calibrated. The raw model is the last layer with
+    the pooling that the folder declares, or else "mean". It stays unless another candidate is
+    better beyond chance, by simultaneous intervals; subtracting its mean is a candidate, too. A
+    strong whitening must be better than the others beyond chance by both kinds of the score.
 
-    Texts do not show the `task`, nor which are `queries` or belong to `groups`: pass these.
+    Texts do not reveal the `task`, the `queries` or the `groups`: pass these.
 
     Parameters
     ----------
     model : str, path-like, BertEncoder, or any encoder of texts
-        As in `BertEncoder`, or a `BertEncoder` whose other parameters all candidates share.
-        Any other encoder has two candidates, its own vectors and the same calibrated: a
-        transformer of texts, which keeps its fit if it is fitted; or an object with a method
-        ``encode`` or a function, see `TextEncoder`.
+        As in `BertEncoder`, or a `BertEncoder` whose other parameters all candidates share. For
+        any other encoder only the calibration is chosen: a transformer of texts, which keeps
+        its fit if it is fitted; or an object with a method ``encode`` or a function, see
+        `TextEncoder`.
     texts : texts of shape (n_texts,), or pairs of shape (n_pairs, 2)
         Texts of the kind that you will compare. The search uses a sample; the chosen
         calibrator is fitted on all of them. Repeated texts count once.
     task : {"similarity", "duplicates", "topics", "search"} or None, default=None
         What the vectors are for. "topics" means all groups of texts about one thing: topics,
         intents, classes, clusters; it adds `NeighborSmoothing` as the last step. "search" finds
-        documents by `queries`. These two and "duplicates" always whiten; "similarity" and None
-        do only if it helps.
+        documents by `queries`. "topics", "search" and "duplicates" always whiten; "similarity"
+        and None whiten only if it helps.
     queries : texts of shape (n_queries,), default=None
         A sample of queries, a few dozen or more; `texts` are then documents. Queries and
         documents become the two groups of a `GroupErasure` before the whitening.
@@ -90,17 +90,18 @@ def calibrate(
         Dimensions that the whitening keeps, as in `Whitening`; None keeps all. Self-retrieval
         cannot choose them.
     noise : float or "auto", default="auto"
-        Regularization of the whitening, see `Whitening`. A number leaves out the strong one.
+        Regularization of the whitening, see `Whitening`. A number leaves out the strong
+        whitening.
     n_groups : int or None, default=None
-        About how many groups the vectors shall distinguish, see `Whitening`; texts do not show
-        it. If specified, the whitening is always used, and there is no strong one.
+        Approximate number of groups that the vectors should distinguish, see `Whitening`; texts
+        do not reveal it. If given, the whitening is always used, and there is no strong one.
     n_texts : int, default=2000
         Largest number of texts to sample, as in `SelfRetrieval`.
     random_state : int, default=0
         Seed of sample, views and bootstrap, as in `SelfRetrieval`.
     memory : None, path-like or VectorStore, default=None
-        Where `BertEncoder` keeps vectors. None uses that of a given encoder, or else a
-        temporary folder during the search.
+        Where `BertEncoder` keeps vectors. None uses the ``memory`` of a given encoder, or else
+        a temporary folder during the search.
     verbose : bool or None, default=None
         Show progress bars with the remaining time. None shows them on a terminal.
 
@@ -138,7 +139,7 @@ def calibrate(
     texts, groups = distinct_texts(texts, groups, "texts")
     whitening = Whitening(n_components, noise=noise, n_groups=n_groups)
     check_params(whitening)
-    Regularization(noise=noise, n_groups=n_groups)  # refuses figures for both
+    Regularization(noise=noise, n_groups=n_groups)  # refuses n_groups with a numeric noise
     sample = views_of(texts, n_texts=n_texts, random_state=random_state).sample
     encoders = _encoders_of(model, pooling, layers, memory, verbose)
     halves = [Views(sample[i::2], n_texts=n_texts, seed=random_state) for i in (0, 1)]
@@ -177,9 +178,9 @@ def _encoders_of(
         return HiddenStates(encoder, pooling, layers, memory, verbose)
     if any(given is not None for given in (pooling, layers, memory)):
         raise ValueError(
-            f"calibrate got pooling, layers or memory for a {type(encoder).__name__}; they "
-            "need a BertEncoder. Leave them out; TextEncoder(model, name=..., memory=...) "
-            "keeps vectors."
+            f"calibrate got pooling, layers or memory with a {type(encoder).__name__}; only a "
+            "BertEncoder accepts them. Leave them out; TextEncoder(model, name=..., "
+            "memory=...) keeps vectors."
         )
     return AsGiven(encoder)
 
@@ -188,15 +189,15 @@ def _task_of(task: str | None, **given: Any) -> Task:
     """Return what to do for a task, after checking that queries and groups fit it."""
     if task not in TASKS:
         names = ", ".join(repr(name) for name in TASKS if name)
-        raise ValueError(f"calibrate got task={task!r}; it expects {names}, or None.")
+        raise ValueError(f"calibrate got task={task!r}; expected {names}, or None.")
     found = [name for name, value in given.items() if value is not None]
     searches = "queries" in found and "groups" not in found
     if not (searches if task == "search" else found in ([], ["groups"])):
         raise ValueError(
             f"calibrate got task={task!r} with {' and '.join(found) or 'no queries'}; the task "
-            '"search" needs a sample of queries, may have a queries_encoder, and has no other '
-            "groups than queries and documents. Other tasks may have groups only. To find "
-            "texts by others of their kind, leave out task and queries."
+            '"search" needs a sample of queries, accepts a queries_encoder, and accepts no '
+            "groups, since queries and documents are its groups. Other tasks accept groups "
+            "only. To find texts by texts of the same kind, leave out task and queries."
         )
     return TASKS[task]
 

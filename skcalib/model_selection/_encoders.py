@@ -17,7 +17,7 @@ from skcalib.encoders.text_encoder import TextEncoder
 from skcalib.utils.base import warn
 from skcalib.utils.sklearn_compat import check_params
 
-TRIED = "mean", "cls", "max", "zipf"  # unless others are asked for
+TRIED = "mean", "cls", "max", "zipf"  # unless others are given
 
 State = tuple[str, int | tuple[int, ...] | None]  # pooling and layers
 
@@ -35,21 +35,21 @@ class AsGiven:
     states: Sequence[State] = [("as given", None)]
     is_declared = True
     verbose = False
-    own: Mapping[str, Any] = {}  # parameters that are others during a search
+    own: Mapping[str, Any] = {}  # parameters that a search changes
 
     def __init__(self, encoder: Any) -> None:
         self._encoder = encoder
 
     @contextmanager
     def searching(self, texts: list[str], given: list[str]) -> Iterator[None]:
-        """Warn how many texts a client will be asked for, whose store has the given ones."""
+        """Warn how many texts the model will encode if its store has all given ones."""
         if isinstance(self._encoder, TextEncoder) and self._encoder.memory is not None:
             lacking = self._encoder._n_lacking
             if not lacking(given) and (n := lacking(texts)):
                 warn(
-                    "The store has all texts, but calibrate also encodes fragments of them, of "
-                    f"which the store lacks {n}: the model will be asked for these. A smaller "
-                    "n_texts asks for fewer."
+                    "The store has all texts, but calibrate also needs fragments of them, of "
+                    f"which the store lacks {n}: the model will encode these. Set a smaller "
+                    "n_texts for fewer fragments."
                 )
         yield
 
@@ -61,9 +61,10 @@ class AsGiven:
 class HiddenStates:
     """The layers of a `BertEncoder`, each under every pooling.
 
-    Its own are the only state if its folder declares its pooling, since it was fine-tuned for
-    it, and no others are asked for. During a search, one pass of each text through the model
-    computes all of them, kept in its ``memory``, or in a temporary folder if it has none.
+    If the folder declares a pooling and no others are given, its last layer with this pooling
+    is the only state, since the model was fine-tuned for it. During a search, one pass of each
+    text through the model computes all states. They are kept in the encoder's ``memory``, or
+    else in a temporary folder.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class HiddenStates:
         shows = sys.stderr.isatty() if verbose is None else verbose
         self.verbose = bool(shows or encoder.verbose)
         declared = clone(encoder).fit([""]).declared_
-        # If the folder has modules that nobody applies, the user must have chosen a pooling.
+        # If the folder has unsupported modules, the user must have chosen a pooling.
         first = "auto" if declared.pooling in POOLINGS else encoder.pooling
         shipped = _at((first, -1), encoder).fit([""])
         self.states = [(shipped.pooling_, shipped.layers_[0])]

@@ -8,8 +8,8 @@ from skcalib.utils.tables import markdown
 
 # Why a candidate was chosen, by the name that `Calibration.reason` gives.
 REASONS = {
-    "layer": "Another layer and pooling leads the raw model's by {lead} in halves, each "
-    "calibrated; the interval allows for the best of many.",
+    "layer": "Another layer and pooling leads that of the raw model by {lead} in halves, each "
+    "calibrated; the interval accounts for the choice among many.",
     "whitening": "Whitening improves the score by {chosen.gain}, beyond chance.",
     "mean subtracted": "Subtracting the mean improves the score by {chosen.gain}, beyond "
     "chance; whitening changes it by {gain}.",
@@ -18,7 +18,7 @@ REASONS = {
     "no gain": "The raw model stays: these texts show no gain beyond chance. Whitening changes "
     "the score by {gain}.",
     "few texts": "The raw model stays: the {n_texts} texts share most of their words and count "
-    "as {n_groups} groups, and fewer than 20 are no evidence.",
+    "as {n_groups} groups; fewer than 20 are too few for evidence.",
 }
 
 
@@ -35,11 +35,11 @@ class Candidate:
     calibrator : str
         "raw", "mean subtracted", "PCA(128)", or a `Whitening` as it is written in code.
     score : float
-        By `SelfRetrieval`: compares calibrations of one layer and pooling.
+        By `SelfRetrieval`, to compare calibrations of one layer and pooling.
     halves : float
-        By ``SelfRetrieval(thinned=0)``: compares layers and poolings.
+        By ``SelfRetrieval(thinned=0)``, to compare layers and poolings.
     gain : Difference or None
-        Of the `score` over that of the raw model; None for other layers and poolings.
+        Gain in `score` over the raw model; None for other layers and poolings.
     """
 
     pooling: str
@@ -59,8 +59,8 @@ class Candidate:
 class Calibration:
     """What `calibrate` tried; ``str()`` gives a table and the reason in a sentence.
 
-    The score does not show whether texts of one topic come together, nor how many dimensions
-    to keep. If you have labels, grades or judged queries, compare by `evaluate_labelled`,
+    The score does not measure whether texts of one topic are close, nor how many dimensions to
+    keep. If you have labels, grades or judged queries, compare by `evaluate_labelled`,
     `BiEncoder.score` or `evaluate_retrieval`.
 
     Parameters
@@ -73,17 +73,18 @@ class Calibration:
         The chosen candidate, which may be the raw model.
     reason : str
         Why: "layer" (another layer or pooling leads), "whitening", "mean subtracted" (each
-        gains beyond chance), "task" (which asks for a whitening), "no gain" or "few texts".
+        gains beyond chance), "task" (which requires a whitening), "no gain" or "few texts".
     candidates : tuple of Candidate
         All candidates, including these two: layers and poolings in order of their best
         `halves`, and the calibrations of each in order of `score`.
     n_texts, n_groups : int
         Number of texts that gave the scores, and of groups of near-duplicates among them.
     gain : Difference
-        Of whitening, in the `score` over the raw model; simultaneous with the gains of the
+        Gain of whitening in `score` over the raw model; simultaneous with the gains of the
         other `candidates` of its layer and pooling.
     lead : Difference
-        Of the best layer and pooling over the raw model's, in `halves`, each calibrated.
+        Lead in `halves` of the best layer and pooling over that of the raw model, each
+        calibrated.
     is_declared : bool
         Whether layer and pooling were not searched, since the model's folder declares them or
         the encoder has no others.

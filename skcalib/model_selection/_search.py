@@ -58,9 +58,9 @@ def calibrators(
 ) -> dict[str, Whitening | None]:
     """Return the candidates of a layer and pooling, for fits that allow ``most`` dimensions.
 
-    The simplest ones are tried where the model is left as it was shipped, PCA for comparison
-    alone. The strong whitening is that of the papers, with noise. There is none beside a
-    specified noise or number of groups: these specify how strong it is.
+    Subtracting the mean and PCA are tried for the raw model only, PCA just for comparison. The
+    strong whitening is that of the papers, with noise. A given noise or number of groups
+    specifies the strength, and leaves it out.
     """
     found: dict[str, Whitening | None] = {RAW: None}
     if is_shipped and whitening.n_components is None:
@@ -104,9 +104,9 @@ def _fold(encoders: AsGiven | HiddenStates, state: State, views: Views, others: 
     fit_on = encoded(encoder, others.sample)
     if np.allclose(fit_on, fit_on[0], atol=1e-5 * np.abs(fit_on).max()):
         raise ValueError(
-            "calibrate got texts that all have the same vector under "
-            f"pooling={state[0]!r}, layers={state[1]}: the model knows none of their words. "
-            "Choose a model for the language of these texts."
+            f"calibrate got texts that all have the same vector with pooling={state[0]!r}, "
+            f"layers={state[1]}: the model knows none of their words. Choose a model for the "
+            "language of these texts."
         )
     return views, encoded(encoder, views.texts), fit_on
 
@@ -126,11 +126,11 @@ def choose(
 ) -> tuple[Scored, dict[str, Any]]:
     """Choose a layer and pooling, and its calibration; if ``calibrates``, a whitening.
 
-    ``groups`` holds the group of each text: near-duplicates are one piece of evidence. Returns
-    also what a `Calibration` says of the choice.
+    ``groups`` holds the group of each text: near-duplicates are one piece of evidence. Also
+    returns fields of a `Calibration`.
     """
     weights, n_groups = resamples(groups, seed), int(groups.max()) + 1
-    # Of a few groups, which are no evidence, only the range of scores is certain.
+    # With few groups, which are no evidence, only the range of scores is certain.
     unknown = {"low": -1.0, "high": 1.0} if n_groups < FEWEST_TEXTS else {}
 
     def lead(candidates: list[Scored], measure: Any) -> list[Difference]:
@@ -176,8 +176,8 @@ def _reason(chosen: Scored, shipped: list[Scored], n_groups: int) -> str:
 def _best_calibration(state: list[Scored], lead: Any, calibrates: bool) -> Scored:
     """Choose the calibration of a layer and pooling by evidence; without any it stays raw.
 
-    Copies with words dropped share their rare words with the text. A strong whitening finds
-    them by these, and may still lose texts that are alike: it must be better by halves, too.
+    Copies with words dropped share rare words with their text. A strong whitening finds the
+    text by these, and may still lose similar texts: it must be better by halves, too.
     """
     for one, gain in zip(state, lead(state, Scored.score), strict=True):
         one.gain = gain

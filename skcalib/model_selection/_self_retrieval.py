@@ -14,7 +14,7 @@ from skcalib.utils.base import warn
 from skcalib.utils.sklearn_compat import Interval, validate_parameter_constraints
 from skcalib.utils.texts import texts_of
 
-# Scores of fewer texts than the first mean nothing; with fewer than the second, close
+# With fewer texts than the first, scores are meaningless; with fewer than the second, close
 # candidates cannot be distinguished.
 FEWEST_TEXTS, FEW_TEXTS = 20, 200
 
@@ -79,7 +79,7 @@ class SelfRetrieval:
         Parameters
         ----------
         estimator : BiEncoder, transformer from texts to vectors, or any encoder of texts
-            Fitted; or a model's folder, or what `TextEncoder` accepts, which learn nothing.
+            Fitted; or a model's folder, or a model for `TextEncoder`, which need no fit.
             Vectors are compared by cosine; those of a `BiEncoder` by its similarity.
         X : texts of shape (n_texts,) or pairs of shape (n_pairs, 2)
             At least 20 texts of six words or more; fewer than 200 give a warning.
@@ -119,7 +119,7 @@ def views_of(texts: Sequence[str], **params: Any) -> Views:
     found = f"Found {n} distinct texts of {FEWEST_UNITS} words or more"
     if n < FEWEST_TEXTS:
         raise ValueError(
-            f"{found} among {len(texts)}; it needs {FEWEST_TEXTS} at least, and {FEW_TEXTS} or "
+            f"{found} among {len(texts)}; expected at least {FEWEST_TEXTS}, and {FEW_TEXTS} or "
             "more to distinguish close candidates. Give more texts, or longer ones."
         )
     if n < min(FEW_TEXTS, params["n_texts"]):

@@ -1,4 +1,4 @@
-"""What follows an encoder for a task that the user names."""
+"""Steps that follow an encoder for a task that the user names."""
 
 from typing import NamedTuple
 

@@ -132,7 +132,7 @@ def _views(units: list[str], digest: bytes) -> list[str]:
 def _found(a: np.ndarray, less_a: np.ndarray, b: np.ndarray, less_b: np.ndarray) -> np.ndarray:
     """Reciprocal ranks of each row of b, found from its row of a and back: mean of the two.
 
-    Similar are two rows by their product, less what each row subtracts.
+    The similarity of two rows is their product, minus what each row subtracts.
     """
     similarity = a @ b.T
     similarity -= less_a[:, None] + less_b
@@ -145,7 +145,7 @@ def _found(a: np.ndarray, less_a: np.ndarray, b: np.ndarray, less_b: np.ndarray)
 
 
 def _of_diagonal(similarity: np.ndarray) -> np.ndarray:
-    """Reciprocal rank of each row's diagonal entry in its row."""
+    """Return the reciprocal rank of the diagonal entry in each row."""
     own = similarity.diagonal()[:, None]
     better = np.count_nonzero(similarity > own, axis=1)
     equal = np.count_nonzero(similarity == own, axis=1)  # itself among them

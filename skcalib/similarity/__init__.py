@@ -1,1 +1,1 @@
-"""What calibrated vectors are good for: pairs, thresholds, duplicates, answers, classes."""
+"""Uses of calibrated vectors: pairs, thresholds, duplicates, answers, classes."""

@@ -36,14 +36,14 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
     ----------
     encoder : estimator
         Transformer from texts to vectors, such as a pipeline of `BertEncoder` and `Whitening`;
-        `TextEncoder` makes one of another model or a function. It is cloned and fitted; a
+        `TextEncoder` makes one from another model or a function. It is cloned and fitted; a
         ``FrozenEstimator`` keeps its fit.
     similarity : {"cosine", "corrected", "dot", "euclidean"}, default="cosine"
         Similarity of two vectors; "euclidean" is the negated distance. "corrected" is the
         cosine minus the mean `SimilarityScale.neighbor_similarity` of both texts, so that one
-        threshold fits all pairs. All are in float64: the cosines of BERT's raw vectors hardly
-        differ. A zero vector, and a text that says nothing to the encoder (blank, or unknown
-        tokens alone), has cosine and product 0 with every other.
+        threshold fits all pairs. All are computed in float64, since cosines of BERT's raw
+        vectors hardly differ. A text without content for the encoder (blank, only unknown
+        tokens, or a zero vector) has cosine and dot product 0 with every other text.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
     >>> model.score(pairs, grades) > raw.score(pairs, grades)
     True
 
-    The similarity that one pair of unrelated texts in a hundred reaches:
+    The similarity that one in a hundred pairs of unrelated texts reaches:
 
     >>> threshold = model.threshold(0.01)
     >>> bool(model.p_value([threshold])[0] <= 0.01)
@@ -103,7 +103,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         Parameters
         ----------
         X : pairs of shape (n_pairs, 2), or texts of shape (n_texts,)
-            Lists, arrays or frames: any texts of the domain will do.
+            Lists, arrays or frames, of any texts of the domain.
         y : None
             Ignored.
         groups : array-like of shape (n_texts,), (n_pairs,) or (n_pairs, 2), default=None
@@ -156,14 +156,14 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
 
     @property
     def scale_(self) -> SimilarityScale:
-        """The scale of similarity, fitted when first asked for."""
+        """The scale of similarity, fitted at first use."""
         check_is_fitted(self)
         if self.similarity not in ("cosine", "corrected"):
             raise ValueError(
-                f"BiEncoder has similarity={self.similarity!r}; thresholds and p-values are "
-                "for cosines. Set similarity='cosine' or 'corrected'."
+                f"BiEncoder has similarity={self.similarity!r}; thresholds and p-values need "
+                "cosines. Set similarity='cosine' or 'corrected'."
             )
-        if self._scale is None:  # a search never asks
+        if self._scale is None:  # a search never needs it
             self._scale = SimilarityScale().fit(content_vectors(self.encoder_, self._sample))
             self._sample = []
         return self._scale
@@ -200,7 +200,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         Returns
         -------
         p : ndarray of shape (n,)
-            As in `SimilarityScale`: at most the rate for similarities from its threshold up.
+            As in `SimilarityScale`: at most the rate for similarities that reach its threshold.
         """
         return self.scale_.p_value(similarity, corrected=self.similarity == "corrected")
 

@@ -1,1 +1,1 @@
-"""What every other package uses: input, texts, labels, threads, devices, private names."""
+"""Helpers of every other package: input, texts, labels, threads, devices, private names."""

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.utils.caches import SHOWN
 
-# Files that no warning points at: these packages, cached properties, decorators of NumPy 1.
+# Warnings skip frames in these files: packages, cached properties, decorators of NumPy 1.
 INNER = (
     str(Path(__file__).parents[1]) + os.sep,
     *(str(Path(str(package.__file__)).parent) + os.sep for package in (sklearn, joblib, np)),
@@ -34,9 +34,8 @@ ONCE = "default", "module", "once"  # actions of Python's filters that show a wa
 class VersionedState:
     """Mixin that stamps an estimator's pickled state with the version of its layout.
 
-    A class raises ``_state_version`` when the meaning of its fitted attributes changes.
-    Older layouts are refused rather than guessed at: silently wrong vectors cost more
-    than a refit.
+    A class raises ``_state_version`` when the meaning of its fitted attributes changes. A
+    pickle of another version is refused, since silently wrong vectors cost more than a refit.
     """
 
     _state_version = 1
@@ -58,7 +57,7 @@ class VersionedState:
 
 
 def from_scratch(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a fit: what an earlier one left is gone, and an error leaves nothing either."""
+    """Decorate ``fit``: drop the fitted attributes before it runs, and again after an error."""
 
     @functools.wraps(fit)
     def whole(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -123,9 +122,9 @@ def progress(
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line of the user's code that led here, once if Python's filters say so.
+    """Warn at the line of the user's code that led here, once if Python's filters ask for that.
 
-    scikit-learn changes the filters in each fit, and Python then forgets what it has shown.
+    scikit-learn changes the filters in each fit, so Python forgets which warnings it has shown.
     """
     frame, level = inspect.currentframe(), 1
     while frame and frame.f_code.co_filename.startswith(INNER):
@@ -153,7 +152,7 @@ def _action(message: str, category: type[Warning], module: str, line: int) -> st
 
 
 def import_package(package: str, module: str) -> Any:
-    """Import a module of a package, or say how to install that."""
+    """Import a module; the error explains how to install its package."""
     try:
         return import_module(module)
     except ImportError as error:

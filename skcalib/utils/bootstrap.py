@@ -9,17 +9,18 @@ RESAMPLED = 1000  # bootstrap samples
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference of two scores, and its 95 % interval by a paired bootstrap of the texts.
+    """A difference of two scores with its 95 % interval, by a paired bootstrap of the texts.
 
-    Texts that share most of their words are drawn together. For the best of several the
-    interval is simultaneous.
+    Texts that share most of their words are resampled together. For the best of several
+    candidates, the interval is simultaneous.
 
     Parameters
     ----------
     mean : float
         The difference.
     low, high : float
-        Ends of the interval; -1 and 1 for fewer than 20 groups of texts, which are no evidence.
+        Ends of the interval; -1 and 1 for fewer than 20 groups of texts, too few to estimate
+        it.
     """
 
     mean: float
@@ -36,10 +37,11 @@ class Difference:
 
 
 def resamples(groups: np.ndarray, seed: int) -> np.ndarray:
-    """Weights of samples with replacement, of shape (n, RESAMPLED), by the group of each value.
+    """Return weights of samples with replacement, of shape (n, RESAMPLED).
 
-    The product of values (..., n) with them has the mean of each sample. Whole groups are
-    drawn, as their values are not independent.
+    ``groups`` has the group of each value. The product of values (..., n) with the weights is
+    the mean of each sample. Whole groups are drawn, since values of a group depend on each
+    other.
     """
     n = groups.max() + 1
     counts = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLED)
@@ -57,14 +59,14 @@ def leads(scores: np.ndarray, means: np.ndarray) -> list[Difference]:
 
     ``means``, (n_candidates, RESAMPLED), has their ``scores`` in each resample.
 
-    The best of many equal candidates leads by chance. So the intervals are simultaneous: they
-    have the width at which, in 97.5 % of the resamples, no candidate's lead leaves its own
-    interval upward (the maximum of studentized statistics; Romano & Wolf, 2005, "Stepwise
-    multiple testing as formalized data snooping", Econometrica 73(4), first step).
+    The best of many equal candidates leads by chance. Therefore the intervals are simultaneous:
+    in 97.5 % of the resamples, no candidate's lead is above its interval (the maximum of
+    studentized statistics; Romano & Wolf, 2005, "Stepwise multiple testing as formalized data
+    snooping", Econometrica 73(4), first step).
     """
     found, resampled = scores - scores[0], means - means[0]
     error = resampled.std(axis=1)
-    varies = error > 0  # the first itself and its equals do not
+    varies = error > 0  # False for the first and its equals
     if not varies.any():
         return [Difference(0.0, 0.0, 0.0)] * len(scores)
     deviations = (resampled[varies] - found[varies, None]) / error[varies, None]

@@ -2,8 +2,8 @@
 
 Nothing here changes a result. Vectors are kept because a search fits and scores many pipelines
 on the same texts, moments because a grid over the dimensions of a whitening would decompose one
-covariance again and again, models because loading one takes seconds, and fingerprints because
-reading its files does.
+covariance again and again, models because loading one takes seconds, and fingerprints of models
+because reading their files takes seconds, too.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ MOMENTS_BYTES = 2**27  # of scatter matrices and eigenvectors together
 
 
 class Found(NamedTuple):
-    """Rows of the texts that were asked for, their vectors and counts."""
+    """Rows of the requested texts that were found, their vectors and counts."""
 
     rows: np.ndarray
     vectors: np.ndarray
@@ -31,7 +31,7 @@ class Found(NamedTuple):
 
 
 class _Part:
-    """Vectors that were kept together."""
+    """Vectors that were written together."""
 
     def __init__(
         self, key: Hashable, texts: Sequence[str], vectors: np.ndarray, counts: np.ndarray
@@ -46,7 +46,7 @@ class _Part:
 class VectorMemory:
     """Vectors of texts that were encoded recently, at most ``bound`` bytes.
 
-    A key names what encoded them. Those that were not used for longest are dropped first.
+    A key identifies the encoder. The least recently used vectors are dropped first.
     """
 
     def __init__(self, bound: int = 256 * 2**20):
@@ -122,12 +122,12 @@ _lock = threading.Lock()
 
 
 def moments_of(compute: Callable[..., Any], X: Any, sample_weight: Any) -> Any:
-    """Return ``compute(X, sample_weight)``, from memory if a sample of these bytes is there.
+    """Return ``compute(X, sample_weight)``, from memory if it knows a sample of the same bytes.
 
-    Rows and weights are checked. What it returns has a matrix ``scatter``, and may keep its
+    Rows and weights must be checked. The result has a matrix ``scatter``, and may keep its
     eigenvectors.
     """
-    # Larger samples are more likely on a disk, where reading twice takes twice as long.
+    # A larger sample may be on disk, and hashing it would read it once more.
     if not isinstance(X, np.ndarray) or X.nbytes > 2**30:
         return compute(X, sample_weight)
     key = _content_hash(X, sample_weight)
@@ -154,17 +154,17 @@ def _content_hash(X: np.ndarray, sample_weight: np.ndarray | None) -> bytes:
     return total.digest()
 
 
-# By tokenizer and hash of a text, whether any of its tokens is known: a search asks often.
+# For each tokenizer, by the hash of a text: whether any of its tokens is known.
 KNOWN_TEXTS: WeakKeyDictionary[Any, dict[int, bool]] = WeakKeyDictionary()
 
-# Warnings that were shown, and the line of each.
+# Warnings that were shown, each with its file and line.
 SHOWN: set[tuple[str, type[Warning], str, int]] = set()
 
 _process = os.getpid()
 
 
 def is_new_fork() -> bool:
-    """Whether this process was forked from the one that asked last."""
+    """Whether this process was forked since the last call."""
     global _process
     before, _process = _process, os.getpid()
     return before != _process
@@ -174,9 +174,8 @@ def clear_caches() -> None:
     """Drop everything that this process keeps to save time.
 
     These are vectors of texts (up to 256 MiB), decompositions of samples (up to 128 MiB), the
-    four models used last, fingerprints of models, and which warnings were shown. Fitted
-    estimators stay fitted, and stores on disk stay as they are. The next call loads the model
-    again.
+    four models used last, fingerprints of models, and the list of warnings shown. Fitted
+    estimators and stores on disk do not change. The next call loads the model again.
 
     Examples
     --------

@@ -33,8 +33,8 @@ def lazily(encode: Callable[[list[str]], np.ndarray], X: Any, n_features: int) -
     else:
         shape = f" of shape {X.shape}" if is_array else ""
         raise ValueError(
-            f"BertEncoder got a {type(X).__name__} of dask{shape}; it expects a dask array, "
-            "Series, one-column frame or Bag of texts. Select one column."
+            f"X is a dask {type(X).__name__}{shape}; expected a dask array, Series, one-column "
+            "frame or Bag of texts. Select one column."
         )
     nothing = np.empty((0, n_features), dtype=np.float32)
     run = dask.delayed(lambda texts: encode(texts) if len(texts) else nothing)
@@ -50,12 +50,12 @@ def check_lazy(estimator: Any) -> None:
     if (container := get_output_container(estimator)) != "default":
         raise ValueError(
             f"{type(estimator).__name__} got a dask array, which stays lazy, but set_output "
-            f"asks for {container}. Pass X.compute(), or set_output(transform='default')."
+            f"asks for {container}. Pass X.compute(), or call set_output(transform='default')."
         )
 
 
 def as_floats(block: Any) -> np.ndarray:
-    """Return the block as float32 or float64; refuse what is complex or not finite."""
+    """Return the block as float32 or float64; refuse complex and non-finite entries."""
     floats = [np.float64, np.float32]
     return check_array(block, dtype=floats, ensure_min_samples=0, input_name="X")
 

@@ -1,4 +1,4 @@
-"""Labels of any container as values of Python: exact, and none merged in silence."""
+"""Labels from any container as exact Python values, none of them merged silently."""
 
 from collections.abc import Hashable, Mapping, Set
 from typing import Any
@@ -29,16 +29,16 @@ def is_missing(entry: Any) -> bool:
 def labels_of(
     labels: Any, source: str, *, missing: bool = False, tuples: bool = False
 ) -> list[Any]:
-    """Return labels as values of Python, of which equal ones are the same.
+    """Return labels as Python values; equal values are the same label.
 
-    With ``missing``, None stands for those that are; ``tuples`` may be labels. Labels that may
-    be merged are refused: True equals 1, and large floats may have been rounded.
+    With ``missing``, missing labels become None; with ``tuples``, tuples may be labels. Labels
+    that could merge by mistake are refused: True equals 1, and large floats may be rounded.
     """
     listed = plain(labels)
     if isinstance(listed, str | Mapping | Set) or hasattr(labels, "columns"):
         raise TypeError(
-            f"{source} is a {type(labels).__name__}; it expects a list, an array or a Series "
-            "of labels. Wrap a single one in a list, and select a column of a frame."
+            f"{source} is a {type(labels).__name__}; expected a list, an array or a Series of "
+            "labels. Wrap a single label in a list, or select one column of a frame."
         )
     if set(map(type, listed)) in ({str}, {int}):  # the usual cases, quickly checked
         return [*listed]
@@ -48,24 +48,24 @@ def labels_of(
     for given, label in zip(listed, found, strict=True):
         if label is None and not missing:
             raise ValueError(
-                f"{source} has a missing label, {given!r}. Leave it out, or name it."
+                f"{source} has a missing label, {given!r}. Drop it, or replace it with a label."
             )
         if not isinstance(label, Hashable) or (isinstance(label, tuple) and not tuples):
             raise TypeError(
-                f"{source} has the label {label!r:.60}; it expects a str or a number, not a "
-                f"{type(label).__name__}. Join its parts to a str, or use ravel() for a column."
+                f"{source} has the label {label!r:.60}, a {type(label).__name__}; expected a "
+                "str or a number. Join its parts into a str, or flatten a column with ravel()."
             )
     if len({isinstance(x, bool) for x in found if x is not None}) > 1:
         raise ValueError(
-            f"{source} has labels that are True or False beside others; True equals 1. Give "
-            "labels of one type."
+            f"{source} mixes True or False with other labels, and True equals 1. Give labels "
+            "of one type."
         )
     dtype = getattr(labels, "dtype", None)
     is_float = isinstance(dtype, np.dtype) and dtype.kind == "f"
     bound = 2 / float(np.finfo(dtype if is_float else np.float64).eps)
     if large := [x for x in found if isinstance(x, float) and abs(x) >= bound]:
         raise ValueError(
-            f"{source} has the number {large[0]}, and others of its size may be equal only "
-            "because they are rounded. Give such numbers as str."
+            f"{source} has the label {large[0]}. Floats of this size are rounded, so different "
+            "labels may have become equal. Give such labels as str."
         )
     return found

@@ -1,4 +1,4 @@
-"""What skcalib uses of scikit-learn's private interface: a new release breaks one file."""
+"""Private names of scikit-learn that skcalib uses, so that a release breaks only this file."""
 
 from numbers import Real
 from typing import Any
@@ -19,10 +19,10 @@ from sklearn.utils.validation import _check_sample_weight as _check_sample_weigh
 
 
 class Interval(_Interval):
-    """Numbers in an interval; True and False are none."""
+    """An interval of numbers; it excludes True and False."""
 
     def is_satisfied_by(self, val: Any) -> bool:
-        """Whether a value is such a number."""
+        """Whether a value is a number in the interval."""
         return not isinstance(val, bool | np.bool_) and super().is_satisfied_by(val)
 
 
@@ -34,7 +34,7 @@ def check_rate(rate: Any, function: str) -> float:
 
 
 def check_params(estimator: Any) -> None:
-    """Raise a ValueError for a parameter that `fit` would refuse by its constraints."""
+    """Raise the ValueError that `fit` raises for an invalid parameter."""
     estimator._validate_params()
 
 

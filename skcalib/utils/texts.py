@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from skcalib.utils.base import VersionedState
 from skcalib.utils.labels import is_missing, plain
 
-# What Python makes of bytes that are not UTF-8, and what most of UTF-16 has.
+# Surrogates, to which Python decodes bytes that are not UTF-8, and NUL, common in UTF-16.
 NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
 
 
@@ -39,7 +39,7 @@ class TextTransformer(
 
 
 def as_texts(X: Any, name: str = "X") -> list[str]:
-    """Return the texts of a container as a list; errors call it by the ``name`` of a parameter.
+    """Return the texts of a container as a list; ``name`` is the parameter that errors name.
 
     It accepts lists, tuples, arrays of shape (n,) or (n, 1), columns of pyarrow, and Series and
     one-column frames of pandas and polars.
@@ -49,8 +49,9 @@ def as_texts(X: Any, name: str = "X") -> list[str]:
         cells = cells[:, 0]
     if cells.ndim == 2 and cells.size and isinstance(cells[0, 0], float | np.floating):
         raise ValueError(
-            f"{name} has numbers, of shape {cells.shape}; expected texts. Vectors need no "
-            "encoder: leave it out, or encode with TextEncoder's function instead."
+            f"{name} has numbers, of shape {cells.shape}; expected texts. If these are "
+            "vectors, leave out the encoder, or wrap the function that computes them in a "
+            "TextEncoder."
         )
     if cells.ndim != 1:
         raise ValueError(
@@ -87,15 +88,15 @@ def texts_of(X: Any, name: str = "X") -> list[str]:
 
 
 def lines_of(file: Path, *, blank: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a file, blank ones only with ``blank``, each behind its place."""
-    # A file breaks lines at line feeds and carriage returns alone, `splitlines` at more.
+    """Yield the place and the text of each line of a file; blank lines only with ``blank``."""
+    # A file breaks lines only at line feeds and carriage returns; `splitlines` at others, too.
     with file.open(encoding="utf-8-sig", errors="surrogateescape") as stream:
         for number, line in enumerate(stream, 1):
             place = f"{file}, line {number}"
             if NOT_UTF8.search(line):
                 raise ValueError(
-                    f"{place} is not UTF-8, or has a NUL. Convert the file, for instance "
-                    "with: iconv -f latin1 -t utf-8, or -f utf-16"
+                    f"{place} is not UTF-8, or has a NUL character. Convert the file, for "
+                    "instance with: iconv -f latin1 -t utf-8, or -f utf-16"
                 )
             if blank or line.strip():
                 yield place, line.rstrip("\n")
@@ -104,8 +105,8 @@ def lines_of(file: Path, *, blank: bool = False) -> Iterator[tuple[str, str]]:
 def blocks_of(X: Any, size: int) -> tuple[Iterator[list[str]], int | None]:
     """Return the texts of a container in one block, and their number.
 
-    Those of an iterator come in blocks of at most ``size``, without reading ahead, and nobody
-    knows their number.
+    The texts of an iterator come in blocks of at most ``size``, without reading ahead; their
+    number is None.
     """
     if isinstance(X, Iterator):
         return _blocks(X, size), None
@@ -132,7 +133,7 @@ def is_pairs(X: Any) -> bool:
 
 
 def distinct(texts: Sequence[Any]) -> tuple[list[Any], np.ndarray]:
-    """Distinct texts, or labels, in order of first appearance, and each one's index in them."""
+    """Return distinct texts or labels, by first appearance, and the index of each entry."""
     unique = list(dict.fromkeys(texts))
     if len(unique) == len(texts):  # the usual case inside an encoder
         return unique, np.arange(len(texts))
@@ -141,7 +142,7 @@ def distinct(texts: Sequence[Any]) -> tuple[list[Any], np.ndarray]:
 
 
 def distinct_sorted(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Distinct texts, sorted so that their order does not matter, and each text's index."""
+    """Return distinct texts in sorted order, and the index of each text in them."""
     unique, index = np.unique(np.array(texts, dtype=object), return_inverse=True)
     return unique.tolist(), index
 
@@ -149,7 +150,7 @@ def distinct_sorted(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
 def distinct_texts(
     X: Any, groups: Any = None, name: str = "X"
 ) -> tuple[list[str], list[Any] | None]:
-    """Distinct texts of a container of texts or of pairs, and their groups, if any.
+    """Return the distinct texts of a container of texts or pairs, and their groups, if any.
 
     A text counts once in each of its groups.
     """
@@ -164,7 +165,7 @@ def distinct_texts(
             f"{'pairs' if is_pairs(X) else 'texts'}; expected "
             f"{', one for both texts of a pair, or '.join(map(str, shapes))}."
         )
-    listed = labels.T.ravel().tolist()  # None where masked, which no step takes as a group
+    listed = labels.T.ravel().tolist()  # None where masked; no step accepts None as a group
     pairs = dict.fromkeys(zip(texts, listed * (len(texts) // len(listed)), strict=True))
     return [text for text, _ in pairs], [group for _, group in pairs]
 
@@ -193,7 +194,7 @@ def _strings(texts: list[Any], where: str, name: str, start: int = 0) -> list[st
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise _complaint(text, f"position {start + i}{where}", name)
-        # The content of a subclass, such as numpy.str_; str of an Enum gives its name.
+        # The content of a subclass such as numpy.str_; str(text) gives the name of an Enum.
         texts[i] = str.__str__(text)
     return texts
 
@@ -210,8 +211,8 @@ def _complaint(entry: Any, position: str, name: str) -> Exception:
     if is_missing(entry):
         return ValueError(
             f"{name} has a missing value ({entry!r}) at {position}; expected str. Drop the "
-            "row, or put SimpleImputer(missing_values=pandas.NA, strategy='constant', "
-            "fill_value='') before, on a column, if it means an empty string."
+            "row. If it means an empty string, put SimpleImputer(missing_values=pandas.NA, "
+            "strategy='constant', fill_value='') before this step, on a column."
         )
     remedy = "Select a column of texts, or convert it with str(...)."
     if isinstance(entry, bytes):

@@ -36,7 +36,7 @@ def _blas() -> ThreadpoolController:
 def limit_blas(n_threads: int) -> Iterator[None]:
     """Limit the threads of BLAS, in one Python thread at a time.
 
-    The limit holds for the whole process: of two that overlap, one would restore the other's.
+    The limit applies to the whole process: of two that overlap, one would undo the other.
     """
     with _lock, _blas().limit(limits=n_threads):
         yield

@@ -14,10 +14,10 @@ from skcalib.utils.labels import plain
 from skcalib.utils.sklearn_compat import _check_sample_weight, get_namespace_and_device
 
 LAST_BIT = 2.0**-24  # of float32 below 1
-# Columns of polars and of pyarrow whose entries have no more digits than float32.
+# Types of columns of polars and pyarrow with at most the precision of float32.
 NARROW = re.compile("(?i)float(32|16)|halffloat|: float>")
-MOST = 1e15  # of a sample's weight
-# A batch of partial_fit may weigh nothing; newer releases of scikit-learn refuse that.
+MOST = 1e15  # largest weight of a sample
+# The weights of a batch of partial_fit may all be zero; newer scikit-learn refuses that.
 ALL_ZERO = {"allow_all_zero_weights": True}
 if not ALL_ZERO.keys() <= inspect.signature(_check_sample_weight).parameters.keys():
     ALL_ZERO = {}
@@ -38,24 +38,23 @@ def unit_rows(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def warn_of_silent(silent: Any, texts: Sequence[str] = ()) -> None:
-    """Warn of ``texts`` without content, or of zero vectors if there are none."""
+    """Warn of ``texts`` without content, or of zero vectors if ``texts`` is empty."""
     if not silent.any():
         return
     row, found = int(silent.argmax()), f"{silent.sum():,} of {len(silent):,}"
     if len(texts):
-        found += (
-            f" texts say nothing to the encoder, such as {texts[row]!r:.40}: they are blank, "
-        )
-        found += "have unknown tokens alone, or zero vectors"
+        found += f" texts have no content for the encoder, such as {texts[row]!r:.40}: they "
+        found += "are blank, contain only unknown tokens, or have zero vectors. They are "
+        found += "similar to no other text"
     else:
-        found += f" vectors are zero, such as that of row {row}"
-    warn(f"{found}. They are similar to no other.")
+        found += f" vectors are zero, such as row {row}. They are similar to no other vector"
+    warn(f"{found}.")
 
 
 def comparable(cosines: np.ndarray) -> np.ndarray:
     """Round cosines of float64 to multiples of 2**-24, so that equal ones compare as equal.
 
-    Their last bits depend on the machine and on what else is in the block, also next to 0.
+    Their last bits depend on the machine and on the other rows of the block, even near 0.
     """
     return (np.rint(cosines / LAST_BIT) * LAST_BIT).astype(np.float32)
 
@@ -70,7 +69,7 @@ def check_rows(X: Any) -> Any:
     """Check that ``X`` holds rows, and return them as float32 or float64.
 
     Tensors stay tensors under scikit-learn's array API dispatch, and dask arrays are not
-    computed. Nobody looks yet whether all entries are finite.
+    computed. Entries may still be NaN or infinite.
     """
     if is_dask(X):
         check_dask(X)
@@ -91,8 +90,8 @@ def checkable(X: Any, *, tensors: bool = False) -> Any:
     X = stacked(X)
     if (text := first_text(X)) is not None:
         raise TypeError(
-            f"Got texts, such as {text!r:.40}, in place of vectors. Put an encoder before this "
-            "step, such as make_pipeline(BertEncoder(), ...)."
+            f"Got texts, such as {text!r:.40}; expected vectors. Put an encoder before this "
+            "step, as in make_pipeline(BertEncoder(), ...)."
         )
     is_numpy = isinstance(X, np.ndarray)
     if (
@@ -101,8 +100,7 @@ def checkable(X: Any, *, tensors: bool = False) -> Any:
         and hasattr(X, "device")
     ):
         raise TypeError(
-            f"Got a {type(X).__name__}, but this step does not compute on tensors. Pass an "
-            "array, such as X.cpu().numpy()."
+            f"Got a {type(X).__name__}; this step expects a NumPy array. Pass X.cpu().numpy()."
         )
     if hasattr(X, "detach"):
         X = X.detach()
@@ -124,7 +122,7 @@ def first_text(X: Any) -> str | None:
 
 
 def stacked(X: Any) -> Any:
-    """Return the vectors of a column of vectors as rows; anything else as it is.
+    """Return the vectors of a column of vectors as rows; return anything else unchanged.
 
     Such a column is a Series of pandas or polars, or a column of pyarrow, whose entries are
     lists or arrays; an object array of arrays; or a frame of one such column.
@@ -145,8 +143,9 @@ def stacked(X: Any) -> Any:
     shapes = {np.shape(entry) for entry in entries}
     if len(shapes) > 1:
         raise ValueError(
-            f"Got a column of vectors of several shapes, {sorted(shapes)[:3]}. Give vectors of "
-            "one length, and leave out missing ones."
+            f"Got a column of vectors of several shapes, {sorted(shapes)[:3]}; expected "
+            "vectors of one length. Drop the rows whose vector is missing or has another "
+            "length."
         )
     rows = np.stack([np.asarray(entry) for entry in entries])
     kind = str(getattr(column, "type", getattr(column, "dtype", "")))
@@ -165,20 +164,20 @@ def check_dask(X: Any) -> None:
     if not isinstance(X, da.Array) or X.ndim != 2:
         shape = f" of shape {X.shape}" if isinstance(X, da.Array) else ""
         raise ValueError(
-            f"Got a {type(X).__name__} of dask{shape}; expected an array of shape (n_samples, "
-            "n_features). Convert a frame by to_dask_array()."
+            f"Got a dask {type(X).__name__}{shape}; expected a dask array of shape (n_samples, "
+            "n_features). Convert a frame with to_dask_array()."
         )
 
 
 def unmasked(values: Any) -> Any:
-    """Return values with NaN where a masked array is masked, so that checks find it."""
+    """Return values with NaN where a masked array is masked, so that checks find them."""
     if isinstance(values, np.ma.MaskedArray):
         return np.ma.filled(values.astype(np.float64), np.nan)
     return values
 
 
 def check_sample_weight(sample_weight: Any, X: Any) -> Any:
-    """Weights of the rows of ``X``, float64 and of its namespace, none negative; or None."""
+    """Return weights of the rows of ``X`` as float64 in its namespace, or None."""
     if sample_weight is None or not X.shape[0]:
         return sample_weight
     weight = _check_sample_weight(
@@ -186,14 +185,15 @@ def check_sample_weight(sample_weight: Any, X: Any) -> Any:
     )
     if not float(weight.max()) <= MOST:
         raise ValueError(
-            f"sample_weight has {float(weight.max()):.3g}, whose products would overflow. Give "
-            f"weights up to {MOST:g}, such as numbers of texts."
+            f"sample_weight has the weight {float(weight.max()):.3g}; expected at most "
+            f"{MOST:g}, since products of larger weights overflow. Divide all weights by a "
+            "constant."
         )
     return weight
 
 
 def refuse_not_finite(X: Any, overflow: str) -> NoReturn:
-    """Raise the ValueError that says why a result of the rows ``X`` is not finite."""
+    """Raise a ValueError that explains why a result of the rows ``X`` is not finite."""
     if is_dask(X):  # each block was checked
         raise ValueError(f"{overflow}. Scale X down.")
     assert_all_finite(X, input_name="X")
@@ -205,7 +205,7 @@ def refuse_not_finite(X: Any, overflow: str) -> NoReturn:
 
 
 def device_of_float64(device: Any) -> Any:
-    """Return the device, or the CPU in its place if it has no float64."""
+    """Return the device, or the CPU if the device has no float64."""
     return "cpu" if getattr(device, "type", None) == "mps" else device
 
 

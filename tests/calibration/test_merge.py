@@ -16,13 +16,13 @@ def test_columns_in_another_order_are_not_added(estimator):
     frame = pd.DataFrame(X, columns=list("abcd"))
     fitted = estimator().fit(frame, **groups)
     before = fitted.transform(frame)
-    with pytest.raises(ValueError, match="of 4 features; this one has 4, and from feature 0"):
+    with pytest.raises(ValueError, match=r"of 4 features; this one .* differ from feature 0"):
         fitted.merge(estimator().fit(frame[list("dcba")], **groups))
     np.testing.assert_array_equal(fitted.transform(frame), before)
     np.testing.assert_allclose(
         fitted.merge(estimator().fit(frame + 1e-9, **groups)).transform(frame), before, rtol=0.1
     )
-    with pytest.raises(ValueError, match="of 4 features; this one has 4, and from feature 0"):
+    with pytest.raises(ValueError, match=r"of 4 features; this one .* differ from feature 0"):
         fitted.merge(estimator().fit(X, **groups))
-    with pytest.raises(ValueError, match="of 3 features; this one has 4, and from feature 3"):
+    with pytest.raises(ValueError, match=r"of 3 features; this one .* differ from feature 3"):
         estimator().fit(X, **groups).merge(estimator().fit(X[:, :3], **groups))

@@ -35,7 +35,7 @@ def test_texts_in_reads_a_column_of_a_table(table, tmp_path):
 
 
 def test_texts_in_refuses_a_table_without_a_column(table):
-    with pytest.raises(ValueError, match=r"is a table\. Choose .* --column, from label, text;"):
+    with pytest.raises(ValueError, match=r"is a table\. Set --column .*, one of label, text;"):
         texts_in(table)
     with pytest.raises(ValueError, match=r"has no column 'title'\. Choose from label, text"):
         texts_in(table, "title")
@@ -47,7 +47,7 @@ def test_texts_in_names_a_line_that_is_no_object(tmp_path):
     with pytest.raises(ValueError, match="line 2 is not JSON"):
         texts_in(str(path), "text")
     path.write_text('["a"]\n')
-    with pytest.raises(ValueError, match="line 1 has a list in place of an object"):
+    with pytest.raises(ValueError, match="line 1 has a list; expected an object"):
         texts_in(str(path), "text")
 
 

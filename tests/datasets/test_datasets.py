@@ -164,7 +164,7 @@ def test_without_a_folder_the_hub_is_asked(task, split, repository, name, hub, m
 
 def test_a_missing_datasets_package_is_named_with_both_ways_out(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    match = r"pip install skcalib\[data\]; or give a folder.*SKCALIB_DATA"
+    match = r"pip install skcalib\[data\]; or set data_home or SKCALIB_DATA to"
     with pytest.raises(ImportError, match=match):
         fetch_sts("stsb")
 
@@ -173,7 +173,7 @@ def test_a_missing_datasets_package_is_named_with_both_ways_out(monkeypatch):
     "task", ["STSB", "sts11", "", None, "../stsb", "stsb-test.csv", "/etc/passwd"]
 )
 def test_an_unknown_task_is_refused_with_those_there_are(task, hub, tmp_path):
-    match = r"task={}; the tasks are stsb, sickr, sts12, sts13, sts14, sts15, sts16"
+    match = r"task={} is unknown. Use one of stsb, sickr, sts12, sts13, sts14, sts15, sts16"
     for data_home in (None, tmp_path):
         with pytest.raises(ValueError, match=match.format(repr(task))):
             fetch_sts(task, data_home=data_home)
@@ -190,7 +190,7 @@ def test_an_unknown_task_is_refused_with_those_there_are(task, hub, tmp_path):
 )
 def test_an_unknown_split_is_refused_with_the_others(task, split, there_are, hub, tmp_path):
     for data_home in (None, tmp_path):
-        with pytest.raises(ValueError, match=rf"split={split!r}; {there_are}\."):
+        with pytest.raises(ValueError, match=rf"split={split!r} is unknown; {there_are}\."):
             fetch_sts(task, split, data_home=data_home)
     assert hub == []
 
@@ -213,7 +213,7 @@ NOT_WHOLE = "has a row without two sentences and a score from 0 to 5, .* row {},
             (HEAD.replace(c, "x") + "a,b,1\n", NOT_WHOLE.format(0))
             for c in HEAD.strip().split(",")
         ],
-        *[(content, "has no row; it needs") for content in ("", HEAD)],
+        *[(content, "has no row; expected") for content in ("", HEAD)],
         *[
             (f'{HEAD}a,b,1\na,b,"{s}"\n', NOT_WHOLE.format(1))
             for s in ("", "high", "1,5", "0_5")
@@ -225,7 +225,7 @@ NOT_WHOLE = "has a row without two sentences and a score from 0 to 5, .* row {},
         ("score,sentence1,sentence2\n1,a,b\n2,a\n", NOT_WHOLE.format(1)),
         (f"{HEAD}a,b\n", NOT_WHOLE.format(0)),
         (f"{HEAD}a, ,1\n", NOT_WHOLE.format(0)),
-        (f"{HEAD[:-1]},score\na,b,1,2\n", "names the column 'score' twice"),
+        (f"{HEAD[:-1]},score\na,b,1,2\n", "has the column 'score' twice"),
         (HEAD.encode() + "größer,b,1\n".encode("latin-1"), "cannot be read as CSV.*byte 0xf6"),
         (HEAD + '"a,b,1\n' + "c,d,2\n" * 40_000, "cannot be read as CSV.*field limit"),
         (HEAD + '"a,b,1\n"c,d,2\n', "cannot be read as CSV.*expected after"),

@@ -93,7 +93,7 @@ def test_an_adapter_is_refused(tiny_bert_copy):
         ("hidden_act", "no such", "cannot be used in torch.float32 on cpu: KeyError"),
         ("num_hidden_layers", "many", "cannot be used"),
         ("num_hidden_layers", 5, r"lack 32 tensors of BertModel, such as 'encoder\.layer"),
-        ("num_hidden_layers", 10**5, r"asks for 100000 layers, of \d+ tensors of weights"),
+        ("num_hidden_layers", 10**5, r"declares 100000 layers, but has \d+ tensors"),
     ],
 )
 def test_a_config_of_another_model_is_refused(tiny_bert_copy, edit_json, entry, value, match):
@@ -170,7 +170,9 @@ def test_entries_that_lead_elsewhere_are_refused(tiny_bert_copy, name, entries):
     (folder / name).write_text(json.dumps(content | past))  # as old releases left behind
     BertEncoder(folder).fit(["dog"])
     (folder / name).write_text(json.dumps(content | entries))
-    check_refused(folder, rf"{name} asks for code or files.*{next(iter(entries))}.*delete")
+    check_refused(
+        folder, rf"{name} refers to other code or files.*{next(iter(entries))}.*delete"
+    )
 
 
 @pytest.mark.parametrize("name", ["bpe.codes", "spm.model", "entity_vocab.json", "a.tokenizer"])

@@ -87,7 +87,7 @@ def test_an_e5_without_a_prompt_says_so(declare, edit_json):
     folder = declare(prompts={"query": "", "document": ""})  # as sentence-transformers saves
     BertEncoder(folder).fit(TEXTS)
     edit_json(folder / "config.json", _name_or_path="intfloat/e5-base-v2")
-    message = "is an e5 by name.* Set prompt='query: ', 'passage: '"
+    message = "is an e5 by name.* Set prompt='query: ', or 'passage: '"
     with pytest.warns(UserWarning, match=message):
         BertEncoder(folder).fit(TEXTS)
     BertEncoder(folder, prompt="").fit(TEXTS)
@@ -154,7 +154,7 @@ def test_pooling_by_its_former_and_its_present_names(declare, config, pooling):
 
 def test_declarations_that_cannot_be_followed_are_refused(declare):
     folder = declare(pooling_mode_cls_token=True, pooling_mode_max_tokens=True)
-    message = "declares the pooling 'cls and max'; BertEncoder has ('cls', 'mean'"
+    message = "declares the pooling 'cls and max'; BertEncoder has only ('cls', 'mean'"
     with pytest.raises(ValueError, match=re.escape(message)):
         BertEncoder(folder).fit(TEXTS)
     BertEncoder(folder, pooling="max").fit(TEXTS)
@@ -184,7 +184,7 @@ def test_the_pooling_is_that_of_the_modules(declare, name):
 def test_no_module_beside_the_pooling_is_left_out_in_silence(declare, modules, declared):
     folder = declare("mean", modules=("Transformer", *modules))
     if declared:
-        match = f"pooling '{declared}'; BertEncoder has .* all of"
+        match = f"pooling '{declared}'; BertEncoder has only .* all of"
         with pytest.raises(ValueError, match=match):
             BertEncoder(folder).fit(TEXTS)
     encoder = BertEncoder(folder, pooling="mean" if declared else "auto")
@@ -211,7 +211,7 @@ def test_a_declaration_that_cannot_be_read_is_named(declare, name, contents):
         (folder / name).unlink(missing_ok=True)
         if content is not None:
             (folder / name).write_text(content)
-        with pytest.raises(ValueError, match=f"{name} is missing, incomplete, or declares"):
+        with pytest.raises(ValueError, match=f"{name} is missing, incomplete or invalid"):
             BertEncoder(folder).fit(TEXTS)
 
 
@@ -292,7 +292,7 @@ def test_a_declaration_of_another_kind_is_refused(declare, edit_json, file, name
     for value in values:
         edit_json(folder / file, **{name: value})
         encoder = BertEncoder(folder)
-        with pytest.raises(ValueError, match=rf"{file} declares {name}=.*; it should be a"):
+        with pytest.raises(ValueError, match=rf"{file} declares {name}=.*; expected a"):
             encoder.fit(TEXTS)
         assert not hasattr(encoder, "declared_")
 

@@ -285,7 +285,7 @@ FORTY = SMALL | {"num_landmarks": 4, "segment_means_seq_len": 40}  # tokens of e
         ("Bart", BART, "it is an encoder-decoder.*BertEncoder accepts encoders such"),
         ("Nystromformer", FORTY, "RuntimeError"),
         ("CLIP", {"text_config": VIT, "vision_config": VIT}, ""),
-        ("ViT", VIT, "its input is pixel_values, such as images or sound, not texts"),
+        ("ViT", VIT, "its input is pixel_values, not texts"),
         ("AST", SMALL, "its input is input_values"),
         ("Bros", SMALL, ""),
         ("Canine", SMALL | {"num_hash_buckets": 64}, ""),

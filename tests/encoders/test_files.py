@@ -16,7 +16,9 @@ from skcalib import BertEncoder, Whitening
 def test_a_path_without_a_model_is_no_hub_id(model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
-    with pytest.raises(FileNotFoundError, match=r"is no folder with a config\.json") as caught:
+    with pytest.raises(
+        FileNotFoundError, match=r"is not a folder with a config\.json"
+    ) as caught:
         BertEncoder(model).fit(["a"])
     assert "hf download" not in str(caught.value)
     assert "~" not in str(caught.value)

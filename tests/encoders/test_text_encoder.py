@@ -228,7 +228,9 @@ def test_joblib_memory_is_refused(encoder, tmp_path):
 
 
 def test_a_hub_id_is_for_another_encoder():
-    with pytest.raises(TypeError, match=r"got the str 'all-MiniLM-L6-v2'.*Use BertEncoder"):
+    with pytest.raises(
+        TypeError, match=r"model is the str 'all-MiniLM-L6-v2'.*use BertEncoder"
+    ):
         TextEncoder("all-MiniLM-L6-v2").fit(TEXTS)
 
 
@@ -243,10 +245,10 @@ def test_is_the_sentence_transformer_as_shipped(minilm):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (np.zeros((1, 3)), "(1, 3) and dtype float64 for 3 texts; it must return numbers, one"),
+        (np.zeros((1, 3)), "(1, 3) and dtype float64 for 3 texts; expected numbers, one"),
         (np.zeros(3), "shape (3,) and dtype"),
         (CountVectorizer().fit_transform(TEXTS), "shape () and dtype object"),
-        (np.array([["x"]] * 3), "dtype <U1 for 3 texts; it must return numbers"),
+        (np.array([["x"]] * 3), "dtype <U1 for 3 texts; expected numbers"),
         ([[0.0], [np.nan], [0.0]], "The vector of the text 'nine notes' is not finite"),
         ([[0.0], [1.0, 2.0], [0.0]], "shape (3,) and dtype object"),
     ],

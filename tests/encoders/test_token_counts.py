@@ -71,7 +71,7 @@ def test_other_counts_have_vectors_of_their_own(tiny_bert, tmp_path, memory):
 @pytest.mark.parametrize(
     ("counts", "error", "message"),
     [
-        ({"no-such-token": 1}, ValueError, "1 for 'no-such-token'; it expects .* tokens of"),
+        ({"no-such-token": 1}, ValueError, "1 for 'no-such-token'; expected .* tokens of"),
         ({"dog": -1}, ValueError, "-1 for 'dog'"),
         ({"dog": "many"}, ValueError, "'many' for 'dog'"),
         ({"[CLS]": 3}, ValueError, "counts no token"),
@@ -100,7 +100,7 @@ def test_unknown_tokens_are_told_of_with_their_share(tiny_bert, tmp_path, memory
 @pytest.mark.parametrize("pooling", ["cls", "last"])
 def test_a_special_token_of_layer_0_is_no_vector_of_a_text(tiny_bert, pooling):
     encoder = BertEncoder(tiny_bert, pooling=pooling, layers=0)
-    match = f"'{pooling}' with layers=0 reads .*every text the same vector"
+    match = f"'{pooling}' with layers=0 uses .*all texts get the same vector"
     with pytest.warns(UserWarning, match=match):
         X = encoder.fit_transform(["the dog", "a cat"])
     assert_array_equal(X[0], X[1])

@@ -122,8 +122,8 @@ def test_only_the_scores_asked_for_are_computed(sample, asked, monkeypatch):
     ("asked", "error", "message"),
     [
         (["R-precision", "mAP"], ValueError, "the score 'mAP'; .*'1-NN', 'R-precision', 'dup"),
-        ([], ValueError, "got no scores; it expects some of"),
-        ("R-precision", TypeError, "scores of evaluate_labelled is a str; .*Wrap a single one"),
+        ([], ValueError, "scores is empty; expected some of"),
+        ("R-precision", TypeError, "scores is a str; .*Wrap a single label"),
         ([None], ValueError, "missing label|missing"),
     ],
 )
@@ -172,7 +172,7 @@ def test_encoders_are_fitted_without_labels_on_the_texts_or_others(sample):
     ("spoil", "message"),
     [
         (lambda e, t, y: (e, t, y[:-1]), "inconsistent numbers of samples"),
-        (lambda e, t, y: (e, t, ["a"] * 60), "got 1 classes.*needs two classes or more"),
+        (lambda e, t, y: (e, t, ["a"] * 60), "labels has 1 classes.*two classes or more"),
         (lambda e, t, y: (e, t, [*y[:-1], "e"]), "the smallest, 'e', of 1 texts.*of 5 texts"),
         (
             lambda e, t, y: (e, t, np.linspace(0, 1, 60)),

@@ -325,28 +325,28 @@ def test_encoders_of_queries_by_the_name_of_their_row(small):
 @pytest.mark.parametrize(
     ("file", "line", "message"),
     [
-        ("corpus.jsonl", "{", r"corpus\.jsonl, line 5 is '\{'; it should be a JSON object"),
-        ("corpus.jsonl", "[1]", r"line 5 is '\[1\]'; it should be a JSON object with"),
-        ("corpus.jsonl", '{"_id": "e"}', "line 5 is .*; it should"),
-        ("corpus.jsonl", "[" * 100_000, r"line 5 is .*; it should be a JSON object"),
-        ("queries.jsonl", '{"text": "e"}', r"queries\.jsonl, line 3 is .*; it should"),
+        ("corpus.jsonl", "{", r"corpus\.jsonl, line 5 is '\{'; expected a JSON object"),
+        ("corpus.jsonl", "[1]", r"line 5 is '\[1\]'; expected a JSON object with"),
+        ("corpus.jsonl", '{"_id": "e"}', "line 5 is .*; expected"),
+        ("corpus.jsonl", "[" * 100_000, r"line 5 is .*; expected a JSON object"),
+        ("queries.jsonl", '{"text": "e"}', r"queries\.jsonl, line 3 is .*; expected"),
         ("corpus.jsonl", '{"_id": null, "text": ""}', "line 5 is .*each a str"),
         ("corpus.jsonl", '{"_id": "e", "text": 3}', "line 5 is .*each a str"),
         ("corpus.jsonl", '{"_id": "e", "text": "", "title": 3}', "line 5 is .*each a str"),
         (
             "corpus.jsonl",
             '{"_id": "a", "text": "x"}',
-            'line 5 is .*"a".*_id that of no other line',
+            'line 5 is .*"a".*_id that no other line',
         ),
         ("corpus.jsonl", b"\xff", r"corpus\.jsonl, line 5 is not UTF-8.*Convert"),
         ("qrels/test.tsv", "z\ta\t1", r"test\.tsv, line 7 is .*no query with the _id 'z'"),
-        ("qrels/test.tsv", "q\ta\t0.5", "line 7 is .*score should be a whole number"),
-        ("qrels/test.tsv", "q\ta\tnan", "line 7 is .*score should be a whole number"),
-        ("qrels/test.tsv", "q\ta\t1_0", "line 7 is .*score should be a whole number"),
+        ("qrels/test.tsv", "q\ta\t0.5", "line 7 is .*score a whole number"),
+        ("qrels/test.tsv", "q\ta\tnan", "line 7 is .*score a whole number"),
+        ("qrels/test.tsv", "q\ta\t1_0", "line 7 is .*score a whole number"),
         ("qrels/test.tsv", "q\ta\t1" + "0" * 400, "line 7 is .*number up to 1000000000"),
-        ("qrels/test.tsv", "q a 1", "line 7 is 'q a 1'; it should have query-id, corpus"),
+        ("qrels/test.tsv", "q a 1", "line 7 is 'q a 1'; expected query-id, corpus"),
         ("qrels/test.tsv", "q\t0\ta\t1", "line 7 is .*separated by tabs"),
-        ("qrels/test.tsv", "q\tb\t1", r"line 7 is 'q\\tb\\t1'.*another score for these"),
+        ("qrels/test.tsv", "q\tb\t1", r"line 7 is 'q\\tb\\t1'.*different score for this pair"),
     ],
 )
 def test_a_bad_line_is_named(small, file, line, message):
@@ -363,14 +363,14 @@ def test_a_bad_line_is_named(small, file, line, message):
         (
             "qrels/test.tsv",
             "",
-            "begins with ''; it should begin with the header query-id, corp",
+            "begins with ''; expected the header query-id, corp",
         ),
         (
             "queries.jsonl",
             '{"_id": "q", "text": ""}\n{"_id": "r", "text": "r"}',
             "line 2 is .*the query 'q' has no text in queries",
         ),
-        ("qrels/test.tsv", "q\ta\t1\n", "begins with 'q.*it should begin with the header"),
+        ("qrels/test.tsv", "q\ta\t1\n", "begins with 'q.*expected the header"),
         ("qrels/test.tsv", HEADER, "no score above 0.*another split"),
         ("qrels/test.tsv", f"{HEADER}\nq\ta\t0\n", "no score above 0"),
     ],
@@ -425,7 +425,7 @@ def test_own_documents_are_left_out_as_in_beir(tmp_path):
     cosines[np.arange(20), np.arange(20)] = -9  # behind all others, so found by no measure
     assert_allclose(table.scores[0], by_trec_eval(cosines, documents, queries, qrels))
     assert table.n_own == 20
-    assert "20 queries are documents, which they do not find" in str(table)
+    assert "20 queries are documents and do not find themselves" in str(table)
 
 
 def test_a_query_alone_with_its_own_document_finds_nothing(tmp_path):
@@ -443,7 +443,7 @@ def test_documents_that_are_not_there_count_as_missed_and_grades_may_have_a_poin
     best = 2 + 1 / np.log2(3) + 1 / np.log2(4)
     assert_allclose(table.scores, [[100 * found / best, 200 / 3, 200 / 3, 50]])
     assert table.n_missing == 1
-    assert "1 relevant documents are not there" in str(table)
+    assert "1 relevant documents are missing" in str(table)
     (folder / "qrels" / "test.tsv").write_text(f"{HEADER}\nq\ty\t1\nq\tz\t1\n")
     with pytest.raises(ValueError, match=r"none of the 2 relevant documents .*such as .*'y'"):
         evaluate_retrieval(Lookup(vectors, []), folder)
@@ -473,12 +473,12 @@ def test_a_query_that_is_not_judged_may_be_empty(small):
         (
             {"queries_encoder": {"other": lambda texts: np.eye(len(texts))}},
             ValueError,
-            r"names 'other'\. Choose from the names of `encoder`, \['Lookup'\]",
+            r"has the name 'other'; expected names of `encoder`, \['Lookup'\]",
         ),
         (
             {"queries_encoder": make_pipeline(Lookup({}, []), Whitening())},
             ValueError,
-            "a pipeline for 'Lookup' that is not fitted.*Give its first step alone",
+            "a pipeline for 'Lookup' that is not fitted.*Give only its first step",
         ),
         (
             {"queries_encoder": lambda texts: np.ones((len(texts), 3))},

@@ -99,7 +99,7 @@ def test_fitted_vectors_in_float16_take_two_bytes(runtime, without_prompts, text
     expected = pipeline.transform([*texts, *ODD])
     # Of two neighbours that are equally near one is taken for the other.
     assert np.median(np.abs(found - expected).max(axis=1)) < 1e-3
-    with pytest.raises(ValueError, match="neighbors_dtype='int8'; it expects 'float32' or 'f"):
+    with pytest.raises(ValueError, match="neighbors_dtype='int8'; expected 'float32' or 'f"):
         save_onnx(pipeline, tmp_path / "other.onnx", neighbors_dtype="int8")
 
 
@@ -124,7 +124,7 @@ def test_sides_that_pool_otherwise_are_refused(tiny_bert, without_prompts, texts
 
 def test_a_graph_that_cannot_be_run_is_refused(runtime, save_family, texts, tmp_path):
     folder = save_family("FNet", hidden_size=16, num_hidden_layers=1, intermediate_size=32)
-    with pytest.raises(ValueError, match=r"What is written of this FNetModel .*itself"):
+    with pytest.raises(ValueError, match=r"The export of this FNetModel .*itself"):
         save_onnx(BertEncoder(folder).fit(texts), tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
@@ -141,7 +141,7 @@ def test_a_graph_of_other_vectors_is_refused(runtime, other_bert, texts, tmp_pat
     save_onnx(encoder.fit(texts), path)
     expected = encoder.transform([*texts, *ODD])
     assert_equal_vectors(encode(runtime, path, encoder, [*texts, *ODD]), expected)
-    with pytest.raises(ValueError, match=r"What is written .* vectors: padding changes"):
+    with pytest.raises(ValueError, match=r"The export .* vectors: padding changes"):
         save_onnx(BertEncoder(other_bert, truncate_dim=6).fit(texts), tmp_path / "other.onnx")
     assert [*tmp_path.iterdir()] == [path]
 

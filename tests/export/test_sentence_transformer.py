@@ -193,7 +193,7 @@ def test_a_model_of_unit_length_stays_one(last, normalized, texts, tmp_path):
     pipeline = make_pipeline(BertEncoder(normalized), whitening, last).fit(texts)
     raw = exported(pipeline, tmp_path / "lengths", normalize=False)
     assert_equal_vectors(raw.encode(texts), pipeline.transform(texts))
-    message = "ends with Normalize.*normalize=False keeps"
+    message = "ends with Normalize.*normalize=False to keep"
     with nullcontext() if last else pytest.warns(UserWarning, match=message):
         model = exported(pipeline, tmp_path)
     found = model.encode(texts)

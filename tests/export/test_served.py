@@ -86,7 +86,7 @@ def test_a_smoothed_pipeline_and_an_encoder_alone(pipeline, vectors):
 
 def test_texts_must_differ(pipeline):
     for texts, n in ((["a"], 1), (["a", "b", "a"], 2)):
-        with pytest.raises(ValueError, match=f"{n} of them different; two or more"):
+        with pytest.raises(ValueError, match=f"{n} of them different; expected two or more"):
             check_served(pipeline.transform, pipeline, texts)
     with pytest.raises(TypeError, match="An export needs a fitted pipeline"):
         check_served(pipeline.transform, Whitening(), TEXTS)

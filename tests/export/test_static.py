@@ -48,7 +48,7 @@ def test_a_table_that_comes_back_otherwise_is_refused(tiny_bert, texts, tmp_path
     encode = package.SentenceTransformer.encode
     other = lambda *args, **params: 1.01 * encode(*args, **params)  # noqa: E731
     monkeypatch.setattr(package.SentenceTransformer, "encode", other)
-    with pytest.raises(ValueError, match=r"written of this BertModel does not give .*itself"):
+    with pytest.raises(ValueError, match=r"export of this BertModel does not give .*itself"):
         save_static(BertEncoder(tiny_bert, **ZIPF).fit(texts), tmp_path / "model")
     assert not list(tmp_path.iterdir())
 

@@ -94,7 +94,7 @@ def test_frequency_bias_prints_both_tables():
     ("vectors", "ranks", "message"),
     [
         (np.eye(9), np.arange(8), "inconsistent numbers of samples"),
-        (np.eye(9), -np.arange(9), "ranks from -8 up; it needs"),
+        (np.eye(9), -np.arange(9), "ranks from -8 up; expected"),
         (np.eye(9), list("abcdefghi"), "could not convert string"),
         (np.eye(7), np.arange(7), r"7 sample\(s\).*minimum of 8"),
         (np.eye(9), np.arange(10_000, 10_009), "ranks from 10000 up"),
@@ -121,7 +121,7 @@ def test_word_embeddings_are_rows_of_the_matrix_by_rank(make_bert, tmp_path):
 
 def test_an_alphabetical_vocabulary_tells_no_ranks(make_bert, tmp_path):
     folder = make_bert(tmp_path / "alphabetical", words=[f"a{c}" for c in "bcdefghijklmnopqrs"])
-    with pytest.raises(ValueError, match="ranks of your own"):
+    with pytest.raises(ValueError, match="your own vectors and ranks"):
         word_embeddings(folder)
 
 

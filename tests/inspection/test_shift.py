@@ -134,7 +134,7 @@ def test_distances_are_those_after_a_fit_on_the_others(X):
 def test_thresholds_refuse_other_vectors_and_what_they_cannot_tell(X):
     whitening = Whitening().fit(X[:200])
     for other in (X[:199], X[200:400]):
-        with pytest.raises(ValueError, match=r"it expects the 200 of the fit, at 11\.94"):
+        with pytest.raises(ValueError, match=r"expected the 200 of the fit, at 11\.94"):
             mahalanobis_threshold(whitening, other)
     with pytest.raises(
         ValueError, match=r"needs more than 200 vectors\. Ask for 1/201 or more"
@@ -170,7 +170,7 @@ def test_equal_vectors_are_a_change(X):
 
 
 def test_one_vector_is_no_sample(X):
-    with pytest.raises(ValueError, match="shift got n_samples=1; it needs two"):
+    with pytest.raises(ValueError, match="shift got n_samples=1; expected two"):
         shift(Whitening().fit(X), X[:1])
 
 

@@ -80,7 +80,7 @@ def test_an_encoder_alone_is_scored_and_compared(texts):
 
 
 def test_what_is_no_encoder_is_refused(texts):
-    with pytest.raises(TypeError, match=r"encoder is a int; it must be the folder"):
+    with pytest.raises(TypeError, match=r"encoder is a int; expected the folder"):
         calibrate(3, texts)
     with pytest.raises(ValueError, match=re.escape("TextEncoder(model, name=..., memory=...)")):
         calibrate(bigrams, texts, memory="folder")
@@ -100,7 +100,7 @@ def test_what_learns_but_is_no_estimator_of_scikit_learn_is_refused(is_fitted, t
 
     encoder = Own().fit(texts[:99]) if is_fitted else Own()
     for score in (calibrate, lambda encoder, texts: SelfRetrieval()(encoder, texts)):
-        with pytest.raises(TypeError, match="Derive it from TransformerMixin"):
+        with pytest.raises(TypeError, match="Derive its class from TransformerMixin"):
             score(encoder, texts)
     assert getattr(encoder, "n", None) == (99 if is_fitted else None)  # nothing is refitted
 

@@ -393,7 +393,7 @@ def test_another_hidden_state_is_chosen_where_its_lead_is_beyond_chance(tiny_ber
     lead = calibration.lead
     assert 0 < lead.low < lead.mean < lead.high
     assert calibration.reason == "layer"
-    assert f"leads the raw model's by {lead} in halves" in str(calibration)
+    assert f"leads that of the raw model by {lead} in halves" in str(calibration)
 
 
 def test_shipped_hidden_state_is_kept_where_the_lead_may_be_chance(tiny_bert, sentences):
@@ -599,7 +599,7 @@ def test_frames_change_nothing(tiny_bert, sentences, globally):
 @pytest.mark.filterwarnings("ignore:.*unknown to this model")
 def test_texts_that_the_model_cannot_tell_apart_are_named(tiny_bert):
     texts = [" ".join([f"unbekannt{i}"] * 8) for i in range(20)]
-    with pytest.raises(ValueError, match="the same vector under pooling='mean', lay"):
+    with pytest.raises(ValueError, match="the same vector with pooling='mean', lay"):
         calibrate(tiny_bert, texts, n_texts=20)
 
 
@@ -698,13 +698,17 @@ def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentence
         ({"pooling": ["median"]}, ValueError, "pooling"),
         ({"noise": -1.0}, ValueError, "'noise' parameter of Whitening"),
         ({"n_components": 0}, ValueError, "'n_components' parameter of Whitening"),
-        ({"task": "clusters"}, ValueError, "it expects 'similarity', 'duplicates', 'topics'"),
+        ({"task": "clusters"}, ValueError, "expected 'similarity', 'duplicates', 'topics'"),
         ({"task": "search"}, ValueError, "task='search' with no queries"),
         ({"task": "topics", "queries": ["a"]}, ValueError, "task='topics' with queries; the"),
         ({"queries": ["a"], "groups": ["b"]}, ValueError, "'search' with queries and groups"),
         ({"groups": ["b"]}, ValueError, r"groups has shape \(1,\) for 100 texts"),
         ({"queries_encoder": chance}, ValueError, "task=None with queries_encoder; the"),
-        ({"model": chance, "pooling": "mean"}, ValueError, "pooling, layers or memory for a T"),
+        (
+            {"model": chance, "pooling": "mean"},
+            ValueError,
+            "pooling, layers or memory with a T",
+        ),
         ({"n_groups": 1}, ValueError, "'n_groups' parameter of Whitening"),
         ({"n_groups": 4, "noise": 0.1}, ValueError, "n_groups=4 and noise=0.1"),
         ({"layers": [0.5]}, ValueError, "'layers' parameter of BertEncoder"),

@@ -27,7 +27,7 @@ from skcalib import (
     Whitening,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* say nothing to the encoder")
+pytestmark = pytest.mark.filterwarnings("ignore:.* have no content for the encoder")
 
 VECTORS = {"x": [1.0, 0], "y": [0, 2.0], "xy": [3.0, 3.0], "-x": [-1.0, 0], "0": [0, 0.0]}
 

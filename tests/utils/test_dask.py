@@ -93,9 +93,9 @@ def test_what_is_no_column_of_texts_is_refused(tiny_bert):
     encoder, bad = BertEncoder(tiny_bert), bag.from_sequence(["dog", None], npartitions=1)
     with pytest.raises(ValueError, match=r"missing value \(None\) at position 1"):
         encoder.fit_transform(bad).compute(scheduler="synchronous")
-    with pytest.raises(ValueError, match=r"dask of shape \(12, 2\).*Select one column"):
+    with pytest.raises(ValueError, match=r"dask Array of shape \(12, 2\).*Select one column"):
         encoder.fit_transform(da.zeros((12, 2), chunks=5))
-    with pytest.raises(ValueError, match=r"got a Delayed.* of dask.*array.*Bag"):
+    with pytest.raises(ValueError, match=r"X is a dask Delayed.*array.*Bag"):
         encoder.fit_transform(dask.delayed(["dog"]))
 
 

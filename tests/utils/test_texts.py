@@ -101,7 +101,7 @@ def test_every_container_of_texts_gives_the_same_list(container):
     assert fitted_on(container(TEXTS)) >= {*TEXTS}
 
 
-@pytest.mark.filterwarnings("ignore:.*say nothing to the encoder")
+@pytest.mark.filterwarnings("ignore:.*have no content for the encoder")
 @pair_containers
 def test_every_container_of_pairs_gives_the_same_two_lists(container):
     X = container(TEXTS, OTHERS)

@@ -1,8 +1,8 @@
 """Mean, scatter matrix and spectrum of a sample, in float64, by parts that merge exactly.
 
 Each chunk is centered about its own mean, and two parts join by the pairwise update of Chan,
-Golub & LeVeque (1983), which only adds positive semi-definite terms: nothing cancels, whatever
-the common mean, and any split of the rows gives the same result to rounding.
+Golub & LeVeque (1983), which only adds positive semi-definite terms. So a large common mean
+costs no digits, and any split of the rows gives the same result up to rounding.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Moments:
 
     @classmethod
     def of(cls, X: Any, sample_weight: Any = None) -> Moments:
-        """Moments of checked rows of NumPy, of a tensor where it is, or of a dask array.
+        """Moments of checked rows: an array, a tensor (on its device) or a dask array.
 
-        A ValueError says what is wrong if they are not finite.
+        Rows that are not finite raise a ValueError that names the fault.
         """
         check_size(X.shape[1])
         is_array = isinstance(X, np.ndarray)
@@ -90,7 +90,7 @@ class Moments:
 
     @classmethod
     def from_tensor(cls, X: Any, weight: Any = None) -> Moments:
-        """Moments of the rows of a tensor, on its device, or on the CPU if that has no float64.
+        """Moments of the rows of a tensor, on its device or, without float64 there, on the CPU.
 
         Apple's GPUs have none, but share their memory with the CPU; compensated float32 sums
         would give other numbers.
@@ -159,7 +159,7 @@ class Moments:
         return replace(self, mean=mean, scatter=scatter, cubic=cubic)
 
     def rounding(self, axes: np.ndarray) -> np.ndarray:
-        """Variance along each column of ``axes``, unit vectors, that rounding may have made.
+        """Variance that rounding may cause along each column of ``axes``, all of unit length.
 
         An entry x of a float32 sample has an error of at most u |x|, where u is half of eps.
         """
@@ -200,16 +200,16 @@ def rounding_error(values: np.ndarray) -> float:
 def decompose(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues in decreasing order, none negative, and eigenvectors of a determined sign.
 
-    LAPACK's ``eigh`` has an error of ``eps`` times the largest eigenvalue. Where columns
-    differ much in scale, pivoted Cholesky followed by a one-sided Jacobi SVD keeps the relative
+    LAPACK's ``eigh`` has an error of ``eps`` times the largest eigenvalue. Where columns differ
+    much in scale, pivoted Cholesky followed by a one-sided Jacobi SVD keeps the relative
     accuracy of the small ones (Demmel & Veselić, 1992, "Jacobi's method is more accurate than
-    QR"), in five to ten times as long. ``covariance`` is overwritten. The eigenvectors are
-    columns, and in each the entry of largest magnitude is positive.
+    QR"), but takes five to ten times as long. ``covariance`` is overwritten. The eigenvectors
+    are columns, and in each the entry of largest magnitude is positive.
     """
     scales = np.diag(covariance)
     # Columns below the rounding error of the largest, such as constant ones, do not count.
     scales = scales[scales > rounding_error(scales)]
-    # The error of eigh is then 10,000 times the smallest columns' own rounding errors.
+    # Beyond this ratio, the error of eigh is 10,000 times the smallest column's rounding error.
     graded = scales.size > 0 and scales.max() > 1e4 * scales.min()
     # One BLAS thread: an eigendecomposition has many small parallel regions. On a machine that
     # shares its cores, BLAS's threads waited for each other a hundred times as long as one

@@ -42,7 +42,7 @@ class Regularized:
 
 @dataclass(frozen=True)
 class Regularization:
-    """Parameters of `Whitening` that say how strongly weak directions count."""
+    """Parameters of `Whitening` that determine how strongly weak directions count."""
 
     shrinkage: float | str = 0.0
     noise: float | str = 0.0
@@ -55,8 +55,8 @@ class Regularization:
         for name in ("noise", "power"):
             if (value := getattr(self, name)) != "auto":
                 raise ValueError(
-                    f"Got n_groups={self.n_groups} and {name}={value!r}; n_groups chooses the "
-                    f"noise, beside power='auto'. Set {name}='auto', or leave out n_groups."
+                    f"Got n_groups={self.n_groups} and {name}={value!r}; n_groups needs "
+                    f"noise='auto' and power='auto'. Set {name}='auto', or leave out n_groups."
                 )
 
     def of(self, moments: Moments, variance: np.ndarray) -> Regularized:

@@ -41,17 +41,17 @@ class NormalizingFlow(
 
     .. math:: \log p(u) = \log N(f(u); 0, I) + \log |\det \partial f / \partial u| .
 
-    :meth:`transform` maps u to z = f(u), in which all directions count equally, also those that
-    are mostly noise: on an encoder's last layer the default, that of the paper, makes search
-    and clustering worse, as ``Whitening()`` does. For similarities use
-    ``NormalizingFlow(noise="auto")``, which scores like ``Whitening(noise="auto")`` and has a
-    density and samples besides.
+    :meth:`transform` maps u to z = f(u), in which all directions count equally, even those that
+    are mostly noise. On an encoder's last layer the default, which is that of the paper, makes
+    search and clustering worse, as ``Whitening()`` does. For similarity use
+    ``NormalizingFlow(noise="auto")``: it scores like ``Whitening(noise="auto")``, and also has
+    a density and samples.
 
     Parameters
     ----------
     n_levels : int, default=2
-        Levels: after each but the last, half of the dimensions leave the flow, and z holds them
-        in the order in which they leave. The last level has at least 2 dimensions.
+        Number of levels. After each but the last, half of the dimensions leave the flow, and z
+        holds them in the order in which they leave. The last level has at least 2 dimensions.
     depth : int, default=3
         Steps (ActNorm, permutation, coupling) per level.
     coupling_width : int, default=32
@@ -61,17 +61,18 @@ class NormalizingFlow(
         scales it as well, by at most :math:`e^{\pm 2}`.
     permutation : {"reverse", "shuffle", "lu"}, default="reverse"
         How a step mixes the dimensions: their order reversed, a fixed random order, or a
-        learned matrix in LU form, of d² parameters. With all but the default coupling and
-        permutation a training takes several times as long.
+        learned matrix in LU form, of d² parameters. With any other than the default coupling
+        and permutation, training takes several times as long.
     noise : float in [0, 1e9] or "auto", default=0.0
         Regularization as in :class:`Whitening`. Above 0 the flow is trained on the principal
         axes instead of the columns, and :meth:`transform` first multiplies each axis, of
         variance λ, by ``λ / (λ + noise tr(Σ))``. Density and samples are those of unfiltered
-        vectors. "auto" also chooses a power p, 0 for an output that was trained for cosines and
-        up to 0.5 for inner layers, and multiplies by ``(λ / λ_max)^((1 - p) / 2)``.
+        vectors. "auto" also chooses a power p, 0 for an output layer trained for cosine
+        similarity and up to 0.5 for inner layers, and multiplies by
+        ``(λ / λ_max)^((1 - p) / 2)``.
     n_groups : int or None, default=None
-        About how many groups the vectors shall distinguish, as in :class:`Whitening`; needs
-        ``noise="auto"``.
+        Approximate number of groups that the vectors should distinguish, as in
+        :class:`Whitening`. It needs ``noise="auto"``.
     learning_rate : float, default=1e-3
         Learning rate of Adam without bias correction, as in BERT-flow's code.
     weight_decay : float, default=0.01
@@ -107,7 +108,7 @@ class NormalizingFlow(
     noise_ : float
         Noise in use.
     power_ : float
-        Power that goes with it: 1 unless `noise` is "auto".
+        Power in use; 1 unless `noise` is "auto".
     n_features_in_ : int
         Dimension of the vectors.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -121,8 +122,8 @@ class NormalizingFlow(
     -----
     A column that varies by no more than the rounding of its own values, such as a constant,
     would make the likelihood infinite. In training, random numbers replace it, and in
-    :meth:`transform` this dimension of z stays near 0. With `noise` so does an axis whose
-    variance is less than the rounding of the largest one: columns need similar units.
+    :meth:`transform` this dimension of z stays near 0. With `noise`, the same holds for an axis
+    whose variance is below the rounding error of the largest: columns need similar units.
 
     An untrained flow with ``noise="auto"`` equals ``Whitening(noise="auto")`` up to the order
     of the dimensions and a common factor. No axis is multiplied by less than 1e-3.
@@ -222,8 +223,8 @@ class NormalizingFlow(
         Warns
         -----
         ConvergenceWarning
-            If the loss became NaN or infinite; the flow is then the last good one. Or if the
-            map and its inverse disagree; the flow is then of no use.
+            If the loss became NaN or infinite; the flow is then the last good one. Also if the
+            map and its inverse disagree; the flow is then useless.
         """
         return self._fit(X, None, self.max_epochs, self.validation_fraction)
 
@@ -310,7 +311,7 @@ class NormalizingFlow(
     def bits_per_dim(self, X: Any) -> float:
         """Negative mean log-density in bits per dimension, the loss that papers report.
 
-        It is ``-score(X) / (n_features * log(2))``: the smaller, the better, also below 0.
+        It is ``-score(X) / (n_features * log(2))``. Smaller is better; it may be negative.
 
         Parameters
         ----------
@@ -430,7 +431,7 @@ class NormalizingFlow(
             trained._fitted, interrupted = train(
                 array, start, self, n_epochs, validation_fraction, device=device
             )
-        # Together, so that names of features never go with another flow.
+        # All at once, so that feature names always belong to this flow.
         for name in self.__dict__.keys() - trained.__dict__.keys():
             delattr(self, name)
         self.__dict__.update(trained.__dict__)

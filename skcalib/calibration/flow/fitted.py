@@ -1,4 +1,4 @@
-"""A fitted flow: what a training starts from, what it ends with, and how rows go through it."""
+"""A fitted flow: the state in which a training starts and ends, and the map of rows."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,16 +16,16 @@ from skcalib.calibration.flow.glow import Glow
 from skcalib.calibration.flow.statistics import column_moments, principal_axes
 from skcalib.utils.devices import check_precision
 
-# Parameters of the estimator that no later training can change: a Glow's, and of its gain.
+# Parameters that later training cannot change: those of the Glow, and of its gain.
 SHAPE = ("n_levels", "depth", "coupling_width", "coupling", "permutation", "noise")
 ARCHITECTURE = (*SHAPE, "n_groups")
 
 
 @contextmanager
 def plain_torch(device: torch.device) -> Iterator[None]:
-    """Context in which torch computes as if the caller had set nothing.
+    """Context without the caller's settings of torch.
 
-    Under the caller's ``no_grad`` there would be no gradient, under ``autocast`` bfloat16.
+    ``no_grad`` would leave no gradient, and ``autocast`` would compute in bfloat16.
     """
     with (
         torch.inference_mode(False),
@@ -37,7 +37,7 @@ def plain_torch(device: torch.device) -> Iterator[None]:
 
 
 def on_device(function: Callable) -> Callable:
-    """Run a function in `plain_torch`; if its ``device`` has too little memory, say so.
+    """Run a function in `plain_torch`; raise a MemoryError if its ``device`` has too little.
 
     The error is raised outside of the `except`: otherwise it would refer to the caught one,
     whose traceback holds the GPU's memory, in a notebook until the next error.
@@ -60,12 +60,12 @@ def on_device(function: Callable) -> Callable:
 
 @dataclass(frozen=True, eq=False)
 class FittedFlow:
-    """The whole state of a flow, in arrays on the CPU whatever device it was trained on."""
+    """The complete state of a flow, in arrays on the CPU, wherever it was trained."""
 
     architecture: dict[str, Any]  # arguments of Glow
-    noise: float  # the chosen one if "auto" was asked for, and its power
+    noise: float  # in use, never "auto"
     power: float
-    rng: np.random.RandomState  # which the next training draws from
+    rng: np.random.RandomState  # of the next training
     weights: dict[str, np.ndarray]  # in the data type of the rows it was fitted on
     moments: np.ndarray  # Adam's two, (2, n_parameters), in the order of the training's vector
     # Loss of each epoch, and that of held-out rows if any, in nats per sample.
@@ -84,7 +84,7 @@ class FittedFlow:
     def map(self, method: str, X: np.ndarray, width: int, *, device: torch.device) -> Any:
         """Return a method's result for X, with ``width`` columns, in the data type of X."""
         check_precision(device, X.dtype)
-        # In float32, what was fitted in float64 would round the mean that is subtracted.
+        # A float64 fit stays in float64: float32 would round the mean that is subtracted.
         dtype = np.promote_types(X.dtype, self.weights["gain"].dtype)
         dtype = X.dtype if device.type == "mps" else dtype
         key = (str(device), dtype.name)

@@ -41,7 +41,7 @@ class Standardize(nn.Module):
     def initialize(
         self, mean: np.ndarray, deviation: np.ndarray, axes: np.ndarray | None = None
     ) -> None:
-        """Fix loc and scale. With axes, deviations and columns are those along the axes.
+        """Fix loc and scale. With axes, deviations and columns are along the axes.
 
         A column that varies by no more than the rounding of its values is degenerate: its
         likelihood has no bound, and training would scale it towards infinity. It is scaled
@@ -59,10 +59,10 @@ class Standardize(nn.Module):
         degenerate = deviation <= rounding
         jitter = np.maximum(typical, rounding)
         units = np.where(degenerate, jitter, deviation)
-        # A quarter of the range is left for the sums and products to come.
+        # A quarter of the range is left for later sums and products.
         if not limits.tiny**0.75 < units.min() <= units.max() < limits.max**0.75:
             raise ValueError(
-                f"Columns of X have deviations of {np.min(deviation):.3g} to "
+                f"Columns of X have standard deviations of {np.min(deviation):.3g} to "
                 f"{np.max(deviation):.3g}, out of the range of {str(self.loc.dtype)[6:]}. "
                 "Scale X to about 1."
             )

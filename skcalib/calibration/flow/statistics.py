@@ -22,7 +22,7 @@ def column_moments(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
     """Mean and standard deviation of the columns of X over the given rows, in float64.
 
     `Moments` would also sum products of columns, which can take longer than the training.
-    Differences are from the first row: so a constant column has a deviation of exactly 0.
+    Differences are from the first row, so that a constant column has a deviation of exactly 0.
     """
     origin, scaler, spread = X[rows[0]].astype(np.float64), StandardScaler(), 0.0
     for part in gen_batches(len(rows), 1024):

@@ -76,7 +76,7 @@ class Trainer:
         self.flow = flow = start.network().to(device)
         self._X, self._rows, self._rng, self._settings = X, rows, start.rng, settings
         self.n_steps = -(-len(rows) // settings.batch_size)  # of an epoch
-        self.n_kept = 0  # states that an epoch found good
+        self.n_kept = 0  # good states of the epochs so far
         n_rows = min(settings.batch_size, 2 * len(rows))  # of a batch, filled up from others
         is_written = (flow.coupling, flow.permutation) == ("additive", "reverse")
         self._gradient_of: AdditiveGradient | AutogradGradient = (
@@ -170,7 +170,7 @@ class Trainer:
             return float(torch.cat(losses).double().numpy().mean())
 
     def warn_of_divergence(self) -> None:
-        """Warn if the flow is of no use because round trips do not return to their start.
+        """Warn if round trips do not return to their start, which makes the flow useless.
 
         Rows go to the latent space and back, and as many samples the other way. Errors, in
         standardized columns, are relative to the largest entry of a row, or to 1 if that is
@@ -216,7 +216,7 @@ def train(
     ``settings`` has the parameters of :class:`NormalizingFlow`. Returns the flow (that of the
     best epoch if rows are held out) and whether Ctrl-C ended the training.
     """
-    # The training has a generator of its own, so that no other draw interferes.
+    # The training has its own generator, so that no other draw interferes.
     if start is None:
         seed = check_random_state(settings.random_state).randint(np.iinfo(np.int32).max)
         rng = np.random.RandomState(seed)
@@ -236,9 +236,9 @@ def train(
                     losses.append(trainer.evaluate(held_out))
                 if not np.isfinite(losses).all():
                     warn(
-                        "The loss became NaN or infinite. The flow is back at its last good "
-                        "state. A lower learning_rate may help; if it is the loss of rows that "
-                        "are held out, drop those far from the others.",
+                        "The loss became NaN or infinite. The flow was reset to its last good "
+                        "state. Try a lower learning_rate; if it is the loss of held-out rows, "
+                        "drop rows that are far from the others.",
                         ConvergenceWarning,
                     )
                     break

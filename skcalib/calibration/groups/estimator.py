@@ -26,7 +26,7 @@ from skcalib.utils.vectors import check_dask, check_sample_weight, checked_rows,
 
 # Samples of a group below which its mean is mostly chance.
 FEW_SAMPLES = 20
-# Share of the variance below which not only the groups are erased: languages leave far more.
+# If less of the variance is left, more than groups was erased: languages leave far more.
 LITTLE = 0.25
 
 
@@ -37,7 +37,7 @@ class GroupErasure(
     VersionedState,
     BaseEstimator,
 ):
-    """Project out the directions in which the means of groups differ, such as of languages.
+    """Project out the directions in which group means differ, such as those of languages.
 
     With group means m_g, the overall mean m, and rows Q that are an orthonormal basis of the
     span of ``m_g - m``, vectors become ``x' = x - Qᵀ Q (x - m)``: all groups have the mean m,
@@ -59,8 +59,8 @@ class GroupErasure(
         Q: n_groups - 1 rows, or fewer if the means of groups depend on each other.
     variance_kept_ : float
         Share of the variance of the fitted samples that is left, estimated as if columns were
-        uncorrelated within groups. Below 0.25, `fit` warns, and the first `transform` after
-        `partial_fit` or `merge`.
+        uncorrelated within groups. Below 0.25, `fit` warns; after `partial_fit` or `merge`, the
+        first `transform` warns.
     n_features_in_, feature_names_in_
         Number of features seen during fit, and their names when all are strings.
 
@@ -100,7 +100,7 @@ class GroupErasure(
     variance_kept_ = property(attrgetter("_moments.kept"), doc="Share of the variance left.")
 
     def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
-        """Learn the mean of each group; warn of small groups, or if little is left.
+        """Learn group means; warn of small groups, or if little variance is left.
 
         Parameters
         ----------
@@ -130,7 +130,7 @@ class GroupErasure(
         Parameters
         ----------
         X, y, groups, sample_weight
-            As for `fit`; a single group will do.
+            As for `fit`; a single group is enough.
 
         Returns
         -------
@@ -166,7 +166,7 @@ class GroupErasure(
         return self
 
     def _checked_means(self) -> GroupMeans:
-        """Return the means; those of a stream are checked at their first use."""
+        """Return the means; check those of `partial_fit` at their first use."""
         check_is_fitted(self)
         if not self._is_checked:
             _check(self._moments)
@@ -183,12 +183,12 @@ class GroupErasure(
     def _means_of(self, X: Any, groups: Any, sample_weight: Any, *, reset: bool) -> GroupMeans:
         if groups is None:
             raise ValueError(
-                "GroupErasure got no groups; it needs the group of each sample, such as its "
-                "language. Call fit(X, groups=languages), or with "
-                "sklearn.set_config(enable_metadata_routing=True) pipeline.fit(X, "
-                "groups=languages); in a search, the BiEncoder around it needs "
-                "set_fit_request(groups=True). To put a step after a fitted pipeline, keep its "
-                "fit: make_pipeline(FrozenEstimator(pipeline), step)."
+                "GroupErasure got no groups; expected the group of each sample, such as its "
+                "language. Call fit(X, groups=languages). For a pipeline, first call "
+                "sklearn.set_config(enable_metadata_routing=True), then pipeline.fit(X, "
+                "groups=languages); in a search, also call set_fit_request(groups=True) of the "
+                "BiEncoder. To add a step to a fitted pipeline without fitting it again, use "
+                "make_pipeline(FrozenEstimator(pipeline), step)."
             )
         X = self._rows(X, reset=reset)
         if is_dask(X):
@@ -210,20 +210,20 @@ def _labels(groups: Any) -> np.ndarray:
     is_rounded = labels.dtype.kind == "f" and any(isinstance(label, int) for label in listed)
     if is_rounded or labels.dtype.kind not in "Ubif" or labels.tolist() != listed:
         raise ValueError(
-            "groups has entries that are neither str nor numbers, are of several kinds, or are "
-            "too large for int64. Give all as str."
+            "groups has entries that are neither str nor numbers, have several types, or are "
+            "too large for int64. Convert all of them to str."
         )
     return labels
 
 
 def _check(means: GroupMeans) -> None:
-    """Refuse groups of which nothing or all would be erased; warn of small ones, or many."""
+    """Refuse groups if nothing or all would be erased; warn of small or many groups."""
     n_groups, n_features = means.mean.shape
     if n_groups < 2:
         raise ValueError(
-            f"GroupErasure got the groups {means.names.tolist()} in n_samples="
-            f"{means.n.sum():g} whose sample_weight is not zero; it needs two or more, such as "
-            "languages. Leave the step out if there is only one."
+            f"groups has only {means.names.tolist()} in n_samples={means.n.sum():g} of nonzero "
+            "sample_weight; expected two or more groups, such as languages. Leave out this "
+            "step if there is only one."
         )
     if len(means.differences) == n_features:
         raise ValueError(
@@ -233,15 +233,15 @@ def _check(means: GroupMeans) -> None:
     if (few := means.n < FEW_SAMPLES).any():
         name, n = means.names.tolist()[few.argmax()], means.n[few.argmax()]
         warn(
-            f"{few.sum()} of {len(few)} groups have fewer than {FEW_SAMPLES} samples, such "
-            f"as {name!r} with {n:g}: their means are mostly chance. Fit on more samples, "
-            "or leave them out."
+            f"{few.sum()} of {len(few)} groups have fewer than {FEW_SAMPLES} samples, such as "
+            f"{name!r} with {n:g}: their means are mostly chance. Fit on more samples, or "
+            "leave these groups out."
         )
     if means.kept < LITTLE:
         warn(
-            f"GroupErasure leaves {100 * means.kept:.2g} % of the variance: the groups are "
-            "what the vectors differ in, such as clusters or topics, or they are too many "
-            f"for {n_features} features. Give fewer groups, or others."
+            f"GroupErasure leaves {100 * means.kept:.2g} % of the variance: the groups explain "
+            "most differences of the vectors, as clusters or topics do, or there are too many "
+            f"for {n_features} features. Give fewer or other groups."
         )
 
 

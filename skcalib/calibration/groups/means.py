@@ -71,7 +71,7 @@ class GroupMeans:
         """Orthonormal rows that span the differences of the means, of shape (rank, d)."""
         # Differences from one of the means span the same as those from the overall mean.
         _, s, vt = np.linalg.svd(self.mean[1:] - self.mean[:1], full_matrices=False)
-        # Means have rounding errors of their own magnitude.
+        # Rounding errors of means grow with their magnitude.
         scale = max(s.max(initial=0), np.abs(self.mean).max(initial=0))
         return vt[s > max(self.mean.shape) * np.finfo(np.float64).eps * scale]
 
@@ -83,7 +83,7 @@ class GroupMeans:
 
     @cached_property
     def kept(self) -> float:
-        """Share of the variance that is left, were columns uncorrelated within groups."""
+        """Share of the variance that is left if columns are uncorrelated within groups."""
         between, within = self.variances
         left = within @ (1 - (self.differences**2).sum(axis=0))
         return float(left / ((between + within).sum() or 1))

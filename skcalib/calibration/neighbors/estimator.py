@@ -24,45 +24,46 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     """Move vectors toward their nearest neighbors: for topics, intents, classes and clusters.
 
     It has two conditions: the fitted texts contain members of the same groups, and a group has
-    more members than there are neighbors (`n_neighbors`). Otherwise it loses, 10 points of
-    R-precision in groups of 6 to 9 texts of which none was fitted. A search whose queries have
-    several answers gains, too; with one answer per query it loses 3. Differences between close
-    texts fade, so graded similarity (STS) loses. It works best after
+    more members than there are neighbors (`n_neighbors`). Otherwise scores fall: R-precision by
+    10 points for groups of 6 to 9 texts of which none was fitted. A search whose queries have
+    several answers gains, too; with one answer per query it loses 3 points. Differences between
+    close texts fade, so scores of graded similarity (STS) fall. Use it after
     ``Whitening(noise="auto")``.
 
-    With x̂ of unit length, ``x' = unit(x̂ + weight Σ w_j x̂_j / Σ w_j)`` over the nearest fitted
-    texts and ``w_j = cos(x, x_j)^alpha``: the α-weighted expansion of queries (αQE) and of the
-    database in image retrieval [1]_, with a mean in place of a sum.
+    With x̂ of unit length, ``x' = unit(x̂ + weight Σ w_j x̂_j / Σ w_j)`` over the nearest
+    fitted texts and ``w_j = cos(x, x_j)^alpha``. This is α-weighted query expansion (αQE) and
+    database augmentation, known from image retrieval [1]_, with a mean in place of a sum.
 
     Parameters
     ----------
     n_neighbors : int, default=10
-        Number of nearest fitted texts, fewer than a group has; all where fewer are fitted.
+        Number of nearest fitted texts, which should be fewer than a group has. If fewer are
+        fitted, all count.
     weight : float in [0, 1e9], default=1.0
-        Weight of their mean. 0.5 keeps most of the gain and harms half as much.
+        Weight of the neighbors' mean. 0.5 keeps most of the gain and does half the harm.
     alpha : float in [0, 1e9], default=3
-        Exponent of the cosine. Texts of cosine 0 or less have no weight.
+        Exponent of the cosine. Neighbors of cosine 0 or less have no weight.
     neighbors : transformer or None, default=None
-        scikit-learn's ``KNeighborsTransformer``, or one like it (of pynndescent or faiss), by
+        scikit-learn's ``KNeighborsTransformer``, or a similar one (of pynndescent or faiss), by
         cosine or Euclidean distance. It is cloned, its ``n_neighbors`` is set, and it gets
-        vectors of unit length. None compares with every fitted text.
+        vectors of unit length. None compares each text with every fitted text.
 
     Attributes
     ----------
     vectors_ : ndarray of shape (n_fitted, n_features), float32
-        Vectors of the fitted texts, of unit length. Zero vectors are left out, unless there is
-        no other.
+        Vectors of the fitted texts, of unit length. Zero vectors are left out, unless all are
+        zero.
     neighbors_ : transformer or None
-        The fitted clone; None without `neighbors`, or with no more than ``n_neighbors + 1``
-        texts, which are compared one by one.
+        The fitted clone; None without `neighbors`, or with at most ``n_neighbors + 1`` texts,
+        each of which is compared.
     n_features_in_, feature_names_in_
         Number of features seen during fit, and their names when all are strings.
 
     Notes
     -----
-    One fitted vector that is equal to a text's own is left out. So in ``fit_transform(X)`` a
-    text is not its own neighbor, ``fit(X).transform(X)`` gives the same, and a query finds its
-    own text at cosine 1.
+    For each text, one equal fitted vector is ignored. So a text is not its own neighbor in
+    ``fit_transform(X)``, ``fit(X).transform(X)`` gives the same vectors, and a query that
+    equals a fitted text has cosine 1 with it.
 
     References
     ----------
@@ -104,8 +105,8 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Vectors of the texts that are searched, or of others of their domain. A text with a
-            single counterpart, such as its translation, would be moved away from it.
+            Vectors of the texts that are searched, or of other texts of their domain. A text
+            with a single counterpart, such as its translation, would be moved away from it.
         y : None
             Ignored.
 
@@ -122,7 +123,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         Parameters
         ----------
         X, y
-            As for `fit`. A search given as `neighbors` is fitted again on all vectors.
+            As for `fit`. `neighbors` is fitted again, on all vectors.
 
         Returns
         -------
@@ -148,7 +149,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Vectors, of new texts or of fitted ones. Zeros stay zeros.
+            Vectors of new or fitted texts. Zero vectors stay zero.
 
         Returns
         -------
@@ -174,8 +175,8 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         found = self.neighbors_ and self.neighbors_.get_params()["n_neighbors"]
         if found and self.n_neighbors >= found:
             raise ValueError(
-                f"n_neighbors={self.n_neighbors} was set after a fit that lets `neighbors` "
-                f"find {found - 1}. Call fit again."
+                f"n_neighbors={self.n_neighbors} exceeds the {found - 1} for which `neighbors` "
+                "was fitted. Call fit again."
             )
 
     def __sklearn_is_fitted__(self) -> bool:

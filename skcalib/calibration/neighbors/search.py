@@ -9,18 +9,18 @@ from sklearn.utils import gen_batches
 from skcalib.utils.threads import map_row_ranges, rows_within
 from skcalib.utils.vectors import unit_rows
 
-# Cosine in float64 from which two vectors count as those of one text.
+# Two vectors count as equal from this cosine on, in float64.
 EQUAL = 1 - 1e-6
-# Queries whose cosines with all fitted vectors are in memory: fewer if they need more bytes.
+# Queries whose cosines with all fitted vectors are in memory; fewer if these need more bytes.
 QUERIES, PRODUCT_BYTES = 256, 28 * 2**20
 # Fitted vectors that are scaled to unit length at a time.
 SCALED_BYTES = 64 * 2**20
-# Entries of a row of cosines of which only the greatest is compared first.
+# Entries of a column of stripes, see `_largest`.
 STRIPES = 16
 
 
 def nearest(queries: np.ndarray, fitted: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cosines and rows of the ``k`` fitted vectors nearest each query, in no order.
+    """Return cosines and rows of the ``k`` fitted vectors nearest to each query, unordered.
 
     Both are float32 and of unit length. The results have the shape (n_queries, k).
     """
@@ -40,9 +40,9 @@ def nearest(queries: np.ndarray, fitted: np.ndarray, k: int) -> tuple[np.ndarray
 
 
 def rows_near(queries: np.ndarray, fitted: np.ndarray, k: int, index: Any = None) -> np.ndarray:
-    """Rows of candidates among the fitted vectors, of shape (n_queries, m); -1 for none.
+    """Return rows of fitted vectors near each query, of shape (n_queries, m); -1 for none.
 
-    ``index`` is a fitted ``KNeighborsTransformer``, or one like it; None compares with each.
+    ``index`` is a fitted ``KNeighborsTransformer`` or similar; None compares with every vector.
     """
     if index is None:
         return nearest(queries, fitted, k)[1]
@@ -54,7 +54,7 @@ def rows_near(queries: np.ndarray, fitted: np.ndarray, k: int, index: Any = None
 
 
 def _largest(product: np.ndarray, k: int) -> np.ndarray:
-    """Columns of the ``k`` largest entries of each row, in no order.
+    """Return the columns of the ``k`` largest entries of each row, unordered.
 
     A row is cut into `STRIPES` stripes, one above the other. Its ``k`` largest entries are in
     the ``k`` columns of the stripes with the greatest maxima, or after the last whole stripe.
@@ -82,7 +82,7 @@ def neighbor_similarity(queries: np.ndarray, fitted: np.ndarray, k: int) -> np.n
     for chunk in gen_batches(len(queries), 16 * QUERIES):
         cosines, rows = nearest(queries[chunk], fitted, k + 1)
         first = np.take_along_axis(rows, cosines.argmax(axis=1)[:, None], axis=1)[:, 0]
-        # Not by the product, whose rounding in float32 grows with the number of columns.
+        # In float64: the rounding of the float32 product grows with the number of columns.
         exact = np.einsum("ij,ij->i", queries[chunk], fitted[first], dtype=np.float64)
         one_too_many = np.where(exact >= EQUAL, cosines.max(axis=1), cosines.min(axis=1))
         means[chunk] = (cosines.sum(axis=1, dtype=np.float64) - one_too_many) / k
@@ -92,7 +92,7 @@ def neighbor_similarity(queries: np.ndarray, fitted: np.ndarray, k: int) -> np.n
 def best_of_others(
     queries: np.ndarray, own: np.ndarray, fitted: np.ndarray, labels: np.ndarray
 ) -> np.ndarray:
-    """Largest cosine of each query with the fitted vectors of another label than its own.
+    """Return the largest cosine of each query with fitted vectors of other labels than its own.
 
     The queries are float32 and of unit length; the fitted vectors have any length. -1 where
     there is no vector of another label.

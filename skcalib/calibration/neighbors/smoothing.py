@@ -15,13 +15,13 @@ def smoothed(
 ) -> np.ndarray:
     """``unit(x + weight Σ w_j x_j / Σ w_j)`` over the nearest candidates, ``w = cos^alpha``.
 
-    ``unit`` is float64. ``candidates`` of shape (n_samples, m, d) have unit length, except
-    those ``missing``. One that is equal to x is left out, and the ``n_neighbors`` nearest of
-    the others count.
+    ``unit`` is float64. ``candidates`` of shape (n_samples, m, d) have unit length, except the
+    ``missing``. One candidate that equals x is left out; of the others, the ``n_neighbors``
+    nearest count.
     """
     # Unlike the cosines of a search, these do not depend on the other rows.
     cosines = np.einsum("ij,ikj->ik", unit, candidates)
-    cosines[missing] = 0.0  # has no weight, like a text at a right angle
+    cosines[missing] = 0.0  # no weight
     first = cosines.argmax(axis=1)[:, None]
     highest = np.take_along_axis(cosines, first, axis=1)
     np.put_along_axis(cosines, first, np.where(highest >= EQUAL, 0.0, highest), axis=1)

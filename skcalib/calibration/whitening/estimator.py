@@ -38,8 +38,8 @@ class Whitening(
     Vectors are centered and mapped by ``W = U g(Λ)``, where ``U Λ Uᵀ`` is the
     eigendecomposition of their covariance and ``g(λ) = λ^(-1/2)``; the first ``n_components``
     columns are kept (BERT-whitening [1]_, algorithm 1). All directions then have equal weight
-    in a cosine, noise as much as signal, which often makes search and clustering worse. Without
-    labels use ``Whitening(noise="auto")``, which fades directions that are mostly noise, or
+    in a cosine, noise as much as signal, which often makes search and clustering worse. Prefer
+    ``Whitening(noise="auto")``, which fades directions that are mostly noise, or
     ``Whitening(noise="auto", n_groups=20)`` if you know how many groups there are.
 
     Parameters
@@ -52,32 +52,32 @@ class Whitening(
         "pca" returns coordinates along the principal axes, by decreasing variance. "zca"
         rotates the kept axes back, ``W = U g(Λ) Uᵀ``: as close to the input as a whitened
         vector can be [2]_, always ``n_features_in_`` wide. "rotated" turns the coordinates of
-        "pca" by a random rotation, the same for every fit of that width: cosines stay, and
-        every column gets a share of the variance, which int8 and binary codes need.
+        "pca" by a random rotation, the same for every fit of that width. Cosines do not change,
+        and every column gets a share of the variance, which int8 and binary codes need.
     power : float in [0, 1] or "auto", default="auto"
         1 whitens, 0 only centers and rotates (PCA); values between them whiten partly. "auto"
-        is 1 if `noise` is a number. If that is "auto" too, it is chosen by the mean vector: 0
-        for an output that was trained for cosines, up to 0.5 for inner layers.
+        is 1 if `noise` is a number. If `noise` is "auto", too, it depends on the mean vector: 0
+        for an output layer trained for cosine similarity, up to 0.5 for inner layers.
     noise : float in [0, 1e9] or "auto", default=0.0
         Regularization: the assumed variance of noise in every direction, as a share of the
         total variance tr(Σ). The gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``.
-        "auto" chooses by the power, the mean cosine and `n_groups` (the formula is on the page
-        of mathematics), and shrinks by at least the estimate of Ledoit and Wolf. Pass vectors
-        as an encoder returns them: centered ones have lost their mean, and rotated ones the
-        columns in which it shows an inner layer.
+        "auto" computes it from the power, the mean cosine and `n_groups` (the page on the
+        mathematics has the formula), and shrinks by at least the estimate of Ledoit and Wolf.
+        Pass vectors as an encoder returns them: centering removes the mean, and a rotation the
+        outlier columns, by which "auto" recognizes inner layers.
     n_groups : int or None, default=None
-        About how many groups the vectors shall distinguish, such as topics, intents or
-        clusters: the fewer, the more noise. It needs ``noise="auto"`` and ``power="auto"``.
-        None takes the noise of 250, for similarity and for groups of any size.
+        Approximate number of groups that the vectors should distinguish, such as topics,
+        intents or clusters: the fewer, the more noise. It needs ``noise="auto"`` and
+        ``power="auto"``. None uses the noise of 250 groups, which suits similarity and groups
+        of any size.
     shrinkage : float in [0, 1] or "auto", default=0.0
         Weight of the scaled identity in the covariance,
         ``(1 - shrinkage) Σ + shrinkage tr(Σ)/d I``, so that every direction is usable with
         fewer samples than features. "auto" is the estimate of Ledoit and Wolf [3]_.
     tol : float or None, default=None
-        Eigenvalues up to ``tol`` times the largest count as zero. None means
-        ``d * eps`` of float64, the rounding error of the decomposition, and for float32
-        vectors also what their own rounding explains, ``(eps/2)² Σ_j u_j² E[x_j²]`` along an
-        axis u.
+        Eigenvalues up to ``tol`` times the largest count as zero. None means ``d * eps`` of
+        float64, the rounding error of the decomposition; for float32 vectors also the variance
+        that their rounding explains, ``(eps/2)² Σ_j u_j² E[x_j²]`` along an axis u.
 
     Attributes
     ----------
@@ -102,8 +102,8 @@ class Whitening(
     power_ : float
         Power in use.
     n_samples_seen_ : int or float
-        Number of samples fitted on, over all calls of `partial_fit`; the sum of their
-        weights where there were weights.
+        Number of samples fitted on, over all calls of `partial_fit`; the sum of their weights
+        if weights were given.
     n_features_in_, feature_names_in_
         Number of features seen during fit, and their names when all are strings.
 
@@ -112,8 +112,8 @@ class Whitening(
     `transform` keeps float32 and float64. Where float32 would lose digits, as for an
     ill-conditioned sample, it computes in float64.
 
-    Each `partial_fit` and `merge` decomposes the covariance of all samples so far; their first
-    use warns of few samples. `merge` takes the parameters of the last call that learned.
+    Each `partial_fit` and `merge` decomposes the covariance of all samples so far; the first
+    use of the result warns of few samples. `merge` keeps the parameters of the last fit.
 
     With ``sklearn.config_context(array_api_dispatch=True)``, arrays of other libraries, such as
     torch tensors on a GPU, are mapped on their device; fitted attributes are NumPy arrays.
@@ -185,8 +185,8 @@ class Whitening(
         Raises
         ------
         ValueError
-            If `n_components` exceeds the number of features, `n_groups` stands beside a noise
-            or power in figures, all samples are equal, or the weights sum to 1 or less.
+            If `n_components` exceeds the number of features, `n_groups` is set with a numeric
+            `noise` or `power`, all samples are equal, or the weights sum to 1 or less.
         """
         for name in ("_moments", "_map"):  # an error below leaves nothing half-fitted
             self.__dict__.pop(name, None)
@@ -207,7 +207,7 @@ class Whitening(
         Parameters
         ----------
         X, y, sample_weight
-            As for `fit`; one sample will do.
+            As for `fit`; one sample is enough.
 
         Returns
         -------
@@ -264,7 +264,7 @@ class Whitening(
         Returns
         -------
         covariance : ndarray of shape (n_features, n_features)
-            Float64, of all features whatever `n_components`.
+            Float64, of all features regardless of `n_components`.
         """
         from sklearn.covariance import shrunk_covariance
 
@@ -277,7 +277,7 @@ class Whitening(
         Returns
         -------
         precision : ndarray of shape (n_features, n_features)
-            Float64, of all features whatever `n_components`.
+            Float64, of all features regardless of `n_components`.
         """
         linear = self._checked_map()
         return (linear.basis / linear.regularized.eigenvalues) @ linear.basis.T
@@ -293,8 +293,8 @@ class Whitening(
         Returns
         -------
         whitening : Whitening
-            Fitted, with ``mean_`` of `X`; all else stays. Its vectors are not comparable with
-            those that this one mapped.
+            Fitted, with the mean of `X` and all else unchanged. Do not compare its vectors with
+            those of the original.
 
         Examples
         --------
@@ -374,7 +374,7 @@ class Whitening(
         if self.n_components is not None and self.n_components > d:
             raise ValueError(
                 f"n_components={self.n_components} exceeds n_features={d}. Give an int up "
-                f"to {d}, a share of the variance in (0, 1), or None for all of the rank."
+                f"to {d}, a share of the variance in (0, 1), or None for the full rank."
             )
         return X
 
@@ -386,7 +386,7 @@ class Whitening(
         return rows
 
     def _learn(self, moments: Moments, parameters: dict[str, Any] | None = None) -> Self:
-        """Keep moments of a stream, and solve them once they have a direction."""
+        """Keep moments, and solve them once the samples seen differ."""
         parameters = parameters or self._parameters
         has_direction = moments.n > 1 and moments.scatter.any()
         self._keep(moments, parameters, solve(moments, **parameters) if has_direction else None)
@@ -402,11 +402,11 @@ class Whitening(
     ) -> None:
         self._moments, self._parameters, self._has_warned = moments, parameters, has_warned
         self.__dict__.pop("_map", None)
-        if linear:  # no attribute while a stream has only equal samples
+        if linear:  # no attribute while all samples seen are equal
             self._map: WhiteningMap = linear
 
     def _checked_map(self) -> WhiteningMap:
-        """Return what was learned; raise or warn, at the first use, if samples are few."""
+        """Return the fitted map; at its first use, raise or warn if samples are few."""
         check_is_fitted(self)
         linear = getattr(self, "_map", None) or solve(self._moments, **self._parameters)
         if not self._has_warned:

@@ -1,4 +1,4 @@
-"""A linear map of rows, wherever they are, and the precision that its product needs.
+"""An affine map of rows, in memory, on a device or in dask, and the precision that it needs.
 
 The fitted matrices are always NumPy arrays, so that a whitening fitted on a GPU or a cluster
 loads on a machine without one.
@@ -20,8 +20,8 @@ from skcalib.utils.sklearn_compat import get_namespace_and_device
 from skcalib.utils.threads import map_row_ranges, rows_within
 from skcalib.utils.vectors import device_of_float64, is_dask, on_device, refuse_not_finite
 
-# Largest accepted growth of a rounding error from the input of a product to its output. On
-# whitened BERT vectors in float32 the worst of a million entries then differs from float64 by
+# Largest accepted growth of a rounding error from the input of a product to its output. With
+# it, the worst of a million entries of whitened BERT vectors in float32 differs from float64 by
 # less than 1e-5.
 MAX_GROWTH = 4.0
 
@@ -38,7 +38,7 @@ class AffineMap:
     bias: np.ndarray  # (width,)
     column_variance: np.ndarray  # (d,), of the input
     mean_square: float  # of an entry of the output
-    in_float64: bool = False  # in any case
+    in_float64: bool = False  # even where float32 is safe
 
     def then(self, after: AffineMap) -> AffineMap:
         """Combine both maps into one."""
@@ -77,9 +77,9 @@ class AffineMap:
         return not self.in_float64 and self.growth <= MAX_GROWTH
 
     def apply(self, X: Any) -> Any:
-        """Map checked rows of NumPy, a tensor on its device, or a dask array lazily.
+        """Map checked rows: an array, a tensor on its device, or a dask array lazily.
 
-        A ValueError says what is wrong if the result is not finite.
+        A result that is not finite raises a ValueError that names the fault.
         """
         if is_dask(X):
             return dask_apply(self.apply, X, len(self.bias))
@@ -88,7 +88,7 @@ class AffineMap:
                 out = self.product(X.dtype).apply(X)
             else:
                 out = self._applied_to_tensor(X)
-            # One sum is cheap; it may overflow where no entry does, so a closer look decides.
+            # One sum is cheap. It may overflow although no entry does, so the maximum decides.
             if not np.isfinite(float(out.sum())) and not np.isfinite(float(abs(out).max())):
                 refuse_not_finite(X, f"The mapped vectors overflow {out.dtype}")
         return out
@@ -111,7 +111,7 @@ class AffineMap:
         return xp.concat(parts)
 
     def product(self, dtype: np.dtype) -> Product:
-        """How to map rows of this dtype, float32 or float64, without losing digits."""
+        """Return the product that maps rows of float32 or float64 without losing digits."""
         work = dtype if self.float32_is_safe else np.dtype(np.float64)
         if dtype == work and self.uncentered_growth <= MAX_GROWTH:
             offset, rest = None, self.mean  # saves a pass over the rows
@@ -127,7 +127,7 @@ class AffineMap:
 
 
 class Product(NamedTuple):
-    """The same computed as ``(x - offset) W - rest``, in the precision of ``W``."""
+    """An affine map computed as ``(x - offset) W - rest``, in the precision of ``W``."""
 
     offset: np.ndarray | None  # (d,), the mean rounded; None to subtract all of it later
     W: np.ndarray  # (d, width)

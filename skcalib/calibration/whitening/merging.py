@@ -1,4 +1,4 @@
-"""Fits of parts of a corpus, merged to that of the whole."""
+"""Fits on parts of a corpus, merged into one fit on the whole."""
 
 from itertools import zip_longest
 from typing import Any, Self
@@ -9,8 +9,8 @@ from sklearn.utils.validation import check_is_fitted
 class MergingFit:
     """Mixin of an estimator that learns from moments that merge exactly."""
 
-    _moments: Any  # set by a fit; their method `merge` adds others
-    _learn: Any  # method that replaces them by others, and returns the estimator
+    _moments: Any  # set by a fit, with a method `merge`
+    _learn: Any  # method that replaces the moments, and returns the estimator
     n_features_in_: int
 
     def merge(self, *others: Self) -> Self:
@@ -21,8 +21,8 @@ class MergingFit:
         Parameters
         ----------
         *others : estimators of the same class
-            Fitted on the same features in the same order. They stay as they are, and their
-            parameters have no influence: no parameter changes what is summed.
+            Fitted on the same features in the same order. They do not change, and their
+            parameters have no influence.
 
         Returns
         -------
@@ -50,7 +50,7 @@ class MergingFit:
         for other in others:
             if not isinstance(other, type(self)):
                 raise TypeError(
-                    f"merge got a {type(other).__name__}; it expects fitted {name} objects."
+                    f"merge got a {type(other).__name__}; expected fitted {name} objects."
                 )
             check_is_fitted(other)
             mine, its = _features(self), _features(other)
@@ -58,8 +58,8 @@ class MergingFit:
                 i = next(i for i, (a, b) in enumerate(zip_longest(mine, its)) if a != b)
                 raise ValueError(
                     f"merge got a {name} of {len(its)} features; this one has {len(mine)}, and "
-                    f"from feature {i} on they differ. Fit both on the same columns "
-                    "in the same order."
+                    f"they differ from feature {i} on. Fit both on the same columns in the "
+                    "same order."
                 )
             moments = moments.merge(other._moments)
         return self._learn(moments)
@@ -69,5 +69,5 @@ class MergingFit:
 
 
 def _features(estimator: Any) -> list:
-    """Names of the features of a fit, or their numbers."""
+    """Return the names of the features of a fit, or their numbers."""
     return list(getattr(estimator, "feature_names_in_", range(estimator.n_features_in_)))

@@ -78,7 +78,7 @@ class WhiteningMap:
     def inverse(self) -> AffineMap:
         """The map back, as far as the axes kept determine it, by the pseudo-inverse of W.
 
-        In float64, since strong axes would cover the digits of the others.
+        In float64, since strong axes would hide the digits of weak ones.
         """
         back, like_any = self._scaled(1 / self.gain).T, np.ones(self.width)
         return AffineMap(np.zeros(self.width), back, self.mean, like_any, 1.0, in_float64=True)
@@ -95,7 +95,7 @@ class WhiteningMap:
         return np.pad(scaled, ((0, 0), (0, self.surplus)))
 
     def __getstate__(self) -> dict[str, Any]:
-        # A pickle is without what is computed at first use.
+        # Cached properties are not pickled.
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
@@ -107,17 +107,17 @@ def solve(
     tol: float | None = None,
     **strength: Any,
 ) -> WhiteningMap:
-    """Decide which axes to keep, for parameters of `Whitening` that are validated.
+    """Decide which axes to keep, for validated parameters of `Whitening`.
 
-    ``strength`` are those of a `Regularization`. Samples that are too few, or all equal, raise
-    a ValueError.
+    ``strength`` has the parameters of a `Regularization`. Too few samples, or samples that are
+    all equal, raise a ValueError.
     """
     n = moments.n
     if n <= 1:
         raise ValueError(
             f"Whitening has seen n_samples={n:.6g}; a covariance needs at least 2. Fit on more "
             "samples. A sample_weight counts repetitions, and zero leaves a sample out: "
-            "multiply shares by the sample size."
+            "multiply weights that sum to 1 by the sample size."
         )
     variance, basis = moments.spectrum
     regularized = Regularization(**strength).of(moments, variance)
@@ -148,7 +148,7 @@ def solve(
 def warn_of_few_samples(n: int | float, linear: WhiteningMap) -> None:
     """Warn if a map suffers from too few samples.
 
-    The message is the same for all samples of a search, so that Python shows it once.
+    The message is the same for all fits of a search, so that Python shows it once.
     """
     d, used = len(linear.mean), linear.regularized
     is_bare = used.noise == 0 and used.shrinkage == 0 and used.power > 0
@@ -161,8 +161,8 @@ def warn_of_few_samples(n: int | float, linear: WhiteningMap) -> None:
     elif is_bare and n < enough:
         fault = (
             f"There are fewer than {SAMPLES_PER_FEATURE} samples for each of {d} features: "
-            "weak directions are mostly sampling error, which whitening amplifies, and those "
-            "outside the sample are dropped."
+            "weak directions are mostly sampling error, which whitening amplifies, and "
+            "directions outside the sample are dropped."
         )
     else:
         return

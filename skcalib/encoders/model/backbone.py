@@ -22,13 +22,13 @@ from skcalib.encoders.model.tokens import tokenize
 from skcalib.encoders.model.zipf import counted_weights, mapped_counts, zipf_weights
 from skcalib.utils.texts import as_texts
 
-# Kinds of encoder-decoders, as model_type in config.json, whose encoder is a model of its own.
+# Kinds of encoder-decoders, as model_type in config.json, whose encoder can be used alone.
 ENCODER_OF = ("t5", "mt5", "umt5")
 
 # Endings of tensors that go with quantized weights.
 SCALES = re.compile(r"(scales?|zeros|zero_points?|scale_inv)$")
 
-LONGEST = 2**20  # most tokens of a text, whatever the model
+LONGEST = 2**20  # most tokens of a text, for any model
 
 
 class Backbone:
@@ -67,8 +67,8 @@ class Backbone:
         longest, least = tokenizer.model_max_length, tokenizer.num_special_tokens_to_add()
         if not isinstance(longest, int | float) or not longest > least:
             raise ValueError(
-                f"its tokenizer_config.json has model_max_length={longest!r}; it needs a "
-                f"number above {least}, that of its special tokens"
+                f"its tokenizer_config.json has model_max_length={longest!r}; expected a "
+                f"number above {least}, the number of its special tokens"
             )
         # A tokenizer without a limit declares 1e30.
         self.max_length = int(min(longest, self.n_positions))
@@ -165,13 +165,14 @@ def read(folder: Path) -> tuple[Any, Any]:
         options |= {"config": config, "use_safetensors": True, "output_loading_info": True}
         module, report = auto.from_pretrained(folder, **options)
         if (name := module.main_input_name) != "input_ids":
-            raise ValueError(f"its input is {name}, such as images or sound, not texts")
+            raise ValueError(f"its input is {name}, not texts")
         tokenizer = AutoTokenizer.from_pretrained(folder, **local)
     # Quantized weights are read as plain numbers, and their scales are left over.
     scales = [k for k in report["unexpected_keys"] if SCALES.search(k)]
     if scales:
         raise ValueError(
-            f"its weights are quantized: it has {scales[0]!r} beside them. Save it in float32"
+            f"its weights are quantized, since they have the scale {scales[0]!r}. Save it in "
+            "float32"
         )
     # A pooler without weights is common (it is not used here). Any other missing weight would
     # be drawn at random and make every vector silently wrong.
@@ -205,7 +206,7 @@ def lowercase(tokenizer: Any) -> None:
 
 
 def _is_finite(weight: torch.Tensor) -> bool:
-    # A sum costs a tenth; only where it overflows, a closer look decides.
+    # A sum costs a tenth of the time; only if it overflows, the maximum decides.
     total = weight.sum(dtype=torch.float32)
     return bool(torch.isfinite(total) or torch.isfinite(weight.abs().max()))
 
@@ -234,7 +235,7 @@ def _n_embedded(folder: Path, tokenizer: Any, module: Any) -> int:
 
 
 def _n_positions(module: Any) -> int:
-    """Most tokens that a model has positions for, and at most a million."""
+    """Return the number of positions of a model, at most a million."""
     config = module.config
     positions = getattr(config, "max_position_embeddings", None) or -1  # XLNet has -1
     if getattr(config, "attention_type", None) == "block_sparse":

@@ -14,8 +14,8 @@ from skcalib.encoders.sources import BLOCK, Model, Records
 from skcalib.encoders.store.store import VectorStore
 from skcalib.utils.base import warn
 
-# Where texts are read whole, also the number of their characters, and of bytes that are held
-# of those whose windows are not complete.
+# Limits of a block if texts are encoded whole: the number of their characters, and the bytes of
+# vectors of texts whose windows are not complete.
 CHARACTERS, HELD = 2**20, 2**27
 
 
@@ -45,7 +45,7 @@ class BertModel(Model):
         self.name = "|".join(map(str, [*name, *self.slots.names]))
 
     def cause(self) -> str:
-        """Say why an entry may not be finite, and what to do about it."""
+        """Explain why an entry may not be finite, and what to do."""
         return (
             f"the model in {str(self._backbone.folder)!r} overflows dtype="
             f"{self._recipe.dtype!r} or the dtype of the VectorStore, or has weights that are "
@@ -131,7 +131,7 @@ class BertModel(Model):
         message += f"{longest} tokens"
         if n_texts == 1:
             raise MemoryError(f"{message}. Set a lower max_length, or device='cpu'.")
-        message += "; continuing with half as many at a time. A smaller batch_size avoids this."
+        message += "; continuing with half as many at a time. Set a smaller batch_size."
         warn(message)
         torch.cuda.empty_cache()
 
@@ -152,7 +152,7 @@ def _token_budget(backbone: Backbone) -> int:
 def batches(
     lengths: np.ndarray, *, max_texts: int, max_tokens: float, longest_mixed: float
 ) -> Iterator[np.ndarray]:
-    """Rows of each batch, longest first, so that what does not fit into memory fails at once.
+    """Rows of each batch, longest first, so that a lack of memory shows at once.
 
     Nothing is padded: a batch with a text of more than ``longest_mixed`` tokens has only texts
     of its length. A text longer than ``max_tokens`` is a batch of its own.
@@ -165,7 +165,7 @@ def batches(
 
 
 def runs(sizes: Sequence[int] | np.ndarray, most: int, total: float) -> Iterator[slice]:
-    """Slices of at most ``most`` sizes of at most ``total`` together, or of one larger size."""
+    """Yield slices of at most ``most`` sizes and a sum of at most ``total``, or one size."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):

@@ -13,7 +13,7 @@ from skcalib.encoders.recipe import POOLINGS
 
 SETTINGS, MODULES, *_ = DECLARED
 COUNT = "a number, 1 or more"
-HARMLESS = {"Normalize", "Dropout"}  # behind the pooling: no cosine changes
+HARMLESS = {"Normalize", "Dropout"}  # after the pooling: they change no cosine
 
 
 class Declared(NamedTuple):
@@ -26,10 +26,10 @@ class Declared(NamedTuple):
     default_prompt_name: str | None
     max_length: int | None  # most tokens of a text
     lower_case: bool  # whether texts are lowercased before they are tokenized
-    truncation_side: str | None  # where long texts are cut; None: as the tokenizer says
+    truncation_side: str | None  # where long texts are cut; None: that of the tokenizer
     similarity: str | None  # for which the model was trained
     truncate_dim: int | None  # leading dimensions that sentence-transformers returns
-    matryoshka_dims: tuple[int, ...] | None  # trained to be cut to these; () to any
+    matryoshka_dims: tuple[int, ...] | None  # of the training; () for any
 
     def prompt(self, asked: str | None) -> str:
         """Text to put before each text: the default prompt, a named one, or `asked` itself."""
@@ -90,7 +90,7 @@ def _pooling_module(folder: Path) -> tuple[list[str], dict, list[str]]:
     if not modules:  # as in most folders
         classes, folders = ["", "Pooling"], ["", "1_Pooling"]
     if "Pooling" not in classes:
-        # The mean stands only for a transformer alone, not for what makes other vectors.
+        # The mean is the default only for a transformer alone, not if modules change vectors.
         others = classes if classes[0] == "StaticEmbedding" else classes[1:]
         others = [name for name in others if name not in HARMLESS]
         return others, {"pooling_mode": ""} if others else {}, []
@@ -104,7 +104,7 @@ def _pooling_module(folder: Path) -> tuple[list[str], dict, list[str]]:
 
 
 def _matryoshka(file: Path, config: dict[str, Any]) -> tuple[int, ...] | None:
-    """Dimensions that a model was trained to be cut to; () for any, None if it says nothing."""
+    """Dimensions that a model was trained to be cut to; () for any, None if not declared."""
     name = "matryoshka_dimensions"  # where servers of models look
     dims = _entry(file, config, name, _are_counts, "a list of numbers, 1 or more")
     if dims is None:
@@ -115,13 +115,13 @@ def _matryoshka(file: Path, config: dict[str, Any]) -> tuple[int, ...] | None:
 def _entry(
     file: Path, content: dict, name: str, is_right: Callable[[Any], bool], expected: str
 ) -> Any:
-    """Return an entry of a file's content, None if it has none; refuse one of another kind."""
+    """Return an entry of a file's content, or None; refuse an entry of another type."""
     value = content.get(name)
     if value is None or is_right(value):
         return value
     raise ValueError(
-        f"{file} declares {name}={value!r:.80}; it should be {expected}. Correct it, or "
-        "download the model again."
+        f"{file} declares {name}={value!r:.80}; expected {expected}. Correct it, or download "
+        "the model again."
     )
 
 

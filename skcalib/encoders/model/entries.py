@@ -21,8 +21,7 @@ def entries(file: Path, kind: type = dict) -> Any:
 
 
 def unreadable(file: Path) -> ValueError:
-    """Error for a file that holds something else than it should."""
+    """Error for a file without the expected content."""
     return ValueError(
-        f"{file} is missing, incomplete, or declares nothing that can be read. Download the "
-        "model again, or save it again."
+        f"{file} is missing, incomplete or invalid. Download the model again, or save it again."
     )

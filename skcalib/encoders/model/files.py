@@ -116,8 +116,8 @@ def locate(model: str, revision: str | None = None) -> Path:
         folder = Path(_snapshot(model, revision))
     if not (folder / CONFIG).is_file():
         raise FileNotFoundError(
-            f"{str(folder)!r} is no folder with a config.json. Give the folder of a model that "
-            f"save_pretrained wrote, or the id of a model on the hub. {MOVED}"
+            f"{str(folder)!r} is not a folder with a config.json. Give the folder of a model "
+            f"that save_pretrained wrote, or the id of a model on the hub. {MOVED}"
         )
     return folder
 
@@ -166,14 +166,14 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
         for key, value in entries(folder / name).items() if name in names else ():
             if value and re.fullmatch(pattern, f"{key}={value}", re.DOTALL):
                 refuse(
-                    f"{name} asks for code or files of its own ({key}: {value!r:.60}), which "
-                    "are not read. Without them the vectors could differ. If transformers has "
-                    "the same code for this kind of model, delete the entry"
+                    f"{name} refers to other code or files ({key}: {value!r:.60}), which are "
+                    "never read, and without which the vectors could differ. If transformers "
+                    "has the same code for this kind of model, delete the entry"
                 )
 
 
 def _unusable_weights(folder: Path, files: Sequence[Path]) -> str:
-    """Say that weights are quantized, or too few for the layers of the model, or "".
+    """Return the fault of weights that are quantized, or too few for the layers, or "".
 
     Building many layers would take all memory, or hours. Layers may share their tensors.
     """
@@ -197,7 +197,7 @@ def _unusable_weights(folder: Path, files: Sequence[Path]) -> str:
     for name in ("num_hidden_layers", "num_layers", "n_layers", "n_layer"):
         n_layers = config.get(name)
         if isinstance(n_layers, int) and n_layers > 10 * n_tensors:
-            return f"config.json asks for {n_layers} layers, of {n_tensors} tensors of weights"
+            return f"config.json declares {n_layers} layers, but has {n_tensors} tensors"
     return ""
 
 

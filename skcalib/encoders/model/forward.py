@@ -47,7 +47,7 @@ class ForwardPass:
         self._padding = first_position(module) - 1
         self._autocast: torch.dtype | None = None
         self._usual, self._is_causal = attention, is_causal
-        self._attention = attention_of(module)  # now
+        self._attention = attention_of(module)  # in use
         # One pass at a time: torch parallelizes inside it, and the hooks serve one caller.
         self._lock = threading.Lock()
         lists = (part for part in module.modules() if isinstance(part, torch.nn.ModuleList))
@@ -159,7 +159,7 @@ def first_position(module: Any) -> int:
 
 
 def windows_of(module: Any) -> list[int]:
-    """Numbers of a config that may limit how far tokens attend, by the names of entries.
+    """Numbers in a config that may limit how far tokens attend, by the names of entries.
 
     Relative positions are cut off, or coarser, beyond some distance.
     """
@@ -168,7 +168,7 @@ def windows_of(module: Any) -> list[int]:
 
 
 def by_longest(module: Any) -> bool:
-    """Whether the longest text of a row or batch decides how positions rotate."""
+    """Whether rotations of positions depend on the longest text of a row or batch."""
     return '"longrope"' in module.config.to_json_string(use_diff=False)
 
 

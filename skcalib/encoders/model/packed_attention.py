@@ -16,7 +16,7 @@ NAME = "skcalib_packed"
 
 
 class PackedRow(NamedTuple):
-    """Texts of a row: numbers of consecutive texts of one length, each with that length.
+    """Texts of a row, as runs of one length: the number of texts and their length.
 
     In a causal row each token attends only to itself and the tokens before it.
     """

@@ -13,8 +13,8 @@ from torch.nn.functional import embedding_bag
 from skcalib.encoders.recipe import SLOTS, Slots
 from skcalib.encoders.sources import Records
 
-# Factor of the weight of a text whose own rule finds nothing to count. Beside other windows of
-# a long text it is lost to rounding.
+# Factor of the weight of a window in which a pooling finds no token to count. Beside other
+# windows of a long text it is lost to rounding.
 NEGLIGIBLE = 1e-12
 
 
@@ -121,8 +121,8 @@ class Pooler:
 class Joined:
     """Records of texts from those of their windows, which come in any order.
 
-    ``rows``, (n_windows,), is the row of the text of each window, in order; ``slots`` says how
-    each vector of a window was pooled, and so how the windows join.
+    ``rows``, (n_windows,), is the row of the text of each window, in order; ``slots`` specifies
+    how each vector of a window was pooled, and so how windows are combined.
     """
 
     def __init__(self, rows: np.ndarray, slots: Slots):

@@ -24,7 +24,7 @@ LONGEST = 520
 
 
 class Proof(NamedTuple):
-    """Three texts, the last two of equal length, and what a model makes of each alone."""
+    """Three texts, the last two of equal length, and the hidden states of each text alone."""
 
     texts: list[np.ndarray]  # token ids
     states: list[torch.Tensor]  # hidden states, (n_layers + 1, length, d), in float32
@@ -84,7 +84,7 @@ def fastest_pass(module: Any, proof: Proof) -> ForwardPass:
 
 
 def _fault_of(forward: ForwardPass, proof: Proof) -> str:
-    """Say what is wrong with a way to run a model, or "" if nothing is."""
+    """Return what is wrong with a way to run a model, or ""."""
     try:
         check(forward, proof, tolerance=1e-4)
         if forward.longest_packed:
@@ -95,7 +95,7 @@ def _fault_of(forward: ForwardPass, proof: Proof) -> str:
 
 
 def _check_row(forward: ForwardPass, proof: Proof) -> None:
-    """Refuse a model that uses a row as a whole, which a few short texts do not show."""
+    """Refuse a model that depends on the whole row, which a few short texts do not show."""
     if by_longest(forward.module):
         raise ValueError(
             "rotations of rope_type='longrope' depend on the longest text of a row"

@@ -39,10 +39,10 @@ def tokenize(
 ) -> Windows:
     """Make token ids of texts, in windows.
 
-    A window has at least one token and at most ``max_length``, the special ones and those of
-    the prompt, which stands before each text, included. Without ``stride`` a text has one
-    window, and only the beginning of a long text is read, or its end if ``side`` is "left";
-    with it, as many as cover the text, each sharing ``stride`` tokens with the one before.
+    A window has at least one token and at most ``max_length``, including special tokens and
+    those of the prompt, which precedes each text. Without ``stride`` a text has one window,
+    with the beginning of a long text, or its end if ``side`` is "left". With ``stride`` it has
+    as many windows as cover the text, each sharing ``stride`` tokens with the one before.
     """
     prompt, *texts = map(_encodable, [prompt, *texts])
     if stride is None:
@@ -111,8 +111,8 @@ def _split(
     first = ids[: max_length - n_behind] + ids[stop:]
     if stride is None:
         return [first]
-    # The first window is what a text that is cut off would be. The prompt may end within its
-    # first word there, and stands by itself in the others.
+    # The first window equals that of a text that is cut off. There a token may span the prompt
+    # and the first word; in the others the prompt is tokenized alone.
     before = alone[: len(alone) - n_behind]
     room, start = max_length - len(before) - n_behind, max_length - n_behind - stride
     return [
@@ -135,7 +135,7 @@ def _pieces(text: str) -> Iterator[str]:
     start = 0
     while start + PIECE < len(text):
         stop = start + PIECE
-        # The space goes to the next piece: some tokenizers count it to the word behind it.
+        # The space goes to the next piece: some tokenizers add it to the word after it.
         space = max(text.rfind(mark, start + PIECE // 2, stop) for mark in " \n")
         stop = stop if space < 0 else space
         yield text[start:stop]

@@ -1,7 +1,7 @@
 """What a folder of sentence-transformers declares of its transformer: read, or refused by name.
 
-Every entry that the library looks for has a place here, since one that is overlooked changes
-vectors in silence. `tests/encoders/test_transformer_settings.py` compares with its source.
+Every entry that the library looks for has a place here, since an overlooked entry would
+silently change vectors. `tests/encoders/test_transformer_settings.py` compares with its source.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def _only(*names: str) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, dict) and value.keys() <= set(names)
 
 
-# Entries, each with whether a value changes no vector here. Those of `READ` are read.
+# Entries, each with a test whether its value changes no vector here. Those of `READ` are read.
 READ = "max_seq_length", "do_lower_case", "model_max_length", "max_length", "truncation_side"
 OF_MODEL = _only(
     *("trust_remote_code", "use_safetensors", "dtype", "torch_dtype", "attn_implementation"),
@@ -60,7 +60,7 @@ class TransformerSettings(NamedTuple):
 
 
 def transformer_settings(folder: Path) -> TransformerSettings:
-    """Read the first of the files that declares something; refuse what is not read."""
+    """Read the first of the files that declares something; refuse unsupported entries."""
     for name in TRANSFORMER:
         if content := entries(folder / name):
             return _settings(folder / name, content)
@@ -89,8 +89,8 @@ def _settings(file: Path, content: dict[str, Any]) -> TransformerSettings:
     ):
         if not is_right:
             raise ValueError(
-                f"{file} declares {name}={value!r:.80}; it should be {expected}. Correct it, "
-                "or download the model again."
+                f"{file} declares {name}={value!r:.80}; expected {expected}. Correct it, or "
+                "download the model again."
             )
     return TransformerSettings(length, bool(lower), side)
 
@@ -105,6 +105,6 @@ def _collect(
         elif name not in known or not known[name](value):
             raise ValueError(
                 f"{file} declares {where and where + '.'}{name}={value!r:.80}, which changes "
-                "vectors, and BertEncoder does not read it. Delete the entry to encode "
-                "without it; or use TextEncoder, which accepts a SentenceTransformer."
+                "vectors, but BertEncoder does not support it. Delete the entry to encode "
+                "without it, or wrap the SentenceTransformer in a TextEncoder."
             )

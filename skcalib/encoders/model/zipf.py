@@ -35,8 +35,8 @@ def zipf_weights(tokens: Sequence[str], special_ids: Collection[int]) -> np.ndar
     ascending = np.mean([a < b for a, b in pairwise(words)] or [False])
     if first_word > len(tokens) // 4 or ascending > 0.9:
         raise ValueError(
-            f"pooling='zipf' needs a vocabulary sorted by frequency. In the one of this model, "
-            f"of {len(tokens)} tokens, the first whole word is number {first_word} and "
+            "pooling='zipf' needs a vocabulary sorted by frequency. In the vocabulary of this "
+            f"model, of {len(tokens)} tokens, the first whole word is number {first_word} and "
             f"{ascending:.0%} of the words follow alphabetical order. Pass token_counts, such "
             "as texts in the model's language, or use pooling='mean'."
         )
@@ -69,7 +69,7 @@ def mapped_counts(counts: Mapping[str, Any], tokens: Sequence[str]) -> np.ndarra
         is_count = isinstance(count, Real) and 0 <= float(count) < np.inf
         if token not in number or not is_count:
             raise ValueError(
-                f"token_counts has {count!r} for {token!r:.60}; it expects counts of 0 or more "
+                f"token_counts has {count!r} for {token!r:.60}; expected counts of 0 or more "
                 "for tokens of the model's tokenizer. Correct it, or pass texts."
             )
         values[number[token]] = count

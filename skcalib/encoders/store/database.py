@@ -60,11 +60,11 @@ def _format(db: sqlite3.Connection) -> int:
 
 @contextmanager
 def turn(folder: Path) -> Iterator[None]:
-    """Context in which nobody else encodes for the store in a folder; one thread may nest it.
+    """Context in which nobody else encodes for the store in a folder; it can be nested.
 
-    It ends with the process, however that ends. If there is no lock to get, because the folder
-    is read-only or a worker hangs, work continues without it, and some texts may be encoded
-    twice.
+    The lock ends with the process, however that ends. If the lock cannot be had, because the
+    folder is read-only or a worker hangs, work continues without it, and some texts may be
+    encoded twice.
     """
     lock = FileLock(folder / "skcalib-vectors.lock", is_singleton=True)
     with suppress(OSError, NotImplementedError):  # OSError includes a timeout

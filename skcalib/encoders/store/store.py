@@ -42,8 +42,8 @@ class VectorStore:
         one of the two. An encoder that needs another pooling raises an error.
     max_bytes : int or None, default=None
         Largest size of the file after each batch: the oldest vectors are deleted, but never
-        those of the batch, which may be hundreds of short texts unless ``batch_size`` says
-        less. While a batch is written, a journal of about three batches needs space as well.
+        those of the batch, which may be hundreds of short texts unless ``batch_size`` is
+        smaller. While a batch is written, a journal of about three batches needs space as well.
 
     Raises
     ------
@@ -58,10 +58,10 @@ class VectorStore:
     ``pooling="mean"`` keeps two of them, which also give "mean_sqrt_len"; "cls" or "zipf"
     keeps one.
 
-    Several processes may use the file at once if it is on a local disk. The page of reliability
-    says what becomes of a damaged file and of a full disk. The store holds numbers and hashes
-    of texts, not the texts, and nothing in it can run code. Use a folder that you trust: anyone
-    who can write to it can forge vectors.
+    Several processes may use the file at once if it is on a local disk. The page on reliability
+    describes what happens to a damaged file and on a full disk. The store holds numbers and
+    hashes of texts, not the texts, and nothing in it can run code. Use a folder that you trust:
+    anyone who can write to it can forge vectors.
 
     Examples
     --------
@@ -91,7 +91,10 @@ class VectorStore:
         validate_parameter_constraints(CONSTRAINTS, given, type(self).__name__)
         if not self._poolings or not set(self._poolings) <= set(POOLINGS):
             names = tuple(POOLINGS)
-            raise ValueError(f"pooling={self.pooling!r}; it must be among {names}, or None.")
+            raise ValueError(
+                f"The 'pooling' parameter of VectorStore must be among {names}, or None. Got "
+                f"{self.pooling!r} instead."
+            )
 
     def __len__(self) -> int:
         """Return the number of texts, counted once per model and its settings."""

@@ -27,9 +27,9 @@ ARRAY = "SELECT crc, data FROM arrays WHERE block = ? AND slot = ?"
 class Vectors:
     """Vectors of one model in a store, for one call of the user; to be closed.
 
-    ``model`` names all that a vector of d = ``width`` numbers depends on, except its text and
-    the ``prompt`` before it. Once the machine cannot read or write the file, nothing more is
-    kept in this call.
+    ``model`` identifies everything that a vector of d = ``width`` numbers depends on, except
+    its text and the ``prompt`` before it. Once the machine cannot read or write the file,
+    nothing more is kept in this call.
     """
 
     def __init__(self, store: VectorStore, model: str | None, width: int, prompt: str = ""):
@@ -134,7 +134,7 @@ class Vectors:
                 self._inode = self.path.stat().st_ino
             with self._db as db:
                 return operation(db)
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter in a message
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # or a garbled message
             self.close()
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
             if code not in DAMAGE or not self._set_aside(error):
@@ -165,7 +165,7 @@ class Vectors:
 
 
 def width_in(store: VectorStore, model: str | None, text: str) -> int:
-    """Width of a model's vectors, by that of a text that was written alone; 0 without it."""
+    """Return the width of a model's vectors, from a text that was written alone, or 0."""
     sizes = "SELECT DISTINCT length(data) FROM arrays"
     with closing(Vectors(store, model, 0)) as stored:
         found = stored._run("read", lambda db: db.execute(sizes).fetchall())

@@ -1,4 +1,4 @@
-"""From questions to the vectors that are stored, and to those that are searched with."""
+"""From questions to the vectors that are stored, and to the vectors of a search."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -21,7 +21,7 @@ from skcalib.utils.vectors import unit_rows, warn_of_silent
 
 @dataclass(frozen=True)
 class Calibration:
-    """A fitted encoder, and what a log of questions shows of its vectors."""
+    """A fitted encoder, and a smoothing toward the questions of a log, if there is one."""
 
     encoder: Pipeline
     smoothing: NeighborSmoothing | None
@@ -30,18 +30,19 @@ class Calibration:
     def fitted(
         cls, encoder: Any, stored: list[str], log: set[str] | None
     ) -> tuple[Self, np.ndarray]:
-        """Fit all on the log, or the encoder alone on what is stored; return its vectors too.
+        """Fit on the log, or only the encoder on the stored questions; also return vectors.
 
-        The log has no stored question: in vectors that were fitted on it, it would lie farther
-        from the others than a new one.
+        The log has no stored question, because a question of the fit would lie farther from
+        others than a new one.
         """
         if log is None:
             encoder, vectors, silent = fitted_encoder(encoder, stored)
             if calibrates(encoder) and not is_frozen(encoder):
                 warn(
-                    "The stored questions calibrate the encoder, and lie farther apart in it "
-                    "than new ones: more than false_hit_rate may be answered. Give a log, or "
-                    "put a pipeline that other questions fitted into a FrozenEstimator."
+                    "The encoder is calibrated on the stored questions, so they lie farther "
+                    "apart than new ones, and false hits may be more frequent than "
+                    "false_hit_rate. Give a log, or a FrozenEstimator of a pipeline that was "
+                    "fitted on other questions."
                 )
             pipeline = Pipeline([("encode", encoder)])
             vectors = unit_rows(np.where(silent[:, None], 0, vectors))[0]
@@ -49,7 +50,7 @@ class Calibration:
         if len(log) < 2:
             raise ValueError(
                 f"log has {len(log)} distinct questions besides those stored or unanswerable; "
-                "two or more are needed, better some hundred. Leave it out if there is none."
+                "expected two or more, better some hundred. Add questions, or leave out log."
             )
         pipeline, vectors = calibrated(encoder, sorted(log))
         fitted = cls(pipeline, NeighborSmoothing().fit(vectors[vectors.any(axis=1)]))
@@ -58,11 +59,11 @@ class Calibration:
         return fitted, vectors
 
     def vectors(self, texts: list[str]) -> np.ndarray:
-        """Return unit vectors of questions, (n, d), float32; zeros of those without content."""
+        """Return unit vectors of questions, (n, d), float32; zero for those without content."""
         return unit_rows(content_vectors(self.encoder, texts))[0].astype(np.float32)
 
     def asked(self, vectors: np.ndarray) -> np.ndarray:
-        """Return vectors to search with: they move toward the log, where all kinds lie."""
+        """Return the vectors to search with, which are smoothed toward the log."""
         if self.smoothing is None:
             return vectors
         with config_context(transform_output="default"):

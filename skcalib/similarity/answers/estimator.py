@@ -23,9 +23,9 @@ from skcalib.utils.labels import labels_of
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib.utils.texts import TextInput, as_texts, distinct
 
-# Stored questions that are asked for the threshold: a sample, if there are more.
+# Stored questions that are asked to find the threshold; a sample, if there are more.
 ASKED = 2000
-# Entries that an index given as `neighbors` finds for a question, or that a guard sees first.
+# Entries that an index given as `neighbors` finds for a question, or that a guard checks first.
 CANDIDATES = 10
 
 
@@ -39,11 +39,12 @@ class HitRates(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class NearestAnswer(TextInput, VersionedState, BaseEstimator):
-    """Answer a question by the answer of the nearest stored question, or not at all.
+    """Answer a question with the answer of the nearest stored question, or not at all.
 
-    Of the questions that no stored answer fits, at most `false_hit_rate` get one, however many
-    are stored, if they are like the `unanswerable` or, without these, as unlike the stored
-    questions as those with different answers are unlike each other.
+    Of the questions that no stored answer fits, at most a share of `false_hit_rate` get one,
+    however many are stored. This holds if they are like the `unanswerable` questions. Without
+    these, they must differ from the stored questions as much as stored questions with different
+    answers differ from each other.
 
     Parameters
     ----------
@@ -56,9 +57,9 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         Details in which a question must agree with a stored one to get its answer, such as
         numbers; any object with a method ``compatible(question, stored)``.
     neighbors : transformer or None, default=None
-        scikit-learn's ``KNeighborsTransformer``, or one like it (of pynndescent or faiss), by
+        scikit-learn's ``KNeighborsTransformer``, or a similar one (of pynndescent or faiss), by
         cosine or Euclidean distance, to find stored questions. It is cloned, and its
-        ``n_neighbors`` is set. None compares with every stored question.
+        ``n_neighbors`` is set. None compares a question with every stored one.
 
     Attributes
     ----------
@@ -66,11 +67,11 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         Stored questions, each once, and their answers.
     vectors_ : ndarray of shape (n_stored, d), float32
         Unit vectors that are searched, each moved half the way to the mean of its answer; zero
-        for a question that says nothing to the encoder.
+        for a question without content for the encoder.
     threshold_ : float
-        Cosine that is exceeded where an answer is given.
+        Cosine that a question must exceed to get an answer.
     encoder_ : Pipeline
-        From questions to the vectors that `vectors_` are searched with, by cosine, fitted.
+        From questions to the vectors that are compared with `vectors_` by cosine, fitted.
 
     See Also
     --------
@@ -79,20 +80,22 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
     Notes
     -----
-    With a `log`, ``Whitening(noise="auto")`` and `NeighborSmoothing` follow the encoder, fitted
-    on its questions that are not stored. Without a log nothing is calibrated.
+    With a `log`, ``Whitening(noise="auto")`` and `NeighborSmoothing` follow the encoder. They
+    are fitted on the questions of the log that are not stored. Without a log nothing is
+    calibrated.
 
-    The threshold is a rank of the best cosines of the `unanswerable` to the stored questions,
-    exact in the sense of conformal prediction [1]_ for questions drawn like them, of which it
-    takes ``1 / false_hit_rate - 1``. Without these, each stored question (2,000 at most) is
-    asked as if its own answer were not stored. Two answers are mostly nearest to each other, so
-    one more would make the questions of two pass: it takes ``2 / false_hit_rate - 1`` different
-    answers to check that they are unlike each other. With fewer, `fit` warns, and several times
-    the promise may be answered.
+    The threshold is one of the best cosines of the `unanswerable` with the stored questions,
+    chosen by its rank. It is exact, in the sense of conformal prediction [1]_, for questions
+    drawn like the `unanswerable`, and needs ``1 / false_hit_rate - 1`` of them. Without these,
+    each stored question (2,000 at most) is asked as if its own answer were not stored. An
+    answer and its nearest are mostly each other's nearest, so a new answer would make the
+    questions of two answers pass. Therefore ``2 / false_hit_rate - 1`` different answers are
+    needed to estimate how much they differ. With fewer, `fit` warns, and the share of false
+    hits may be several times `false_hit_rate`.
 
-    A question that says nothing to the encoder (blank, unknown tokens alone, or a zero vector)
-    has no answer, unless that very text is stored. With a `guard`, more and more stored
-    questions above the threshold are looked at, until it allows one.
+    A question without content for the encoder (blank, only unknown tokens, or a zero vector)
+    gets no answer, unless the same text is stored. With a `guard`, stored questions above the
+    threshold are tried, the nearest first, until it allows one.
 
     References
     ----------
@@ -119,7 +122,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     neighbors: BaseEstimator | None = None
 
     _parameter_constraints = {
-        "encoder": "no_validation",  # `as_encoder` says what it expects
+        "encoder": "no_validation",  # `as_encoder` checks it
         "false_hit_rate": [Interval(Real, 0, 1, closed="neither")],
         "guard": [HasMethods("compatible"), None],
         "neighbors": [HasMethods(["fit", "transform"]), None],
@@ -140,9 +143,9 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         answers : array-like of shape (n_questions,)
             Their answers: texts or any labels that can be hashed. Equal ones are one answer.
         unanswerable : texts of shape (n_unanswerable,), default=None
-            Questions known to have no answer among `answers`, drawn as those that will come.
+            Questions known to have no answer among `answers`, drawn like future questions.
         log : texts of shape (n_log,), default=None
-            Questions as they are asked, with and without an answer, some hundred or more.
+            Real questions, with and without an answer, some hundred or more.
 
         Returns
         -------
@@ -162,7 +165,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         """
         stored = _stored(questions, answers)
         unknown = None if unanswerable is None else as_texts(unanswerable, "unanswerable")
-        if log is not None:  # those that the threshold depends on are new to the calibration
+        if log is not None:  # without the questions that the threshold depends on
             log = {*as_texts(log, "log")} - {*stored, *(unknown or ())}
         fitted = Calibration.fitted(self.encoder, [*stored], log)
         asked = None if unknown is None else fitted[0].asked(fitted[0].vectors(unknown))
@@ -170,7 +173,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=False)
     def partial_fit(self, questions: Any, answers: Any) -> Self:
-        """Store more questions, and adapt the threshold; the calibration stays as it is.
+        """Store more questions, and adapt the threshold; the calibration does not change.
 
         Parameters
         ----------
@@ -180,7 +183,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         Returns
         -------
         self : NearestAnswer
-            As from a `fit` on all questions, if there is a log, which has none of them.
+            With a log that has none of the questions, the same as a `fit` on all of them.
         """
         check_is_fitted(self)
         given = _stored(questions, answers)
@@ -191,7 +194,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         return self._store(known | given, self._calibration, vectors, self._unanswerable)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Answers of questions.
+        """Answers to questions.
 
         Parameters
         ----------
@@ -221,7 +224,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         return self._best(X)[0] - self.threshold_
 
     def kneighbors(self, X: Any, n_neighbors: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        """Nearest stored questions, compared with each, whatever their cosine.
+        """Nearest of all stored questions, whatever their cosine.
 
         Parameters
         ----------
@@ -231,7 +234,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         Returns
         -------
         cosines : ndarray of shape (n_questions, n_neighbors), float64
-            From the largest; fewer columns where fewer questions are stored.
+            In decreasing order; fewer columns if fewer questions are stored.
         rows : ndarray of shape (n_questions, n_neighbors), int
             Rows of `questions_` and `answers_`.
         """
@@ -242,19 +245,20 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         return self._nearest(asked, n_neighbors, None)
 
     def hit_rates(self, X: Any, y: Any) -> HitRates:
-        """How many questions get the right answer, another one, and one though they have none.
+        """Shares of right, wrong and false answers.
 
         Parameters
         ----------
         X : texts of shape (n_questions,)
         y : array-like of shape (n_questions,)
-            The right answers. None, or an answer that is not stored, marks a question without.
+            The right answers. None, or an answer that is not stored, marks a question without
+            an answer.
 
         Returns
         -------
         rates : HitRates
             ``right`` and ``wrong``, shares of the questions with an answer, and ``false``, the
-            share of those without that got one.
+            share of the questions without an answer that got one.
         """
         right, answered, answerable = self._judged(X, y)
         wrong = answered & ~right
@@ -288,13 +292,13 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         return np.array(right), np.array(answered), np.array(answerable)
 
     def _best(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Largest cosine of each question with a stored one that the guard allows, its row."""
+        """Return the best cosine of each question with an allowed stored one, and its row."""
         check_is_fitted(self)
         texts = as_texts(X)
         vectors = self._calibration.vectors(texts)
         asked, silent = self._calibration.asked(vectors), ~vectors.any(axis=1)
         best, rows = np.full(len(texts), -1.0), np.zeros(len(texts), np.intp)
-        for i in np.flatnonzero(silent):  # which resemble no text but are one, perhaps
+        for i in np.flatnonzero(silent):  # similar to no text, but the same text may be stored
             if (row := self._silent.get(texts[i])) is not None:
                 best[i], rows[i] = 1.0, row
         left, index = np.flatnonzero(~silent), self.neighbors_
@@ -316,7 +320,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         return best, rows
 
     def _nearest(self, asked: np.ndarray, k: int, index: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Cosines, from the largest, and rows of stored questions that say something."""
+        """Cosines, from the largest, and rows of stored questions with content."""
         cosines, rows = nearest_entries(asked, self._found, min(k, len(self._found)), index)
         return cosines, np.where(rows < 0, -1, self._content[rows])
 
@@ -327,7 +331,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         vectors: np.ndarray,
         unanswerable: np.ndarray | None,
     ) -> Self:
-        """Keep questions, sorted, with what was learned, once there is a threshold."""
+        """Find the threshold, then keep the questions, sorted, with what was learned."""
         order = sorted(range(len(stored)), key=[*stored].__getitem__)
         questions, answers = (
             np.fromiter(part, object, len(stored))[order] for part in (stored, stored.values())
@@ -336,8 +340,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         content = np.flatnonzero(vectors.any(axis=1))
         if not len(content):
             raise ValueError(
-                f"{type(self).__name__} got no question that says anything to the encoder, "
-                f"such as {questions[0]!r:.60}. Choose a model for the language of these texts."
+                "No question has content for the encoder; the first is "
+                f"{questions[0]!r:.60}. Choose a model for the language of these texts."
             )
         different, codes = distinct(answers[content].tolist())
         found, index = entries(vectors[content], codes), None
@@ -350,20 +354,20 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         elif len(different) > 1:
             drawn = np.random.default_rng(0).permutation(len(found))[:ASKED]
             asked = calibration.asked(vectors[content[drawn]]).astype(np.float32)
-            # As if their own answers were not stored; entries of others do not depend on these.
+            # As if their own answers were not stored: entries of other answers do not change.
             best = best_of_others(asked, codes[drawn], found, codes)
             threshold = promised_by_answers(best, codes[drawn], self.false_hit_rate)
             needed = np.ceil(2 / self.false_hit_rate - 1 - 1e-9)
             if len(different) < needed:
                 warn(
-                    f"false_hit_rate={self.false_hit_rate:g} takes {needed:.0f} different "
-                    "answers to check how unlike each other they are, and there are "
-                    f"{len(different)}: more may be answered unless you give `unanswerable`."
+                    f"false_hit_rate={self.false_hit_rate:g} needs {needed:.0f} different "
+                    f"answers to estimate how much they differ; got {len(different)}, so false "
+                    "hits may be more frequent. Give `unanswerable` questions."
                 )
         else:
             raise ValueError(
                 f"All questions have the answer {answers[0]!r:.60}. Give questions with other "
-                "answers, or `unanswerable` ones, to estimate how near is near enough."
+                "answers, or `unanswerable` ones, to estimate the threshold."
             )
         self._calibration, self._vectors = calibration, vectors
         self._unanswerable, self.neighbors_ = unanswerable, index
@@ -380,7 +384,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
     @property
     def encoder_(self) -> Pipeline:
-        """From questions to the vectors that `vectors_` are searched with, fitted."""
+        """From questions to the vectors that are compared with `vectors_`, fitted."""
         check_is_fitted(self)
         steps, smoothing = self._calibration.encoder.steps, self._calibration.smoothing
         return Pipeline(steps if smoothing is None else [*steps, ("smooth", smoothing)])

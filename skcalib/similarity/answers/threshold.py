@@ -1,4 +1,4 @@
-"""The nearest stored question, and the cosine that those without an answer rarely exceed."""
+"""The nearest stored questions, and the cosine that unanswerable questions rarely exceed."""
 
 from typing import Any
 
@@ -9,16 +9,16 @@ from skcalib.calibration.neighbors.search import rows_near
 from skcalib.utils.threads import rows_within
 from skcalib.utils.vectors import unit_rows
 
-# Equal cosines differ by less where other rows are beside them in a product of float32.
+# Equal cosines differ by less in float32, depending on the other rows of the product.
 MARGIN = 1e-6
 WORKING_BYTES = 64 * 2**20  # entries beside the questions that found them, at a time
 
 
 def entries(vectors: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Vectors to be found: ``unit(x + mean of the questions with the same answer)``.
+    """Return the vectors to search: ``unit(x + mean of the questions with the same answer)``.
 
     ``vectors`` of shape (n, d) have unit length, and ``codes`` of shape (n,) are the answers,
-    from 0. A question that has its answer for itself stays as it is.
+    from 0. The only question with its answer does not move.
     """
     total = np.zeros((codes.max() + 1, vectors.shape[1]))
     np.add.at(total, codes, vectors)
@@ -31,7 +31,7 @@ def nearest_entries(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Cosines, from the largest, and rows of the ``k`` entries nearest each question.
 
-    What an index does not find has the row -1, and the cosine -1.
+    Entries that an index does not find have row -1 and cosine -1.
     """
     cosines = np.empty((len(asked), k))
     rows = np.empty((len(asked), k), np.intp)
@@ -49,9 +49,9 @@ def nearest_entries(
 
 
 def promised(best: np.ndarray, rate: float) -> float:
-    """Cosine that one more, drawn like these, exceeds with at most this probability.
+    """Return the cosine that a new one exceeds with at most this probability.
 
-    The rank of a new one among them is uniform (split conformal prediction).
+    The rank of a new cosine among them is uniform (split conformal prediction).
     """
     rank = int(np.ceil((len(best) + 1) * (1 - rate) - 1e-9))
     if rank > len(best):
@@ -60,15 +60,16 @@ def promised(best: np.ndarray, rate: float) -> float:
 
 
 def promised_by_answers(best: np.ndarray, codes: np.ndarray, rate: float) -> float:
-    """Cosine that a question of one more answer exceeds with about this probability.
+    """Return the cosine that a question of a new answer exceeds with about this probability.
 
     ``best`` of shape (n,) are the largest cosines of questions with entries of other answers
-    than theirs, and ``codes`` are their answers. Where m of the n exceed a cosine, c of each
-    answer that has any, one more answer adds c of its own. The nearest answers are mostly each
-    other's, so it makes c of the one that it meets exceed it as well: m + 2 c of n + c.
+    than theirs, and ``codes`` are their answers. If m of the n exceed a cosine, on average c of
+    each answer that has any, a new answer adds c questions that exceed it. An answer and its
+    nearest are mostly each other's nearest, so c questions of that answer exceed it as well:
+    ``m + 2 c`` of ``n + c``.
     """
     order = np.argsort(-best, kind="stable")
-    exceed = np.arange(len(best))  # the row at this place and all after it do not
+    exceed = np.arange(len(best))  # the number before each place
     answers = np.zeros(len(best), int)
     answers[np.unique(codes[order], return_index=True)[1]] = 1
     answers = np.cumsum(answers) - answers
@@ -76,12 +77,12 @@ def promised_by_answers(best: np.ndarray, codes: np.ndarray, rate: float) -> flo
     expected = (exceed + 2 * of_each) / (len(best) + of_each)
     kept = np.flatnonzero(expected <= rate + 1e-9)
     if not len(kept):
-        raise _too_few(len(best), "stored questions and no others", rate, 2)
+        raise _too_few(len(best), "stored questions and no unanswerable ones", rate, 2)
     return float(best[order[kept[-1]]]) + MARGIN
 
 
 def _too_few(n: int, kind: str, rate: float, least: int) -> ValueError:
     return ValueError(
-        f"NearestAnswer got {n:,} {kind}; to keep its false_hit_rate it needs "
-        f"{np.ceil(least / rate - 1 - 1e-9):,.0f}. Give more of them, or allow a larger rate."
+        f"NearestAnswer got {n:,} {kind}; false_hit_rate={rate:g} needs "
+        f"{np.ceil(least / rate - 1 - 1e-9):,.0f}. Give more of them, or set a larger rate."
     )

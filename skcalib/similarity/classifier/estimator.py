@@ -106,7 +106,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     order matters. With more than eight labels a class, a logistic regression on the vectors of
     `encoder_` was better in our measurements.
 
-    A text that says nothing to the encoder (blank, unknown tokens alone, or a zero vector) is
+    A text without content for the encoder (blank, only unknown tokens, or a zero vector) is
     left out of the fit, with a warning, and is similar to no class: `other` with a
     `rejection_rate`, without one the class with the shortest mean.
 
@@ -130,8 +130,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     other: Any = "other"
 
     _parameter_constraints = {
-        "encoder": "no_validation",  # `as_encoder` says what it expects
-        "class_names": "no_validation",  # so does `named_classes`
+        "encoder": "no_validation",  # `as_encoder` checks it
+        "class_names": "no_validation",  # `named_classes` checks it
         "rejection_rate": [Interval(Real, 0, 1, closed="neither"), None],
         "other": "no_validation",
     }
@@ -167,8 +167,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         labels_of([self.other], "other", missing=True)
         if self.rejection_rate is not None and self.other in [*described]:
             raise ValueError(
-                f"other={self.other!r} is also a class, so that rejected texts would be taken "
-                "for texts of that class. Give other a label that is no class."
+                f"other={self.other!r} is also a class; expected a label that is no class, so "
+                "that rejected texts can be distinguished. Set another label."
             )
         texts, place = distinct_sorted(given)
         self._rank(len(texts))  # too few are refused before they are encoded
@@ -246,7 +246,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes: a softmax of the scores over 0.05.
 
-        They rank the classes, and are not calibrated: no label says how often one is right.
+        They rank the classes, and are not calibrated, which would need labels.
 
         Parameters
         ----------
@@ -309,9 +309,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         rank = floor(self.rejection_rate * (n + 1) + ROUNDING)
         if rank < 1:
             raise ValueError(
-                f"rejection_rate={self.rejection_rate} takes "
-                f"{ceil(1 / self.rejection_rate - ROUNDING) - 1} distinct texts at least; "
-                f"{type(self).__name__} got {n}. Give more texts, or set a greater rate."
+                f"rejection_rate={self.rejection_rate} needs at least "
+                f"{ceil(1 / self.rejection_rate - ROUNDING) - 1} distinct texts; "
+                f"{type(self).__name__} got {n}. Give more texts, or set a larger rate."
             )
         return rank
 
@@ -331,8 +331,8 @@ def _vectors_of_names(encoder: Any, described: dict[Any, list[str]]) -> np.ndarr
     if not (content := vectors.any(axis=1)).all():
         i = int(content.argmin())
         raise ValueError(
-            f"The name {texts[i]!r:.60} of the class {[*described][owner[i]]!r:.60} says "
-            "nothing to the encoder. Describe it by other words in class_names."
+            f"The name {texts[i]!r:.60} of the class {[*described][owner[i]]!r:.60} has no "
+            "content for the encoder. Describe it by other words in class_names."
         )
     means = np.stack([vectors[owner == i].mean(axis=0) for i in range(len(described))])
     labels, lengths = [*described], (means**2).sum(axis=1)

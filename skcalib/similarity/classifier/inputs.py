@@ -30,8 +30,8 @@ def named_classes(class_names: Any) -> dict[Any, list[str]]:
         texts = _listed(class_names[label])
         if not texts or not all(isinstance(text, str) and _words(text) for text in texts):
             raise ValueError(
-                f"class_names describes class {label!r:.60} by {class_names[label]!r:.60}; it "
-                "expects a text that is not blank, or a list of such texts."
+                f"class_names describes class {label!r:.60} by {class_names[label]!r:.60}; "
+                "expected a text that is not blank, or a list of such texts."
             )
         described[label] = texts = [_words(text) for text in texts]
         first = seen.setdefault(tuple(sorted(texts)), label)
@@ -67,8 +67,8 @@ def labelled_rows(
     rows, codes = np.array(sorted(found), int).reshape(-1, 2).T
     if not named and (lacking := {*range(len(classes))} - {*codes.tolist()}):
         raise ValueError(
-            f"All texts of the class {classes[min(lacking)]!r:.60} say nothing to the encoder. "
-            "Label others, or give class_names."
+            f"All texts of the class {classes[min(lacking)]!r:.60} have no content for the "
+            "encoder. Label others, or give class_names."
         )
     return rows, codes
 

@@ -13,10 +13,10 @@ FOLDS = 10
 
 
 def nearness(texts: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """``x·μ - |μ|²/2``, whose greatest is that of the mean nearest to x.
+    """``x·μ - |μ|²/2``, which is greatest for the mean nearest to x.
 
-    Unlike a cosine, it does not make much of a short mean: if a class holds most of the texts,
-    or texts that have nothing in common, its mean is near that of all, and may point anywhere.
+    Unlike a cosine, it gives a short mean little influence. The mean of a class with most of
+    the texts, or with unrelated texts, is near that of all texts, and its direction is random.
     """
     return texts @ means.T - (means**2).sum(axis=1) / 2
 
@@ -71,7 +71,7 @@ def best_of_others(
     """Each of n texts' `best_cosines` with classes that were made without it.
 
     A text pulls its class toward itself, so with itself it would seem nearer than a new one.
-    ``without`` returns all texts, and the names, as they are if only some rows are fitted.
+    ``without`` returns the vectors of texts and names after a fit on some of the rows only.
     """
     best = np.full(n, -np.inf)
     folds = KFold(min(FOLDS, n), shuffle=True, random_state=0)

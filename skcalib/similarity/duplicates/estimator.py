@@ -1,4 +1,4 @@
-"""Duplicates: texts that say the same twice, at a promised number of false pairs."""
+"""Duplicates: texts with the same meaning, at a given number of false pairs."""
 
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
@@ -27,23 +27,22 @@ from skcalib.utils.vectors import checked_rows, first_text, unit_rows, warn_of_s
 
 # Vectors that are scaled to unit length at a time.
 SCALED_BYTES = 64 * 2**20
-NOTHING = int(np.iinfo(np.intp).min)  # number of new texts that say nothing
+NOTHING = int(np.iinfo(np.intp).min)  # key of new texts without content
 
 
 @dataclass(eq=False, repr=False)
 class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
-    """Find texts that come twice, by a number of false pairs instead of a threshold.
+    """Find duplicate texts, by a number of false pairs instead of a threshold.
 
     Parameters
     ----------
     encoder : transformer of texts, any encoder of texts, or None, default=None
-        Such as `BertEncoder`, or a model's folder, see `TextEncoder`: `fit` takes texts. It is
-        cloned and fitted; a ``FrozenEstimator`` keeps its fit. A ``Whitening(noise="auto")``
-        follows it, unless it is a pipeline with a `Whitening` or a `NormalizingFlow`. None:
-        `fit` takes vectors, as the last step of a pipeline.
+        With an encoder, such as `BertEncoder` or a model's folder (see `TextEncoder`), `fit`
+        accepts texts. The encoder is cloned and fitted; a ``FrozenEstimator`` keeps its fit. A
+        ``Whitening(noise="auto")`` follows it, unless it is a pipeline with a `Whitening` or a
+        `NormalizingFlow`. With None, `fit` accepts vectors, as the last step of a pipeline.
     false_pairs : float, default=20
-        Expected number of pairs of unrelated texts that are listed, of all pairs of distinct
-        texts.
+        Expected number of unrelated pairs that are listed, among all pairs of distinct texts.
     guard : DetailGuard or None, default=None
         Details in which duplicates must agree, such as numbers; any object whose method
         ``details(text)`` returns something hashable. It reads texts, so it needs an `encoder`.
@@ -56,10 +55,10 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
     labels_ : ndarray of shape (n_samples,)
         Group of each text, from 0. A text without duplicates is a group of its own.
     representatives_ : ndarray of shape (n_groups,)
-        Row of the text that stands for each group, rising.
+        Row of the text that represents each group, ascending.
     pairs_ : ndarray of shape (n_pairs, 2)
-        Rows of two texts that reach the threshold, the most similar first. Of equal texts the
-        first stands for all: each other one is in a pair with it, and in no more.
+        Rows of two texts that reach the threshold, the most similar first. Of equal texts only
+        the first is paired with other texts; each of the others is in one pair, with it.
     cosine_ : ndarray of shape (n_pairs,)
         Cosine of each pair, at most 1.
     threshold_ : float
@@ -72,20 +71,20 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
 
     Notes
     -----
-    No group is a chain: each text reaches the threshold with its representative, the most
-    similar one, and no two representatives reach it. The text with the most duplicates is the
-    first to represent others. Ties go to the larger sum of cosines, then to the first row.
+    Groups are not chains: each text reaches the threshold with its representative, the most
+    similar one, and no two representatives reach it. The text with the most duplicates becomes
+    a representative first. Ties go to the larger sum of cosines, then to the first row.
 
     The threshold comes from the pairs of up to 4,473 distinct texts, by the straight line of
-    `SimilarityScale` with ``extrapolate=True``. Where duplicates bend it, it is drawn without
-    those texts that are nearest to each other and lead all others by three times what unrelated
-    ones do, or without groups found by a stricter line. With fewer than 448 distinct texts the
-    pairs are counted, and no more than `false_pairs` are listed. The time is quadratic, the
-    memory is not.
+    `SimilarityScale` with ``extrapolate=True``. If duplicates bend the line, it is fitted
+    without pairs of texts that are nearest to each other and lead all others by three times as
+    much as unrelated texts do, or without groups found by a stricter line. With fewer than 448
+    distinct texts the pairs are counted, and at most `false_pairs` are listed. The time is
+    quadratic in the number of texts, the memory is not.
 
-    A text that says nothing to the encoder (blank, unknown tokens alone, or a zero vector) is
-    similar to no other, and a zero vector to none; `fit` warns of them. The same text is one
-    group. All have the guard and the encoder that `fit` had.
+    A text without content for the encoder (blank, only unknown tokens, or a zero vector) is
+    similar to no other, and `fit` warns of it; copies of one such text are a group. `predict`
+    uses the guard and the encoder of the fit.
 
     Examples
     --------
@@ -106,7 +105,7 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
     scale: SimilarityScale | None = None
 
     _parameter_constraints = {
-        "encoder": "no_validation",  # `as_encoder` says what it expects
+        "encoder": "no_validation",  # `as_encoder` checks it
         "false_pairs": [Interval(Real, 0, None, closed="neither")],
         "guard": [HasMethods("details"), None],
         "scale": [SimilarityScale, None],
@@ -132,13 +131,13 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If there are too few distinct texts to estimate the threshold, or their pairs give
-            none, or there is a `guard` without an `encoder`.
+            If there are too few distinct texts to estimate the threshold, if their pairs give
+            none, or if there is a `guard` without an `encoder`.
         """
         if self.guard is not None and self.encoder is None:
             raise ValueError(
-                "Duplicates got a guard, which reads texts, but no encoder, so that X are "
-                "vectors. Give the encoder, Duplicates(encoder, guard=...), and fit texts."
+                "Duplicates got a guard, which reads texts, but no encoder; expected both. Set "
+                "the encoder, as in Duplicates(encoder, guard=...), and pass texts."
             )
         self.encoder_ = None
         vectors, keys = self._vectors_and_keys(X, reset=True)
@@ -159,7 +158,7 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """Most similar fitted text of each text, such as of a test set that must have none.
+        """Return the most similar fitted text of each text, for instance of a test set.
 
         Parameters
         ----------
@@ -169,9 +168,9 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
         Returns
         -------
         rows : ndarray of shape (n_samples,)
-            Row of the fitted text, of equal ones the first; -1 where none reaches the
-            threshold. Of k unrelated texts about ``2 * k * false_pairs / n`` have a match among
-            n fitted ones.
+            Row of the fitted text, the first of equal ones; -1 if none reaches the threshold.
+            Among n fitted texts, about ``2 * k * false_pairs / n`` of k unrelated texts have a
+            match.
         """
         check_is_fitted(self)
         vectors, keys = self._vectors_and_keys(X, reset=False)
@@ -188,15 +187,15 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
         return rows
 
     def _vectors_and_keys(self, X: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Return unit vectors, and a number for the details of each; fit with ``reset``.
+        """Return unit vectors, and a key for the details of each; fit with ``reset``.
 
-        Only texts of one number may be similar. What says nothing has a zero vector and a
-        negative number, each text one of its own.
+        Only texts with the same key may be similar. A text without content has a zero vector
+        and a negative key, different from that of other texts.
         """
         if (self.encoder if reset else self.encoder_) is None:
             if first_text(X) is not None:
                 raise TypeError(
-                    "X has texts, and without an encoder Duplicates expects vectors. Set "
+                    "X has texts; without an encoder, Duplicates expects vectors. Set "
                     "encoder=BertEncoder(), or pass vectors."
                 )
             unit = _unit(checked_rows(self, X, reset=reset))

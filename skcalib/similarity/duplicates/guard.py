@@ -9,11 +9,11 @@ from sklearn.base import BaseEstimator
 
 from skcalib.utils.base import VersionedState
 
-# What `_plain` makes of a letter that is no part of a code, and of a currency.
+# What `_plain` returns for a letter that is no part of a code, and for a currency.
 LETTER, CURRENCY = "\0", "$"
 # The Arabic decimal mark and the apostrophe, which groups digits, have one meaning each.
 POINT, GROUP = "\N{ARABIC DECIMAL SEPARATOR}", "'"
-COMMA = ",\N{ARABIC COMMA}"  # and the period have both
+COMMA = ",\N{ARABIC COMMA}"  # these and the period have both meanings
 ALIKE = {
     "\N{RIGHT SINGLE QUOTATION MARK}": GROUP,
     "\N{ARABIC THOUSANDS SEPARATOR}": GROUP,
@@ -28,7 +28,7 @@ START = rf"(?<![\w{LETTER}.{COMMA}{POINT}])[.{COMMA}{POINT}](?=[0-9])"
 # Letters and digits, joined by single marks.
 TOKEN = re.compile(rf"(?:{SIGN})?(?:{START})?\w+(?:[-./:^·{COMMA}{GROUP}{POINT}]\w+)*")
 SIGNED_CURRENCY = re.compile(rf"({SIGN}) ?\{CURRENCY} ?(?=[.{COMMA}]?[0-9])")
-# Groups of three digits behind spaces: "1 200".
+# Groups of three digits after spaces: "1 200".
 SPACED = re.compile(rf"(?<![\w.{COMMA}:/^'])(?<!\w-)[1-9][0-9]{{0,2}}(?: [0-9]{{3}})+(?!\w)")
 # One mark before three digits: "1,000" and "1.000" may be a thousand, or one.
 UNCLEAR = re.compile(rf"[1-9][0-9]{{0,2}}[.{COMMA}][0-9]{{3}}")
@@ -47,7 +47,7 @@ NUMBERS = (
 
 @dataclass(eq=False, repr=False)
 class DetailGuard(VersionedState, BaseEstimator):
-    """Tell whether two texts have the same numbers and codes, which a cosine hardly sees.
+    """Check that two texts have the same numbers and codes, which hardly affect a cosine.
 
     Parameters
     ----------
@@ -56,21 +56,22 @@ class DetailGuard(VersionedState, BaseEstimator):
         digits of any script, "3,5" as "3.5", ".5" as "0.5", "1,000,000" and "1 000 000" as
         "1000000", "-$5" as "-5 $", "1/2" as "½". A single mark before three digits, as in
         "1,000", is a thousand in some countries and one in others, so it agrees only with
-        itself. So do digits with other marks between them: "10:30", "2.1.3", "2024-05-01".
+        itself. The same holds for digits with other marks between them: "10:30", "2.1.3",
+        "2024-05-01".
     codes : bool, default=True
-        Whether both must have the same words of letters and digits: "v2.1", "SKU-42A",
-        "stockpile-1". Upper case counts as lower case. Letters of scripts without case, such
-        as Chinese, end a code.
+        Whether both must have the same words that mix letters and digits: "v2.1", "SKU-42A",
+        "stockpile-1". Upper case counts as lower case. Letters of scripts without case, such as
+        Chinese, end a code.
 
     Notes
     -----
-    Not seen: units, currencies, "%", "am" and "pm"; numbers in words ("two"), negations
-    ("not") and operators ("<"); codes, addresses and paths without a digit; what else stands
-    around a number.
+    Ignored: units, currencies, "%", "am" and "pm"; numbers in words ("two"), negations ("not")
+    and operators ("<"); codes, addresses and paths without a digit; any other context of a
+    number.
 
-    Kept apart, though they may mean the same: "5 kg" and "5kg", a number and a code; "0.5"
-    and "½"; "05" and "5", since leading zeros distinguish codes. Taken for the same: "3.10"
-    and "3.1", also of versions, and "1 200" and "1200", also where two numbers meet.
+    Different, although they may mean the same: "5 kg" and "5kg", a number and a code; "0.5" and
+    "½"; "05" and "5", since leading zeros distinguish codes. Equal: "3.10" and "3.1", even as
+    versions, and "1 200" and "1200", even as two neighboring numbers.
 
     Examples
     --------
@@ -129,7 +130,7 @@ class DetailGuard(VersionedState, BaseEstimator):
 
 @lru_cache(4096)
 def _plain(char: str) -> str:
-    """Digits of any script as ASCII, marks of one kind as one, no invisible characters."""
+    """Return digits as ASCII, equivalent marks as one mark, invisible characters as ""."""
     if char.isascii():
         return char
     if char.isdecimal():
@@ -156,7 +157,7 @@ def _plain(char: str) -> str:
 
 
 def _in_one_notation(token: str) -> str:
-    """Return a number without marks of grouping and final zeros, if it is clear what it is."""
+    """Return a number without grouping marks and final zeros, if its value is clear."""
     sign, digits = ("-", token[1:]) if token[0] == "-" else ("", token)
     if UNCLEAR.fullmatch(digits):
         return token

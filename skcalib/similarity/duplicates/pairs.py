@@ -19,9 +19,9 @@ PAIRS_BYTES = 64 * 2**20
 
 
 def distinct_rows(vectors: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """First row of each distinct vector and key, and each row's place among these.
+    """Return the first row of each distinct vector and key, and each row's place among these.
 
-    They are in the order of their digests: as if drawn at random, but whatever the order of
+    Their order is that of their digests: as if drawn at random, but independent of the order of
     the rows.
     """
     digests = [
@@ -71,8 +71,8 @@ def similar_pairs(
         n += len(block[0])
         if n > MOST_PAIRS:
             raise ValueError(
-                f"More than {MOST_PAIRS:,} pairs reach the threshold {threshold:.4f}, as when "
-                "thousands of texts are near copies of one. Cut out what they share, such as a "
+                f"More than {MOST_PAIRS:,} pairs reach the threshold {threshold:.4f}, as if "
+                "thousands of texts were near copies of one. Remove what they share, such as a "
                 "footer, or set a smaller false_pairs."
             )
     i, j, cosines = map(np.concatenate, zip(*found, strict=True))
@@ -82,11 +82,11 @@ def similar_pairs(
 def representatives(
     pairs: np.ndarray, cosines: np.ndarray, copies: np.ndarray, row: np.ndarray
 ) -> np.ndarray:
-    """Choose vectors of which no two are a pair, and each other vector is in a pair with one.
+    """Choose vectors so that no two are a pair, and all others are in a pair with one of them.
 
-    Greedy: next is the vector that is in pairs with the most texts, of those in no pair with a
-    chosen one. Ties go to the larger sum of cosines, then to the first ``row``. A vector has
-    several ``copies``. Returns a mask.
+    Greedy: of the vectors in no pair with a chosen one, the next is in pairs with the most
+    texts. Ties go to the larger sum of cosines, then to the first ``row``. A vector has several
+    ``copies``. Returns a mask.
     """
     (left, right), n = np.hstack([pairs, pairs[::-1]]), len(copies)
     partners = copies - 1 + np.bincount(left, copies[right], n)

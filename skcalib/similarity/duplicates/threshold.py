@@ -13,16 +13,16 @@ from skcalib.utils.base import warn
 COUNTED_TEXTS = 4473
 # Rates of a line for texts whose duplicates bend the usual one; its threshold is stricter.
 LARGER_P_VALUES = 3e-2, 3e-3
-# A nearest neighbor leads by that many times its mean in one of twenty unrelated texts.
+# In one of twenty unrelated texts the nearest neighbor leads by so many times the mean lead.
 LEAD = np.log(20)
-# Most often that the pairs left out are chosen again; their number settles after a few.
+# Most rounds in which pairs to leave out are chosen; their number settles after a few.
 ROUNDS = 10
 
 
 def threshold_of(
     vectors: np.ndarray, false_pairs: float, scale: SimilarityScale | None
 ) -> float:
-    """Threshold for distinct unit vectors, of which the first are drawn at random."""
+    """Return the threshold for distinct unit vectors in random order."""
     n, n_pairs = len(vectors), len(vectors) * (len(vectors) - 1) // 2
     if n < 2:
         return EQUAL
@@ -32,15 +32,16 @@ def threshold_of(
     least = 0 if by_line else FEWEST_PAIRS / counts.n
     if not least <= rate < 1:
         lowest, highest = int(np.ceil(least * n_pairs)), n_pairs - 1
-        other = f", or a number from {lowest} to {highest}" if lowest <= highest else ""
+        other = f", or set false_pairs from {lowest} to {highest}" if lowest <= highest else ""
         raise ValueError(
             f"Estimating false_pairs={false_pairs:g} needs 448 distinct texts; got {n:,}, "
             f"which have {n_pairs:,} pairs. Give more texts{other}."
         )
     if not by_line:
         warn(
-            f"false_pairs={false_pairs:g} are counted, not estimated, among the pairs of {n:,} "
-            "distinct texts: no more are listed, duplicates included. Give 448 texts or more."
+            f"false_pairs={false_pairs:g} needs 448 distinct texts to estimate the threshold; "
+            f"got {n:,}. So at most {false_pairs:g} pairs are listed, duplicates included. "
+            "Give more texts."
         )
     if not by_line or rate >= FITTED_P_VALUES[1]:
         return min(EQUAL, float(counts.threshold(rate)))
@@ -53,20 +54,21 @@ def threshold_of(
     if line.error > LARGEST_ERROR:
         raise ValueError(
             f"The pairs of {n:,} distinct texts give no threshold: the line through their "
-            f"rates is off by {line.error:.2g} decades, as when many are near copies. "
-            "Give scale=SimilarityScale().fit(vectors), of such texts without duplicates."
+            f"rates is off by {line.error:.2g} decades, as if many were near copies. Set "
+            "scale=SimilarityScale().fit(vectors), with vectors of such texts without "
+            "duplicates."
         )
     return min(EQUAL, line.threshold(rate))
 
 
 def _line_of_unrelated(counts: PairCounts, vectors: np.ndarray) -> RateLine:
-    """Line through the rates; without pairs that are likely true, where these bend it.
+    """Fit a line through the rates, without pairs that are likely true if these bend it.
 
     Where the rate falls exponentially in z, the largest of many z leads the second by an
     exponential variable with the mean of one e-fold, however dense the neighborhood is. So two
     texts that are nearest to each other, and lead by much more, are likely a true pair, and
-    hardly any unrelated ones are left out. True pairs make the line too flat, and the mean too
-    large: the fewer are left, the more are found.
+    hardly any unrelated ones are left out. True pairs make the line too flat, and the mean lead
+    too large, so that each round may find more.
     """
     cosines, leads = _mutual(vectors)
     line, n_out = counts.line(), 0
@@ -76,13 +78,13 @@ def _line_of_unrelated(counts: PairCounts, vectors: np.ndarray) -> RateLine:
         if out.sum() <= n_out:
             break
         n_out, line = out.sum(), counts.without(cosines[out]).line()
-    # At the end of the line, as for its error; what bends it less is no harm.
+    # At the end of the line; a bend below its accepted error does no harm.
     bends = n_out > (1 - 10**-LARGEST_ERROR) * at_end
     return line if bends else counts.line()
 
 
 def _mutual(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Cosines of texts that are nearest to each other, and by how much z they lead others."""
+    """Cosines of texts that are nearest to each other, and their leads over others in z."""
     own = np.arange(len(vectors))
     cosines, rows = nearest(vectors, vectors, 3)
     cosines[rows == own[:, None]] = -1

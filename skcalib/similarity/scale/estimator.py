@@ -19,11 +19,11 @@ from skcalib.utils.base import VersionedState, from_scratch, warn
 from skcalib.utils.sklearn_compat import Interval, RealNotInt, _fit_context, check_rate
 from skcalib.utils.vectors import checked_rows, unit_rows, unmasked, warn_of_silent
 
-# Largest number of fitted texts of which a share are neighbors.
+# Largest number of fitted texts that a float `n_neighbors` is a share of.
 REFERENCE_TEXTS = 10_000
 # Squared length of the mean of unit vectors above which they are not centered.
 NARROW_CONE = 0.2
-# Of stored texts, the two of a best pair pass together: a new one, and the one that it meets.
+# A new stored text that passes makes two pass: itself, and its nearest text.
 MUTUAL = 2
 ROUNDING = 1e-5  # of a cosine in float32
 
@@ -32,30 +32,31 @@ ROUNDING = 1e-5  # of a cosine in float32
 class SimilarityScale(VersionedState, BaseEstimator):
     """Measure how similar unrelated texts are: thresholds, p-values, a corrected similarity.
 
-    Nearly all pairs of fitted texts are unrelated, so the similarity that one in a thousand
-    reaches is one that one in a thousand unrelated pairs of the same domain reaches. A rate is
-    one per pair, or with ``per="query"`` one per query without an answer: its best pair counts.
+    Nearly all pairs of fitted texts are unrelated. So a similarity that one in a thousand of
+    them reaches is reached by one in a thousand unrelated pairs of the same domain. A rate is
+    per pair or, with ``per="query"``, per query without an answer, whose best pair counts.
 
-    Texts in a dense region are similar to many others. One threshold fits all pairs by the
-    corrected similarity [1]_, ``cos(a, b) - (r(a) + r(b)) / 2``, where the
-    `neighbor_similarity` r of a text is its mean cosine with the nearest fitted ones. Fit on
-    vectors of ``Whitening(noise="auto")``; do not correct raw ones.
+    Texts in a dense region are similar to many others. With the corrected similarity [1]_,
+    ``cos(a, b) - (r(a) + r(b)) / 2``, one threshold fits all pairs. The `neighbor_similarity` r
+    of a text is its mean cosine with the nearest fitted texts. Fit on vectors of
+    ``Whitening(noise="auto")``; do not correct raw vectors.
 
     Parameters
     ----------
     n_pairs : int, default=10_000_000
-        Pairs to count, those of 4,473 texts drawn at random; if there are fewer, all pairs.
+        Number of pairs to count. The default counts those of 4,473 texts drawn at random, or
+        all pairs if there are fewer texts.
     n_neighbors : int or float, default=0.05
-        Number of nearest fitted texts that are a text's neighbors; or, as a float in (0, 1), a
-        share of the fitted texts, at most 10,000 of them. Use 10 for matching one to one, such
-        as translations.
+        Number of fitted texts that are a text's neighbors; or, as a float in (0, 1), a share of
+        the fitted texts, of which at most 10,000 count. Use 10 for one-to-one matching, such as
+        of translations.
 
     Attributes
     ----------
     n_pairs_ : int
         Number of pairs counted.
     n_queries_ : int
-        Number of queries whose best document was sought.
+        Number of queries whose best document was counted.
     n_neighbors_ : int
         Number of nearest texts in use, among `vectors_`.
     vectors_ : ndarray of shape (n_texts, n_features), float32
@@ -65,15 +66,16 @@ class SimilarityScale(VersionedState, BaseEstimator):
 
     Notes
     -----
-    Thresholds and p-values are exact to 1e-6 for the pairs counted. With ``extrapolate=True``
-    Fisher's z [2]_ of the cosine is a straight line in the logarithm of the rate, fitted where
-    duplicates hardly count. A line off by 0.1 decades is refused.
+    Thresholds and p-values are exact to 1e-6 for the pairs counted. ``extrapolate=True``
+    assumes that Fisher's z [2]_ of the cosine is a straight line in the logarithm of the rate,
+    and fits it where duplicates hardly count. A line that is off by more than 0.1 decades
+    raises a ValueError.
 
-    Rates per query are exact for any number of queries (conformal prediction [3]_) if they are
-    of the kind that will be asked and no document answers them. If some are answered, the
-    threshold is stricter. Without `queries` documents stand for them, which holds for queries
-    of the kind of the documents. The most similar documents are mostly each other's best, so
-    that a new one makes two pass, and a rate needs ``2 / rate - 1`` documents.
+    Rates per query are exact for any number of `queries` (conformal prediction [3]_) if these
+    are like future queries and no document answers them. If some are answered, the threshold is
+    stricter. Without `queries`, the documents stand in for them, which is right if queries are
+    like documents. The most similar documents are mostly each other's best, so that a new one
+    makes two pass, and a rate needs ``2 / rate - 1`` documents.
 
     References
     ----------
@@ -93,7 +95,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
     >>> bool(scale.p_value(threshold) <= 1e-3), float(scale.score(threshold).round(2))
     (True, 3.0)
 
-    An index by inner product ranks by the corrected similarity:
+    A search by inner product ranks by the corrected similarity:
 
     >>> products = scale.query_vectors(X[:3]) @ scale.index_vectors(X).T
     >>> corrected = products - scale.neighbor_similarity(X[:3])[:, None] / 2
@@ -178,15 +180,17 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Parameters
         ----------
         false_positive_rate : float, default=0.01
-            Largest share that may pass, below 1. It takes 10 counted pairs that pass, or a
-            rate per query from ``1 / (n_queries_ + 1)``, without `queries` twice that.
+            Largest share that may pass, below 1. At least 10 of the counted pairs must pass. A
+            rate per query must be at least ``1 / (n_queries_ + 1)``, without `queries` twice
+            that.
         per : {"pair", "query"}, default="pair"
-            Share of what: of all pairs, or of the queries whose best document passes.
+            Whether it is the share of pairs that pass, or of queries whose best document
+            passes.
         corrected : bool, default=False
             Whether the threshold is for the corrected similarity of pairs.
         extrapolate : bool, default=False
-            Whether to estimate rates from 3e-4 to 1e-6 from larger ones, see Notes; per query,
-            too small a rate by Gumbel's law of the largest of many.
+            Whether to estimate rates between 1e-6 and 3e-4 from larger ones, see Notes. Per
+            query, rates that are too small to count are estimated by Gumbel's law of maxima.
 
         Returns
         -------
@@ -194,7 +198,10 @@ class SimilarityScale(VersionedState, BaseEstimator):
             The smallest that keeps the rate. Pairs at least as similar count as related.
         """
         if extrapolate and corrected:
-            raise ValueError("extrapolate=True needs cosines. Set corrected=False.")
+            raise ValueError(
+                "Got extrapolate=True and corrected=True; expected cosines. Set "
+                "corrected=False."
+            )
         rate = check_rate(false_positive_rate, "threshold")
         return threshold_of(self._counted(per, corrected), rate, per, extrapolate=extrapolate)
 
@@ -220,7 +227,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         -------
         p : ndarray of shape (n,)
             ``(1 + counted pairs that are at least as similar) / (1 + n_pairs_)``: at most the
-            rate for similarities from its `threshold` up. Per query, without `queries`, the
+            rate for similarities that reach its `threshold`. Per query, without `queries`, the
             first 1 is a 2, see Notes.
         """
         counts = self._counted(per, corrected)
@@ -229,8 +236,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         largest, kind = (2, "corrected similarities") if corrected else (1, "cosines")
         if (beyond := np.abs(similarity) > largest + ROUNDING).any():
             raise ValueError(
-                f"similarity has {similarity[beyond].flat[0]:g}, and {kind} are from "
-                f"{-largest} to {largest}. Pass what compares vectors of unit length."
+                f"similarity has {similarity[beyond].flat[0]:g}; expected {kind}, from "
+                f"{-largest} to {largest}. Compute them from vectors of unit length."
             )
         return counts.p_value(similarity)
 
@@ -242,7 +249,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         per: Literal["pair", "query"] = "pair",
         corrected: bool = False,
     ) -> np.ndarray:
-        """Rarity of similarities, one unit for all encoders: 3 is one pair in a thousand.
+        """Rarity of similarities, the same unit for all encoders: 3 is one pair in a thousand.
 
         Parameters
         ----------
@@ -280,8 +287,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         of : SimilarityScale
             The scale of that cosine, fitted on the same texts by another encoder.
         per : {"pair", "query"}, default="pair"
-            What is to be as frequent as before: pairs that pass, or queries whose best document
-            does.
+            Whether pairs that pass, or queries whose best document passes, should be as
+            frequent as before.
 
         Returns
         -------
@@ -305,9 +312,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
             return line_of(counts).threshold(rate)
         if p_value < counts.new / (1 + counts.n):
             raise ValueError(
-                f"equivalent got {similarity!r}, which a share of {p_value:.2g} reaches on the "
-                f"other scale; this one has {counts.n:,}, too few for that rate. Fit it on as "
-                "many texts as the other."
+                f"similarity={similarity!r} has the p-value {p_value:.2g} on the other scale; "
+                f"this scale has counted {counts.n:,}, too few for that. Fit it on as many "
+                "texts as the other."
             )
         return float(counts.threshold(p_value))
 
@@ -317,9 +324,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Returns
         -------
         table : dict
-            For "pair" and "query" the number of either counted, ``n``, and two lists:
-            ``similarity``, rising, and ``p_value``. A p-value is that of the last similarity
-            that is not larger (1 below the first), and at most 2 % too large.
+            For "pair" and for "query" the number counted, ``n``, and two lists: ``similarity``,
+            ascending, and ``p_value``. The p-value of a cosine is that of the last similarity
+            that is not larger (1 below the first); it is at most 2 % too large.
 
         Examples
         --------
@@ -337,12 +344,12 @@ class SimilarityScale(VersionedState, BaseEstimator):
 
     @classmethod
     def from_dict(cls, table: dict[str, Any]) -> Self:
-        """Return the scale of a table that `to_dict` made.
+        """Make a scale from a table of `to_dict`.
 
         Parameters
         ----------
         table : dict
-            As from `to_dict`, also by way of JSON.
+            As returned by `to_dict`, or read back from JSON.
 
         Returns
         -------
@@ -354,7 +361,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
             counts = {per: PairCounts.from_table(table[per]) for per in ("pair", "query")}
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ValueError(
-                f"from_dict got a {type(table).__name__} that is no table of to_dict "
+                f"from_dict got a {type(table).__name__} that is not a table of to_dict "
                 f"({type(error).__name__}: {error}). Pass what to_dict returned."
             ) from error
         scale._counts = counts
@@ -362,7 +369,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         return scale
 
     def neighbor_similarity(self, X: Any) -> np.ndarray:
-        """Mean cosine of each text with the nearest fitted ones.
+        """Mean cosine of each text with the nearest fitted texts.
 
         Parameters
         ----------
@@ -425,14 +432,14 @@ class SimilarityScale(VersionedState, BaseEstimator):
         check_is_fitted(self)
         if per not in ("pair", "query") or (corrected and per == "query"):
             raise ValueError(
-                f"SimilarityScale got per={per!r} and corrected={corrected!r}; it expects "
+                f"SimilarityScale got per={per!r} and corrected={corrected!r}; expected "
                 "per='pair', or per='query' with corrected=False."
             )
         kind = "corrected" if corrected else per
         if kind not in self._counts:
             raise ValueError(
-                "This SimilarityScale came from from_dict, without vectors; the corrected "
-                "similarity needs those of the fit. Pickle the fitted scale instead."
+                "This SimilarityScale was made by from_dict and has no vectors, which the "
+                "corrected similarity needs. Pickle the fitted scale instead."
             )
         return self._counts[kind]
 
@@ -440,7 +447,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         return hasattr(self, "n_pairs_")
 
     def _unit(self, X: Any) -> np.ndarray:
-        self._counted("pair", corrected=True)  # raises where there are no vectors
+        self._counted("pair", corrected=True)  # raises if there are no vectors
         X = checked_rows(self, X, reset=False)
         return unit_rows(X)[0].astype(X.dtype)
 
@@ -448,8 +455,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
         unit = self._unit(X)
         if self._in_narrow_cone:
             warn(
-                "The fitted vectors lie in a narrow cone, as raw ones do: the correction makes "
-                "them worse. Calibrate them by Whitening(noise='auto')."
+                "The fitted vectors lie in a narrow cone, as raw vectors do, and the "
+                "correction makes similarities worse. Calibrate the vectors with "
+                "Whitening(noise='auto')."
             )
         return unit, neighbor_similarity(
             unit.astype(np.float32), self.vectors_, self.n_neighbors_
@@ -461,7 +469,7 @@ def _with_content(X: np.ndarray, least: int) -> np.ndarray:
     content = X.any(axis=1)
     if content.sum() < least:
         raise ValueError(
-            f"SimilarityScale got {content.sum()} vectors that are not zero; it needs {least} "
+            f"SimilarityScale got {content.sum()} vectors that are not zero; expected {least} "
             "or more."
         )
     warn_of_silent(~content)

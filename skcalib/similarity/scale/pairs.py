@@ -45,7 +45,7 @@ class PairCounts:
 
     first: int  # bin i has its middle at similarity i / BINS; this is the lowest counted
     counts: np.ndarray  # (n_bins,), of the smallest type that holds them; the last is 0
-    new: int = 1  # how many more pass with a new one that does: itself, and whom it meets
+    new: int = 1  # how many a new one that passes adds: itself, and perhaps its nearest
 
     @classmethod
     def of(cls, similarity: np.ndarray, new: int) -> Self:
@@ -54,7 +54,7 @@ class PairCounts:
 
     @classmethod
     def trimmed(cls, counts: np.ndarray, new: int = 1) -> Self:
-        """Cut off what is empty of counts from -2 on."""
+        """Cut off the empty ends of counts from -2 on."""
         filled = np.flatnonzero(counts)
         kept = counts[filled[0] : filled[-1] + 2]
         kept = kept.astype(np.min_scalar_type(kept.max()))
@@ -66,11 +66,11 @@ class PairCounts:
         similarity, p = (np.asarray(table[k], np.float64) for k in ("similarity", "p_value"))
         in_order = (np.diff([-3, *similarity, 3]) > 0).all() and (np.diff([*p, 0]) < 0).all()
         if not (in_order and len(similarity) == len(p) > 1 and p[0] <= 1 <= table["n"]):
-            raise ValueError("similarities must rise, and p-values fall from 1 at most to 0")
+            raise ValueError("similarities must ascend, and p-values descend from at most 1")
         bins = np.rint(similarity * BINS + MARGIN).astype(int)
         at_least = np.rint(p * (1 + table["n"])).astype(int)
         new = int(at_least[-1])
-        if p[0] == 1:  # of all, which is no more than 1
+        if p[0] == 1:  # of all, where p is capped at 1
             at_least[0] = table["n"] + new
         counts = np.zeros(bins[-1] - bins[0] + 1, np.int64)
         counts[bins[1:] - 1 - bins[0]] = -np.diff(at_least)
@@ -101,7 +101,7 @@ class PairCounts:
         return (least - MARGIN) / BINS
 
     def without(self, similarity: np.ndarray) -> Self:
-        """Leave out similarities, of which each was counted."""
+        """Leave out similarities that were counted."""
         less = type(self).of(similarity, self.new)
         counts = self.counts.astype(np.int64)
         start = less.first - self.first
@@ -119,9 +119,9 @@ class PairCounts:
         return RateLine(slope, at_one, error)
 
     def beyond(self, p_value: float) -> float:
-        """Threshold of cosines that are each the largest of many, for a p-value below all.
+        """Threshold for a p-value below all, of cosines that are each the largest of many.
 
-        Fisher's z of a maximum follows Gumbel's law, whatever the law of one cosine.
+        Fisher's z of a maximum follows Gumbel's law, whatever the distribution of one cosine.
         """
         from scipy.stats import gumbel_r
 
@@ -141,8 +141,9 @@ def count_pairs(
 ) -> list[PairCounts]:
     """Count the cosines of all rows with all columns, or of all pairs of rows.
 
-    They are float64 and of unit length. Another result follows for each of ``corrections``, a
-    value for each row and one for each column: half of both is subtracted from the cosine.
+    Rows and columns are float64 and of unit length. Each of ``corrections`` adds a result. It
+    has a value for each row and one for each column; half of both is subtracted from the
+    cosine.
     """
     counts = np.zeros((1 + len(corrections), 4 * BINS + 2), np.int64)
     for start in range(0, len(rows), BLOCK):

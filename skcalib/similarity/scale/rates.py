@@ -7,8 +7,8 @@ from skcalib.similarity.scale.pairs import FITTED_P_VALUES, PairCounts, RateLine
 # Pairs that a threshold must let pass for an estimate of its rate.
 FEWEST_PAIRS = 10
 MOST_PAIRS = 10**7  # default of `n_pairs`
-# What ``extrapolate=True`` needs: the smallest rate that was compared with the observed one on
-# real texts, pairs of which 30 are at the lower end of the line, and the error of the line.
+# Limits of ``extrapolate=True``: the smallest rate that was compared with the observed one on
+# real texts; the pairs, of which 30 are at the lower end of the line; the error of the line.
 LEAST_EXTRAPOLATED, EXTRAPOLATED_PAIRS, LARGEST_ERROR = 1e-6, 100_000, 0.1
 
 
@@ -17,11 +17,11 @@ def threshold_of(counts: PairCounts, rate: float, per: str, *, extrapolate: bool
     if extrapolate and per == "pair" and rate < FITTED_P_VALUES[1]:
         if rate < LEAST_EXTRAPOLATED:
             raise ValueError(
-                f"threshold got false_positive_rate={rate:g} and extrapolate=True; it needs a "
-                f"rate of at least {LEAST_EXTRAPOLATED:g}. Ask for a larger rate."
+                f"Got false_positive_rate={rate:g} and extrapolate=True; expected a rate of at "
+                f"least {LEAST_EXTRAPOLATED:g}. Set a larger rate."
             )
         return line_of(counts).threshold(rate)
-    # A p-value per query is exact, whatever their number: that of a best pair above all others.
+    # P-values per query are exact, however few: the least is that of a cosine above all others.
     few, of = (FEWEST_PAIRS, counts.n) if per == "pair" else (counts.new, counts.n + 1)
     if rate >= few / of:
         return float(counts.threshold(rate))
@@ -41,7 +41,7 @@ def threshold_of(counts: PairCounts, rate: float, per: str, *, extrapolate: bool
 
 
 def line_of(counts: PairCounts) -> RateLine:
-    """Return the line through the rates, if the pairs suffice for it."""
+    """Return the line through the rates, if there are enough pairs."""
     line = counts.line()
     if counts.n < EXTRAPOLATED_PAIRS or line.error > LARGEST_ERROR:
         raise ValueError(

@@ -137,7 +137,7 @@ def test_a_held_out_row_without_density_warns():
     rows[:] = np.where(np.arange(200)[:, None] % 4 == 3, [1e-3], rows)
     rows[150] = 1e200
     flow = _flow(validation_fraction=0.9, n_iter_no_change=2)
-    with pytest.warns(ConvergenceWarning, match="NaN or infinite.*held out, drop those far"):
+    with pytest.warns(ConvergenceWarning, match="NaN or infinite.*held-out rows, drop rows"):
         flow.fit(rows)
 
 

@@ -91,11 +91,11 @@ def test_partial_fit_and_integers(X):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda X: X[:, 0], r"dask of shape \(1000,\); expected an array of shape \(n"),
+        (lambda X: X[:, 0], r"dask Array of shape \(1000,\); expected a dask array"),
         (lambda X: da.where(X == X[3, 3], np.nan, X), "X contains NaN"),
         (lambda X: X[:1], "n_samples=1; a covariance needs at least 2"),
         (lambda X: X[:, :4], "n_components=5 exceeds n_features=4"),
-        (lambda X: dask.delayed(1), "Got a Delayed.* of dask; expected an array"),
+        (lambda X: dask.delayed(1), "Got a dask Delayed.*; expected a dask array"),
     ],
 )
 def test_bad_input_is_named(lazy, spoil, message):

@@ -403,7 +403,7 @@ def test_partial_fit_equals_fit(X, n_batches, params):
 
 def test_merge_refuses_what_it_cannot_add(X):
     whitening = Whitening().fit(X)
-    with pytest.raises(TypeError, match="merge got a PCA; it expects fitted Whitening"):
+    with pytest.raises(TypeError, match="merge got a PCA; expected fitted Whitening"):
         whitening.merge(PCA().fit(X))
     with pytest.raises(NotFittedError):
         whitening.merge(Whitening())

@@ -73,7 +73,7 @@ def test_warnings_come_with_vectors_from_anywhere(
     encoder = BertEncoder(tiny_bert, max_length=4, memory=memory).fit(["dog"])
     cut = ["the dog sleeps on it", "dog", "the dog sleeps on it"]
     for i in range(3):  # in another order, since the same texts are told of once
-        with pytest.warns(UserWarning, match="2 of 3 texts were cut off .*'windows' reads"):
+        with pytest.warns(UserWarning, match="2 of 3 texts were cut off .*'windows' to encode"):
             encoder.transform(cut[i:] + cut[:i])
         with pytest.warns(UserWarning, match="50% of the tokens are unknown"):
             encoder.transform(["the oak"] * (i + 1))

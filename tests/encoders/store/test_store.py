@@ -95,7 +95,7 @@ def test_store_of_some_layers_serves_those_alone(tiny_bert, texts, tmp_path):
     with pytest.raises(ValueError, match=r"hidden states \[0, 3\] .*uses \[1\]"):
         encoder.set_params(layers=1).fit_transform(texts)
     encoder.set_params(memory=replace(store, layers=(7,)))
-    with pytest.raises(ValueError, match=r"hidden states \[7\] .*; this model has 0 to 3"):
+    with pytest.raises(ValueError, match=r"hidden states \[7\] .* its model has 0 to 3"):
         encoder.fit_transform(texts)
 
 

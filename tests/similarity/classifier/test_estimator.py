@@ -239,7 +239,7 @@ def test_a_rate_that_takes_more_texts_is_refused(rate, least):
     if least > 2:
         few = texts[: least - 1]
         with pytest.raises(
-            ValueError, match=f"takes {least} distinct texts .* got {least - 1}"
+            ValueError, match=f"needs at least {least} distinct texts; .* got {least - 1}"
         ):
             model.fit([*few, few[0]])
         assert not hasattr(model, "classes_")
@@ -289,22 +289,22 @@ def test_two_texts_are_enough_to_give_finite_scores():
         ({"class_names": ["lost card", "lost_card"]}, None, "'lost_card' by the same words"),
         ({"class_names": {0: ["a", "b"], 1: ["b", "a"]}}, None, "classes 0 and 1 by the same"),
         ({"rejection_rate": 0.1, "other": 2}, None, "other=2 is also a class"),
-        ({}, np.zeros((180, 1), int), r"y has the label \[0\]; .* ravel\(\) for a column"),
+        ({}, np.zeros((180, 1), int), r"y has the label \[0\], a list; .* ravel"),
         ({"class_names": ["music", " "]}, None, "describes class ' ' by ' '"),
-        ({"class_names": ["_", "music"]}, None, "class '_' by '_'; it expects a text"),
+        ({"class_names": ["_", "music"]}, None, "class '_' by '_'; expected a text"),
         ({"class_names": {0: []}}, None, "describes class 0"),
         ({"class_names": {0: 5}}, None, "describes class 0 by 5"),
         ({"class_names": {0: "music", "a": "animals"}}, None, r"several types \(int, str\)"),
-        ({"class_names": "music"}, None, "class_names is a str; it expects a list"),
+        ({"class_names": "music"}, None, "class_names is a str; expected a list"),
         ({"class_names": None}, None, "neither class_names nor labels"),
         ({"class_names": None}, [None] * 180, "neither class_names nor labels"),
         ({"class_names": {("a", 1): "b"}}, None, r"label \('a', 1\); .* not a tuple"),
         ({"class_names": [["music"]]}, None, "not a list. Join its parts"),
         ({"class_names": {None: "music"}}, None, "class_names has a missing label, None"),
-        ({"class_names": None}, [True, 0, 2] * 60, "True or False beside others"),
-        ({}, [True] * 180, "True or False beside others; True equals 1"),
-        ({}, dict.fromkeys(range(180), 1), "y is a dict; it expects a list"),
-        ({}, pd.DataFrame({"y": [0, 1, 2] * 60}), "select a column of a frame"),
+        ({"class_names": None}, [True, 0, 2] * 60, "True or False with other labels"),
+        ({}, [True] * 180, "True or False with other labels, and True equals 1"),
+        ({}, dict.fromkeys(range(180), 1), "y is a dict; expected a list"),
+        ({}, pd.DataFrame({"y": [0, 1, 2] * 60}), "select one column of a frame"),
         ({}, [9] + [None] * 179, "label 9, which is none of the classes"),
         ({}, [0, 1], "inconsistent numbers of samples"),
         ({"rejection_rate": 1.0}, None, "'rejection_rate' parameter"),
@@ -319,7 +319,7 @@ def test_errors(params, y, message):
 
 
 def test_one_text_is_too_few():
-    with pytest.raises(ValueError, match=r"n_samples=1 distinct texts.*two or more"):
+    with pytest.raises(ValueError, match=r"n_samples=1 distinct texts.*at least two"):
         drawn().fit(["0 1", "0 1"])
 
 

@@ -28,13 +28,13 @@ from skcalib.similarity.duplicates import pairs
 BLOBS = {"check_clustering": "wants blobs as groups; see the next test"}
 
 
-@pytest.mark.filterwarnings("ignore:false_pairs=20 are counted")
+@pytest.mark.filterwarnings("ignore:false_pairs=20 needs 448")
 @parametrize_with_checks([Duplicates()], expected_failed_checks=lambda _: BLOBS)
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
 
-@pytest.mark.filterwarnings("ignore:false_pairs=300 are counted")
+@pytest.mark.filterwarnings("ignore:false_pairs=300 needs 448")
 def test_blobs_are_groups_if_all_of_their_pairs_are_asked_for():
     check_clustering("Duplicates", Duplicates(false_pairs=300))
 
@@ -168,7 +168,7 @@ def test_too_many_near_copies_are_refused(monkeypatch):
     assert len(Duplicates().fit(X).pairs_) > 30 * 31 / 2
     monkeypatch.setattr(pairs, "MOST_PAIRS", 200)
     model = Duplicates()
-    with pytest.raises(ValueError, match=r"More than 200 pairs reach .*Cut out what they"):
+    with pytest.raises(ValueError, match=r"More than 200 pairs reach .*Remove what they"):
         model.fit(X)
     with pytest.raises(NotFittedError):
         model.predict(X)
@@ -235,7 +235,7 @@ def test_duplicates_take_a_scale_of_texts_without_duplicates():
     n = len(with_copies)
     rate = 20 / (n * (n - 1) / 2)
     assert model.threshold_ == pytest.approx(scale.threshold(rate, extrapolate=True))
-    with pytest.raises(ValueError, match=r"off by .* decades.*Give scale="):
+    with pytest.raises(ValueError, match=r"off by .* decades.*Set scale="):
         Duplicates().fit(np.random.default_rng(0).choice([-1.0, 1.0], size=(500, 12)))
 
 
@@ -245,7 +245,7 @@ def test_too_few_texts_are_refused_or_warned_of():
         Duplicates(false_pairs=5).fit(X)
     with pytest.raises(ValueError, match=r"=20 needs 448 .* got 5, which have 10 pairs"):
         Duplicates().fit(X[:5])
-    with pytest.warns(UserWarning, match=r"=20 are counted.* of 300 distinct .*448"):
+    with pytest.warns(UserWarning, match=r"=20 needs 448 distinct texts .* got 300"):
         model = Duplicates().fit(X)
     assert 15 <= len(model.pairs_) <= 20
     for wrong in (0, -1, True, "20", np.nan):
@@ -258,7 +258,7 @@ def test_bad_input_says_what_to_do():
         Duplicates().fit(["a", "b"])
     with pytest.raises(ValueError, match=r"got a guard.*Duplicates\(encoder, guard"):
         Duplicates(guard=DetailGuard()).fit(spread(500))
-    with pytest.raises(TypeError, match="encoder is a int; it must be the folder"):
+    with pytest.raises(TypeError, match="encoder is a int; expected the folder"):
         Duplicates(5).fit(["a", "b"])
     with pytest.raises(ValueError, match="'guard' parameter"):
         Duplicates(TextEncoder(words_as_vectors), guard="numbers").fit(["a", "b"])
@@ -358,6 +358,6 @@ def test_copies_of_real_questions_are_found(minilm, recent):
     questions = load_questions().data
     assert len(questions) == 100
     swapped = [" ".join([*q.split()[1:3], q.split()[0], *q.split()[3:]]) for q in questions[:8]]
-    with pytest.warns(UserWarning, match="are counted"):
+    with pytest.warns(UserWarning, match="needs 448"):
         model = Duplicates(BertEncoder(minilm)).fit([*questions, *swapped])
     assert_array_equal(model.labels_[:8], model.labels_[100:])

@@ -139,7 +139,7 @@ def test_what_no_line_tells_is_refused(X):
         scale.threshold(1e-7, extrapolate=True)
     with pytest.raises(ValueError, match=r"needs 448 texts.* Got 4,950 pairs"):
         SimilarityScale().fit(X[:100]).threshold(**ask)
-    with pytest.raises(ValueError, match="needs cosines"):
+    with pytest.raises(ValueError, match="expected cosines"):
         scale.threshold(**ask, corrected=True)
     for rate in (0, -1, np.nan):
         with pytest.raises(ValueError, match="rate' parameter"):
@@ -247,7 +247,7 @@ def test_rounding_leads_no_similarity_out_of_its_range():
 
 def test_correction_of_raw_vectors_warns(X):
     scale = SimilarityScale().fit(X + 3)
-    with pytest.warns(UserWarning, match="narrow cone, as raw ones do"):
+    with pytest.warns(UserWarning, match="narrow cone, as raw vectors do"):
         scale.corrected(X[:2] + 3, X[:2] + 3)
 
 
@@ -381,7 +381,7 @@ def test_a_scale_travels_as_json(X):
     assert back.equivalent(0.6, of=scale) == pytest.approx(0.6, abs=0.01)
     assert SimilarityScale.from_dict(back.to_dict()).to_dict() == back.to_dict()
     for ask in (lambda: back.corrected(X, X), lambda: back.threshold(0.1, corrected=True)):
-        with pytest.raises(ValueError, match=r"came from from_dict, without vectors"):
+        with pytest.raises(ValueError, match=r"was made by from_dict and has no vectors"):
             ask()
     pair = scale.to_dict()["pair"]
     spoilt = [
@@ -392,12 +392,12 @@ def test_a_scale_travels_as_json(X):
     ]
     tables = [scale.to_dict() | {"pair": pair | entry} for entry in spoilt]
     for wrong in (*tables, [], {"pair": {"n": 3}}, {"pair": pair, "query": {}}):
-        with pytest.raises(ValueError, match="no table of to_dict"):
+        with pytest.raises(ValueError, match="not a table of to_dict"):
             SimilarityScale.from_dict(wrong)
 
 
 def test_per_is_checked(X):
     scale = SimilarityScale().fit(X)
     for ask in ({"per": "text"}, {"per": "query", "corrected": True}):
-        with pytest.raises(ValueError, match=r"got per='(text|query)'.*expects per='pair'"):
+        with pytest.raises(ValueError, match=r"got per='(text|query)'.*expected per='pair'"):
             scale.threshold(0.1, **ask)
