@@ -66,7 +66,7 @@ def _not_joined(recipe: Recipe, steps: Sequence[Any]) -> str:
     how = POOLINGS[recipe.pooling]
     if recipe.stride is None:
         return ""
-    if how.by_root or how.by_frequency or (how.weight is None and how.token is None):
+    if how.by_root or how.by_frequency or how.is_maximum:
         return f"pooling={recipe.pooling!r}. Set pooling='mean'"
     if any(isinstance(step, Normalizer) for step in steps):
         return "a Normalizer. Leave that step out"

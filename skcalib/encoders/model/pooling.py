@@ -79,7 +79,7 @@ class Pooler:
                     total = np.add.reduceat(raw, starts)
                 shares[i] = raw / total[text]
                 weights[:, i] = np.where(nothing, NEGLIGIBLE * total, total)
-            elif how.token is None:
+            elif how.is_maximum:
                 # Tokens that do not count go into an extra row, which is dropped.
                 target[i] = np.where(counts, text, len(lengths))
             if how.own:
@@ -101,7 +101,7 @@ class Pooler:
             for i, how in enumerate(self._poolings):
                 if how.token is not None:
                     out[:, i] = hidden[self._ends if how.token else self._starts]
-                elif how.weight is None:
+                elif how.is_maximum:
                     rows = self._target[i][:, None].expand_as(hidden)
                     lowest = hidden.new_full((len(out) + 1, hidden.shape[1]), -torch.inf)
                     out[:, i] = lowest.scatter_reduce_(0, rows, hidden, "amax")[:-1]
@@ -130,7 +130,7 @@ class Joined:
         self._rows, self._n_windows = rows, np.bincount(rows)
         self._is_last = np.append(rows[1:] != rows[:-1], True)
         self._of_last = np.array([how.token == -1 for how in poolings])
-        self._maxima = np.array([how.token is None and how.weight is None for how in poolings])
+        self._maxima = np.array([how.is_maximum for how in poolings])
         self._texts: dict[int, _Text] = {}  # those that lack windows
 
     def add(
