@@ -41,6 +41,11 @@ class Pooling(NamedTuple):
     of_decoders: bool = False
     theirs: tuple[str, str] | None = None  # names in sentence-transformers: from 6 on, before
 
+    @property
+    def is_maximum(self) -> bool:
+        """Whether it takes the maximum of each dimension, neither a mean nor one token."""
+        return self.weight is None and self.token is None
+
 
 def _equal(counts: Any, place: Any, zipf: Any) -> Any:
     return counts * 1.0
