@@ -292,7 +292,7 @@ def test_two_texts_are_enough_to_give_finite_scores():
         (
             {"class_names": [["music"]]},
             None,
-            "a list; expected a str or a number. Join its parts",
+            "a number. Join its parts",
         ),
         ({"class_names": {None: "music"}}, None, "class_names has a missing label, None"),
         ({"class_names": None}, [True, 0, 2] * 60, "True or False with other labels"),
