@@ -132,7 +132,7 @@ def test_progress_is_silent_unless_asked(data_home, capsys):
         ({"encoder": {}}, ValueError, "at least one"),
         ({"encoder": 3}, TypeError, "encoder is a int; expected the folder"),
         ({"encoder": {"a": BertEncoder}}, TypeError, "is a class, not an instance"),
-        ({"encoder": BiEncoder(Waves())}, TypeError, "The encoder is a BiEncoder; it must"),
+        ({"encoder": BiEncoder(Waves())}, TypeError, "The encoder is a BiEncoder; expected"),
     ],
 )
 def test_errors_say_what_is_expected(arguments, error, message):

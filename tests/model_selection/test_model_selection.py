@@ -227,7 +227,7 @@ def test_search_without_grades_on_texts_and_on_pairs(tiny_bert, sentences, tmp_p
 def test_fewer_texts_than_can_be_told_apart():
     encoder = FirstNumber().fit([])
     short = ["5 words are too few"] * 50
-    with pytest.raises(ValueError, match=r"Found 19 distinct texts of 6 words.* 20 at least"):
+    with pytest.raises(ValueError, match=r"Found 19 distinct texts of 6 words.* at least 20"):
         SelfRetrieval()(encoder, numbered(19) * 2 + short)
     with pytest.warns(UserWarning, match="Found 199 distinct texts.*fewer than 200"):
         SelfRetrieval()(encoder, numbered(199))

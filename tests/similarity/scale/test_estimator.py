@@ -159,7 +159,7 @@ def test_p_value_and_threshold_are_each_others_inverse(X, corrected):
     assert_array_equal(scale.p_value([most, -most], corrected=corrected), [ends, 1.0])
     for use in (scale.p_value, scale.score):
         with pytest.raises(
-            ValueError, match=r"has 2\.5, and cor.*-2 to 2" if corrected else "-1 to 1"
+            ValueError, match=r"has 2\.5; expected cor.*-2 to 2" if corrected else "-1 to 1"
         ):
             use([0.5, 2.5], corrected=corrected)
 
@@ -354,7 +354,7 @@ def test_score_is_one_unit_and_thresholds_move_between_scales(X):
             assert_allclose(new.score(there, per=per), old.score(cosine, per=per), atol=0.01)
             assert old.equivalent(there, of=new, per=per) == pytest.approx(cosine, abs=0.01)
     assert old.equivalent(0.999, of=old) == pytest.approx(0.999, abs=1e-6)  # by the line
-    with pytest.raises(ValueError, match=r"equivalent got 0\.99, .* this one has 40, too few"):
+    with pytest.raises(ValueError, match=r"similarity=0\.99 .* has counted 40, too few"):
         SimilarityScale().fit(X[:40]).equivalent(0.99, of=old, per="query")
     with pytest.raises(ValueError, match=r"needs 448 texts.* Got 780 pairs"):
         SimilarityScale().fit(X[:40]).equivalent(0.999, of=old)
