@@ -45,12 +45,13 @@ def calibrate(
 ) -> Pipeline:
     """Choose layer, pooling and calibration of a model from texts without labels.
 
-    For each layer and pooling the candidates are raw vectors, a whitening, and a strong
-    whitening with a power of 1. `SelfRetrieval` chooses one of these. With ``thinned=0`` it
-    then compares the layers and poolings, so calibrated. The raw model is the last layer with
-    the pooling that the folder declares, or else "mean". It stays unless another candidate is
-    better beyond chance, by simultaneous intervals; subtracting its mean is a candidate, too. A
-    strong whitening must be better than the others beyond chance by both kinds of the score.
+    For each layer and pooling the candidates are raw vectors and a whitening, and for inner
+    layers also a strong whitening with a power of 1. `SelfRetrieval` chooses one of these. With
+    ``thinned=0`` it then compares the layers and poolings, so calibrated. The raw model is the
+    last layer with the pooling that the folder declares, or else "mean". It stays unless
+    another candidate is better beyond chance, by simultaneous intervals; subtracting its mean
+    is a candidate, too. A strong whitening must be better than the others beyond chance by both
+    kinds of the score.
 
     Texts do not reveal the `task`, the `queries` or the `groups`: pass these.
 

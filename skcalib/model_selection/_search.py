@@ -54,21 +54,24 @@ class Scored:
 
 
 def calibrators(
-    whitening: Whitening, most: int, is_shipped: bool
+    whitening: Whitening, fits: Sequence[np.ndarray], is_shipped: bool
 ) -> dict[str, Whitening | None]:
-    """Return the candidates of a layer and pooling, for fits that allow ``most`` dimensions.
+    """Return the candidates of a layer and pooling, to be fitted on each of ``fits``.
 
     Subtracting the mean and PCA are tried for the raw model only, PCA just for comparison. The
     strong whitening is that of the papers, with noise. A given noise or number of groups
-    specifies the strength, and leaves it out.
+    specifies the strength, and leaves it out. So does an output that was trained for cosines,
+    of which the neutral power is 0: there a strong whitening finds each text by what nothing
+    else has, which the score rewards, and loses topics, which it does not see.
     """
     found: dict[str, Whitening | None] = {RAW: None}
     if is_shipped and whitening.n_components is None:
         found[MEAN_SUBTRACTED] = Whitening(power=0)
-    if is_shipped and most > DIMENSIONS:
+    if is_shipped and min(min(fit_on.shape) for fit_on in fits) > DIMENSIONS:
         found[PCA] = Whitening(DIMENSIONS, power=0)
     found[WHITENED] = whitening
-    if whitening.noise == "auto" and whitening.n_groups is None:
+    is_free = whitening.noise == "auto" and whitening.n_groups is None
+    if is_free and any(clone(whitening).fit(fit_on).power_ > 0 for fit_on in fits):
         found[STRONG] = clone(whitening).set_params(power=1.0)
     return found
 
@@ -86,8 +89,8 @@ def search(
     with progress(n_states, unit="state", desc="search", verbose=encoders.verbose) as advance:
         for state in encoders.states:
             folds = [_fold(encoders, state, *pair) for pair in (halves, halves[::-1])]
-            most = min(min(fit_on.shape) for *_, fit_on in folds)
-            candidates = calibrators(whitening, most, state == encoders.states[0])
+            fits = [fit_on for *_, fit_on in folds]
+            candidates = calibrators(whitening, fits, state == encoders.states[0])
             found.append(
                 [
                     Scored(state, name, calibrator, _ranks(folds, calibrator))
