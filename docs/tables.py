@@ -38,9 +38,7 @@ NUMBER = re.compile(r"[*+-]*\d.*|")  # or an empty cell
 def pages():
     """Return README and the pages, without what the site generates."""
     docs = ROOT / "docs"
-    folders = docs, docs / "tasks", docs / "benchmarks"
-    found = sorted(page for folder in folders for page in folder.glob("*.md"))
-    return [ROOT / "README.md", *found]
+    return [ROOT / "README.md", *sorted([*docs.glob("*.md"), *docs.glob("tasks/*.md")])]
 
 
 def rendered(page, text):
