@@ -15,12 +15,11 @@ outputs = load("docs/outputs.py")
 
 # Encoding the 1,541 texts of the bundled corpus takes some 10 s, for all pages once; each graph
 # of MiniLM that a page exports takes as long.
-PAGES = "change_model.md flow.md index.md languages.md similarity.md tuning.md"
-PAGES += " vectors.md how_coarse.md long_texts.md"
+PAGES = "flow.md how_coarse.md index.md languages.md long_texts.md"
 # Whose blocks use names of those before.
-CONTINUED = "../README.md tasks/clustering.md tasks/classification.md tasks/duplicates.md"
-CONTINUED += " two_encoders.md tasks/answers.md tasks/search.md deployment.md"
-CONTINUED += " user_guide.md"
+CONTINUED = "../README.md change_model.md deployment.md similarity.md tuning.md two_encoders.md"
+CONTINUED += " user_guide.md vectors.md tasks/answers.md tasks/classification.md"
+CONTINUED += " tasks/clustering.md tasks/duplicates.md tasks/search.md"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
