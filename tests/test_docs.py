@@ -15,8 +15,6 @@ outputs = load("docs/outputs.py")
 
 # Encoding the 1,541 texts of the bundled corpus takes some 10 s, for all pages once; each graph
 # of MiniLM that a page exports takes as long.
-PAGES = "flow.md how_coarse.md index.md languages.md long_texts.md"
-# Whose blocks use names of those before.
 CONTINUED = "../README.md change_model.md deployment.md similarity.md tuning.md two_encoders.md"
 CONTINUED += " user_guide.md vectors.md tasks/answers.md tasks/classification.md"
 CONTINUED += " tasks/clustering.md tasks/duplicates.md tasks/search.md"
@@ -76,7 +74,7 @@ def run(page, shared=None):
 
 @pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")  # the toy set is small
 @pytest.mark.filterwarnings("ignore:.*unknown to this model")  # Chinese, as the page says
-@pytest.mark.parametrize("page", PAGES.split())
+@pytest.mark.parametrize("page", outputs.ALONE)
 @pytest.mark.usefixtures("reader")
 def test_each_block_of_a_page_runs_by_itself(page):
     run(page)
