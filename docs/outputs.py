@@ -13,8 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Pages whose blocks use names of those before.
-CONTINUED = "README.md", "clustering.md", "classification.md", "answers.md", "duplicates.md"
+# Pages whose blocks run by themselves; those of all others use names of the blocks before.
+ALONE = "flow.md", "how_coarse.md", "index.md", "languages.md", "long_texts.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OUTPUT = re.compile(r"(?:^# ?.*\n)*\Z", re.MULTILINE)
 
@@ -54,5 +54,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for page in pages:
-            text = rewritten(page, continued=page.name in CONTINUED)
+            text = rewritten(page, continued=page.name not in ALONE)
             page.write_text(text, "utf-8")

@@ -2,15 +2,15 @@
 
     python docs/tables.py
 
-A table stands between two comments. The first names files of results, relative to the page; a
-file alone is shown as it is. Otherwise columns and rows say which cells are shown::
+A table stands right below a comment that names files of results, relative to the page. A file
+alone is shown as it is. Otherwise columns and rows say which cells are shown::
 
     <!-- table: results/comparison-e5.csv results/comparison-minilm.csv
     cells: Banking77/R-precision
     columns: step | comparison-e5 as e5 | comparison-minilm as MiniLM
-    rows: raw | PCA(128) as `PCA(128)` | smoothed/**{value}**
-    -->
-    <!-- end of table -->
+    rows: raw | PCA(128) as `PCA(128)` | smoothed/**{value}** -->
+    | step | e5 | MiniLM |
+    ...
 
 Each entry is a place: cells that a row of the files has, with slashes between them, among them
 the file's name without its ending. Together, ``cells``, the row and the column fit one row of
@@ -18,7 +18,7 @@ the files. What is shown of it stands in braces, such as ``{difference} ({low} t
 without braces it is ``{value}``. " as " gives an entry another label.
 
 - The first entry of ``columns`` is the heading above the rows. "-" is an empty cell.
-- Entries stand in one line or in a line each.
+- Entries are separated by " | " or by the end of a line.
 - A row ``{step}`` stands for all steps of the files, in their order.
 - Further ``columns`` hold for the rows below them, and have no headings.
 - Without ``rows``, each row of the files that fits ``cells`` is a row of the table.
@@ -30,7 +30,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TABLE = re.compile(r"^<!-- table: (.*?)-->\n.*?^<!-- end of table -->$", re.M | re.S)
+TABLE = re.compile(r"^<!-- table: (.*?)-->\n(?:\|[^\n]*\n)*", re.M | re.S)
 KEY = re.compile(r"^(cells|columns|rows):", re.M)
 NUMBER = re.compile(r"[*+-]*\d.*|")  # or an empty cell
 
@@ -38,9 +38,7 @@ NUMBER = re.compile(r"[*+-]*\d.*|")  # or an empty cell
 def pages():
     """Return README and the pages, without what the site generates."""
     docs = ROOT / "docs"
-    folders = docs, docs / "tasks", docs / "benchmarks"
-    found = sorted(page for folder in folders for page in folder.glob("*.md"))
-    return [ROOT / "README.md", *found]
+    return [ROOT / "README.md", *sorted([*docs.glob("*.md"), *docs.glob("tasks/*.md")])]
 
 
 def rendered(page, text):
@@ -52,11 +50,11 @@ def rendered(page, text):
         except ValueError as error:
             files = " ".join(KEY.split(found[1])[0].split())
             raise ValueError(f"{page.name}, table of {files}: {error}") from None
-        return f"<!-- table: {found[1]}-->\n\n{lines}\n\n<!-- end of table -->"
+        return f"<!-- table: {found[1]}-->\n{lines}\n"
 
     new, n_tables = TABLE.subn(table, text)
     if n_tables != text.count("<!-- table:"):
-        raise ValueError(f"{page.name}: a table needs <!-- end of table --> in a line below.")
+        raise ValueError(f"{page.name}: <!-- table: begins a line, and --> ends one.")
     return new
 
 

@@ -15,11 +15,9 @@ outputs = load("docs/outputs.py")
 
 # Encoding the 1,541 texts of the bundled corpus takes some 10 s, for all pages once; each graph
 # of MiniLM that a page exports takes as long.
-PAGES = "change_model.md deployment.md flow.md index.md languages.md similarity.md tuning.md"
-PAGES += " user_guide.md vectors.md how_coarse.md long_texts.md tasks/search.md"
-# Whose blocks use names of those before.
-CONTINUED = "../README.md tasks/clustering.md tasks/classification.md tasks/duplicates.md"
-CONTINUED += " two_encoders.md tasks/answers.md"
+CONTINUED = "../README.md change_model.md deployment.md similarity.md tuning.md two_encoders.md"
+CONTINUED += " user_guide.md vectors.md tasks/answers.md tasks/classification.md"
+CONTINUED += " tasks/clustering.md tasks/duplicates.md tasks/search.md"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
@@ -76,7 +74,7 @@ def run(page, shared=None):
 
 @pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")  # the toy set is small
 @pytest.mark.filterwarnings("ignore:.*unknown to this model")  # Chinese, as the page says
-@pytest.mark.parametrize("page", PAGES.split())
+@pytest.mark.parametrize("page", outputs.ALONE)
 @pytest.mark.usefixtures("reader")
 def test_each_block_of_a_page_runs_by_itself(page):
     run(page)
@@ -104,7 +102,7 @@ def test_groups_reach_the_rows_of_a_frame_with_any_index():
     groups = own.groupby("intent")["group"].agg(lambda group: group.value_counts().iloc[0])
     assert groups.mean() > 6  # of ten questions of an intent, most are in one group
     for group, rows in own.sort_values("typical", ascending=False).groupby("group"):
-        assert f"Group {group}, {len(rows)} texts\n    {rows['text'].iloc[0]}\n" in printed
+        assert f"Group {group}, {len(rows)} texts: {rows['text'].iloc[0]:.70}\n" in printed
 
 
 @pytest.mark.usefixtures("minilm", "remembered")

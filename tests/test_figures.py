@@ -23,13 +23,12 @@ def page(tmp_path):
 
 def table(page, description):
     """Return the lines of the table that stands behind a description."""
-    text = f"One.\n\n<!-- table: {description}\n-->\n<!-- end of table -->\n\nTwo.\n"
-    new = tables.rendered(page, text)
+    new = tables.rendered(page, f"One.\n\n<!-- table: {description} -->\n\nTwo.\n")
     assert tables.rendered(page, new) == new
-    head, rows = new.split("-->\n\n", 1)
-    assert head.startswith("One.")
-    rows, tail = rows.split("\n\n<!-- end of table -->")
-    assert tail == "\n\nTwo.\n"
+    head, rows = new.split(f"<!-- table: {description} -->\n")
+    assert head == "One.\n\n"
+    rows, tail = rows.split("\n\n")
+    assert tail == "Two.\n"
     return rows.split("\n")
 
 
@@ -102,12 +101,12 @@ def test_table_error_names_page_file_and_fault(page, description, message):
         table(page, description)
 
 
-def test_table_error_without_end(page):
-    text = "<!-- table: scores-a.csv -->\n"
-    with pytest.raises(ValueError, match=r"page\.md: a table needs <!-- end of table -->"):
+@pytest.mark.parametrize(
+    "text", ["<!-- table: scores-a.csv\n", "- <!-- table: scores-a.csv -->\n"]
+)
+def test_table_error_of_a_comment_that_is_not_closed_or_not_at_the_start_of_a_line(page, text):
+    with pytest.raises(ValueError, match=r"page\.md: <!-- table: begins a line"):
         tables.rendered(page, text)
-    with pytest.raises(ValueError, match=r"page\.md: a table needs <!-- end of table -->"):
-        tables.rendered(page, f"{text}{text}<!-- end of table -->\n")
 
 
 def test_readme_picture_caption_has_the_figures_of_its_file():
