@@ -103,8 +103,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     the last. For the threshold for `other`, the fitted texts are judged in ten folds, each by
     classes made without it, and the threshold is a rank: of n texts that are judged and a new
     one, each is equally likely to have the lowest cosine. A distinct text counts once, and no
-    order matters. With more than eight labels a class, a logistic regression on the vectors of
-    `encoder_` was better in our measurements.
+    order matters. With many labels, a logistic regression on the vectors of `encoder_` is
+    better.
 
     A text without content for the encoder (blank, only unknown tokens, or a zero vector) is
     left out of the fit, with a warning, and is similar to no class: `other` with a
