@@ -29,7 +29,7 @@ def refuse_inner(folder: Path) -> None:
         raise ValueError(
             f"{folder / MODULES} puts the model into the folder {inner!r}, as old versions of "
             "sentence-transformers did; BertEncoder reads it beside that file. Load and save "
-            "it with a newer version; or give the inner folder, and its pooling, to BertEncoder."
+            "it with a newer version; or give BertEncoder the inner folder, and its pooling."
         )
 
 

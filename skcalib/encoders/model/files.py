@@ -139,9 +139,7 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
     if "adapter_config.json" in names:
         refuse("it is an adapter to another model. Merge the two and save them as one")
     if not any(fnmatch.filter(names, pattern) for pattern in WEIGHTS):
-        others = sorted(
-            file.name for file in folder.glob("*") if OTHER_WEIGHTS.search(file.name)
-        )
+        others = sorted(file for file in os.listdir(folder) if OTHER_WEIGHTS.search(file))
         refuse(
             "it has no weights in model.safetensors or model-*.safetensors"
             f"{f', only in {others[0]}' if others else ''}. Other formats may run code when "

@@ -118,7 +118,7 @@ def _collect(
             found[name] = value
         elif not is_harmless(value):
             raise ValueError(
-                f"{file} declares {where and where + '.'}{name}={value!r:.80}, which may change "
-                "vectors, and BertEncoder does not read it. Delete the entry to encode "
+                f"{file} declares {where and where + '.'}{name}={value!r:.80}, which may "
+                "change vectors, and BertEncoder does not read it. Delete the entry to encode "
                 "without it; or use TextEncoder, which accepts a SentenceTransformer."
             )
