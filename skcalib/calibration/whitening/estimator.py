@@ -388,7 +388,7 @@ class Whitening(
     def _learn(self, moments: Moments, parameters: dict[str, Any] | None = None) -> Self:
         """Keep moments of a stream, and solve them once they have a direction."""
         parameters = parameters or self._parameters
-        has_direction = moments.n > 1 and moments.scatter.any()
+        has_direction = moments.are_enough and moments.scatter.any()
         self._keep(moments, parameters, solve(moments, **parameters) if has_direction else None)
         return self
 

@@ -47,7 +47,7 @@ NUMBERS = (
 
 @dataclass(eq=False, repr=False)
 class DetailGuard(VersionedState, BaseEstimator):
-    """Tell whether two texts have the same numbers and codes, which a cosine hardly sees.
+    """Decide whether two texts have the same numbers and codes, which a cosine hardly sees.
 
     Parameters
     ----------
