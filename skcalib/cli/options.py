@@ -13,6 +13,7 @@ from skcalib.encoders.bert_encoder import BertEncoder
 from skcalib.utils.base import import_package
 from skcalib.utils.texts import lines_of
 
+LONGEST = 2**31 - 1  # characters of a field; by default the csv module has 131,072
 PARAMS = "prompt", "overflow", "max_length", "layer_merge"  # of `BertEncoder`
 
 
@@ -93,7 +94,8 @@ def _entries(file: str, column: str | None) -> list[str]:
         raise ValueError(f"{file!r} is a folder; give a file with one text per line.")
     if (kind := path.suffix.lower()) not in TABLES:
         return [line.strip() for _, line in lines_of(path, blank=True)]
-    rows = TABLES[kind](path)
+    if not (rows := TABLES[kind](path)):
+        raise ValueError(f"{file!r} has no rows; give a table with a text in each.")
     known = list(dict.fromkeys(name for row in rows for name in row if name is not None))
     if column is None:
         raise ValueError(
@@ -102,12 +104,38 @@ def _entries(file: str, column: str | None) -> list[str]:
         )
     if column not in known:
         raise ValueError(f"{file!r} has no column {column!r}. Choose from {', '.join(known)}.")
-    return [str(row.get(column) or "").strip() for row in rows]
+    texts = [row.get(column) for row in rows]
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str | None):
+            raise ValueError(
+                f"{file!r} has {text!r:.60}, a {type(text).__name__}, in row {number} of the "
+                f"column {column!r}; it expects texts. Choose another column, or convert it."
+            )
+    return [(text or "").strip() for text in texts]
 
 
 def _csv(path: Path, delimiter: str = ",") -> list[dict[str, Any]]:
-    with path.open(encoding="utf-8-sig", newline="") as stream:
-        return list(csv.DictReader(stream, delimiter=delimiter))
+    csv.field_size_limit(LONGEST)
+    lines = (f"{line}\n" for _, line in lines_of(path, blank=True))
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    header: list[str] = []
+    rows = []
+    try:
+        for fields in filter(None, reader):
+            if not header:
+                header = fields
+                continue
+            if len(fields) != len(header):
+                raise csv.Error(f"{len(fields)} fields, where the header has {len(header)}")
+            rows.append(dict(zip(header, fields, strict=True)))
+    except csv.Error as error:
+        raise ValueError(
+            f"{path}, up to line {reader.line_num}: {error}. Put a field that has "
+            f"{delimiter!r}, a quote or a line break into quotes, and double quotes in it."
+        ) from error
+    if len({*header}) < len(header):
+        raise ValueError(f"{path} has two columns of one name, of {header}. Rename one.")
+    return rows
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:
@@ -115,7 +143,7 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
     for place, line in lines_of(path):
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{place} is not JSON: {error}.") from error
         if not isinstance(row, dict):
             raise ValueError(f"{place} has a {type(row).__name__}; expected an object.")

@@ -56,7 +56,7 @@ class UnitLength(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Scale the last axis of ``x``; zeros stay zeros."""
-        return normalize(x, dim=-1)
+        return _unit(x)
 
 
 class SmoothingModule(nn.Module):

@@ -55,3 +55,37 @@ def test_texts_in_reads_lines_of_other_files(tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text("a, b\n\n c \n")
     assert texts_in(str(path)) == ["a, b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("text\nhello, world\n", "line 2: 2 fields, where the header has 1. Put a field"),
+        ("id,text\n1,a\n2\n", "line 3: 1 fields, where the header has 2"),
+        ("text,text\na,b\n", "two columns of one name"),
+        ('text\n"abc\n', "line 2: unexpected end of data"),
+        ('text\n"no" she said\n', "line 2: ',' expected after"),
+        ("text\n", "has no rows"),
+        ("text\na\0b\n", "line 2 is not UTF-8, or has a NUL"),
+        ("text\ngr\xf6\n".encode("latin1"), "line 2 is not UTF-8"),
+    ],
+)
+def test_texts_in_refuses_a_broken_table(tmp_path, content, message):
+    path = tmp_path / "texts.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=message):
+        texts_in(str(path), "text")
+
+
+def test_texts_in_reads_a_field_of_any_length(tmp_path):
+    path = tmp_path / "texts.csv"
+    path.write_text(f"text\n{'long ' * 50_000}\n")
+    assert texts_in(str(path), "text") == [("long " * 50_000).strip()]
+
+
+@pytest.mark.parametrize("entry", ["5", "0", "false", "NaN", '["a"]', '{"a": 1}'])
+def test_texts_in_refuses_what_is_no_text(tmp_path, entry):
+    path = tmp_path / "texts.jsonl"
+    path.write_text(f'{{"text": "a"}}\n{{"text": null}}\n{{"text": {entry}}}\n')
+    with pytest.raises(ValueError, match="in row 3 of the column 'text'; it expects texts"):
+        texts_in(str(path), "text")

@@ -29,7 +29,16 @@ def test_only_safetensors_are_loaded(tiny_bert_copy):
             return exec, ("raise SystemExit('code ran')",)
 
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb()))
-    check_refused(folder, r"no \*\.safetensors weights.*can run code")
+    check_refused(folder, r"no weights in model\.safetensors .*, only in pytorch_model\.bin\. ")
+
+
+def test_configs_of_odd_entries_are_read_or_refused_by_name(tiny_bert_copy, edit_json, texts):
+    folder = tiny_bert_copy()
+    expected = BertEncoder(folder).fit_transform(texts)
+    edit_json(folder / "config.json", return_dict=False)
+    assert_array_equal(BertEncoder(folder).fit_transform(texts), expected)
+    edit_json(folder / "config.json", add_cross_attention=True)
+    check_refused(folder, "config.json declares add_cross_attention")
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,8 @@ def test_no_module_beside_the_pooling_is_left_out_in_silence(declare, modules, d
         ("modules.json", ["{}", "[1]", "[{}]", "no json", '[{"type": 1}]', "[" * 100_000]),
         (
             "1_Pooling/config.json",
-            [None, "", '{"pooling_mode_cls', "{}", '{"pooling_mode_x": 0}'],
+            [None, "", '{"pooling_mode_cls', "{}", '{"pooling_mode_x": 0}']
+            + [f'{{"pooling_mode": {mode}}}' for mode in ("3", "[]", "null")],
         ),
         ("sentence_bert_config.json", ['{"max_seq_length": 1', "[]"]),
         (SETTINGS, ["", '{"prompts": {']),
@@ -228,6 +229,38 @@ def test_calibrate_begins_as_shipped(declare):
         pipeline = calibrate(folder, LONGER, layers=[-1], pooling="mean")
     assert pipeline.calibration_.shipped.pooling == "last"
     assert pipeline["encode"].prompt_ == "dog cat "
+
+
+@pytest.mark.parametrize("include", [None, 0])
+def test_an_empty_include_prompt_leaves_prompts_out_as_theirs(declare, include):
+    folder = declare("mean", "query", include_prompt=include)
+    assert_equal(BertEncoder(folder).fit_transform(TEXTS), _theirs(folder))
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [(0, "custom_st.Transformer"), (0, MODELS + "WordEmbeddings"), (1, "custom_st.Pooling")],
+)
+def test_modules_of_other_code_are_refused_unless_a_pooling_is_given(declare, place, kind):
+    folder = declare("cls")
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[place]["type"] = kind
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ValueError, match=rf"pooling '.*{kind.removeprefix(MODELS)}"):
+        BertEncoder(folder).fit(TEXTS)
+    assert BertEncoder(folder, pooling="mean").fit(TEXTS).pooling_ == "mean"
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_model_in_a_folder_of_its_own_is_refused_by_name(declare, whole):
+    folder = declare("mean")
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[0] |= {"path": "0_BERT", "type": f"{MODELS}BERT"}
+    (folder / "modules.json").write_text(json.dumps(modules))
+    if not whole:
+        (folder / "config.json").unlink()
+    with pytest.raises(ValueError, match="puts the model into the folder '0_BERT', as old"):
+        BertEncoder(folder).fit(TEXTS)
 
 
 def test_what_a_folder_declares_is_shown(declare, edit_json):
@@ -283,6 +316,8 @@ def test_each_layer_is_cut_after_memory(declare, tmp_path):
     [
         (SETTINGS, "truncate_dim", ["x", 0, True, 12.5]),
         (SETTINGS, "similarity_fn_name", [1, ["dot"]]),
+        (SETTINGS, "prompts", ["query: ", ["query: "], {"query": 1}]),
+        (SETTINGS, "default_prompt_name", [1, ["query"]]),
         ("sentence_bert_config.json", "max_seq_length", ["x", -1]),
         ("config.json", "matryoshka_dimensions", ["64", 64, {"64": 1}, [64, "x"], [0], [[64]]]),
     ],

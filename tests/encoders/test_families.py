@@ -49,6 +49,8 @@ UNPACKED = {
     # Of their window they tell their masks, but not their attention.
     "Qwen2Moe": GROUPED | WINDOW | {"use_sliding_window": True, "max_window_layers": 1},
     "DebertaV2 convolution": RELATIVE | {"conv_kernel_size": 3},  # joins neighbours
+    # Multiplies by the weight of a linear layer itself.
+    "Mamba": {"hidden_size": 16, "num_hidden_layers": 3, "state_size": 4},
     "T5Encoder": T5,
     "MT5Encoder": T5,
     "UMT5Encoder": T5,

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from skcalib import BertEncoder
 from skcalib.encoders.model.files import TRANSFORMER
-from skcalib.encoders.model.transformer_settings import BUCKETS, ENTRIES, READ
+from skcalib.encoders.model.transformer_settings import BUCKETS, ENTRIES, FORWARD
 
 package = pytest.importorskip("sentence_transformers", minversion="6")
 
@@ -83,6 +83,11 @@ def test_transformer_settings_are_read_as_theirs(folder, files):
         ({"config_args": {"num_hidden_layers": 1}}, "config_args"),
         ({"model_kwargs": {"hidden_act": "relu"}}, "model_kwargs"),
         ({"modality_config": {"text": {"method_output_name": "pooler_output"}}}, "modality"),
+        ({"modality_config": {"text": FORWARD, "message": FORWARD}}, "modality_config"),
+        ({"max_length": 6}, "max_length=6"),
+        ({"processor_kwargs": {"max_length": 6}}, "processor_kwargs.max_length=6"),
+        ({"tokenizer_args": {"do_lower_case": True}}, "tokenizer_args.do_lower_case"),
+        ({"processing_kwargs": {"text": {"model_max_length": 6}}}, "text.model_max_length"),
         ({"transformer_task": "fill-mask"}, "transformer_task"),
         ({"query_length": 32}, "query_length"),
         ({"some_later_entry": 1}, "some_later_entry"),
@@ -102,7 +107,7 @@ def test_transformer_settings_have_all_that_the_library_reads():
 
     taken = set(inspect.signature(inspect.unwrap(Transformer.__init__)).parameters)
     taken -= {"self", "model_name_or_path", "backend"}
-    assert taken <= {*ENTRIES, *READ, *BUCKETS}
+    assert taken <= {*ENTRIES, *BUCKETS}
     source = inspect.getsource(Transformer)
     assert set(re.findall(r"sentence_[\w-]+_config\.json", source)) == {*TRANSFORMER}
     assert set(re.findall(r'"(\w+_args)":', source)) <= {*ENTRIES, *BUCKETS}

@@ -161,7 +161,18 @@ def test_to_torch_of_a_pipeline_is_its_transform(X):
     expected = rest.transform(erased.transform(X))
     assert_allclose(to_torch(erased, rest)(torch.from_numpy(X)), expected, atol=1e-5)
     flow = NormalizingFlow(max_epochs=1, device="cpu").fit(X)
-    assert_allclose(to_torch(flow)(torch.from_numpy(X)), flow.transform(X), atol=1e-5)
+    expected = flow.transform(X)
+    for shape in [(600, 12), (20, 30, 12)]:
+        z = to_torch(flow)(torch.from_numpy(X.reshape(shape)))
+        assert_allclose(z, expected.reshape(shape), atol=1e-5)
+    assert_allclose(to_torch(flow)(torch.from_numpy(X[0])), expected[0], atol=1e-5)
+
+
+def test_to_torch_scales_the_smallest_vectors_to_unit_length():
+    torch = pytest.importorskip("torch")
+    X = np.array([[3e-20, 4e-20], [0, 0]])
+    module = to_torch(Normalizer().fit(X))
+    assert_allclose(module(torch.from_numpy(X)), [[0.6, 0.8], [0, 0]])
 
 
 @pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")

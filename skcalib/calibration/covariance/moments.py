@@ -168,6 +168,11 @@ class Moments:
         u = np.finfo(np.float32).eps / 2
         return (self.mean**2 + np.diag(self.scatter) / self.n) @ (u * axes) ** 2
 
+    @property
+    def are_enough(self) -> bool:
+        """Whether there are more than one sample: weights may sum to 1 up to rounding."""
+        return bool(self.n > 1 and not np.isclose(self.n, 1))
+
     def covariance(self) -> np.ndarray:
         """Unbiased covariance, ``scatter / (n - 1)``."""
         return self.scatter / (self.n - 1)

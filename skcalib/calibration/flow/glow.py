@@ -219,11 +219,12 @@ class Glow(nn.Module):
 
 
 class Latent(nn.Module):
-    """z of a flow, without the log-determinant."""
+    """z of a flow, of the last axis, without the log-determinant."""
 
     def __init__(self, flow: Any):
         super().__init__()
         self.flow = flow
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.flow.encode(x)
+        rows = x.reshape(-1, x.shape[-1])
+        return self.flow.encode(rows).reshape(x.shape)

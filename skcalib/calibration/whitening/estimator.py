@@ -388,7 +388,7 @@ class Whitening(
     def _learn(self, moments: Moments, parameters: dict[str, Any] | None = None) -> Self:
         """Keep moments, and solve them once the samples seen differ."""
         parameters = parameters or self._parameters
-        has_direction = moments.n > 1 and moments.scatter.any()
+        has_direction = moments.are_enough and moments.scatter.any()
         self._keep(moments, parameters, solve(moments, **parameters) if has_direction else None)
         return self
 

@@ -113,7 +113,7 @@ def solve(
     all equal, raise a ValueError.
     """
     n = moments.n
-    if n <= 1:
+    if not moments.are_enough:
         raise ValueError(
             f"Whitening has seen n_samples={n:.6g}; a covariance needs at least 2. Fit on more "
             "samples. A sample_weight counts repetitions, and zero leaves a sample out: "

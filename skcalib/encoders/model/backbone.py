@@ -26,7 +26,7 @@ from skcalib.utils.texts import as_texts
 ENCODER_OF = ("t5", "mt5", "umt5")
 
 # Endings of tensors that go with quantized weights.
-SCALES = re.compile(r"(scales?|zeros|zero_points?|scale_inv)$")
+SCALES = re.compile(r"(scales?|zeros|zero_points?|scale_inv|absmax|qweight)$")
 
 LONGEST = 2**20  # most tokens of a text, for any model
 
@@ -157,6 +157,12 @@ def read(folder: Path) -> tuple[Any, Any]:
     with quiet_transformers():
         config = AutoConfig.from_pretrained(folder, **local)
         config.use_cache = False  # only generation needs the keys and values of tokens
+        config.return_dict = True
+        if getattr(config, "add_cross_attention", False) and not config.is_decoder:
+            raise ValueError(
+                "its config.json declares add_cross_attention, which transformers gives to "
+                "decoders alone. Delete the entry, or declare is_decoder, as it was trained"
+            )
         auto = AutoModelForTextEncoding if config.model_type in ENCODER_OF else AutoModel
         # Load in float32, so that no constant is rounded. transformers 4.56 renamed the option.
         options = local | {

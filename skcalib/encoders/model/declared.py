@@ -6,12 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from skcalib.encoders.model.entries import CONFIG, entries, unreadable
+from skcalib.encoders.model.entries import (
+    CONFIG,
+    MODULES,
+    entries,
+    refuse_inner,
+    unreadable,
+)
 from skcalib.encoders.model.files import DECLARED
 from skcalib.encoders.model.transformer_settings import transformer_settings
 from skcalib.encoders.recipe import POOLINGS
 
-SETTINGS, MODULES, *_ = DECLARED
+SETTINGS, *_ = DECLARED
 COUNT = "a number, 1 or more"
 HARMLESS = {"Normalize", "Dropout"}  # after the pooling: they change no cosine
 
@@ -52,14 +58,14 @@ def declared(folder: Path, config: dict[str, Any]) -> Declared:
     before, pooling, after = _pooling_module(folder)
     file, transformer = folder / SETTINGS, transformer_settings(folder)
     settings = entries(file)
-    prompts = settings.get("prompts")
-    prompts = prompts if isinstance(prompts, dict) else {}
+    prompts = _entry(file, settings, "prompts", _are_texts, "an object of texts by name")
+    default = _entry(file, settings, "default_prompt_name", _is_name, "a name")
     return Declared(
         pooling=", then ".join(filter(None, [*before, _pooling(pooling), *after])),
         declares_pooling=bool(pooling),
-        include_prompt=pooling.get("include_prompt") is not False,
-        prompts={name: str(prompt or "") for name, prompt in prompts.items()},
-        default_prompt_name=settings.get("default_prompt_name"),
+        include_prompt=bool(pooling.get("include_prompt", True)),
+        prompts={name: prompt or "" for name, prompt in (prompts or {}).items()},
+        default_prompt_name=default,
         max_length=transformer.max_length,
         lower_case=transformer.lower_case,
         truncation_side=transformer.truncation_side,
@@ -83,24 +89,33 @@ def _pooling_module(folder: Path) -> tuple[list[str], dict, list[str]]:
     """Classes of the modules before the pooling, its settings, and classes that follow it."""
     modules = entries(folder / MODULES, list)
     try:
-        classes = [module["type"].rpartition(".")[2] for module in modules]
+        classes = [_class_of(module["type"]) for module in modules]
         folders = [Path(module["path"]).name for module in modules]
     except (TypeError, LookupError, AttributeError):
         raise unreadable(folder / MODULES) from None
     if not modules:  # as in most folders
-        classes, folders = ["", "Pooling"], ["", "1_Pooling"]
+        classes, folders = ["Transformer", "Pooling"], ["", "1_Pooling"]
+    refuse_inner(folder)
+    first = [] if classes[0] == "Transformer" else classes[:1]
     if "Pooling" not in classes:
         # The mean is the default only for a transformer alone, not if modules change vectors.
-        others = classes if classes[0] == "StaticEmbedding" else classes[1:]
-        others = [name for name in others if name not in HARMLESS]
+        others = first + [name for name in classes[1:] if name not in HARMLESS]
         return others, {"pooling_mode": ""} if others else {}, []
     i = classes.index("Pooling")
     config = entries(folder / folders[i] / CONFIG)
     # Without a mode it is the mean.
     modes = [config[key] for key in config if key.startswith("pooling_mode_")]
-    if (modules and not config) or (modes and not any(modes)):
+    mode = config.get("pooling_mode", "mean")
+    named = isinstance(mode, str) or (isinstance(mode, list) and mode)
+    if (modules and not config) or (modes and not any(modes)) or not named:
         raise unreadable(folder / folders[i] / CONFIG)
-    return classes[1:i], config, [name for name in classes[i + 1 :] if name not in HARMLESS]
+    after = [name for name in classes[i + 1 :] if name not in HARMLESS]
+    return first + classes[1:i], config, after
+
+
+def _class_of(kind: str) -> str:
+    """Name of a module's class, with its own module where the code comes with the model."""
+    return kind.rpartition(".")[2] if kind.startswith("sentence_transformers.") else kind
 
 
 def _matryoshka(file: Path, config: dict[str, Any]) -> tuple[int, ...] | None:
@@ -127,6 +142,10 @@ def _entry(
 
 def _is_name(value: Any) -> bool:
     return isinstance(value, str)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(v, str | None) for v in value.values())
 
 
 def _is_count(value: Any) -> bool:

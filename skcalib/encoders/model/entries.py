@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 CONFIG = "config.json"
+MODULES = "modules.json"
 
 
 def entries(file: Path, kind: type = dict) -> Any:
@@ -18,6 +19,18 @@ def entries(file: Path, kind: type = dict) -> Any:
     if not isinstance(content, kind):
         raise unreadable(file)
     return content
+
+
+def refuse_inner(folder: Path) -> None:
+    """Refuse a model in a folder of its own, as old sentence-transformers saved it."""
+    first = next(iter(entries(folder / MODULES, list)), None)
+    inner = first.get("path") if isinstance(first, dict) else None
+    if isinstance(inner, str) and Path(inner) != Path():
+        raise ValueError(
+            f"{folder / MODULES} puts the model into the folder {inner!r}, as old versions of "
+            "sentence-transformers did; BertEncoder reads it beside that file. Load and save "
+            "it with a newer version; or give BertEncoder the inner folder, and its pooling."
+        )
 
 
 def unreadable(file: Path) -> ValueError:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from skcalib.encoders.model.entries import CONFIG, entries
+from skcalib.encoders.model.entries import CONFIG, MODULES, entries, refuse_inner
 from skcalib.utils import caches
 from skcalib.utils.devices import resolve_device
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from skcalib.encoders.model.backbone import Backbone  # imports torch
 
 WEIGHTS = ("model.safetensors", "model-*.safetensors")
-FEW_BITS = {"I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "F6_E3M2"}
+OTHER_WEIGHTS = re.compile(r"\.(safetensors|bin|npz|gguf|h5|msgpack|onnx|ckpt|pth?)$")
+# Of one number each, or several packed into one, as by MLX.
+FEW_BITS = {"U32", "I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "F6_E3M2"}
 VOCABULARIES = ("tokenizer.json", "*vocab.txt", "*vocab.json", "*.model")  # one or more
 
 # Files in which sentence-transformers declares how to use a model. They are downloaded too, but
@@ -31,7 +33,7 @@ KINDS = "bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "
 TRANSFORMER = tuple(f"sentence_{kind}_config.json" for kind in KINDS)  # the first counts
 DECLARED = (
     "config_sentence_transformers.json",
-    "modules.json",
+    MODULES,
     "*_Pooling/config.json",
     *TRANSFORMER,
 )
@@ -115,6 +117,8 @@ def locate(model: str, revision: str | None = None) -> Path:
             return Path(minilm_path())
         folder = Path(_snapshot(model, revision))
     if not (folder / CONFIG).is_file():
+        if folder.is_dir():
+            refuse_inner(folder)
         raise FileNotFoundError(
             f"{str(folder)!r} is not a folder with a config.json. Give the folder of a model "
             f"that save_pretrained wrote, or the id of a model on the hub. {MOVED}"
@@ -135,9 +139,12 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
     if "adapter_config.json" in names:
         refuse("it is an adapter to another model. Merge the two and save them as one")
     if not any(fnmatch.filter(names, pattern) for pattern in WEIGHTS):
+        others = sorted(file for file in os.listdir(folder) if OTHER_WEIGHTS.search(file))
         refuse(
-            "it has no *.safetensors weights, and other formats can run code when loaded. "
-            "Convert the weights with save_pretrained(..., safe_serialization=True)"
+            "it has no weights in model.safetensors or model-*.safetensors"
+            f"{f', only in {others[0]}' if others else ''}. Other formats may run code when "
+            "loaded, or hold what another library computes with. Load the model by the library "
+            "that wrote it, and save it by save_pretrained of transformers"
         )
     # A snapshot in the cache of the hub links to the files of its repository.
     home = folder.resolve()

@@ -27,14 +27,19 @@ class PackedLinear(nn.Module):
         self.dtype = dtype
         weight = linear.weight.detach().to(dtype)
         n_tokens = 1024  # of a batch: a hint for the layout, not a limit
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, n_tokens)
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, n_tokens)
         self.bias = None if linear.bias is None else linear.bias.detach().to(dtype)
         self._multiply = torch.ops.mkldnn._linear_pointwise.default
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply as `nn.Linear` does."""
-        y = self._multiply(x.to(self.dtype), self.weight, self.bias, "none", [], "")
+        y = self._multiply(x.to(self.dtype), self._packed, self.bias, "none", [], "")
         return y.to(x.dtype)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weight in rows, for models that multiply by it themselves, such as Mamba."""
+        return self._packed.to_dense().float()
 
 
 @cache

@@ -19,20 +19,31 @@ def _any(value: Any) -> bool:
     return True
 
 
+def _is_of_texts(modalities: Any) -> bool:
+    """Whether a text goes through the model as it is, and not as a message of a chat."""
+    return (
+        isinstance(modalities, dict)
+        and modalities.get("text") == FORWARD
+        and "message" not in modalities
+    )
+
+
 def _only(*names: str) -> Callable[[Any], bool]:
     """Whether a dict has no other entries."""
     return lambda value: isinstance(value, dict) and value.keys() <= set(names)
 
 
-# Entries, each with a test whether its value changes no vector here. Those of `READ` are read.
-READ = "max_seq_length", "do_lower_case", "model_max_length", "max_length", "truncation_side"
+READ = None  # marks an entry that is read; others say whether a value changes no vector
 OF_MODEL = _only(
     *("trust_remote_code", "use_safetensors", "dtype", "torch_dtype", "attn_implementation"),
     *("add_pooling_layer", "device_map"),
 )
-ENTRIES: dict[str, Callable[[Any], bool]] = {
+Entries = dict[str, Callable[[Any], bool] | None]
+ENTRIES: Entries = {
+    "max_seq_length": READ,
+    "do_lower_case": READ,
     "transformer_task": lambda value: value == "feature-extraction",
-    "modality_config": lambda value: isinstance(value, dict) and value.get("text") == FORWARD,
+    "modality_config": _is_of_texts,
     "module_output_name": lambda value: value == "token_embeddings",
     "unpad_inputs": _any,
     "query_length": lambda value: value is None,
@@ -45,8 +56,10 @@ ENTRIES: dict[str, Callable[[Any], bool]] = {
     "config_args": _only("trust_remote_code"),
 }
 # The same of the entries for the tokenizer: when it is loaded, and when it is called.
-LOADED = dict.fromkeys(("trust_remote_code", "use_fast", "padding_side"), _any)
-CALLED = dict.fromkeys(("padding", "return_tensors", "pad_to_multiple_of"), _any)
+LOADED: Entries = dict.fromkeys(("trust_remote_code", "use_fast", "padding_side"), _any)
+LOADED |= dict.fromkeys(("model_max_length", "truncation_side"), READ)
+CALLED: Entries = {"max_length": READ}
+CALLED |= dict.fromkeys(("padding", "return_tensors", "pad_to_multiple_of"), _any)
 CALLED |= {"truncation": lambda value: value is True or value == "longest_first"}
 CALLED |= {"add_special_tokens": lambda value: value is True}
 
@@ -96,15 +109,16 @@ def _settings(file: Path, content: dict[str, Any]) -> TransformerSettings:
 
 
 def _collect(
-    file: Path, where: str, content: Any, known: dict[str, Any], found: dict[str, Any]
+    file: Path, where: str, content: Any, known: Entries, found: dict[str, Any]
 ) -> None:
-    """Collect entries that are read; refuse one that would change vectors."""
+    """Collect entries that are read; refuse one that may change vectors."""
     for name, value in content.items() if isinstance(content, dict) else [(where, content)]:
-        if name in READ:
+        is_harmless = known.get(name, lambda _: False)
+        if is_harmless is READ:
             found[name] = value
-        elif name not in known or not known[name](value):
+        elif not is_harmless(value):
             raise ValueError(
-                f"{file} declares {where and where + '.'}{name}={value!r:.80}, which changes "
-                "vectors, but BertEncoder does not support it. Delete the entry to encode "
+                f"{file} declares {where and where + '.'}{name}={value!r:.80}, which may "
+                "change vectors, but BertEncoder does not support it. Delete the entry to encode "
                 "without it, or wrap the SentenceTransformer in a TextEncoder."
             )

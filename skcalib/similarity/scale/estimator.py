@@ -251,6 +251,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
     ) -> np.ndarray:
         """Rarity of similarities, the same unit for all encoders: 3 is one pair in a thousand.
 
+        Unlike that of other estimators it takes no vectors, so two checks of scikit-learn's
+        ``check_estimator`` fail.
+
         Parameters
         ----------
         similarity : array-like of shape (n,)
