@@ -24,10 +24,8 @@ def run(*options, redirected="", **environment):
     )
 
 
-@pytest.mark.parametrize("redirected", [">&-", "2>&-"])
-def test_a_closed_stream_is_no_error(redirected, tiny_bert):
-    done = run("--model", str(tiny_bert), redirected=redirected)
-    assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
+def test_closed_streams_are_no_error(tiny_bert):
+    assert run("--model", str(tiny_bert), redirected=">&- 2>&-").returncode == 0
 
 
 def test_a_console_that_cannot_show_a_text_shows_its_escape():
@@ -48,13 +46,13 @@ def stop(*_):
 skcalib.BertEncoder.fit = stop
 sys.exit(skcalib.__main__.main())
 """
-    for options in (OPTIONS, ["calibrate", "none", "toy", "--output", str(tmp_path / "o")]):
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", code, *options],
-            capture_output=True,
-            env={**os.environ, "TMPDIR": str(tmp_path)},
-            timeout=300,
-        )
-        assert done.returncode == 130
-        assert done.stderr.splitlines() == [b"interrupted"]
-        assert not [path for path in tmp_path.iterdir() if path.name[:2] in ("sk", ".o")]
+    options = ["calibrate", "none", "toy", "--output", str(tmp_path / "o")]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, *options],
+        capture_output=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        timeout=300,
+    )
+    assert done.returncode == 130
+    assert done.stderr.splitlines() == [b"interrupted"]
+    assert not [path for path in tmp_path.iterdir() if path.name[:2] in ("sk", ".o")]

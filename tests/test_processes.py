@@ -84,10 +84,11 @@ def test_workers_share_the_texts_of_one_call(tiny_bert, texts, tmp_path, backend
     """Started on the same texts at the same time, each text is run by one of them."""
     texts = [f"{text} {i}" for text in texts for i in range(40)]
     encoder = BertEncoder(tiny_bert, memory=tmp_path, batch_size=4).fit(texts)
-    with joblib.parallel_config(backend=backend, n_jobs=3):
-        jobs = (joblib.delayed(encoder.transform)(texts) for _ in range(3))
+    # Two, as in the search before, whose processes have imported torch already.
+    with joblib.parallel_config(backend=backend, n_jobs=2):
+        jobs = (joblib.delayed(encoder.transform)(texts) for _ in range(2))
         vectors = joblib.Parallel()(jobs)
-    assert_array_equal(vectors, vectors[:1] * 3)
+    assert_array_equal(vectors, vectors[:1] * 2)
     assert is_encoded_once(tmp_path, tiny_bert, texts)
 
 

@@ -21,6 +21,8 @@ from skcalib import (
     calibrate,
 )
 from skcalib.export import save_onnx
+from skcalib.export._graph import PaddedPipeline
+from skcalib.export._parts import take_apart
 
 ODD = ["", "?", "!!", "zzz", "zzz.", "dog", "dog dog dog", "the " * 99, "\U0001f600"]
 
@@ -37,12 +39,12 @@ def runtime():
     return sys.modules["onnxruntime"]
 
 
-def encode(runtime, path, encoder, texts):
-    """Vectors of the graph; prompts and texts tokenised by the model's tokenizer alone."""
+def tokenized(encoder, texts):
+    """Ids and mask of prompts and texts, by the model's tokenizer alone."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(encoder.model)
-    inputs = tokenizer(
+    return tokenizer(
         [encoder.prompt_ + text for text in texts],
         padding=True,
         truncation=True,
@@ -50,16 +52,39 @@ def encode(runtime, path, encoder, texts):
         return_token_type_ids=False,
         return_tensors="np",
     )
+
+
+def encode(runtime, path, encoder, texts):
+    """Vectors of the graph."""
+    inputs = tokenized(encoder, texts)
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
     assert [i.name for i in session.get_inputs()] == ["input_ids", "attention_mask"]
     return session.run(["sentence_embedding"], dict(inputs))[0]
 
 
 MAX = {"pooling": "max", "layers": (0, 2), "layer_merge": "concat", "special_tokens": False}
+MAX |= {"truncate_dim": 6}
 ZIPF = {"pooling": "zipf", "layers": "first_last", "max_length": 7}
 ROOT = {"pooling": "mean_sqrt_len", "prompt": "a red dog ", "special_tokens": False}
 WHITENING = Whitening(6, noise="auto")
 FLOW = {"coupling": "affine", "permutation": "lu", "noise": "auto", "depth": 1}
+
+
+@pytest.mark.parametrize(
+    "pooling", ["mean", "cls", "max", "last", "mean_sqrt_len", "weighted_mean"]
+)
+@pytest.mark.parametrize("special_tokens", [True, False])
+@pytest.mark.parametrize("prompt", ["", "a red dog "])
+def test_what_becomes_a_graph_pools_padded_texts(
+    pooling, special_tokens, prompt, without_prompts, texts
+):
+    """Without torch's export, which takes long."""
+    settings = {"pooling": pooling, "special_tokens": special_tokens, "prompt": prompt}
+    encoder = BertEncoder(without_prompts, layers=(1, -1), **settings).fit(texts)
+    graph = PaddedPipeline(take_apart(encoder)).eval()
+    with torch.inference_mode():
+        found = graph(*map(torch.from_numpy, tokenized(encoder, [*texts, *ODD]).values()))
+    assert_equal_vectors(found.numpy(), encoder.transform([*texts, *ODD]))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +113,16 @@ def test_graph_gives_the_vectors_of_the_pipeline_and_its_scale(
     assert json.loads(written["similarity_scale"]) == scale.to_dict()
 
 
-def test_fitted_vectors_in_float16_take_two_bytes(runtime, without_prompts, texts, tmp_path):
+def test_fitted_vectors_take_two_bytes_and_other_vectors_are_refused(
+    runtime, without_prompts, other_bert, texts, tmp_path, monkeypatch
+):
+    export, programs = torch.onnx.export, []
+
+    def of_the_first(*args, **params):
+        programs[:] = programs or [export(*args, **params)]
+        return programs[0]
+
+    monkeypatch.setattr(torch.onnx, "export", of_the_first)
     encoder = BertEncoder(without_prompts, pooling="last", prompt="the dog ")
     front = make_pipeline(encoder, Whitening(6, noise="auto")).fit(texts)
     smoothing = NeighborSmoothing().fit(np.random.default_rng(0).normal(size=(80_000, 6)))
@@ -101,6 +135,9 @@ def test_fitted_vectors_in_float16_take_two_bytes(runtime, without_prompts, text
     assert np.median(np.abs(found - expected).max(axis=1)) < 1e-3
     with pytest.raises(ValueError, match="neighbors_dtype='int8'; expected 'float32' or 'f"):
         save_onnx(pipeline, tmp_path / "other.onnx", neighbors_dtype="int8")
+    with pytest.raises(ValueError, match=r"The export .* vectors: padding changes"):
+        save_onnx(BertEncoder(other_bert, truncate_dim=6).fit(texts), tmp_path / "other.onnx")
+    assert not (tmp_path / "other.onnx").exists()
 
 
 def test_a_graph_no_file_holds_is_refused(runtime, tiny_bert, texts, tmp_path, monkeypatch):
@@ -127,23 +164,6 @@ def test_a_graph_that_cannot_be_run_is_refused(runtime, save_family, texts, tmp_
     with pytest.raises(ValueError, match=r"The export of this FNetModel .*itself"):
         save_onnx(BertEncoder(folder).fit(texts), tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_graph_of_other_vectors_is_refused(runtime, other_bert, texts, tmp_path, monkeypatch):
-    export, programs = torch.onnx.export, []
-
-    def of_the_first(*args, **params):
-        programs[:] = programs or [export(*args, **params)]
-        return programs[0]
-
-    monkeypatch.setattr(torch.onnx, "export", of_the_first)
-    encoder, path = BertEncoder(other_bert, pooling="cls", truncate_dim=6), tmp_path / "a.onnx"
-    save_onnx(encoder.fit(texts), path)
-    expected = encoder.transform([*texts, *ODD])
-    assert_equal_vectors(encode(runtime, path, encoder, [*texts, *ODD]), expected)
-    with pytest.raises(ValueError, match=r"The export .* vectors: padding changes"):
-        save_onnx(BertEncoder(other_bert, truncate_dim=6).fit(texts), tmp_path / "other.onnx")
-    assert [*tmp_path.iterdir()] == [path]
 
 
 def test_a_folder_is_no_file(runtime, tiny_bert, texts, tmp_path):

@@ -21,6 +21,13 @@ def X():
     return (rng.normal(size=(600, 12)) @ rng.normal(size=(12, 12)) + 3).astype(np.float32)
 
 
+@pytest.fixture(scope="module")
+def of_toy_texts(minilm):
+    """Vectors of MiniLM, and the subset that each text is from."""
+    toy = load_toy_sts()
+    return BertEncoder(minilm).fit_transform(toy.data[:, 0]), toy.subset
+
+
 @pytest.fixture
 def steep():
     """A large mean and eigenvalues over ten decades: float32 products cannot serve."""
@@ -180,10 +187,9 @@ def test_to_torch_scales_the_smallest_vectors_to_unit_length():
 @pytest.mark.parametrize(
     "whitening", [None, Whitening(5), Whitening(noise="auto"), Whitening(9, method="zca")]
 )
-def test_exports_join_an_erasure_and_a_whitening(minilm, target, whitening):
-    toy = load_toy_sts()
-    X = BertEncoder(minilm).fit_transform(toy.data[:, 0])
-    steps = [GroupErasure().fit(X, groups=toy.subset)]
+def test_exports_join_an_erasure_and_a_whitening(of_toy_texts, target, whitening):
+    X, groups = of_toy_texts
+    steps = [GroupErasure().fit(X, groups=groups)]
     expected = steps[0].transform(X)
     if whitening is not None:
         steps.append(whitening.fit(X))  # not on erased vectors: the means differ

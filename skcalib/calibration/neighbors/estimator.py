@@ -24,7 +24,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     """Move vectors toward their nearest neighbors: for topics, intents, classes and clusters.
 
     It has two conditions: the fitted texts contain members of the same groups, and a group has
-    more members than there are neighbors (`n_neighbors`). In groups of which no text was fitted,
+    more members than there are neighbors (`n_neighbors`). In groups without a fitted text,
     R-precision fell by 3 to 8 points on two data sets. A search whose queries have several
     answers gains, too; with one answer per query it may lose 2 points. Differences between
     close texts fade, so scores of graded similarity (STS) fall. Use it after

@@ -119,6 +119,6 @@ def _collect(
         elif not is_harmless(value):
             raise ValueError(
                 f"{file} declares {where and where + '.'}{name}={value!r:.80}, which may "
-                "change vectors, but BertEncoder does not support it. Delete the entry to encode "
-                "without it, or wrap the SentenceTransformer in a TextEncoder."
+                "change vectors, but BertEncoder does not support it. Delete the entry to "
+                "encode without it, or wrap the SentenceTransformer in a TextEncoder."
             )

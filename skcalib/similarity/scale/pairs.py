@@ -48,17 +48,22 @@ class PairCounts:
     new: int = 1  # how many a new one that passes adds: itself, and perhaps its nearest
 
     @classmethod
-    def of(cls, similarity: np.ndarray, new: int) -> Self:
+    def of(cls, similarity: np.ndarray, new: int = 1) -> Self:
         """Count similarities in [-2, 2]."""
-        return cls.trimmed(_binned(similarity), new)
+        bins = np.rint(np.clip(similarity, -2, 2) * BINS).astype(np.int32)
+        first = int(bins.min())
+        counts = np.bincount(bins - first, minlength=int(bins.max()) - first + 2)
+        return cls(first, _narrow(counts), new)
 
-    @classmethod
-    def trimmed(cls, counts: np.ndarray, new: int = 1) -> Self:
-        """Cut off the empty ends of counts from -2 on."""
-        filled = np.flatnonzero(counts)
-        kept = counts[filled[0] : filled[-1] + 2]
-        kept = kept.astype(np.min_scalar_type(kept.max()))
-        return cls(int(filled[0]) - 2 * BINS, kept, new)
+    def plus(self, other: Self) -> Self:
+        """Count the pairs of both."""
+        first = min(self.first, other.first)
+        stop = max(part.first + len(part.counts) for part in (self, other))
+        counts = np.zeros(stop - first, np.int64)
+        for part in (self, other):
+            start = part.first - first
+            counts[start : start + len(part.counts)] += part.counts
+        return replace(self, first=first, counts=_narrow(counts))
 
     @classmethod
     def from_table(cls, table: dict[str, Any]) -> Self:
@@ -74,7 +79,7 @@ class PairCounts:
             at_least[0] = table["n"] + new
         counts = np.zeros(bins[-1] - bins[0] + 1, np.int64)
         counts[bins[1:] - 1 - bins[0]] = -np.diff(at_least)
-        return cls(int(bins[0]), counts.astype(np.min_scalar_type(counts.max())), new)
+        return cls(int(bins[0]), _narrow(counts), new)
 
     def table(self) -> dict[str, Any]:
         """Similarities, rising, and their p-values, as lists for JSON."""
@@ -145,22 +150,24 @@ def count_pairs(
     has a value for each row and one for each column; half of both is subtracted from the
     cosine.
     """
-    counts = np.zeros((1 + len(corrections), 4 * BINS + 2), np.int64)
-    for start in range(0, len(rows), BLOCK):
+    found: list[PairCounts] = []
+    # The last of the rows has no other after it.
+    for start in range(0, len(rows) - (columns is None), BLOCK):
         block = slice(start, start + BLOCK)
         after = slice(start if columns is None else 0, None)  # each pair of rows once
         similarity = rows[block] @ (rows if columns is None else columns)[after].T
         chosen = np.ones(similarity.shape, bool)
         if columns is None:
             chosen = np.triu(chosen, 1)
-        counts[0] += _binned(similarity[chosen])
-        for kind, (of_rows, of_columns) in zip(counts[1:], corrections, strict=True):
+        counted = [PairCounts.of(similarity[chosen])]
+        for of_rows, of_columns in corrections:
             less = of_rows[block, None] / 2 + of_columns[after] / 2
-            kind += _binned((similarity - less)[chosen])
-    return [PairCounts.trimmed(kind) for kind in counts]
+            counted.append(PairCounts.of((similarity - less)[chosen]))
+        if found:
+            counted = [one.plus(more) for one, more in zip(found, counted, strict=True)]
+        found = counted
+    return found
 
 
-def _binned(similarity: np.ndarray) -> np.ndarray:
-    """Count similarities in all bins from -2 to 2, and in an empty one."""
-    bins = np.rint(np.clip(similarity, -2, 2) * BINS).astype(np.int32)
-    return np.bincount(bins + 2 * BINS, minlength=4 * BINS + 2)
+def _narrow(counts: np.ndarray) -> np.ndarray:
+    return counts.astype(np.min_scalar_type(counts.max()))

@@ -19,9 +19,9 @@ from skcalib.datasets import fetch_sts
 @parametrize_with_checks(
     [
         NormalizingFlow(),
-        NormalizingFlow(device="cpu", permutation="shuffle", noise="auto"),
         NormalizingFlow(
             device="cpu",
+            noise="auto",
             coupling="affine",
             permutation="lu",
             n_levels=3,
@@ -121,6 +121,7 @@ def test_bits_per_dim_follows_its_definition(banana):
 
 
 def test_a_seed_gives_one_flow_and_leaves_global_generators_alone(banana):
+    banana = banana[:500]
     torch_state, numpy_state = torch.get_rng_state(), pickle.dumps(np.random.mtrand._rand)
     settings = _settings(max_epochs=2, permutation="shuffle", validation_fraction=0.1)
     flow = NormalizingFlow(**settings).fit(banana)
@@ -143,6 +144,7 @@ def test_refit_forgets(banana):
 
 @pytest.mark.parametrize("noise", [0.0, "auto"])
 def test_epochs_by_partial_fit_and_fit_are_the_same(banana, noise):
+    banana = banana[:500]
     whole = NormalizingFlow(**_settings(max_epochs=4, noise=noise)).fit(banana)
     parts = NormalizingFlow(**_settings(max_epochs=2, noise=noise)).fit(banana)
     for _ in range(2):
@@ -184,15 +186,14 @@ def test_early_stopping_keeps_the_best_flow(banana):
     assert flow.validation_curve_ is None
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
-    ("coupling", "permutation", "noise"),
+    ("coupling", "permutation", "noise", "dtype"),
     [
-        ("additive", "reverse", 0.0),
-        ("affine", "shuffle", 0.0),
-        ("affine", "lu", 0.0),
-        ("additive", "reverse", 1.0),
-        ("additive", "reverse", "auto"),
+        ("additive", "reverse", 0.0, np.float64),
+        ("affine", "shuffle", 0.0, np.float32),
+        ("affine", "lu", 0.0, np.float32),
+        ("additive", "reverse", 1.0, np.float32),
+        ("additive", "reverse", "auto", np.float64),
     ],
 )
 def test_degenerate_data_train_to_finite_vectors(coupling, permutation, dtype, noise):
@@ -244,13 +245,13 @@ def test_divergence_warns_and_goes_back(banana, at_steps):
     np.testing.assert_array_equal(flow.transform(banana), good.transform(banana))
 
 
-@pytest.mark.parametrize("coupling", ["additive", "affine"])
 @pytest.mark.parametrize(
-    ("permutation", "learning_rate", "shape", "dtype"),
+    ("permutation", "learning_rate", "shape", "coupling", "dtype"),
     [
-        ("lu", 1e-2, (600, 128), np.float32),
-        ("reverse", 0.1, (40, 32), np.float64),
-        ("shuffle", 0.1, (40, 32), np.float32),
+        ("lu", 1e-2, (600, 128), "affine", np.float32),
+        ("reverse", 0.1, (40, 32), "additive", np.float64),
+        ("reverse", 0.1, (40, 32), "affine", np.float64),
+        ("shuffle", 0.1, (40, 32), "additive", np.float32),
     ],
 )
 def test_divergence_at_a_finite_loss_warns(permutation, learning_rate, shape, coupling, dtype):
@@ -445,7 +446,7 @@ def _spearman(vectors, rows, grades):
 
 @pytest.mark.parametrize(
     ("task", "raw", "calibrated"),
-    [("stsb", 55.6, 70.5), ("sts13", 59.3, 76.4), ("sts16", 61.2, 72.0), ("sickr", 61.7, 59.8)],
+    [("stsb", 55.6, 70.5), ("sickr", 61.7, 59.8)],  # where it helps, and where it does not
 )
 def test_the_papers_settings_reach_the_reference_on_sentences(encoded, task, raw, calibrated):
     vectors, rows, grades = encoded(task, 0)

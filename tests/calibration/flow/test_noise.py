@@ -29,10 +29,14 @@ def _filtered(X, noise):
 
 
 @pytest.mark.parametrize(
-    ("noise", "k", "times"),  # eight times as many rows are not read at once
-    [(0.1, None, 8), (2.0, None, 1), ("auto", None, 1), ("auto", 4, 1)],
+    ("noise", "k", "times", "permutation"),  # eight times as many rows are not read at once
+    [
+        (0.1, None, 8, "lu"),
+        (2.0, None, 1, "reverse"),
+        ("auto", None, 1, "shuffle"),
+        ("auto", 4, 1, "lu"),
+    ],
 )
-@pytest.mark.parametrize("permutation", ["reverse", "shuffle", "lu"])
 def test_an_untrained_flow_is_the_whitening_up_to_order(rows, noise, k, times, permutation):
     rows = np.tile(rows, (times, 1)) + np.arange(times).repeat(len(rows))[:, None]
     told = {"noise": noise, "n_groups": k}
@@ -49,8 +53,10 @@ def test_an_untrained_flow_is_the_whitening_up_to_order(rows, noise, k, times, p
     np.testing.assert_allclose(Z, scale * W[:, places], atol=1e-6)
 
 
-@pytest.mark.parametrize("coupling", ["additive", "affine"])
-@pytest.mark.parametrize("permutation", ["reverse", "shuffle", "lu"])
+@pytest.mark.parametrize(
+    ("permutation", "coupling"),
+    [("reverse", "additive"), ("shuffle", "affine"), ("lu", "affine")],
+)
 def test_the_map_is_that_of_filtered_rows(rows, coupling, permutation):
     settings = {"coupling": coupling, "permutation": permutation, "learning_rate": 3e-3}
     settings |= {"max_epochs": 1, "batch_size": 50}
@@ -61,7 +67,7 @@ def test_the_map_is_that_of_filtered_rows(rows, coupling, permutation):
     assert np.ptp(expected) > 1.0
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_flow_trains_axes_without_variance_on_noise(rows, seed):
     # Its eigenvalue is rounding, of a sign and size that depend on the rows.
     mixing = np.random.RandomState(seed).normal(size=(6, 7))

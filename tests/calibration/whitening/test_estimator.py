@@ -50,9 +50,7 @@ def float64_whitening(X, k=None):
 @parametrize_with_checks(
     [
         Whitening(),
-        Whitening(shrinkage="auto"),
-        Whitening(power=0.5),
-        Whitening(n_components=0.9),
+        Whitening(n_components=0.9, shrinkage="auto", power=0.5),
         Whitening(noise="auto"),
         Whitening(noise=0.5, method="zca"),
     ]
