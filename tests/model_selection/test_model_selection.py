@@ -1033,6 +1033,7 @@ def test_command_on_few_texts_warns_in_one_line(tiny_bert, sentences, tmp_path, 
     assert re.fullmatch(r"warning: .*fewer than 200.*\n", capsys.readouterr().err)
 
 
+@pytest.mark.usefixtures("remembered")
 def test_command_on_the_embedded_default(minilm, tmp_path, capsys):
     output = tmp_path / "calibrated"
     options = ["--layers", "6", "--pooling", "mean", "--n-texts", "20"]

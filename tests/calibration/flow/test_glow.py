@@ -36,8 +36,13 @@ def _untrained(X, **settings):
     return NormalizingFlow(**settings).fit(X)
 
 
-@pytest.mark.parametrize("d", [2, 3, 7, 64, 384])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("architecture", "d"),
+    [
+        *itertools.product(ARCHITECTURES, (2, 3, 7)),
+        *itertools.product(ARCHITECTURES[3::4], (64, 384)),  # the largest of each kind
+    ],
+)
 def test_flow_is_a_bijection_with_its_log_determinant(architecture, d):
     flow = _random_flow(d, *architecture)
     x = torch.from_numpy(np.random.RandomState(1).normal(size=(5, d)))
@@ -65,9 +70,16 @@ def test_flow_is_a_bijection_with_its_log_determinant(architecture, d):
         assert torch.equal(tensor, before[name]), f"a pass changed {name}"
 
 
-@pytest.mark.parametrize("noise", [0.0, 2.0])
-@pytest.mark.parametrize("coupling", ["additive", "affine"])
-@pytest.mark.parametrize("permutation", ["reverse", "shuffle", "lu"])
+@pytest.mark.parametrize(
+    ("coupling", "permutation", "noise"),
+    [
+        ("additive", "reverse", 0.0),
+        ("affine", "reverse", 2.0),
+        ("affine", "shuffle", 0.0),
+        ("additive", "lu", 2.0),
+        ("affine", "lu", 0.0),
+    ],
+)
 def test_density_integrates_to_one(coupling, permutation, noise):
     flow = _random_flow(2, coupling, permutation, n_levels=2, depth=3, noise=noise)
     axis = torch.linspace(-25.0, 25.0, 501, dtype=torch.float64)

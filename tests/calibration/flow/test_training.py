@@ -57,8 +57,13 @@ ARCHITECTURES = [
 ]
 
 
-@pytest.mark.parametrize(("d", "noise"), [(2, 0.1), (3, 0.0), (7, 0.1), (64, 0.0)])
-@pytest.mark.parametrize(("coupling", "permutation", "n_levels", "depth"), ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("coupling", "permutation", "n_levels", "depth", "d", "noise"),
+    [
+        *((*kind, d, noise) for kind in ARCHITECTURES for d, noise in ((3, 0.0), (7, 0.1))),
+        *((*kind, d, noise) for kind in ARCHITECTURES[3:6] for d, noise in ((2, 0.1), (64, 0))),
+    ],
+)
 def test_training_takes_the_steps_of_adam(coupling, permutation, n_levels, depth, d, noise):
     X = np.random.RandomState(0).gamma(0.5, size=(80, d))
     settings = {"coupling": coupling, "permutation": permutation, "n_levels": n_levels}

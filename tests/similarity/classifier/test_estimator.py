@@ -362,6 +362,7 @@ def test_scikit_learn_tunes_its_encoder_on_a_pool_partly_labelled(tiny_bert, wor
     assert set(predicted) <= {0, 1, 2}
 
 
+@pytest.mark.usefixtures("remembered")
 def test_questions_of_customers(minilm):
     questions = load_questions()
     names = [name.replace("_", " ") for name in questions.target_names]
