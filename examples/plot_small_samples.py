@@ -65,7 +65,7 @@ for label, layer, ax in zip(
     for calibration, calibrator in calibrators.items():
         pipeline = Pipeline([("encode", encoder), ("calibrate", calibrator)])
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="n_samples=")
+            warnings.filterwarnings("ignore", message="There are fewer than")
             curves[calibration] = LearningCurveDisplay.from_estimator(
                 BiEncoder(pipeline).set_params(encoder__encode__layers=layer),
                 pairs,

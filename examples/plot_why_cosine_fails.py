@@ -56,7 +56,7 @@ for i in (alike, unrelated):
 # warns that so few sentences for 384 dimensions are not enough for similarity. The script
 # silences the warning, because only the spectrum matters here.
 
-warnings.filterwarnings("ignore", message="n_samples=")
+warnings.filterwarnings("ignore", message="There are fewer than")
 whitened = Whitening().fit_transform(raw)
 figure, (left, right) = plt.subplots(1, 2, figsize=(7, 3.5), layout="constrained")
 SpectrumDisplay.from_embeddings(raw, name="raw", ax=left)
