@@ -55,7 +55,7 @@ candidates = {
     "noise='auto', 128 dims": Whitening(128, noise="auto"),
     "exact": Whitening(),  # no regularization
 }
-warnings.filterwarnings("ignore", message="There are fewer than")  # few vectors for the exact one
+warnings.filterwarnings("ignore", message="There are fewer than")  # the exact one warns
 
 
 def score(vectors):

@@ -70,7 +70,7 @@ class PaddedPipeline(nn.Module):
             one = (mask * order).argmax(dim=1)
             return hidden[torch.arange(hidden.shape[0], device=one.device), one]
         seen = own if how.own else mask
-        if how.is_maximum:
+        if how.weight is None:  # a maximum
             return hidden.masked_fill(~seen[:, :, None], -torch.inf).amax(dim=1)
         weights = how.weight(seen, places, self.zipf[ids] if how.by_frequency else None).float()
         if how.by_frequency:
