@@ -114,7 +114,7 @@ def _collect(
     """Collect entries that are read; refuse one that may change vectors."""
     for name, value in content.items() if isinstance(content, dict) else [(where, content)]:
         is_harmless = known.get(name, lambda _: False)
-        if is_harmless is READ:
+        if is_harmless is None:  # READ
             found[name] = value
         elif not is_harmless(value):
             raise ValueError(
