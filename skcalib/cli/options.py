@@ -115,7 +115,7 @@ def _entries(file: str, column: str | None) -> list[str]:
 
 
 def _csv(path: Path, delimiter: str = ",") -> list[dict[str, Any]]:
-    csv.field_size_limit(LONGEST)
+    limit = csv.field_size_limit(LONGEST)  # of the whole process
     lines = (f"{line}\n" for _, line in lines_of(path, blank=True))
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     header: list[str] = []
@@ -133,6 +133,8 @@ def _csv(path: Path, delimiter: str = ",") -> list[dict[str, Any]]:
             f"{path}, up to line {reader.line_num}: {error}. Put a field that has "
             f"{delimiter!r}, a quote or a line break into quotes, and double quotes in it."
         ) from error
+    finally:
+        csv.field_size_limit(limit)
     if len({*header}) < len(header):
         raise ValueError(f"{path} has two columns of one name, of {header}. Rename one.")
     return rows

@@ -1,5 +1,6 @@
 """A fitted encoder, followed by a fitted calibration."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,17 @@ REPLACES_WHITENING = (Whitening, NormalizingFlow)  # an encoder with one of thes
 
 
 def calibrated(
-    encoder: Any, texts: list[str], *, alone: bool = False, power: float | str = "auto"
+    encoder: Any,
+    texts: list[str],
+    *,
+    alone: bool = False,
+    power: Callable[[np.ndarray], float] | None = None,
 ) -> tuple[Pipeline, np.ndarray]:
     """Fit a clone of an encoder, and a whitening unless it has a calibration.
 
     Return both as a pipeline, and the vectors, which are zero for texts without content.
-    ``alone`` allows texts that all have one vector; ``power`` is that of the whitening.
+    ``alone`` allows texts that all have one vector. ``power`` gives that of the whitening, from
+    which texts have content.
     """
     encoder, vectors, silent = fitted_encoder(encoder, texts)
     steps, content = [("encode", encoder)], vectors[~silent]
@@ -35,7 +41,8 @@ def calibrated(
             "better some hundred."
         )
     if not (is_one or calibrates(encoder)):
-        whitening = Whitening(noise="auto", power=power).fit(content)
+        chosen = "auto" if power is None else power(~silent)
+        whitening = Whitening(noise="auto", power=chosen).fit(content)
         with config_context(transform_output="default"):
             steps, vectors = [*steps, ("calibrate", whitening)], whitening.transform(vectors)
     return Pipeline(steps), np.where(silent[:, None], 0, vectors)

@@ -178,7 +178,7 @@ def normalized(tiny_bert_copy):
     folder = tiny_bert_copy()
     kinds = "Transformer", "Pooling", "Normalize"
     modules = [
-        {"idx": i, "name": str(i), "path": f"{i}_{kind}", "type": f"models.{kind}"}
+        {"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": f"models.{kind}"}
         for i, kind in enumerate(kinds)
     ]
     (folder / "1_Pooling").mkdir()

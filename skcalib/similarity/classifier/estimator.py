@@ -172,8 +172,12 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             )
         texts, place = distinct_sorted(given)
         self._rank(len(texts))  # too few are refused before they are encoded
-        n_examples = len(np.unique(place[known])) / len(described) + any(described.values())
-        power = n_examples / (n_examples + EXAMPLES_OF_HALF_POWER)
+
+        def power(content: np.ndarray) -> float:
+            labelled = np.intersect1d(place[known], np.flatnonzero(content))
+            n_examples = len(labelled) / len(described) + any(described.values())
+            return n_examples / (n_examples + EXAMPLES_OF_HALF_POWER)
+
         encoder, vectors = calibrated(self.encoder, texts, power=power)
         content = vectors.any(axis=1)
         vectors, row = vectors[content], np.where(content, np.cumsum(content) - 1, -1)

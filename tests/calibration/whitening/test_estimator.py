@@ -472,9 +472,7 @@ def test_bad_batch_leaves_what_was_seen(X):
 def test_weights_that_are_shares_are_refused_whatever_their_rounding(X, n):
     shares = np.full(n, 1 / n)
     for weights in (shares, shares.astype(np.float32), shares * (1 + 1e-15)):
-        with pytest.raises(
-            ValueError, match=r"n_samples=1; a .* multiply shares by the sample"
-        ):
+        with pytest.raises(ValueError, match=r"n_samples=1; a .* multiply weights"):
             Whitening().fit(X[:n], sample_weight=weights)
     stream = Whitening().partial_fit(X[:n], sample_weight=shares * (1 + 1e-15))
     assert stream.partial_fit(X).n_samples_seen_ > 300
