@@ -176,9 +176,9 @@ def test_model_is_loaded_saved_and_run_where_there_is_no_skcalib(minilm, tmp_pat
 def normalized(tiny_bert_copy):
     """Folder of a model that ends with unit length."""
     folder = tiny_bert_copy()
-    kinds = "Transformer", "Pooling", "Normalize"
+    kinds, of = ("Transformer", "Pooling", "Normalize"), "sentence_transformers.models"
     modules = [
-        {"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": f"models.{kind}"}
+        {"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": f"{of}.{kind}"}
         for i, kind in enumerate(kinds)
     ]
     (folder / "1_Pooling").mkdir()
