@@ -7,39 +7,35 @@ Groups are scored by R-precision within so many test texts of each of half the c
 fit on as many training texts of each class, of the same half or of the other.
 """
 
+from itertools import product
+
 import numpy as np
 from comparison import of_queries
 from contenders import some
 from data import cranfield, labelled, pairs
 from measures import ndcg, r_precision, unit
 
-SETS = "Banking77", "biomedical"
-SIZES = 7, 40
-STEPS = "raw", "centered", "PCA(30)", "whitened", "smoothed"
+STEPS = some(("raw", "centered", "PCA(30)", "whitened", "smoothed"))
 
 
 def rows(encode, options):
-    for name, documents, queries, grades in searches():
-        D, Q = encode(documents, documents=True), encode(queries)
-        found = {}
-        for step, map_ in some(STEPS).items():
+    for kind, documents, queries, grades in searches():
+        D, Q, found = encode(documents, documents=True), encode(queries), {}
+        for step, map_ in STEPS.items():
             of_document, of_query = of_queries(map_, D, Q)
             similarity = unit(of_query.transform(Q)) @ unit(of_document.transform(D)).T
-            found[step] = 100 * ndcg(similarity, grades).mean()
-        yield row(f"search, {name}", found)
-    for name in SETS:
+            found[step] = f"{100 * ndcg(similarity, grades).mean():.1f}"
+        yield {"task": f"search, {kind}"} | found
+    for name, size, kind in product(("Banking77", "biomedical"), (7, 40), ("same", "other")):
         train, test = (labelled(name, half) for half in ("train", "test"))
         classes = np.random.default_rng(0).permutation(np.unique(test[1]))
         scored, others = np.array_split(classes, 2)
-        for size in SIZES:
-            texts, labels = sample(*test, scored, size)
-            for kind, fitted in (("same", scored), ("other", others)):
-                X, T = encode(sample(*train, fitted, size)[0]), encode(texts)
-                found = {
-                    step: r_precision(map_.fit(X).transform(T), labels)
-                    for step, map_ in some(STEPS).items()
-                }
-                yield row(f"{name}, {size} texts, fitted on {kind} groups", found)
+        X = encode(sample(*train, scored if kind == "same" else others, size)[0])
+        texts, labels = sample(*test, scored, size)
+        T, found = encode(texts), {}
+        for step, map_ in STEPS.items():
+            found[step] = f"{r_precision(map_.fit(X).transform(T), labels):.1f}"
+        yield {"task": f"{name}, {size} texts, fitted on {kind} groups"} | found
 
 
 def searches():
@@ -55,7 +51,3 @@ def sample(texts, labels, classes, size):
     order = np.random.default_rng(0).permutation(len(texts))
     rows = np.concatenate([order[labels[order] == c][:size] for c in classes])
     return texts[rows], labels[rows]
-
-
-def row(task, found):
-    return {"task": task} | {step: f"{value:.1f}" for step, value in found.items()}
