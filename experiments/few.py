@@ -30,12 +30,9 @@ def rows(encode, options):
     def of_questions(transform):
         return of_groups(transform(T), labels)[[0, 2]]
 
-    parts = []
-    for texts, score in (
-        (sentences(), of_sentences),
-        (labelled("Banking77", "train", FITTED)[0], of_questions),
-    ):
-        parts.append((encode(texts), score, score(np.asarray)))
+    questions = labelled("Banking77", "train", FITTED)[0]
+    fits = (sentences(), of_sentences), (questions, of_questions)
+    parts = [(encode(fit_on), score, score(np.asarray)) for fit_on, score in fits]
     rng = np.random.default_rng(0)
     for n in (50, 100, 200, 500, 1000, 2000):
         found = {step: [] for step in STEPS}

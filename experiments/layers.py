@@ -23,14 +23,9 @@ STEPS = {
 }
 
 
-def store(options):
-    """Vectors of the layers that are compared, in a folder of their own."""
-    poolings = "mean", "cls", "max", "zipf"
-    return VectorStore(options.memory / "layers", layers=(0, 3, 6), pooling=poolings)
-
-
 def rows(encode, options):
-    memory, tests = store(options), [pairs(task) for task in STS]
+    kept = {"layers": (0, 3, 6), "pooling": ("mean", "cls", "max", "zipf")}
+    memory, tests = VectorStore(options.memory / "layers", **kept), [pairs(t) for t in STS]
     texts, labels = labelled("Banking77", "test", options.most)
 
     def sts(vectors_of):

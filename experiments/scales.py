@@ -20,10 +20,8 @@ def rows(encode, options):
     fit = np.random.default_rng(0).permutation(fit)
     auto = Whitening(noise="auto").fit(fit[:4000])
     for step, Z in (("raw", texts), ("whitened", auto.transform(texts))):
-        scale = SimilarityScale().fit(Z[::2])
-        yield from rates(
-            scale, Z[1::2], {"fitted on": "halves", "data": "Banking77", "step": step}
-        )
+        row = {"fitted on": "halves", "data": "Banking77", "step": step}
+        yield from rates(SimilarityScale().fit(Z[::2]), Z[1::2], row)
     for n in (250, 1000, 4000):
         auto.fit(fit[:n])
         scale = SimilarityScale().fit(auto.transform(fit[:n]))
