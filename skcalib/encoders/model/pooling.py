@@ -79,7 +79,7 @@ class Pooler:
                     total = np.add.reduceat(raw, starts)
                 shares[i] = raw / total[text]
                 weights[:, i] = np.where(nothing, NEGLIGIBLE * total, total)
-            elif how.is_maximum:
+            elif how.token is None:  # a maximum
                 # Tokens that do not count go into an extra row, which is dropped.
                 target[i] = np.where(counts, text, len(lengths))
             if how.own:
@@ -101,7 +101,7 @@ class Pooler:
             for i, how in enumerate(self._poolings):
                 if how.token is not None:
                     out[:, i] = hidden[self._ends if how.token else self._starts]
-                elif how.is_maximum:
+                elif how.weight is None:  # a maximum
                     rows = self._target[i][:, None].expand_as(hidden)
                     lowest = hidden.new_full((len(out) + 1, hidden.shape[1]), -torch.inf)
                     out[:, i] = lowest.scatter_reduce_(0, rows, hidden, "amax")[:-1]
