@@ -31,6 +31,7 @@ class Scored:
     name: str
     calibrator: Whitening | None
     ranks: np.ndarray  # (2, n_texts), see `Views.reciprocal_ranks`
+    power: float = 0.0  # of the whitening, the greatest of the fits
     gain: Any = None  # a Difference in score, over the raw vectors of that layer and pooling
 
     def halves(self, weights: np.ndarray | None = None) -> Any:
@@ -53,10 +54,10 @@ class Scored:
         return Candidate(*self.state, name, *scores, self.gain if has_gain else None)
 
 
-def calibrators(
-    whitening: Whitening, fits: Sequence[np.ndarray], is_shipped: bool
-) -> dict[str, Whitening | None]:
-    """Return the candidates of a layer and pooling, to be fitted on each of ``fits``.
+def score_calibrations(
+    state: State, folds: Sequence[Fold], whitening: Whitening, is_shipped: bool
+) -> list[Scored]:
+    """Score the vectors of a layer and pooling, raw and calibrated.
 
     Subtracting the mean and PCA are tried for the raw model only, PCA just for comparison. The
     strong whitening is that of the papers, with noise. A given noise or number of groups
@@ -64,16 +65,18 @@ def calibrators(
     of which the neutral power is 0: there a strong whitening finds each text by what nothing
     else has, which the score rewards, and loses topics, which it does not see.
     """
-    found: dict[str, Whitening | None] = {RAW: None}
+    candidates: dict[str, Whitening | None] = {RAW: None}
     if is_shipped and whitening.n_components is None:
-        found[MEAN_SUBTRACTED] = Whitening(power=0)
-    if is_shipped and min(min(fit_on.shape) for fit_on in fits) > DIMENSIONS:
-        found[PCA] = Whitening(DIMENSIONS, power=0)
-    found[WHITENED] = whitening
+        candidates[MEAN_SUBTRACTED] = Whitening(power=0)
+    if is_shipped and min(min(fit_on.shape) for *_, fit_on in folds) > DIMENSIONS:
+        candidates[PCA] = Whitening(DIMENSIONS, power=0)
+    candidates[WHITENED] = whitening
+    scored = [_scored(state, folds, *candidate) for candidate in candidates.items()]
     is_free = whitening.noise == "auto" and whitening.n_groups is None
-    if is_free and any(clone(whitening).fit(fit_on).power_ > 0 for fit_on in fits):
-        found[STRONG] = clone(whitening).set_params(power=1.0)
-    return found
+    if is_free and scored[-1].power > 0:
+        strong = clone(whitening).set_params(power=1.0)
+        scored.append(_scored(state, folds, STRONG, strong))
+    return scored
 
 
 def search(
@@ -89,14 +92,8 @@ def search(
     with progress(n_states, unit="state", desc="search", verbose=encoders.verbose) as advance:
         for state in encoders.states:
             folds = [_fold(encoders, state, *pair) for pair in (halves, halves[::-1])]
-            fits = [fit_on for *_, fit_on in folds]
-            candidates = calibrators(whitening, fits, state == encoders.states[0])
-            found.append(
-                [
-                    Scored(state, name, calibrator, _ranks(folds, calibrator))
-                    for name, calibrator in candidates.items()
-                ]
-            )
+            is_shipped = state == encoders.states[0]
+            found.append(score_calibrations(state, folds, whitening, is_shipped))
             advance(1)
     return found
 
@@ -114,14 +111,18 @@ def _fold(encoders: AsGiven | HiddenStates, state: State, views: Views, others: 
     return views, encoded(encoder, views.texts), fit_on
 
 
-def _ranks(folds: list[Fold], calibrator: Whitening | None) -> np.ndarray:
-    """Ranks of the texts of each fold, by a fit on the other."""
-    ranks = []
+def _scored(
+    state: State, folds: Sequence[Fold], name: str, calibrator: Whitening | None
+) -> Scored:
+    """Rank the texts of each fold by a fit on the other."""
+    ranks, power = [], 0.0
     for views, mapped, fit_on in folds:
         if calibrator is not None:
-            mapped = np.asarray(clone(calibrator).fit(fit_on).transform(mapped))
+            fitted = clone(calibrator).fit(fit_on)
+            power = max(power, fitted.power_)
+            mapped = np.asarray(fitted.transform(mapped))
         ranks.append(views.reciprocal_ranks(mapped))
-    return np.hstack(ranks)
+    return Scored(state, name, calibrator, np.hstack(ranks), power)
 
 
 def choose(
