@@ -30,18 +30,22 @@ def threshold_of(
     counts = _counts(drawn) if scale is None else scale._counted("pair", False)
     by_line = counts.n >= EXTRAPOLATED_PAIRS
     least = 0 if by_line else FEWEST_PAIRS / counts.n
+    needs, remedy = f"448 distinct texts; got {n:,}", "Give more texts"
+    if scale is not None:
+        needs = f"a scale of {EXTRAPOLATED_PAIRS:,} pairs; got one of {counts.n:,}"
+        remedy = "Fit the scale on more texts"
     if not least <= rate < 1:
         lowest, highest = int(np.ceil(least * n_pairs)), n_pairs - 1
         other = f", or set false_pairs from {lowest} to {highest}" if lowest <= highest else ""
         raise ValueError(
-            f"Estimating false_pairs={false_pairs:g} needs 448 distinct texts; got {n:,}, "
-            f"which have {n_pairs:,} pairs. Give more texts{other}."
+            f"Estimating false_pairs={false_pairs:g} of {n_pairs:,} pairs needs {needs}. "
+            f"{remedy}{other}."
         )
     if not by_line:
+        counted = "pairs are listed, duplicates included" if scale is None else "are expected"
         warn(
-            f"false_pairs={false_pairs:g} needs 448 distinct texts to estimate the threshold; "
-            f"got {n:,}. So at most {false_pairs:g} pairs are listed, duplicates included. "
-            "Give more texts."
+            f"false_pairs={false_pairs:g} needs {needs}. So the pairs are counted: at most "
+            f"{false_pairs:g} {counted}. {remedy}."
         )
     if not by_line or rate >= FITTED_P_VALUES[1]:
         return min(EQUAL, float(counts.threshold(rate)))
