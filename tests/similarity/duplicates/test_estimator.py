@@ -245,12 +245,12 @@ def test_too_few_texts_are_refused_or_warned_of():
         Duplicates(false_pairs=5).fit(X)
     with pytest.raises(ValueError, match=r"=20 of 10 pairs needs 448 .* got 5\."):
         Duplicates().fit(X[:5])
-    with pytest.warns(UserWarning, match=r"=20 needs 448 distinct texts .* got 300"):
+    with pytest.warns(UserWarning, match=r"=20 needs 448 distinct texts; got 300"):
         model = Duplicates().fit(X)
     assert 15 <= len(model.pairs_) <= 20
     scale = SimilarityScale().fit(X[:100])
     with pytest.raises(
-        ValueError, match=r"a scale of 100,000 pairs; got one of 4,950\. Fit the"
+        ValueError, match=r"a scale of 100,000 .* one of 4,950\. Fit"
     ):
         Duplicates(scale=scale).fit(X)
     for wrong in (0, -1, True, "20", np.nan):
