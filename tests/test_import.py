@@ -32,39 +32,10 @@ def _run(code, *arguments):
     return json.loads(done.stdout)
 
 
-def test_import_adds_no_heavy_package_to_those_of_scikit_learn():
+def test_import_is_cheap_and_torch_waits_for_an_estimator_that_needs_it(tmp_path):
     # scikit-learn itself looks for pandas, so the comparison starts after it.
     code = """
-import importlib, json, sys
-import sklearn.base
-before = set(sys.modules)
-for module in sys.argv[1:]:
-    importlib.import_module(module)
-print(json.dumps(sorted({name.partition(".")[0] for name in set(sys.modules) - before})))
-"""
-    loaded = _run(code, *LIGHT_MODULES)
-    assert "skcalib" in loaded
-    assert not set(loaded) & set(HEAVY)
-
-
-def test_torch_waits_for_an_estimator_that_needs_it():
-    code = """
-import json, sys
-import numpy as np
-from sklearn.base import clone
-from sklearn.pipeline import make_pipeline
-from skcalib import BertEncoder, BiEncoder, NormalizingFlow, Whitening
-for calibration in (Whitening(), NormalizingFlow()):
-    repr(clone(BiEncoder(make_pipeline(BertEncoder(), calibration))))
-Whitening().fit_transform(np.random.default_rng(0).normal(size=(9, 3)))
-print(json.dumps([name for name in sys.argv[1:] if name in sys.modules]))
-"""
-    assert _run(code, "torch", "transformers", "tokenizers") == []
-
-
-def test_import_touches_no_network_and_makes_no_file(tmp_path):
-    code = """
-import json, os, sys
+import importlib, json, os, sys
 sys.path.insert(0, os.getcwd())
 os.chdir(sys.argv[1])
 os.environ.update(HOME=sys.argv[1], XDG_CACHE_HOME=sys.argv[1])
@@ -73,13 +44,28 @@ events = []
 sys.addaudithook(lambda event, _: event.startswith("socket.") and events.append(event))
 import socket
 socket.socket().close()
-seen, events[:] = list(events), []
-import skcalib, skcalib.datasets, skcalib.metrics
-print(json.dumps([seen, events, os.listdir(sys.argv[1])]))
+control, events[:] = list(events), []
+import sklearn.base
+before = set(sys.modules)
+for module in sys.argv[2:]:
+    importlib.import_module(module)
+loaded = sorted({name.partition(".")[0] for name in set(sys.modules) - before})
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from skcalib import BertEncoder, BiEncoder, NormalizingFlow, Whitening
+for calibration in (Whitening(), NormalizingFlow()):
+    repr(clone(BiEncoder(make_pipeline(BertEncoder(), calibration))))
+Whitening().fit_transform(np.random.default_rng(0).normal(size=(9, 3)))
+print(json.dumps([control, events, os.listdir(), loaded, sorted(sys.modules)]))
 """
-    control, during_import, files = _run(code, str(tmp_path))
+    control, events, files, loaded, at_last = _run(code, str(tmp_path), *LIGHT_MODULES)
     assert "socket.__new__" in control  # the hook does hear of sockets
-    assert during_import == files == []
+    assert events == files == []
+    assert "skcalib" in loaded
+    assert not set(loaded) & set(HEAVY)
+    assert not set(at_last) & {"torch", "transformers", "tokenizers"}
 
 
 def test_the_map_names_every_public_module_and_class():

@@ -29,10 +29,10 @@ N, D = 24, 4
 SEEDS = range(1)
 # Powers of two, so that scaling alone rounds nothing until it leaves the range.
 EXPONENTS = (
-    *range(-1074, 1024, 62),
-    *(-1030, -1022, -537, -534, -530, -525, -520, -510),  # squares are subnormal
-    *(-270, -268, -264, -260, 250, 256),  # fourth powers are
-    *(-150, -140, -130, -127, -75, 75, 120, 126, 127),  # float32 ends
+    *range(-1074, 1024, 124),
+    *(-1030, -1022, -537, -534, -525, -510),  # squares are subnormal
+    *(-270, -264, -260, 250, 256),  # fourth powers are
+    *(-150, -140, -127, -75, 75, 120, 127),  # float32 ends
 )
 
 
@@ -191,22 +191,23 @@ FITS = {
 }
 
 
-@pytest.mark.parametrize("whitening", WHITENINGS, ids=str)
-def test_whitening_is_right_or_refuses(whitening):
-    def problems():
-        for name, X in itertools.chain(magnitudes(), same_numbers()):
-            for method, fit in FITS.items():
-                fitted = clone(whitening)
-                Z = outcome(fit, fitted, X)
-                if isinstance(Z, Exception):
-                    yield None
-                    continue
-                problem = whitening_is_wrong(fitted, X, Z)
-                yield problem and f"{method} of {name}: {problem}"
-            if isinstance(Z, np.ndarray):
-                yield "" if comes_back(fitted, X, Z) else f"{name} does not come back"
+@pytest.mark.parametrize("first", range(len(WHITENINGS)), ids=map(str, WHITENINGS))
+def test_whitening_is_right_or_refuses(first):
+    """Each case by one of the ways to fit, which another whitening fits by another way."""
 
-    report(problems(), 200)
+    def problems():
+        for i, (name, X) in enumerate(itertools.chain(magnitudes(), same_numbers()), first):
+            method, fit = [*FITS.items()][i % len(FITS)]
+            fitted = clone(WHITENINGS[first])
+            Z = outcome(fit, fitted, X)
+            if isinstance(Z, Exception):
+                yield None
+                continue
+            problem = whitening_is_wrong(fitted, X, Z)
+            yield problem and f"{method} of {name}: {problem}"
+            yield "" if comes_back(fitted, X, Z) else f"{name} does not come back"
+
+    report(problems(), 100)
 
 
 # NormalizingFlow -------------------------------------------------------------------------
@@ -312,7 +313,7 @@ def test_metrics_are_right_or_refuse(metric):
         for name, X in no_samples():
             yield "" if isinstance(outcome(metric, X), Exception) else name
 
-    report(problems(), 200)
+    report(problems(), 150)
 
 
 # Size ------------------------------------------------------------------------------------

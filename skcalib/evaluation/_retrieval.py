@@ -298,8 +298,10 @@ def _measures(
     """Measures of each query, of shape (n_queries, 4)."""
     gains = np.zeros((len(ranked), DEPTH))
     best = np.zeros((len(ranked), FIRST))
+    row_of = {name: row for row, name in enumerate(documents)}
     for i, (rows, grade) in enumerate(zip(ranked, grades, strict=True)):
-        gains[i, : len(rows)] = [grade.get(documents[r], 0) if r >= 0 else 0 for r in rows]
+        judged = np.array([row_of.get(name, -2) for name in grade])  # -1 is no document
+        gains[i, : len(rows)] = (rows[:, None] == judged) @ np.array([*grade.values()])
         top = sorted(grade.values(), reverse=True)[:FIRST]
         best[i, : len(top)] = top
     discounts = 1 / np.log2(np.arange(2, FIRST + 2))

@@ -126,8 +126,9 @@ def calibrate(
     --------
     >>> from skcalib import calibrate
     >>> from skcalib.datasets import load_toy_sts
-    >>> sentences = load_toy_sts().data.ravel()[:300]
-    >>> pipeline = calibrate("minilm", sentences, layers=[0, 6], pooling="mean")
+    >>> sentences = load_toy_sts().data.ravel()[:100]
+    >>> params = {"layers": [0, 6], "pooling": "mean", "n_texts": 50}
+    >>> pipeline = calibrate("minilm", sentences, **params)
     >>> pipeline.calibration_.chosen.layers
     6
     >>> len(pipeline.transform(["A new sentence."]))

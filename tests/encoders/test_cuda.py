@@ -17,25 +17,20 @@ def cuda(pretended_cuda):
     clear_caches()
 
 
-@pytest.mark.parametrize(
-    ("dtype", "pooling"),
-    [
-        *(("float32", p) for p in ("cls", "mean", "max", "zipf")),
-        *((d, "mean") for d in DTYPES[1:]),
-    ],
-)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.usefixtures("cuda")
-def test_vectors_are_those_of_the_cpu(tiny_bert, texts, dtype, pooling):
-    encoder = BertEncoder(tiny_bert, pooling=pooling, layers=(1, -1), layer_merge="concat")
-    expected = encoder.set_params(device="cpu").fit_transform(texts)
-    vectors = encoder.set_params(device="cuda", dtype=dtype).fit_transform(texts)
-    assert vectors.dtype == np.float32
-    if dtype == "float32":
-        assert_allclose(vectors, expected, rtol=1e-5, atol=1e-5)
-    cosine = np.sum(vectors * expected, axis=1)
-    cosine /= np.linalg.norm(vectors, axis=1) * np.linalg.norm(expected, axis=1)
-    assert cosine.min() > 0.999
-    assert_array_equal(encoder.transform(texts), vectors)
+def test_vectors_are_those_of_the_cpu(tiny_bert, texts, dtype):
+    for pooling in ("cls", "mean", "max", "zipf") if dtype == "float32" else ("mean",):
+        encoder = BertEncoder(tiny_bert, pooling=pooling, layers=(1, -1), layer_merge="concat")
+        expected = encoder.set_params(device="cpu").fit_transform(texts)
+        vectors = encoder.set_params(device="cuda", dtype=dtype).fit_transform(texts)
+        assert vectors.dtype == np.float32
+        if dtype == "float32":
+            assert_allclose(vectors, expected, rtol=1e-5, atol=1e-5)
+        cosine = np.sum(vectors * expected, axis=1)
+        cosine /= np.linalg.norm(vectors, axis=1) * np.linalg.norm(expected, axis=1)
+        assert cosine.min() > 0.999
+        assert_array_equal(encoder.transform(texts), vectors)
 
 
 def test_another_device_will_do(two_pretended_cudas, tiny_bert, texts):

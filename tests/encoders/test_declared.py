@@ -58,9 +58,12 @@ def declare(tiny_bert_copy):
     return declare
 
 
+def _their_model(folder):
+    return package.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+
+
 def _theirs(folder, **options):
-    model = package.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-    return model.encode(TEXTS, **options)
+    return _their_model(folder).encode(TEXTS, **options)
 
 
 def assert_equal(vectors, expected):
@@ -71,8 +74,8 @@ def assert_equal(vectors, expected):
 @pytest.mark.parametrize(("ours", "theirs"), THEIRS.items(), ids=THEIRS)
 def test_prompts_and_poolings_as_in_sentence_transformers(declare, ours, theirs, include):
     folder = declare(theirs, "query", include_prompt=include)
-    encoder = BertEncoder(folder)
-    assert_equal(encoder.fit_transform(TEXTS), _theirs(folder))
+    encoder, model = BertEncoder(folder), _their_model(folder)
+    assert_equal(encoder.fit_transform(TEXTS), model.encode(TEXTS))
     assert (encoder.pooling_, encoder.prompt_) == (ours, "dog cat ")
     for ours, theirs in {
         "": {"prompt": ""},
@@ -80,7 +83,7 @@ def test_prompts_and_poolings_as_in_sentence_transformers(declare, ours, theirs,
         "cat cat ": {"prompt": "cat cat "},
     }.items():
         vectors = BertEncoder(folder, prompt=ours).fit_transform(TEXTS)
-        assert_equal(vectors, _theirs(folder, **theirs))
+        assert_equal(vectors, model.encode(TEXTS, **theirs))
 
 
 def test_an_e5_without_a_prompt_says_so(declare, edit_json):

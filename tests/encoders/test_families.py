@@ -137,30 +137,27 @@ def means_of(folder, texts):
     return np.swapaxes(means, 0, 1)
 
 
-@pytest.mark.parametrize(
-    ("family", "dtype"),
-    [
-        *((family, "float32") for family in [*PACKED, *UNPACKED]),
-        *((family, "bfloat16") for family in IN_BFLOAT16),
-    ],
-)
+@pytest.mark.parametrize("family", [*PACKED, *UNPACKED])
 @pytest.mark.filterwarnings("ignore:.torch.jit.script")  # in old transformers
-def test_a_text_has_the_hidden_states_that_it_has_alone(save, family, texts, dtype, inputs):
+def test_a_text_has_the_hidden_states_that_it_has_alone(save, family, texts, inputs):
     """In a packed row; or beside texts of its length, where one row would mix them."""
-    texts = [*texts, "the [PAD] dog sleeps", "[PAD] [PAD] cat", "a [MASK] cat", "[MASK]"]
+    texts = [*texts[5:8], *texts[-2:], "the [PAD] dog sleeps"]  # four of four words
+    texts += ["[PAD] [PAD] cat", "a [MASK] cat", "[MASK]"]
     params = UNPACKED.get(family) or PACKED[family] | {"initializer_range": 0.3}
     folder = save(family, **params)
-    encoder = BertEncoder(folder, layers=(0, 1, 2, 3), layer_merge="concat", dtype=dtype)
-    encoder.fit(texts)
-    shapes = inputs(family)
-    vectors = encoder.transform(texts)
-    if CAN_PACK:
-        assert len(shapes) == (1 if family in PACKED else n_lengths(texts))
-    expected = np.hstack(means_of(folder, texts))
+    expected, shapes = np.hstack(means_of(folder, texts)), inputs(family)
     # bfloat16 keeps 8 bits.
-    atol = (1e-5 if dtype == "float32" else 0.05) * np.abs(expected).max()
-    assert_allclose(vectors, expected, rtol=0, atol=atol)
-    assert_array_equal(encoder.transform(texts), vectors)
+    for dtype, atol in {"float32": 1e-5, "bfloat16": 0.05}.items():
+        if dtype == "bfloat16" and family not in IN_BFLOAT16:
+            continue
+        encoder = BertEncoder(folder, layers=(0, 1, 2, 3), layer_merge="concat", dtype=dtype)
+        encoder.fit(texts)
+        shapes.clear()
+        vectors = encoder.transform(texts)
+        if CAN_PACK:
+            assert len(shapes) == (1 if family in PACKED else n_lengths(texts))
+        assert_allclose(vectors, expected, rtol=0, atol=atol * np.abs(expected).max())
+        assert_array_equal(encoder.transform(texts), vectors)
 
 
 def test_minilm_equals_its_own_hidden_states(minilm):

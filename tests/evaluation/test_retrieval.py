@@ -647,7 +647,7 @@ def test_command_scores_documents_and_queries_as_groups(tiny_bert, words, tmp_pa
 def test_queries_of_one_template_are_one_piece_of_evidence(tmp_path):
     """Two equal encoders, whose noise templates share, are seldom told apart.
 
-    A rate takes many runs: 80 evaluations, some 4 s.
+    A rate takes many runs: 48 evaluations, some 2 s.
     """
     templates, each, found = 30, 10, {True: 0, False: 0}
     n, rng = templates * each, np.random.default_rng(0)
@@ -663,7 +663,7 @@ def test_queries_of_one_template_are_one_piece_of_evidence(tmp_path):
         folder = write(
             tmp_path / str(is_templated), documents, queries, [(i, i, 1) for i in documents]
         )
-        for _ in range(40):
+        for _ in range(24):
             answers = rng.normal(size=(n, 6))
             of_all = [*documents.values(), *asked]
             encoders = {}
@@ -673,5 +673,5 @@ def test_queries_of_one_template_are_one_piece_of_evidence(tmp_path):
                 encoders[name] = Lookup(dict(zip(of_all, vectors, strict=True)), [])
             low, high = evaluate_retrieval(encoders, folder).intervals[1, 3]
             found[is_templated] += low > 0 or high < 0
-    assert found[True] <= 6  # of 40; 5 %, and a little more of 30 groups
-    assert found[False] >= 12  # the same noise, where nothing shows what queries share
+    assert found[True] <= 4  # of 24; 5 %, and a little more of 30 groups
+    assert found[False] >= 8  # the same noise, where nothing shows what queries share

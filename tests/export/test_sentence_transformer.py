@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from contextlib import nullcontext
 
@@ -140,34 +139,20 @@ def test_a_folder_names_what_all_versions_know(export, tiny_bert, texts, tmp_pat
     assert tiny_bert not in card
 
 
-FOREIGN = """
-import json, sys
-
-sys.modules["skcalib"] = None  # an import fails
-from sentence_transformers import SentenceTransformer
-
-folder, again, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-model = SentenceTransformer(folder, device="cpu")
-model.save(again)
-model = SentenceTransformer(again, device="cpu")
-vectors = model.encode(texts, batch_size=5, prompt_name=None, show_progress_bar=False)
-print(json.dumps({"vectors": vectors.tolist(), "similarity": model.similarity_fn_name}))
-"""
-
-
-def test_model_is_loaded_saved_and_run_where_there_is_no_skcalib(minilm, tmp_path):
-    # Another process imports torch and sentence-transformers, and loads MiniLM twice: some 8 s.
+def test_model_is_loaded_saved_and_run_where_there_is_no_skcalib(minilm, tmp_path, monkeypatch):
     texts = ["A man plays the flute.", "Snow fell all night, and more.", "", "?", "Music"]
     encoder = BertEncoder(minilm, pooling="zipf", layers=(0, 3))
     pipeline = make_pipeline(encoder, Whitening(3, noise="auto"), Normalizer())
     model = BiEncoder(pipeline, similarity="dot").fit(texts)
     save_sentence_transformer(model, tmp_path / "model")
-    command = [sys.executable, "-W", "ignore", "-c", FOREIGN, tmp_path / "model"]
-    command += [tmp_path / "again", json.dumps(texts)]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
-    found = json.loads(result.stdout.splitlines()[-1])
-    assert found["similarity"] == "dot"
-    vectors = np.array(found["vectors"], dtype=np.float32)
+    with monkeypatch.context() as without:
+        for name in [name for name in sys.modules if name.split(".")[0] == "skcalib"]:
+            without.setitem(sys.modules, name, None)  # an import fails
+        loaded = package.SentenceTransformer(str(tmp_path / "model"), device="cpu")
+        loaded.save(str(tmp_path / "again"))
+        loaded = package.SentenceTransformer(str(tmp_path / "again"), device="cpu")
+        vectors = loaded.encode(texts, batch_size=5)
+    assert loaded.similarity_fn_name == "dot"
     assert_equal_vectors(vectors, model.encoder_.transform(texts))
     assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
 

@@ -25,7 +25,7 @@ def X():
 def of_toy_texts(minilm):
     """Vectors of MiniLM, and the subset that each text is from."""
     toy = load_toy_sts()
-    return BertEncoder(minilm).fit_transform(toy.data[:, 0]), toy.subset
+    return BertEncoder(minilm).fit_transform(toy.data[::2, 0]), toy.subset[::2]
 
 
 @pytest.fixture

@@ -204,8 +204,8 @@ def test_whitening_behind_it_is_silent_about_lost_directions(X, groups, dtype, n
 @pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")
 def test_rounding_in_erased_directions_of_real_vectors_is_no_variance(minilm):
     toy = load_toy_sts()
-    X = BertEncoder(minilm, layers=3).fit_transform(toy.data.ravel())
-    groups = toy.subset.repeat(2)
+    X = BertEncoder(minilm, layers=3).fit_transform(toy.data[::2].ravel())
+    groups = toy.subset[::2].repeat(2)
     rank = Whitening().fit(X).rank_
     for dtype in (np.float32, np.float64):
         erased = GroupErasure().fit_transform(X.astype(dtype), groups=groups)

@@ -1,7 +1,4 @@
-"""Whitening of dask arrays, on real worker processes too."""
-
-import subprocess
-import sys
+"""Whitening of dask arrays; tests/utils/test_dask.py has one on a worker that dies."""
 
 import numpy as np
 import pytest
@@ -123,50 +120,3 @@ def test_dask_ml_wrappers(X, lazy):
     parallel = wrappers.ParallelPostFit(whole).transform(lazy)
     assert isinstance(parallel, da.Array)
     assert_allclose(parallel.compute(), whole.transform(X), atol=1e-5)
-
-
-CLUSTER = """
-import os, sys, time, pathlib
-import dask, distributed, numpy as np
-import dask.array as da
-from skcalib import Whitening
-
-folder = pathlib.Path(sys.argv[1])
-X = np.random.default_rng(0).normal(size=(1000, 8)) @ np.diag(np.arange(1, 9)) + 50
-
-
-def slow(block, deadly):
-    # The first worker to come by the deadly block dies of it.
-    time.sleep(0.02)
-    if deadly and not (folder / "died").exists():
-        (folder / "died").touch()
-        os._exit(1)
-    return block
-
-
-def source(deadly):
-    parts = enumerate(np.array_split(X, 10))
-    blocks = [(dask.delayed(slow)(part, deadly and i == 6), part) for i, part in parts]
-    return da.concatenate([da.from_delayed(b, p.shape, p.dtype) for b, p in blocks])
-
-
-with (
-    distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as c,
-    distributed.Client(c),
-):
-    whitening = Whitening(4).fit(source(True))
-    Z = whitening.transform(source(False)).compute()
-reference = Whitening(4).fit(X)
-assert (folder / "died").exists()
-assert whitening.n_samples_seen_ == 1000
-assert np.allclose(whitening.get_covariance(), reference.get_covariance(), rtol=1e-10, atol=0)
-assert np.allclose(Z, reference.transform(X), atol=1e-5)
-"""
-
-
-def test_cluster_gives_the_same_result_even_if_a_worker_dies(tmp_path):
-    pytest.importorskip("distributed")
-    # In a process of its own: a cluster shares nothing with other tests' clients.
-    command = [sys.executable, "-c", CLUSTER, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr

@@ -74,15 +74,15 @@ def test_search_runs_each_distinct_text_once(
     encoder = BertEncoder(tiny_bert, memory=memory)
     model = BiEncoder(make_pipeline(encoder, Whitening(shrinkage=0.5)))
     grid = {
-        "encoder__bertencoder__pooling": ["cls", "mean", "zipf"],
+        "encoder__bertencoder__pooling": ["cls", "zipf"],
         "encoder__bertencoder__layers": [-1, "last2", "first_last", (1, 2)],
         "encoder__whitening__n_components": [2, 4],
     }
-    search = GridSearchCV(model, grid, cv=3, error_score="raise").fit(pairs, y)
-    assert sum(count_runs) == len(set(texts)) * (1 if memory else 12)
+    search = GridSearchCV(model, grid, cv=2, error_score="raise").fit(pairs, y)
+    assert sum(count_runs) == len(set(texts)) * (1 if memory else 8)
     forget()  # as a new process would
     again = clone(search).fit(pairs, y)
-    assert sum(count_runs) == len(set(texts)) * (1 if memory else 24)
+    assert sum(count_runs) == len(set(texts)) * (1 if memory else 16)
     first, second = (s.cv_results_["mean_test_score"] for s in (search, again))
     assert_array_equal(second, first)
 

@@ -3,6 +3,7 @@
 import pickle
 import re
 import tracemalloc
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -269,15 +270,19 @@ def test_bad_input_says_what_to_do():
         Duplicates(TextEncoder(words_as_vectors), guard="numbers").fit(["a", "b"])
 
 
+@cache
+def of_word(word):
+    seed = int.from_bytes(word.encode(), "big") % 2**32
+    return np.random.default_rng(seed).normal(size=32)
+
+
 def words_as_vectors(texts):
     """Sum of a vector for each word, and little of one for each number: as encoders do."""
     vectors = []
     for text in texts:
         words = re.findall(r"\w+", text)
-        seeds = [int.from_bytes(word.encode(), "big") % 2**32 for word in words]
         weights = [0.1 if word.isdigit() else 1.0 for word in words]
-        parts = [np.random.default_rng(seed).normal(size=32) for seed in seeds]
-        vectors.append(np.average(parts, axis=0, weights=weights))
+        vectors.append(np.average([*map(of_word, words)], axis=0, weights=weights))
     return np.array(vectors)
 
 

@@ -109,7 +109,7 @@ IN_TWOS = re.compile(r"\D?\d{1,2}(\D\d\d){2,}\D\d+")
 def test_numbers_of_every_locale_and_script_are_read():
     babel = pytest.importorskip("babel")
     numbers = pytest.importorskip("babel.numbers")
-    read = 0
+    read = set()
     names = pytest.importorskip("babel.localedata").locale_identifiers()
     for name in (name for name in names if "_" not in name):  # of each language
         locale = babel.Locale.parse(name)
@@ -121,10 +121,10 @@ def test_numbers_of_every_locale_and_script_are_read():
                     )
                 except numbers.UnsupportedNumberingSystemError:
                     continue
-                if not IN_TWOS.fullmatch(written):
+                if written not in read and not IN_TWOS.fullmatch(written):
                     assert DetailGuard().compatible(value, written), (name, system, written)
-                    read += 1
-    assert read > 1_000
+                    read.add(written)
+    assert len(read) > 15
 
 
 def test_numbers_and_codes_are_switched_apart():

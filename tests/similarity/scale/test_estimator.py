@@ -58,15 +58,15 @@ def by_hand(X, fitted, k):
 
 
 @pytest.mark.parametrize("shift", [0, 10])
-@pytest.mark.parametrize("rate", [0.5, 1e-2, 1e-3, 1e-5])
-def test_thresholds_are_quantiles_of_all_pairs_to_1e_6(X, shift, rate, monkeypatch):
+def test_thresholds_are_quantiles_of_all_pairs_to_1e_6(X, shift, monkeypatch):
     """Also in a narrow cone, where cosines differ in their last digits."""
     monkeypatch.setattr(pairs, "BLOCK", 400)  # of 1,500, so that the last is cut off
     X = X + shift
     scale, cosines = SimilarityScale().fit(X), all_cosines(X)
     assert scale.n_pairs_ == len(cosines)
-    assert_allclose(scale.threshold(rate), nth(cosines, rate), atol=1e-6 + 2**-20)
-    assert (cosines >= scale.threshold(rate)).mean() <= rate
+    for rate in (0.5, 1e-2, 1e-3, 1e-5):
+        assert_allclose(scale.threshold(rate), nth(cosines, rate), atol=1e-6 + 2**-20)
+        assert (cosines >= scale.threshold(rate)).mean() <= rate
 
 
 def with_equal_rows(seed, d=37):
@@ -84,7 +84,7 @@ def signs(seed):
 @pytest.mark.parametrize("make", [with_equal_rows, signs])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_no_rate_is_passed_where_many_pairs_are_equally_similar(make, dtype):
-    for seed in range(4):
+    for seed in range(2):
         X = make(seed)
         scale = SimilarityScale().fit(X)
         unit = normalize(X).astype(dtype)
@@ -201,7 +201,7 @@ def test_a_sample_of_pairs_and_texts_tells_nearly_the_same(X, monkeypatch):
 
 def test_rates_hold_on_real_texts_that_were_not_fitted(minilm, sts_home):
     texts = np.unique(fetch_sts("stsb", "dev", data_home=sts_home).data.ravel())
-    vectors = BertEncoder(minilm).fit_transform(texts[::6].tolist())
+    vectors = BertEncoder(minilm).fit_transform(texts[::10].tolist())
     fitted, new = vectors[::2], vectors[1::2]
     whitening = Whitening(noise="auto").fit(fitted)
     scale = SimilarityScale().fit(whitening.transform(fitted))
