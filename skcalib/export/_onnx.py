@@ -33,7 +33,7 @@ def save_onnx(
     differs if `calibrate` was given queries with another prompt), ``max_length``,
     ``truncation_side`` and ``lower_case``. With ``overflow="windows"`` it encodes single
     windows, and its metadata have the ``stride``: a client splits long texts and combines the
-    vectors, as the page on long texts shows.
+    vectors, as the page on deployment shows.
 
     Parameters
     ----------
