@@ -216,11 +216,11 @@ def test_bad_parameters_are_named(windowed, params, message):
 
 def test_calibrate_iterators_and_progress(windowed, words, capsys):
     rng = np.random.default_rng(2)
-    texts = [" ".join(rng.choice(words, 40)) for _ in range(200)]
+    texts = [" ".join(rng.choice(words, 40)) for _ in range(60)]
     encoder = windowed()
     expected = encoder.transform(texts)
     assert_array_equal(encoder.transform(iter(texts)), expected)
-    pipeline = calibrate(encoder, texts, pooling="mean", layers=-1)
+    pipeline = calibrate(encoder, texts, pooling="mean", layers=-1, n_texts=50)
     assert pipeline["encode"].get_params()["overflow"] == "windows"
     assert_allclose(pipeline["encode"].transform(texts), expected, atol=1e-6)
     clone(encoder).set_params(verbose=True).fit_transform(texts)

@@ -1,6 +1,7 @@
 """ZeroShotClassifier: classes from names, from a few labels, and none of these."""
 
 import pickle
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,7 @@ TOPICS = {0: "music", 1: "animals", 2: "cooking"}
 PLACES = np.random.default_rng(7).normal(size=(4, 40))
 
 
+@cache
 def vector(text):
     """Texts "k i" lie around the place of topic k; names of topics lie near it, all moved."""
     if text in TOPICS.values():
