@@ -28,7 +28,7 @@ print(f"back and forth: {np.abs(flow.inverse_transform(Z) - X).max():.0e}")
 # %%
 # The density, summed over a fine grid that is wide enough for its tails, has a total of one.
 
-step = 0.05
+step = 0.03
 x, y = np.meshgrid(np.arange(-10, 10, step), np.arange(-10, 10, step))
 density = np.exp(flow.score_samples(np.column_stack([x.ravel(), y.ravel()])))
 print(f"integral: {density.sum() * step**2:.4f}")
