@@ -47,8 +47,9 @@ rows = {f"raw, {weight}": side_by_side(weight) for weight in weights}
 for weight in weights:
     whitenings = Whitening(noise="auto"), Whitening(noise="auto")
     rows[f"calibrated, {weight}"] = side_by_side(weight, *whitenings)
-table = evaluate_labelled(rows, texts[::2], parts[::2], fit_on=texts[1::2])
-found = dict(zip(rows, table.scores[:, table.columns.index("R-precision")], strict=True))
+data = {"fit_on": texts[1::2], "scores": ["R-precision"]}
+table = evaluate_labelled(rows, texts[::2], parts[::2], **data)
+found = dict(zip(rows, table.scores[:, 0], strict=True))
 for name, score in found.items():
     print(f"{name:18}{score:.1f}")
 

@@ -48,7 +48,7 @@ else:
 folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 memory = folder.name  # a folder of your own would be kept
 folds = KFold(5, shuffle=True, random_state=0)
-noises = [0.0, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016]
+noises = [0.0, 0.001, 0.002, 0.004, 0.016]
 warnings.filterwarnings("ignore", message="There are fewer than")
 
 
