@@ -1,5 +1,6 @@
 """Fixtures: tiny BERTs, the real MiniLM, the STS benchmarks, a pretended CUDA device."""
 
+import gc
 import json
 import os
 import sys
@@ -35,6 +36,12 @@ collect_ignore = ["long"]  # run by hand
 def pytest_xdist_auto_num_workers():
     """Return how many cores this container may use: ``-n auto`` starts as many processes."""
     return joblib.cpu_count()
+
+
+def pytest_collection_finish():
+    """Let the garbage collector pass over modules and tests, which stay to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 WORDS = (

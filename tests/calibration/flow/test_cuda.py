@@ -20,14 +20,6 @@ def X():
     return X.astype(np.float32)
 
 
-@pytest.fixture(autouse=True)
-def older_objects():
-    """Let the collector pass over what there is already, which takes 0.3 s each time."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @pytest.fixture
 def cuda(request):
     """Give a CUDA device, a pretended one where there is no GPU."""
