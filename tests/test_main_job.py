@@ -16,9 +16,8 @@ CALIBRATORS = {"none (raw vectors)", "mean subtracted", "PCA", "whitening"}
 CALIBRATORS |= {"whitening, smoothed", "normalizing flow"}
 
 
-@pytest.fixture(scope="module")
-def job(minilm, tmp_path_factory):
-    """Names of the example, and what it prints, on a hundred texts of each of three parts.
+def test_the_main_job(minilm, tmp_path, monkeypatch):
+    """The example, on a hundred texts of each of three parts.
 
     This takes some 15 s, because the grid is the one that README's first command searches.
     """
@@ -27,20 +26,21 @@ def job(minilm, tmp_path_factory):
     texts, parts = load_docstrings(return_X_y=True)
     large = np.bincount(parts).argsort()[-3:]
     few = np.concatenate([np.flatnonzero(parts == part)[:100] for part in large])
-    folder = tmp_path_factory.mktemp("job")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
+    with monkeypatch.context() as patch:
+        patch.chdir(tmp_path)
         patch.setattr("skcalib.datasets.load_docstrings", lambda **_: (texts[few], parts[few]))
         printed = []
         patch.setattr("builtins.print", lambda *values: printed.extend(map(str, values)))
         names = runpy.run_path(str(ROOT / "examples" / "plot_grid_search.py"))
         matplotlib.pyplot.close("all")
-    yield names, "\n".join(printed), folder
+    printed = "\n".join(printed)
+    the_table_has_the_best_candidate_of_each_calibrator(names, printed)
+    what_is_chosen_beats_the_model_as_shipped_on_new_texts(names, printed, minilm)
+    the_files_are_there_and_the_pipeline_takes_any_texts(names, printed, tmp_path)
     names["folder"].cleanup()
 
 
-def test_the_table_has_the_best_candidate_of_each_calibrator(job):
-    names, printed, _ = job
+def the_table_has_the_best_candidate_of_each_calibrator(names, printed):
     rows = re.findall(r"^(.+?)  +(\w+) +(\S+) +(\w+) +(-?[\d.]+)(?= |$)", printed, re.M)
     assert {row[0] for row in rows} == CALIBRATORS
     assert len(rows) == len(CALIBRATORS)
@@ -54,8 +54,7 @@ def test_the_table_has_the_best_candidate_of_each_calibrator(job):
     assert float(rows[0][-1]) == pytest.approx(scores.max(), abs=0.051)
 
 
-def test_what_is_chosen_beats_the_model_as_shipped_on_new_texts(job, minilm):
-    names, printed, _ = job
+def what_is_chosen_beats_the_model_as_shipped_on_new_texts(names, printed, minilm):
     known, new, pairs, grades = (names[name] for name in ("known", "new", "pairs", "grades"))
     assert not set(pairs[known].ravel()) & set(pairs[new].ravel())
     shipped = BiEncoder(BertEncoder(minilm)).fit(pairs[known]).score(pairs[new], grades[new])
@@ -64,8 +63,7 @@ def test_what_is_chosen_beats_the_model_as_shipped_on_new_texts(job, minilm):
     assert chosen > shipped + 0.03
 
 
-def test_the_files_are_there_and_the_pipeline_takes_any_texts(job):
-    names, printed, folder = job
+def the_files_are_there_and_the_pipeline_takes_any_texts(names, printed, folder):
     saved = {path.name for path in folder.iterdir()}
     assert saved == {"grid_search.png", "best_pipeline.joblib"}
     assert all(f"\n  {name} " in printed for name in saved)

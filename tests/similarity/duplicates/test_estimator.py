@@ -250,9 +250,7 @@ def test_too_few_texts_are_refused_or_warned_of():
         model = Duplicates().fit(X)
     assert 15 <= len(model.pairs_) <= 20
     scale = SimilarityScale().fit(X[:100])
-    with pytest.raises(
-        ValueError, match=r"a scale of 100,000 .* one of 4,950\. Fit"
-    ):
+    with pytest.raises(ValueError, match=r"a scale of 100,000 .* one of 4,950\. Fit"):
         Duplicates(scale=scale).fit(X)
     for wrong in (0, -1, True, "20", np.nan):
         with pytest.raises(ValueError, match="'false_pairs' parameter of Duplicates"):
