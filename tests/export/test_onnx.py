@@ -2,6 +2,7 @@
 
 import json
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,6 @@ from sklearn.preprocessing import Normalizer
 
 from skcalib import (
     BertEncoder,
-    BiEncoder,
     NeighborSmoothing,
     NormalizingFlow,
     SimilarityScale,
@@ -75,7 +75,6 @@ def encode(runtime, path, encoder, texts):
 ZIPF = {"pooling": "zipf", "layers": (0, 1), "layer_merge": "concat", "max_length": 7}
 ZIPF |= {"truncate_dim": 6}
 MAX = {"pooling": "max", "prompt": "a red dog ", "special_tokens": False}
-WHITENING = Whitening(6, noise="auto")
 FLOW = {"coupling": "affine", "permutation": "lu", "noise": "auto", "depth": 1}
 
 
@@ -96,32 +95,24 @@ def test_what_becomes_a_graph_pools_padded_texts(
     assert_equal_vectors(found.numpy(), encoder.transform([*texts, *ODD]))
 
 
-@pytest.mark.parametrize(
-    ("params", "steps"),
-    [
-        (
-            ZIPF,
-            [WHITENING, Normalizer(), NeighborSmoothing(4), NeighborSmoothing(99, weight=0.5)],
-        ),
-        (MAX, [NormalizingFlow(random_state=0, **FLOW)]),
-    ],
-    ids=str,
-)
 def test_graph_gives_the_vectors_of_the_pipeline_and_its_scale(
-    params, steps, runtime, one_layer, texts, tmp_path
+    runtime, one_layer, texts, tmp_path
 ):
     path = tmp_path / "model.onnx"
-    encoder = BertEncoder(one_layer, **params)
     texts = [*texts, *texts[:3], *ODD[:5]]
-    model = BiEncoder(make_pipeline(encoder, *steps)).fit(texts)
-    pipeline = model.encoder_
+    steps = BertEncoder(one_layer, **MAX), NormalizingFlow(random_state=0, **FLOW)
+    pipeline = make_pipeline(*steps).fit(texts)
     scale = SimilarityScale().fit(pipeline.transform(texts))
-    save_onnx(model, path, scale=scale)
+    queries = BertEncoder(one_layer, **MAX | {"prompt": "the old cat "}).fit(texts)
+    pipeline.queries_ = make_pipeline(queries, pipeline[1])
+    save_onnx(pipeline, path, scale=scale)
     assert [*tmp_path.iterdir()] == [path]
     for some in [*texts, *ODD], texts[:1]:
-        assert_equal_vectors(encode(runtime, path, pipeline[0], some), pipeline.transform(some))
+        for side in pipeline, pipeline.queries_:
+            assert_equal_vectors(encode(runtime, path, side[0], some), side.transform(some))
     written = runtime.InferenceSession(path).get_modelmeta().custom_metadata_map
     assert json.loads(written["similarity_scale"]) == scale.to_dict()
+    assert (written["prompt"], written["query_prompt"]) == ("a red dog ", "the old cat ")
 
 
 def test_fitted_vectors_take_two_bytes_and_other_vectors_are_refused(
@@ -134,16 +125,21 @@ def test_fitted_vectors_take_two_bytes_and_other_vectors_are_refused(
         return programs[0]
 
     monkeypatch.setattr(torch.onnx, "export", of_the_first)
-    encoder = BertEncoder(one_layer, pooling="last", prompt="the dog ")
-    front = make_pipeline(encoder, Whitening(6, noise="auto")).fit(texts)
-    smoothing = NeighborSmoothing().fit(np.random.default_rng(0).normal(size=(80_000, 6)))
-    pipeline = make_pipeline(FrozenEstimator(front), smoothing)
-    save_onnx(pipeline, tmp_path / "model.onnx", neighbors_dtype="float16")
-    assert 2 * 80_000 * 6 < (tmp_path / "model.onnx").stat().st_size < 4 * 80_000 * 6
-    found = encode(runtime, tmp_path / "model.onnx", encoder, [*texts, *ODD])
-    expected = pipeline.transform([*texts, *ODD])
-    # Of two neighbours that are equally near one is taken for the other.
-    assert np.median(np.abs(found - expected).max(axis=1)) < 1e-3
+    encoder, path = BertEncoder(one_layer, **ZIPF), tmp_path / "model.onnx"
+    steps = encoder, Whitening(6, noise="auto"), Normalizer()
+    front = make_pipeline(*steps).fit([*texts, *ODD[:5]])
+    # Float16 holds vectors with four entries of 1/2 or -1/2 as they are.
+    entries = np.array([*product([-0.5, 0, 0.5], repeat=6)])
+    known = entries[(entries != 0).sum(axis=1) == 4]
+    smoothing = NeighborSmoothing(4).fit(known), NeighborSmoothing(99, weight=0.5).fit(known)
+    pipeline = make_pipeline(FrozenEstimator(front), *smoothing)
+    save_onnx(pipeline, path, neighbors_dtype="float16")
+    for some in [*texts, *ODD], texts[:1]:
+        assert_equal_vectors(encode(runtime, path, encoder, some), pipeline.transform(some))
+    held = pytest.importorskip("onnx").load(path).graph.initializer
+    sizes = [len(array.raw_data) for array in held if [*array.dims] == [*known.shape]]
+    assert sizes
+    assert set(sizes) == {2 * known.size}
     with pytest.raises(ValueError, match="neighbors_dtype='int8'; expected 'float32' or 'f"):
         save_onnx(pipeline, tmp_path / "other.onnx", neighbors_dtype="int8")
     with pytest.raises(ValueError, match=r"The export .* vectors: padding changes"):
