@@ -29,12 +29,12 @@ def plain_torch(device: torch.device) -> Iterator[None]:
     are on the CPU; where they are anyway, nothing is set, since any default device but the
     built-in one makes torch pass each operation through Python: a third of a training.
     """
-    cpu, is_default = torch.device("cpu"), torch.get_default_device().type == "cpu"
+    on_cpu = torch.get_default_device().type == "cpu"
     with (
         torch.inference_mode(False),
         torch.enable_grad(),
         torch.autocast(device.type, enabled=False),
-        nullcontext() if is_default else cpu,
+        nullcontext() if on_cpu else torch.device("cpu"),
     ):
         yield
 
