@@ -11,7 +11,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skcalib.calibration.covariance.moments import Moments
 from skcalib.calibration.whitening.merging import MergingFit
-from skcalib.calibration.whitening.solver import WhiteningMap, solve, warn_of_few_samples
+from skcalib.calibration.whitening.solver import (
+    WhiteningMap,
+    check_strength,
+    solve,
+    warn_of_few_samples,
+)
 from skcalib.utils.base import FloatTransformer, VersionedState
 from skcalib.utils.caches import moments_of
 from skcalib.utils.dask import check_lazy
@@ -162,7 +167,7 @@ class Whitening(
         "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "tol": [Interval(Real, 0, 1, closed="left"), None],
     }
-    _state_version = 11
+    _state_version = 12
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -188,7 +193,7 @@ class Whitening(
             If `n_components` exceeds the number of features, `n_groups` is set with a numeric
             `noise` or `power`, all samples are equal, or the weights sum to 1 or less.
         """
-        for name in ("_moments", "_map"):  # an error below leaves nothing half-fitted
+        for name in ("_moments", "_solved"):  # an error below leaves nothing half-fitted
             self.__dict__.pop(name, None)
         X = self._sample(X, reset=True)
         if sample_weight is not None and not is_dask(X):
@@ -204,6 +209,8 @@ class Whitening(
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Add the samples of ``X`` to those seen; any split equals one `fit`.
 
+        The map is computed when it is first used.
+
         Parameters
         ----------
         X, y, sample_weight
@@ -214,10 +221,12 @@ class Whitening(
         self : Whitening
         """
         check_params(self)  # scikit-learn checks those of the first call only
+        parameters = self.get_params(deep=False)
+        check_strength(**parameters)
         first = not self.__sklearn_is_fitted__()
         moments = Moments.of(self._sample(X, reset=first), sample_weight)
         moments = moments if first else self._moments.merge(moments)
-        return self._learn(moments, self.get_params(deep=False))
+        return self._learn(moments, parameters)
 
     def transform(self, X: Any) -> Any:
         """Whiten ``X``: ``(x - mean_) W``.
@@ -307,7 +316,7 @@ class Whitening(
         """
         linear, moved = self._checked_map(), copy(self)
         mean = Moments.of(self._rows(X)).mean
-        moved._moments, moved._map = (
+        moved._moments, moved._solved = (
             replace(self._moments, mean=mean),
             replace(linear, mean=mean),
         )
@@ -386,29 +395,37 @@ class Whitening(
         return rows
 
     def _learn(self, moments: Moments, parameters: dict[str, Any] | None = None) -> Self:
-        """Keep moments, and solve them once the samples seen differ."""
-        parameters = parameters or self._parameters
-        has_direction = moments.are_enough and moments.scatter.any()
-        self._keep(moments, parameters, solve(moments, **parameters) if has_direction else None)
+        self._keep(moments, parameters or self._parameters)
         return self
 
     def _keep(
         self,
         moments: Moments,
         parameters: dict[str, Any],
-        linear: WhiteningMap | None,
+        linear: WhiteningMap | None = None,
         *,
         has_warned: bool = False,
     ) -> None:
-        self._moments, self._parameters, self._has_warned = moments, parameters, has_warned
-        self.__dict__.pop("_map", None)
-        if linear:  # no attribute while all samples seen are equal
-            self._map: WhiteningMap = linear
+        self._moments, self._parameters, self._solved = moments, parameters, linear
+        self._has_warned = has_warned
+
+    @property
+    def _map(self) -> WhiteningMap:
+        """The fitted map; no attribute while all samples seen are equal."""
+        if not (self._moments.are_enough and self._moments.scatter.any()):
+            raise AttributeError(f"This {type(self).__name__} has seen no samples that differ.")
+        return self._solution()
+
+    def _solution(self) -> WhiteningMap:
+        """Return the map, which is computed once."""
+        if self._solved is None:
+            self._solved = solve(self._moments, **self._parameters)
+        return self._solved
 
     def _checked_map(self) -> WhiteningMap:
         """Return the fitted map; at its first use, raise or warn if samples are few."""
         check_is_fitted(self)
-        linear = getattr(self, "_map", None) or solve(self._moments, **self._parameters)
+        linear = self._solution()
         if not self._has_warned:
             warn_of_few_samples(self._moments.n, linear)
             self._has_warned = True

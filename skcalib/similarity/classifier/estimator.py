@@ -100,11 +100,12 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     its name and its labelled texts. Three times it becomes the mean of these, each counted as
     ten texts, and of the texts without labels that are nearest to it. The more texts change
     their class meanwhile, the less this counts, unless different examples lead to the same
-    means: `class_means_` lie between the first means and the last. For the threshold for `other`, the fitted texts are judged in ten folds, each by
-    classes made without it, and the threshold is a rank: of n texts that are judged and a new
-    one, each is equally likely to have the lowest cosine. A distinct text counts once, and no
-    order matters. With many labels, a logistic regression on the vectors of `encoder_` is
-    better.
+    means: `class_means_` lie between the first means and the last.
+
+    For the threshold for `other`, the fitted texts are judged in ten folds, each by classes
+    made without it, and the threshold is a rank: of n texts that are judged and a new one, each
+    is equally likely to have the lowest cosine. A distinct text counts once, and no order
+    matters. With many labels, a logistic regression on the vectors of `encoder_` is better.
 
     A text without content for the encoder (blank, only unknown tokens, or a zero vector) is
     left out of the fit, with a warning, and is similar to no class: `other` with a

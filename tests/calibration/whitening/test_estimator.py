@@ -508,6 +508,17 @@ def test_attributes_in_parts_are_those_of_the_whole(X, params, name):
     assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-10, atol=1e-10)
 
 
+def test_partial_fit_refuses_parameters_that_exclude_each_other(X):
+    whitening = Whitening(n_groups=3, noise=0.1)
+    with pytest.raises(ValueError, match="n_groups needs noise='auto'"):
+        whitening.partial_fit(X)
+    assert not hasattr(whitening, "n_samples_seen_")
+    expected = whitening.set_params(n_groups=None).partial_fit(X).transform(X)
+    with pytest.raises(ValueError, match="n_groups needs noise='auto'"):
+        whitening.set_params(n_groups=3).partial_fit(2 * X)
+    assert_array_equal(whitening.transform(X), expected)
+
+
 def test_partial_fit_warns_of_few_samples_at_the_first_use(few):
     whitening = Whitening().partial_fit(few[:5]).partial_fit(few[5:])
     assert whitening.rank_ == 9  # in silence
