@@ -17,7 +17,7 @@ CALIBRATORS |= {"whitening, smoothed", "normalizing flow"}
 
 
 def test_the_main_job(minilm, tmp_path, monkeypatch):
-    """The example, on a hundred texts of each of three parts.
+    """The example, on 75 texts of each of three parts.
 
     This takes some 15 s, because the grid is the one that README's first command searches.
     """
@@ -25,7 +25,7 @@ def test_the_main_job(minilm, tmp_path, monkeypatch):
     matplotlib.use("agg")
     texts, parts = load_docstrings(return_X_y=True)
     large = np.bincount(parts).argsort()[-3:]
-    few = np.concatenate([np.flatnonzero(parts == part)[:100] for part in large])
+    few = np.concatenate([np.flatnonzero(parts == part)[:75] for part in large])
     with monkeypatch.context() as patch:
         patch.chdir(tmp_path)
         patch.setattr("skcalib.datasets.load_docstrings", lambda **_: (texts[few], parts[few]))

@@ -202,6 +202,8 @@ def test_models_whose_texts_may_be_padded_export(name, params, save_model, texts
 def test_others_are_refused(roles, save, save_model, texts, tmp_path):
     if save is save_sentence_transformer:
         pytest.importorskip("sentence_transformers", minversion="6")
+    else:
+        pytest.importorskip("onnxscript")
     encoder = BertEncoder(save_model("GPT2LMHeadModel", **roles)).fit(texts)
     lacks = "special tokens" if roles else "pad_token"
     with pytest.raises(ValueError, match=f"GPT2Model has a tokenizer without {lacks}, which"):
