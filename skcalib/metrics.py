@@ -3,7 +3,6 @@
 All measures work in float64.
 """
 
-import warnings
 from collections.abc import Callable
 from numbers import Integral
 from typing import Any, Literal
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
 from scipy.special import logsumexp
-from scipy.stats import entropy, pearsonr
+from scipy.stats import entropy
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import make_scorer
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
@@ -313,9 +312,8 @@ def _correlation(name: str, a: np.ndarray, b: np.ndarray) -> float:
             UndefinedMetricWarning,
         )
         return float("nan")
-    with warnings.catch_warnings():  # scipy warns of nearly constant sides
-        warnings.simplefilter("ignore")
-        return float(pearsonr(_differences(a), _differences(b)).statistic)
+    # scipy's pearsonr also computes a p-value, which takes six times as long.
+    return float(np.corrcoef(_differences(a), _differences(b))[0, 1])
 
 
 def _differences(x: np.ndarray) -> np.ndarray:
