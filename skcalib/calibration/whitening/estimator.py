@@ -10,13 +10,9 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skcalib.calibration.covariance.moments import Moments
+from skcalib.calibration.covariance.noise import Regularization
 from skcalib.calibration.whitening.merging import MergingFit
-from skcalib.calibration.whitening.solver import (
-    WhiteningMap,
-    check_strength,
-    solve,
-    warn_of_few_samples,
-)
+from skcalib.calibration.whitening.solver import WhiteningMap, solve, warn_of_few_samples
 from skcalib.utils.base import FloatTransformer, VersionedState
 from skcalib.utils.caches import moments_of
 from skcalib.utils.dask import check_lazy
@@ -221,12 +217,12 @@ class Whitening(
         self : Whitening
         """
         check_params(self)  # scikit-learn checks those of the first call only
-        parameters = self.get_params(deep=False)
-        check_strength(**parameters)
+        # Refuses parameters that exclude each other now, though the map is computed later.
+        Regularization(noise=self.noise, power=self.power, n_groups=self.n_groups)
         first = not self.__sklearn_is_fitted__()
         moments = Moments.of(self._sample(X, reset=first), sample_weight)
         moments = moments if first else self._moments.merge(moments)
-        return self._learn(moments, parameters)
+        return self._learn(moments, self.get_params(deep=False))
 
     def transform(self, X: Any) -> Any:
         """Whiten ``X``: ``(x - mean_) W``.

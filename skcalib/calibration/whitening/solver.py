@@ -145,13 +145,6 @@ def solve(
     )
 
 
-def check_strength(
-    *, n_components: Any = None, method: Any = None, tol: Any = None, **strength: Any
-) -> None:
-    """Raise a ValueError if parameters of `Whitening` exclude each other."""
-    Regularization(**strength)
-
-
 def warn_of_few_samples(n: int | float, linear: WhiteningMap) -> None:
     """Warn if a map suffers from too few samples.
 

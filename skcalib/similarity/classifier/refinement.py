@@ -39,45 +39,42 @@ def class_means(
     examples = texts[rows]
     if names is not None:
         examples, codes = np.concatenate([names, examples]), np.r_[: len(names), codes]
-    first, last = _ends(examples, codes, free)
-    trust = _trust(first, last, examples, codes, free)
+    (first, before), (last, after) = _ends(examples, codes, free)
+    trust = _trust(_kappa(before, after), examples, codes, free)
     return (1 - trust) * first + trust * last
 
 
 def _ends(
     examples: np.ndarray, codes: np.ndarray, free: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the means of classes before and after the rounds."""
+) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Return the means of classes, and the class of each text, before and after the rounds."""
     n_classes = codes.max() + 1
     given, weight = WEIGHT * _sums(examples, codes, n_classes), WEIGHT * np.bincount(codes)
-    first = means = given / weight[:, None]
+    means = given / weight[:, None]
+    nearest = _nearest(free, means)
+    first = means, nearest
     for _ in range(ROUNDS):
-        nearest = _nearest(free, means)
         counts = np.bincount(nearest, minlength=n_classes)
         means = (given + _sums(free, nearest, n_classes)) / (weight + counts)[:, None]
-    return first, means
+        nearest = _nearest(free, means)
+    return first, (means, nearest)
 
 
-def _trust(
-    first: np.ndarray,
-    last: np.ndarray,
-    examples: np.ndarray,
-    codes: np.ndarray,
-    free: np.ndarray,
-) -> float:
+def _trust(kappa: float, examples: np.ndarray, codes: np.ndarray, free: np.ndarray) -> float:
     """Weight of the means after the rounds, in [0, 1].
 
     Classes that are no topics, such as feelings, are pulled toward topics. Then many texts
     change their class. The odds are those that a text keeps it rather than changes it, beyond
-    what chance would keep (Cohen's kappa), once for each round.
+    what chance would keep (Cohen's ``kappa``), once for each round.
 
     Texts also change their class where the first means are of few examples. But if the classes
     are topics, the rounds lead different examples to the same means. So the doubt is multiplied
     by the share of the disagreement between one example of each class and the others that the
     rounds leave, unless fewer of the examples left out are nearest to their class afterwards.
     """
-    kept = max(0.0, _kappa(_nearest(free, first), _nearest(free, last)))
-    doubt = 0.0 if kept == 1 else 1 / (1 + (kept / (1 - kept)) ** ROUNDS)
+    kept = max(0.0, kappa) ** ROUNDS
+    changed = min(1.0, 1 - kappa) ** ROUNDS
+    doubt = changed / (kept + changed)
     n_splits = min(SPLITS, np.bincount(codes).max())
     if doubt == 0 or n_splits == 1:
         return 1 - doubt
@@ -105,10 +102,10 @@ def _left_out(
     of_others = _ends(examples[~one | only], codes[~one | only], free)
     return [
         (
-            _kappa(_nearest(free, alone), _nearest(free, others)),
-            np.mean(_nearest(examples[one], others) == codes[one]),
+            _kappa(by_one, by_others),
+            np.mean(_nearest(examples[one], means) == codes[one]),
         )
-        for alone, others in zip(of_one, of_others, strict=True)
+        for (_, by_one), (means, by_others) in zip(of_one, of_others, strict=True)
     ]
 
 
