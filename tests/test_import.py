@@ -7,9 +7,12 @@ import sys
 from inspect import ismodule
 from pathlib import Path
 
+import joblib
 import pytest
+from sklearn.pipeline import make_pipeline
 
 import skcalib
+from skcalib import BertEncoder, Whitening
 
 HEAVY = (
     *("torch", "transformers", "tokenizers", "safetensors", "huggingface_hub", "tqdm", "dask"),
@@ -32,7 +35,8 @@ def _run(code, *arguments):
     return json.loads(done.stdout)
 
 
-def test_import_is_cheap_and_torch_waits_for_an_estimator_that_needs_it(tmp_path):
+@pytest.mark.filterwarnings("ignore:.*unknown to this model")  # which knows fifty words
+def test_import_is_cheap_and_torch_waits_for_a_model_that_runs(tiny_bert, texts, tmp_path):
     # scikit-learn itself looks for pandas, so the comparison starts after it.
     code = """
 import importlib, json, os, sys
@@ -58,8 +62,14 @@ from skcalib import BertEncoder, BiEncoder, NormalizingFlow, Whitening
 for calibration in (Whitening(), NormalizingFlow()):
     repr(clone(BiEncoder(make_pipeline(BertEncoder(), calibration))))
 Whitening().fit_transform(np.random.default_rng(0).normal(size=(9, 3)))
+import joblib
+joblib.load("fitted")
+os.remove("fitted")
 print(json.dumps([control, events, os.listdir(), loaded, sorted(sys.modules)]))
 """
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    fitted = encoder, make_pipeline(encoder, Whitening(noise=1.0)).fit(texts)
+    joblib.dump(fitted, tmp_path / "fitted")
     control, events, files, loaded, at_last = _run(code, str(tmp_path), *LIGHT_MODULES)
     assert "socket.__new__" in control  # the hook does hear of sockets
     assert events == files == []

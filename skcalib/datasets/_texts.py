@@ -4,6 +4,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -108,6 +109,7 @@ def load_questions(*, return_X_y: bool = False) -> Any:
     return _bunch(texts, codes, names, description, return_X_y)
 
 
+@cache  # the docstrings are in memory anyway
 def first_sentence(docstring: str) -> str:
     """Return the first sentence of a docstring without markup, "" if it has none.
 

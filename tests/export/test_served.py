@@ -12,6 +12,8 @@ from skcalib.datasets import load_questions, minilm_path
 from skcalib.export import check_served
 
 TEXTS = load_questions().data[::8].tolist()
+pytestmark = pytest.mark.usefixtures("remembered")
+
 RIGHT = r"not \(13, 20\) or \(13, 384\)"
 
 
