@@ -649,7 +649,7 @@ def test_queries_of_one_template_are_one_piece_of_evidence(tmp_path):
 
     A rate takes many runs: 48 evaluations, some 2 s.
     """
-    templates, each, found = 30, 10, {True: 0, False: 0}
+    templates, each, found = 30, 6, {True: 0, False: 0}
     n, rng = templates * each, np.random.default_rng(0)
     for is_templated in found:
         asked = [
