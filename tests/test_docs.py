@@ -1,4 +1,7 @@
-"""The blocks of Python in the pages run as they stand, and print what stands under them."""
+"""The blocks of Python in the pages run as they stand, and print what stands under them.
+
+Those of README always, the others where the extra for the documentation is installed.
+"""
 
 import re
 from importlib.metadata import version
@@ -55,6 +58,8 @@ def reader(minilm, remembered, tmp_path, tmp_path_factory, monkeypatch):
 
 
 def run(page, shared=None):
+    if page != "../README.md":
+        pytest.importorskip("sphinx", reason="pages are tested with the extra docs")
     pairs = list(blocks(page))
     held = any(output for _, output in pairs) and pinned()
     missing = []
