@@ -154,7 +154,11 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _parquet(path: Path) -> list[dict[str, Any]]:
-    return import_package("pyarrow", "pyarrow.parquet").read_table(path).to_pylist()
+    read = import_package("pyarrow", "pyarrow.parquet").read_table
+    try:
+        return read(path).to_pylist()
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read as Parquet: {error}") from error
 
 
 TABLES: dict[str, Callable[[Path], list[dict[str, Any]]]] = {

@@ -77,6 +77,14 @@ def test_texts_in_refuses_a_broken_table(tmp_path, content, message):
         texts_in(str(path), "text")
 
 
+def test_texts_in_names_a_file_that_is_no_parquet(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "texts.parquet"
+    path.write_bytes(b"text\nhello\n" * 10)
+    with pytest.raises(ValueError, match=r"texts\.parquet cannot be read as Parquet: .*magic"):
+        texts_in(str(path), "text")
+
+
 def test_texts_in_reads_a_field_of_any_length(tmp_path):
     path = tmp_path / "texts.csv"
     path.write_text(f"text\n{'long ' * 50_000}\n")
