@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, colum
 from skcalib.utils.base import warn
 from skcalib.utils.labels import labels_of, plain
 from skcalib.utils.texts import distinct
-from skcalib.utils.vectors import unit_rows, unmasked
+from skcalib.utils.vectors import check_vectors, unit_rows, unmasked
 
 __all__ = [
     "aggregate",
@@ -167,7 +167,7 @@ def isoscore(X: ArrayLike) -> float:
     >>> round(isoscore([[1, 0], [-1, 0], [0, 1], [0, -1]]), 6)
     1.0
     """
-    vectors = _vectors(X, min_features=2)
+    vectors = check_vectors(X, ensure_min_samples=2, ensure_min_features=2)
     d = vectors.shape[1]
     if (vectors == vectors[0]).all():
         raise ValueError("isoscore is not defined for vectors that are all equal.")
@@ -201,7 +201,7 @@ def mean_cosine(X: ArrayLike) -> float:
     >>> mean_cosine([[1.0, 0.0], [0.0, 2.0]])
     0.0
     """
-    unit, lengths = unit_rows(_vectors(X))
+    unit, lengths = unit_rows(check_vectors(X, ensure_min_samples=2))
     if not lengths.all():
         raise ValueError(
             f"Vector {np.flatnonzero(lengths == 0)[0]} is zero and has no cosine. Drop it."
@@ -236,7 +236,7 @@ def partition_isotropy(X: ArrayLike) -> float:
     >>> partition_isotropy([[1, 0], [-1, 0], [0, 1], [0, -1]])
     1.0
     """
-    vectors = _vectors(X)
+    vectors = check_vectors(X, ensure_min_samples=2)
     scaled = vectors / (np.abs(vectors).max() or 1.0)  # squares neither overflow nor underflow
     projected = vectors @ linalg.eigh(scaled.T @ scaled)[1]
     log_z = logsumexp(np.hstack([projected, -projected]), axis=0)
@@ -268,17 +268,12 @@ def effective_rank(X: ArrayLike) -> float:
     >>> round(effective_rank(np.eye(3)), 6)
     3.0
     """
-    vectors = _vectors(X)
+    vectors = check_vectors(X, ensure_min_samples=2)
     largest = np.abs(vectors).max()
     if largest == 0:
         raise ValueError("effective_rank is not defined for vectors that are all zero.")
     singular = linalg.svdvals(vectors / largest)  # the rank ignores scale; squares may overflow
     return float(np.exp(entropy(singular)))
-
-
-def _vectors(X: ArrayLike, min_features: int = 1) -> np.ndarray:
-    limits = {"ensure_min_samples": 2, "ensure_min_features": min_features}
-    return check_array(unmasked(X), dtype=np.float64, input_name="X", **limits)
 
 
 def _finite_pair(y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:

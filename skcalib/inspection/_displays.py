@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike
 from scipy import linalg
 from sklearn.base import BaseEstimator
 from sklearn.utils.extmath import svd_flip
-from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
+from skcalib.inspection._word_frequency import checked_ranks
 from skcalib.utils.base import import_package
-from skcalib.utils.vectors import unit_rows
+from skcalib.utils.vectors import check_vectors, unit_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,6 +102,8 @@ class _Display:
         ------
         ImportError
             If matplotlib is missing.
+        ValueError
+            If vectors or ranks are not finite, or a rank is negative.
         """
         return cls(*cls._measure(X, *args), name=name).plot(ax, **kwargs)
 
@@ -166,7 +168,7 @@ class SpectrumDisplay(_Display):
 
     @staticmethod
     def _measure(X: ArrayLike) -> tuple[np.ndarray]:
-        vectors = check_array(X, dtype=np.float64)
+        vectors = check_vectors(X)
         if not vectors.any():
             raise ValueError("SpectrumDisplay got vectors that are all zero; drop them.")
         return (linalg.svdvals(vectors),)
@@ -217,7 +219,7 @@ class CosineDisplay(_Display):
 
     @staticmethod
     def _measure(X: ArrayLike) -> tuple[np.ndarray]:
-        vectors = check_array(X, dtype=np.float64, ensure_min_samples=2)
+        vectors = check_vectors(X, ensure_min_samples=2)
         n = len(vectors)
         vectors = vectors[np.linspace(0, n - 1, min(n, ROWS_OF_COSINES)).astype(int)]
         unit, _ = unit_rows(vectors)
@@ -274,11 +276,11 @@ class FrequencyDisplay(_Display):
 
     @staticmethod
     def _measure(X: ArrayLike, ranks: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        vectors = check_array(X, dtype=np.float64, ensure_min_features=2, ensure_min_samples=2)
-        check_consistent_length(vectors, ranks)
+        vectors = check_vectors(X, ensure_min_features=2, ensure_min_samples=2)
+        places = checked_ranks(ranks, vectors)
         u, s, vt = linalg.svd(vectors, full_matrices=False)
         u, vt = svd_flip(u, vt, u_based_decision=False)
-        return u[:, :2] * s[:2], column_or_1d(ranks)
+        return u[:, :2] * s[:2], places
 
     def _draw(self, ax: Axes, kwargs: dict[str, Any]) -> None:
         # Zipf's law: equal steps of color are equal ratios of frequency.

@@ -9,6 +9,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
 from skcalib.utils.tables import markdown
+from skcalib.utils.vectors import check_vectors, unmasked
 
 # Bins of ranks in table 1 of the BERT-flow paper.
 BINS = {
@@ -106,18 +107,13 @@ def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
     >>> bias.n_words
     array([100, 400, 500,   0])
     """
-    limits = {"input_name": "vectors", "ensure_min_samples": max(NEIGHBORS) + 1}
-    words = check_array(vectors, dtype=[np.float64, np.float32], **limits)
-    check_consistent_length(words, ranks)
-    places = check_array(
-        column_or_1d(ranks), ensure_2d=False, dtype=np.float64, input_name="ranks"
-    )
+    dtypes, least = [np.float64, np.float32], max(NEIGHBORS) + 1
+    words = check_vectors(vectors, name="vectors", dtype=dtypes, ensure_min_samples=least)
+    places = checked_ranks(ranks, words)
     counted = np.flatnonzero(places < BINS["5K-10K"][1])
-    if (places < 0).any() or not len(counted):
+    if not len(counted):
         raise ValueError(
-            f"word_frequency_bias got ranks from {places.min():g} up; expected the place of "
-            "each word in a list sorted by decreasing frequency: 0 or more, and one below "
-            "10000."
+            f"word_frequency_bias got ranks from {places.min():g} up; expected one below 10000."
         )
     everything = words.astype(np.float64)
     # The search expands squares of distances, which a large common mean would cancel.
@@ -141,6 +137,19 @@ def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
         knn_distance=np.array([by_bin(distances[:, :k]) for k in NEIGHBORS]),
         knn_dot=np.array([by_bin(dots[:, :k]) for k in NEIGHBORS]),
     )
+
+
+def checked_ranks(ranks: ArrayLike, vectors: np.ndarray) -> np.ndarray:
+    """Return the frequency rank of each vector's word as float64, (n_words,)."""
+    check_consistent_length(vectors, ranks)
+    limits = {"ensure_2d": False, "dtype": np.float64, "input_name": "ranks"}
+    places = check_array(column_or_1d(unmasked(ranks)), **limits)
+    if (places < 0).any():
+        raise ValueError(
+            f"Got ranks from {places.min():g} up; expected the place of each word in a list "
+            "sorted by decreasing frequency: 0 or more."
+        )
+    return places
 
 
 def word_embeddings(

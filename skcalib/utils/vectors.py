@@ -65,6 +65,11 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool, **limits: int) -> np.nd
     return validate_data(estimator, X, dtype=dtypes, reset=reset, **limits)
 
 
+def check_vectors(X: Any, *, name: str = "X", dtype: Any = np.float64, **limits: int) -> Any:
+    """Return the finite vectors that a function got as an array (n, d) of ``dtype``."""
+    return check_array(checkable(X), dtype=dtype, input_name=name, **limits)
+
+
 def check_rows(X: Any) -> Any:
     """Check that ``X`` holds rows, and return them as float32 or float64.
 

@@ -214,6 +214,32 @@ def test_errors_of_displays(display, X, message):
         display.from_embeddings(*arguments(display, X))
 
 
+@pytest.mark.parametrize("ranks", [[np.nan, 1], [np.inf, 1], [-1, 1], ["a", "b"], [1]])
+def test_the_display_of_words_refuses_what_are_no_ranks(ranks):
+    with pytest.raises(ValueError, match=r"ranks|could not convert|inconsistent"):
+        FrequencyDisplay.from_embeddings(np.eye(2), ranks)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, bool, object])
+def test_ranks_of_any_type_are_drawn_as_the_same(dtype, pyplot):
+    ranks = np.arange(2)
+    first, second = (
+        FrequencyDisplay.from_embeddings(np.eye(2), r) for r in (ranks, ranks.astype(dtype))
+    )
+    for of in ("get_array", "get_offsets"):
+        assert_array_equal(*(getattr(d.scatter_, of)() for d in (first, second)))
+
+
+@pytest.mark.parametrize("display", DISPLAYS)
+def test_displays_take_vectors_as_estimators_do(display, cone, pyplot):
+    torch = pytest.importorskip("torch")
+    display.from_embeddings(*arguments(display, torch.tensor(cone, requires_grad=True)))
+    with pytest.raises(ValueError, match="NaN"):
+        display.from_embeddings(*arguments(display, np.ma.masked_equal(cone, cone[1, 1])))
+    with pytest.raises(TypeError, match="Got texts, such as 'a'"):
+        display.from_embeddings(*arguments(display, ["a", "b"]))
+
+
 @pytest.mark.parametrize("display", DISPLAYS)
 def test_without_matplotlib_the_error_names_the_extra(display, cone, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
