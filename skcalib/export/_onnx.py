@@ -96,12 +96,12 @@ def save_onnx(
         )
     texts, expected = probes(parts)
     tokenizer = copy.deepcopy(parts.backbone().tokenizer)  # each call leaves settings behind
+    tokenizer.truncation_side = recipe.truncation_side  # as an argument it has no effect
     tokenized = tokenizer(
         [recipe.prompt + text for text in texts],
         padding=True,
         padding_side="right",
         truncation=True,
-        truncation_side=recipe.truncation_side,
         max_length=recipe.max_length,
         return_tensors="np",
     )

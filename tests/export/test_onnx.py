@@ -54,6 +54,7 @@ def tokenized(encoder, texts):
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(encoder.model)
+    tokenizer.truncation_side = encoder.truncation_side or "right"
     return tokenizer(
         [encoder.prompt_ + text for text in texts],
         padding=True,
@@ -75,6 +76,7 @@ def encode(runtime, path, encoder, texts):
 ZIPF = {"pooling": "zipf", "layers": (0, 1), "layer_merge": "concat", "max_length": 7}
 ZIPF |= {"truncate_dim": 6}
 MAX = {"pooling": "max", "prompt": "a red dog ", "special_tokens": False}
+MAX |= {"max_length": 12, "truncation_side": "left"}
 FLOW = {"coupling": "affine", "permutation": "lu", "noise": "auto", "depth": 1}
 
 
