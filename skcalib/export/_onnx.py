@@ -1,7 +1,6 @@
 """A fitted pipeline as one graph of ONNX: token ids in, calibrated vectors out."""
 
 import copy
-import json
 import os
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from skcalib.export._formats import FORMATS
-from skcalib.export._parts import probes, recipe_of_queries, take_apart
+from skcalib.export._parts import json_of_scale, probes, recipe_of_queries, take_apart
 from skcalib.export._writing import write_checked
 from skcalib.similarity.scale.estimator import SimilarityScale
 
@@ -114,8 +113,8 @@ def save_onnx(
     metadata["lower_case"] = str(recipe.lower_case).lower()
     if recipe.stride is not None:
         metadata["stride"] = str(recipe.stride)
-    if scale is not None:
-        metadata["similarity_scale"] = json.dumps(scale.to_dict())
+    if (table := json_of_scale(scale, expected)) is not None:
+        metadata["similarity_scale"] = table
 
     def write(target: Path) -> np.ndarray:
         export(graph, inputs, metadata, target)

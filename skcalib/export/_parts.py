@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from skcalib.encoders.bert_encoder import BertEncoder
 from skcalib.encoders.recipe import Recipe
 from skcalib.export._steps import check_steps, flat
 from skcalib.similarity.bi_encoder import BiEncoder
+from skcalib.similarity.scale.estimator import SimilarityScale
 
 if TYPE_CHECKING:
     from skcalib.encoders.model.backbone import Backbone  # imports torch
@@ -55,7 +57,7 @@ def take_apart(pipeline: Any) -> Parts:
     if isinstance(pipeline, BiEncoder):
         check_is_fitted(pipeline)
         similarity, pipeline = pipeline.similarity, pipeline.encoder_
-    encoder, *steps = [*flat(pipeline)] or [None]
+    encoder, *steps = [*flat(pipeline)] or [pipeline]
     if not isinstance(encoder, BertEncoder):
         raise TypeError(
             "An export needs a fitted pipeline that begins with a BertEncoder, not with a "
@@ -134,3 +136,20 @@ def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that these are cut off
         return texts, apply(parts.steps, encoder.transform(texts))
+
+
+def json_of_scale(scale: Any, vectors: np.ndarray) -> str | None:
+    """Table of a scale that was fitted on vectors such as these, or None without a scale."""
+    if scale is None:
+        return None
+    if not isinstance(scale, SimilarityScale):
+        raise TypeError(
+            f"scale is a {type(scale).__name__}; expected a SimilarityScale."
+        )
+    table, width = scale.to_dict(), vectors.shape[1]
+    if (fitted := getattr(scale, "n_features_in_", width)) != width:
+        raise ValueError(
+            f"The scale was fitted on vectors of {fitted} dimensions, and the pipeline's have "
+            f"{width}. Fit it on vectors of the pipeline."
+        )
+    return json.dumps(table)

@@ -1,6 +1,5 @@
 """A fitted pipeline as a folder of sentence-transformers, built of that library's modules."""
 
-import json
 import os
 from dataclasses import replace
 from functools import partial
@@ -13,7 +12,7 @@ from sklearn.preprocessing import Normalizer
 from skcalib.encoders.recipe import POOLINGS, SLOTS, slot_of
 from skcalib.export._folder import parts_of_folder, through_folder
 from skcalib.export._formats import FORMATS
-from skcalib.export._parts import Parts, probes, recipe_of_queries
+from skcalib.export._parts import Parts, json_of_scale, probes, recipe_of_queries
 from skcalib.export._steps import centered_float32, combined, dense
 from skcalib.export._writing import write_checked
 from skcalib.similarity.scale.estimator import SimilarityScale
@@ -77,7 +76,6 @@ def save_sentence_transformer(
     >>> pipeline = pipeline.fit(load_toy_sts().data.ravel()[:200])
     >>> save_sentence_transformer(pipeline, "calibrated")  # doctest: +SKIP
     """
-    table = None if scale is None else json.dumps(scale.to_dict())
     parts, changes_lengths = parts_of_folder(pipeline, normalize)
     recipe = parts.recipe
     queries = recipe_of_queries(pipeline, recipe, "prompt", "skip")
@@ -85,6 +83,7 @@ def save_sentence_transformer(
     recipe = replace(recipe, skip=max(recipe.skip, queries.skip))
     modules = FORMATS["sentence-transformers"].checked(recipe, parts.steps)
     texts, expected = probes(parts)
+    table = json_of_scale(scale, expected)
     if normalize is None and changes_lengths:
         warn(
             "The model's own folder ends with Normalize, and so does this one: its vectors "

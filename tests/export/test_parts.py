@@ -2,6 +2,7 @@
 
 import sys
 
+import numpy as np
 import pytest
 import transformers
 from exported import assert_equal_vectors, exported
@@ -13,7 +14,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import normalize
 
-from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening
+from skcalib import BertEncoder, BiEncoder, SimilarityScale, VectorStore, Whitening
 from skcalib.export import save_onnx, save_sentence_transformer
 
 
@@ -24,6 +25,21 @@ from skcalib.export import save_onnx, save_sentence_transformer
 def test_what_has_no_encoder_is_refused(estimator):
     with pytest.raises(TypeError, match=r"An export needs a fitted pipeline.*best_estimator_"):
         save_onnx(estimator, "model.onnx")
+
+
+@pytest.mark.parametrize("save", [save_onnx, save_sentence_transformer])
+def test_a_scale_is_one_of_the_pipelines_vectors(save, tiny_bert, texts, tmp_path):
+    pytest.importorskip("onnxruntime" if save is save_onnx else "sentence_transformers")
+    encoder, path = BertEncoder(tiny_bert).fit(texts), tmp_path / "model"
+    other = SimilarityScale().fit(np.random.default_rng(0).normal(size=(50, 3)))
+    for scale, error, message in (
+        (other.to_dict(), TypeError, "scale is a dict; expected a SimilarityScale"),
+        (SimilarityScale(), NotFittedError, "SimilarityScale instance is not fitted"),
+        (other, ValueError, "of 3 dimensions, and the pipeline's have 16"),
+    ):
+        with pytest.raises(error, match=message):
+            save(encoder, path, scale=scale)
+    assert not path.exists()
 
 
 def test_not_fitted(tiny_bert):
