@@ -29,7 +29,7 @@ if "fork" in multiprocessing.get_all_start_methods():
     expected = encoder.transform(texts)
     VECTORS.clear()  # so that the forks run the model
     with multiprocessing.get_context("fork").Pool(2) as pool:
-        for vectors in pool.map_async(encoder.transform, [texts] * 4).get(timeout=60):
+        for vectors in pool.map_async(encoder.transform, [texts] * 4).get(timeout=600):
             assert np.allclose(vectors, expected, atol=1e-5)
     torch.set_num_threads(n_threads)
 call, torch.nn.Module.__call__ = torch.nn.Module.__call__, None  # so that no model runs
@@ -61,7 +61,7 @@ def test_another_process_gives_the_same_vectors_and_forks_after_encoding(
     assert len(pickle.dumps(encoder)) < 2000
     joblib.dump(made[:4], tmp_path / "made")
     joblib.dump(made[4:], tmp_path / "stored")
-    # A worker of joblib, which the searches below use, since a process imports torch for long.
+    # In a worker of joblib, which the searches below use, too: to import torch takes seconds.
     run = joblib.delayed(exec)(OTHER, {"folder": str(tmp_path)})
     joblib.Parallel(n_jobs=2, backend="loky")([run])
     found = joblib.load(tmp_path / "found")

@@ -11,9 +11,9 @@ from skcalib import BertEncoder, NeighborSmoothing, Whitening
 from skcalib.datasets import load_questions, minilm_path
 from skcalib.export import check_served
 
-TEXTS = load_questions().data[::8].tolist()
 pytestmark = pytest.mark.usefixtures("remembered")
 
+TEXTS = load_questions().data[::8].tolist()
 RIGHT = r"not \(13, 20\) or \(13, 384\)"
 
 
