@@ -205,10 +205,13 @@ def mahalanobis_map(linear: WhiteningMap) -> WhiteningMap:
     The dropped axes share their mean eigenvalue, so that what lies outside the kept space
     counts as well. With their own eigenvalues, sampling error would hide it.
     """
+    linear = linear.determined()
     eigenvalues = linear.regularized.eigenvalues.copy()
     if (dropped := eigenvalues[linear.kept :]).size:
         dropped[:] = dropped.mean()
-    exact = replace(linear.regularized, eigenvalues=eigenvalues, power=1.0, noise=0.0)
+    exact = replace(
+        linear.regularized, eigenvalues=eigenvalues, power=1.0, noise=0.0, centering=1.0
+    )
     return replace(linear, regularized=exact, n_components=linear.rank, method="pca")
 
 
@@ -224,7 +227,7 @@ def held_out_distances(whitening: Whitening, X: Any) -> np.ndarray:
             f"{own.mean():.4g}; expected the {n:.10g} of the fit, at {expected:.4g}. For new "
             "vectors, take a quantile of mahalanobis(whitening, X)."
         )
-    if linear.kept == linear.rank:
+    if linear.kept >= linear.rank:
         # Without row c, the covariance is (n - 1) / (n - 2) times this, minus a multiple of
         # c cᵀ; the mean moves by c / (n - 1).
         own *= (n - 2) / (n - 1)
