@@ -131,11 +131,12 @@ class BertEncoder(TextTransformer):
         Largest number of tokens per text, including special tokens.
     declared_ : Declared
         What the model's folder declares, a named tuple: ``pooling`` and whether it is declared
-        or only the default, ``declares_pooling``; ``normalizes``, whether it declares a module
-        ``Normalize``; ``prompts`` by name, ``default_prompt_name`` and ``include_prompt``; ``max_length``; ``similarity``, for which the model was trained,
-        such as "cosine"; ``truncate_dim``; and ``matryoshka_dims``, the values of
-        ``truncate_dim`` that it was trained for, () for any. Entries without a default are None
-        if the folder does not declare them.
+        or only the default, ``declares_pooling``; ``normalizes``, whether it has a module
+        ``Normalize``; ``prompts`` by name, ``default_prompt_name`` and ``include_prompt``;
+        ``max_length``; ``similarity``, for which the model was trained, such as "cosine";
+        ``truncate_dim``; and ``matryoshka_dims``, the values of ``truncate_dim`` that it was
+        trained for, () for any. Entries without a default are None if the folder does not
+        declare them.
     fingerprint_ : str
         SHA-256 of the files in the model's folder, except documentation, pictures, code and
         weights in other formats. A fitted encoder refuses a model with another fingerprint.
@@ -429,7 +430,12 @@ class BertEncoder(TextTransformer):
         shown = super().__repr__(N_CHAR_MAX)
         if not self.__sklearn_is_fitted__():
             return shown
-        taken = ("pooling_", "normalize_", "prompt_", "max_length_")  # which the folder may decide
+        taken = (
+            "pooling_",
+            "normalize_",
+            "prompt_",
+            "max_length_",
+        )  # which the folder may decide
         return f"{shown}  # {', '.join(f'{name}={getattr(self, name)!r}' for name in taken)}"
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -19,11 +19,11 @@ SHARE_OF_VARIANCE = 0.1
 MANY_GROUPS = 250
 # From this power on, weak directions are amplified as in inner layers, and need all the noise.
 FULL_POWER = 0.35
-# Share of the mean that is kept without amplification. Groups of a sample are rarely as frequent
-# as those of the vectors to come, and the mean lies on the side of its largest group, which
-# loses its own direction m if all of m is subtracted. If a share r is kept, the inner product of
-# unrelated vectors grows by r² |m|², of second order in r: a fifth leaves 4 % of it. That of
-# two vectors of the largest group, at δ from the mean, grows by 2 r δ·m, of first order.
+# Share of the mean that is kept where nothing is amplified. The mean of a sample lies on the side
+# of its largest group. If new vectors come from that group more often than from others, they lose
+# the direction that they share. A kept share r leaves r² of the mean inner product of unrelated
+# vectors, 4 % for a fifth: second order in r. Two vectors of the largest group, whose own mean
+# lies δ from the mean m of all, gain 2 r δ·m: first order.
 KEPT_OF_MEAN = 0.2
 # A direction as strong as this share of one of k equal directions is faded by half.
 SHARE_OF_GROUP = 1 / 8

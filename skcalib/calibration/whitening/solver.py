@@ -92,7 +92,7 @@ class WhiteningMap:
         return AffineMap(mapped, back, self.mean, like_any, 1.0, in_float64=True)
 
     def _of_mean(self, W: np.ndarray) -> np.ndarray:
-        """What the mean is mapped to: zero, unless a share of it is kept."""
+        """Return the image of the mean: zero, unless a share of it is kept."""
         return (1 - self.regularized.centering) * (self.mean @ W)
 
     def _scaled(self, factors: np.ndarray) -> np.ndarray:
