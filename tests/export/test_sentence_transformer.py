@@ -40,7 +40,7 @@ CASES = [
     {"pooling": "zipf"},
     {"pooling": "zipf", "layers": (1, 2)},
     {"pooling": "cls", "layers": 1},
-    {"pooling": "mean_sqrt_len"},
+    {"pooling": "mean_sqrt_len", "normalize": True},
     {"pooling": "last", "prompt": "the dog "},
     {"pooling": "weighted_mean", "layers": (0, 2)},
 ]

@@ -19,11 +19,11 @@ SHARE_OF_VARIANCE = 0.1
 MANY_GROUPS = 250
 # From this power on, weak directions are amplified as in inner layers, and need all the noise.
 FULL_POWER = 0.35
-# Share of the mean that is kept where nothing is amplified. The mean of a sample lies on the side
-# of its largest group. If new vectors come from that group more often than from others, they lose
-# the direction that they share. A kept share r leaves r² of the mean inner product of unrelated
-# vectors, 4 % for a fifth: second order in r. Two vectors of the largest group, whose own mean
-# lies δ from the mean m of all, gain 2 r δ·m: first order.
+# Share of the mean that is kept where nothing is amplified. The mean m of a sample lies on the
+# side of its largest group, whose vectors lose the direction that they share if all of m is
+# subtracted. A kept share r leaves r² of the mean inner product of unrelated vectors, 4 % for a
+# fifth: second order in r. Two vectors of the largest group, whose own mean lies δ from m, gain
+# 2 r δ·m: first order.
 KEPT_OF_MEAN = 0.2
 # A direction as strong as this share of one of k equal directions is faded by half.
 SHARE_OF_GROUP = 1 / 8
@@ -98,11 +98,12 @@ class Regularization:
         noise = noise_level(moments.mean, total, self.n_groups) * NOISE_OF_POWER ** (
             power - chosen
         )
-        neutral = 1.0
-        if self.n_groups is None:  # only what is amplified needs noise
-            amplified = min(power / FULL_POWER, 1.0)
-            noise, neutral = noise * amplified, 1 - KEPT_OF_MEAN * (1 - amplified)
-        centering = neutral if self.centering == "auto" else float(self.centering)
+        amplified = min(power / FULL_POWER, 1.0)
+        if self.n_groups is None:
+            noise *= amplified  # what is not amplified needs none
+        centering = 1.0 if self.centering == "auto" else float(self.centering)
+        if self.n_groups is None and self.centering == self.power == "auto":
+            centering -= (1 - amplified) * kept_of_mean(moments.mean, total)
         return Regularized(eigenvalues, total, shrinkage, noise, power, centering)
 
 
@@ -148,6 +149,13 @@ def noise_level(mean: np.ndarray, total: float, n_groups: int | None) -> float:
     cosine of two samples is large, as in inner layers, weak directions distinguish texts.
     """
     return SHARE_OF_GROUP / (n_groups or MANY_GROUPS) * cone_width(mean, total) ** CONE_POWER
+
+
+def kept_of_mean(mean: np.ndarray, total: float) -> float:
+    """Share of the mean to keep: a fifth, or less if it left a mean cosine above a fifth."""
+    width = cone_width(mean, total)
+    most = KEPT_OF_MEAN / (1 - KEPT_OF_MEAN) * width / max(1 - width, np.finfo(float).tiny)
+    return min(KEPT_OF_MEAN, float(np.sqrt(most)))
 
 
 def cone_width(mean: np.ndarray, total: float) -> float:

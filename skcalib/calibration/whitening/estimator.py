@@ -60,9 +60,10 @@ class Whitening(
         and every column gets a share of the variance, which int8 and binary codes need.
     centering : float in [0, 1] or "auto", default="auto"
         Share of the mean that is subtracted. "auto" is 1, all of it, in every case but one: if
-        `noise` is "auto" without `n_groups`, it falls to 0.8 as the power falls to 0. A fifth
-        of the mean leaves 4 % of the average cosine, and protects a group that holds most of
-        the sample: the mean is nearly its direction, and without it the group has none.
+        `noise` and `power` are "auto" without `n_groups`, it falls to 0.8 as the power falls to
+        0. The fifth that is kept protects a group that holds most of the sample: the mean is
+        nearly its direction, and without it the group has none. If the vectors kept an average
+        cosine above 0.2, less is kept.
     power : float in [0, 1] or "auto", default="auto"
         1 whitens, 0 only centers and rotates (PCA); values between them whiten partly. "auto"
         is 1 if `noise` is a number. If `noise` is "auto", too, it depends on the mean vector: 0
