@@ -97,7 +97,7 @@ def test_equal_texts_are_one_group_and_few_texts_are_told_as_such():
 def test_texts_without_content_have_no_answer_unless_they_are_stored(
     sentences, encoder, search
 ):
-    model = NearestAnswer(encoder, false_hit_rate=0.05, neighbors=search)
+    model = NearestAnswer(encoder, false_positive_rate=0.05, neighbors=search)
     answers = np.arange(len(sentences))
     model.fit(sentences, answers)
     assert model.predict([*SILENT, "!!!"]).tolist() == [None] * 6
@@ -111,7 +111,7 @@ def test_texts_without_content_have_no_answer_unless_they_are_stored(
     assert not model.vectors_[row].any()
     assert row not in model.kneighbors([sentences[0]], 200)[1]
     unanswerable = [f"{text}xyz" for text in sentences[:30]] + ["", "😀"]
-    model.fit(sentences[30:], answers[30:], unanswerable)
+    model.fit(sentences[30:], answers[30:], unanswerable=unanswerable)
     assert model.predict(["", "😀"]).tolist() == [None, None]
 
 
@@ -119,8 +119,8 @@ def test_texts_without_content_have_no_answer_unless_they_are_stored(
 @COUNTED
 def test_a_log_may_have_texts_without_content(sentences):
     stored, log = sentences[:40], [*sentences[40:], "", "😀"]
-    model = NearestAnswer(letters, false_hit_rate=0.1).fit(stored, range(40), log=log)
-    other = NearestAnswer(letters, false_hit_rate=0.1).fit(stored, range(40), log=log[:-2])
+    model = NearestAnswer(letters, false_positive_rate=0.1).fit(stored, range(40), log=log)
+    other = NearestAnswer(letters, false_positive_rate=0.1).fit(stored, range(40), log=log[:-2])
     assert model.threshold_ == other.threshold_
 
 
@@ -141,8 +141,10 @@ def test_a_guard_looks_beyond_the_first_ten(found):
 
     for search in (None, Few()):
         model = NearestAnswer(
-            deaf, guard=DetailGuard(), false_hit_rate=0.2, neighbors=search
-        ).fit([*questions, *others], [*range(10, 30), *others], [f"{o} no" for o in others])
+            deaf, guard=DetailGuard(), false_positive_rate=0.2, neighbors=search
+        )
+        answers, unanswerable = [*range(10, 30), *others], [f"{o} no" for o in others]
+        model.fit([*questions, *others], answers, unanswerable=unanswerable)
         assert model.predict(questions).tolist() == [*range(10, 30)]
         assert model.predict(["pay the invoice 77"]).tolist() == [None]
 

@@ -96,7 +96,7 @@ CASES = {
     ),
     "Duplicates": Case(Duplicates, (TEXTS,), (NO_TEXT,), lambda e: e.predict(TEXTS[:9])),
     "NearestAnswer": Case(
-        lambda encoder: NearestAnswer(encoder, false_hit_rate=0.2),
+        lambda encoder: NearestAnswer(encoder, false_positive_rate=0.2),
         (TEXTS, range(len(TEXTS))),
         (NO_TEXT, range(len(TEXTS))),
         lambda e: e.decision_function(TEXTS[:9]),

@@ -129,7 +129,7 @@ def answers(rng, encoder):
     given = [f"answer {i % 40}" for i in given] if kind == 2 else given
     guard = DetailGuard() if rng.random() < 0.3 else None
     rate = pick(rng, [0.05, 0.3, 0.3, 0.5, 1])
-    model = NearestAnswer(encoder, guard=guard, false_hit_rate=rate)
+    model = NearestAnswer(encoder, guard=guard, false_positive_rate=rate)
     yield model
     model.fit(container(rng, texts), container(rng, given))
     asked = sentences(rng, 20, 3)
@@ -166,7 +166,7 @@ def equivalent(rng, encoder):
         yield scales[-1]
         scales[-1].fit(X)
     given = pick(rng, [0.5, 0.99, 1, -1, 0.1, 1.5, np.nan, "x", None])
-    found = np.atleast_1d(scales[0].equivalent(given, of=scales[1]))
+    found = np.atleast_1d(scales[0].equivalent(given, scales[1]))
     if np.abs(found).max() > 1:
         raise AssertionError(f"a cosine of {found}")
     yield found[:, None], len(found)

@@ -40,9 +40,9 @@ class Calibration:
             if calibrates(encoder) and not is_frozen(encoder):
                 warn(
                     "The encoder is calibrated on the stored questions, so they lie farther "
-                    "apart than new ones, and false hits may be more frequent than "
-                    "false_hit_rate. Give a log, or a FrozenEstimator of a pipeline that was "
-                    "fitted on other questions."
+                    "apart than new ones, and false positives may be more frequent than "
+                    "false_positive_rate. Give a log, or a FrozenEstimator of a pipeline that "
+                    "was fitted on other questions."
                 )
             pipeline = Pipeline([("encode", encoder)])
             vectors = unit_rows(np.where(silent[:, None], 0, vectors))[0]

@@ -8,10 +8,12 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_scalar
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skcalib.calibration.neighbors.search import best_of_others
 from skcalib.similarity.answers.calibration import Calibration
+from skcalib.similarity.answers.inputs import identity, stored_answers
 from skcalib.similarity.answers.threshold import (
     entries,
     nearest_entries,
@@ -41,17 +43,17 @@ class HitRates(NamedTuple):
 class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     """Answer a question with the answer of the nearest stored question, or not at all.
 
-    Of the questions that no stored answer fits, at most a share of `false_hit_rate` get one,
-    however many are stored. This holds if they are like the `unanswerable` questions. Without
-    these, they must differ from the stored questions as much as stored questions with different
-    answers differ from each other.
+    Of the questions that no stored answer fits, at most a share of `false_positive_rate` get
+    one, however many are stored. This holds if they come from the same distribution as the
+    `unanswerable` questions. Without these, they must differ from the stored questions as much
+    as stored questions with different answers differ from each other.
 
     Parameters
     ----------
     encoder : transformer of texts, or any encoder of texts
         Such as `BertEncoder`, or a model's folder, see `TextEncoder`. It is cloned and fitted;
         a ``FrozenEstimator`` keeps its fit.
-    false_hit_rate : float in (0, 1), default=0.01
+    false_positive_rate : float in (0, 1), default=0.01
         Share of the questions without a stored answer that may get one.
     guard : DetailGuard or None, default=None
         Details in which a question must agree with a stored one to get its answer, such as
@@ -86,12 +88,15 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
     The threshold is one of the best cosines of the `unanswerable` with the stored questions,
     chosen by its rank. It is exact, in the sense of conformal prediction [1]_, for questions
-    drawn like the `unanswerable`, and needs ``1 / false_hit_rate - 1`` of them. Without these,
-    each stored question (2,000 at most) is asked as if its own answer were not stored. An
-    answer and its nearest are mostly each other's nearest, so a new answer would make the
-    questions of two answers pass. Therefore ``2 / false_hit_rate - 1`` different answers are
-    needed to estimate how much they differ. With fewer, `fit` warns, and the share of false
-    hits may be several times `false_hit_rate`.
+    from the same distribution as the `unanswerable`, and needs ``1 / false_positive_rate - 1``
+    of them. Without these, each stored question (2,000 at most) is asked as if its own answer
+    were not stored. An answer and its nearest are mostly each other's nearest, so a new answer
+    would make the questions of two answers pass. Therefore ``2 / false_positive_rate - 1``
+    different answers are needed to estimate how much they differ. With fewer, `fit` warns, and
+    the share of false positives may be several times `false_positive_rate`.
+
+    Dicts, lists, sets and arrays are the same answer if their contents are equal; other objects
+    that cannot be hashed, only if they are the same object.
 
     A question without content for the encoder (blank, only unknown tokens, or a zero vector)
     gets no answer, unless the same text is stored. With a `guard`, stored questions above the
@@ -109,41 +114,42 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     >>> stored = questions.target < 5  # of the other five intents no answer is known
     >>> answers = questions.target_names[questions.target[stored]]
     >>> unknown, log = questions.data[~stored][::2], questions.data[~stored][1::2]
-    >>> model = NearestAnswer("minilm", false_hit_rate=0.05)
-    >>> _ = model.fit(questions.data[stored], answers, unknown, log=log)
+    >>> model = NearestAnswer("minilm", false_positive_rate=0.05)
+    >>> _ = model.fit(questions.data[stored], answers, unanswerable=unknown, log=log)
     >>> model.predict(["I cannot remember my password", "Do you sell bicycles?"])
     array(['password', None], dtype=object)
     """
 
     encoder: Any
     _: KW_ONLY
-    false_hit_rate: float = 0.01
+    false_positive_rate: float = 0.01
     guard: Any = None
     neighbors: BaseEstimator | None = None
 
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it
-        "false_hit_rate": [Interval(Real, 0, 1, closed="neither")],
+        "false_positive_rate": [Interval(Real, 0, 1, closed="neither")],
         "guard": [HasMethods("compatible"), None],
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
-    _state_version = 2
+    # Data of the fit, which no pipeline passes on.
+    __metadata_request__fit = {"unanswerable": UNUSED, "log": UNUSED}
+    _state_version = 3
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
-    def fit(
-        self, questions: Any, answers: Any, unanswerable: Any = None, *, log: Any = None
-    ) -> Self:
+    def fit(self, X: Any, y: Any, *, unanswerable: Any = None, log: Any = None) -> Self:
         """Store questions with their answers, and find the threshold.
 
         Parameters
         ----------
-        questions : texts of shape (n_questions,)
+        X : texts of shape (n_questions,)
             Questions. Several may have the same answer.
-        answers : array-like of shape (n_questions,)
-            Their answers: texts or any labels that can be hashed. Equal ones are one answer.
+        y : array-like of shape (n_questions,)
+            Their answers: texts, numbers, dicts or any other objects. Equal ones are one
+            answer.
         unanswerable : texts of shape (n_unanswerable,), default=None
-            Questions known to have no answer among `answers`, drawn like future questions.
+            Questions known to have no answer in `y`, drawn like future questions.
         log : texts of shape (n_log,), default=None
             Real questions, with and without an answer, some hundred or more.
 
@@ -160,10 +166,10 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         Warns
         -----
         UserWarning
-            Without `unanswerable`, if there are fewer than ``2 / false_hit_rate - 1`` different
-            answers.
+            Without `unanswerable`, if there are fewer than ``2 / false_positive_rate - 1``
+            different answers.
         """
-        stored = _stored(questions, answers)
+        stored = stored_answers(X, y)
         unknown = None if unanswerable is None else as_texts(unanswerable, "unanswerable")
         if log is not None:  # without the questions that the threshold depends on
             log = {*as_texts(log, "log")} - {*stored, *(unknown or ())}
@@ -172,12 +178,12 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         return self._store(stored, *fitted, asked)
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def partial_fit(self, questions: Any, answers: Any) -> Self:
+    def partial_fit(self, X: Any, y: Any) -> Self:
         """Store more questions, and adapt the threshold; the calibration does not change.
 
         Parameters
         ----------
-        questions, answers
+        X, y
             As for `fit`. A question that is stored already gets the new answer.
 
         Returns
@@ -186,7 +192,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             With a log that has none of the questions, the same as a `fit` on all of them.
         """
         check_is_fitted(self)
-        given = _stored(questions, answers)
+        given = stored_answers(X, y)
         known = dict(zip(self.questions_, self.answers_, strict=True))
         more, vectors = [text for text in given if text not in known], self._vectors
         if more:
@@ -251,7 +257,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         ----------
         X : texts of shape (n_questions,)
         y : array-like of shape (n_questions,)
-            The right answers. None, or an answer that is not stored, marks a question without
+            The correct answers. None, or an answer that is not stored, marks a question without
             an answer.
 
         Returns
@@ -266,7 +272,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         return HitRates(*(float(kind.mean()) if len(kind) else np.nan for kind in kinds))
 
     def score(self, X: Any, y: Any) -> float:
-        """Share of questions that get the right answer, or rightly none.
+        """Share of questions that get the right answer, or correctly none.
 
         Parameters
         ----------
@@ -283,10 +289,10 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     def _judged(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Whether each question gets its answer, gets any, and has an answer stored."""
         found = self.predict(X).tolist()
-        truth = labels_of(y, "y", missing=True, tuples=True)
+        truth = [*map(identity, labels_of(y, "y", missing=True, objects=True))]
         check_consistent_length(found, truth)
-        known = set(self.answers_)
-        right = [answer == true for answer, true in zip(found, truth, strict=True)]
+        known = set(map(identity, self.answers_))
+        right = [identity(answer) == true for answer, true in zip(found, truth, strict=True)]
         answered = [answer is not None for answer in found]
         answerable = [true in known for true in truth]
         return np.array(right), np.array(answered), np.array(answerable)
@@ -343,26 +349,27 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 "No question has content for the encoder; the first is "
                 f"{questions[0]!r:.60}. Choose a model for the language of these texts."
             )
-        different, codes = distinct(answers[content].tolist())
+        different, codes = distinct([identity(answer) for answer in answers[content]])
         found, index = entries(vectors[content], codes), None
         if self.neighbors is not None and len(found) > CANDIDATES + 1:
             index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES).fit(found)
         if unanswerable is not None:
             best = nearest_entries(unanswerable, found, 1, index)[0][:, 0]
             best[~unanswerable.any(axis=1)] = -1  # never answered
-            threshold = promised(best, self.false_hit_rate)
+            threshold = promised(best, self.false_positive_rate)
         elif len(different) > 1:
             drawn = np.random.default_rng(0).permutation(len(found))[:ASKED]
             asked = calibration.asked(vectors[content[drawn]]).astype(np.float32)
             # As if their own answers were not stored: entries of other answers do not change.
             best = best_of_others(asked, codes[drawn], found, codes)
-            threshold = promised_by_answers(best, codes[drawn], self.false_hit_rate)
-            needed = np.ceil(2 / self.false_hit_rate - 1 - 1e-9)
+            threshold = promised_by_answers(best, codes[drawn], self.false_positive_rate)
+            needed = np.ceil(2 / self.false_positive_rate - 1 - 1e-9)
             if len(different) < needed:
                 warn(
-                    f"false_hit_rate={self.false_hit_rate:g} needs {needed:.0f} different "
-                    f"answers to estimate how much they differ; got {len(different)}, so false "
-                    "hits may be more frequent. Give `unanswerable` questions."
+                    f"false_positive_rate={self.false_positive_rate:g} needs {needed:.0f} "
+                    "different answers to estimate how much they differ; got "
+                    f"{len(different)}, so false positives may be more frequent. Give "
+                    "`unanswerable` questions."
                 )
         else:
             raise ValueError(
@@ -389,25 +396,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         steps, smoothing = self._calibration.encoder.steps, self._calibration.smoothing
         return Pipeline(steps if smoothing is None else [*steps, ("smooth", smoothing)])
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "threshold_")
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
-
-
-def _stored(questions: Any, answers: Any) -> dict[str, Any]:
-    """Return the answer of each distinct question, sorted by the questions."""
-    texts = as_texts(questions, "X")
-    labels = labels_of(answers, "answers", tuples=True)
-    check_consistent_length(texts, labels)
-    stored: dict[str, Any] = {}
-    for text, answer in zip(texts, labels, strict=True):
-        if stored.setdefault(text, answer) != answer:
-            raise ValueError(
-                f"The question {text!r:.60} has the answers {stored[text]!r:.40} and "
-                f"{answer!r:.40}. Give each question one answer."
-            )
-    return {text: stored[text] for text in sorted(stored)}
