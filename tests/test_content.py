@@ -68,8 +68,12 @@ def test_texts_without_content_are_in_no_group(sentences, encoder, frozen):
     assert {*same} <= {*map(tuple, model.pairs_.tolist())}
     others = model.pairs_[(model.pairs_ >= n).any(axis=1)].tolist()
     assert sorted(map(tuple, others)) == sorted(same)
-    expected = [n, n + 2, -1, -1, 7]
-    assert model.predict([SILENT[0], "", "!!!", "北京", sentences[7]]).tolist() == expected
+    new = [SILENT[0], "", "!!!", "北京", sentences[7]]
+    cosines, rows = model.kneighbors(new)
+    assert rows[[0, 1, 4], 0].tolist() == [n, n + 2, 7]
+    assert (cosines[2:4] < model.threshold_).all()
+    assert model.predict(new).tolist() == [*model.labels_[[n, n + 2]], -1, -1, model.labels_[7]]
+    assert_array_equal(model.predict(texts), model.labels_)
 
 
 @COUNTED

@@ -244,7 +244,7 @@ def test_a_guard_that_is_set_after_the_fit_does_not_change_the_groups():
     guard = DetailGuard()
     model = Duplicates(TextEncoder(vectors_of), guard=guard).fit(texts)
     expected = model.predict(texts)
-    assert expected.tolist() == [*range(len(texts))]
+    assert expected.tolist() == [*range(len(texts))]  # each its own group
     guard.set_params(numbers=False)
     np.testing.assert_array_equal(model.predict(texts), expected)
     np.testing.assert_array_equal(model.set_params(guard=None).predict(texts), expected)
