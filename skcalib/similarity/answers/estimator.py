@@ -5,14 +5,14 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from sklearn import config_context
 from sklearn.base import BaseEstimator, clone
-from sklearn.pipeline import Pipeline
 from sklearn.utils import check_scalar
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
+from skcalib.calibration.neighbors.estimator import NeighborSmoothing
 from skcalib.calibration.neighbors.search import best_of_others
-from skcalib.similarity.answers.calibration import Calibration
 from skcalib.similarity.answers.inputs import identity, stored_answers
 from skcalib.similarity.answers.threshold import (
     entries,
@@ -20,10 +20,12 @@ from skcalib.similarity.answers.threshold import (
     promised,
     promised_by_answers,
 )
+from skcalib.similarity.space import TextSpace, calibrates, unit_vectors
 from skcalib.utils.base import VersionedState, from_scratch, warn
 from skcalib.utils.labels import labels_of
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib.utils.texts import TextInput, as_texts, distinct
+from skcalib.utils.vectors import warn_of_silent
 
 # Stored questions that are asked to find the threshold; a sample, if there are more.
 ASKED = 2000
@@ -173,9 +175,52 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         unknown = None if unanswerable is None else as_texts(unanswerable, "unanswerable")
         if log is not None:  # without the questions that the threshold depends on
             log = {*as_texts(log, "log")} - {*stored, *(unknown or ())}
-        fitted = Calibration.fitted(self.encoder, [*stored], log)
-        asked = None if unknown is None else fitted[0].asked(fitted[0].vectors(unknown))
-        return self._store(stored, *fitted, asked)
+        self._space, self._smoothing = TextSpace(self.encoder), None
+        vectors = self._fit_space([*stored], log)
+        asked = None if unknown is None else self._asked(self._vectors_of(unknown))
+        self._store(stored, vectors, asked)
+        self.encoder_ = self._space.pipeline
+        if self._smoothing is not None:
+            self.encoder_.steps.append(("smooth", self._smoothing))
+        return self
+
+    def _fit_space(self, stored: list[str], log: set[str] | None) -> np.ndarray:
+        """Fit on the log, or only the encoder on the stored questions; return their vectors.
+
+        The log has no stored question, because a question of the fit would lie farther from
+        others than a new one.
+        """
+        if log is None:
+            vectors = self._space.fit_vectors(stored)
+            if calibrates(self._space.encoder) and not self._space.is_frozen:
+                warn(
+                    "The encoder is calibrated on the stored questions, so they lie farther "
+                    "apart than new ones, and false positives may be more frequent than "
+                    "false_positive_rate. Give a log, or a FrozenEstimator of a pipeline that "
+                    "was fitted on other questions."
+                )
+            return unit_vectors(vectors)
+        if len(log) < 2:
+            raise ValueError(
+                f"log has {len(log)} distinct questions besides those stored or unanswerable; "
+                "expected two or more, better some hundred. Add questions, or leave out log."
+            )
+        of_log = self._space.whiten(self._space.fit_vectors(sorted(log)))
+        self._smoothing = NeighborSmoothing().fit(of_log[of_log.any(axis=1)])
+        vectors = self._vectors_of(stored)
+        warn_of_silent(~vectors.any(axis=1), stored)
+        return vectors
+
+    def _vectors_of(self, texts: list[str]) -> np.ndarray:
+        """Return unit vectors of questions, (n, d); zero for those without content."""
+        return unit_vectors(self._space.vectors(texts))
+
+    def _asked(self, vectors: np.ndarray) -> np.ndarray:
+        """Return the vectors to search with, which are smoothed toward the log."""
+        if self._smoothing is None:
+            return vectors
+        with config_context(transform_output="default"):
+            return self._smoothing.transform(vectors)
 
     @_fit_context(prefer_skip_nested_validation=False)
     def partial_fit(self, X: Any, y: Any) -> Self:
@@ -196,8 +241,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         known = dict(zip(self.questions_, self.answers_, strict=True))
         more, vectors = [text for text in given if text not in known], self._vectors
         if more:
-            vectors = np.vstack([vectors, self._calibration.vectors(more)])
-        return self._store(known | given, self._calibration, vectors, self._unanswerable)
+            vectors = np.vstack([vectors, self._vectors_of(more)])
+        return self._store(known | given, vectors, self._unanswerable)
 
     def predict(self, X: Any) -> np.ndarray:
         """Answers to questions.
@@ -247,7 +292,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         check_is_fitted(self)
         check_scalar(n_neighbors, "n_neighbors", Integral, min_val=1)
         texts = as_texts(X)
-        asked = self._calibration.asked(self._calibration.vectors(texts))
+        asked = self._asked(self._vectors_of(texts))
         return self._nearest(asked, n_neighbors, None)
 
     def hit_rates(self, X: Any, y: Any) -> HitRates:
@@ -301,8 +346,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         """Return the best cosine of each question with an allowed stored one, and its row."""
         check_is_fitted(self)
         texts = as_texts(X)
-        vectors = self._calibration.vectors(texts)
-        asked, silent = self._calibration.asked(vectors), ~vectors.any(axis=1)
+        vectors = self._vectors_of(texts)
+        asked, silent = self._asked(vectors), ~vectors.any(axis=1)
         best, rows = np.full(len(texts), -1.0), np.zeros(len(texts), np.intp)
         for i in np.flatnonzero(silent):  # similar to no text, but the same text may be stored
             if (row := self._silent.get(texts[i])) is not None:
@@ -333,7 +378,6 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     def _store(
         self,
         stored: dict[str, Any],
-        calibration: Calibration,
         vectors: np.ndarray,
         unanswerable: np.ndarray | None,
     ) -> Self:
@@ -359,7 +403,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             threshold = promised(best, self.false_positive_rate)
         elif len(different) > 1:
             drawn = np.random.default_rng(0).permutation(len(found))[:ASKED]
-            asked = calibration.asked(vectors[content[drawn]]).astype(np.float32)
+            asked = self._asked(vectors[content[drawn]]).astype(np.float32)
             # As if their own answers were not stored: entries of other answers do not change.
             best = best_of_others(asked, codes[drawn], found, codes)
             threshold = promised_by_answers(best, codes[drawn], self.false_positive_rate)
@@ -376,8 +420,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 f"All questions have the answer {answers[0]!r:.60}. Give questions with other "
                 "answers, or `unanswerable` ones, to estimate the threshold."
             )
-        self._calibration, self._vectors = calibration, vectors
-        self._unanswerable, self.neighbors_ = unanswerable, index
+        self._vectors, self._unanswerable, self.neighbors_ = vectors, unanswerable, index
         self._found, self._content = found, content
         silent = np.setdiff1d(np.arange(len(questions)), content).tolist()
         self._silent = {questions[i]: i for i in silent}
@@ -388,13 +431,6 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             self.vectors_[content] = found
         self.threshold_ = threshold
         return self
-
-    @property
-    def encoder_(self) -> Pipeline:
-        """From questions to the vectors that are compared with `vectors_`, fitted."""
-        check_is_fitted(self)
-        steps, smoothing = self._calibration.encoder.steps, self._calibration.smoothing
-        return Pipeline(steps if smoothing is None else [*steps, ("smooth", smoothing)])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.calibration.neighbors.estimator import NeighborSmoothing
 from skcalib.calibration.neighbors.search import EQUAL
-from skcalib.encoders.calibrated import calibrated, content_vectors, is_frozen
 from skcalib.similarity.classifier.inputs import (
     in_order,
     known_labels,
@@ -28,6 +27,7 @@ from skcalib.similarity.classifier.refinement import (
     class_means,
     nearness,
 )
+from skcalib.similarity.space import TextSpace
 from skcalib.utils.base import VersionedState, from_scratch
 from skcalib.utils.labels import labels_of
 from skcalib.utils.sklearn_compat import Interval, _fit_context
@@ -137,7 +137,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         "other": "no_validation",
     }
 
-    _state_version = 2
+    _state_version = 3
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
@@ -174,17 +174,17 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         texts, place = distinct_sorted(given)
         self._rank(len(texts))  # too few are refused before they are encoded
 
-        def power(content: np.ndarray) -> float:
-            labelled = np.intersect1d(place[known], np.flatnonzero(content))
-            n_examples = len(labelled) / len(described) + any(described.values())
-            return n_examples / (n_examples + EXAMPLES_OF_HALF_POWER)
-
-        encoder, vectors = calibrated(self.encoder, texts, power=power)
+        space = TextSpace(self.encoder)
+        vectors = space.fit_vectors(texts)
+        labelled = np.intersect1d(place[known], np.flatnonzero(vectors.any(axis=1)))
+        n_examples = len(labelled) / len(described) + any(described.values())
+        power = n_examples / (n_examples + EXAMPLES_OF_HALF_POWER)
+        vectors = space.whiten(vectors, power=power)
         content = vectors.any(axis=1)
         vectors, row = vectors[content], np.where(content, np.cumsum(content) - 1, -1)
         rank, smoothing = self._rank(len(vectors)), NeighborSmoothing().fit(vectors)
         views = _side_by_side(vectors, smoothing)
-        names = _vectors_of_names(encoder, described)
+        names = _vectors_of_names(space, described)
         if names is not None and len(names) > 1:  # another kind of text, with its own mean
             names += vectors.mean(axis=0) - names.mean(axis=0)
         of_names = None if names is None else _side_by_side(names, smoothing)
@@ -194,7 +194,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         def without(kept: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
             """Texts and names beside the mean of the kept: a text that is judged pulls it."""
             shift = vectors[kept].mean(axis=0) - vectors.mean(axis=0)
-            if not is_frozen(encoder[-1]):  # the mean is the origin of the vectors
+            if not space.is_frozen:  # the mean is the origin of the vectors
                 moved = unit_rows(vectors - shift)[0]
                 return np.hstack([moved, views[:, vectors.shape[1] :]]), of_names
             if names is None or len(names) == 1:
@@ -205,7 +205,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         if self.rejection_rate is not None:
             best = best_of_others(len(vectors), without, rows, codes)
             threshold = float(np.partition(best, rank - 1)[rank - 1])
-        self.encoder_, self.smoothing_, self.threshold_ = encoder, smoothing, threshold
+        self._space, self.encoder_, self.smoothing_ = space, space.pipeline, smoothing
+        self.threshold_ = threshold
         self.class_means_ = class_means(views, of_names, rows, codes)
         classes = np.array([*described])
         is_exact = classes.tolist() == [*described]  # not so where large integers were rounded
@@ -323,16 +324,16 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     def _views(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         texts = as_texts(X)
-        return _side_by_side(content_vectors(self.encoder_, texts), self.smoothing_)
+        return _side_by_side(self._space.vectors(texts), self.smoothing_)
 
 
-def _vectors_of_names(encoder: Any, described: dict[Any, list[str]]) -> np.ndarray | None:
+def _vectors_of_names(space: TextSpace, described: dict[Any, list[str]]) -> np.ndarray | None:
     """Return the mean vector of each class's descriptions, or None if there are none."""
     texts = [*chain(*described.values())]
     if not texts:
         return None
     owner = np.repeat(np.arange(len(described)), [*map(len, described.values())])
-    vectors = content_vectors(encoder, texts)
+    vectors = space.vectors(texts)
     if not (content := vectors.any(axis=1)).all():
         i = int(content.argmin())
         raise ValueError(

@@ -7,10 +7,9 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils import check_scalar, gen_batches
+from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.encoders.calibrated import calibrated, content_vectors
 from skcalib.similarity.answers.threshold import nearest_entries
 from skcalib.similarity.duplicates.pairs import (
     distinct_rows,
@@ -20,14 +19,12 @@ from skcalib.similarity.duplicates.pairs import (
     with_equal_keys,
 )
 from skcalib.similarity.duplicates.threshold import threshold_of
+from skcalib.similarity.space import TextSpace, unit_vectors
 from skcalib.utils.base import VersionedState, from_scratch
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context, check_params
 from skcalib.utils.texts import TextInput, as_texts, distinct_sorted
-from skcalib.utils.threads import rows_within
-from skcalib.utils.vectors import checked_rows, first_text, unit_rows, warn_of_silent
+from skcalib.utils.vectors import checked_rows, warn_of_silent
 
-# Vectors that are scaled to unit length at a time.
-SCALED_BYTES = 64 * 2**20
 EXTRA = 10  # candidates that are compared exactly, since the search rounds
 NOTHING = int(np.iinfo(np.intp).min)  # key of new texts without content
 
@@ -294,12 +291,7 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
         and a negative key, different from that of other texts.
         """
         if (self.encoder if reset else self.encoder_) is None:
-            if first_text(X) is not None:
-                raise TypeError(
-                    "X has texts; without an encoder, Duplicates expects vectors. Set "
-                    "encoder=BertEncoder(), or pass vectors."
-                )
-            unit = _unit(checked_rows(self, X, reset=reset))
+            unit = unit_vectors(checked_rows(self, X, reset=reset))
             silent = ~unit.any(axis=1)
             keys = np.where(silent, -1 - np.arange(len(unit)) if reset else NOTHING, 0)
             if reset:
@@ -309,11 +301,13 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
         if reset:
             is_own = isinstance(self.guard, BaseEstimator)  # whose parameters may be set later
             self._guard = clone(self.guard) if is_own else self.guard
-            self.encoder_, vectors = calibrated(self.encoder, texts, alone=True)
+            self._space = TextSpace(self.encoder)
+            vectors = self._space.whiten(self._space.fit_vectors(texts), alone=True)
+            self.encoder_ = self._space.pipeline
         else:
-            vectors = content_vectors(self.encoder_, texts)
+            vectors = self._space.vectors(texts)
         details = [self._guard.details(text) if self._guard else "" for text in texts]
-        unit = _unit(vectors)
+        unit = unit_vectors(vectors)
         blank = np.flatnonzero(~unit.any(axis=1)).tolist()
         if reset:
             self._codes = {found: code for code, found in enumerate(dict.fromkeys(details))}
@@ -321,10 +315,3 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
         keys = np.array([self._codes.get(found, len(self._codes)) for found in details])
         keys[blank] = [self._silent.get(texts[i], NOTHING) for i in blank]
         return unit[index], keys[index]
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    unit = np.empty(vectors.shape, np.float32)
-    for rows in gen_batches(len(unit), rows_within(SCALED_BYTES, vectors.shape[1])):
-        unit[rows] = unit_rows(vectors[rows])[0] + 0.0  # no negative zeros
-    return unit

@@ -288,7 +288,9 @@ def test_too_few_texts_are_refused_or_warned_of():
 
 
 def test_bad_input_says_what_to_do():
-    with pytest.raises(TypeError, match=r"X has texts.*Set encoder="):
+    with pytest.raises(
+        TypeError, match=r"Got texts, such as 'a'; expected vectors. Put an encoder"
+    ):
         Duplicates().fit(["a", "b"])
     with pytest.raises(ValueError, match=r"got a guard.*Duplicates\(encoder, guard"):
         Duplicates(guard=DetailGuard()).fit(spread(500))
