@@ -17,11 +17,10 @@ from skcalib.encoders.any_encoder import (
     is_frozen,
     steps_of,
 )
-from skcalib.utils.threads import rows_within
 from skcalib.utils.vectors import unit_rows, warn_of_silent
 
 REPLACES_WHITENING = (Whitening, NormalizingFlow)  # an encoder with one of these is calibrated
-SCALED_BYTES = 64 * 2**20  # vectors that are scaled to unit length at a time
+SCALED = 8192  # rows that are scaled to unit length at a time, in float64
 
 
 class TextSpace:
@@ -100,7 +99,7 @@ def calibrates(encoder: Any) -> bool:
 def unit_vectors(vectors: np.ndarray) -> np.ndarray:
     """Scale rows to unit length, in float32; zero rows stay zero."""
     unit = np.empty(vectors.shape, np.float32)
-    for rows in gen_batches(len(unit), rows_within(SCALED_BYTES, vectors.shape[1])):
+    for rows in gen_batches(len(unit), SCALED):
         unit[rows] = unit_rows(vectors[rows])[0] + 0.0  # no negative zeros
     return unit
 
