@@ -86,7 +86,7 @@ class TextSpace:
             steps.append(("calibrate", self._whitening))
         return Pipeline(steps)
 
-    def _whitened(self, vectors: np.ndarray, silent: np.ndarray) -> np.ndarray:
+    def _whitened(self, vectors: np.ndarray, silent: Any) -> np.ndarray:
         with config_context(transform_output="default"):
             return _without(silent, self._whitening.transform(vectors))  # type: ignore
 

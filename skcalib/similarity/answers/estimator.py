@@ -175,7 +175,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         unknown = None if unanswerable is None else as_texts(unanswerable, "unanswerable")
         if log is not None:  # without the questions that the threshold depends on
             log = {*as_texts(log, "log")} - {*stored, *(unknown or ())}
-        self._space, self._smoothing = TextSpace(self.encoder), None
+        self._space = TextSpace(self.encoder)
+        self._smoothing: NeighborSmoothing | None = None
         vectors = self._fit_space([*stored], log)
         asked = None if unknown is None else self._asked(self._vectors_of(unknown))
         self._store(stored, vectors, asked)
