@@ -100,8 +100,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     its name and its labelled texts. Three times it becomes the mean of these, each counted as
     ten texts, and of the texts without labels that are nearest to it. A name counts less if it
     misleads: if labelled texts, each left out, are classified worse by labels and names than by
-    labels alone. The more texts change their class meanwhile, the less this counts, unless different examples lead to the same
-    means: `class_means_` lie between the first means and the last.
+    labels alone. The more texts change their class meanwhile, the less this counts, unless
+    different examples lead to the same means: `class_means_` lie between the first means and
+    the last.
 
     For the threshold for `other`, the fitted texts are judged in ten folds, each by classes
     made without it, and the threshold is a rank: of n texts that are judged and a new one, each
