@@ -12,16 +12,15 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skcalib.calibration.neighbors.estimator import NeighborSmoothing
-from skcalib.calibration.neighbors.search import best_of_others
 from skcalib.similarity.answers.inputs import identity, stored_answers
 from skcalib.similarity.answers.threshold import (
     entries,
-    nearest_entries,
     promised,
     promised_by_answers,
 )
 from skcalib.similarity.space import TextSpace, calibrates, unit_vectors
 from skcalib.utils.base import VersionedState, from_scratch, warn
+from skcalib.utils.cosines import best_of_others, nearest_in_order
 from skcalib.utils.labels import labels_of
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib.utils.texts import TextInput, as_texts, distinct
@@ -372,7 +371,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
     def _nearest(self, asked: np.ndarray, k: int, index: Any) -> tuple[np.ndarray, np.ndarray]:
         """Cosines, from the largest, and rows of stored questions with content."""
-        cosines, rows = nearest_entries(asked, self._found, min(k, len(self._found)), index)
+        cosines, rows = nearest_in_order(asked, self._found, min(k, len(self._found)), index)
         return cosines, np.where(rows < 0, -1, self._content[rows])
 
     def _store(
@@ -398,7 +397,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         if self.neighbors is not None and len(found) > CANDIDATES + 1:
             index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES).fit(found)
         if unanswerable is not None:
-            best = nearest_entries(unanswerable, found, 1, index)[0][:, 0]
+            best = nearest_in_order(unanswerable, found, 1, index)[0][:, 0]
             best[~unanswerable.any(axis=1)] = -1  # never answered
             threshold = promised(best, self.false_positive_rate)
         elif len(different) > 1:

@@ -1,17 +1,11 @@
-"""The nearest stored questions, and the cosine that unanswerable questions rarely exceed."""
-
-from typing import Any
+"""The entries to search, and the cosine that unanswerable questions rarely exceed."""
 
 import numpy as np
-from sklearn.utils import gen_batches
 
-from skcalib.calibration.neighbors.search import rows_near
-from skcalib.utils.threads import rows_within
 from skcalib.utils.vectors import unit_rows
 
 # Equal cosines differ by less in float32, depending on the other rows of the product.
 MARGIN = 1e-6
-WORKING_BYTES = 64 * 2**20  # entries beside the questions that found them, at a time
 
 
 def entries(vectors: np.ndarray, codes: np.ndarray) -> np.ndarray:
@@ -24,28 +18,6 @@ def entries(vectors: np.ndarray, codes: np.ndarray) -> np.ndarray:
     np.add.at(total, codes, vectors)
     mean = total / np.bincount(codes)[:, None]
     return unit_rows(vectors + mean[codes])[0].astype(np.float32)
-
-
-def nearest_entries(
-    asked: np.ndarray, found: np.ndarray, k: int, index: Any = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Cosines, from the largest, and rows of the ``k`` entries nearest each question.
-
-    Entries that an index does not find have row -1 and cosine -1.
-    """
-    cosines = np.empty((len(asked), k))
-    rows = np.empty((len(asked), k), np.intp)
-    for chunk in gen_batches(len(asked), rows_within(WORKING_BYTES, (k + 10) * found.shape[1])):
-        near = rows_near(asked[chunk].astype(np.float32), found, k, index)
-        if (lacking := k - near.shape[1]) > 0:  # an index may find fewer
-            near = np.pad(near, [(0, 0), (0, lacking)], constant_values=-1)
-        # Unlike the cosines of a search, these do not depend on the other rows.
-        exact = np.einsum("ij,ikj->ik", asked[chunk], found[near], dtype=np.float64)
-        exact[near < 0] = -1
-        order = np.lexsort((near, -exact))[:, :k]
-        cosines[chunk] = np.take_along_axis(exact, order, axis=1)
-        rows[chunk] = np.take_along_axis(near, order, axis=1)
-    return cosines, rows
 
 
 def promised(best: np.ndarray, rate: float) -> float:

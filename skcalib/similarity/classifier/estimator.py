@@ -14,7 +14,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.calibration.neighbors.estimator import NeighborSmoothing
-from skcalib.calibration.neighbors.search import EQUAL
 from skcalib.similarity.classifier.inputs import (
     in_order,
     known_labels,
@@ -29,6 +28,7 @@ from skcalib.similarity.classifier.refinement import (
 )
 from skcalib.similarity.space import TextSpace
 from skcalib.utils.base import VersionedState, from_scratch
+from skcalib.utils.cosines import EQUAL
 from skcalib.utils.labels import labels_of
 from skcalib.utils.sklearn_compat import Interval, _fit_context
 from skcalib.utils.texts import TextInput, as_texts, distinct_sorted
