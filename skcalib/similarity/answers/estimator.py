@@ -20,6 +20,7 @@ from skcalib.similarity.answers.threshold import (
 )
 from skcalib.similarity.space import TextSpace, calibrates, unit_vectors
 from skcalib.utils.base import VersionedState, from_scratch, warn
+from skcalib.utils.conformal import n_needed
 from skcalib.utils.cosines import best_of_others, nearest_in_order
 from skcalib.utils.labels import labels_of
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
@@ -406,10 +407,10 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             # As if their own answers were not stored: entries of other answers do not change.
             best = best_of_others(asked, codes[drawn], found, codes)
             threshold = promised_by_answers(best, codes[drawn], self.false_positive_rate)
-            needed = np.ceil(2 / self.false_positive_rate - 1 - 1e-9)
+            needed = n_needed(self.false_positive_rate, new=2)
             if len(different) < needed:
                 warn(
-                    f"false_positive_rate={self.false_positive_rate:g} needs {needed:.0f} "
+                    f"false_positive_rate={self.false_positive_rate:g} needs {needed:,} "
                     "different answers to estimate how much they differ; got "
                     f"{len(different)}, so false positives may be more frequent. Give "
                     "`unanswerable` questions."

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from skcalib.utils.conformal import ROUNDING, n_above, threshold_of
 from skcalib.utils.vectors import unit_rows
 
 # Equal cosines differ by less in float32, depending on the other rows of the product.
@@ -21,14 +22,11 @@ def entries(vectors: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 
 def promised(best: np.ndarray, rate: float) -> float:
-    """Return the cosine that a new one exceeds with at most this probability.
+    """Return what the best cosine of a new question exceeds with probability ``rate`` at most.
 
-    The rank of a new cosine among them is uniform (split conformal prediction).
+    ``best`` of shape (n,) are the best cosines of questions without an answer.
     """
-    rank = int(np.ceil((len(best) + 1) * (1 - rate) - 1e-9))
-    if rank > len(best):
-        raise _too_few(len(best), "questions without an answer", rate, 1)
-    return float(np.sort(best)[rank - 1]) + MARGIN
+    return threshold_of(best, rate, "questions without an answer") + MARGIN
 
 
 def promised_by_answers(best: np.ndarray, codes: np.ndarray, rate: float) -> float:
@@ -40,6 +38,7 @@ def promised_by_answers(best: np.ndarray, codes: np.ndarray, rate: float) -> flo
     nearest are mostly each other's nearest, so c questions of that answer exceed it as well:
     ``m + 2 c`` of ``n + c``.
     """
+    n_above(len(best), rate, "stored questions", new=2, hint=" Or give `unanswerable` ones.")
     order = np.argsort(-best, kind="stable")
     exceed = np.arange(len(best))  # the number before each place
     answers = np.zeros(len(best), int)
@@ -47,14 +46,5 @@ def promised_by_answers(best: np.ndarray, codes: np.ndarray, rate: float) -> flo
     answers = np.cumsum(answers) - answers
     of_each = np.where(exceed > 0, exceed / np.maximum(answers, 1), 1)
     expected = (exceed + 2 * of_each) / (len(best) + of_each)
-    kept = np.flatnonzero(expected <= rate + 1e-9)
-    if not len(kept):
-        raise _too_few(len(best), "stored questions and no unanswerable ones", rate, 2)
+    kept = np.flatnonzero(expected <= rate + ROUNDING)
     return float(best[order[kept[-1]]]) + MARGIN
-
-
-def _too_few(n: int, kind: str, rate: float, least: int) -> ValueError:
-    return ValueError(
-        f"NearestAnswer got {n:,} {kind}; false_positive_rate={rate:g} needs "
-        f"{np.ceil(least / rate - 1 - 1e-9):,.0f}. Give more of them, or set a larger rate."
-    )
