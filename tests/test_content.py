@@ -10,7 +10,7 @@ from sklearn.ensemble import StackingClassifier, VotingClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsTransformer
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import FeatureUnion, make_pipeline
 
 from skcalib import (
     BertEncoder,
@@ -208,6 +208,67 @@ def test_unknown_tokens_alone_are_no_content_for_a_bert(tiny_bert, minilm):
     texts = ["汉字", "😀😀", "zebra", "!!!", "x" * 200]
     found = encode(BertEncoder(minilm), texts, fit=True)[1]
     assert found.tolist() == [True, True, False, False, True]
+
+
+UNKNOWN = " ".join(["zebra"] * 20)
+READ = {  # what an encoder reads of a text decides whether it has content
+    "whole": ({}, [False, True, True, False, True]),
+    "beginning": ({"max_length": 8}, [False, True, True, True, True]),
+    "end": ({"max_length": 8, "truncation_side": "left"}, [False, True, True, False, True]),
+    "windows": ({"max_length": 8, "overflow": "windows"}, [False, True, True, False, True]),
+    "prompt": ({"prompt": "the small "}, [False, True, True, False, True]),
+    "prompt in windows": (
+        {"prompt": "the small ", "max_length": 9, "overflow": "windows"},
+        [False, True, True, False, True],
+    ),
+    "long prompt": ({"prompt": "the small ", "max_length": 9}, [False, True, True, True, True]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*unknown to this model", "ignore:.* were cut off")
+@pytest.mark.parametrize("memory", [True, False])
+@pytest.mark.parametrize("first", READ)
+def test_content_is_in_the_tokens_that_an_encoder_reads(
+    tiny_bert, recent, tmp_path, first, memory
+):
+    """Whichever encoder came first, and from memory or from disk."""
+    recent.bound = 2**20
+    texts = ["dog", "zebra", UNKNOWN, f"{UNKNOWN} the dog", ""]
+    for name in [first, *READ, first]:
+        params, silent = READ[name]
+        encoder = BertEncoder(tiny_bert, **params, memory=tmp_path if memory else None)
+        assert encode(encoder.fit(texts), texts)[1].tolist() == silent, name
+    if memory:
+        recent.clear()
+        params, silent = READ[first]
+        encoder = BertEncoder(tiny_bert, **params, memory=tmp_path).fit(texts)
+        assert encode(encoder, texts)[1].tolist() == silent
+
+
+@pytest.mark.filterwarnings("ignore:.*unknown to this model")
+def test_a_text_has_content_if_one_of_two_encoders_knows_it(tiny_bert):
+    union = FeatureUnion([("words", BertEncoder(tiny_bert)), ("letters", TextEncoder(letters))])
+    texts = ["the dog", "zebra", "汉字", ""]
+    assert encode(clone(union), texts, fit=True)[1].tolist() == [False, False, False, True]
+    both = FeatureUnion(
+        [("a", BertEncoder(tiny_bert)), ("b", BertEncoder(tiny_bert, layers=0))]
+    )
+    assert encode(clone(both), texts, fit=True)[1].tolist() == [False, True, True, True]
+
+
+def test_blank_texts_are_no_unknown_words(tiny_bert):
+    BertEncoder(tiny_bert).fit_transform(["", " ", "the dog"])  # no warning
+    with pytest.warns(UserWarning, match="50% of the tokens are unknown"):
+        BertEncoder(tiny_bert).fit_transform(["", " ", "dog", "zebra"])
+
+
+def test_a_model_with_a_tokenizer_knows_its_words(minilm, recent):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    encoder = TextEncoder(sentence_transformers.SentenceTransformer(str(minilm)))
+    recent.bound = 2**20
+    for _ in range(2):  # from the model, and from memory
+        silent = encode(clone(encoder), ["汉字", "!!!", "a dog"], fit=True)[1]
+        assert silent.tolist() == [True, False, False]
 
 
 class Name(str, Enum):  # noqa: UP042 - whose str is Name.DOG, unlike a StrEnum's

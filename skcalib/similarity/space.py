@@ -17,11 +17,10 @@ from skcalib.encoders.any_encoder import (
     is_frozen,
     steps_of,
 )
-from skcalib.utils.threads import rows_within
 from skcalib.utils.vectors import unit_rows, warn_of_silent
 
 REPLACES_WHITENING = (Whitening, NormalizingFlow)  # an encoder with one of these is calibrated
-SCALED_BYTES = 64 * 2**20  # vectors that are scaled to unit length at a time
+SCALED = 8192  # rows that are scaled to unit length at a time, in float64
 
 
 class TextSpace:
@@ -36,7 +35,7 @@ class TextSpace:
         self._whitening: Whitening | None = None
 
     def fit(self, texts: list[str], groups: Any = None) -> Self:
-        """Fit the encoder; return no vectors, which a step that is not fitted on them needs."""
+        """Fit the encoder, and encode nothing that no step is fitted on."""
         fit_with_groups(self.encoder, texts, groups)
         return self
 
@@ -87,7 +86,7 @@ class TextSpace:
             steps.append(("calibrate", self._whitening))
         return Pipeline(steps)
 
-    def _whitened(self, vectors: np.ndarray, silent: np.ndarray) -> np.ndarray:
+    def _whitened(self, vectors: np.ndarray, silent: Any) -> np.ndarray:
         with config_context(transform_output="default"):
             return _without(silent, self._whitening.transform(vectors))  # type: ignore
 
@@ -100,13 +99,12 @@ def calibrates(encoder: Any) -> bool:
 def unit_vectors(vectors: np.ndarray) -> np.ndarray:
     """Scale rows to unit length, in float32; zero rows stay zero."""
     unit = np.empty(vectors.shape, np.float32)
-    for rows in gen_batches(len(unit), rows_within(SCALED_BYTES, vectors.shape[1])):
+    for rows in gen_batches(len(unit), SCALED):
         unit[rows] = unit_rows(vectors[rows])[0] + 0.0  # no negative zeros
     return unit
 
 
 def _without(silent: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """Return a copy of vectors in float64, zero for texts without content."""
-    vectors = vectors.astype(np.float64)
-    vectors[silent] = 0
-    return vectors
+    """Return vectors in float64, zero for texts without content."""
+    vectors = np.asarray(vectors, np.float64)
+    return np.where(silent[:, None], 0.0, vectors) if silent.any() else vectors

@@ -175,8 +175,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         unknown = None if unanswerable is None else as_texts(unanswerable, "unanswerable")
         if log is not None:  # without the questions that the threshold depends on
             log = {*as_texts(log, "log")} - {*stored, *(unknown or ())}
-        self._space, self._smoothing = TextSpace(self.encoder), None
-        vectors = self._fit_space([*stored], log)
+        self._space = TextSpace(self.encoder)
+        vectors, self._smoothing = self._fit_space([*stored], log)
         asked = None if unknown is None else self._asked(self._vectors_of(unknown))
         self._store(stored, vectors, asked)
         self.encoder_ = self._space.pipeline
@@ -184,9 +184,12 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             self.encoder_.steps.append(("smooth", self._smoothing))
         return self
 
-    def _fit_space(self, stored: list[str], log: set[str] | None) -> np.ndarray:
-        """Fit on the log, or only the encoder on the stored questions; return their vectors.
+    def _fit_space(
+        self, stored: list[str], log: set[str] | None
+    ) -> tuple[np.ndarray, NeighborSmoothing | None]:
+        """Fit on the log, or only the encoder on the stored questions.
 
+        Return the vectors of the stored questions, and a smoothing toward the log, if any.
         The log has no stored question, because a question of the fit would lie farther from
         others than a new one.
         """
@@ -199,17 +202,16 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                     "false_positive_rate. Give a log, or a FrozenEstimator of a pipeline that "
                     "was fitted on other questions."
                 )
-            return unit_vectors(vectors)
+            return unit_vectors(vectors), None
         if len(log) < 2:
             raise ValueError(
                 f"log has {len(log)} distinct questions besides those stored or unanswerable; "
                 "expected two or more, better some hundred. Add questions, or leave out log."
             )
         of_log = self._space.whiten(self._space.fit_vectors(sorted(log)))
-        self._smoothing = NeighborSmoothing().fit(of_log[of_log.any(axis=1)])
         vectors = self._vectors_of(stored)
         warn_of_silent(~vectors.any(axis=1), stored)
-        return vectors
+        return vectors, NeighborSmoothing().fit(of_log[of_log.any(axis=1)])
 
     def _vectors_of(self, texts: list[str]) -> np.ndarray:
         """Return unit vectors of questions, (n, d); zero for those without content."""

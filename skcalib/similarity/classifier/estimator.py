@@ -26,7 +26,7 @@ from skcalib.similarity.classifier.refinement import (
     nearness,
 )
 from skcalib.similarity.space import TextSpace
-from skcalib.utils.base import VersionedState, from_scratch
+from skcalib.utils.base import VersionedState, from_scratch, warn
 from skcalib.utils.conformal import n_above
 from skcalib.utils.cosines import EQUAL
 from skcalib.utils.labels import labels_of
@@ -97,9 +97,11 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
     The mean of the names' vectors is moved to that of the texts'. A class begins as the mean of
     its name and its labelled texts. Three times it becomes the mean of these, each counted as
-    ten texts, and of the texts without labels that are nearest to it. The more texts change
-    their class meanwhile, the less this counts, unless different examples lead to the same
-    means: `class_means_` lie between the first means and the last.
+    ten texts, and of the texts without labels that are nearest to it. A name counts less if it
+    misleads: if labelled texts, each left out, are classified worse by labels and names than by
+    labels alone. The more texts change their class meanwhile, the less this counts, unless
+    different examples lead to the same means: `class_means_` lie between the first means and
+    the last.
 
     For the threshold for `other`, the fitted texts are judged in ten folds, each by classes
     made without it, and the threshold is a rank: of n texts that are judged and a new one, each
@@ -148,7 +150,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         X : texts of shape (n_texts,)
             Texts of the domain, the more the better; two distinct ones at least.
         y : array-like of shape (n_texts,), default=None
-            Labels of some of them: missing are None and NaN, and -1 if labels are integers.
+            Labels of some of them: missing are None and NaN, and -1 if labels are integers and
+            -1 is no key of `class_names`.
 
         Returns
         -------
@@ -157,13 +160,19 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         Raises
         ------
         TypeError, ValueError
-            If there are neither names nor labels, a label is none of the classes, the encoder
-            gives two classes' names one vector, or there are fewer than two distinct texts, or
-            fewer than `rejection_rate` needs.
+            If there are neither names nor labels, a label is none of the classes, labels are -1
+            and one other, the encoder gives two classes' names one vector, or there are fewer
+            than two distinct texts, or fewer than `rejection_rate` needs.
+
+        Warns
+        -----
+        UserWarning
+            If there is one class and no `rejection_rate`, so that every text is of this class.
         """
         given = as_texts(X)
-        known, labels = known_labels(y, len(given))
-        described = self._described(labels)
+        described = {} if self.class_names is None else named_classes(self.class_names)
+        known, labels = known_labels(y, len(given), [*described])
+        described = self._described(described, labels)
         labels_of([self.other], "other", missing=True)
         if self.rejection_rate is not None and self.other in [*described]:
             raise ValueError(
@@ -221,10 +230,12 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
         Returns
         -------
-        scores : ndarray of shape (n_texts, n_classes), float64
-            See `class_means_`.
+        scores : ndarray of shape (n_texts, n_classes) or (n_texts,), float64
+            See `class_means_`. For two classes, the score of the second minus that of the
+            first, as scikit-learn expects: it is positive where the second is predicted.
         """
-        return nearness(self._views(X), self.class_means_) / 2
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def predict(self, X: Any) -> np.ndarray:
         """Nearest class of each text, or `other`.
@@ -249,9 +260,11 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         return np.where(rejected, self.other, labels)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the classes: a softmax of the scores over 0.05.
+        """Softmax of the scores over 0.05.
 
-        They rank the classes, and are not calibrated, which would need labels.
+        They rank the classes, but are no calibrated probabilities: most are near 0 or 1. If all
+        texts of some sample have labels, scikit-learn's ``CalibratedClassifierCV`` calibrates
+        them.
 
         Parameters
         ----------
@@ -261,7 +274,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         -------
         probabilities : ndarray of shape (n_texts, n_classes), float64
         """
-        return softmax(self.decision_function(X) / TEMPERATURE, axis=1)
+        return softmax(self._scores(X) / TEMPERATURE, axis=1)
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy on the texts that have a label.
@@ -278,8 +291,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         accuracy : float
             NaN if no text has a label.
         """
+        check_is_fitted(self)
         texts = as_texts(X)
-        known, labels = known_labels(y, len(texts))
+        known, labels = known_labels(y, len(texts), self.classes_.tolist())
         if not labels:
             return float("nan")
         weights = None if sample_weight is None else np.asarray(sample_weight)[known]
@@ -288,7 +302,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         right = [label == expected for label, expected in zip(found, labels, strict=True)]
         return float(np.average(right, weights=weights))
 
-    def _described(self, labels: list[Any]) -> dict[Any, list[str]]:
+    def _described(
+        self, described: dict[Any, list[str]], labels: list[Any]
+    ) -> dict[Any, list[str]]:
         """Return the descriptions of each class, none if only labels name it."""
         if self.class_names is None:
             if not labels:
@@ -296,8 +312,13 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
                     f"{type(self).__name__} got neither class_names nor labels. Give the names "
                     "of the classes, or y with a label for some of the texts."
                 )
-            return {label: [] for label in in_order(set(labels))}
-        described = named_classes(self.class_names)
+            described = {label: [] for label in in_order(set(labels))}
+        if len(described) == 1 and self.rejection_rate is None:
+            [label] = described
+            warn(
+                f"There is only one class, {label!r:.60}, so every text gets it. Give another "
+                "class, or set a rejection_rate."
+            )
         labels_of([*described, *labels], "y, beside class_names,")
         if strange := [label for label in labels if label not in described]:
             raise ValueError(
@@ -312,6 +333,10 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         if self.rejection_rate is None:
             return 0
         return 1 + n_above(n, self.rejection_rate, "distinct texts", name="rejection_rate")
+
+    def _scores(self, X: Any) -> np.ndarray:
+        """Return the scores of all classes, also of two."""
+        return nearness(self._views(X), self.class_means_) / 2
 
     def _views(self, X: Any) -> np.ndarray:
         check_is_fitted(self)

@@ -369,19 +369,23 @@ def test_a_rate_out_of_range_is_refused(rate):
         drawn(rate).fit(STORED, truth(STORED))
 
 
-def test_real_questions_get_their_answers(minilm, recent):
+@pytest.mark.parametrize(("has_log", "least"), [(False, 0.6), (True, 0.4)])
+def test_real_questions_get_their_answers(minilm, recent, has_log, least):
     """Of ten intents five are stored, one question of each aside; others get no answer."""
     recent.bound = 2**28
     texts, intents = load_questions(return_X_y=True)
     stored = (intents < 5) & (np.arange(100) % 10 > 2)
     asked = (intents < 5) & ~stored
     model = NearestAnswer(BertEncoder(minilm), false_positive_rate=0.1)
-    more = {"unanswerable": texts[intents >= 8], "log": texts[intents == 7]}
+    more = {
+        "unanswerable": texts[intents >= 8],
+        "log": texts[intents == 7] if has_log else None,
+    }
     model.fit(texts[stored], intents[stored], **more)
     rates = model.hit_rates(
         [*texts[asked], *texts[(intents >= 5) & (intents < 7)]], [*intents[asked], *[None] * 20]
     )
-    assert rates.right >= 0.5
+    assert rates.right >= least
     assert rates.wrong <= 0.1
     assert rates.false <= 0.2
 
