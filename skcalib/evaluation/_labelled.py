@@ -9,13 +9,13 @@ from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.model_selection import StratifiedKFold, cross_val_score
-from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_consistent_length
 
 from skcalib.encoders.any_encoder import encoded, fitted_on
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 from skcalib.similarity.classifier.refinement import nearness
 from skcalib.utils.base import progress
+from skcalib.utils.cosines import blocks
 from skcalib.utils.labels import labels_of
 from skcalib.utils.texts import as_texts, distinct
 from skcalib.utils.vectors import comparable, unit_rows
@@ -23,7 +23,6 @@ from skcalib.utils.vectors import comparable, unit_rows
 FOLDS = 5
 C_OF_FOLDS = 10.0  # with many classes, unit vectors need more than the default of 1
 FEW, DRAWS = 3, 5  # labels of each class, and how many times they are drawn
-QUERIES_AT_A_TIME = 1024  # rows of the matrix of similarities in memory
 BINS = 2**18  # in one unit of cosine, in which pairs are counted
 
 
@@ -165,8 +164,8 @@ def _duplicates(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
 
 def _to_others(vectors: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
     """Yield blocks of rows, and their cosines to all texts; minus infinity to themselves."""
-    for rows in gen_batches(len(vectors), QUERIES_AT_A_TIME):
-        similarity = comparable(vectors[rows] @ vectors.T)
+    for rows, _, cosines in blocks(vectors, vectors, whole=True):
+        similarity = comparable(cosines)
         np.fill_diagonal(similarity[:, rows], -np.inf)
         yield rows, similarity
 

@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics.pairwise import check_pairwise_arrays
 from sklearn.pipeline import Pipeline
-from sklearn.utils import gen_batches
 
 from skcalib.encoders.any_encoder import encoded, fitted_on
 from skcalib.evaluation._beir import read_beir
@@ -17,12 +16,12 @@ from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 from skcalib.model_selection._views import near_duplicates
 from skcalib.utils.base import is_fitted, progress
 from skcalib.utils.bootstrap import interval, resamples
+from skcalib.utils.cosines import blocks
 from skcalib.utils.texts import as_texts
 from skcalib.utils.vectors import comparable, unit_rows
 
 COLUMNS = ("nDCG@10", "recall@10", "recall@100", "MRR@10")
 FIRST, DEPTH = 10, 100  # documents that the measures count
-ENTRIES = 2**24  # of the matrix of cosines in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,8 +280,8 @@ def _ranked(
     queries, documents = check_pairwise_arrays(queries, documents)
     k = min(DEPTH, len(documents))
     ranked = np.empty((len(queries), k), np.intp)
-    for block in gen_batches(len(queries), max(1, ENTRIES // len(documents))):
-        cosines = comparable(queries[block] @ documents.T)
+    for block, _, cosines in blocks(queries, documents, whole=True):
+        cosines = comparable(cosines)
         is_own = np.flatnonzero(own[block] >= 0)
         cosines[is_own, own[block][is_own]] = -np.inf
         for i, row in enumerate(cosines, block.start):

@@ -10,8 +10,8 @@ from torch.nn.functional import normalize
 
 from skcalib.calibration.flow.estimator import NormalizingFlow
 from skcalib.calibration.flow.glow import Latent
-from skcalib.calibration.neighbors.search import EQUAL
 from skcalib.calibration.whitening.linear_map import AffineMap
+from skcalib.utils.cosines import EQUAL
 
 
 def module_of(part: Any) -> nn.Module:

@@ -10,6 +10,7 @@ from skcalib.calibration.covariance.moments import Moments
 from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.calibration.whitening.linear_map import AffineMap
 from skcalib.calibration.whitening.solver import WhiteningMap, solve
+from skcalib.utils.conformal import threshold_of
 from skcalib.utils.sklearn_compat import check_rate
 from skcalib.utils.vectors import device_of_float64
 
@@ -116,17 +117,10 @@ def mahalanobis_threshold(
     0.05
     """
     rate = check_rate(false_positive_rate, "mahalanobis_threshold")
-    distances = np.sort([*held_out_distances(whitening, whitening._rows(X)), np.inf])
-    n, n_finite = len(distances), np.isfinite(distances).sum()
-    threshold = distances[int(np.ceil((1 - rate) * n)) - 1]
-    if threshold == np.inf:
-        apart = n - 1 - n_finite
-        alone = f", since {apart} of them span an axis alone" if apart else ""
-        raise ValueError(
-            f"Estimating false_positive_rate={rate!r} needs more than {n - 1} vectors{alone}. "
-            f"Ask for {n - n_finite}/{n} or more, fit on more vectors, or set noise='auto'."
-        )
-    return float(threshold)
+    distances = held_out_distances(whitening, whitening._rows(X))
+    n_alone = np.isposinf(distances).sum()
+    hint = f" {n_alone} of them span an axis alone: set noise='auto'." if n_alone else ""
+    return threshold_of(distances, rate, "fitted vectors", hint)
 
 
 def shift(whitening: Whitening, X: Any) -> Shift:

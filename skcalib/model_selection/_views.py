@@ -7,6 +7,8 @@ from hashlib import blake2b
 from itertools import compress
 
 import numpy as np
+from scipy.sparse import csr_array, vstack
+from scipy.sparse.csgraph import connected_components
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.metrics import pairwise_distances_chunked
 
@@ -109,14 +111,14 @@ def compares_layers(halves: float, n: int) -> bool:
 
 
 def near_duplicates(texts: Sequence[str]) -> np.ndarray:
-    """Group of each text, from 0: that of the first text with mostly the same units."""
+    """Group of each text, from 0: texts with mostly the same units, also by way of others."""
     counted = CountVectorizer(
         analyzer=lambda text: [unit.strip().casefold() for unit in units_of(text)], binary=True
     ).fit_transform(texts)
     blocks = pairwise_distances_chunked(
-        counted, reduce_func=lambda block, _: (block <= NEAR).argmax(axis=1), metric="cosine"
+        counted, reduce_func=lambda block, _: csr_array(block <= NEAR), metric="cosine"
     )
-    return np.unique(np.concatenate([*blocks]), return_inverse=True)[1]
+    return connected_components(vstack([*blocks]), directed=False)[1]
 
 
 def _views(units: list[str], digest: bytes) -> list[str]:

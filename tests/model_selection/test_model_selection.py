@@ -519,6 +519,19 @@ def templated(n_templates, n_each, n_words=9):
     ]
 
 
+def test_near_duplicates_of_near_duplicates_are_one_group():
+    """Five words each, of which neighbors in a chain share four; its ends share none."""
+    chains = [" ".join(f"{c}.{i + j}" for j in range(5)) for c in range(3) for i in range(8)]
+    expected = np.repeat(np.arange(3), 8)
+    for draw in range(5):
+        order = np.random.default_rng(draw).permutation(24)
+        with config_context(working_memory=7 * 24 * 8 / 2**20):  # blocks of seven texts
+            groups = near_duplicates([chains[i] for i in order])
+        same = groups[:, None] == groups
+        assert_array_equal(same, expected[order][:, None] == expected[order])
+        assert sorted({*groups.tolist()}) == [0, 1, 2]
+
+
 def test_texts_of_one_template_are_one_piece_of_evidence():
     # Taken for independent, two equal encoders are told apart in 30 % of these runs.
     groups = near_duplicates(templated(30, 20))

@@ -9,14 +9,11 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, clone
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.calibration.neighbors.search import rows_near
 from skcalib.calibration.neighbors.smoothing import smoothed
 from skcalib.utils.base import FloatTransformer, VersionedState, from_scratch
+from skcalib.utils.cosines import rows_in_memory, rows_near
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context, check_params
-from skcalib.utils.threads import rows_within
 from skcalib.utils.vectors import checked_rows, unit_rows, warn_of_silent
-
-WORKING_BYTES = 64 * 2**20  # neighbors that `transform` holds at a time
 
 
 @dataclass(eq=False, repr=False)
@@ -160,8 +157,8 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         X = checked_rows(self, X, reset=False)
         out = np.empty_like(X)
         k = min(self.n_neighbors + 1, len(self.vectors_))
-        step = rows_within(WORKING_BYTES, (self.n_neighbors + 2) * X.shape[1])
-        for chunk in gen_batches(len(X), step):
+        row_bytes = 8 * (self.n_neighbors + 2) * X.shape[1]
+        for chunk in gen_batches(len(X), rows_in_memory(row_bytes)):
             unit = unit_rows(X[chunk])[0]
             rows = rows_near(unit.astype(np.float32), self.vectors_, k, self.neighbors_)
             params = self.n_neighbors, self.weight, self.alpha

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skcalib.calibration.neighbors.search import EQUAL
+from skcalib.utils.cosines import EQUAL
 
 
 def smoothed(

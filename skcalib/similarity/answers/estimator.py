@@ -12,16 +12,16 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skcalib.calibration.neighbors.estimator import NeighborSmoothing
-from skcalib.calibration.neighbors.search import best_of_others
 from skcalib.similarity.answers.inputs import identity, stored_answers
 from skcalib.similarity.answers.threshold import (
     entries,
-    nearest_entries,
     promised,
     promised_by_answers,
 )
 from skcalib.similarity.space import TextSpace, calibrates, unit_vectors
 from skcalib.utils.base import VersionedState, from_scratch, warn
+from skcalib.utils.conformal import n_needed
+from skcalib.utils.cosines import best_of_others, nearest_in_order
 from skcalib.utils.labels import labels_of
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib.utils.texts import TextInput, as_texts, distinct
@@ -374,7 +374,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
     def _nearest(self, asked: np.ndarray, k: int, index: Any) -> tuple[np.ndarray, np.ndarray]:
         """Cosines, from the largest, and rows of stored questions with content."""
-        cosines, rows = nearest_entries(asked, self._found, min(k, len(self._found)), index)
+        cosines, rows = nearest_in_order(asked, self._found, min(k, len(self._found)), index)
         return cosines, np.where(rows < 0, -1, self._content[rows])
 
     def _store(
@@ -400,7 +400,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         if self.neighbors is not None and len(found) > CANDIDATES + 1:
             index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES).fit(found)
         if unanswerable is not None:
-            best = nearest_entries(unanswerable, found, 1, index)[0][:, 0]
+            best = nearest_in_order(unanswerable, found, 1, index)[0][:, 0]
             best[~unanswerable.any(axis=1)] = -1  # never answered
             threshold = promised(best, self.false_positive_rate)
         elif len(different) > 1:
@@ -409,10 +409,10 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             # As if their own answers were not stored: entries of other answers do not change.
             best = best_of_others(asked, codes[drawn], found, codes)
             threshold = promised_by_answers(best, codes[drawn], self.false_positive_rate)
-            needed = np.ceil(2 / self.false_positive_rate - 1 - 1e-9)
+            needed = n_needed(self.false_positive_rate, new=2)
             if len(different) < needed:
                 warn(
-                    f"false_positive_rate={self.false_positive_rate:g} needs {needed:.0f} "
+                    f"false_positive_rate={self.false_positive_rate:g} needs {needed:,} "
                     "different answers to estimate how much they differ; got "
                     f"{len(different)}, so false positives may be more frequent. Give "
                     "`unanswerable` questions."

@@ -2,7 +2,6 @@
 
 from dataclasses import KW_ONLY, dataclass
 from itertools import chain
-from math import ceil, floor
 from numbers import Real
 from typing import Any, Self
 
@@ -14,7 +13,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.calibration.neighbors.estimator import NeighborSmoothing
-from skcalib.calibration.neighbors.search import EQUAL
 from skcalib.similarity.classifier.inputs import (
     in_order,
     known_labels,
@@ -29,6 +27,8 @@ from skcalib.similarity.classifier.refinement import (
 )
 from skcalib.similarity.space import TextSpace
 from skcalib.utils.base import VersionedState, from_scratch, warn
+from skcalib.utils.conformal import n_above
+from skcalib.utils.cosines import EQUAL
 from skcalib.utils.labels import labels_of
 from skcalib.utils.sklearn_compat import Interval, _fit_context
 from skcalib.utils.texts import TextInput, as_texts, distinct_sorted
@@ -38,7 +38,6 @@ from skcalib.utils.vectors import unit_rows
 EXAMPLES_OF_HALF_POWER = 4
 # Of the softmax: scores of two classes that differ by this much are e times as probable.
 TEMPERATURE = 0.05
-ROUNDING = 1e-9  # of a rate times a number of texts
 ENCODED = (
     " StackingClassifier and VotingClassifier encode labels as 0 to k - 1, in their order: "
     "inside them give class_names as a mapping from these, such as {0: 'animals', 1: 'music'}."
@@ -333,14 +332,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         """Return the rank of the score of n texts below which a text is rejected."""
         if self.rejection_rate is None:
             return 0
-        rank = floor(self.rejection_rate * (n + 1) + ROUNDING)
-        if rank < 1:
-            raise ValueError(
-                f"rejection_rate={self.rejection_rate} needs at least "
-                f"{ceil(1 / self.rejection_rate - ROUNDING) - 1} distinct texts; "
-                f"{type(self).__name__} got {n}. Give more texts, or set a larger rate."
-            )
-        return rank
+        return 1 + n_above(n, self.rejection_rate, "distinct texts", name="rejection_rate")
 
     def _scores(self, X: Any) -> np.ndarray:
         """Return the scores of all classes, also of two."""

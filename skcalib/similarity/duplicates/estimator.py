@@ -10,7 +10,6 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.similarity.answers.threshold import nearest_entries
 from skcalib.similarity.duplicates.pairs import (
     distinct_rows,
     nearest_representatives,
@@ -21,6 +20,7 @@ from skcalib.similarity.duplicates.pairs import (
 from skcalib.similarity.duplicates.threshold import threshold_of
 from skcalib.similarity.space import TextSpace, unit_vectors
 from skcalib.utils.base import VersionedState, from_scratch
+from skcalib.utils.cosines import nearest_in_order
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context, check_params
 from skcalib.utils.texts import TextInput, as_texts, distinct_sorted
 from skcalib.utils.vectors import checked_rows, warn_of_silent
@@ -279,7 +279,7 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
             every = len(stored) == len(self._vectors)
             among = self._vectors if every else self._vectors[stored]
             k = min(shape[1], len(stored))
-            found = nearest_entries(vectors[asked], among, min(k + EXTRA, len(stored)))
+            found = nearest_in_order(vectors[asked], among, min(k + EXTRA, len(stored)))
             cosines[asked, :k] = np.minimum(found[0][:, :k], 1.0)
             rows[asked, :k] = self._rows[stored[found[1][:, :k]]]
         return cosines, rows

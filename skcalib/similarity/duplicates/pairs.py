@@ -4,18 +4,11 @@ from collections.abc import Iterator
 from hashlib import blake2b
 
 import numpy as np
-from sklearn.utils import gen_batches
 
-from skcalib.utils.threads import rows_within
+from skcalib.utils.cosines import above
 
-# Rows and columns whose cosines are in memory at a time.
-ROWS, COLUMNS = 512, 4096
-# How far a product in float32 may be below the cosine in float64.
-SLACK = 1e-5
 # Pairs that are kept; near copies of one text are in as many as the square of their number.
 MOST_PAIRS = 20_000_000
-# Vectors of pairs that are side by side at a time.
-PAIRS_BYTES = 64 * 2**20
 
 
 def distinct_rows(
@@ -51,42 +44,15 @@ def with_equal_keys(
             yield key, places, of_others[start:stop]
 
 
-def similar(
-    rows: np.ndarray, columns: np.ndarray, threshold: float, keys: tuple[np.ndarray, ...]
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield rows, columns and cosines of the pairs that reach a threshold, block by block.
-
-    Vectors are float32 and of unit length; only pairs with equal ``keys`` count. If ``columns``
-    is ``rows``, each pair comes once. Cosines are computed in float64, so they do not depend on
-    the blocks.
-    """
-    for block in gen_batches(len(rows), ROWS):
-        for other in gen_batches(len(columns), COLUMNS):
-            if columns is rows and other.stop <= block.start:
-                continue
-            i, j = np.nonzero(rows[block] @ columns[other].T >= threshold - SLACK)
-            i, j = i + block.start, j + other.start
-            kept = keys[0][i] == keys[1][j]
-            if columns is rows:
-                kept &= i < j
-            i, j = i[kept], j[kept]
-            if not len(i):
-                continue
-            cosines = np.empty(len(i))
-            for part in gen_batches(len(i), rows_within(PAIRS_BYTES, 2 * rows.shape[1])):
-                cosines[part] = np.einsum(
-                    "ij,ij->i", rows[i[part]], columns[j[part]], dtype=np.float64
-                )
-            kept = cosines >= threshold
-            yield i[kept], j[kept], cosines[kept]
-
-
 def similar_pairs(
     vectors: np.ndarray, keys: np.ndarray, threshold: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs that reach a threshold, of shape (2, n_pairs), and their cosines."""
+    """Pairs of vectors with equal keys that reach a threshold, (2, n_pairs), and their cosines.
+
+    Vectors are float32 and of unit length.
+    """
     found, n = [(np.empty(0, int), np.empty(0, int), np.empty(0))], 0
-    for block in similar(vectors, vectors, threshold, (keys, keys)):
+    for block in above(vectors, threshold, keys=(keys, keys)):
         found.append(block)
         n += len(block[0])
         if n > MOST_PAIRS:

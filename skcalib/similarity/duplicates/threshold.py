@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from skcalib.calibration.neighbors.search import EQUAL, nearest
 from skcalib.similarity.duplicates.pairs import representatives, similar_pairs
 from skcalib.similarity.scale.pairs import FITTED_P_VALUES, PairCounts, RateLine, count_pairs
 from skcalib.similarity.scale.rates import EXTRAPOLATED_PAIRS, FEWEST_PAIRS, LARGEST_ERROR
 from skcalib.utils.base import warn
+from skcalib.utils.cosines import EQUAL, nearest, of_pairs
 
 # Distinct texts whose ten million pairs give the rates.
 COUNTED_TEXTS = 4473
@@ -90,7 +90,7 @@ def _mutual(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     left = own[(of_best[of_best] == own) & (own < of_best)]
     right = of_best[left]
     # In float64, as they were counted.
-    exact = np.einsum("ij,ij->i", vectors[left], vectors[right], dtype=np.float64)
+    exact = of_pairs(vectors, left, vectors, right)
     others = np.maximum(second[left], second[right])
     z, z_others = (np.arctanh(np.clip(c, -EQUAL, EQUAL)) for c in (exact, others))
     return exact, z - z_others

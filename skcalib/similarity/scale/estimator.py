@@ -13,10 +13,10 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skcalib.calibration.neighbors.search import best_of_others, neighbor_similarity
 from skcalib.similarity.scale.pairs import FITTED_P_VALUES, PairCounts, count_pairs
 from skcalib.similarity.scale.rates import line_of, threshold_of
 from skcalib.utils.base import VersionedState, from_scratch, warn
+from skcalib.utils.cosines import best_of_others, neighbor_similarity
 from skcalib.utils.sklearn_compat import Interval, RealNotInt, _fit_context, check_rate
 from skcalib.utils.vectors import checked_rows, unit_rows, unmasked, warn_of_silent
 

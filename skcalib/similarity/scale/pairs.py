@@ -11,14 +11,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skcalib.utils.cosines import blocks
+
 # Bins in one unit of similarity; a power of two, so that the edges are exact in binary.
 BINS = 2**20
 # How far a threshold is below the middle of its bin, in bins.
 MARGIN = 0.25
 # The largest and the smallest p-value that a line is fitted to.
 FITTED_P_VALUES = 3e-3, 3e-4
-# Rows whose products with all others are in memory at a time.
-BLOCK = 1024
 # Points of a table of p-values, 2 % apart for ten million pairs.
 POINTS = 1000
 
@@ -157,23 +157,19 @@ def count_pairs(
     has a value for each row and one for each column; half of both is subtracted from the
     cosine.
     """
-    found: list[PairCounts] = []
-    # The last of the rows has no other after it.
-    for start in range(0, len(rows) - (columns is None), BLOCK):
-        block = slice(start, start + BLOCK)
-        after = slice(start if columns is None else 0, None)  # each pair of rows once
-        similarity = rows[block] @ (rows if columns is None else columns)[after].T
-        chosen = np.ones(similarity.shape, bool)
-        if columns is None:
-            chosen = np.triu(chosen, 1)
-        counted = [PairCounts.of(similarity[chosen])]
+    counts: list[PairCounts] = []
+    for block, part, cosines in blocks(rows, columns):
+        pairs = np.isfinite(cosines)  # each pair of rows once
+        if not pairs.any():
+            continue
+        counted = [PairCounts.of(cosines[pairs])]
         for of_rows, of_columns in corrections:
-            less = of_rows[block, None] / 2 + of_columns[after] / 2
-            counted.append(PairCounts.of((similarity - less)[chosen]))
-        if found:
-            counted = [one.plus(more) for one, more in zip(found, counted, strict=True)]
-        found = counted
-    return found
+            less = of_rows[block, None] / 2 + of_columns[part] / 2
+            counted.append(PairCounts.of((cosines - less)[pairs]))
+        if counts:
+            counted = [one.plus(more) for one, more in zip(counts, counted, strict=True)]
+        counts = counted
+    return counts
 
 
 def _narrow(counts: np.ndarray) -> np.ndarray:

@@ -1,8 +1,9 @@
 """Which rates counted pairs support, and the thresholds that keep them."""
 
-import numpy as np
+from math import ceil, sqrt
 
 from skcalib.similarity.scale.pairs import FITTED_P_VALUES, PairCounts, RateLine
+from skcalib.utils.conformal import n_above, n_needed
 
 # Pairs that a threshold must let pass for an estimate of its rate.
 FEWEST_PAIRS = 10
@@ -10,6 +11,7 @@ MOST_PAIRS = 10**7  # default of `n_pairs`
 # Limits of ``extrapolate=True``: the smallest rate that was compared with the observed one on
 # real texts; the pairs, of which 30 are at the lower end of the line; the error of the line.
 LEAST_EXTRAPOLATED, EXTRAPOLATED_PAIRS, LARGEST_ERROR = 1e-6, 100_000, 0.1
+HINT = "SimilarityScale.threshold estimates smaller rates with extrapolate=True."
 
 
 def threshold_of(counts: PairCounts, rate: float, per: str, *, extrapolate: bool) -> float:
@@ -22,22 +24,17 @@ def threshold_of(counts: PairCounts, rate: float, per: str, *, extrapolate: bool
             )
         return line_of(counts).threshold(rate)
     # P-values per query are exact, however few: the least is that of a cosine above all others.
-    few, of = (FEWEST_PAIRS, counts.n) if per == "pair" else (counts.new, counts.n + 1)
-    if rate >= few / of:
-        return float(counts.threshold(rate))
-    if extrapolate and per == "query":
+    new, kind = counts.new, "queries" if counts.new == 1 else "texts"
+    if per == "pair":
+        new, needed = FEWEST_PAIRS, n_needed(rate, FEWEST_PAIRS)
+        # Of n texts, n (n - 1) / 2 pairs are counted, at most n_pairs.
+        kind = f"pairs, of {ceil((1 + sqrt(1 + 8 * needed)) / 2):,} texts"
+        kind += f", and n_pairs={needed}" if needed > MOST_PAIRS else ""
+    elif extrapolate and counts.n < n_needed(rate, new):
         return counts.beyond(rate)
-    needed = np.ceil(few / rate - (of - counts.n) - 1e-9)
-    counted = "pairs" if per == "pair" else "queries" if counts.new == 1 else "texts"
-    texts = ""
-    if per == "pair":  # of n texts, n (n - 1) / 2 are counted, at most n_pairs
-        texts = f", of {np.ceil((1 + np.sqrt(1 + 8 * needed)) / 2):,.0f} texts"
-        texts += f", and n_pairs={needed:.0f}" if needed > MOST_PAIRS else ""
-    raise ValueError(
-        f"Estimating false_positive_rate={rate!r} needs {needed:,.0f} {counted}{texts}; got "
-        f"{counts.n:,}. Fit a SimilarityScale on more, ask for {few}/{of} or more, or set "
-        "extrapolate=True."
-    )
+    hint = "" if extrapolate else f" {HINT}"
+    n_above(counts.n, rate, kind, new=new, hint=hint)
+    return float(counts.threshold(rate))
 
 
 def line_of(counts: PairCounts) -> RateLine:

@@ -264,9 +264,7 @@ def test_a_rate_that_takes_more_texts_is_refused(rate, least):
     assert np.isfinite(model.threshold_)
     if least > 2:
         few = texts[: least - 1]
-        with pytest.raises(
-            ValueError, match=f"needs at least {least} distinct texts; .* got {least - 1}"
-        ):
+        with pytest.raises(ValueError, match=f"needs {least} distinct texts; got {least - 1}"):
             model.fit([*few, few[0]])
         assert not hasattr(model, "classes_")
 
