@@ -27,7 +27,9 @@ assert NUMBERS  # scikit-learn still calls an interval so
 @pytest.mark.parametrize(("kind", "name"), NUMBERS)
 @pytest.mark.parametrize("value", [True, np.True_])
 def test_a_bool_is_no_number(kind, name, value):
-    needs_a_model = kind.__name__ in ("TextEncoder", "ZeroShotClassifier", "NearestAnswer")
+    needs_a_model = kind.__name__ in (
+        *("CalibrationSearch", "NearestAnswer", "TextEncoder", "ZeroShotClassifier"),
+    )
     estimator = kind(*[print] * needs_a_model).set_params(**{name: value})
     with pytest.raises(ValueError, match=f"The '{name}' parameter of {kind.__name__} must be"):
         estimator.fit(np.eye(4))
