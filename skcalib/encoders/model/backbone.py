@@ -195,8 +195,8 @@ def read(folder: Path) -> tuple[Any, Any]:
     if dropped := _dropped(report["unexpected_keys"], module):
         raise ValueError(
             f"it has {len(dropped)} weights that {type(module).__name__} of transformers does "
-            f"not use, such as {dropped[0]!r}, so its vectors would be others. Use the release of "
-            "transformers that wrote it, or correct its config.json"
+            f"not use, such as {dropped[0]!r}, so its vectors would be others. Use the release "
+            "of transformers that wrote it, or correct its config.json"
         )
     # In a weight of attention, NaN can give vectors that are finite and wrong.
     named = module.named_parameters()
