@@ -273,7 +273,9 @@ def p_of_distances(X: Any, new: Moments, both: Moments) -> float:
 def _refuse_mapped(old: Moments, linear: WhiteningMap, new: Moments, chance: float) -> None:
     """Raise a ValueError if rows have the mean and the axes of this whitening's output."""
     W, kept = linear.affine.projection, linear.affine.bias
-    if W.shape[1] != len(W) or p_of_means(old.mean, chance, old) > CERTAIN:
+    if W.shape[1] != len(W) or not new.scatter.any():
+        return
+    if p_of_means(old.mean, chance, old) > CERTAIN:
         return
     mean = new.mean
     if kept.any():  # a share of the mean, whose length a later scaling may have changed

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import transformers
 from numpy.testing import assert_array_equal
 from safetensors.torch import load_file, save_file
@@ -213,7 +214,7 @@ def test_a_pooling_outside_the_folder_is_refused(tiny_bert_copy, path):
     (folder / "modules.json").write_text(json.dumps(modules))
     if path == "1_Pooling":
         (folder / path).symlink_to(outside, target_is_directory=True)
-    check_refused(folder, r"refused: .*config.json leads to .*, outside it")
+    check_refused(folder, r"refused: .*config.json links to .*, outside it")
 
 
 def test_a_link_that_leads_to_nothing_is_no_missing_file(tiny_bert_copy):
@@ -229,6 +230,7 @@ def test_a_link_that_leads_to_nothing_is_no_missing_file(tiny_bert_copy):
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:1", "git lfs pull"),
         (b"<!DOCTYPE html><html></html>", "is a web page"),
         (None, "cut off or damaged"),
+        (b"\x00" * 100, "cut off or damaged"),
     ],
 )
 def test_what_is_no_weights_is_named(tiny_bert_copy, content, match):
@@ -248,7 +250,7 @@ def test_what_is_no_weights_is_named(tiny_bert_copy, content, match):
 )
 def test_weights_inside_the_model_are_not_dropped_in_silence(tiny_bert_copy, name, is_head):
     folder = tiny_bert_copy()
-    tensors = load_file(folder / "model.safetensors") | {name: np.ones((2, 2), np.float32)}
+    tensors = load_file(folder / "model.safetensors") | {name: torch.ones(2, 2)}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     if is_head:
         BertEncoder(folder).fit(["dog"])
@@ -304,13 +306,6 @@ def test_weights_that_change_while_they_are_read_are_refused(make_bert, tmp_path
 
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", slowly)
     check_refused(folder, r"changed while they were read\. Call again")
-
-
-@pytest.mark.parametrize("content", [b"", b"\x00" * 100])
-def test_broken_weights_are_refused(tiny_bert_copy, content):
-    folder = tiny_bert_copy()
-    (folder / "model.safetensors").write_bytes(content)
-    check_refused(folder, "cannot be used")
 
 
 def test_a_snapshot_is_used_offline(tiny_bert, tiny_bert_copy, tmp_path, monkeypatch, texts):

@@ -120,7 +120,7 @@ def test_a_store_keeps_prompts_apart(declare, tmp_path, include):
 def test_a_fitted_encoder_says_what_the_folder_decided(declare):
     encoder = BertEncoder(str(declare("cls", "query", max_length=20)))
     assert "#" not in repr(encoder)
-    taken = "  # pooling_='cls', prompt_='dog cat ', max_length_=20"
+    taken = "  # pooling_='cls', normalize_=False, prompt_='dog cat ', max_length_=20"
     assert repr(encoder.fit(TEXTS)) == repr(clone(encoder)) + taken
     assert eval(repr(encoder), {"BertEncoder": BertEncoder}).prompt is None
     assert "BertEncoder(model=" in repr(make_pipeline(encoder, Whitening()))

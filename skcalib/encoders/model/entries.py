@@ -17,17 +17,23 @@ def home_of(folder: Path) -> Path:
     return home.parent.parent if home.parent.name == "snapshots" else home
 
 
+def refuse_outside(folder: Path, name: str) -> None:
+    """Refuse a file that is not in the folder of a model."""
+    file = (folder / name).resolve()
+    if not file.is_relative_to(home_of(folder)):
+        raise ValueError(
+            f"The model in {str(folder)!r} is refused: {name} links to {file}, outside it. "
+            "Copy that file into it."
+        )
+
+
 def entries(folder: Path, name: str, kind: type = dict) -> Any:
     """Top level of a JSON file of a model, of one kind; an empty one if there is no such file.
 
     A file outside the folder, or a link that leads to nothing, is refused.
     """
+    refuse_outside(folder, name)
     file = folder / name
-    if not file.resolve().is_relative_to(home_of(folder)):
-        raise ValueError(
-            f"The model in {str(folder)!r} is refused: {name} leads to {file.resolve()}, "
-            "outside it. Copy that file into the folder."
-        )
     if file.is_symlink() and not file.exists():
         raise unreadable(file)
     try:

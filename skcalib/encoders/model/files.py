@@ -12,7 +12,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from skcalib.encoders.model.entries import CONFIG, MODULES, entries, home_of, refuse_inner
+from skcalib.encoders.model.entries import (
+    CONFIG,
+    MODULES,
+    entries,
+    refuse_inner,
+    refuse_outside,
+)
 from skcalib.utils import caches
 from skcalib.utils.devices import resolve_device
 
@@ -148,10 +154,8 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
             "loaded, or hold what another library computes with. Load the model by the library "
             "that wrote it, and save it by save_pretrained of transformers"
         )
-    home = home_of(folder)
     for file in files:
-        if file.is_symlink() and not file.resolve().is_relative_to(home):
-            refuse(f"{file.name} links to {file.resolve()}, outside it. Copy that file into it")
+        refuse_outside(folder, file.name)
     if fault := _unusable_weights(folder, files):
         refuse(fault)
     for name in _shards(folder):
