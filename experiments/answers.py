@@ -1,4 +1,4 @@
-"""One of the stored answers, or none: promised and observed false hits, and right answers.
+"""One of the stored answers, or none: the promised rate, and what gets an answer.
 
 Half of the groups of the test texts (intents, topics) are stored, with 500 questions, and the
 group is the answer. Of the other texts one half is scored, and the other is the log, of which
@@ -83,10 +83,10 @@ class Draw:
             "whitened in itself": (lambda texts: whitening.transform(self.encode(texts)), {}),
         }
         for name, (encode, more) in models.items():
-            model = NearestAnswer(TextEncoder(encode), false_hit_rate=RATES[-1])
+            model = NearestAnswer(TextEncoder(encode), false_positive_rate=RATES[-1])
             model.fit(self.stored, self.answers, **more)
             for rate in RATES:  # the threshold alone depends on it
-                model.set_params(false_hit_rate=rate)
+                model.set_params(false_positive_rate=rate)
                 model.partial_fit(self.stored[:1], self.answers[:1])
                 found = model.hit_rates(self.scored, self.truth)
                 yield name, rate, (found.false, found.right, found.wrong)

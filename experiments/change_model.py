@@ -38,7 +38,7 @@ def rows(encode, options):
             for old in (0.6, 0.75):
                 asked = {"before": (0, old), "kept": (1, old)}
                 for per in ("pair", "query"):
-                    asked[f"per {per}"] = 1, scales[1].equivalent(old, of=scales[0], per=per)
+                    asked[f"per {per}"] = 1, scales[1].equivalent(old, scales[0], per=per)
                 row = {"data": name, "vectors": step, "threshold": old}
                 for column, (encoder, threshold) in asked.items():
                     cosines, same = found[encoder]

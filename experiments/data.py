@@ -29,6 +29,8 @@ SETS = {
     "spam": "narrow/spam",
     "emotions": "narrow/emotions",
 }
+SIDES = DATA / "sides"
+MATCHES = "translations", "catalogues", "questions-code", "passages"
 STS = "sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"
 FITTED = 4000  # texts of a fit, at most
 # The model, and what comes before its queries (or single texts) and its documents.
@@ -111,3 +113,36 @@ def cranfield() -> Collection:
     grades = [[relevant[query].get(i, 0) for i in texts["corpus"]] for query in asked]
     queries = [texts["queries"][query] for query in asked]
     return Collection([*texts["corpus"].values()], queries, np.array(grades))
+
+
+class Match(NamedTuple):
+    """Texts of a fit and two lists of texts, with which of one belong to which of the other."""
+
+    fit: tuple[list[str], list[str]]
+    sides: tuple[list[str], list[str]]
+    belong: np.ndarray  # (n_first, n_second), bool
+
+
+@cache
+def side(name: str) -> dict[str, Any]:
+    """Content of a file of two sides, or of the skewed domain."""
+    return json.loads((SIDES / f"{name}.json").read_text("utf-8"))
+
+
+def match(name: str) -> Match:
+    """Two lists: translations, records of two catalogues, questions and what answers them."""
+    found = side(name)
+    first, second = ("q", "d") if "q" in found else ("a", "b")
+    belong = np.zeros((len(found[first]), len(found[second])), bool)
+    if name == "translations":
+        np.fill_diagonal(belong, True)
+    elif name == "catalogues":
+        belong[tuple(np.transpose(found["rel"]))] = True
+    else:
+        for row, columns in enumerate(found["rel"]):
+            belong[row, columns] = True
+    if "fit" in found:  # of both lists together
+        fit = found["fit"][::2], found["fit"][1::2]
+    else:
+        fit = found[f"fit_{first}"], found[f"fit_{second}"]
+    return Match(fit, (found[first], found[second]), belong)

@@ -87,6 +87,21 @@ def of_groups(vectors, labels):
     return 100 * np.array(means)
 
 
+def by_class(values, codes):
+    """Mean over classes of the means of values, so that a large class counts like others."""
+    return np.mean([values[codes == code].mean() for code in np.unique(codes)])
+
+
+def reciprocal_ranks(similarity, belong):
+    """Of the first text that belongs to each, of both sides that have one, times 100."""
+    ranks = []
+    for cosines, right in ((similarity, belong), (similarity.T, belong.T)):
+        rows = right.any(axis=1)
+        best = np.where(right, cosines, -np.inf)[rows].max(axis=1, keepdims=True)
+        ranks.append(1 / (1 + np.sum(cosines[rows] > best, axis=1)))
+    return 100 * np.mean([*map(np.mean, ranks)])
+
+
 def correlations(grades, cosines):
     """Spearman's rho of each row of cosines with the grades."""
     return np.corrcoef(rankdata(np.vstack([grades, *cosines]), axis=1))[0, 1:]

@@ -5,11 +5,12 @@ from enum import Enum
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from sklearn.base import clone
 from sklearn.ensemble import StackingClassifier, VotingClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsTransformer
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import FeatureUnion, make_pipeline
 
 from skcalib import (
     BertEncoder,
@@ -23,7 +24,7 @@ from skcalib import (
     Whitening,
     ZeroShotClassifier,
 )
-from skcalib.encoders.content import without_content
+from skcalib.encoders.any_encoder import encode
 from skcalib.model_selection import SelfRetrieval
 
 SILENT = ["汉字", "日本", "", " ", "😀"]
@@ -68,8 +69,12 @@ def test_texts_without_content_are_in_no_group(sentences, encoder, frozen):
     assert {*same} <= {*map(tuple, model.pairs_.tolist())}
     others = model.pairs_[(model.pairs_ >= n).any(axis=1)].tolist()
     assert sorted(map(tuple, others)) == sorted(same)
-    expected = [n, n + 2, -1, -1, 7]
-    assert model.predict([SILENT[0], "", "!!!", "北京", sentences[7]]).tolist() == expected
+    new = [SILENT[0], "", "!!!", "北京", sentences[7]]
+    cosines, rows = model.kneighbors(new)
+    assert rows[[0, 1, 4], 0].tolist() == [n, n + 2, 7]
+    assert (cosines[2:4] < model.threshold_).all()
+    assert model.predict(new).tolist() == [*model.labels_[[n, n + 2]], -1, -1, model.labels_[7]]
+    assert_array_equal(model.predict(texts), model.labels_)
 
 
 @COUNTED
@@ -97,7 +102,7 @@ def test_equal_texts_are_one_group_and_few_texts_are_told_as_such():
 def test_texts_without_content_have_no_answer_unless_they_are_stored(
     sentences, encoder, search
 ):
-    model = NearestAnswer(encoder, false_hit_rate=0.05, neighbors=search)
+    model = NearestAnswer(encoder, false_positive_rate=0.05, neighbors=search)
     answers = np.arange(len(sentences))
     model.fit(sentences, answers)
     assert model.predict([*SILENT, "!!!"]).tolist() == [None] * 6
@@ -111,7 +116,7 @@ def test_texts_without_content_have_no_answer_unless_they_are_stored(
     assert not model.vectors_[row].any()
     assert row not in model.kneighbors([sentences[0]], 200)[1]
     unanswerable = [f"{text}xyz" for text in sentences[:30]] + ["", "😀"]
-    model.fit(sentences[30:], answers[30:], unanswerable)
+    model.fit(sentences[30:], answers[30:], unanswerable=unanswerable)
     assert model.predict(["", "😀"]).tolist() == [None, None]
 
 
@@ -119,8 +124,8 @@ def test_texts_without_content_have_no_answer_unless_they_are_stored(
 @COUNTED
 def test_a_log_may_have_texts_without_content(sentences):
     stored, log = sentences[:40], [*sentences[40:], "", "😀"]
-    model = NearestAnswer(letters, false_hit_rate=0.1).fit(stored, range(40), log=log)
-    other = NearestAnswer(letters, false_hit_rate=0.1).fit(stored, range(40), log=log[:-2])
+    model = NearestAnswer(letters, false_positive_rate=0.1).fit(stored, range(40), log=log)
+    other = NearestAnswer(letters, false_positive_rate=0.1).fit(stored, range(40), log=log[:-2])
     assert model.threshold_ == other.threshold_
 
 
@@ -141,8 +146,10 @@ def test_a_guard_looks_beyond_the_first_ten(found):
 
     for search in (None, Few()):
         model = NearestAnswer(
-            deaf, guard=DetailGuard(), false_hit_rate=0.2, neighbors=search
-        ).fit([*questions, *others], [*range(10, 30), *others], [f"{o} no" for o in others])
+            deaf, guard=DetailGuard(), false_positive_rate=0.2, neighbors=search
+        )
+        answers, unanswerable = [*range(10, 30), *others], [f"{o} no" for o in others]
+        model.fit([*questions, *others], answers, unanswerable=unanswerable)
         assert model.predict(questions).tolist() == [*range(10, 30)]
         assert model.predict(["pay the invoice 77"]).tolist() == [None]
 
@@ -194,14 +201,74 @@ def test_unknown_tokens_alone_are_no_content_for_a_bert(tiny_bert, minilm):
     silent = [False, True, False, True, True, True, True, True]
     encoder = BertEncoder(tiny_bert).fit(texts)
     for fitted in (encoder, FrozenEstimator(encoder), make_pipeline(encoder)):
-        vectors = fitted.transform(texts)
-        assert without_content(fitted, texts, vectors).tolist() == silent
+        assert encode(fitted, texts)[1].tolist() == silent
     pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(noise="auto")).fit(texts)
-    assert without_content(pipeline, texts, pipeline.transform(texts)).tolist() == silent
-    real = BertEncoder(minilm).fit(texts)
+    assert encode(pipeline, texts)[1].tolist() == silent
+    assert encode(clone(pipeline), texts, fit=True)[1].tolist() == silent
     texts = ["汉字", "😀😀", "zebra", "!!!", "x" * 200]
-    found = without_content(real, texts, real.transform(texts))
+    found = encode(BertEncoder(minilm), texts, fit=True)[1]
     assert found.tolist() == [True, True, False, False, True]
+
+
+UNKNOWN = " ".join(["zebra"] * 20)
+READ = {  # what an encoder reads of a text decides whether it has content
+    "whole": ({}, [False, True, True, False, True]),
+    "beginning": ({"max_length": 8}, [False, True, True, True, True]),
+    "end": ({"max_length": 8, "truncation_side": "left"}, [False, True, True, False, True]),
+    "windows": ({"max_length": 8, "overflow": "windows"}, [False, True, True, False, True]),
+    "prompt": ({"prompt": "the small "}, [False, True, True, False, True]),
+    "prompt in windows": (
+        {"prompt": "the small ", "max_length": 9, "overflow": "windows"},
+        [False, True, True, False, True],
+    ),
+    "long prompt": ({"prompt": "the small ", "max_length": 9}, [False, True, True, True, True]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*unknown to this model", "ignore:.* were cut off")
+@pytest.mark.parametrize("memory", [True, False])
+@pytest.mark.parametrize("first", READ)
+def test_content_is_in_the_tokens_that_an_encoder_reads(
+    tiny_bert, recent, tmp_path, first, memory
+):
+    """Whichever encoder came first, and from memory or from disk."""
+    recent.bound = 2**20
+    texts = ["dog", "zebra", UNKNOWN, f"{UNKNOWN} the dog", ""]
+    for name in [first, *READ, first]:
+        params, silent = READ[name]
+        encoder = BertEncoder(tiny_bert, **params, memory=tmp_path if memory else None)
+        assert encode(encoder.fit(texts), texts)[1].tolist() == silent, name
+    if memory:
+        recent.clear()
+        params, silent = READ[first]
+        encoder = BertEncoder(tiny_bert, **params, memory=tmp_path).fit(texts)
+        assert encode(encoder, texts)[1].tolist() == silent
+
+
+@pytest.mark.filterwarnings("ignore:.*unknown to this model")
+def test_a_text_has_content_if_one_of_two_encoders_knows_it(tiny_bert):
+    union = FeatureUnion([("words", BertEncoder(tiny_bert)), ("letters", TextEncoder(letters))])
+    texts = ["the dog", "zebra", "汉字", ""]
+    assert encode(clone(union), texts, fit=True)[1].tolist() == [False, False, False, True]
+    both = FeatureUnion(
+        [("a", BertEncoder(tiny_bert)), ("b", BertEncoder(tiny_bert, layers=0))]
+    )
+    assert encode(clone(both), texts, fit=True)[1].tolist() == [False, True, True, True]
+
+
+def test_blank_texts_are_no_unknown_words(tiny_bert):
+    BertEncoder(tiny_bert).fit_transform(["", " ", "the dog"])  # no warning
+    with pytest.warns(UserWarning, match="50% of the tokens are unknown"):
+        BertEncoder(tiny_bert).fit_transform(["", " ", "dog", "zebra"])
+
+
+def test_a_model_with_a_tokenizer_knows_its_words(minilm, recent):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    encoder = TextEncoder(sentence_transformers.SentenceTransformer(str(minilm)))
+    recent.bound = 2**20
+    for _ in range(2):  # from the model, and from memory
+        silent = encode(clone(encoder), ["汉字", "!!!", "a dog"], fit=True)[1]
+        assert silent.tolist() == [True, False, False]
 
 
 class Name(str, Enum):  # noqa: UP042 - whose str is Name.DOG, unlike a StrEnum's

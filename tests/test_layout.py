@@ -84,6 +84,11 @@ def test_calibration_knows_nothing_of_texts(room):
             assert module != "texts", path
 
 
+def test_encoders_know_nothing_of_calibration():
+    for path in (ROOT / "encoders").rglob("*.py"):
+        assert "calibration" not in {_room(name) for name in _imports(path)}, path
+
+
 def test_each_package_has_its_floor():
     beside = {p.name.removesuffix(".py") for p in ROOT.iterdir() if p.name[:2] != "__"}
     assert beside - {"py.typed"} == set().union(*FLOORS)

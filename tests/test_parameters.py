@@ -13,6 +13,13 @@ ESTIMATORS = [
     for kind in (getattr(skcalib, name) for name in skcalib.__all__)
     if isinstance(kind, type) and hasattr(kind, "_parameter_constraints")
 ]
+OF_A_MODEL = [  # whose first parameter has no default
+    skcalib.BiEncoder,
+    skcalib.CalibrationSearch,
+    skcalib.NearestAnswer,
+    skcalib.TextEncoder,
+    skcalib.ZeroShotClassifier,
+]
 NUMBERS = [
     (kind, name)
     for kind in ESTIMATORS
@@ -27,12 +34,16 @@ assert NUMBERS  # scikit-learn still calls an interval so
 @pytest.mark.parametrize(("kind", "name"), NUMBERS)
 @pytest.mark.parametrize("value", [True, np.True_])
 def test_a_bool_is_no_number(kind, name, value):
-    needs_a_model = kind.__name__ in (
-        *("CalibrationSearch", "NearestAnswer", "TextEncoder", "ZeroShotClassifier"),
-    )
-    estimator = kind(*[print] * needs_a_model).set_params(**{name: value})
+    estimator = kind(*[print] * (kind in OF_A_MODEL)).set_params(**{name: value})
     with pytest.raises(ValueError, match=f"The '{name}' parameter of {kind.__name__} must be"):
         estimator.fit(np.eye(4))
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_only_what_belongs_to_a_row_is_metadata(kind):
+    """Not the queries of a scale, or the log of a store: no pipeline could pass them on."""
+    routing = kind(*[print] * (kind in OF_A_MODEL)).get_metadata_routing()
+    assert {*routing.fit.requests} <= {"groups", "sample_weight"}
 
 
 def test_weights_that_would_overflow_are_refused():

@@ -156,7 +156,7 @@ def test_pickles_of_all_estimators_hold_the_trusted_types_and_no_others(X, tiny_
         NeighborSmoothing().fit(X),
         TextEncoder(bert.fit(["dog"]).transform),
         ZeroShotClassifier(bert),
-        NearestAnswer(bert, false_hit_rate=0.05).fit(texts[:112], range(112)),
+        NearestAnswer(bert, false_positive_rate=0.05).fit(texts[:112], range(112)),
         Duplicates(guard=DetailGuard()),
         GridSearchCV(Whitening(), {}, scoring=SelfRetrieval()),
     ]

@@ -103,7 +103,7 @@ CASES = {
     ),
     "Duplicates": Case(Duplicates, (TEXTS,), (NO_TEXT,), lambda e: e.predict(TEXTS[:9])),
     "NearestAnswer": Case(
-        lambda encoder: NearestAnswer(encoder, false_hit_rate=0.2),
+        lambda encoder: NearestAnswer(encoder, false_positive_rate=0.2),
         (TEXTS, range(len(TEXTS))),
         (NO_TEXT, range(len(TEXTS))),
         lambda e: e.decision_function(TEXTS[:9]),
@@ -257,7 +257,7 @@ def test_a_guard_that_is_set_after_the_fit_does_not_change_the_groups():
     guard = DetailGuard()
     model = Duplicates(TextEncoder(vectors_of), guard=guard).fit(texts)
     expected = model.predict(texts)
-    assert expected.tolist() == [*range(len(texts))]
+    assert expected.tolist() == [*range(len(texts))]  # each its own group
     guard.set_params(numbers=False)
     np.testing.assert_array_equal(model.predict(texts), expected)
     np.testing.assert_array_equal(model.set_params(guard=None).predict(texts), expected)

@@ -4,6 +4,8 @@ import argparse
 import csv
 import re
 
+import numpy as np
+
 from skcalib.cli.options import add_column, add_encoding, encoder_of, texts_in, with_groups
 from skcalib.export._writing import written_whole
 from skcalib.model_selection._encoders import folder_for
@@ -17,8 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command and its arguments."""
     parser.description = (
         "Classify texts by the names of the classes, by labels of a few of the texts, or by "
-        "both, and write a CSV file with each text, its class and the score for that class. "
-        "The texts also calibrate the vectors, even without labels."
+        "both, and write a CSV file with each text, its class and the score for that class (of "
+        "two, its lead). The texts also calibrate the vectors, even without labels."
     )
     parser.epilog = "Example: skcalib classify minilm texts.txt --classes names.txt -o out.csv"
     add = parser.add_argument
@@ -57,7 +59,8 @@ def run(options: argparse.Namespace) -> None:
             predicted = model.fit(texts, labels).predict(texts)
         except ValueError as error:
             raise ValueError(_by_options(str(error))) from error
-        scores = model.decision_function(texts).max(axis=1)
+        scores = model.decision_function(texts)
+        scores = np.abs(scores) if scores.ndim == 1 else scores.max(axis=1)
         with file.open("w", newline="", encoding="utf-8") as stream:
             rows = zip(texts, predicted, scores.round(4).tolist(), strict=True)
             csv.writer(stream).writerows([("text", "label", "score"), *rows])

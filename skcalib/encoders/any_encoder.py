@@ -1,9 +1,11 @@
 """Any encoder of texts: make it a transformer, fit it, encode with it."""
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn import config_context
 from sklearn.base import BaseEstimator, clone
 from sklearn.frozen import FrozenEstimator
@@ -12,6 +14,7 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_array
 
 from skcalib.encoders.bert_encoder import BertEncoder
+from skcalib.encoders.sources import noting_content
 from skcalib.encoders.text_encoder import TextEncoder
 from skcalib.utils.base import is_fitted
 from skcalib.utils.texts import distinct
@@ -47,16 +50,6 @@ def fitted_on(encoder: Any, texts: Any) -> Any:
     return encoder if is_fitted(encoder) else clone(encoder).fit(texts, None)
 
 
-def steps_of(encoder: Any) -> list[Any]:
-    """Return an encoder as a list, or the steps of a pipeline and of pipelines in it."""
-    inner = encoder.estimator if isinstance(encoder, FrozenEstimator) else encoder
-    inner = getattr(inner, "best_estimator_", inner)  # of a search
-    if not isinstance(inner, Pipeline):
-        return [inner]
-    found = [step for _, step in inner.steps if not isinstance(step, str | None)]
-    return [leaf for step in found for leaf in steps_of(step)]
-
-
 def fit_with_groups(estimator: Any, X: Any, groups: Any) -> Any:
     """Fit; pass the groups, unless None, to the steps that accept them."""
     if groups is None:
@@ -70,19 +63,48 @@ def fit_with_groups(estimator: Any, X: Any, groups: Any) -> Any:
         return estimator.fit(X, None, groups=groups)
 
 
-def encoded(encoder: Any, texts: list[str]) -> np.ndarray:
-    """Return the vectors of texts as an array; each distinct text is encoded once.
+def is_frozen(encoder: Any) -> bool:
+    """Whether a fit changes nothing: a ``FrozenEstimator``, or a pipeline of these."""
+    if isinstance(encoder, Pipeline):
+        return all(map(is_frozen, _present(encoder)))
+    return isinstance(encoder, FrozenEstimator)
 
-    The encoder may return a frame, but not a sparse matrix.
+
+def steps_of(encoder: Any) -> list[Any]:
+    """Return an encoder as a list, or the steps of a pipeline and of pipelines in it."""
+    inner = encoder.estimator if isinstance(encoder, FrozenEstimator) else encoder
+    inner = getattr(inner, "best_estimator_", inner)  # of a search
+    if not isinstance(inner, Pipeline):
+        return [inner]
+    return [leaf for step in _present(inner) for leaf in steps_of(step)]
+
+
+def encoded(encoder: Any, texts: list[str]) -> np.ndarray:
+    """Return the vectors of texts; each distinct text is encoded once."""
+    return encode(encoder, texts)[0]
+
+
+def encode(
+    encoder: Any, texts: list[str], *, fit: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the vectors of texts, and which of the texts have no content.
+
+    These are blank, contain only unknown tokens, or have a zero vector after some step. Each
+    distinct text is encoded once, also with ``fit``, which fits the encoder on them. The
+    encoder may return a frame, but not a sparse matrix.
     """
     unique, index = distinct(texts)
-    found: Any = unique
-    for step in steps_of(encoder):
-        if hasattr(found, "columns") and not hasattr(step, "feature_names_in_"):
-            found = np.asarray(found)  # a step that was fitted without names gets none
-        found = step.transform(found)
+    silent = np.fromiter((not text.strip() for text in unique), bool, len(unique))
+    output: Any = unique
+    with noting_content() as has_content:
+        for output in _outputs(encoder, unique, fit=fit):
+            if issparse(output):
+                silent |= np.diff(output.tocsr().indptr) == 0
+            elif hasattr(output, "shape") and len(output) == len(unique):
+                silent |= ~np.asarray(output).any(axis=1)
+    silent |= ~np.fromiter((has_content.get(text, True) for text in unique), bool, len(unique))
     vectors = check_array(
-        found,
+        output,
         dtype=[np.float64, np.float32],
         ensure_all_finite=False,
         input_name="vectors of the encoder",
@@ -92,4 +114,33 @@ def encoded(encoder: Any, texts: list[str]) -> np.ndarray:
             f"The encoder {encoder!r:.80} returned {len(vectors)} rows for {len(unique)} texts;"
             " expected one row for each text."
         )
-    return vectors if len(unique) == len(texts) else vectors[index]
+    return (vectors, silent) if len(unique) == len(texts) else (vectors[index], silent[index])
+
+
+def _outputs(encoder: Any, X: Any, *, fit: bool) -> Iterator[Any]:
+    """Yield what each step of an encoder returns, and fit it before with ``fit``."""
+    if isinstance(encoder, FrozenEstimator):
+        encoder, fit = encoder.estimator, False
+    if isinstance(encoder, Pipeline):
+        last = X
+        for step in _present(encoder):
+            for last in _outputs(step, X, fit=fit):
+                yield last
+            X = last
+        return
+    if fit and hasattr(encoder, "fit_transform"):
+        yield encoder.fit_transform(X)
+        return
+    if fit:
+        encoder.fit(X, None)
+    elif hasattr(X, "columns") and not hasattr(encoder, "feature_names_in_"):
+        X = np.asarray(X)  # a step that was fitted without names gets none
+    if hasattr(encoder, "best_estimator_"):  # of a search
+        yield from _outputs(encoder.best_estimator_, X, fit=False)
+    else:
+        yield encoder.transform(X)
+
+
+def _present(pipeline: Pipeline) -> list[Any]:
+    """Return the steps of a pipeline that are not left out."""
+    return [step for _, step in pipeline.steps if not isinstance(step, str | None)]

@@ -80,6 +80,11 @@ class BertEncoder(TextTransformer):
         trained for it ("Matryoshka"). A number above the width of the model keeps all. None
         keeps as many as a folder of sentence-transformers declares (``truncate_dim``), or else
         all.
+    normalize : bool or "auto", default="auto"
+        Whether vectors are scaled to unit length, so that ``vectors @ vectors.T`` has their
+        cosines. "auto" scales them if the model's folder declares it (a module ``Normalize``)
+        and `layers`, `pooling` and `special_tokens` are those that it declares. Dimensions are
+        cut, and layers and windows merged, before.
     overflow : {"cut", "windows"}, default="cut"
         How to encode a text of more than ``max_length`` tokens. "cut" keeps its beginning, or
         its end (see ``truncation_side``), and warns once. "windows" encodes all of it, in
@@ -118,17 +123,20 @@ class BertEncoder(TextTransformer):
         Hidden states in use, counted from 0.
     pooling_ : str
         Pooling in use.
+    normalize_ : bool
+        Whether vectors have unit length.
     prompt_ : str
         Text before each text; "" for none.
     max_length_ : int
         Largest number of tokens per text, including special tokens.
     declared_ : Declared
         What the model's folder declares, a named tuple: ``pooling`` and whether it is declared
-        or only the default, ``declares_pooling``; ``prompts`` by name, ``default_prompt_name``
-        and ``include_prompt``; ``max_length``; ``similarity``, for which the model was trained,
-        such as "cosine"; ``truncate_dim``; and ``matryoshka_dims``, the values of
-        ``truncate_dim`` that it was trained for, () for any. Entries without a default are None
-        if the folder does not declare them.
+        or only the default, ``declares_pooling``; ``normalizes``, whether it has a module
+        ``Normalize``; ``prompts`` by name, ``default_prompt_name`` and ``include_prompt``;
+        ``max_length``; ``similarity``, for which the model was trained, such as "cosine";
+        ``truncate_dim``; and ``matryoshka_dims``, the values of ``truncate_dim`` that it was
+        trained for, () for any. Entries without a default are None if the folder does not
+        declare them.
     fingerprint_ : str
         SHA-256 of the files in the model's folder, except documentation, pictures, code and
         weights in other formats. A fitted encoder refuses a model with another fingerprint.
@@ -170,6 +178,7 @@ class BertEncoder(TextTransformer):
     prompt: str | None = None
     max_length: int | None = None
     truncate_dim: int | None = None
+    normalize: bool | str = "auto"
     overflow: str = "cut"
     stride: int = 0
     truncation_side: str | None = None
@@ -194,6 +203,7 @@ class BertEncoder(TextTransformer):
         "prompt": [str, None],
         "max_length": [Interval(Integral, 1, None, closed="left"), None],
         "truncate_dim": [Interval(Integral, 1, None, closed="left"), None],
+        "normalize": ["boolean", StrOptions({"auto"})],
         "overflow": [StrOptions({"cut", "windows"})],
         "stride": [Interval(Integral, 0, None, closed="left")],
         "truncation_side": [StrOptions({"right", "left"}), None],
@@ -206,7 +216,7 @@ class BertEncoder(TextTransformer):
         "verbose": ["verbose"],
     }
 
-    _state_version = 5
+    _state_version = 6
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: None = None) -> Self:
@@ -271,6 +281,7 @@ class BertEncoder(TextTransformer):
             skip=0 if shipped.include_prompt else _n_before_text(backbone, prompt),
             max_length=max_length,
             truncate_dim=min(width, backbone.width),
+            normalize=self._resolve_normalize(shipped, pooling, layers == (backbone.n_layers,)),
             stride=self._resolve_stride(backbone, prompt, max_length),
             dtype=self.dtype,
             lower_case=shipped.lower_case,
@@ -328,6 +339,11 @@ class BertEncoder(TextTransformer):
         return self._recipe.pooling
 
     @property
+    def normalize_(self) -> bool:
+        """Whether vectors have unit length."""
+        return self._recipe.normalize
+
+    @property
     def prompt_(self) -> str:
         """Text before each text; "" for none."""
         return self._recipe.prompt
@@ -374,6 +390,12 @@ class BertEncoder(TextTransformer):
                 "pooling='mean'."
             )
 
+    def _resolve_normalize(self, shipped: Declared, pooling: str, is_last: bool) -> bool:
+        if self.normalize != "auto":
+            return bool(self.normalize)
+        is_declared = is_last and pooling == shipped.pooling and self.special_tokens
+        return bool(shipped.normalizes and is_declared)
+
     def _resolve_stride(self, backbone: Backbone, prompt: str, max_length: int) -> int | None:
         """Tokens that windows share; None if there are none."""
         if self.overflow == "cut" and not self.stride:
@@ -408,7 +430,12 @@ class BertEncoder(TextTransformer):
         shown = super().__repr__(N_CHAR_MAX)
         if not self.__sklearn_is_fitted__():
             return shown
-        taken = ("pooling_", "prompt_", "max_length_")  # which the folder may decide
+        taken = (
+            "pooling_",
+            "normalize_",
+            "prompt_",
+            "max_length_",
+        )  # which the folder may decide
         return f"{shown}  # {', '.join(f'{name}={getattr(self, name)!r}' for name in taken)}"
 
     def __sklearn_is_fitted__(self) -> bool:

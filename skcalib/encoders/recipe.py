@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from skcalib.utils.vectors import unit_rows
+
 if TYPE_CHECKING:
     from skcalib.encoders.model.backbone import Backbone
     from skcalib.encoders.store.store import VectorStore
@@ -104,6 +106,7 @@ class Recipe:
     truncate_dim: int  # leading dimensions of each layer that are kept
     stride: int | None  # tokens that windows of a text share; None if long texts are cut off
     dtype: str  # of the forward pass
+    normalize: bool = False  # to unit length
     lower_case: bool = False  # texts are lowercased first; the fingerprint covers this
     truncation_side: str = "right"  # on which long texts are cut
     token_weights: np.ndarray | None = field(default=None, compare=False, repr=False)
@@ -139,8 +142,10 @@ class Recipe:
             n_tokens = counts[:, 0 if self.special_tokens else 1]
             vectors = vectors * np.sqrt(n_tokens, dtype=np.float32)[:, None, None]
         if len(self.layers) == 1 or self.concatenates:
-            return vectors.reshape(len(vectors), -1)
-        return vectors.mean(axis=1)
+            vectors = vectors.reshape(len(vectors), -1)
+        else:
+            vectors = vectors.mean(axis=1)
+        return unit_rows(vectors)[0].astype(np.float32) if self.normalize else vectors
 
 
 class Slots(NamedTuple):

@@ -7,7 +7,8 @@ source, and `vectors_of` asks for each distinct text once.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -33,8 +34,28 @@ class Records(NamedTuple):
 
     rows: np.ndarray  # (b,) positions among the texts
     vectors: np.ndarray  # (b, n_slots, width)
-    counts: np.ndarray  # (b, 4) int32: tokens pooled, own, unknown; whether the text was cut
+    # (b, 4) int32: tokens pooled, own, unknown; whether the text was cut. In a text without
+    # content all own ones count as unknown.
+    counts: np.ndarray
     kept: bool = True  # False if a disk could not keep them
+
+
+_notes: ContextVar[dict[str, bool] | None] = ContextVar("notes", default=None)
+
+
+@contextmanager
+def noting_content() -> Iterator[dict[str, bool]]:
+    """Yield a dict in which encoders note, for each text of a call, whether it has content.
+
+    Only they see its tokens. They may be anywhere in a pipeline, a union or a search; if
+    several encode a text, it has content if one of them knows any of it.
+    """
+    notes: dict[str, bool] = {}
+    token = _notes.set(notes)
+    try:
+        yield notes
+    finally:
+        _notes.reset(token)
 
 
 class Model(ABC):
@@ -211,4 +232,11 @@ def _of_block(
             vectors[rows], counts[rows] = some, numbers
             if advance is not None:
                 advance(int(times[rows].sum()))
+    _, own, unknown, _ = counts.T
+    has_content = (unknown < own) | (own == 0)
+    if (notes := _notes.get()) is not None:
+        for text, has in zip(unique, has_content.tolist(), strict=True):
+            notes[text] = has or notes.get(text, False)
+    # In a text without tokens of its own the special ones count as own: these are known.
+    counts[unknown == counts[:, 0], 1:3] = 0
     return vectors if len(unique) == len(texts) else vectors[inverse], times @ counts[:, 1:]

@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib.encoders.model.tokens import empty_ids, tokenize
 from skcalib.encoders.recipe import Slots
 from skcalib.encoders.sources import Disk, Model, Records, recall, store_of, vectors_of
 from skcalib.encoders.store.store import VectorStore
@@ -23,6 +24,7 @@ from skcalib.utils.base import warn
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib.utils.texts import TextTransformer, as_texts
 
+TOKENS = 512  # of a text that are read for content
 # Kept in every store, so that a model can be compared with that of the stored vectors.
 PROBE = "The text by which a store tells its model from others, such as 1, 2 or 3."
 
@@ -270,7 +272,17 @@ class TextModel(Model):
         for batch in gen_batches(len(texts), self.batch_size):
             vectors = self._ask(list(texts[batch]))
             rows = np.arange(batch.start, batch.stop)
-            yield Records(rows, vectors[:, None], np.zeros((len(rows), 4), np.int32))
+            counts = np.zeros((len(rows), 4), np.int32)
+            counts[:, 1:3] = self._lack_content(texts[batch])[:, None]  # own, all unknown
+            yield Records(rows, vectors[:, None], counts)
+
+    def _lack_content(self, texts: Sequence[str]) -> np.ndarray:
+        """Which texts have no known token, if the model has a tokenizer of transformers."""
+        tokenizer = getattr(self.model, "tokenizer", None)
+        if not hasattr(tokenizer, "all_special_ids"):
+            return np.zeros(len(texts), bool)
+        windows, empty = tokenize(tokenizer, texts, TOKENS), {*empty_ids(tokenizer).tolist()}
+        return np.array([empty.issuperset(ids) for ids in windows.ids])
 
     def cause(self) -> str:
         """Explain why an entry may not be finite, and what to do."""

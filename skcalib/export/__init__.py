@@ -23,10 +23,10 @@ encoders.bert_encoder.BertEncoder encoders.model.declared.Declared encoders.reci
 encoders.store.store.VectorStore encoders.text_encoder.TextEncoder
 model_selection._calibration_search.CalibrationSearch
 model_selection._self_retrieval.SelfRetrieval
-similarity.answers.calibration.Calibration similarity.answers.estimator.NearestAnswer
-similarity.bi_encoder.BiEncoder similarity.classifier.estimator.ZeroShotClassifier
-similarity.duplicates.estimator.Duplicates similarity.duplicates.guard.DetailGuard
-similarity.scale.estimator.SimilarityScale similarity.scale.pairs.PairCounts
+similarity.answers.estimator.NearestAnswer similarity.bi_encoder.BiEncoder
+similarity.classifier.estimator.ZeroShotClassifier similarity.duplicates.estimator.Duplicates
+similarity.duplicates.guard.DetailGuard similarity.scale.estimator.SimilarityScale
+similarity.scale.pairs.PairCounts similarity.space.TextSpace
 """
 TRUSTED_TYPES = [f"skcalib.{name}" for name in _TYPES.split()]
 

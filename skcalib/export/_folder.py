@@ -27,10 +27,7 @@ def parts_of_folder(pipeline: Any, normalize: bool | None = None) -> tuple[Parts
             "Pass its encoder_, whose vectors are then compared by cosine."
         )
     if normalize is None:
-        path = parts.backbone().folder / "modules.json"
-        modules = json.loads(path.read_text("utf-8")) if path.is_file() else [{"type": ""}]
-        declares = modules[-1]["type"].rpartition(".")[2] == "Normalize"
-        normalize = declares and parts.similarity == "cosine"
+        normalize = parts.encoder.declared_.normalizes and parts.similarity == "cosine"
     if not normalize or parts.is_unit:
         return parts, False
     return parts._replace(steps=(*parts.steps, Normalizer())), True

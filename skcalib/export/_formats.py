@@ -69,7 +69,7 @@ def _not_joined(recipe: Recipe, steps: Sequence[Any]) -> str:
     if how.by_root or how.by_frequency or how.is_maximum:
         return f"pooling={recipe.pooling!r}. Set pooling='mean'"
     if any(isinstance(step, Normalizer) for step in steps):
-        return "a Normalizer. Leave that step out"
+        return "vectors of unit length. Set normalize=False, without a Normalizer"
     return _not_linear(steps)
 
 

@@ -66,8 +66,10 @@ def take_apart(pipeline: Any) -> Parts:
         )
     check_is_fitted(encoder)
     check_steps(steps)
-    encoder = encoder._for_export()
-    return Parts(encoder, tuple(map(_for_export, steps)), similarity, encoder._recipe)
+    # The scaling of an encoder to unit length is one more step.
+    scaling = (Normalizer(),) if encoder.normalize_ else ()
+    encoder = encoder._for_export(normalize=False)
+    return Parts(encoder, (*scaling, *map(_for_export, steps)), similarity, encoder._recipe)
 
 
 def _for_export(step: Any) -> Any:

@@ -99,7 +99,8 @@ def check_served(function: Callable[[list[str]], Any], pipeline: Any, texts: Any
     }
     farthest = {name: float(each.diagonal().max()) for name, each in distances.items()}
     distance = farthest.get("calibrated", np.nan)
-    nearest = min(farthest, key=farthest.__getitem__)
+    # An encoder alone may scale to unit length, so that raw differs by rounding only.
+    nearest = min(farthest, key=lambda name: round(farthest[name], 6))
     if farthest[nearest] <= SAME:
         kind, _, reason = nearest.partition(", ")
         return Served("raw" if kind == "raw" else "calibrated", distance, reason)

@@ -183,7 +183,7 @@ def shift(whitening: Whitening, X: Any) -> Shift:
     chance, delta = 1 / old.n + 1 / new.n, new.mean - old.mean
     both = old.merge(new)
     of_means = p_of_means(delta, chance, both)
-    _refuse_mapped(old, linear, new, chance, of_means)
+    _refuse_mapped(old, linear, new, chance)
     least = min(of_means, p_of_distances(X, new, both))
     p_value = least * (2 - least)  # 1 - (1 - least)², without its rounding
     affine = mahalanobis_map(linear).affine
@@ -205,10 +205,13 @@ def mahalanobis_map(linear: WhiteningMap) -> WhiteningMap:
     The dropped axes share their mean eigenvalue, so that what lies outside the kept space
     counts as well. With their own eigenvalues, sampling error would hide it.
     """
+    linear = linear.determined()
     eigenvalues = linear.regularized.eigenvalues.copy()
     if (dropped := eigenvalues[linear.kept :]).size:
         dropped[:] = dropped.mean()
-    exact = replace(linear.regularized, eigenvalues=eigenvalues, power=1.0, noise=0.0)
+    exact = replace(
+        linear.regularized, eigenvalues=eigenvalues, power=1.0, noise=0.0, centering=1.0
+    )
     return replace(linear, regularized=exact, n_components=linear.rank, method="pca")
 
 
@@ -224,7 +227,7 @@ def held_out_distances(whitening: Whitening, X: Any) -> np.ndarray:
             f"{own.mean():.4g}; expected the {n:.10g} of the fit, at {expected:.4g}. For new "
             "vectors, take a quantile of mahalanobis(whitening, X)."
         )
-    if linear.kept == linear.rank:
+    if linear.kept >= linear.rank:
         # Without row c, the covariance is (n - 1) / (n - 2) times this, minus a multiple of
         # c cᵀ; the mean moves by c / (n - 1).
         own *= (n - 2) / (n - 1)
@@ -273,19 +276,20 @@ def p_of_distances(X: Any, new: Moments, both: Moments) -> float:
     return float(2 * t.sf(abs(difference) / error, new.n - 1))
 
 
-def _refuse_mapped(
-    old: Moments, linear: WhiteningMap, new: Moments, chance: float, of_means: float
-) -> None:
+def _refuse_mapped(old: Moments, linear: WhiteningMap, new: Moments, chance: float) -> None:
     """Raise a ValueError if rows have the mean and the axes of this whitening's output."""
-    W = linear.affine.projection
-    if of_means > CERTAIN or p_of_means(old.mean, chance, old) > CERTAIN:
+    W, kept = linear.affine.projection, linear.affine.bias
+    if W.shape[1] != len(W) or p_of_means(old.mean, chance, old) > CERTAIN:
         return
-    if W.shape[1] == len(W) and p_of_means(new.mean, chance, new) > CERTAIN:
+    mean = new.mean
+    if kept.any():  # a share of the mean, whose length a later scaling may have changed
+        mean = mean - kept * (mean @ kept / (kept @ kept))
+    if p_of_means(mean, chance, new) > CERTAIN:
         outputs, inputs = W.T @ old.scatter @ W, old.scatter
         likeness = [np.sum(new.scatter * S) / np.linalg.norm(S) for S in (outputs, inputs)]
         if likeness[0] > 1.1 * likeness[1]:
             raise ValueError(
-                "shift got vectors with mean 0 and the axes of this whitening's output: they "
+                "shift got vectors with the mean and the axes of this whitening's output: they "
                 "are calibrated already. Pass the vectors that the encoder returns."
             )
 

@@ -5,19 +5,18 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.utils import gen_batches, resample
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.encoders.any_encoder import encoded, fit_with_groups
-from skcalib.encoders.calibrated import content_vectors
-from skcalib.encoders.content import without_content
+from skcalib.encoders.any_encoder import encode
 from skcalib.metrics import spearman
 from skcalib.similarity.scale.estimator import SimilarityScale
+from skcalib.similarity.space import TextSpace
 from skcalib.utils.base import VersionedState, from_scratch
-from skcalib.utils.sklearn_compat import HasMethods, StrOptions, _fit_context
+from skcalib.utils.sklearn_compat import StrOptions, _fit_context
 from skcalib.utils.texts import TextInput, as_pairs, distinct, distinct_texts
-from skcalib.utils.vectors import unit_rows, warn_of_silent
+from skcalib.utils.vectors import first_text, unit_rows, warn_of_silent
 
 # Texts whose two million pairs show how similar unrelated texts are.
 SAMPLED_TEXTS = 2000
@@ -34,10 +33,9 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
 
     Parameters
     ----------
-    encoder : estimator
-        Transformer from texts to vectors, such as a pipeline of `BertEncoder` and `Whitening`;
-        `TextEncoder` makes one from another model or a function. It is cloned and fitted; a
-        ``FrozenEstimator`` keeps its fit.
+    encoder : transformer of texts, or any encoder of texts
+        Such as a pipeline of `BertEncoder` and `Whitening`, or a model's folder, see
+        `TextEncoder`. It is cloned and fitted; a ``FrozenEstimator`` keeps its fit.
     similarity : {"cosine", "corrected", "dot", "euclidean"}, default="cosine"
         Similarity of two vectors; "euclidean" is the negated distance. "corrected" is the
         cosine minus the mean `SimilarityScale.neighbor_similarity` of both texts, so that one
@@ -82,18 +80,18 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
     True
     """
 
-    encoder: BaseEstimator
+    encoder: Any
     _: KW_ONLY
     similarity: Literal["cosine", "corrected", "dot", "euclidean"] = "cosine"
 
     _parameter_constraints = {
-        "encoder": [HasMethods(["fit", "transform"])],
+        "encoder": "no_validation",  # `as_encoder` checks it
         "similarity": [StrOptions({"cosine", "corrected", "dot", "euclidean"})],
     }
 
     # In a search, groups go to the splitter only, unless set_fit_request asks for more.
     __metadata_request__fit = {"groups": False}
-    _state_version = 7
+    _state_version = 8
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
@@ -104,8 +102,8 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         ----------
         X : pairs of shape (n_pairs, 2), or texts of shape (n_texts,)
             Lists, arrays or frames, of any texts of the domain.
-        y : None
-            Ignored.
+        y : None, or array-like of shape (n_pairs,)
+            Judgments, which are ignored.
         groups : array-like of shape (n_texts,), (n_pairs,) or (n_pairs, 2), default=None
             Group, such as the language: one per text, one for both texts of a pair, or one
             for each of them. A step of the encoder must accept groups, as `GroupErasure` does.
@@ -113,15 +111,25 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         Returns
         -------
         self : BiEncoder
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `X` is none of the above, or `y` has texts, or no step accepts `groups`.
         """
+        if (text := first_text(y)) is not None:
+            raise TypeError(
+                f"BiEncoder.fit got texts as y, such as {text!r:.40}; expected pairs of texts "
+                "as X. Pass fit(list(zip(sentences1, sentences2)))."
+            )
         texts, groups = distinct_texts(X, groups)
-        encoder = fit_with_groups(clone(self.encoder), texts, groups)
-        some = distinct(texts)[0]
-        if len(some) > SAMPLED_TEXTS:
-            some = resample(some, replace=False, n_samples=SAMPLED_TEXTS, random_state=0)
-        self._sample: list[str] = some
+        self._space = TextSpace(self.encoder).fit(texts, groups)
+        sample = distinct(texts)[0]
+        if len(sample) > SAMPLED_TEXTS:
+            sample = resample(sample, replace=False, n_samples=SAMPLED_TEXTS, random_state=0)
+        self._sample: list[str] = sample
         self._scale: SimilarityScale | None = None
-        self.encoder_ = encoder
+        self.encoder_ = self._space.encoder
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -140,8 +148,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         check_is_fitted(self)
         left, right = as_pairs(X)
         texts, inverse = distinct(left + right)
-        vectors = encoded(self.encoder_, texts)
-        silent = without_content(self.encoder_, texts, vectors)
+        vectors, silent = encode(self.encoder_, texts)
         warn_of_silent(silent, texts)
         if self.similarity != "euclidean":
             vectors = np.where(silent[:, None], 0, vectors)
@@ -164,7 +171,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
                 "cosines. Set similarity='cosine' or 'corrected'."
             )
         if self._scale is None:  # a search never needs it
-            self._scale = SimilarityScale().fit(content_vectors(self.encoder_, self._sample))
+            self._scale = SimilarityScale().fit(self._space.vectors(self._sample))
             self._sample = []
         return self._scale
 

@@ -14,7 +14,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.utils import gen_batches
@@ -154,9 +153,6 @@ def _content_hash(X: np.ndarray, sample_weight: np.ndarray | None) -> bytes:
     return total.digest()
 
 
-# For each tokenizer, by the hash of a text: whether any of its tokens is known.
-KNOWN_TEXTS: WeakKeyDictionary[Any, dict[int, bool]] = WeakKeyDictionary()
-
 # Warnings that were shown, each with its file and line.
 SHOWN: set[tuple[str, type[Warning], str, int]] = set()
 
@@ -185,6 +181,5 @@ def clear_caches() -> None:
     VECTORS.clear()
     _moments.clear()
     SHOWN.clear()
-    KNOWN_TEXTS.clear()
     model_of.cache_clear()
     fingerprint_of.cache_clear()

@@ -1,6 +1,7 @@
 """Labels from any container as exact Python values, none of them merged silently."""
 
 from collections.abc import Hashable, Mapping, Set
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -22,18 +23,24 @@ def is_missing(entry: Any) -> bool:
         return bool(entry != entry)
     except TypeError:  # pandas.NA
         return True
-    except ValueError:  # an array
+    except (ValueError, RuntimeError):  # an array, a tensor
         return False
 
 
 def labels_of(
-    labels: Any, source: str, *, missing: bool = False, tuples: bool = False
+    labels: Any, source: str, *, missing: bool = False, objects: bool = False
 ) -> list[Any]:
     """Return labels as Python values; equal values are the same label.
 
-    With ``missing``, missing labels become None; with ``tuples``, tuples may be labels. Labels
-    that could merge by mistake are refused: True equals 1, and large floats may be rounded.
+    With ``missing``, missing labels become None; with ``objects``, any object may be a label,
+    also one that cannot be hashed. Labels that could merge by mistake are refused: True equals
+    1, and large floats may be rounded.
     """
+    if objects and getattr(labels, "ndim", 1) != 1:
+        raise ValueError(
+            f"{source} has shape {labels.shape}; expected one entry per row. Flatten a column "
+            "with ravel(), or pass rows as a list of lists with tolist()."
+        )
     listed = plain(labels)
     if isinstance(listed, str | Mapping | Set) or hasattr(labels, "columns"):
         raise TypeError(
@@ -50,12 +57,13 @@ def labels_of(
             raise ValueError(
                 f"{source} has a missing label, {given!r}. Drop it, or replace it with a label."
             )
-        if not isinstance(label, Hashable) or (isinstance(label, tuple) and not tuples):
+        if not objects and (not isinstance(label, Hashable) or isinstance(label, tuple)):
             raise TypeError(
                 f"{source} has the label {label!r:.60}, a {type(label).__name__}; expected a "
                 "str or a number. Join its parts into a str, or flatten a column with ravel()."
             )
-    if len({isinstance(x, bool) for x in found if x is not None}) > 1:
+    kinds = Number if objects else object
+    if len({isinstance(x, bool) for x in found if x is not None and isinstance(x, kinds)}) > 1:
         raise ValueError(
             f"{source} mixes True or False with other labels, and True equals 1. Give labels "
             "of one type."

@@ -127,9 +127,10 @@ def answers(rng, encoder):
     kind = rng.integers(3)
     given = [*range(len(texts))] if kind else labels(rng, len(texts))
     given = [f"answer {i % 40}" for i in given] if kind == 2 else given
+    given = [{"id": i, "as": [i]} for i in given] if rng.random() < 0.2 else given
     guard = DetailGuard() if rng.random() < 0.3 else None
     rate = pick(rng, [0.05, 0.3, 0.3, 0.5, 1])
-    model = NearestAnswer(encoder, guard=guard, false_hit_rate=rate)
+    model = NearestAnswer(encoder, guard=guard, false_positive_rate=rate)
     yield model
     model.fit(container(rng, texts), container(rng, given))
     asked = sentences(rng, 20, 3)
@@ -146,14 +147,22 @@ def duplicates(rng, encoder):
     texts += [texts[i] for i in rng.integers(len(texts), size=rng.integers(0, 9))]
     guard = DetailGuard() if rng.random() < 0.4 else None
     model = Duplicates(encoder, false_pairs=pick(rng, [1, 20, 1e-3, 1e9]), guard=guard)
+    X = container(rng, texts)
     yield model
-    model.fit(container(rng, texts))
+    model.fit(X)
     same = {}
     for text, label in zip(texts, model.labels_, strict=True):
         if text in same and same[text] != label:
             raise AssertionError(f"equal texts in two groups: {text!r:.40}")
         same[text] = label
+    if not np.array_equal(model.predict(X), model.labels_):
+        raise AssertionError("fitted texts are predicted in other groups")
+    cosines, rows = model.kneighbors(X, 3)
+    if (np.diff(cosines) > 0).any() or (rows >= len(texts)).any():
+        raise AssertionError("neighbors out of order")
     yield model.cosine_[:, None], len(model.pairs_)
+    other = model.at(pick(rng, [2, 30, 500]))
+    yield other.cosine_, len(other.pairs_)
 
 
 def equivalent(rng, encoder):
@@ -166,7 +175,7 @@ def equivalent(rng, encoder):
         yield scales[-1]
         scales[-1].fit(X)
     given = pick(rng, [0.5, 0.99, 1, -1, 0.1, 1.5, np.nan, "x", None])
-    found = np.atleast_1d(scales[0].equivalent(given, of=scales[1]))
+    found = np.atleast_1d(scales[0].equivalent(given, scales[1]))
     if np.abs(found).max() > 1:
         raise AssertionError(f"a cosine of {found}")
     yield found[:, None], len(found)
@@ -226,7 +235,7 @@ def command(rng, folder):
     yield None
     table = pd.read_csv(output, keep_default_na=False, dtype=str)
     kept = [line for line in (root / "t").read_text("utf-8-sig").split("\n") if line.strip()]
-    yield table["cosine"].astype(float).to_numpy()[:, None], len(kept)
+    yield table["score"].astype(float).to_numpy()[:, None], len(kept)
 
 
 def case(function, rng, given):

@@ -108,6 +108,17 @@ def test_predict_encodes_each_distinct_text_once(bi_encoder):
     assert asked.asked == ["x", "y", "xy"]
 
 
+def test_two_lists_are_refused_and_judgments_ignored(bi_encoder):
+    first, second = ["x", "y"], np.array(["xy", "x"])
+    match = r"texts as y, such as 'xy'.*fit\(list\(zip\(sentences1, sentences2\)\)\)"
+    with pytest.raises(TypeError, match=match):
+        bi_encoder.fit(first, second)
+    with pytest.raises(NotFittedError):
+        bi_encoder.predict([("x", "y")])
+    pairs = list(zip(first, second, strict=True))
+    assert_allclose(bi_encoder.fit(pairs, [1.0, 5.0]).predict(pairs), [0.5**0.5, 0])
+
+
 def test_failing_fit_leaves_nothing_fitted(tiny_bert, pairs):
     model = BiEncoder(BertEncoder(tiny_bert)).fit(pairs)
     model.set_params(encoder__layers=9)
@@ -118,7 +129,7 @@ def test_failing_fit_leaves_nothing_fitted(tiny_bert, pairs):
 
 
 def test_parameters_are_checked(pairs):
-    with pytest.raises(ValueError, match="'encoder' parameter of BiEncoder"):
+    with pytest.raises(TypeError, match="The encoder is a int; expected the folder"):
         BiEncoder(3).fit(pairs)
     with pytest.raises(ValueError, match="'similarity' parameter"):
         BiEncoder(Whitening(), similarity="jaccard").fit(pairs)

@@ -34,31 +34,42 @@ class Whitening(
     VersionedState,
     BaseEstimator,
 ):
-    """Whiten vectors: zero mean, identity covariance, optionally fewer dimensions.
+    """Whiten vectors; prefer ``noise="auto"``, which whitens only as far as it helps.
 
     Vectors are centered and mapped by ``W = U g(Λ)``, where ``U Λ Uᵀ`` is the
     eigendecomposition of their covariance and ``g(λ) = λ^(-1/2)``; the first ``n_components``
-    columns are kept (BERT-whitening [1]_, algorithm 1). All directions then have equal weight
-    in a cosine, noise as much as signal, which often makes search and clustering worse. Prefer
-    ``Whitening(noise="auto")``, which fades directions that are mostly noise, or
-    ``Whitening(noise="auto", n_groups=20)`` if you know how many groups there are.
+    columns are kept (BERT-whitening [1]_, algorithm 1). Their mean is then zero, their
+    covariance the identity. All directions have equal weight in a cosine, noise as much as
+    signal, which often makes search and clustering worse. ``Whitening(noise="auto")``
+    recognizes by the mean vector whether an output was trained for cosine similarity, and then
+    only subtracts most of the mean. If you know how many groups of texts there are,
+    ``Whitening(noise="auto", n_groups=20)`` fades directions that do not distinguish them,
+    which gains most.
 
     Parameters
     ----------
     n_components : int, float or None, default=None
         Number of leading dimensions to keep. A float in (0, 1) keeps as many as explain
-        that share of the variance; None keeps the numerical rank. With "pca" an int above
-        the rank adds columns of zeros, with a warning.
+        that share of the variance; None keeps the numerical rank, or all at power 0 without
+        noise. With "pca" an int above the rank adds columns of zeros, with a warning.
     method : {"pca", "zca", "rotated"}, default="pca"
         "pca" returns coordinates along the principal axes, by decreasing variance. "zca"
         rotates the kept axes back, ``W = U g(Λ) Uᵀ``: as close to the input as a whitened
         vector can be [2]_, always ``n_features_in_`` wide. "rotated" turns the coordinates of
         "pca" by a random rotation, the same for every fit of that width. Cosines do not change,
         and every column gets a share of the variance, which int8 and binary codes need.
+    centering : float in [0, 1] or "auto", default="auto"
+        Share of the mean that is subtracted. "auto" is 1, all of it, in every case but one: if
+        `noise` and `power` are "auto" without `n_groups`, it falls to 0.8 as the power falls to
+        0. The fifth that is kept protects a group that holds most of the sample: the mean is
+        nearly its direction, and without it the group has none. If the vectors kept an average
+        cosine above 0.2, less is kept.
     power : float in [0, 1] or "auto", default="auto"
         1 whitens, 0 only centers and rotates (PCA); values between them whiten partly. "auto"
         is 1 if `noise` is a number. If `noise` is "auto", too, it depends on the mean vector: 0
-        for an output layer trained for cosine similarity, up to 0.5 for inner layers.
+        for an output layer trained for cosine similarity, up to 0.5 for inner layers. With 0
+        and no noise, directions without variance in the sample pass unchanged, however few the
+        samples.
     noise : float in [0, 1e9] or "auto", default=0.0
         Regularization: the assumed variance of noise in every direction, as a share of the
         total variance tr(Σ). The gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``.
@@ -68,9 +79,9 @@ class Whitening(
         outlier columns, by which "auto" recognizes inner layers.
     n_groups : int or None, default=None
         Approximate number of groups that the vectors should distinguish, such as topics,
-        intents or clusters: the fewer, the more noise. It needs ``noise="auto"`` and
-        ``power="auto"``. None uses the noise of 250 groups, which suits similarity and groups
-        of any size.
+        intents or clusters: the fewer, the more noise. A large number takes the noise away,
+        which leaves the mean subtracted. It needs ``noise="auto"`` and ``power="auto"``. With
+        None there is no noise at power 0, and that of 250 groups from a power of 0.35 on.
     shrinkage : float in [0, 1] or "auto", default=0.0
         Weight of the scaled identity in the covariance,
         ``(1 - shrinkage) Σ + shrinkage tr(Σ)/d I``, so that every direction is usable with
@@ -96,6 +107,8 @@ class Whitening(
         Width of the output.
     rank_ : int
         Numerical rank of the (shrunk) covariance.
+    centering_ : float
+        Share of the mean that is subtracted.
     shrinkage_ : float
         Shrinkage in use.
     noise_ : float
@@ -144,6 +157,7 @@ class Whitening(
     n_components: int | float | None = None
     _: KW_ONLY
     method: str = "pca"
+    centering: float | str = "auto"
     power: float | str = "auto"
     noise: float | str = 0.0
     n_groups: int | None = None
@@ -157,13 +171,14 @@ class Whitening(
             None,
         ],
         "method": [StrOptions({"pca", "zca", "rotated"})],
+        "centering": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "power": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "noise": [Interval(Real, 0, 1e9, closed="both"), StrOptions({"auto"})],
         "n_groups": [Interval(Integral, 2, None, closed="left"), None],
         "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "tol": [Interval(Real, 0, 1, closed="left"), None],
     }
-    _state_version = 12
+    _state_version = 13
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -225,7 +240,7 @@ class Whitening(
         return self._learn(moments, self.get_params(deep=False))
 
     def transform(self, X: Any) -> Any:
-        """Whiten ``X``: ``(x - mean_) W``.
+        """Whiten ``X``: ``(x - centering_ * mean_) W``.
 
         Parameters
         ----------
@@ -284,7 +299,7 @@ class Whitening(
         precision : ndarray of shape (n_features, n_features)
             Float64, of all features regardless of `n_components`.
         """
-        linear = self._checked_map()
+        linear = self._checked_map().determined()
         return (linear.basis / linear.regularized.eigenvalues) @ linear.basis.T
 
     def recentered(self, X: Any) -> Self:
@@ -352,6 +367,11 @@ class Whitening(
     def rank_(self) -> int:
         """Numerical rank of the covariance."""
         return self._map.rank
+
+    @property
+    def centering_(self) -> float:
+        """Share of the mean that is subtracted."""
+        return self._map.regularized.centering
 
     @property
     def shrinkage_(self) -> float:

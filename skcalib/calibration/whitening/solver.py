@@ -18,24 +18,31 @@ SAMPLES_PER_FEATURE = 5
 
 @dataclass(frozen=True, eq=False)
 class WhiteningMap:
-    """``x -> (x - mean) W`` with ``W = U g(Λ)``, by axes."""
+    """``x -> (x - c mean) W`` with ``W = U g(Λ)``, by axes."""
 
     mean: np.ndarray  # (d,)
-    basis: np.ndarray  # (d, rank), eigenvectors U of the covariance, by falling eigenvalue
-    variance: np.ndarray  # (rank,), eigenvalues of the sample's covariance
+    basis: np.ndarray  # (d, m), eigenvectors U of the covariance, by falling eigenvalue
+    variance: np.ndarray  # (m,), eigenvalues of the sample's covariance
     regularized: Regularized  # the same after shrinkage, Λ, and the parameters in use
-    n_components: int  # requested axes; may exceed the rank
+    rank: int  # number of axes that the sample determines: m, or less where g passes all axes
+    n_components: int  # requested axes; may exceed m
     method: str  # what follows ``U g(Λ)``: nothing, ``Uᵀ`` or a random rotation
-
-    @property
-    def rank(self) -> int:
-        """Number of axes the sample determines."""
-        return len(self.variance)
 
     @property
     def kept(self) -> int:
         """Number of axes kept."""
-        return min(self.rank, self.n_components)
+        return min(len(self.variance), self.n_components)
+
+    def determined(self) -> "WhiteningMap":
+        """Return the same with the axes that the sample determines only."""
+        axes = slice(self.rank)
+        eigenvalues = self.regularized.eigenvalues[axes]
+        return replace(
+            self,
+            basis=self.basis[:, axes],
+            variance=self.variance[axes],
+            regularized=replace(self.regularized, eigenvalues=eigenvalues),
+        )
 
     @property
     def width(self) -> int:
@@ -44,7 +51,7 @@ class WhiteningMap:
 
     @property
     def surplus(self) -> int:
-        """Number of columns of the output that are zero because they exceed the rank."""
+        """Number of columns of the output that are zero because there is no axis for them."""
         return self.n_components - self.kept if self.method == "pca" else 0
 
     @cached_property
@@ -65,11 +72,11 @@ class WhiteningMap:
     @cached_property
     def affine(self) -> AffineMap:
         """The map, with W of shape (d, width)."""
-        output2 = self.variance[: self.kept] * self.gain**2
+        output2, W = self.variance[: self.kept] * self.gain**2, self._scaled(self.gain)
         return AffineMap(
             mean=self.mean,
-            projection=self._scaled(self.gain),
-            bias=np.zeros(self.width),
+            projection=W,
+            bias=self._of_mean(W),
             column_variance=self.basis**2 @ self.variance,
             mean_square=output2.sum() / (self.width - self.surplus),  # surplus columns are zero
         )
@@ -81,7 +88,12 @@ class WhiteningMap:
         In float64, since strong axes would hide the digits of weak ones.
         """
         back, like_any = self._scaled(1 / self.gain).T, np.ones(self.width)
-        return AffineMap(np.zeros(self.width), back, self.mean, like_any, 1.0, in_float64=True)
+        mapped = self._of_mean(self._scaled(self.gain))
+        return AffineMap(mapped, back, self.mean, like_any, 1.0, in_float64=True)
+
+    def _of_mean(self, W: np.ndarray) -> np.ndarray:
+        """Return the image of the mean: zero, unless a share of it is kept."""
+        return (1 - self.regularized.centering) * (self.mean @ W)
 
     def _scaled(self, factors: np.ndarray) -> np.ndarray:
         """``U diag(factors)``, its surplus columns zero, or rotated by the method."""
@@ -135,12 +147,16 @@ def solve(
             f"All {n} samples are equal: there is no direction to whiten. "
             "Fit on samples that differ."
         )
+    if regularized.is_rotation:
+        # A direction without variance in this sample may have some in the next.
+        axes = np.arange(len(basis))
     return WhiteningMap(
         mean=moments.mean,
         basis=np.ascontiguousarray(basis[:, axes]),
         variance=variance[axes],
         regularized=replace(regularized, eigenvalues=eigenvalues[axes]),
-        n_components=_n_kept(n_components, rank, variance[axes] / variance.sum()),
+        rank=rank,
+        n_components=_n_kept(n_components, len(axes), variance[axes] / variance.sum()),
         method=method,
     )
 
@@ -169,10 +185,10 @@ def warn_of_few_samples(n: int | float, linear: WhiteningMap) -> None:
     warn(f"{fault} Set noise='auto', or fit on {enough} samples or more.")
 
 
-def _n_kept(n_components: int | float | None, rank: int, share: np.ndarray) -> int:
+def _n_kept(n_components: int | float | None, n_axes: int, share: np.ndarray) -> int:
     """Resolve `n_components` to a number of axes."""
     if n_components is None:
-        return rank
+        return n_axes
     if n_components >= 1:
         return int(n_components)
-    return min(rank, int(np.searchsorted(np.cumsum(share), n_components)) + 1)
+    return min(n_axes, int(np.searchsorted(np.cumsum(share), n_components)) + 1)

@@ -18,7 +18,7 @@ import torch
 
 from skcalib.encoders.model.forward import first_position
 from skcalib.encoders.model.proof import check, fastest_pass, proof_of
-from skcalib.encoders.model.tokens import tokenize
+from skcalib.encoders.model.tokens import empty_ids, tokenize
 from skcalib.encoders.model.zipf import counted_weights, mapped_counts, zipf_weights
 from skcalib.utils.texts import as_texts
 
@@ -47,6 +47,8 @@ class Backbone:
     special_ids, added_ids, words : ndarray of int
         Special tokens, and tokens that the model does not embed; the same without the unknown
         token; all other tokens.
+    empty_ids : ndarray of int
+        Tokens that are no content of a text.
     unknown_id : int or None
         The token for words that are not in the vocabulary.
     is_causal : bool
@@ -77,6 +79,7 @@ class Backbone:
         # A decoder with a vocabulary for every word may name its end-of-text token here.
         unknown = tokenizer.unk_token_id
         self.unknown_id = None if unknown in self.ids_of("") else unknown
+        self.empty_ids = empty_ids(tokenizer)
         # The tokenizer counts the unknown token as special, but it replaces a word of the text.
         self.added_ids = self.special_ids[self.special_ids != self.unknown_id]
         self.words = np.setdiff1d(np.arange(len(tokenizer)), self.special_ids)

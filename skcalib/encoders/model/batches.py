@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -122,8 +123,29 @@ class BertModel(Model):
         backbone.forward(tokens, lengths, slots.layers, pooler.add)
         starts, unknown = np.cumsum(lengths) - lengths, tokens == backbone.unknown_id
         n_unknown = np.add.reduceat(unknown, starts, dtype=np.int64)
+        has_content = self._have_content(tokens, starts, lengths)
+        n_unknown = np.where(has_content, n_unknown, pooler.n_own)
         counts = np.column_stack([pooler.lengths, pooler.n_own, n_unknown])
         return pooler.vectors, counts, pooler.weights
+
+    def _have_content(
+        self, tokens: np.ndarray, starts: np.ndarray, lengths: np.ndarray
+    ) -> np.ndarray:
+        """Whether each window has a known token, beside those of the prompt."""
+        known = ~np.isin(tokens, self._backbone.empty_ids)
+        place, ends = starts, starts + lengths
+        for token in self._prompt_ids:  # compared, since a prompt may be cut
+            same = tokens[np.minimum(place, ends - 1)] == token
+            place, ends = place[same & (place < ends)], ends[same & (place < ends)]
+            known[place] = False
+            place = place + 1
+        return np.logical_or.reduceat(known, starts)
+
+    @cached_property
+    def _prompt_ids(self) -> list[int]:
+        """Tokens of the prompt and special ones before it; its last space joins a text."""
+        ids = self._backbone.ids_of(self.prompt.rstrip()) if self.prompt else []
+        return ids[:-1] if ids and ids[-1] in self._backbone.special_ids else ids
 
     def _make_room(self, n_texts: int, longest: int) -> None:
         """Warn that a batch did not fit into memory; refuse one that cannot be halved."""

@@ -19,7 +19,8 @@ from skcalib.encoders.recipe import POOLINGS
 
 SETTINGS, *_ = DECLARED
 COUNT = "a number, 1 or more"
-HARMLESS = {"Normalize", "Dropout"}  # after the pooling: they change no cosine
+NORMALIZE = "Normalize"
+HARMLESS = {NORMALIZE, "Dropout"}  # after the pooling: they change no cosine
 
 
 class Declared(NamedTuple):
@@ -27,6 +28,7 @@ class Declared(NamedTuple):
 
     pooling: str  # our name, or theirs if we have none
     declares_pooling: bool  # False if `pooling` is only the default
+    normalizes: bool  # whether vectors are scaled to unit length, in the end
     include_prompt: bool  # whether the prompt's tokens are pooled too
     prompts: dict[str, str]  # by name
     default_prompt_name: str | None
@@ -55,7 +57,7 @@ def declared(folder: Path, config: dict[str, Any]) -> Declared:
 
     ``config`` is the content of config.json.
     """
-    before, pooling, after = _pooling_module(folder)
+    before, pooling, after, normalizes = _pooling_module(folder)
     file, transformer = folder / SETTINGS, transformer_settings(folder)
     settings = entries(file)
     prompts = _entry(file, settings, "prompts", _are_texts, "an object of texts by name")
@@ -63,6 +65,7 @@ def declared(folder: Path, config: dict[str, Any]) -> Declared:
     return Declared(
         pooling=", then ".join(filter(None, [*before, _pooling(pooling), *after])),
         declares_pooling=bool(pooling),
+        normalizes=normalizes,
         include_prompt=bool(pooling.get("include_prompt", True)),
         prompts={name: prompt or "" for name, prompt in (prompts or {}).items()},
         default_prompt_name=default,
@@ -85,8 +88,8 @@ def wants_prompt(model: str | os.PathLike, config: dict[str, Any], settings: Dec
     )
 
 
-def _pooling_module(folder: Path) -> tuple[list[str], dict, list[str]]:
-    """Classes of the modules before the pooling, its settings, and classes that follow it."""
+def _pooling_module(folder: Path) -> tuple[list[str], dict, list[str], bool]:
+    """Classes before the pooling, its settings, classes after it, and whether it normalizes."""
     modules = entries(folder / MODULES, list)
     try:
         classes = [_class_of(module["type"]) for module in modules]
@@ -100,7 +103,7 @@ def _pooling_module(folder: Path) -> tuple[list[str], dict, list[str]]:
     if "Pooling" not in classes:
         # The mean is the default only for a transformer alone, not if modules change vectors.
         others = first + [name for name in classes[1:] if name not in HARMLESS]
-        return others, {"pooling_mode": ""} if others else {}, []
+        return others, {"pooling_mode": ""} if others else {}, [], NORMALIZE in classes
     i = classes.index("Pooling")
     config = entries(folder / folders[i] / CONFIG)
     # Without a mode it is the mean.
@@ -110,7 +113,7 @@ def _pooling_module(folder: Path) -> tuple[list[str], dict, list[str]]:
     if (modules and not config) or (modes and not any(modes)) or not named:
         raise unreadable(folder / folders[i] / CONFIG)
     after = [name for name in classes[i + 1 :] if name not in HARMLESS]
-    return first + classes[1:i], config, after
+    return first + classes[1:i], config, after, NORMALIZE in classes[i:]
 
 
 def _class_of(kind: str) -> str:

@@ -16,6 +16,10 @@ CHARACTERS, MARGIN = 16, 128
 CHARACTERS_AT_ONCE = 2**22
 PIECE = 2**18  # characters of a text that is read whole; a longer one is read in pieces
 
+# The space in vocabularies of SentencePiece and of byte-level tokenizers. Before an unknown
+# word it is a separate token.
+SPACES = "\N{LOWER ONE EIGHTH BLOCK}", "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}"
+
 # One thread tokenizes at a time: a tokenizer may keep settings of its last call as state.
 _lock = threading.Lock()
 
@@ -26,6 +30,12 @@ class Windows(NamedTuple):
     ids: list[Any]
     rows: np.ndarray  # (n,) the text of each
     is_cut: np.ndarray  # (n,) whether its text goes on where no window follows
+
+
+def empty_ids(tokenizer: Any) -> np.ndarray:
+    """Ids of tokens that say nothing: special ones, the unknown one, a space alone."""
+    spaces = tokenizer.convert_tokens_to_ids([*SPACES])
+    return np.array(sorted({*tokenizer.all_special_ids, *spaces} - {None}), int)
 
 
 def tokenize(

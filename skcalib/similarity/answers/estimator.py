@@ -5,23 +5,27 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from sklearn import config_context
 from sklearn.base import BaseEstimator, clone
-from sklearn.pipeline import Pipeline
 from sklearn.utils import check_scalar
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
+from skcalib.calibration.neighbors.estimator import NeighborSmoothing
 from skcalib.calibration.neighbors.search import best_of_others
-from skcalib.similarity.answers.calibration import Calibration
+from skcalib.similarity.answers.inputs import identity, stored_answers
 from skcalib.similarity.answers.threshold import (
     entries,
     nearest_entries,
     promised,
     promised_by_answers,
 )
+from skcalib.similarity.space import TextSpace, calibrates, unit_vectors
 from skcalib.utils.base import VersionedState, from_scratch, warn
 from skcalib.utils.labels import labels_of
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib.utils.texts import TextInput, as_texts, distinct
+from skcalib.utils.vectors import warn_of_silent
 
 # Stored questions that are asked to find the threshold; a sample, if there are more.
 ASKED = 2000
@@ -41,17 +45,17 @@ class HitRates(NamedTuple):
 class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     """Answer a question with the answer of the nearest stored question, or not at all.
 
-    Of the questions that no stored answer fits, at most a share of `false_hit_rate` get one,
-    however many are stored. This holds if they are like the `unanswerable` questions. Without
-    these, they must differ from the stored questions as much as stored questions with different
-    answers differ from each other.
+    Of the questions that no stored answer fits, at most a share of `false_positive_rate` get
+    one, however many are stored. This holds if they come from the same distribution as the
+    `unanswerable` questions. Without these, they must differ from the stored questions as much
+    as stored questions with different answers differ from each other.
 
     Parameters
     ----------
     encoder : transformer of texts, or any encoder of texts
         Such as `BertEncoder`, or a model's folder, see `TextEncoder`. It is cloned and fitted;
         a ``FrozenEstimator`` keeps its fit.
-    false_hit_rate : float in (0, 1), default=0.01
+    false_positive_rate : float in (0, 1), default=0.01
         Share of the questions without a stored answer that may get one.
     guard : DetailGuard or None, default=None
         Details in which a question must agree with a stored one to get its answer, such as
@@ -86,12 +90,15 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
     The threshold is one of the best cosines of the `unanswerable` with the stored questions,
     chosen by its rank. It is exact, in the sense of conformal prediction [1]_, for questions
-    drawn like the `unanswerable`, and needs ``1 / false_hit_rate - 1`` of them. Without these,
-    each stored question (2,000 at most) is asked as if its own answer were not stored. An
-    answer and its nearest are mostly each other's nearest, so a new answer would make the
-    questions of two answers pass. Therefore ``2 / false_hit_rate - 1`` different answers are
-    needed to estimate how much they differ. With fewer, `fit` warns, and the share of false
-    hits may be several times `false_hit_rate`.
+    from the same distribution as the `unanswerable`, and needs ``1 / false_positive_rate - 1``
+    of them. Without these, each stored question (2,000 at most) is asked as if its own answer
+    were not stored. An answer and its nearest are mostly each other's nearest, so a new answer
+    would make the questions of two answers pass. Therefore ``2 / false_positive_rate - 1``
+    different answers are needed to estimate how much they differ. With fewer, `fit` warns, and
+    the share of false positives may be several times `false_positive_rate`.
+
+    Dicts, lists, sets and arrays are the same answer if their contents are equal; other objects
+    that cannot be hashed, only if they are the same object.
 
     A question without content for the encoder (blank, only unknown tokens, or a zero vector)
     gets no answer, unless the same text is stored. With a `guard`, stored questions above the
@@ -109,41 +116,42 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     >>> stored = questions.target < 5  # of the other five intents no answer is known
     >>> answers = questions.target_names[questions.target[stored]]
     >>> unknown, log = questions.data[~stored][::2], questions.data[~stored][1::2]
-    >>> model = NearestAnswer("minilm", false_hit_rate=0.05)
-    >>> _ = model.fit(questions.data[stored], answers, unknown, log=log)
+    >>> model = NearestAnswer("minilm", false_positive_rate=0.05)
+    >>> _ = model.fit(questions.data[stored], answers, unanswerable=unknown, log=log)
     >>> model.predict(["I cannot remember my password", "Do you sell bicycles?"])
     array(['password', None], dtype=object)
     """
 
     encoder: Any
     _: KW_ONLY
-    false_hit_rate: float = 0.01
+    false_positive_rate: float = 0.01
     guard: Any = None
     neighbors: BaseEstimator | None = None
 
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it
-        "false_hit_rate": [Interval(Real, 0, 1, closed="neither")],
+        "false_positive_rate": [Interval(Real, 0, 1, closed="neither")],
         "guard": [HasMethods("compatible"), None],
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
-    _state_version = 2
+    # Data of the fit, which no pipeline passes on.
+    __metadata_request__fit = {"unanswerable": UNUSED, "log": UNUSED}
+    _state_version = 3
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
-    def fit(
-        self, questions: Any, answers: Any, unanswerable: Any = None, *, log: Any = None
-    ) -> Self:
+    def fit(self, X: Any, y: Any, *, unanswerable: Any = None, log: Any = None) -> Self:
         """Store questions with their answers, and find the threshold.
 
         Parameters
         ----------
-        questions : texts of shape (n_questions,)
+        X : texts of shape (n_questions,)
             Questions. Several may have the same answer.
-        answers : array-like of shape (n_questions,)
-            Their answers: texts or any labels that can be hashed. Equal ones are one answer.
+        y : array-like of shape (n_questions,)
+            Their answers: texts, numbers, dicts or any other objects. Equal ones are one
+            answer.
         unanswerable : texts of shape (n_unanswerable,), default=None
-            Questions known to have no answer among `answers`, drawn like future questions.
+            Questions known to have no answer in `y`, drawn like future questions.
         log : texts of shape (n_log,), default=None
             Real questions, with and without an answer, some hundred or more.
 
@@ -160,24 +168,69 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         Warns
         -----
         UserWarning
-            Without `unanswerable`, if there are fewer than ``2 / false_hit_rate - 1`` different
-            answers.
+            Without `unanswerable`, if there are fewer than ``2 / false_positive_rate - 1``
+            different answers.
         """
-        stored = _stored(questions, answers)
+        stored = stored_answers(X, y)
         unknown = None if unanswerable is None else as_texts(unanswerable, "unanswerable")
         if log is not None:  # without the questions that the threshold depends on
             log = {*as_texts(log, "log")} - {*stored, *(unknown or ())}
-        fitted = Calibration.fitted(self.encoder, [*stored], log)
-        asked = None if unknown is None else fitted[0].asked(fitted[0].vectors(unknown))
-        return self._store(stored, *fitted, asked)
+        self._space = TextSpace(self.encoder)
+        vectors, self._smoothing = self._fit_space([*stored], log)
+        asked = None if unknown is None else self._asked(self._vectors_of(unknown))
+        self._store(stored, vectors, asked)
+        self.encoder_ = self._space.pipeline
+        if self._smoothing is not None:
+            self.encoder_.steps.append(("smooth", self._smoothing))
+        return self
+
+    def _fit_space(
+        self, stored: list[str], log: set[str] | None
+    ) -> tuple[np.ndarray, NeighborSmoothing | None]:
+        """Fit on the log, or only the encoder on the stored questions.
+
+        Return the vectors of the stored questions, and a smoothing toward the log, if any.
+        The log has no stored question, because a question of the fit would lie farther from
+        others than a new one.
+        """
+        if log is None:
+            vectors = self._space.fit_vectors(stored)
+            if calibrates(self._space.encoder) and not self._space.is_frozen:
+                warn(
+                    "The encoder is calibrated on the stored questions, so they lie farther "
+                    "apart than new ones, and false positives may be more frequent than "
+                    "false_positive_rate. Give a log, or a FrozenEstimator of a pipeline that "
+                    "was fitted on other questions."
+                )
+            return unit_vectors(vectors), None
+        if len(log) < 2:
+            raise ValueError(
+                f"log has {len(log)} distinct questions besides those stored or unanswerable; "
+                "expected two or more, better some hundred. Add questions, or leave out log."
+            )
+        of_log = self._space.whiten(self._space.fit_vectors(sorted(log)))
+        vectors = self._vectors_of(stored)
+        warn_of_silent(~vectors.any(axis=1), stored)
+        return vectors, NeighborSmoothing().fit(of_log[of_log.any(axis=1)])
+
+    def _vectors_of(self, texts: list[str]) -> np.ndarray:
+        """Return unit vectors of questions, (n, d); zero for those without content."""
+        return unit_vectors(self._space.vectors(texts))
+
+    def _asked(self, vectors: np.ndarray) -> np.ndarray:
+        """Return the vectors to search with, which are smoothed toward the log."""
+        if self._smoothing is None:
+            return vectors
+        with config_context(transform_output="default"):
+            return self._smoothing.transform(vectors)
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def partial_fit(self, questions: Any, answers: Any) -> Self:
+    def partial_fit(self, X: Any, y: Any) -> Self:
         """Store more questions, and adapt the threshold; the calibration does not change.
 
         Parameters
         ----------
-        questions, answers
+        X, y
             As for `fit`. A question that is stored already gets the new answer.
 
         Returns
@@ -186,12 +239,12 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             With a log that has none of the questions, the same as a `fit` on all of them.
         """
         check_is_fitted(self)
-        given = _stored(questions, answers)
+        given = stored_answers(X, y)
         known = dict(zip(self.questions_, self.answers_, strict=True))
         more, vectors = [text for text in given if text not in known], self._vectors
         if more:
-            vectors = np.vstack([vectors, self._calibration.vectors(more)])
-        return self._store(known | given, self._calibration, vectors, self._unanswerable)
+            vectors = np.vstack([vectors, self._vectors_of(more)])
+        return self._store(known | given, vectors, self._unanswerable)
 
     def predict(self, X: Any) -> np.ndarray:
         """Answers to questions.
@@ -241,7 +294,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         check_is_fitted(self)
         check_scalar(n_neighbors, "n_neighbors", Integral, min_val=1)
         texts = as_texts(X)
-        asked = self._calibration.asked(self._calibration.vectors(texts))
+        asked = self._asked(self._vectors_of(texts))
         return self._nearest(asked, n_neighbors, None)
 
     def hit_rates(self, X: Any, y: Any) -> HitRates:
@@ -251,7 +304,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         ----------
         X : texts of shape (n_questions,)
         y : array-like of shape (n_questions,)
-            The right answers. None, or an answer that is not stored, marks a question without
+            The correct answers. None, or an answer that is not stored, marks a question without
             an answer.
 
         Returns
@@ -266,7 +319,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         return HitRates(*(float(kind.mean()) if len(kind) else np.nan for kind in kinds))
 
     def score(self, X: Any, y: Any) -> float:
-        """Share of questions that get the right answer, or rightly none.
+        """Share of questions that get the right answer, or correctly none.
 
         Parameters
         ----------
@@ -283,10 +336,10 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     def _judged(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Whether each question gets its answer, gets any, and has an answer stored."""
         found = self.predict(X).tolist()
-        truth = labels_of(y, "y", missing=True, tuples=True)
+        truth = [*map(identity, labels_of(y, "y", missing=True, objects=True))]
         check_consistent_length(found, truth)
-        known = set(self.answers_)
-        right = [answer == true for answer, true in zip(found, truth, strict=True)]
+        known = set(map(identity, self.answers_))
+        right = [identity(answer) == true for answer, true in zip(found, truth, strict=True)]
         answered = [answer is not None for answer in found]
         answerable = [true in known for true in truth]
         return np.array(right), np.array(answered), np.array(answerable)
@@ -295,8 +348,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         """Return the best cosine of each question with an allowed stored one, and its row."""
         check_is_fitted(self)
         texts = as_texts(X)
-        vectors = self._calibration.vectors(texts)
-        asked, silent = self._calibration.asked(vectors), ~vectors.any(axis=1)
+        vectors = self._vectors_of(texts)
+        asked, silent = self._asked(vectors), ~vectors.any(axis=1)
         best, rows = np.full(len(texts), -1.0), np.zeros(len(texts), np.intp)
         for i in np.flatnonzero(silent):  # similar to no text, but the same text may be stored
             if (row := self._silent.get(texts[i])) is not None:
@@ -327,7 +380,6 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     def _store(
         self,
         stored: dict[str, Any],
-        calibration: Calibration,
         vectors: np.ndarray,
         unanswerable: np.ndarray | None,
     ) -> Self:
@@ -343,34 +395,34 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 "No question has content for the encoder; the first is "
                 f"{questions[0]!r:.60}. Choose a model for the language of these texts."
             )
-        different, codes = distinct(answers[content].tolist())
+        different, codes = distinct([identity(answer) for answer in answers[content]])
         found, index = entries(vectors[content], codes), None
         if self.neighbors is not None and len(found) > CANDIDATES + 1:
             index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES).fit(found)
         if unanswerable is not None:
             best = nearest_entries(unanswerable, found, 1, index)[0][:, 0]
             best[~unanswerable.any(axis=1)] = -1  # never answered
-            threshold = promised(best, self.false_hit_rate)
+            threshold = promised(best, self.false_positive_rate)
         elif len(different) > 1:
             drawn = np.random.default_rng(0).permutation(len(found))[:ASKED]
-            asked = calibration.asked(vectors[content[drawn]]).astype(np.float32)
+            asked = self._asked(vectors[content[drawn]]).astype(np.float32)
             # As if their own answers were not stored: entries of other answers do not change.
             best = best_of_others(asked, codes[drawn], found, codes)
-            threshold = promised_by_answers(best, codes[drawn], self.false_hit_rate)
-            needed = np.ceil(2 / self.false_hit_rate - 1 - 1e-9)
+            threshold = promised_by_answers(best, codes[drawn], self.false_positive_rate)
+            needed = np.ceil(2 / self.false_positive_rate - 1 - 1e-9)
             if len(different) < needed:
                 warn(
-                    f"false_hit_rate={self.false_hit_rate:g} needs {needed:.0f} different "
-                    f"answers to estimate how much they differ; got {len(different)}, so false "
-                    "hits may be more frequent. Give `unanswerable` questions."
+                    f"false_positive_rate={self.false_positive_rate:g} needs {needed:.0f} "
+                    "different answers to estimate how much they differ; got "
+                    f"{len(different)}, so false positives may be more frequent. Give "
+                    "`unanswerable` questions."
                 )
         else:
             raise ValueError(
                 f"All questions have the answer {answers[0]!r:.60}. Give questions with other "
                 "answers, or `unanswerable` ones, to estimate the threshold."
             )
-        self._calibration, self._vectors = calibration, vectors
-        self._unanswerable, self.neighbors_ = unanswerable, index
+        self._vectors, self._unanswerable, self.neighbors_ = vectors, unanswerable, index
         self._found, self._content = found, content
         silent = np.setdiff1d(np.arange(len(questions)), content).tolist()
         self._silent = {questions[i]: i for i in silent}
@@ -382,32 +434,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         self.threshold_ = threshold
         return self
 
-    @property
-    def encoder_(self) -> Pipeline:
-        """From questions to the vectors that are compared with `vectors_`, fitted."""
-        check_is_fitted(self)
-        steps, smoothing = self._calibration.encoder.steps, self._calibration.smoothing
-        return Pipeline(steps if smoothing is None else [*steps, ("smooth", smoothing)])
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "threshold_")
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
-
-
-def _stored(questions: Any, answers: Any) -> dict[str, Any]:
-    """Return the answer of each distinct question, sorted by the questions."""
-    texts = as_texts(questions, "X")
-    labels = labels_of(answers, "answers", tuples=True)
-    check_consistent_length(texts, labels)
-    stored: dict[str, Any] = {}
-    for text, answer in zip(texts, labels, strict=True):
-        if stored.setdefault(text, answer) != answer:
-            raise ValueError(
-                f"The question {text!r:.60} has the answers {stored[text]!r:.40} and "
-                f"{answer!r:.40}. Give each question one answer."
-            )
-    return {text: stored[text] for text in sorted(stored)}

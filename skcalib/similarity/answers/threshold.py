@@ -83,6 +83,6 @@ def promised_by_answers(best: np.ndarray, codes: np.ndarray, rate: float) -> flo
 
 def _too_few(n: int, kind: str, rate: float, least: int) -> ValueError:
     return ValueError(
-        f"NearestAnswer got {n:,} {kind}; false_hit_rate={rate:g} needs "
+        f"NearestAnswer got {n:,} {kind}; false_positive_rate={rate:g} needs "
         f"{np.ceil(least / rate - 1 - 1e-9):,.0f}. Give more of them, or set a larger rate."
     )

@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.calibration.neighbors.estimator import NeighborSmoothing
 from skcalib.calibration.neighbors.search import EQUAL
-from skcalib.encoders.calibrated import calibrated, content_vectors, is_frozen
 from skcalib.similarity.classifier.inputs import (
     in_order,
     known_labels,
@@ -28,7 +27,8 @@ from skcalib.similarity.classifier.refinement import (
     class_means,
     nearness,
 )
-from skcalib.utils.base import VersionedState, from_scratch
+from skcalib.similarity.space import TextSpace
+from skcalib.utils.base import VersionedState, from_scratch, warn
 from skcalib.utils.labels import labels_of
 from skcalib.utils.sklearn_compat import Interval, _fit_context
 from skcalib.utils.texts import TextInput, as_texts, distinct_sorted
@@ -98,9 +98,11 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
     The mean of the names' vectors is moved to that of the texts'. A class begins as the mean of
     its name and its labelled texts. Three times it becomes the mean of these, each counted as
-    ten texts, and of the texts without labels that are nearest to it. The more texts change
-    their class meanwhile, the less this counts, unless different examples lead to the same
-    means: `class_means_` lie between the first means and the last.
+    ten texts, and of the texts without labels that are nearest to it. A name counts less if it
+    misleads: if labelled texts, each left out, are classified worse by labels and names than by
+    labels alone. The more texts change their class meanwhile, the less this counts, unless
+    different examples lead to the same means: `class_means_` lie between the first means and
+    the last.
 
     For the threshold for `other`, the fitted texts are judged in ten folds, each by classes
     made without it, and the threshold is a rank: of n texts that are judged and a new one, each
@@ -137,7 +139,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         "other": "no_validation",
     }
 
-    _state_version = 2
+    _state_version = 3
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
@@ -149,7 +151,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         X : texts of shape (n_texts,)
             Texts of the domain, the more the better; two distinct ones at least.
         y : array-like of shape (n_texts,), default=None
-            Labels of some of them: missing are None and NaN, and -1 if labels are integers.
+            Labels of some of them: missing are None and NaN, and -1 if labels are integers and
+            -1 is no key of `class_names`.
 
         Returns
         -------
@@ -158,13 +161,19 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         Raises
         ------
         TypeError, ValueError
-            If there are neither names nor labels, a label is none of the classes, the encoder
-            gives two classes' names one vector, or there are fewer than two distinct texts, or
-            fewer than `rejection_rate` needs.
+            If there are neither names nor labels, a label is none of the classes, labels are -1
+            and one other, the encoder gives two classes' names one vector, or there are fewer
+            than two distinct texts, or fewer than `rejection_rate` needs.
+
+        Warns
+        -----
+        UserWarning
+            If there is one class and no `rejection_rate`, so that every text is of this class.
         """
         given = as_texts(X)
-        known, labels = known_labels(y, len(given))
-        described = self._described(labels)
+        described = {} if self.class_names is None else named_classes(self.class_names)
+        known, labels = known_labels(y, len(given), [*described])
+        described = self._described(described, labels)
         labels_of([self.other], "other", missing=True)
         if self.rejection_rate is not None and self.other in [*described]:
             raise ValueError(
@@ -174,17 +183,17 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         texts, place = distinct_sorted(given)
         self._rank(len(texts))  # too few are refused before they are encoded
 
-        def power(content: np.ndarray) -> float:
-            labelled = np.intersect1d(place[known], np.flatnonzero(content))
-            n_examples = len(labelled) / len(described) + any(described.values())
-            return n_examples / (n_examples + EXAMPLES_OF_HALF_POWER)
-
-        encoder, vectors = calibrated(self.encoder, texts, power=power)
+        space = TextSpace(self.encoder)
+        vectors = space.fit_vectors(texts)
+        labelled = np.intersect1d(place[known], np.flatnonzero(vectors.any(axis=1)))
+        n_examples = len(labelled) / len(described) + any(described.values())
+        power = n_examples / (n_examples + EXAMPLES_OF_HALF_POWER)
+        vectors = space.whiten(vectors, power=power)
         content = vectors.any(axis=1)
         vectors, row = vectors[content], np.where(content, np.cumsum(content) - 1, -1)
         rank, smoothing = self._rank(len(vectors)), NeighborSmoothing().fit(vectors)
         views = _side_by_side(vectors, smoothing)
-        names = _vectors_of_names(encoder, described)
+        names = _vectors_of_names(space, described)
         if names is not None and len(names) > 1:  # another kind of text, with its own mean
             names += vectors.mean(axis=0) - names.mean(axis=0)
         of_names = None if names is None else _side_by_side(names, smoothing)
@@ -194,7 +203,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         def without(kept: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
             """Texts and names beside the mean of the kept: a text that is judged pulls it."""
             shift = vectors[kept].mean(axis=0) - vectors.mean(axis=0)
-            if not is_frozen(encoder[-1]):  # the mean is the origin of the vectors
+            if not space.is_frozen:  # the mean is the origin of the vectors
                 moved = unit_rows(vectors - shift)[0]
                 return np.hstack([moved, views[:, vectors.shape[1] :]]), of_names
             if names is None or len(names) == 1:
@@ -205,7 +214,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         if self.rejection_rate is not None:
             best = best_of_others(len(vectors), without, rows, codes)
             threshold = float(np.partition(best, rank - 1)[rank - 1])
-        self.encoder_, self.smoothing_, self.threshold_ = encoder, smoothing, threshold
+        self._space, self.encoder_, self.smoothing_ = space, space.pipeline, smoothing
+        self.threshold_ = threshold
         self.class_means_ = class_means(views, of_names, rows, codes)
         classes = np.array([*described])
         is_exact = classes.tolist() == [*described]  # not so where large integers were rounded
@@ -221,10 +231,12 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
         Returns
         -------
-        scores : ndarray of shape (n_texts, n_classes), float64
-            See `class_means_`.
+        scores : ndarray of shape (n_texts, n_classes) or (n_texts,), float64
+            See `class_means_`. For two classes, the score of the second minus that of the
+            first, as scikit-learn expects: it is positive where the second is predicted.
         """
-        return nearness(self._views(X), self.class_means_) / 2
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def predict(self, X: Any) -> np.ndarray:
         """Nearest class of each text, or `other`.
@@ -249,9 +261,11 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         return np.where(rejected, self.other, labels)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the classes: a softmax of the scores over 0.05.
+        """Softmax of the scores over 0.05.
 
-        They rank the classes, and are not calibrated, which would need labels.
+        They rank the classes, but are no calibrated probabilities: most are near 0 or 1. If all
+        texts of some sample have labels, scikit-learn's ``CalibratedClassifierCV`` calibrates
+        them.
 
         Parameters
         ----------
@@ -261,7 +275,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         -------
         probabilities : ndarray of shape (n_texts, n_classes), float64
         """
-        return softmax(self.decision_function(X) / TEMPERATURE, axis=1)
+        return softmax(self._scores(X) / TEMPERATURE, axis=1)
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy on the texts that have a label.
@@ -278,8 +292,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         accuracy : float
             NaN if no text has a label.
         """
+        check_is_fitted(self)
         texts = as_texts(X)
-        known, labels = known_labels(y, len(texts))
+        known, labels = known_labels(y, len(texts), self.classes_.tolist())
         if not labels:
             return float("nan")
         weights = None if sample_weight is None else np.asarray(sample_weight)[known]
@@ -288,7 +303,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         right = [label == expected for label, expected in zip(found, labels, strict=True)]
         return float(np.average(right, weights=weights))
 
-    def _described(self, labels: list[Any]) -> dict[Any, list[str]]:
+    def _described(
+        self, described: dict[Any, list[str]], labels: list[Any]
+    ) -> dict[Any, list[str]]:
         """Return the descriptions of each class, none if only labels name it."""
         if self.class_names is None:
             if not labels:
@@ -296,8 +313,13 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
                     f"{type(self).__name__} got neither class_names nor labels. Give the names "
                     "of the classes, or y with a label for some of the texts."
                 )
-            return {label: [] for label in in_order(set(labels))}
-        described = named_classes(self.class_names)
+            described = {label: [] for label in in_order(set(labels))}
+        if len(described) == 1 and self.rejection_rate is None:
+            [label] = described
+            warn(
+                f"There is only one class, {label!r:.60}, so every text gets it. Give another "
+                "class, or set a rejection_rate."
+            )
         labels_of([*described, *labels], "y, beside class_names,")
         if strange := [label for label in labels if label not in described]:
             raise ValueError(
@@ -320,19 +342,23 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             )
         return rank
 
+    def _scores(self, X: Any) -> np.ndarray:
+        """Return the scores of all classes, also of two."""
+        return nearness(self._views(X), self.class_means_) / 2
+
     def _views(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         texts = as_texts(X)
-        return _side_by_side(content_vectors(self.encoder_, texts), self.smoothing_)
+        return _side_by_side(self._space.vectors(texts), self.smoothing_)
 
 
-def _vectors_of_names(encoder: Any, described: dict[Any, list[str]]) -> np.ndarray | None:
+def _vectors_of_names(space: TextSpace, described: dict[Any, list[str]]) -> np.ndarray | None:
     """Return the mean vector of each class's descriptions, or None if there are none."""
     texts = [*chain(*described.values())]
     if not texts:
         return None
     owner = np.repeat(np.arange(len(described)), [*map(len, described.values())])
-    vectors = content_vectors(encoder, texts)
+    vectors = space.vectors(texts)
     if not (content := vectors.any(axis=1)).all():
         i = int(content.argmin())
         raise ValueError(

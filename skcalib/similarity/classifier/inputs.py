@@ -43,13 +43,24 @@ def named_classes(class_names: Any) -> dict[Any, list[str]]:
     return described
 
 
-def known_labels(y: Any, n_texts: int) -> tuple[np.ndarray, list[Any]]:
-    """Return rows with a label, and these; -1 is none where all labels are integers."""
+def known_labels(y: Any, n_texts: int, classes: list[Any]) -> tuple[np.ndarray, list[Any]]:
+    """Return rows with a label, and these.
+
+    -1 is none where all labels are integers, unless it is one of the classes, if these are
+    known.
+    """
     if y is None:
         return np.array([], int), []
     labels = labels_of(y, "y", missing=True)
     check_consistent_length(labels, range(n_texts))
-    absent = [None, -1] if {*map(type, labels)} <= {int, type(None)} else [None]
+    are_integers = {*map(type, labels)} <= {int, type(None)}
+    absent = [None, -1] if are_integers and -1 not in classes else [None]
+    if not classes and -1 in labels and len(others := {*labels} - {*absent}) == 1:
+        raise ValueError(
+            f"y has the labels -1 and {others.pop()}, but -1 marks texts without a label, so "
+            "there would be one class. Use other labels for two classes, such as 0 and 1, or "
+            "mark texts without a label by None."
+        )
     known = [i for i, label in enumerate(labels) if label not in absent]
     return np.array(known, int), [labels[i] for i in known]
 

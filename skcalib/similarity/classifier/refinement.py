@@ -1,6 +1,7 @@
 """Means of classes, from their names, a few labelled texts and many without labels."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -30,37 +31,81 @@ def class_means(
     """Return the means of classes, (n_classes, d).
 
     A class begins as the mean of its examples: its name and its labelled texts. Then, three
-    times, it becomes the mean of these, each counted as ten texts, and of the texts without
-    label that are nearer to it than to any other class. Returned is a mean of both ends, see
-    `_trust`. ``codes`` are the classes of texts ``rows``: each class has a text if there are no
-    ``names``.
+    times, it becomes the mean of these, each counted as ten texts (a name as fewer, see
+    `_weight_of_names`), and of the texts without label that are nearer to it than to any other
+    class. Returned is a mean of both ends, see `_trust`. ``codes`` are the classes of texts
+    ``rows``: each class has a text if there are no ``names``.
     """
     free = np.delete(texts, rows, axis=0)
-    examples = texts[rows]
+    examples, weights = texts[rows], np.full(len(rows), WEIGHT)
     if names is not None:
-        examples, codes = np.concatenate([names, examples]), np.r_[: len(names), codes]
-    (first, before), (last, after) = _ends(examples, codes, free)
-    trust = _trust(_kappa(before, after), examples, codes, free)
+        of_names = np.full(len(names), WEIGHT * _weight_of_names(names, examples, codes))
+        examples, weights = np.concatenate([names, examples]), np.r_[of_names, weights]
+        codes = np.r_[: len(names), codes]
+    given = Examples(examples, codes, weights)
+    (first, before), (last, after) = _ends(given, free)
+    trust = _trust(_kappa(before, after), given, free)
     return (1 - trust) * first + trust * last
 
 
+class Examples(NamedTuple):
+    """Names and labelled texts, with the class and the weight of each."""
+
+    vectors: np.ndarray
+    codes: np.ndarray
+    weights: np.ndarray
+
+    def of(self, rows: np.ndarray) -> "Examples":
+        """Return some of them."""
+        return Examples(*(part[rows] for part in self))
+
+
+def _weight_of_names(names: np.ndarray, labelled: np.ndarray, codes: np.ndarray) -> float:
+    """Weight of a name compared with a labelled text, in (0, 1].
+
+    A name such as "positive" may be far from the texts of its class. So each labelled text is
+    left out, and classified by the others with and without the names. The weight is the share
+    of the texts that only the names bring into their class, of those for which the names make a
+    difference, and of one more: without any difference, a name counts as a text.
+    """
+    counts = np.bincount(codes, minlength=len(names))
+    if counts.min() == 0 or counts.max() == 1:
+        return 1.0
+    sums, judged = _sums(labelled, codes, np.ones(len(codes)), len(names)), counts[codes] > 1
+    right = []
+    for weight in (1.0, 0.0):
+        totals = weight + counts
+        means = (weight * names + sums) / totals[:, None]
+        scores = nearness(labelled, means)
+        own = totals[codes] - 1
+        left_out = ((means * totals[:, None])[codes] - labelled) / np.maximum(own, 1e-9)[
+            :, None
+        ]
+        place = np.arange(len(codes)), codes
+        scores[place] = (labelled * left_out).sum(axis=1) - (left_out**2).sum(axis=1) / 2
+        right.append((scores.argmax(axis=1) == codes)[judged])
+    won, lost = np.sum(right[0] & ~right[1]), np.sum(~right[0] & right[1])
+    return float((1 + won) / (1 + won + lost))
+
+
 def _ends(
-    examples: np.ndarray, codes: np.ndarray, free: np.ndarray
+    given: Examples, free: np.ndarray
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """Return the means of classes, and the class of each text, before and after the rounds."""
-    n_classes = codes.max() + 1
-    given, weight = WEIGHT * _sums(examples, codes, n_classes), WEIGHT * np.bincount(codes)
-    means = given / weight[:, None]
+    n_classes = given.codes.max() + 1
+    sums, weight = _sums(*given, n_classes), np.bincount(given.codes, given.weights)
+    means = sums / weight[:, None]
     nearest = _nearest(free, means)
     first = means, nearest
     for _ in range(ROUNDS):
         counts = np.bincount(nearest, minlength=n_classes)
-        means = (given + _sums(free, nearest, n_classes)) / (weight + counts)[:, None]
+        of_free = _sums(free, nearest, np.ones(len(free)), n_classes)
+        means = (sums + of_free) / (weight + counts)[:, None]
         nearest = _nearest(free, means)
     return first, (means, nearest)
 
 
-def _trust(kappa: float, examples: np.ndarray, codes: np.ndarray, free: np.ndarray) -> float:
+def _trust(kappa: float, given: Examples, free: np.ndarray) -> float:
     """Weight of the means after the rounds, in [0, 1].
 
     Classes that are no topics, such as feelings, are pulled toward topics. Then many texts
@@ -75,31 +120,29 @@ def _trust(kappa: float, examples: np.ndarray, codes: np.ndarray, free: np.ndarr
     kept = max(0.0, kappa) ** ROUNDS
     changed = min(1.0, 1 - kappa) ** ROUNDS
     doubt = changed / (kept + changed)
-    n_splits = min(SPLITS, np.bincount(codes).max())
+    n_splits = min(SPLITS, np.bincount(given.codes).max())
     if doubt == 0 or n_splits == 1:
         return 1 - doubt
     some = free[:: len(free) // SAMPLE + 1]
-    ends = [_left_out(examples, codes, some, i) for i in range(n_splits)]
+    ends = [_left_out(given, some, i) for i in range(n_splits)]
     (before, right), (after, right_after) = np.mean(ends, axis=0)
     if before < after and right <= right_after:
         doubt *= (1 - after) / (1 - before)
     return 1 - doubt
 
 
-def _left_out(
-    examples: np.ndarray, codes: np.ndarray, free: np.ndarray, i: int
-) -> list[tuple[float, float]]:
+def _left_out(given: Examples, free: np.ndarray, i: int) -> list[tuple[float, float]]:
     """Compare the i-th example of each class with its others, before and after the rounds.
 
     Returned are the kappa of the classes of texts by both, and the share of the i-th examples
     that are nearest to their class by the others. An only example is on both sides.
     """
+    examples, codes, _ = given
     counts = np.bincount(codes)
     number = np.empty(len(codes), int)  # of an example in its class
     number[np.argsort(codes, kind="stable")] = np.concatenate([np.arange(n) for n in counts])
     one, only = number == i % counts[codes], counts[codes] == 1
-    of_one = _ends(examples[one], codes[one], free)
-    of_others = _ends(examples[~one | only], codes[~one | only], free)
+    of_one, of_others = _ends(given.of(one), free), _ends(given.of(~one | only), free)
     return [
         (
             _kappa(by_one, by_others),
@@ -109,10 +152,12 @@ def _left_out(
     ]
 
 
-def _sums(texts: np.ndarray, codes: np.ndarray, n_classes: int) -> np.ndarray:
+def _sums(
+    texts: np.ndarray, codes: np.ndarray, weights: np.ndarray, n_classes: int
+) -> np.ndarray:
     """Return the sum of the texts of each class; ``np.add.at`` takes twenty times as long."""
     n = len(texts)
-    classes = csr_array((np.ones(n), codes, np.arange(n + 1)), shape=(n, n_classes))
+    classes = csr_array((weights, codes, np.arange(n + 1)), shape=(n, n_classes))
     return np.asarray(classes.T @ texts)
 
 

@@ -1,37 +1,36 @@
 """Duplicates: texts with the same meaning, at a given number of false pairs."""
 
+from copy import copy
 from dataclasses import KW_ONLY, dataclass
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClusterMixin, clone
-from sklearn.utils import gen_batches
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.encoders.calibrated import calibrated, content_vectors
+from skcalib.similarity.answers.threshold import nearest_entries
 from skcalib.similarity.duplicates.pairs import (
     distinct_rows,
     nearest_representatives,
     representatives,
-    similar,
     similar_pairs,
+    with_equal_keys,
 )
 from skcalib.similarity.duplicates.threshold import threshold_of
-from skcalib.similarity.scale.estimator import SimilarityScale
+from skcalib.similarity.space import TextSpace, unit_vectors
 from skcalib.utils.base import VersionedState, from_scratch
-from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
+from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context, check_params
 from skcalib.utils.texts import TextInput, as_texts, distinct_sorted
-from skcalib.utils.threads import rows_within
-from skcalib.utils.vectors import checked_rows, first_text, unit_rows, warn_of_silent
+from skcalib.utils.vectors import checked_rows, warn_of_silent
 
-# Vectors that are scaled to unit length at a time.
-SCALED_BYTES = 64 * 2**20
+EXTRA = 10  # candidates that are compared exactly, since the search rounds
 NOTHING = int(np.iinfo(np.intp).min)  # key of new texts without content
 
 
 @dataclass(eq=False, repr=False)
-class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
+class Duplicates(TextInput, VersionedState, BaseEstimator):
     """Find duplicate texts, by a number of false pairs instead of a threshold.
 
     Parameters
@@ -43,12 +42,10 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
         `NormalizingFlow`. With None, `fit` accepts vectors, as the last step of a pipeline.
     false_pairs : float, default=20
         Expected number of unrelated pairs that are listed, among all pairs of distinct texts.
+        It takes the place of a ``threshold``, see Notes. `at` changes it after a fit.
     guard : DetailGuard or None, default=None
         Details in which duplicates must agree, such as numbers; any object whose method
         ``details(text)`` returns something hashable. It reads texts, so it needs an `encoder`.
-    scale : SimilarityScale or None, default=None
-        Fitted on vectors of texts of the same kind without duplicates. None estimates the
-        threshold from the texts that are searched.
 
     Attributes
     ----------
@@ -71,9 +68,17 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
 
     Notes
     -----
+    There is no ``threshold``, since the same cosine means another thing for each encoder and
+    each number of texts; `threshold_` is the cosine that `false_pairs` leads to. For a cosine c
+    of your own, cluster the vectors, ``encoder_.transform(texts)``, with scikit-learn:
+    ``DBSCAN(1 - c, min_samples=2, metric="cosine")`` joins chains, ``AgglomerativeClustering(
+    None, metric="cosine", linkage="complete", distance_threshold=1 - c)`` does not.
+
     Groups are not chains: each text reaches the threshold with its representative, the most
     similar one, and no two representatives reach it. The text with the most duplicates becomes
-    a representative first. Ties go to the larger sum of cosines, then to the first row.
+    a representative first. Ties go to the larger sum of cosines, then to the first row. They
+    are not clusters either: most texts are alone, so this is no clusterer of scikit-learn,
+    which must find blobs, although it has `fit_predict`.
 
     The threshold comes from the pairs of up to 4,473 distinct texts, by the straight line of
     `SimilarityScale` with ``extrapolate=True``. If duplicates bend the line, it is fitted
@@ -94,7 +99,12 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
     >>> model = Duplicates(false_pairs=1).fit(np.vstack([X, X[:5] + 0.01]))
     >>> model.pairs_[np.argsort(model.pairs_[:, 0])][:5].tolist()
     [[0, 1000], [1, 1001], [2, 1002], [3, 1003], [4, 1004]]
-    >>> model.predict(X[7:9] + 0.01).tolist()
+
+    Two of three new vectors are copies of fitted ones:
+
+    >>> new = np.vstack([X[7:9] + 0.01, -X[:1]])
+    >>> cosines, rows = model.kneighbors(new)
+    >>> rows[model.predict(new) >= 0].ravel().tolist()
     [7, 8]
     """
 
@@ -102,15 +112,13 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
     _: KW_ONLY
     false_pairs: float = 20
     guard: Any = None
-    scale: SimilarityScale | None = None
 
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it
         "false_pairs": [Interval(Real, 0, None, closed="neither")],
         "guard": [HasMethods("details"), None],
-        "scale": [SimilarityScale, None],
     }
-    _state_version = 2
+    _state_version = 3
 
     @_fit_context(prefer_skip_nested_validation=True)
     @from_scratch
@@ -141,24 +149,88 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
             )
         self.encoder_ = None
         vectors, keys = self._vectors_and_keys(X, reset=True)
-        first, inverse = distinct_rows(vectors, keys)
-        vectors, keys = vectors[first], keys[first]
-        threshold = threshold_of(vectors[keys >= 0], self.false_pairs, self.scale)
-        pairs, cosines = similar_pairs(vectors, keys, threshold)
-        chosen = representatives(pairs, cosines, np.bincount(inverse), first)
-        of = first[nearest_representatives(pairs, cosines, chosen, first)]
-        is_copy = first[inverse] != np.arange(len(inverse))
-        equal = np.array([first[inverse[is_copy]], np.flatnonzero(is_copy)])
-        pairs = np.sort(np.hstack([equal, first[pairs]]), axis=0).T
-        cosines = np.concatenate([np.ones(len(equal.T)), np.minimum(cosines, 1.0)])
+        self._rows, self._inverse, drawn = distinct_rows(vectors, keys)
+        self._vectors, self._keys = vectors[self._rows], keys[self._rows]
+        self._drawn = drawn[self._keys[drawn] >= 0]
+        threshold = threshold_of(self._vectors, self._drawn, self.false_pairs)
+        pairs = similar_pairs(self._vectors, self._keys, threshold)
+        return self._group(threshold, *pairs)
+
+    def fit_predict(self, X: Any, y: Any = None) -> np.ndarray:
+        """Find the duplicates, and return the group of each text.
+
+        Parameters
+        ----------
+        X, y
+            As for `fit`.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+            The attribute `labels_`.
+        """
+        return self.fit(X).labels_
+
+    def at(self, false_pairs: float) -> Self:
+        """Return the groups at another number of false pairs, without a new fit.
+
+        Parameters
+        ----------
+        false_pairs : float
+            As the parameter. A smaller number than that of the fit keeps some of the pairs. For
+            a larger one all vectors are compared again, but no text is encoded.
+
+        Returns
+        -------
+        other : Duplicates
+            The same as a fit with this number, on the same texts. This one does not change.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib import Duplicates
+        >>> X = np.random.default_rng(0).normal(size=(1000, 16))
+        >>> model = Duplicates(false_pairs=100).fit(X)
+        >>> few = model.at(10)
+        >>> len(few.pairs_) < len(model.pairs_)
+        True
+        """
+        check_is_fitted(self)
+        other = copy(self).set_params(false_pairs=false_pairs)
+        check_params(other)
+        threshold = threshold_of(self._vectors, self._drawn, false_pairs)
+        if threshold < self.threshold_:
+            pairs, cosines = similar_pairs(self._vectors, self._keys, threshold)
+        else:
+            place = np.full(len(self.labels_), -1)
+            place[self._rows] = np.arange(len(self._rows))
+            pairs = place[self.pairs_]
+            kept = (pairs >= 0).all(axis=1) & (self.cosine_ >= threshold)
+            pairs, cosines = pairs[kept].T, self.cosine_[kept]
+        return other._group(threshold, pairs, cosines)
+
+    def _group(self, threshold: float, pairs: np.ndarray, cosines: np.ndarray) -> Self:
+        """Keep pairs of distinct texts, of shape (2, n_pairs), and the groups they make."""
+        copies, n = np.bincount(self._inverse), len(self._inverse)
+        cosines = np.minimum(cosines, 1.0)
+        order = np.lexsort((*pairs[::-1], -cosines))  # so that sums do not depend on blocks
+        pairs, cosines = pairs[:, order], cosines[order]
+        chosen = representatives(pairs, cosines, copies)
+        nearest = self._rows[nearest_representatives(pairs, cosines, chosen)]
+        first = self._rows[self._inverse]
+        is_copy = first != np.arange(n)
+        equal = np.array([first[is_copy], np.flatnonzero(is_copy)])
+        pairs = np.hstack([equal, self._rows[pairs]]).T
+        cosines = np.concatenate([np.ones(len(equal.T)), cosines])
         order = np.lexsort((*pairs.T[::-1], -cosines))
         self.pairs_, self.cosine_, self.threshold_ = pairs[order], cosines[order], threshold
-        self._vectors, self._keys, self._rows = vectors, keys, first
-        self.representatives_, self.labels_ = np.unique(of[inverse], return_inverse=True)
+        self.representatives_, self.labels_ = np.unique(
+            nearest[self._inverse], return_inverse=True
+        )
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the most similar fitted text of each text, for instance of a test set.
+        """Return the group of each text, for instance of a test set.
 
         Parameters
         ----------
@@ -167,24 +239,50 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
 
         Returns
         -------
-        rows : ndarray of shape (n_samples,)
-            Row of the fitted text, the first of equal ones; -1 if none reaches the threshold.
-            Among n fitted texts, about ``2 * k * false_pairs / n`` of k unrelated texts have a
-            match.
+        labels : ndarray of shape (n_samples,)
+            Group of the most similar fitted text; -1 if none reaches the threshold. A fitted
+            text gets its own group. Among n fitted texts, about ``2 * k * false_pairs / n`` of
+            k unrelated texts get one.
+        """
+        cosines, rows = self.kneighbors(X)
+        found = cosines[:, 0] >= self.threshold_
+        return np.where(found, self.labels_[rows[:, 0]], -1)
+
+    def kneighbors(self, X: Any, n_neighbors: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Nearest fitted texts, whatever their cosine.
+
+        Parameters
+        ----------
+        X : texts of shape (n_samples,), or vectors of shape (n_samples, n_features)
+            As for `fit`.
+        n_neighbors : int, default=1
+            Largest number of texts to return for each.
+
+        Returns
+        -------
+        cosines : ndarray of shape (n_samples, n_neighbors), float64
+            In decreasing order: similarities, where scikit-learn's estimators have distances. A
+            text is a duplicate if its cosine is at least `threshold_`.
+        rows : ndarray of shape (n_samples, n_neighbors), int
+            Rows of the fitted texts, of equal ones only the first. Where there are too few
+            texts with the same details, the row is -1, and the cosine is -1.
         """
         check_is_fitted(self)
+        check_scalar(n_neighbors, "n_neighbors", Integral, min_val=1)
         vectors, keys = self._vectors_and_keys(X, reset=False)
-        best = np.full(len(vectors), -1.0)
-        own = dict(zip(self._keys.tolist(), self._rows.tolist(), strict=True))
-        rows = np.array([own.get(key, -1) if key < 0 else -1 for key in keys.tolist()])
-        blocks = similar(vectors, self._vectors, self.threshold_, (keys, self._keys))
-        for i, j, cosines in blocks:
-            found = self._rows[j]
-            order = np.lexsort((-found, cosines))  # the last assignment stays
-            i, found, cosines = i[order], found[order], cosines[order]
-            better = (cosines > best[i]) | ((cosines == best[i]) & (found < rows[i]))
-            best[i[better]], rows[i[better]] = cosines[better], found[better]
-        return rows
+        shape = len(vectors), min(n_neighbors, len(self._vectors))
+        cosines, rows = np.full(shape, -1.0), np.full(shape, -1)
+        for key, asked, stored in with_equal_keys(keys, self._keys):
+            if key < 0:  # the same text without content
+                cosines[asked, 0], rows[asked, 0] = 1.0, self._rows[stored]
+                continue
+            every = len(stored) == len(self._vectors)
+            among = self._vectors if every else self._vectors[stored]
+            k = min(shape[1], len(stored))
+            found = nearest_entries(vectors[asked], among, min(k + EXTRA, len(stored)))
+            cosines[asked, :k] = np.minimum(found[0][:, :k], 1.0)
+            rows[asked, :k] = self._rows[stored[found[1][:, :k]]]
+        return cosines, rows
 
     def _vectors_and_keys(self, X: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return unit vectors, and a key for the details of each; fit with ``reset``.
@@ -193,12 +291,7 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
         and a negative key, different from that of other texts.
         """
         if (self.encoder if reset else self.encoder_) is None:
-            if first_text(X) is not None:
-                raise TypeError(
-                    "X has texts; without an encoder, Duplicates expects vectors. Set "
-                    "encoder=BertEncoder(), or pass vectors."
-                )
-            unit = _unit(checked_rows(self, X, reset=reset))
+            unit = unit_vectors(checked_rows(self, X, reset=reset))
             silent = ~unit.any(axis=1)
             keys = np.where(silent, -1 - np.arange(len(unit)) if reset else NOTHING, 0)
             if reset:
@@ -208,11 +301,13 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
         if reset:
             is_own = isinstance(self.guard, BaseEstimator)  # whose parameters may be set later
             self._guard = clone(self.guard) if is_own else self.guard
-            self.encoder_, vectors = calibrated(self.encoder, texts, alone=True)
+            self._space = TextSpace(self.encoder)
+            vectors = self._space.whiten(self._space.fit_vectors(texts), alone=True)
+            self.encoder_ = self._space.pipeline
         else:
-            vectors = content_vectors(self.encoder_, texts)
+            vectors = self._space.vectors(texts)
         details = [self._guard.details(text) if self._guard else "" for text in texts]
-        unit = _unit(vectors)
+        unit = unit_vectors(vectors)
         blank = np.flatnonzero(~unit.any(axis=1)).tolist()
         if reset:
             self._codes = {found: code for code, found in enumerate(dict.fromkeys(details))}
@@ -220,13 +315,3 @@ class Duplicates(TextInput, VersionedState, ClusterMixin, BaseEstimator):
         keys = np.array([self._codes.get(found, len(self._codes)) for found in details])
         keys[blank] = [self._silent.get(texts[i], NOTHING) for i in blank]
         return unit[index], keys[index]
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "labels_")
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    unit = np.empty(vectors.shape, np.float32)
-    for rows in gen_batches(len(unit), rows_within(SCALED_BYTES, vectors.shape[1])):
-        unit[rows] = unit_rows(vectors[rows])[0] + 0.0  # no negative zeros
-    return unit

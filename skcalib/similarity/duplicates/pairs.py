@@ -18,17 +18,37 @@ MOST_PAIRS = 20_000_000
 PAIRS_BYTES = 64 * 2**20
 
 
-def distinct_rows(vectors: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def distinct_rows(
+    vectors: np.ndarray, keys: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the first row of each distinct vector and key, and each row's place among these.
 
-    Their order is that of their digests: as if drawn at random, but independent of the order of
-    the rows.
+    The third is an order of the places, that of digests: as if drawn at random, but independent
+    of the order of the rows.
     """
     digests = [
         blake2b(row, digest_size=16, salt=int(key).to_bytes(8, "little", signed=True)).digest()
         for row, key in zip(np.ascontiguousarray(vectors), keys, strict=True)
     ]
-    return np.unique(np.array(digests, "V16"), return_index=True, return_inverse=True)[1:]
+    _, first, inverse = np.unique(
+        np.array(digests, "V16"), return_index=True, return_inverse=True
+    )
+    place = np.empty(len(first), np.intp)
+    place[np.argsort(first)] = np.arange(len(first))
+    return np.sort(first), place[inverse], place
+
+
+def with_equal_keys(
+    keys: np.ndarray, others: np.ndarray
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Yield each key that is in both arrays, and its places in either, ascending."""
+    of_keys, of_others = (np.argsort(a, kind="stable") for a in (keys, others))
+    unique, first = np.unique(keys[of_keys], return_index=True)
+    starts, stops = (np.searchsorted(others[of_others], unique, s) for s in ("left", "right"))
+    parts = zip(unique.tolist(), np.split(of_keys, first[1:]), starts, stops, strict=True)
+    for key, places, start, stop in parts:
+        if start < stop:
+            yield key, places, of_others[start:stop]
 
 
 def similar(
@@ -79,13 +99,11 @@ def similar_pairs(
     return np.array([i, j]), cosines
 
 
-def representatives(
-    pairs: np.ndarray, cosines: np.ndarray, copies: np.ndarray, row: np.ndarray
-) -> np.ndarray:
+def representatives(pairs: np.ndarray, cosines: np.ndarray, copies: np.ndarray) -> np.ndarray:
     """Choose vectors so that no two are a pair, and all others are in a pair with one of them.
 
     Greedy: of the vectors in no pair with a chosen one, the next is in pairs with the most
-    texts. Ties go to the larger sum of cosines, then to the first ``row``. A vector has several
+    texts. Ties go to the larger sum of cosines, then to the first. A vector has several
     ``copies``. Returns a mask.
     """
     (left, right), n = np.hstack([pairs, pairs[::-1]]), len(copies)
@@ -95,7 +113,7 @@ def representatives(
     ends = np.cumsum(np.bincount(left, minlength=n))
     starts = np.concatenate([[0], ends])
     chosen, left_out = np.zeros(n, bool), np.zeros(n, bool)
-    for i in np.lexsort((row, -total, -partners)):
+    for i in np.lexsort((-total, -partners)):
         if not left_out[i]:
             chosen[i] = True
             left_out[right[starts[i] : ends[i]]] = True
@@ -103,12 +121,12 @@ def representatives(
 
 
 def nearest_representatives(
-    pairs: np.ndarray, cosines: np.ndarray, chosen: np.ndarray, row: np.ndarray
+    pairs: np.ndarray, cosines: np.ndarray, chosen: np.ndarray
 ) -> np.ndarray:
     """Return the chosen vector that is most similar to each; a chosen one is its own."""
     of, (left, right) = np.arange(len(chosen)), np.hstack([pairs, pairs[::-1]])
     usable = chosen[right] & ~chosen[left]
     left, right, cosines = left[usable], right[usable], np.tile(cosines, 2)[usable]
-    best_last = np.lexsort((-row[right], cosines))
+    best_last = np.lexsort((-right, cosines))
     of[left[best_last]] = right[best_last]  # the last assignment stays
     return of

@@ -4,7 +4,6 @@ import numpy as np
 
 from skcalib.calibration.neighbors.search import EQUAL, nearest
 from skcalib.similarity.duplicates.pairs import representatives, similar_pairs
-from skcalib.similarity.scale.estimator import SimilarityScale
 from skcalib.similarity.scale.pairs import FITTED_P_VALUES, PairCounts, RateLine, count_pairs
 from skcalib.similarity.scale.rates import EXTRAPOLATED_PAIRS, FEWEST_PAIRS, LARGEST_ERROR
 from skcalib.utils.base import warn
@@ -19,38 +18,32 @@ LEAD = np.log(20)
 ROUNDS = 10
 
 
-def threshold_of(
-    vectors: np.ndarray, false_pairs: float, scale: SimilarityScale | None
-) -> float:
-    """Return the threshold for distinct unit vectors in random order."""
-    n, n_pairs = len(vectors), len(vectors) * (len(vectors) - 1) // 2
+def threshold_of(vectors: np.ndarray, order: np.ndarray, false_pairs: float) -> float:
+    """Return the threshold for distinct unit vectors, which a random ``order`` lists."""
+    n, n_pairs = len(order), len(order) * (len(order) - 1) // 2
     if n < 2:
         return EQUAL
-    drawn, rate = vectors[:COUNTED_TEXTS], false_pairs / n_pairs
-    counts = _counts(drawn) if scale is None else scale._counted("pair", False)
+    drawn, rate = vectors[order[:COUNTED_TEXTS]], false_pairs / n_pairs
+    counts = _counts(drawn)
     by_line = counts.n >= EXTRAPOLATED_PAIRS
     least = 0 if by_line else FEWEST_PAIRS / counts.n
-    needs, remedy = f"448 distinct texts; got {n:,}", "Give more texts"
-    if scale is not None:
-        needs = f"a scale of {EXTRAPOLATED_PAIRS:,} pairs; got one of {counts.n:,}"
-        remedy = "Fit the scale on more texts"
+    needs = f"448 distinct texts; got {n:,}"
     if not least <= rate < 1:
         lowest, highest = int(np.ceil(least * n_pairs)), n_pairs - 1
         other = f", or set false_pairs from {lowest} to {highest}" if lowest <= highest else ""
         raise ValueError(
             f"Estimating false_pairs={false_pairs:g} of {n_pairs:,} pairs needs {needs}. "
-            f"{remedy}{other}."
+            f"Give more texts{other}."
         )
     if not by_line:
-        counted = "pairs are listed, duplicates included" if scale is None else "are expected"
         warn(
             f"false_pairs={false_pairs:g} needs {needs}. So the pairs are counted: at most "
-            f"{false_pairs:g} {counted}. {remedy}."
+            f"{false_pairs:g} pairs are listed, duplicates included. Give more texts."
         )
     if not by_line or rate >= FITTED_P_VALUES[1]:
         return min(EQUAL, float(counts.threshold(rate)))
-    line = counts.line() if scale is not None else _line_of_unrelated(counts, drawn)
-    if scale is None and line.error > LARGEST_ERROR:
+    line = _line_of_unrelated(counts, drawn)
+    if line.error > LARGEST_ERROR:
         stricter = counts.line(LARGER_P_VALUES)
         if stricter.error <= LARGEST_ERROR:
             strict = min(EQUAL, stricter.threshold(rate))
@@ -58,9 +51,8 @@ def threshold_of(
     if line.error > LARGEST_ERROR:
         raise ValueError(
             f"The pairs of {n:,} distinct texts give no threshold: the line through their "
-            f"rates is off by {line.error:.2g} decades, as if many were near copies. Set "
-            "scale=SimilarityScale().fit(vectors), with vectors of such texts without "
-            "duplicates."
+            f"rates is off by {line.error:.2g} decades, as if many were near copies. Leave out "
+            "most of the texts that repeat one template, or set a larger false_pairs."
         )
     return min(EQUAL, line.threshold(rate))
 
@@ -111,4 +103,4 @@ def _counts(vectors: np.ndarray) -> PairCounts:
 def _without_duplicates(vectors: np.ndarray, threshold: float) -> np.ndarray:
     one = np.ones(len(vectors), int)
     pairs = similar_pairs(vectors, one, threshold)
-    return vectors[representatives(*pairs, one, np.arange(len(vectors)))]
+    return vectors[representatives(*pairs, one)]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import assert_all_finite
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skcalib.calibration.neighbors.search import best_of_others, neighbor_similarity
@@ -92,7 +93,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
     >>> X = np.random.default_rng(0).normal(size=(2000, 16))
     >>> scale = SimilarityScale().fit(X)
     >>> threshold = scale.threshold(1e-3)
-    >>> bool(scale.p_value(threshold) <= 1e-3), float(scale.score(threshold).round(2))
+    >>> bool(scale.p_value(threshold) <= 1e-3), float(scale.surprisal(threshold).round(2))
     (True, 3.0)
 
     A search by inner product ranks by the corrected similarity:
@@ -114,7 +115,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
         ],
     }
 
-    _state_version = 6
+    # Data of the fit, which no pipeline passes on.
+    __metadata_request__fit = {"queries": UNUSED}
+    _state_version = 7
 
     @_fit_context(prefer_skip_nested_validation=True)
     @from_scratch
@@ -135,33 +138,33 @@ class SimilarityScale(VersionedState, BaseEstimator):
         -------
         self : SimilarityScale
         """
-        X = _with_content(checked_rows(self, X, reset=True, ensure_min_samples=2), 2)
+        X = self._with_content(X, 2, reset=True)
         if queries is not None:
-            queries = _with_content(checked_rows(self, queries, reset=False), 1)
-        k, n_counted = self.n_neighbors, int(np.sqrt(2 * self.n_pairs)) + 1
-        n_fitted = REFERENCE_TEXTS if k < 1 else len(X)
-        rng = np.random.default_rng(0)
+            queries = self._with_content(queries, 1, reset=False)
+        rng, n_texts = np.random.default_rng(0), int(np.sqrt(2 * self.n_pairs)) + 1
         drawn = rng.permutation(len(X))
         if queries is None:
-            n_rows = n_columns = min(n_counted, len(X))
+            n_rows = n_columns = min(n_texts, len(X))
         else:
-            n_rows = min(n_counted, len(queries))
+            n_rows = min(n_texts, len(queries))
             n_columns = min(max(self.n_pairs // n_rows, 1), len(X))
+        is_share = self.n_neighbors < 1
+        n_fitted = REFERENCE_TEXTS if is_share else len(X)
         unit = unit_rows(X[drawn[: max(n_fitted, n_columns)]])[0]
-        vectors = unit[:n_fitted].astype(np.float32)
-        if k < 1:
-            k = max(1, round(k * len(vectors)))
-        self.n_neighbors_ = min(int(k), len(vectors) - 1)
-        unit = unit[:n_columns]
-        r = r_rows = neighbor_similarity(unit.astype(np.float32), vectors, self.n_neighbors_)
-        rows, own = unit, drawn[:n_rows]
-        if queries is not None:
+        vectors, columns = unit[:n_fitted].astype(np.float32), unit[:n_columns]
+        n_neighbors = self.n_neighbors
+        if is_share:
+            n_neighbors = max(1, round(n_neighbors * len(vectors)))
+        self.n_neighbors_ = min(int(n_neighbors), len(vectors) - 1)
+        densities = self._density(columns, vectors)
+        if queries is None:
+            rows, own, corrections = columns, drawn[:n_rows], (densities, densities)
+        else:
             rows = unit_rows(queries[rng.permutation(len(queries))[:n_rows]])[0]
-            r_rows = neighbor_similarity(rows.astype(np.float32), vectors, self.n_neighbors_)
-            own = np.full(n_rows, -1)
-        pair, corrected = count_pairs(rows, None if queries is None else unit, (r_rows, r))
+            own, corrections = np.full(n_rows, -1), (self._density(rows, vectors), densities)
+        pair, corrected = count_pairs(rows, None if queries is None else columns, corrections)
         best = best_of_others(rows.astype(np.float32), own, X, np.arange(len(X)))
-        self._in_narrow_cone = float(np.sum(unit.mean(axis=0) ** 2)) > NARROW_CONE
+        self._in_narrow_cone = float(np.sum(columns.mean(axis=0) ** 2)) > NARROW_CONE
         per_query = PairCounts.of(best, MUTUAL if queries is None else 1)
         self._counts = {"pair": pair, "corrected": corrected, "query": per_query}
         self.n_pairs_, self.n_queries_, self.vectors_ = pair.n, n_rows, vectors
@@ -241,45 +244,44 @@ class SimilarityScale(VersionedState, BaseEstimator):
             )
         return counts.p_value(similarity)
 
-    def score(
+    def surprisal(
         self,
         similarity: ArrayLike,
-        y: Any = None,
         *,
         per: Literal["pair", "query"] = "pair",
         corrected: bool = False,
     ) -> np.ndarray:
-        """Rarity of similarities, the same unit for all encoders: 3 is one pair in a thousand.
+        """Minus the decimal logarithm of the p-value: 3 is one pair in a thousand.
 
-        Unlike that of other estimators it takes no vectors, so two checks of scikit-learn's
-        ``check_estimator`` fail.
+        It is the same unit for all encoders.
 
         Parameters
         ----------
         similarity : array-like of shape (n,)
             Cosines, or corrected similarities.
-        y : None
-            Ignored.
         per, corrected
             As for `p_value`.
 
         Returns
         -------
-        score : ndarray of shape (n,)
-            Minus the decimal logarithm of the p-value.
+        surprisal : ndarray of shape (n,)
 
         Examples
         --------
         >>> import numpy as np
         >>> from skcalib import SimilarityScale
         >>> scale = SimilarityScale().fit(np.random.default_rng(0).normal(size=(1000, 16)))
-        >>> scale.score([scale.threshold(1e-3)]).round(2)
+        >>> scale.surprisal([scale.threshold(1e-3)]).round(2)
         array([3.])
         """
         return -np.log10(self.p_value(similarity, per=per, corrected=corrected))
 
     def equivalent(
-        self, similarity: float, *, of: SimilarityScale, per: Literal["pair", "query"] = "pair"
+        self,
+        similarity: float,
+        other: SimilarityScale,
+        *,
+        per: Literal["pair", "query"] = "pair",
     ) -> float:
         """Cosine that is as rare on this scale as a given one is on another.
 
@@ -287,7 +289,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         ----------
         similarity : float
             A cosine, such as a threshold in use.
-        of : SimilarityScale
+        other : SimilarityScale
             The scale of that cosine, fitted on the same texts by another encoder.
         per : {"pair", "query"}, default="pair"
             Whether pairs that pass, or queries whose best document passes, should be as
@@ -305,13 +307,13 @@ class SimilarityScale(VersionedState, BaseEstimator):
         >>> from skcalib import SimilarityScale
         >>> X = np.random.default_rng(0).normal(size=(1000, 16))
         >>> old, new = SimilarityScale().fit(X + 1), SimilarityScale().fit(X)
-        >>> threshold = new.equivalent(0.75, of=old)
-        >>> bool(abs(new.score(threshold) - old.score(0.75)) < 0.01)
+        >>> threshold = new.equivalent(0.75, old)
+        >>> bool(abs(new.surprisal(threshold) - old.surprisal(0.75)) < 0.01)
         True
         """
-        counts, p_value = self._counted(per, False), float(of.p_value(similarity, per=per))
+        counts, p_value = self._counted(per, False), float(other.p_value(similarity, per=per))
         if per == "pair" and p_value < FITTED_P_VALUES[1]:
-            rate = line_of(of._counted(per, False)).p_value(similarity)
+            rate = line_of(other._counted(per, False)).p_value(similarity)
             return line_of(counts).threshold(rate)
         if p_value < counts.new / (1 + counts.n):
             raise ValueError(
@@ -446,9 +448,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
             )
         return self._counts[kind]
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "n_pairs_")
-
     def _unit(self, X: Any) -> np.ndarray:
         self._counted("pair", corrected=True)  # raises if there are no vectors
         X = checked_rows(self, X, reset=False)
@@ -462,18 +461,20 @@ class SimilarityScale(VersionedState, BaseEstimator):
                 "correction makes similarities worse. Calibrate the vectors with "
                 "Whitening(noise='auto')."
             )
-        return unit, neighbor_similarity(
-            unit.astype(np.float32), self.vectors_, self.n_neighbors_
-        )
+        return unit, self._density(unit, self.vectors_)
 
+    def _density(self, unit: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        """Mean cosine of each row with the nearest of the fitted vectors."""
+        return neighbor_similarity(unit.astype(np.float32), vectors, self.n_neighbors_)
 
-def _with_content(X: np.ndarray, least: int) -> np.ndarray:
-    """Leave out zero vectors, which are similar to nothing, with a warning."""
-    content = X.any(axis=1)
-    if content.sum() < least:
-        raise ValueError(
-            f"SimilarityScale got {content.sum()} vectors that are not zero; expected {least} "
-            "or more."
-        )
-    warn_of_silent(~content)
-    return X[content] if not content.all() else X
+    def _with_content(self, X: Any, least: int, *, reset: bool) -> np.ndarray:
+        """Check rows; leave out zero vectors, similar to nothing, with a warning."""
+        X = checked_rows(self, X, reset=reset, ensure_min_samples=least)
+        content = X.any(axis=1)
+        if content.sum() < least:
+            raise ValueError(
+                f"SimilarityScale got {content.sum()} vectors that are not zero; expected "
+                f"{least} or more."
+            )
+        warn_of_silent(~content)
+        return X[content] if not content.all() else X

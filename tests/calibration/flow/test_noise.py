@@ -40,7 +40,7 @@ def _filtered(X, noise):
 def test_an_untrained_flow_is_the_whitening_up_to_order(rows, noise, k, times, permutation):
     rows = np.tile(rows, (times, 1)) + np.arange(times).repeat(len(rows))[:, None]
     told = {"noise": noise, "n_groups": k}
-    whitening = Whitening(**told).fit(rows)
+    whitening = Whitening(**told, centering=1.0).fit(rows)
     settings = {"permutation": permutation, "learning_rate": 1e-12, "max_epochs": 1}
     settings["batch_size"] = len(rows)
     flow = _flow(**told, **settings).fit(rows)

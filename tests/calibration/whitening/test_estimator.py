@@ -148,13 +148,15 @@ def spread_over(shares):
 
 
 def expected_strength(X, k=None):
-    """Power and noise of ``noise="auto"``, from the sample itself."""
+    """Power, noise and centering of ``noise="auto"``, from the sample itself."""
     variance = X.var(axis=0, ddof=1)
     mean2 = X.mean(axis=0) ** 2
     spread = spread_over(mean2 + variance / 10) / spread_over(variance)
     power = np.interp(np.log(spread), np.log([0.01, 0.05, 0.35, 0.45]), [0.5, 0.35, 0.35, 0])
     cone = variance.sum() / (mean2 + variance).sum()
-    return power, cone ** (1 / 3) / (8 * (k or 250))
+    amplified = 1.0 if k else min(power / 0.35, 1.0)
+    kept = (1 - amplified) * min(0.2, np.sqrt(cone / (1 - cone) / 4))
+    return power, amplified * cone ** (1 / 3) / (8 * (k or 250)), 1 - kept
 
 
 def with_outliers(size, n=3000, d=200):
@@ -169,19 +171,20 @@ def test_automatic_strength_follows_the_spread_of_the_mean(size):
         whitening = Whitening(noise="auto", n_groups=k).fit(X)
         s = whitening.shrinkage_
         assert s == Whitening(shrinkage="auto").fit(X).shrinkage_
-        assert_allclose(
-            (whitening.power_, whitening.noise_), expected_strength(X, k), rtol=1e-8, atol=1e-12
-        )
-        by_hand = Whitening(power=whitening.power_, noise=whitening.noise_, shrinkage=s)
+        used = whitening.power_, whitening.noise_, whitening.centering_
+        assert_allclose(used, expected_strength(X, k), rtol=1e-8, atol=1e-12)
+        params = dict(zip(("power", "noise", "centering"), used, strict=True))
+        by_hand = Whitening(**params, shrinkage=s)
         assert_array_equal(by_hand.fit_transform(X), whitening.transform(X))
 
 
 def test_a_power_in_figures_takes_the_noise_that_goes_with_it():
     X = with_outliers(0)
     chosen = Whitening(noise="auto").fit(X)
-    assert chosen.power_ == 0
-    whole = Whitening(noise="auto", power=1.0).fit(X)
-    assert whole.noise_ == pytest.approx(20 * chosen.noise_)
+    assert chosen.power_ == chosen.noise_ == 0
+    part, whole = (Whitening(noise="auto", power=p).fit(X) for p in (0.35, 1.0))
+    assert whole.noise_ == pytest.approx(20**0.65 * part.noise_)
+    assert part.centering_ == whole.centering_ == 1
     assert Whitening(noise=0.02).fit(X).power_ == Whitening().fit(X).power_ == 1.0
 
 
@@ -205,20 +208,98 @@ def test_a_number_of_clusters_beside_figures_is_refused(X, given):
     assert not hasattr(whitening, "mean_")
 
 
-def test_a_small_change_of_the_data_changes_power_and_noise_a_little():
+def test_a_small_change_of_the_data_changes_the_strength_a_little():
     def strength(size):
-        whitening = Whitening(noise="auto").fit(with_outliers(size, n=300))
-        return np.array([whitening.power_, np.log(whitening.noise_)])
+        return strength_of(with_outliers(size, n=300))
 
     sizes = np.geomspace(1, 1000, 40)
-    found, beside = (np.array([*map(strength, factor * sizes)]) for factor in (1, 1.01))
+    found, nearby = (np.array([*map(strength, factor * sizes)]) for factor in (1, 1.01))
     assert np.ptp(found[:, 0]) == pytest.approx(0.5)  # from one end of the rule to the other
-    assert np.abs(beside - found).max() < 0.03
+    assert np.ptp(found[:, 2]) == pytest.approx(0.2, rel=0.01)
+    assert (np.abs(nearby - found).max(axis=0) < 0.1 * np.ptp(found, axis=0)).all()
 
 
 def strength_of(X):
     whitening = Whitening(noise="auto").fit(X)
-    return whitening.power_, whitening.noise_
+    return whitening.power_, whitening.noise_, whitening.centering_
+
+
+def centered_cosines(T, mean):
+    T = T.astype(np.float64) - mean
+    return cosines(T)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [2, 5, 29, 600])
+def test_power_0_is_the_mean_subtracted_however_few_the_samples(n, dtype):
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(n, 30)) * np.geomspace(1, 0.01, 30) + 2).astype(dtype)
+    T = (rng.normal(size=(40, 30)) * np.geomspace(1, 0.01, 30) + 2).astype(dtype)
+    mean = X.mean(axis=0, dtype=np.float64)
+    parts = np.array_split(X, min(n, 3))
+    by_parts = Whitening(power=0)
+    for part in parts:
+        by_parts.partial_fit(part)
+    merged = Whitening(power=0).partial_fit(parts[0])
+    merged.merge(*(Whitening(power=0).partial_fit(part) for part in parts[1:]))
+    for method in ("pca", "zca", "rotated"):
+        whole = Whitening(power=0, method=method).fit(X)
+        for whitening in (whole, by_parts, merged):
+            Z = whitening.transform(T)
+            assert Z.shape == T.shape
+            assert whitening.n_components_ == 30
+            assert whitening.rank_ == min(n - 1, 30)
+            assert_allclose(cosines(Z), centered_cosines(T, mean), atol=1e-6)
+            assert_allclose(whitening.inverse_transform(Z), T, atol=1e-5)
+
+
+def test_power_0_is_the_mean_subtracted_with_weights():
+    rng = np.random.default_rng(0)
+    X, weight = rng.normal(size=(6, 20)) + 1, np.array([1, 2, 0, 3, 1, 1])
+    Z = Whitening(power=0).fit(X, sample_weight=weight).transform(X)
+    mean = np.average(X, axis=0, weights=weight)
+    assert_allclose(cosines(Z), centered_cosines(X, mean), atol=1e-9)
+
+
+@pytest.mark.parametrize("centering", [0.0, 0.3, 1.0])
+def test_a_share_of_the_mean_is_subtracted(X, centering):
+    whitening = Whitening(power=0, centering=centering).fit(X)
+    Z = whitening.transform(X)
+    assert_allclose(whitening.mean_, X.mean(axis=0))
+    assert_allclose(cosines(Z), centered_cosines(X, centering * X.mean(axis=0)), atol=1e-12)
+    assert_allclose(whitening.inverse_transform(Z), X)
+    exact, part = (Whitening(centering=c).fit_transform(X) for c in (1.0, centering))
+    assert_allclose(np.cov(part.T), np.eye(12), atol=1e-9)
+    assert_allclose(part - part.mean(axis=0), exact, atol=1e-9)
+
+
+def test_unrelated_pairs_keep_a_small_part_of_their_cosine():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 200)) + 1
+    Z = Whitening(noise="auto").fit(X[:1000]).transform(X[1000:])
+    assert np.mean(Z[:500] @ Z[500:].T) / np.mean(X[1000:1500] @ X[1500:].T) == pytest.approx(
+        0.04, rel=0.1
+    )
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0, 5.0, 50.0])
+def test_the_mean_cosine_that_is_left_is_a_fifth_at_most(offset):
+    X = np.random.default_rng(0).normal(size=(2000, 100)) + offset
+    whitening = Whitening(noise="auto").fit(X)
+    assert 0.8 <= whitening.centering_ < 1
+    Z = whitening.transform(X)
+    mean_cosine = np.mean(Z, axis=0) @ np.mean(Z, axis=0) / np.mean(np.sum(Z**2, axis=1))
+    assert mean_cosine == pytest.approx(
+        min(0.2, 0.04 * offset**2 / (1 + 0.04 * offset**2)), abs=0.01
+    )
+
+
+def test_many_groups_take_the_noise_away():
+    X = with_outliers(0, n=50)
+    whitening = Whitening(noise="auto", n_groups=10**8).fit(X)
+    assert whitening.centering_ == 1
+    Z = whitening.transform(X)
+    assert_allclose(cosines(Z), centered_cosines(X, X.mean(axis=0)), atol=1e-5)
 
 
 @pytest.mark.parametrize("size", [0, 10, 300])

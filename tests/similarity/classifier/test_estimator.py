@@ -10,10 +10,16 @@ from counting import Counting
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
-from sklearn.metrics import accuracy_score
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict
+from sklearn.metrics import accuracy_score, get_scorer
+from sklearn.model_selection import (
+    GridSearchCV,
+    KFold,
+    TunedThresholdClassifierCV,
+    cross_val_predict,
+)
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, TextEncoder, Whitening, ZeroShotClassifier
@@ -291,8 +297,43 @@ def test_classifier_rejected_label_keeps_the_dtype_of_labels():
     assert accuracy_score(truth(texts), predicted) == np.mean(truth(texts) == predicted)
 
 
-def test_one_class_takes_every_text():
-    assert drawn({7: "music"}).fit(texts_of()).predict(["1 1", "0 5"]).tolist() == [7, 7]
+def test_one_class_takes_every_text_with_a_warning():
+    with pytest.warns(UserWarning, match="only one class, 7, so every text gets it"):
+        model = drawn({7: "music"}).fit(texts_of())
+    assert model.predict(["1 1", "0 5"]).tolist() == [7, 7]
+    assert model.decision_function(["1 1"]).shape == (1, 1)
+    one = drawn({7: "music"}, rejection_rate=0.4).fit(texts_of())  # no warning
+    assert {*one.predict(texts_of(topics=(1,)))} == {7, "other"}
+
+
+def test_two_classes_have_one_score_and_fit_into_scikit_learn():
+    texts, new = texts_of(topics=(0, 1)), texts_of(topics=(0, 1), start=1000)
+    two = {"b": "animals", "a": "music"}
+    model = drawn(two).fit(texts)
+    scores, labels = model.decision_function(new), np.array(["a", "b"])[truth(new)]
+    assert scores.shape == (120,)
+    assert_array_equal(model.classes_[(scores > 0).astype(int)], model.predict(new))
+    probabilities = model.predict_proba(new)
+    assert_allclose(np.log(probabilities[:, 1] / probabilities[:, 0]), scores / 0.05)
+    assert get_scorer("roc_auc")(model, new, labels) > 0.99
+    y = np.array(["a", "b"])[truth(texts)]
+    calibrated = CalibratedClassifierCV(drawn(two), cv=2).fit(texts, y)
+    assert np.mean(calibrated.predict(new) == labels) > 0.95
+    tuned = TunedThresholdClassifierCV(drawn(two), cv=2, scoring="balanced_accuracy")
+    assert np.mean(tuned.fit(np.array(texts), y).predict(new) == labels) > 0.95
+
+
+def test_labels_minus_one_and_one_are_no_two_classes_unless_they_are_named():
+    texts = texts_of(topics=(0, 1))
+    y = 2 * truth(texts) - 1
+    match = "labels -1 and 1, but -1 marks texts without a label.*such as 0 and 1"
+    for labels in (y, [None, *y.tolist()[1:]]):
+        with pytest.raises(ValueError, match=match):
+            ZeroShotClassifier(TextEncoder(vectors)).fit(texts, labels)
+    model = drawn({-1: "music", 1: "animals"}).fit(texts, y)
+    assert model.score(texts, y) == 1
+    wrong = drawn({-1: "animals", 1: "music"}).fit(texts, y)  # labels outweigh the names
+    assert wrong.score(texts, y) == 1
 
 
 def test_two_texts_are_enough_to_give_finite_scores():

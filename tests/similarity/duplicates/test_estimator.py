@@ -26,11 +26,9 @@ from skcalib import (
 from skcalib.datasets import load_questions
 from skcalib.similarity.duplicates import pairs
 
-BLOBS = {"check_clustering": "wants blobs as groups; see the next test"}
-
 
 @pytest.mark.filterwarnings("ignore:false_pairs=20 needs 448")
-@parametrize_with_checks([Duplicates()], expected_failed_checks=lambda _: BLOBS)
+@parametrize_with_checks([Duplicates()])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
@@ -141,11 +139,10 @@ def peak(function):
 def test_memory_does_not_grow_with_the_square_of_the_texts():
     X = spread(12_000, 8).astype(np.float32)
     products = 4 * len(X) ** 2
-    scale = SimilarityScale().fit(X[:500])
-    model, used = peak(lambda: Duplicates(scale=scale).fit(X))
-    assert used < products / 10
-    rows, used = peak(lambda: model.predict(X))
-    assert_array_equal(rows, np.arange(len(X)))
+    model, used = peak(lambda: Duplicates().fit(X))
+    assert used < products / 3  # most of it to count the cosines of 4,473 texts, in blocks
+    (_, rows), used = peak(lambda: model.kneighbors(X))
+    assert_array_equal(rows[:, 0], np.arange(len(X)))
     assert used < products / 10
 
 
@@ -157,7 +154,8 @@ def test_ten_thousand_equal_rows_are_ten_thousand_pairs():
     assert_array_equal(np.unique(of_copies[:, 0]), [0, 500])
     assert len(of_copies) == 10_000
     assert (model.labels_[500:-1] == model.labels_[500]).all()
-    assert model.predict(X[-2:]).tolist() == [500, 0]
+    assert model.kneighbors(X[-2:])[1].tolist() == [[500], [0]]
+    assert_array_equal(model.predict(X), model.labels_)
     alone = Duplicates().fit(X[600:800])  # none but equal rows
     assert alone.representatives_.tolist() == [0]
     assert alone.predict(X[:1]).tolist() == [-1]
@@ -178,15 +176,59 @@ def test_too_many_near_copies_are_refused(monkeypatch):
 def test_predict_finds_what_leaks_from_one_set_into_another(X):
     new = np.vstack([spread(200, seed=9), near(X[:50], 0.05, seed=3), X[-3:]])
     model = Duplicates(false_pairs=1).fit(X)
-    rows = model.predict(new)
-    assert (rows[:200] >= 0).sum() <= 5
+    groups = model.predict(new)
+    assert (groups[:200] >= 0).sum() <= 5
     cosines = cosines_of(np.vstack([new, X]))[:253, 253:]
-    matched = rows >= 0
-    assert_array_equal(matched, cosines.max(axis=1) >= model.threshold_)
-    assert matched[200:].all()
-    chosen = cosines[np.flatnonzero(matched), rows[matched]]
-    assert_allclose(chosen, cosines.max(axis=1)[matched], atol=1e-6)
-    assert rows[-3:].tolist() == [22, 23, 24]  # the first of equal ones
+    assert_array_equal(groups >= 0, cosines.max(axis=1) >= model.threshold_)
+    assert (groups[200:] >= 0).all()
+    found, rows = model.kneighbors(new)
+    assert_allclose(found[:, 0], cosines.max(axis=1), atol=1e-6)
+    assert_allclose(cosines[np.arange(253), rows[:, 0]], found[:, 0], atol=1e-6)
+    assert_array_equal(groups[groups >= 0], model.labels_[rows[groups >= 0, 0]])
+    assert rows[-3:, 0].tolist() == [22, 23, 24]  # the first of equal ones
+
+
+def test_kneighbors_are_the_nearest_distinct_rows(X):
+    model, new = Duplicates().fit(X), spread(30, seed=9)
+    found, rows = model.kneighbors(new, 7)
+    cosines = cosines_of(np.vstack([new, X[:1500]]))[:30, 30:]  # the last 20 are copies
+    expected = np.argsort(-cosines, axis=1)[:, :7]
+    assert_array_equal(rows, expected)
+    assert_allclose(found, np.take_along_axis(cosines, expected, axis=1), atol=1e-6)
+    assert model.kneighbors(new, 10_000)[1].shape == (30, 1500)
+    with pytest.raises(ValueError, match="n_neighbors == 0, must be >= 1"):
+        model.kneighbors(new, 0)
+
+
+def test_predict_of_the_fitted_rows_gives_their_labels(X):
+    model = Duplicates()
+    labels = model.fit_predict(X)
+    assert_array_equal(labels, model.labels_)
+    assert_array_equal(model.predict(X), labels)
+
+
+@pytest.mark.parametrize("false_pairs", [1, 20, 300])
+def test_other_numbers_of_false_pairs_need_no_new_fit(X, false_pairs):
+    model = Duplicates().fit(X)
+    before = pickle.dumps(model)
+    other, fitted = model.at(false_pairs), Duplicates(false_pairs=false_pairs).fit(X)
+    assert (len(other.pairs_) > len(model.pairs_)) == (false_pairs > 20)
+    assert other.get_params() == fitted.get_params()
+    for name, value in vars(fitted).items():
+        assert_array_equal(getattr(other, name), value)
+    assert_array_equal(other.predict(X), fitted.predict(X))
+    assert pickle.dumps(model) == before
+    assert other.at(20).pairs_.tolist() == model.pairs_.tolist()
+
+
+def test_a_number_of_false_pairs_that_is_none_is_refused(X):
+    model = Duplicates().fit(X[:600])
+    with pytest.raises(ValueError, match="'false_pairs' parameter of Duplicates"):
+        model.at(0)
+    with pytest.raises(ValueError, match=r"false_pairs=1e\+09 of 179,700 pairs"):
+        model.at(1e9)
+    with pytest.raises(NotFittedError):
+        Duplicates().at(3)
 
 
 def copied(X, n, times):
@@ -226,17 +268,8 @@ def test_catalogs_with_a_partner_for_each_text_list_the_promised_pairs():
     assert 20 / 8 < np.mean(alone) < 1.5 * 20
 
 
-def test_duplicates_take_a_scale_of_texts_without_duplicates():
-    X = spread(1500)
-    with_copies = copied(X, 1, 300)
-    assert Duplicates().fit(with_copies).threshold_ > 0.95
-    scale = SimilarityScale().fit(X)
-    model = Duplicates(scale=scale).fit(with_copies)
-    assert (model.labels_[-300:] == model.labels_[0]).all()
-    n = len(with_copies)
-    rate = 20 / (n * (n - 1) / 2)
-    assert model.threshold_ == pytest.approx(scale.threshold(rate, extrapolate=True))
-    with pytest.raises(ValueError, match=r"off by .* decades.*Set scale="):
+def test_vectors_whose_line_is_bent_are_refused():
+    with pytest.raises(ValueError, match=r"off by .* decades.*Leave out most"):
         Duplicates().fit(np.random.default_rng(0).choice([-1.0, 1.0], size=(500, 12)))
 
 
@@ -249,16 +282,15 @@ def test_too_few_texts_are_refused_or_warned_of():
     with pytest.warns(UserWarning, match=r"=20 needs 448 distinct texts; got 300"):
         model = Duplicates().fit(X)
     assert 15 <= len(model.pairs_) <= 20
-    scale = SimilarityScale().fit(X[:100])
-    with pytest.raises(ValueError, match=r"a scale of 100,000 .* one of 4,950\. Fit"):
-        Duplicates(scale=scale).fit(X)
     for wrong in (0, -1, True, "20", np.nan):
         with pytest.raises(ValueError, match="'false_pairs' parameter of Duplicates"):
             Duplicates(false_pairs=wrong).fit(X)
 
 
 def test_bad_input_says_what_to_do():
-    with pytest.raises(TypeError, match=r"X has texts.*Set encoder="):
+    with pytest.raises(
+        TypeError, match=r"Got texts, such as 'a'; expected vectors. Put an encoder"
+    ):
         Duplicates().fit(["a", "b"])
     with pytest.raises(ValueError, match=r"got a guard.*Duplicates\(encoder, guard"):
         Duplicates(guard=DetailGuard()).fit(spread(500))
@@ -303,10 +335,16 @@ def test_a_guard_keeps_numbers_apart(texts, guard):
     others = {(k, 600 + k) for k in range(40)}
     assert others <= listed if guard is None else not others & listed
     new = [texts[0] + " ", texts[0][:-1] + "77", "new words 5"]
-    rows = model.predict(new).tolist()
-    assert rows[0] == 0
-    assert rows[1] in ([0, 600] if guard is None else [-1])
-    assert rows[2] == -1
+    groups = model.predict(new).tolist()
+    assert groups[0] == model.labels_[0]
+    assert groups[1] in (model.labels_[[0, 600]] if guard is None else [-1])
+    assert groups[2] == -1
+    assert_array_equal(model.predict(texts), model.labels_)
+    cosines, rows = model.kneighbors(new, 3)
+    assert rows[0, 0] == 0
+    if guard is not None:  # no other text has the number
+        assert rows[0].tolist() == [0, -1, -1]
+        assert cosines[0, 1:].tolist() == [-1, -1]
 
 
 def test_texts_with_equal_vectors_are_apart_if_their_details_are(texts):
@@ -347,7 +385,7 @@ def test_the_encoder_is_calibrated_unless_it_is(texts):
     assert_array_equal(frozen.labels_, bare.labels_)
     behind = make_pipeline(fitted, Duplicates())
     assert_array_equal(behind.fit_predict(texts), bare.labels_)
-    assert behind.predict(texts[3:5]).tolist() == [3, 4]
+    assert_array_equal(behind.predict(texts[3:5]), bare.labels_[3:5])
 
 
 def test_pickles_and_refits(X, texts):

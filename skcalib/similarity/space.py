@@ -1,0 +1,110 @@
+"""Texts as vectors of one space, for every estimator that compares texts."""
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils import assert_all_finite, gen_batches
+
+from skcalib.calibration.flow.estimator import NormalizingFlow
+from skcalib.calibration.whitening.estimator import Whitening
+from skcalib.encoders.any_encoder import (
+    as_encoder,
+    encode,
+    fit_with_groups,
+    is_frozen,
+    steps_of,
+)
+from skcalib.utils.vectors import unit_rows, warn_of_silent
+
+REPLACES_WHITENING = (Whitening, NormalizingFlow)  # an encoder with one of these is calibrated
+SCALED = 8192  # rows that are scaled to unit length at a time, in float64
+
+
+class TextSpace:
+    """The space of an encoder of texts and, if it is asked for, of a whitening behind it.
+
+    ``encoder`` is any encoder of texts, see `as_encoder`. A clone of it is fitted; a
+    ``FrozenEstimator`` keeps its fit. Texts without content, see `encode`, have zero vectors.
+    """
+
+    def __init__(self, encoder: Any):
+        self.encoder = clone(as_encoder(encoder))
+        self._whitening: Whitening | None = None
+
+    def fit(self, texts: list[str], groups: Any = None) -> Self:
+        """Fit the encoder, and encode nothing that no step is fitted on."""
+        fit_with_groups(self.encoder, texts, groups)
+        return self
+
+    def fit_vectors(self, texts: list[str]) -> np.ndarray:
+        """Fit the encoder on distinct texts, and return their vectors in float64."""
+        vectors, silent = encode(self.encoder, texts, fit=True)
+        assert_all_finite(vectors, input_name="vectors of the encoder")
+        warn_of_silent(silent, texts)
+        return _without(silent, vectors)
+
+    def whiten(
+        self, vectors: np.ndarray, *, power: float | str = "auto", alone: bool = False
+    ) -> np.ndarray:
+        """Fit a whitening on vectors of `fit_vectors`, unless the encoder has a calibration.
+
+        Return the vectors in the new space. ``alone`` allows texts that all have one vector.
+        """
+        has_content = vectors.any(axis=1)
+        content = vectors[has_content]
+        is_one = not len(content) or bool((content == content[0]).all())
+        if is_one and not alone:
+            raise ValueError(
+                f"Got n_samples={len(vectors)} distinct texts, {len(content)} of them with "
+                "content for the encoder; expected at least two with different vectors. Fit on "
+                "more texts, better some hundred."
+            )
+        if is_one or calibrates(self.encoder):
+            return vectors
+        self._whitening = Whitening(noise="auto", power=power).fit(content)
+        return self._whitened(vectors, ~has_content)
+
+    def vectors(self, texts: list[str]) -> np.ndarray:
+        """Return the vectors of texts in float64, zero for texts without content."""
+        vectors, silent = encode(self.encoder, texts)
+        vectors = _without(silent, vectors)
+        return vectors if self._whitening is None else self._whitened(vectors, silent)
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether a fit on other texts would lead to the same vectors."""
+        return self._whitening is None and is_frozen(self.encoder)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The fitted steps, from texts to vectors."""
+        steps: list[tuple[str, Any]] = [("encode", self.encoder)]
+        if self._whitening is not None:
+            steps.append(("calibrate", self._whitening))
+        return Pipeline(steps)
+
+    def _whitened(self, vectors: np.ndarray, silent: Any) -> np.ndarray:
+        with config_context(transform_output="default"):
+            return _without(silent, self._whitening.transform(vectors))  # type: ignore
+
+
+def calibrates(encoder: Any) -> bool:
+    """Whether an encoder is a calibration, or a pipeline that has one at any depth."""
+    return any(isinstance(step, REPLACES_WHITENING) for step in steps_of(encoder))
+
+
+def unit_vectors(vectors: np.ndarray) -> np.ndarray:
+    """Scale rows to unit length, in float32; zero rows stay zero."""
+    unit = np.empty(vectors.shape, np.float32)
+    for rows in gen_batches(len(unit), SCALED):
+        unit[rows] = unit_rows(vectors[rows])[0] + 0.0  # no negative zeros
+    return unit
+
+
+def _without(silent: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Return vectors in float64, zero for texts without content."""
+    vectors = np.asarray(vectors, np.float64)
+    return np.where(silent[:, None], 0.0, vectors) if silent.any() else vectors

@@ -1,0 +1,36 @@
+"""Means of classes from names and labeled texts: the labels decide how much names count."""
+
+import numpy as np
+import pytest
+
+from skcalib import ZeroShotClassifier
+
+D = 24
+
+
+def texts_of_classes(n, seed=0):
+    """Texts of two classes that differ along the first axis, far less than texts do."""
+    rng = np.random.default_rng(seed)
+    codes = np.arange(n) % 2
+    vectors = rng.normal(size=(n, D)) / D**0.5
+    vectors[:, 0] += np.where(codes, 0.4, -0.4)
+    return vectors, codes
+
+
+@pytest.mark.parametrize("is_misled", [False, True])
+def test_labels_decide_how_much_names_count(is_misled):
+    vectors, codes = texts_of_classes(400)
+    names = np.eye(D)[[0, 0]] * [[-1], [1]] * (-1 if is_misled else 1)
+    texts = {f"text {i}": vector for i, vector in enumerate(vectors)}
+    known = texts | {"a": names[0], "b": names[1]}
+    labels = [("a", "b")[codes[i]] if i < 6 else None for i in range(200)]
+
+    def encoder(some):
+        return np.stack([known[text] for text in some])
+
+    train, test = [*texts][:200], [*texts][200:]
+    named = ZeroShotClassifier(encoder, ["a", "b"]).fit(train, labels)
+    nameless = ZeroShotClassifier(encoder).fit(train, labels)
+    right = [("a", "b")[code] for code in codes[200:]]
+    assert named.score(test, right) >= nameless.score(test, right) - 0.03
+    assert named.score(test, right) > 0.9
