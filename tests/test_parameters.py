@@ -1,29 +1,16 @@
 """Every estimator: bools are no numbers, texts no vectors, masked entries are missing."""
 
-from functools import partial
-
 import numpy as np
 import pytest
-from sklearn.base import clone
+from estimators import CASES, ESTIMATORS, OF_VECTORS, VECTORS
 
 import skcalib
+from skcalib import TextEncoder
 
-ESTIMATORS = [
-    kind
-    for kind in (getattr(skcalib, name) for name in skcalib.__all__)
-    if isinstance(kind, type) and hasattr(kind, "_parameter_constraints")
-]
-OF_A_MODEL = [  # whose first parameter has no default
-    skcalib.BiEncoder,
-    skcalib.CalibrationSearch,
-    skcalib.NearestAnswer,
-    skcalib.TextEncoder,
-    skcalib.ZeroShotClassifier,
-]
 NUMBERS = [
     (kind, name)
     for kind in ESTIMATORS
-    for name, options in kind._parameter_constraints.items()
+    for name, options in getattr(kind, "_parameter_constraints", {}).items()
     if any(type(option).__name__ == "Interval" for option in options)
 ]
 
@@ -34,7 +21,7 @@ assert NUMBERS  # scikit-learn still calls an interval so
 @pytest.mark.parametrize(("kind", "name"), NUMBERS)
 @pytest.mark.parametrize("value", [True, np.True_])
 def test_a_bool_is_no_number(kind, name, value):
-    estimator = kind(*[print] * (kind in OF_A_MODEL)).set_params(**{name: value})
+    estimator = CASES[kind.__name__].make(TextEncoder(print)).set_params(**{name: value})
     with pytest.raises(ValueError, match=f"The '{name}' parameter of {kind.__name__} must be"):
         estimator.fit(np.eye(4))
 
@@ -42,7 +29,7 @@ def test_a_bool_is_no_number(kind, name, value):
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_only_what_belongs_to_a_row_is_metadata(kind):
     """Not the queries of a scale, or the log of a store: no pipeline could pass them on."""
-    routing = kind(*[print] * (kind in OF_A_MODEL)).get_metadata_routing()
+    routing = CASES[kind.__name__].make(TextEncoder(print)).get_metadata_routing()
     assert {*routing.fit.requests} <= {"groups", "sample_weight"}
 
 
@@ -53,26 +40,24 @@ def test_weights_that_would_overflow_are_refused():
             skcalib.Whitening().fit(np.eye(4), sample_weight=[1, 1, 1, weight])
 
 
-X = np.random.default_rng(0).normal(size=(60, 4))
-OF_VECTORS = [
-    (skcalib.Whitening(), ("fit", "partial_fit", "transform", "inverse_transform")),
-    (skcalib.NormalizingFlow(), ("fit", "partial_fit", "transform", "score_samples")),
-    (skcalib.NeighborSmoothing(), ("fit", "partial_fit", "transform")),
-    (skcalib.SimilarityScale(), ("fit", "neighbor_similarity")),
-    (skcalib.GroupErasure(), ("fit", "transform")),
+METHODS = [
+    (name, method)
+    for name in OF_VECTORS
+    for method in (
+        *("fit", "partial_fit", "transform", "inverse_transform", "score_samples"),
+        "neighbor_similarity",
+    )
+    if hasattr(getattr(skcalib, name), method)
 ]
 
 
-@pytest.mark.parametrize(
-    ("estimator", "method"), [(e, method) for e, methods in OF_VECTORS for method in methods]
-)
-def test_masked_entries_are_missing_and_texts_no_vectors(estimator, method):
+@pytest.mark.parametrize(("name", "method"), METHODS)
+def test_masked_entries_are_missing_and_texts_no_vectors(name, method):
     pd = pytest.importorskip("pandas")
-    groups = {"groups": np.arange(60) % 2} if type(estimator) is skcalib.GroupErasure else {}
-    use = getattr(clone(estimator).fit(X, **groups), method)
-    use = partial(use, **groups) if method == "fit" else use
+    estimator = CASES[name].make(None).fit(VECTORS)
+    use = getattr(estimator, method)
     with pytest.raises(ValueError, match=r"X contains NaN|missing"):
-        use(np.ma.masked_greater(X, 1))
+        use(np.ma.masked_greater(VECTORS, 1))
     if method != "inverse_transform":
         texts = np.array(["a", "b"] * 30)
         for column in (texts.tolist(), texts, pd.Series(texts), pd.DataFrame({"t": texts})):
@@ -82,4 +67,4 @@ def test_masked_entries_are_missing_and_texts_no_vectors(estimator, method):
 
 def test_masked_weights_are_missing():
     with pytest.raises(ValueError, match="sample_weight contains NaN"):
-        skcalib.Whitening().fit(X, sample_weight=np.ma.masked_less(np.arange(60.0), 5))
+        skcalib.Whitening().fit(VECTORS, sample_weight=np.ma.masked_less(np.arange(60.0), 5))

@@ -2,52 +2,21 @@
 
 import copy
 import pickle
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
 from counting import Counting
+from estimators import CASES, FITTED, OF_TEXTS, TEXTS, VECTORS
 from sklearn import config_context
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 
-import skcalib
-from skcalib import (
-    BertEncoder,
-    BiEncoder,
-    CalibrationSearch,
-    DetailGuard,
-    Duplicates,
-    GroupErasure,
-    NearestAnswer,
-    NeighborSmoothing,
-    NormalizingFlow,
-    SimilarityScale,
-    TextEncoder,
-    Whitening,
-    ZeroShotClassifier,
-)
+from skcalib import BertEncoder, DetailGuard, Duplicates, TextEncoder, Whitening
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:false_pairs=20 needs 448", "ignore:The encoder is calibrated on"
 )
-
-ESTIMATORS = {
-    kind.__name__
-    for kind in (getattr(skcalib, name) for name in skcalib.__all__)
-    if isinstance(kind, type) and issubclass(kind, BaseEstimator)
-}
-TEXTS = [
-    f"the {a} {b} {c}"
-    for a in ("dog", "cat", "man", "woman")
-    for b in ("plays", "flute", "guitar", "house")
-    for c in ("river", "street", "red", "small", "old")
-]
-VECTORS = np.random.default_rng(0).normal(size=(60, 5)) + 1
-GROUPS = np.arange(60) % 2
 
 
 def vectors_of(texts):
@@ -70,90 +39,6 @@ class Client(Counting):
 
 def broken(texts):
     raise OSError("the service is down")
-
-
-@dataclass
-class Case:
-    """An estimator, what it is fitted on, what its fit refuses, and what it is used for."""
-
-    make: Callable[[Any], Any]  # from an encoder of texts
-    given: tuple
-    bad: tuple
-    use: Callable[[Any], Any]
-    named: dict[str, Any] | None = None
-
-
-NOT_A_NUMBER = np.where(np.eye(60, 5), np.nan, 1.0)
-NO_TEXT = [*TEXTS[:-1], None]
-CASES = {
-    "BertEncoder": Case(
-        lambda _: BertEncoder(), (TEXTS,), (NO_TEXT,), lambda e: e.transform(TEXTS)
-    ),
-    "TextEncoder": Case(
-        lambda encoder: encoder, (TEXTS,), (NO_TEXT,), lambda e: e.transform(TEXTS)
-    ),
-    "BiEncoder": Case(
-        BiEncoder, (TEXTS,), (NO_TEXT,), lambda e: e.predict([(TEXTS[0], TEXTS[1])])
-    ),
-    "CalibrationSearch": Case(
-        lambda encoder: CalibrationSearch(encoder, n_texts=20),
-        ([f"{text} and {text}" for text in TEXTS],),
-        (NO_TEXT,),
-        lambda e: e.transform(TEXTS[:9]),
-    ),
-    "Duplicates": Case(Duplicates, (TEXTS,), (NO_TEXT,), lambda e: e.predict(TEXTS[:9])),
-    "NearestAnswer": Case(
-        lambda encoder: NearestAnswer(encoder, false_positive_rate=0.2),
-        (TEXTS, range(len(TEXTS))),
-        (NO_TEXT, range(len(TEXTS))),
-        lambda e: e.decision_function(TEXTS[:9]),
-    ),
-    "ZeroShotClassifier": Case(
-        lambda encoder: ZeroShotClassifier(encoder, ["dog", "cat", "man"], rejection_rate=0.2),
-        (TEXTS,),
-        (NO_TEXT,),
-        lambda e: e.decision_function(TEXTS[:9]),
-    ),
-    "Whitening": Case(
-        lambda _: Whitening(), (VECTORS,), (NOT_A_NUMBER,), lambda e: e.transform(VECTORS)
-    ),
-    "NormalizingFlow": Case(
-        lambda _: NormalizingFlow(random_state=0, device="cpu"),
-        (VECTORS,),
-        (NOT_A_NUMBER,),
-        lambda e: e.transform(VECTORS),
-    ),
-    "GroupErasure": Case(
-        lambda _: GroupErasure(),
-        (VECTORS, None, GROUPS),
-        (NOT_A_NUMBER, None, GROUPS),
-        lambda e: e.transform(VECTORS),
-    ),
-    "NeighborSmoothing": Case(
-        lambda _: NeighborSmoothing(),
-        (VECTORS,),
-        (NOT_A_NUMBER,),
-        lambda e: e.transform(VECTORS),
-    ),
-    "SimilarityScale": Case(
-        lambda _: SimilarityScale(), (VECTORS,), (NOT_A_NUMBER,), lambda e: e.p_value([0.3])
-    ),
-    "DetailGuard": Case(
-        lambda _: DetailGuard(), (), (), lambda e: [e.compatible("a 1", "a 2")]
-    ),
-}
-FITTED = [name for name, case in CASES.items() if case.given]
-OF_TEXTS = [
-    "BiEncoder",
-    "CalibrationSearch",
-    "Duplicates",
-    "NearestAnswer",
-    "ZeroShotClassifier",
-]
-
-
-def test_there_is_a_case_for_every_estimator():
-    assert {*CASES} == ESTIMATORS
 
 
 @pytest.fixture

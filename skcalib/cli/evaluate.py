@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,13 +17,15 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from skcalib import GroupErasure, NeighborSmoothing, NormalizingFlow, Whitening
+import skcalib
+from skcalib import GroupErasure, NeighborSmoothing, Whitening
 from skcalib.cli.options import add_column, add_encoding, encoder_of, layers, names, texts_in
 from skcalib.encoders.any_encoder import fit_with_groups
 from skcalib.evaluation import ScoreTable, evaluate_retrieval, evaluate_sts
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._sts import BENCHMARKS, checked_texts
 from skcalib.model_selection._encoders import folder_for
+from skcalib.utils.base import FloatTransformer, calibrator_tags
 
 SETTINGS = ("model", "pooling", "layers", "calibrator", "fit_on", "aggregate")
 
@@ -35,10 +38,22 @@ class Calibrator(NamedTuple):
     needs: str = ""  # another option that it requires
 
 
+def _of_skcalib() -> Iterator[tuple[str, Calibrator]]:
+    """Yield the steps that calibrate, by the last word of their names, in lower case."""
+    for kind in (getattr(skcalib, name) for name in skcalib.__all__):
+        if not (isinstance(kind, type) and issubclass(kind, FloatTransformer)):
+            continue
+        step: Any = kind()
+        if calibrator_tags(step).calibrates:
+            seed = {"random_state": 0} if hasattr(step, "random_state") else {}
+            name = re.findall("[A-Z][a-z]*", kind.__name__)[-1].lower()
+            yield name, Calibrator(partial(kind, **seed))
+
+
 CALIBRATORS = {
     "raw": Calibrator(lambda: "passthrough"),
+    **dict(_of_skcalib()),
     "whitening": Calibrator(Whitening, ("n_components", "noise", "shrinkage")),
-    "flow": Calibrator(partial(NormalizingFlow, random_state=0)),
     "search": Calibrator(
         lambda: make_pipeline(GroupErasure(), Whitening(noise="auto")), needs="retrieval"
     ),
@@ -93,8 +108,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     on.add_argument("--retrieval", metavar="FOLDER", help="search a folder in BEIR's layout")
     add("--split", help="with --retrieval, file in qrels; default: test")
     kinds = "raw,whitening"
-    also = "also flow; and search, which erases documents against queries, then whitens"
-    add("--calibrators", type=names, default=kinds, help=f"{also}; default: {kinds}")
+    known = f"some of {', '.join(CALIBRATORS)}; search erases documents against queries"
+    add("--calibrators", type=names, default=kinds, help=f"{known}; default: {kinds}")
     kept = "dimensions that a whitening keeps, or all; several give a row each; default: all"
     add("--n-components", type=dimensions, default="all", help=kept)
     add("--noise", type=levels, default="auto", help="of a whitening, or auto; default: auto")

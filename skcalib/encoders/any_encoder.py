@@ -70,15 +70,6 @@ def is_frozen(encoder: Any) -> bool:
     return isinstance(encoder, FrozenEstimator)
 
 
-def steps_of(encoder: Any) -> list[Any]:
-    """Return an encoder as a list, or the steps of a pipeline and of pipelines in it."""
-    inner = encoder.estimator if isinstance(encoder, FrozenEstimator) else encoder
-    inner = getattr(inner, "best_estimator_", inner)  # of a search
-    if not isinstance(inner, Pipeline):
-        return [inner]
-    return [leaf for step in _present(inner) for leaf in steps_of(step)]
-
-
 def encoded(encoder: Any, texts: list[str]) -> np.ndarray:
     """Return the vectors of texts; each distinct text is encoded once."""
     return encode(encoder, texts)[0]

@@ -1,5 +1,6 @@
 """Torch modules of fitted steps, from vectors to vectors."""
 
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -8,21 +9,38 @@ from sklearn.preprocessing import Normalizer
 from torch import nn
 from torch.nn.functional import normalize
 
+from skcalib.calibration import AffineMap
 from skcalib.calibration.flow.estimator import NormalizingFlow
 from skcalib.calibration.flow.glow import Latent
-from skcalib.calibration.whitening.linear_map import AffineMap
+from skcalib.calibration.neighbors.estimator import NeighborSmoothing
 from skcalib.utils.cosines import EQUAL
+from skcalib.utils.sklearn_compat import check_params
 
 
+@singledispatch
 def module_of(part: Any) -> nn.Module:
-    """Torch module of a linear map or of a fitted step that has none."""
-    if isinstance(part, AffineMap):
-        return LinearModule(part)
-    if isinstance(part, Normalizer):
-        return UnitLength()
-    if isinstance(part, NormalizingFlow):
-        return Latent(part.to_torch()).requires_grad_(False)
-    part._check_fitted()
+    """Torch module of a linear map, or of a fitted step that has none."""
+    raise TypeError(f"{part!r:.80} cannot be exported: it is not linear, and no torch module.")
+
+
+@module_of.register
+def _(part: AffineMap) -> nn.Module:
+    return LinearModule(part)
+
+
+@module_of.register
+def _(part: Normalizer) -> nn.Module:
+    return UnitLength()
+
+
+@module_of.register
+def _(part: NormalizingFlow) -> nn.Module:
+    return Latent(part.to_torch()).requires_grad_(False)
+
+
+@module_of.register
+def _(part: NeighborSmoothing) -> nn.Module:
+    check_params(part)  # which may have been set since the fit
     return SmoothingModule(part.vectors_, part.n_neighbors, part.weight, part.alpha)
 
 

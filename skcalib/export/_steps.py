@@ -1,61 +1,15 @@
-"""The steps after an encoder: each as a linear map, or the reason why it has none."""
+"""The steps after an encoder, and each run of linear ones as one map."""
 
 from collections.abc import Iterator, Sequence
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import Normalizer
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.calibration.flow.estimator import NormalizingFlow
-from skcalib.calibration.groups.estimator import GroupErasure
-from skcalib.calibration.neighbors.estimator import NeighborSmoothing
-from skcalib.calibration.whitening.estimator import Whitening
-from skcalib.calibration.whitening.linear_map import AffineMap
-
-
-@singledispatch
-def linear_map(step: Any) -> AffineMap | str:
-    """Linear map of a fitted step; or why its class has none, and what to do."""
-    raise TypeError(
-        f"{step!r:.80} cannot be exported. Exports accept Whitening, GroupErasure, "
-        "NormalizingFlow, NeighborSmoothing, and scikit-learn's Normalizer('l2')."
-    )
-
-
-@linear_map.register
-def _(step: Whitening) -> AffineMap | str:
-    return step._checked_map().affine
-
-
-@linear_map.register
-def _(step: GroupErasure) -> AffineMap | str:
-    means = step._checked_means()
-    mean, (between, within) = means.overall, means.variances
-    P = np.eye(len(mean)) - means.differences.T @ means.differences
-    # What is left of a sample if its columns are uncorrelated.
-    mean_square = np.mean(within @ P**2 + mean**2)
-    return AffineMap(mean, P, mean, between + within, float(mean_square))
-
-
-@linear_map.register
-def _(step: NormalizingFlow) -> AffineMap | str:
-    return "a normalizing flow. Calibrate with Whitening(noise='auto')"
-
-
-@linear_map.register
-def _(step: NeighborSmoothing) -> AffineMap | str:
-    return "NeighborSmoothing, a search among fitted vectors. Leave that step out"
-
-
-@linear_map.register
-def _(step: Normalizer) -> AffineMap | str:
-    if step.norm != "l2":
-        return linear_map.dispatch(object)(step)
-    return "a Normalizer. Leave that step out, and scale the vectors afterwards"
+from skcalib.calibration import AffineMap
+from skcalib.export._linear import linear_map
 
 
 def flat(*steps: Any) -> Iterator[Any]:
@@ -113,6 +67,12 @@ def one_map(*steps: Any) -> AffineMap:
 
 def affine_float32(linear: AffineMap) -> tuple[np.ndarray, np.ndarray]:
     """``W`` of shape (d, k) and ``b = bias - mean W``, in float32, or a ValueError."""
+    if linear.column_variance is None or linear.mean_square is None:
+        raise ValueError(
+            "The map may lose its digits in float32: a step does not keep the variances of its "
+            "input, such as StandardScaler(with_std=False). Use Whitening(power=0) in its "
+            "place, or to_torch, which computes in float64."
+        )
     _refuse_lost_digits(linear.uncentered_growth)
     W = linear.projection
     return W.astype(np.float32), (linear.bias - linear.mean @ W).astype(np.float32)
@@ -120,7 +80,8 @@ def affine_float32(linear: AffineMap) -> tuple[np.ndarray, np.ndarray]:
 
 def centered_float32(linear: AffineMap) -> tuple[np.ndarray, ...]:
     """``m``, ``W`` and ``b`` of ``(x - m) W + b``, ``m`` near the mean, or a ValueError."""
-    _refuse_lost_digits(linear.growth)
+    if np.isfinite(linear.growth):  # else unknown; the export is compared with the pipeline
+        _refuse_lost_digits(linear.growth)
     m, W = linear.mean.astype(np.float32), linear.projection
     b = (m - linear.mean) @ W + linear.bias
     return m, W.astype(np.float32), b.astype(np.float32)

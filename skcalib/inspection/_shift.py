@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from skcalib.calibration.covariance.linear_map import AffineMap
 from skcalib.calibration.covariance.moments import Moments
 from skcalib.calibration.whitening.estimator import Whitening
-from skcalib.calibration.whitening.linear_map import AffineMap
 from skcalib.calibration.whitening.solver import WhiteningMap, solve
 from skcalib.utils.conformal import threshold_of
 from skcalib.utils.sklearn_compat import check_rate
-from skcalib.utils.vectors import device_of_float64
+from skcalib.utils.vectors import device_of_float64, rows_of
 
 # Folds that stand in for new vectors if there is no formula for leaving one out.
 FOLDS = 10
@@ -74,8 +74,8 @@ def mahalanobis(whitening: Whitening, X: Any) -> Any:
     >>> mahalanobis(Whitening().fit(X), [[9.0, 9.0, 9.0, 9.0]]) > 100
     array([ True])
     """
-    linear = mahalanobis_map(whitening._checked_map())
-    return squared_lengths(whitening._rows(X), linear.affine)
+    linear, X = _checked(whitening, X)
+    return squared_lengths(X, mahalanobis_map(linear).affine)
 
 
 def mahalanobis_threshold(
@@ -117,7 +117,7 @@ def mahalanobis_threshold(
     0.05
     """
     rate = check_rate(false_positive_rate, "mahalanobis_threshold")
-    distances = held_out_distances(whitening, whitening._rows(X))
+    distances = held_out_distances(whitening, X)
     n_alone = np.isposinf(distances).sum()
     hint = f" {n_alone} of them span an axis alone: set noise='auto'." if n_alone else ""
     return threshold_of(distances, rate, "fitted vectors", hint)
@@ -168,8 +168,8 @@ def shift(whitening: Whitening, X: Any) -> Shift:
     >>> shift(whitening, X[1000:]).is_shifted, shift(whitening, X[1000:] + 1).is_shifted
     (False, True)
     """
-    linear, X = whitening._checked_map(), whitening._rows(X)
-    old, new = whitening._moments, Moments.of(X)
+    linear, X = _checked(whitening, X)
+    old, new = whitening.moments_, Moments.of(X)
     if new.n < 2:
         raise ValueError(
             f"shift got n_samples={new.n}; expected two or more, better a few hundred."
@@ -185,6 +185,12 @@ def shift(whitening: Whitening, X: Any) -> Shift:
     about_old = replace(new, scatter=new.scatter + new.n * np.outer(delta, delta))
     ratio = _mean_length(about_old, affine) / _mean_length(old, affine)
     return Shift(float(np.sqrt(max(square, 0.0))), float(ratio), float(p_value))
+
+
+def _checked(whitening: Whitening, X: Any) -> tuple[WhiteningMap, Any]:
+    """Return the map of a fitted whitening by axes, and checked rows."""
+    whitening.linear_map()  # raises, or warns, if it was fitted on too few samples
+    return whitening.map_, rows_of(whitening, X, reset=False)
 
 
 def squared_lengths(X: Any, linear: AffineMap) -> Any:
@@ -211,7 +217,7 @@ def mahalanobis_map(linear: WhiteningMap) -> WhiteningMap:
 
 def held_out_distances(whitening: Whitening, X: Any) -> np.ndarray:
     """Distance of each fitted row after a fit on others; infinite if they do not span it."""
-    linear, moments = whitening._checked_map(), whitening._moments
+    (linear, X), moments = _checked(whitening, X), whitening.moments_
     n, affine = moments.n, mahalanobis_map(linear).affine
     own = _gathered(squared_lengths(X, affine))
     expected = _mean_length(moments, affine)
@@ -233,7 +239,7 @@ def held_out_distances(whitening: Whitening, X: Any) -> np.ndarray:
     parts = [Moments.of(X[rows]) for rows in folds]
     for k, rows in enumerate(folds):
         others = reduce(Moments.merge, parts[:k] + parts[k + 1 :])
-        without = mahalanobis_map(solve(others, **whitening._parameters))
+        without = mahalanobis_map(solve(others, **whitening.parameters_))
         own[rows] = _gathered(squared_lengths(X[rows], without.affine))
     return own
 

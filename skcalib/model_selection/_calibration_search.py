@@ -24,7 +24,7 @@ from skcalib.model_selection._encoders import states_of
 from skcalib.model_selection._scores import Scored, choose, results_of, search
 from skcalib.model_selection._self_retrieval import FEWEST_TEXTS, views_of
 from skcalib.model_selection._views import Views, near_duplicates
-from skcalib.utils.base import from_scratch
+from skcalib.utils.base import CalibratorTags, from_scratch
 from skcalib.utils.sklearn_compat import Interval, StrOptions, _fit_context
 from skcalib.utils.texts import TextTransformer, distinct_texts
 
@@ -227,6 +227,11 @@ class CalibrationSearch(TextTransformer):
         """
         check_is_fitted(self)
         return self.best_estimator_.transform(X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags = CalibratorTags(preserves_dtype=[], calibrates=True)
+        return tags
 
     def _candidates(self, has_groups: bool) -> list[Candidate]:
         """Return what to try, for parameters that fit together."""

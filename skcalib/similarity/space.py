@@ -5,21 +5,20 @@ from typing import Any, Self
 import numpy as np
 from sklearn import config_context
 from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import assert_all_finite, gen_batches
 
-from skcalib.calibration.flow.estimator import NormalizingFlow
 from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.encoders.any_encoder import (
     as_encoder,
     encode,
     fit_with_groups,
     is_frozen,
-    steps_of,
 )
+from skcalib.utils.base import calibrator_tags
 from skcalib.utils.vectors import unit_rows, warn_of_silent
 
-REPLACES_WHITENING = (Whitening, NormalizingFlow)  # an encoder with one of these is calibrated
 SCALED = 8192  # rows that are scaled to unit length at a time, in float64
 
 
@@ -92,8 +91,15 @@ class TextSpace:
 
 
 def calibrates(encoder: Any) -> bool:
-    """Whether an encoder is a calibration, or a pipeline that has one at any depth."""
-    return any(isinstance(step, REPLACES_WHITENING) for step in steps_of(encoder))
+    """Whether an encoder calibrates, or has a step that does, at any depth of pipelines."""
+    if calibrator_tags(encoder).calibrates:  # such as a search, also one that keeps raw vectors
+        return True
+    if isinstance(encoder, FrozenEstimator):
+        return calibrates(encoder.estimator)
+    if isinstance(encoder, Pipeline):
+        return any(calibrates(s) for _, s in encoder.steps if not isinstance(s, str | None))
+    found = getattr(encoder, "best_estimator_", None)
+    return found is not None and calibrates(found)
 
 
 def unit_vectors(vectors: np.ndarray) -> np.ndarray:

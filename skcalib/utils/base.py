@@ -6,6 +6,7 @@ import inspect
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import sklearn
 from sklearn.base import TransformerMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.utils import TransformerTags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.utils.caches import SHOWN
@@ -76,13 +78,40 @@ def _forget(estimator: Any) -> None:
         delattr(estimator, name)
 
 
+@dataclass(slots=True)
+class CalibratorTags(TransformerTags):
+    """Tags of a transformer of vectors, beside those of scikit-learn.
+
+    A step of your own sets them in ``__sklearn_tags__``, as ``tags.transformer_tags``.
+
+    Parameters
+    ----------
+    calibrates : bool, default=False
+        Whether the cosines of its output need no whitening. An encoder with such a step gets
+        no other, and `skcalib evaluate` offers those of skcalib.
+    not_linear : str, default=""
+        What the step is, and what to do instead, if it is no linear map: exports that need one
+        refuse it with this reason. A linear step has a method ``linear_map`` in place of it,
+        which returns an `AffineMap`.
+    """
+
+    calibrates: bool = False
+    not_linear: str = ""
+
+
 class FloatTransformer(TransformerMixin):
-    """Mixin of a transformer that returns float32 for float32."""
+    """Mixin of a transformer that returns float32 for float32, with `CalibratorTags`."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.transformer_tags = CalibratorTags(preserves_dtype=["float64", "float32"])
         return tags
+
+
+def calibrator_tags(step: Any) -> CalibratorTags:
+    """Return the tags of a step, those of scikit-learn's steps with the defaults."""
+    tags = get_tags(step).transformer_tags if hasattr(step, "__sklearn_tags__") else None
+    return tags if isinstance(tags, CalibratorTags) else CalibratorTags()
 
 
 def is_fitted(estimator: Any) -> bool:

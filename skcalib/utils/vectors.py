@@ -70,6 +70,17 @@ def check_vectors(X: Any, *, name: str = "X", dtype: Any = np.float64, **limits:
     return check_array(checkable(X), dtype=dtype, input_name=name, **limits)
 
 
+def rows_of(estimator: Any, X: Any, *, reset: bool) -> Any:
+    """Rows of an estimator's input, as `check_rows` returns them.
+
+    Their features are checked against those of the fit, or learned if ``reset``.
+    """
+    X = X if is_dask(X) else stacked(X)
+    rows = check_rows(X)
+    validate_data(estimator, X, reset=reset, skip_check_array=True)
+    return rows
+
+
 def check_rows(X: Any) -> Any:
     """Check that ``X`` holds rows, and return them as float32 or float64.
 

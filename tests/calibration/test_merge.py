@@ -2,14 +2,21 @@
 
 import numpy as np
 import pytest
+from estimators import OF_VECTORS
 
-from skcalib import GroupErasure, Whitening
+import skcalib
+from skcalib import GroupErasure
 
 X = np.random.default_rng(0).normal(size=(80, 4)) * [1, 2, 3, 4]
 GROUPS = {"groups": np.arange(80) % 2}
 
 
-@pytest.mark.parametrize("estimator", [Whitening, GroupErasure])
+MERGING = [
+    kind for kind in (getattr(skcalib, name) for name in OF_VECTORS) if hasattr(kind, "merge")
+]
+
+
+@pytest.mark.parametrize("estimator", MERGING)
 def test_columns_in_another_order_are_not_added(estimator):
     pd = pytest.importorskip("pandas")
     groups = GROUPS if estimator is GroupErasure else {}

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from exported import assert_equal_vectors, exported
 from numpy.testing import assert_allclose
+from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer, StandardScaler, normalize
+from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler, normalize
 
 from skcalib import (
     BertEncoder,
@@ -245,6 +246,19 @@ def test_frozen_and_inner_pipelines_are_followed(tiny_bert, texts, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "step",
+    [
+        PCA(5, whiten=True, random_state=0),
+        make_pipeline(StandardScaler(), TruncatedSVD(5, random_state=0)),
+        StandardScaler(with_std=False),
+    ],
+)
+def test_linear_steps_of_scikit_learn_are_modules(step, tiny_bert, texts, tmp_path):
+    pipeline = make_pipeline(BertEncoder(tiny_bert), step).fit(texts)
+    assert_equal_vectors(exported(pipeline, tmp_path).encode(texts), pipeline.transform(texts))
+
+
+@pytest.mark.parametrize(
     ("params", "calibrator", "message"),
     [
         ({"layers": (0, 1), "layer_merge": "concat"}, None, "layers side by.*layer_merge='me"),
@@ -253,7 +267,7 @@ def test_frozen_and_inner_pipelines_are_followed(tiny_bert, texts, tmp_path):
         ({}, NormalizingFlow(), r"a normalizing flow.*Whitening\(noise='auto'\)"),
         ({}, NeighborSmoothing(), "NeighborSmoothing, a search.*Leave .*; or use save_onnx"),
         ({}, Normalizer("max"), r"Normalizer\(norm='max'\) cannot be exported.*\('l2'\)"),
-        ({}, StandardScaler(), r"StandardScaler\(\) cannot be exported.* Norm"),
+        ({}, MinMaxScaler(), r"MinMaxScaler\(\) cannot be exported.* Norm"),
     ],
 )
 def test_what_has_no_module_is_refused(params, calibrator, message, tiny_bert, texts, tmp_path):

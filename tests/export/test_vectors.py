@@ -6,13 +6,17 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer, StandardScaler
+from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
 
 from skcalib import BertEncoder, GroupErasure, NeighborSmoothing, NormalizingFlow, Whitening
+from skcalib.calibration import AffineMap, CalibratorTags
 from skcalib.datasets import load_toy_sts
 from skcalib.export import to_faiss, to_sentence_transformers, to_torch
+from skcalib.export._linear import linear_map
 
 
 @pytest.fixture
@@ -135,8 +139,8 @@ def test_exports_refuse_what_is_not_fitted_and_no_step(export, X):
         export(Whitening())
     with pytest.raises(ValueError, match="Got no step"):
         export()
-    with pytest.raises(TypeError, match=r"StandardScaler\(\) cannot be exported.* Normalizer"):
-        export(StandardScaler().fit(X))
+    with pytest.raises(TypeError, match=r"MinMaxScaler\(\) cannot be exported.* Normalizer"):
+        export(MinMaxScaler().fit(X))
     with pytest.raises(TypeError, match=r"Normalizer\(norm='l1'\) cannot be exported"):
         export(Normalizer("l1"))
     with pytest.raises(ValueError, match="returns 5 features, but the next expects 12"):
@@ -173,6 +177,101 @@ def test_to_torch_of_a_pipeline_is_its_transform(X):
         z = to_torch(flow)(torch.from_numpy(X.reshape(shape)))
         assert_allclose(z, expected.reshape(shape), atol=1e-5)
     assert_allclose(to_torch(flow)(torch.from_numpy(X[0])), expected[0], atol=1e-5)
+
+
+OF_SKLEARN = [
+    PCA(random_state=0),
+    PCA(5, whiten=True, random_state=0),
+    PCA(0.9, svd_solver="full", whiten=True),
+    IncrementalPCA(5, whiten=True),
+    TruncatedSVD(5, random_state=0),
+    TruncatedSVD(11, algorithm="arpack", random_state=0),
+    StandardScaler(),
+    StandardScaler(with_mean=False),
+]
+
+
+@pytest.mark.parametrize("step", [*OF_SKLEARN, StandardScaler(with_std=False)], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_steps_of_scikit_learn_are_linear_maps(step, dtype, of_toy_texts):
+    torch = pytest.importorskip("torch")
+    X = of_toy_texts[0].astype(dtype)
+    expected = step.fit(X).transform(X.astype(np.float64))
+    typical = np.sqrt(np.mean(expected**2))
+    module = to_torch(step)
+    assert_allclose(module(torch.from_numpy(X)), expected, atol=2e-5 * typical)
+    found = module(torch.from_numpy(X.astype(np.float64)))
+    assert_allclose(found, expected, atol=(1e-5 if dtype == np.float32 else 1e-10) * typical)
+
+
+@pytest.mark.parametrize("step", OF_SKLEARN, ids=str)
+def test_faiss_and_dense_hold_steps_of_scikit_learn(step, of_toy_texts):
+    X = of_toy_texts[0]
+    pytest.importorskip("faiss")
+    whitening = Whitening(4, noise="auto")
+    for steps in ([step], [step, whitening]):
+        pipeline = make_pipeline(*steps).fit(X)
+        expected = pipeline.transform(X.astype(np.float64))
+        atol = 2e-5 * np.sqrt(np.mean(expected**2))
+        assert_allclose(to_faiss(pipeline).apply(X), expected, atol=atol)
+
+
+def test_a_growth_of_errors_is_estimated_from_what_a_step_keeps(of_toy_texts):
+    # The second moments of x - mean are those of the sample, as far as the step knows them.
+    X = of_toy_texts[0].astype(np.float64)
+    for step in OF_SKLEARN:
+        linear = linear_map(step.fit(X))
+        squares = np.mean((X - linear.mean) ** 2, axis=0)
+        assert linear.column_variance.sum() == pytest.approx(squares.sum(), rel=0.15)
+        found = np.mean(step.transform(X) ** 2)
+        assert linear.mean_square == pytest.approx(found, rel=0.01)
+
+
+def test_digits_that_no_step_knows_are_refused_or_kept_in_float64(X):
+    torch, centered = pytest.importorskip("torch"), StandardScaler(with_std=False).fit(X + 1000)
+    for export in (to_faiss, to_sentence_transformers):
+        with pytest.raises(ValueError, match=r"does not keep the variances.*Use Whitening"):
+            export(centered)
+    far = (X + 1000).astype(np.float64)
+    found = to_torch(centered)(torch.from_numpy(far.astype(np.float32)))
+    assert_allclose(found, far.astype(np.float32) - far.mean(axis=0), atol=1e-4)
+
+
+def of_own(name, **tags):
+    """A class of steps that center and double, which nobody has registered."""
+
+    class Doubling(TransformerMixin, BaseEstimator):
+        def fit(self, X, y=None):
+            self.mean_, self.covariance_ = X.mean(axis=0), np.cov(X.T)
+            return self
+
+        def transform(self, X):
+            return 2 * (X - self.mean_)
+
+        def linear_map(self):
+            W = 2 * np.eye(len(self.mean_))
+            return AffineMap.of_sample(self.mean_, W, covariance=self.covariance_)
+
+        def __sklearn_tags__(self):
+            found = super().__sklearn_tags__()
+            found.transformer_tags = CalibratorTags(**tags)
+            return found
+
+    Doubling.__name__ = name
+    return Doubling()
+
+
+def test_a_step_of_ones_own_gives_its_map_or_the_reason_why_not(X):
+    torch, step = pytest.importorskip("torch"), of_own("Doubling").fit(X)
+    pipeline = make_pipeline(step, Whitening(4)).fit(X)
+    expected = pipeline.transform(X)
+    assert_allclose(to_torch(pipeline)(torch.from_numpy(X)), expected, atol=1e-5)
+    assert_allclose(to_faiss(pipeline).apply(X), expected, atol=1e-5)
+    step = of_own("Other", not_linear="a kernel. Leave it out").fit(X)
+    with pytest.raises(ValueError, match=r"One linear map cannot hold a kernel. Leave it out"):
+        to_faiss(step)
+    with pytest.raises(TypeError, match=r"Other\(\) cannot be exported: it is not linear"):
+        to_torch(step)
 
 
 def test_to_torch_scales_the_smallest_vectors_to_unit_length():

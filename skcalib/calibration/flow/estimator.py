@@ -371,6 +371,14 @@ class NormalizingFlow(
     def _n_features_out(self) -> int:
         return self.n_features_in_
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.calibrates = True
+        tags.transformer_tags.not_linear = (
+            "a normalizing flow. Calibrate with Whitening(noise='auto')"
+        )
+        return tags
+
     def to_torch(self) -> torch.nn.Module:
         """Copy the fitted flow into a torch module.
 

@@ -11,10 +11,11 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from skcalib.calibration.covariance.linear_map import AffineMap
+from skcalib.calibration.covariance.merging import MergingFit
 from skcalib.calibration.covariance.moments import chunk_rows
 from skcalib.calibration.groups.means import GroupMeans
-from skcalib.calibration.whitening.merging import MergingFit
-from skcalib.utils.base import FloatTransformer, VersionedState, warn
+from skcalib.utils.base import FloatTransformer, VersionedState, from_scratch, warn
 from skcalib.utils.dask import (
     as_floats,
     check_lazy,
@@ -44,6 +45,9 @@ class GroupErasure(
     and no linear classifier distinguishes them better than by their sizes ([1]_, theorem 3.1).
     Mapping a vector does not need its group. Put the step before ``Whitening(noise="auto")``;
     20 samples per group give most of the gain.
+
+    A single group, as without `groups`, has nothing to project out: its mean is subtracted.
+    With several groups m stays, since a whitening recognizes inner layers by it.
 
     Attributes
     ----------
@@ -88,17 +92,18 @@ class GroupErasure(
     True
     """
 
-    _state_version = 4
+    _state_version = 5
     __metadata_request__fit = {"groups": True}
     __metadata_request__partial_fit = {"groups": True}
-    _moments: GroupMeans
-    groups_ = property(attrgetter("_moments.names"), doc="Names of the groups, sorted.")
-    group_count_ = property(attrgetter("_moments.n"), doc="Samples of each, or their weight.")
-    means_ = property(attrgetter("_moments.mean"), doc="Mean of each group.")
-    mean_ = property(attrgetter("_moments.overall"), doc="Mean of all samples.")
-    components_ = property(attrgetter("_moments.differences"), doc="Q, orthonormal rows.")
-    variance_kept_ = property(attrgetter("_moments.kept"), doc="Share of the variance left.")
+    moments_: GroupMeans
+    groups_ = property(attrgetter("moments_.names"), doc="Names of the groups, sorted.")
+    group_count_ = property(attrgetter("moments_.n"), doc="Samples of each, or their weight.")
+    means_ = property(attrgetter("moments_.mean"), doc="Mean of each group.")
+    mean_ = property(attrgetter("moments_.overall"), doc="Mean of all samples.")
+    components_ = property(attrgetter("moments_.differences"), doc="Q, orthonormal rows.")
+    variance_kept_ = property(attrgetter("moments_.kept"), doc="Share of the variance left.")
 
+    @from_scratch
     def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
         """Learn group means; warn of small groups, or if little variance is left.
 
@@ -107,8 +112,9 @@ class GroupErasure(
         X : array-like or dask array of shape (n_samples, n_features)
         y : None
             Ignored.
-        groups : array-like of shape (n_samples,)
-            Group of each sample, such as its language: str or numbers, two or more.
+        groups : array-like of shape (n_samples,), default=None
+            Group of each sample, such as its language: str or numbers. None for one group of
+            all. A pipeline passes them on if scikit-learn's metadata routing is enabled.
         sample_weight : array-like of shape (n_samples,), default=None
             How many times each sample counts.
 
@@ -116,10 +122,9 @@ class GroupErasure(
         -------
         self : GroupErasure
         """
-        self.__dict__.pop("_moments", None)  # an error below leaves nothing half-fitted
         means = self._means_of(X, groups, sample_weight, reset=True)
         _check(means)
-        self._moments, self._is_checked = means, True
+        self.moments_, self._is_checked = means, True
         return self
 
     def partial_fit(
@@ -130,7 +135,7 @@ class GroupErasure(
         Parameters
         ----------
         X, y, groups, sample_weight
-            As for `fit`; a single group is enough.
+            As for `fit`.
 
         Returns
         -------
@@ -138,10 +143,10 @@ class GroupErasure(
         """
         first = not self.__sklearn_is_fitted__()
         means = self._means_of(X, groups, sample_weight, reset=first)
-        return self._learn(means if first else self._moments.merge(means))
+        return self._learn(means if first else self.moments_.merge(means))
 
     def transform(self, X: Any) -> Any:
-        """Project out what distinguishes the groups.
+        """Project out what distinguishes the groups; subtract the mean of a single one.
 
         Parameters
         ----------
@@ -155,23 +160,38 @@ class GroupErasure(
         """
         means = self._checked_means()
         X = self._rows(X, reset=False)
-        erase = partial(_erased, means.overall, means.differences)
+        erase = partial(_erased, means.overall, means.differences, means.target)
         if not is_dask(X):
             return erase(X)
         check_lazy(self)
         return dask_apply(erase, X, X.shape[1])
 
+    def linear_map(self) -> AffineMap:
+        """Return the map that `transform` applies.
+
+        Returns
+        -------
+        linear : AffineMap
+            With ``mean``, ``projection`` and ``bias``. Its precision is estimated as if columns
+            were uncorrelated within groups.
+        """
+        means = self._checked_means()
+        Q, (between, within) = means.differences, means.variances
+        P = np.eye(len(means.overall)) - Q.T @ Q
+        left = np.mean(within @ P**2 + means.target**2)
+        return AffineMap(means.overall, P, means.target, between + within, float(left))
+
     def _learn(self, moments: GroupMeans) -> Self:
-        self._moments, self._is_checked = moments, False
+        self.moments_, self._is_checked = moments, False
         return self
 
     def _checked_means(self) -> GroupMeans:
         """Return the means; check those of `partial_fit` at their first use."""
         check_is_fitted(self)
         if not self._is_checked:
-            _check(self._moments)
+            _check(self.moments_)
             self._is_checked = True
-        return self._moments
+        return self.moments_
 
     def _rows(self, X: Any, *, reset: bool) -> Any:
         if not is_dask(X):
@@ -181,26 +201,25 @@ class GroupErasure(
         return X
 
     def _means_of(self, X: Any, groups: Any, sample_weight: Any, *, reset: bool) -> GroupMeans:
-        if groups is None:
-            raise ValueError(
-                "GroupErasure got no groups; expected the group of each sample, such as its "
-                "language. Call fit(X, groups=languages). For a pipeline, first call "
-                "sklearn.set_config(enable_metadata_routing=True), then pipeline.fit(X, "
-                "groups=languages); in a search, also call set_fit_request(groups=True) of the "
-                "BiEncoder. To add a step to a fitted pipeline without fitting it again, use "
-                "make_pipeline(FrozenEstimator(pipeline), step)."
-            )
         X = self._rows(X, reset=reset)
         if is_dask(X):
+            if groups is None:
+                return dask_reduce(_mean_of_block, GroupMeans.merge, X, sample_weight)
             groups = groups if is_dask(groups) else _labels(groups)
             return dask_reduce(_means_of_block, GroupMeans.merge, X, groups, sample_weight)
-        check_consistent_length(X, groups)
+        if groups is not None:
+            check_consistent_length(X, groups)
         return _means_of_block(X, groups, sample_weight)
 
 
+def _mean_of_block(block: Any, weight: Any = None) -> GroupMeans:
+    return _means_of_block(block, None, weight)
+
+
 def _means_of_block(block: Any, groups: Any, weight: Any = None) -> GroupMeans:
+    labels = np.zeros(len(block), int) if groups is None else _labels(groups)
     weight = check_sample_weight(weight, block)
-    return GroupMeans.from_array(as_floats(block), _labels(groups), weight)
+    return GroupMeans.from_array(as_floats(block), labels, weight)
 
 
 def _labels(groups: Any) -> np.ndarray:
@@ -217,14 +236,12 @@ def _labels(groups: Any) -> np.ndarray:
 
 
 def _check(means: GroupMeans) -> None:
-    """Refuse groups if nothing or all would be erased; warn of small or many groups."""
+    """Refuse groups if nothing would be left; warn of small groups, or too many."""
     n_groups, n_features = means.mean.shape
-    if n_groups < 2:
-        raise ValueError(
-            f"groups has only {means.names.tolist()} in n_samples={means.n.sum():g} of nonzero "
-            "sample_weight; expected two or more groups, such as languages. Leave out this "
-            "step if there is only one."
-        )
+    if not n_groups:
+        raise ValueError("All samples have a sample_weight of zero; expected some above zero.")
+    if n_groups == 1:
+        return
     if len(means.differences) == n_features:
         raise ValueError(
             f"The means of {n_groups} groups differ in every direction of n_features="
@@ -245,9 +262,9 @@ def _check(means: GroupMeans) -> None:
         )
 
 
-def _erased(mean: np.ndarray, Q: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """``x - Qᵀ Q (x - mean)`` of each row, computed in float64."""
-    out = np.empty_like(X)
+def _erased(mean: np.ndarray, Q: np.ndarray, target: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """``(x - mean) - Qᵀ Q (x - mean) + target`` of each row, computed in float64."""
+    out, rest = np.empty_like(X), mean - target  # 0 where the mean stays
     for rows in gen_batches(len(X), chunk_rows(X.shape[1])):
-        out[rows] = X[rows] - ((X[rows] - mean) @ Q.T) @ Q
+        out[rows] = X[rows] - rest - ((X[rows] - mean) @ Q.T) @ Q
     return out

@@ -66,6 +66,11 @@ class GroupMeans:
         """Mean of all samples, of shape (d,)."""
         return self.n @ self.mean / (self.n.sum() or 1)
 
+    @property
+    def target(self) -> np.ndarray:
+        """Mean of each group afterwards, of shape (d,): that of all samples, or 0 of one."""
+        return self.overall if len(self.names) > 1 else np.zeros_like(self.overall)
+
     @cached_property
     def differences(self) -> np.ndarray:
         """Orthonormal rows that span the differences of the means, of shape (rank, d)."""

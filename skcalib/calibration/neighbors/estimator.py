@@ -176,5 +176,12 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
                 "was fitted. Call fit again."
             )
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.not_linear = (
+            "NeighborSmoothing, a search among fitted vectors. Leave that step out"
+        )
+        return tags
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "vectors_")

@@ -7,13 +7,14 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from skcalib.calibration.covariance.linear_map import AffineMap
+from skcalib.calibration.covariance.merging import MergingFit
 from skcalib.calibration.covariance.moments import Moments
 from skcalib.calibration.covariance.noise import Regularization
-from skcalib.calibration.whitening.merging import MergingFit
 from skcalib.calibration.whitening.solver import WhiteningMap, solve, warn_of_few_samples
-from skcalib.utils.base import FloatTransformer, VersionedState
+from skcalib.utils.base import FloatTransformer, VersionedState, from_scratch
 from skcalib.utils.caches import moments_of
 from skcalib.utils.dask import check_lazy
 from skcalib.utils.sklearn_compat import (
@@ -23,7 +24,7 @@ from skcalib.utils.sklearn_compat import (
     _fit_context,
     check_params,
 )
-from skcalib.utils.vectors import check_rows, check_sample_weight, is_dask, stacked
+from skcalib.utils.vectors import check_rows, check_sample_weight, is_dask, rows_of
 
 
 @dataclass(eq=False, repr=False)
@@ -118,6 +119,12 @@ class Whitening(
     n_samples_seen_ : int or float
         Number of samples fitted on, over all calls of `partial_fit`; the sum of their weights
         if weights were given.
+    moments_ : Moments
+        Sums over the sample: ``n``, ``mean``, ``scatter``; they add up over parts by ``merge``.
+    map_ : WhiteningMap
+        The map by all axes, also those that `n_components` drops.
+    parameters_ : dict
+        The parameters of the fit, which `merge` keeps.
     n_features_in_, feature_names_in_
         Number of features seen during fit, and their names when all are strings.
 
@@ -181,6 +188,7 @@ class Whitening(
     _state_version = 13
 
     @_fit_context(prefer_skip_nested_validation=True)
+    @from_scratch
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn mean and covariance of ``X``.
 
@@ -204,8 +212,6 @@ class Whitening(
             If `n_components` exceeds the number of features, `n_groups` is set with a numeric
             `noise` or `power`, all samples are equal, or the weights sum to 1 or less.
         """
-        for name in ("_moments", "_solved"):  # an error below leaves nothing half-fitted
-            self.__dict__.pop(name, None)
         X = self._sample(X, reset=True)
         if sample_weight is not None and not is_dask(X):
             sample_weight = check_sample_weight(sample_weight, X)
@@ -236,7 +242,7 @@ class Whitening(
         Regularization(noise=self.noise, power=self.power, n_groups=self.n_groups)
         first = not self.__sklearn_is_fitted__()
         moments = Moments.of(self._sample(X, reset=first), sample_weight)
-        moments = moments if first else self._moments.merge(moments)
+        moments = moments if first else self.moments_.merge(moments)
         return self._learn(moments, self.get_params(deep=False))
 
     def transform(self, X: Any) -> Any:
@@ -252,10 +258,20 @@ class Whitening(
             float32 for float32 input and float64 otherwise; a lazy dask array for a dask
             array, a tensor for a tensor with array API dispatch.
         """
-        linear = self._checked_map()
+        linear = self.linear_map()
         if is_dask(X):
             check_lazy(self)
-        return linear.affine.apply(self._rows(X))
+        return linear.apply(rows_of(self, X, reset=False))
+
+    def linear_map(self) -> AffineMap:
+        """Return the map that `transform` applies.
+
+        Returns
+        -------
+        linear : AffineMap
+            With ``mean``, ``projection`` (W) and ``bias``.
+        """
+        return self._checked_map().affine
 
     def inverse_transform(self, X: Any) -> Any:
         """Map whitened vectors back, as far as the kept dimensions determine them.
@@ -289,7 +305,7 @@ class Whitening(
         from sklearn.covariance import shrunk_covariance
 
         linear = self._checked_map()
-        return shrunk_covariance(self._moments.covariance(), linear.regularized.shrinkage)
+        return shrunk_covariance(self.moments_.covariance(), linear.regularized.shrinkage)
 
     def get_precision(self) -> np.ndarray:
         """Inverse of the covariance in use; its pseudo-inverse below full rank.
@@ -326,9 +342,9 @@ class Whitening(
         True
         """
         linear, moved = self._checked_map(), copy(self)
-        mean = Moments.of(self._rows(X)).mean
-        moved._moments, moved._solved = (
-            replace(self._moments, mean=mean),
+        mean = Moments.of(rows_of(self, X, reset=False)).mean
+        moved.moments_, moved._solved = (
+            replace(self.moments_, mean=mean),
             replace(linear, mean=mean),
         )
         return moved
@@ -336,65 +352,65 @@ class Whitening(
     @property
     def mean_(self) -> np.ndarray:
         """Mean of the sample."""
-        return self._moments.mean.copy()
+        return self.moments_.mean.copy()
 
     @property
     def n_samples_seen_(self) -> int | float:
         """Number of samples, or the sum of their weights."""
-        return self._moments.n
+        return self.moments_.n
 
     @property
     def components_(self) -> np.ndarray:
         """Principal axes in rows."""
-        return self._map.components
+        return self.map_.components
 
     @property
     def explained_variance_(self) -> np.ndarray:
         """Variance along the axes."""
-        return self._map.variance_kept
+        return self.map_.variance_kept
 
     @property
     def explained_variance_ratio_(self) -> np.ndarray:
         """The same as a share of the total variance."""
-        return self._map.variance_kept / self._map.regularized.total
+        return self.map_.variance_kept / self.map_.regularized.total
 
     @property
     def n_components_(self) -> int:
         """Width of the output."""
-        return self._map.width
+        return self.map_.width
 
     @property
     def rank_(self) -> int:
         """Numerical rank of the covariance."""
-        return self._map.rank
+        return self.map_.rank
 
     @property
     def centering_(self) -> float:
         """Share of the mean that is subtracted."""
-        return self._map.regularized.centering
+        return self.map_.regularized.centering
 
     @property
     def shrinkage_(self) -> float:
         """Shrinkage in use."""
-        return self._map.regularized.shrinkage
+        return self.map_.regularized.shrinkage
 
     @property
     def noise_(self) -> float:
         """Noise in use."""
-        return self._map.regularized.noise
+        return self.map_.regularized.noise
 
     @property
     def power_(self) -> float:
         """Power in use."""
-        return self._map.regularized.power
+        return self.map_.regularized.power
 
     @property
     def _n_features_out(self) -> int:
-        return self._map.width
+        return self.map_.width
 
     def _sample(self, X: Any, *, reset: bool) -> Any:
         """Check a sample to learn from."""
-        X = self._rows(X, reset=reset)
+        X = rows_of(self, X, reset=reset)
         d = X.shape[1]
         if self.n_components is not None and self.n_components > d:
             raise ValueError(
@@ -403,15 +419,8 @@ class Whitening(
             )
         return X
 
-    def _rows(self, X: Any, *, reset: bool = False) -> Any:
-        """Check ``X`` and its features, which are learned if ``reset``."""
-        X = X if is_dask(X) else stacked(X)
-        rows = check_rows(X)
-        validate_data(self, X, reset=reset, skip_check_array=True)
-        return rows
-
     def _learn(self, moments: Moments, parameters: dict[str, Any] | None = None) -> Self:
-        self._keep(moments, parameters or self._parameters)
+        self._keep(moments, parameters or self.parameters_)
         return self
 
     def _keep(
@@ -422,20 +431,20 @@ class Whitening(
         *,
         has_warned: bool = False,
     ) -> None:
-        self._moments, self._parameters, self._solved = moments, parameters, linear
+        self.moments_, self.parameters_, self._solved = moments, parameters, linear
         self._has_warned = has_warned
 
     @property
-    def _map(self) -> WhiteningMap:
-        """The fitted map; no attribute while all samples seen are equal."""
-        if not (self._moments.are_enough and self._moments.scatter.any()):
+    def map_(self) -> WhiteningMap:
+        """The map by axes; no attribute while all samples seen are equal."""
+        if not (self.moments_.are_enough and self.moments_.scatter.any()):
             raise AttributeError(f"This {type(self).__name__} has seen no samples that differ.")
         return self._solution()
 
     def _solution(self) -> WhiteningMap:
         """Return the map, which is computed once."""
         if self._solved is None:
-            self._solved = solve(self._moments, **self._parameters)
+            self._solved = solve(self.moments_, **self.parameters_)
         return self._solved
 
     def _checked_map(self) -> WhiteningMap:
@@ -443,11 +452,12 @@ class Whitening(
         check_is_fitted(self)
         linear = self._solution()
         if not self._has_warned:
-            warn_of_few_samples(self._moments.n, linear)
+            warn_of_few_samples(self.moments_.n, linear)
             self._has_warned = True
         return linear
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.array_api_support = True
+        tags.transformer_tags.calibrates = True
         return tags

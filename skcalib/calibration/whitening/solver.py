@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from skcalib.calibration.covariance.linear_map import AffineMap
 from skcalib.calibration.covariance.moments import Moments, rounding_error
 from skcalib.calibration.covariance.noise import Regularization, Regularized
-from skcalib.calibration.whitening.linear_map import AffineMap
 from skcalib.utils.base import warn
 
 # Samples per feature below which whitening amplifies sampling error. With 5, the smallest
@@ -87,9 +87,9 @@ class WhiteningMap:
 
         In float64, since strong axes would hide the digits of weak ones.
         """
-        back, like_any = self._scaled(1 / self.gain).T, np.ones(self.width)
+        back = self._scaled(1 / self.gain).T
         mapped = self._of_mean(self._scaled(self.gain))
-        return AffineMap(mapped, back, self.mean, like_any, 1.0, in_float64=True)
+        return AffineMap(mapped, back, self.mean)
 
     def _of_mean(self, W: np.ndarray) -> np.ndarray:
         """Return the image of the mean: zero, unless a share of it is kept."""

@@ -118,7 +118,7 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
         "false_pairs": [Interval(Real, 0, None, closed="neither")],
         "guard": [HasMethods("details"), None],
     }
-    _state_version = 3
+    _state_version = 4
 
     @_fit_context(prefer_skip_nested_validation=True)
     @from_scratch
@@ -310,8 +310,9 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
         unit = unit_vectors(vectors)
         blank = np.flatnonzero(~unit.any(axis=1)).tolist()
         if reset:
-            self._codes = {found: code for code, found in enumerate(dict.fromkeys(details))}
+            self._details = list(dict.fromkeys(details))  # a list, which skops can keep
             self._silent = {texts[i]: -1 - i for i in blank}
-        keys = np.array([self._codes.get(found, len(self._codes)) for found in details])
+        codes = {found: code for code, found in enumerate(self._details)}
+        keys = np.array([codes.get(found, len(codes)) for found in details])
         keys[blank] = [self._silent.get(texts[i], NOTHING) for i in blank]
         return unit[index], keys[index]

@@ -27,7 +27,7 @@ def n_threads(request, monkeypatch):
 def X(tmp_path, monkeypatch):
     """A memory map of 10,000 rows in chunks of 64."""
     monkeypatch.setattr("skcalib.calibration.covariance.moments.CHUNK_BYTES", 1)
-    monkeypatch.setattr("skcalib.calibration.whitening.linear_map.CHUNK_BYTES", 1)
+    monkeypatch.setattr("skcalib.calibration.covariance.linear_map.CHUNK_BYTES", 1)
     X = np.random.default_rng(0).normal(size=(10_000, 6)) + np.linspace(0, 30, 10_000)[:, None]
     np.save(tmp_path / "X.npy", X.astype(np.float32))
     return np.load(tmp_path / "X.npy", mmap_mode="r")

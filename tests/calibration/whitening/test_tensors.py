@@ -18,7 +18,7 @@ import numpy as np, pytest, sklearn, torch
 from numpy.testing import assert_allclose
 from skcalib import Whitening
 from skcalib.calibration.covariance import moments
-from skcalib.calibration.whitening import linear_map
+from skcalib.calibration.covariance import linear_map
 from skcalib.inspection import mahalanobis
 
 
@@ -83,9 +83,9 @@ def test_a_device_without_float64_leaves_it_to_the_cpu(monkeypatch, graded):
     # Columns of other scales, rotated: a product in float32 would lose the small ones.
     X = (X - 7) * 10.0 ** -np.arange(5) @ np.linalg.qr(X[:5])[0] if graded else X
     X = X.astype(np.float32)
-    tensor, fitted = torch.from_numpy(X), Whitening().fit(X)._checked_map()
-    linear = fitted.affine
-    for module in ("covariance.moments", "whitening.linear_map"):
+    tensor, fitted = torch.from_numpy(X), Whitening().fit(X)
+    linear = fitted.linear_map()
+    for module in ("covariance.moments", "covariance.linear_map"):
         name = f"skcalib.calibration.{module}"
         monkeypatch.setattr(f"{name}.on_device", moved)
         monkeypatch.setattr(f"{name}.get_namespace_and_device", lambda X: (xp, True, metal))
@@ -104,7 +104,7 @@ def test_a_device_without_float64_leaves_it_to_the_cpu(monkeypatch, graded):
     assert_allclose(Z, linear.apply(X), atol=2e-5)
     assert moves == [("cpu" if graded else "mps", torch.float32), ("mps", torch.float32)]
     moves.clear()
-    back = fitted.inverse
+    back = fitted.map_.inverse
     assert_allclose(back.apply(Z), X, atol=1e-4)
     place = "mps" if back.float32_is_safe else "cpu"
     assert moves == [(place, torch.float32), ("mps", torch.float32)]

@@ -31,14 +31,68 @@ CHUNK_BYTES = 2 * 2**20
 
 @dataclass(frozen=True, eq=False)
 class AffineMap:
-    """``x -> (x - mean) W + bias``, ready to apply, and how rounding errors grow in it."""
+    """Linear map of a step, ``x -> (x - mean) W + bias``, and how rounding errors grow in it.
 
-    mean: np.ndarray  # (d,)
-    projection: np.ndarray  # (d, width), W
-    bias: np.ndarray  # (width,)
-    column_variance: np.ndarray  # (d,), of the input
-    mean_square: float  # of an entry of the output
-    in_float64: bool = False  # even where float32 is safe
+    A step of your own returns it from a method ``linear_map()``, by `of_sample`.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (n_features,), float64
+        Subtracted from the input.
+    projection : ndarray of shape (n_features, n_components), float64
+        W.
+    bias : ndarray of shape (n_components,), float64
+    column_variance : ndarray of shape (n_features,) or None, default=None
+        Mean square of each column of ``x - mean``, over the fitted sample. If it is None, the
+        precision that the map needs is unknown, and it is computed in float64.
+    mean_square : float or None, default=None
+        Mean square of an entry of the output.
+    """
+
+    mean: np.ndarray
+    projection: np.ndarray
+    bias: np.ndarray
+    column_variance: np.ndarray | None = None
+    mean_square: float | None = None
+
+    @classmethod
+    def of_sample(
+        cls, mean: Any, projection: Any, bias: Any = None, covariance: Any = None
+    ) -> AffineMap:
+        """Return the map of a step, and what its sample says of rounding errors.
+
+        Parameters
+        ----------
+        mean : array-like of shape (n_features,)
+        projection : array-like of shape (n_features, n_components)
+        bias : array-like of shape (n_components,), default=None
+            None for zeros.
+        covariance : array-like of shape (n_features, n_features) or (n_features,), default=None
+            Mean products of the columns of ``x - mean``, over the fitted sample; or their mean
+            squares alone, if the columns are uncorrelated or no more is known.
+
+        Returns
+        -------
+        linear : AffineMap
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib.calibration import AffineMap
+        >>> X = np.random.default_rng(0).normal(size=(100, 3)) + 5
+        >>> scales = np.diag([1.0, 2.0, 0.5])
+        >>> linear = AffineMap.of_sample(X.mean(axis=0), scales, covariance=np.cov(X.T))
+        >>> np.allclose(linear.apply(X), (X - X.mean(axis=0)) @ scales)
+        True
+        """
+        mean, W = np.asarray(mean, np.float64), np.asarray(projection, np.float64)
+        bias = np.zeros(W.shape[1]) if bias is None else np.asarray(bias, np.float64)
+        if covariance is None:
+            return cls(mean, W, bias)
+        S = np.asarray(covariance, np.float64)
+        squares = S @ W**2 if S.ndim == 1 else np.einsum("ij,ij->j", S @ W, W)
+        variance = S if S.ndim == 1 else np.diag(S).copy()
+        return cls(mean, W, bias, variance, float(np.mean(squares + bias**2)))
 
     def then(self, after: AffineMap) -> AffineMap:
         """Combine both maps into one."""
@@ -58,23 +112,30 @@ class AffineMap:
         """Growth of a rounding error in ``(x - mean) W``, to the worst column of the output.
 
         An error of eps |c_j| in an entry becomes eps sqrt(sum_j var(c_j) W_ji^2) in column i.
+        It is infinite if the variances are unknown.
         """
+        if self.column_variance is None:
+            return np.inf
         return self._relative_to_output(self.column_variance @ self.projection**2)
 
     @cached_property
     def uncentered_growth(self) -> float:
         """Growth of a rounding error in ``x W + (bias - mean W)``, as for `growth`."""
+        if self.column_variance is None:
+            return np.inf
         shift = self.bias - self.mean @ self.projection
         second_moment = self.column_variance + self.mean**2
         return self._relative_to_output(second_moment @ self.projection**2 + shift**2)
 
     def _relative_to_output(self, error2: np.ndarray) -> float:
+        if not self.mean_square:
+            return np.inf
         return float(np.sqrt(error2.max() / self.mean_square))
 
     @property
     def float32_is_safe(self) -> bool:
         """Whether a product with W in float32 keeps the digits of centered float32 rows."""
-        return not self.in_float64 and self.growth <= MAX_GROWTH
+        return self.growth <= MAX_GROWTH
 
     def apply(self, X: Any) -> Any:
         """Map checked rows: an array, a tensor on its device, or a dask array lazily.
@@ -113,7 +174,8 @@ class AffineMap:
     def product(self, dtype: np.dtype) -> Product:
         """Return the product that maps rows of float32 or float64 without losing digits."""
         work = dtype if self.float32_is_safe else np.dtype(np.float64)
-        if dtype == work and self.uncentered_growth <= MAX_GROWTH:
+        is_small = self.uncentered_growth <= MAX_GROWTH or not self.mean.any()
+        if dtype == work and is_small:
             offset, rest = None, self.mean  # saves a pass over the rows
         else:
             # Once the rounded mean is subtracted, an entry is as small as the spread and exact

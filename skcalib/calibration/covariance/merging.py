@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 class MergingFit:
     """Mixin of an estimator that learns from moments that merge exactly."""
 
-    _moments: Any  # set by a fit, with a method `merge`
+    moments_: Any  # of the samples seen, with a method `merge`
     _learn: Any  # method that replaces the moments, and returns the estimator
     n_features_in_: int
 
@@ -46,7 +46,7 @@ class MergingFit:
         True
         """
         check_is_fitted(self)
-        moments, name = self._moments, type(self).__name__
+        moments, name = self.moments_, type(self).__name__
         for other in others:
             if not isinstance(other, type(self)):
                 raise TypeError(
@@ -61,11 +61,11 @@ class MergingFit:
                     f"they differ from feature {i} on. Fit both on the same columns in the "
                     "same order."
                 )
-            moments = moments.merge(other._moments)
+            moments = moments.merge(other.moments_)
         return self._learn(moments)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_moments")
+        return hasattr(self, "moments_")
 
 
 def _features(estimator: Any) -> list:
