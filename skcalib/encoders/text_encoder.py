@@ -99,7 +99,7 @@ class TextEncoder(TextTransformer):
     def __sklearn_clone__(self) -> Self:
         # A deep copy of the model may fail, and would have to encode every text again.
         twin = type(self)(**self.get_params(deep=False))
-        twin._shared = copy.copy(self._text_model())  # which may get another name
+        twin._shared = copy.copy(self._text_model())  # with a batch size of its own
         if hasattr(self, "_sklearn_output_config"):
             twin._sklearn_output_config = copy.copy(self._sklearn_output_config)
         return twin
@@ -165,13 +165,11 @@ class TextEncoder(TextTransformer):
         return vectors
 
     def _text_model(self) -> TextModel:
-        """Return the model under this name, with what clones already know about it."""
+        """Return the model, with what clones already know about it."""
         shared: TextModel | None = self.__dict__.get("_shared")
-        # A model that was used without a name may get one. A different name is a new model.
-        if not shared or shared.model is not self.model or shared.name not in (None, self.name):
-            shared = self._shared = TextModel(self.model)
-        if shared.name != self.name:
-            shared.rename(self.name)
+        # Under a new name it is a new model.
+        if not shared or shared.model is not self.model or shared.name != self.name:
+            shared = self._shared = TextModel(self.model, self.name)
         shared.batch_size = self.batch_size
         return shared
 
@@ -211,34 +209,33 @@ def _only(slots: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return slots[:, 0]
 
 
+@dataclass(eq=False)
+class Key:
+    """Identity of a model's vectors in memory, which clones of an encoder share.
+
+    It is not the model itself, which would stay in memory with its vectors.
+    """
+
+    width: int = 0  # until the first answer
+
+
 class TextModel(Model):
-    """The `Model` of `sources` for a model of another library; an encoder's clones share it."""
+    """The `Model` of `sources` for a model of another library."""
 
     slots = Slots(["vector"], asked=[0])
+    key: Key
 
-    def __init__(self, model: Any):
-        self.model = model
-        self.name: str | None = None  # of the model in stores
-        self.key = object()  # not the model, which would stay in memory with its vectors
-        self._keys: dict[str | None, object] = {}  # by name, also of copies of this
-        self._widths: dict[object, int] = {}  # by key, which they share with their vectors
+    def __init__(self, model: Any, name: str | None):
+        self.model, self.name, self.key = model, name, Key()
 
     @property
     def width(self) -> int:
         """Width of the vectors, 0 until the first answer."""
-        return self._widths.get(self.key, 0)
+        return self.key.width
 
     @width.setter
     def width(self, width: int) -> None:
-        self._widths[self.key] = width
-
-    def rename(self, name: str | None) -> None:
-        """Name a model that had none; among its copies the first name keeps the vectors."""
-        key = self._keys.setdefault(name, object() if self._keys else self.key)
-        if key is not self.key:
-            self.key = key
-            self.__dict__.pop("_probe", None)
-        self.name = name
+        self.key.width = width
 
     @cached_property
     def _probe(self) -> np.ndarray:

@@ -53,7 +53,7 @@ def blocks(
             cosines = rows[block] @ others[part].T
             if columns is None and start < block.stop:
                 square = cosines[:, : block.stop - start]
-                square[np.tri(*square.shape, block.start - start, bool)] = -np.inf
+                square[np.tri(*square.shape, k=block.start - start, dtype=bool)] = -np.inf
             yield block, part, cosines
 
 
