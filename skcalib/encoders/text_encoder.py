@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.encoders.model.tokens import empty_ids, tokenize
 from skcalib.encoders.recipe import Slots
-from skcalib.encoders.sources import Disk, Model, Records, recall, store_of, vectors_of
+from skcalib.encoders.sources import Disk, Model, Records, Show, recall, store_of, vectors_of
 from skcalib.encoders.store.store import VectorStore
 from skcalib.encoders.store.vectors import width_in
 from skcalib.utils.base import warn
@@ -190,7 +190,7 @@ class TextEncoder(TextTransformer):
         if store is not None:
             model.compare(store, getattr(self, "_n_features_out", 0))
         vectors, _ = vectors_of(
-            *([texts], model, store, _only), total=len(texts), verbose=self.verbose
+            [texts], model, store, _only, total=len(texts), verbose=self.verbose
         )
         return vectors
 
@@ -202,6 +202,10 @@ class TextEncoder(TextTransformer):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_n_features_out")
+
+
+def _silent(note: str) -> None:
+    """Show no note."""
 
 
 def _only(slots: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -239,7 +243,7 @@ class TextModel(Model):
 
     @cached_property
     def _probe(self) -> np.ndarray:
-        [records] = recall([PROBE], self)
+        [records] = recall([PROBE], self, _silent)
         return records.vectors
 
     def compare(self, store: VectorStore, fitted: int) -> None:
@@ -261,7 +265,7 @@ class TextModel(Model):
             )
             return
         with closing(Disk(store, self)) as disk:
-            [kept] = disk.encode([PROBE])
+            [kept] = disk.encode([PROBE], _silent)
         # The same model rounds differently on another machine; float16, to 11 bits.
         if np.linalg.norm(kept.vectors - asked) > 0.05 * np.linalg.norm(asked):
             raise ValueError(
@@ -270,7 +274,7 @@ class TextModel(Model):
                 "model another name."
             )
 
-    def encode(self, texts: Sequence[str]) -> Iterator[Records]:
+    def encode(self, texts: Sequence[str], show: Show) -> Iterator[Records]:
         """Encode the texts with the model, batch by batch."""
         for batch in gen_batches(len(texts), self.batch_size):
             vectors = self._ask(list(texts[batch]))

@@ -52,8 +52,8 @@ def blocks(
             part = slice(start, min(start + width, len(others)))
             cosines = rows[block] @ others[part].T
             if columns is None and start < block.stop:
-                square = cosines[:, : block.stop - start]
-                square[np.tri(*square.shape, k=block.start - start, dtype=bool)] = -np.inf
+                i, j = (np.arange(at.start, at.stop) for at in (block, part))
+                cosines[j <= i[:, None]] = -np.inf
             yield block, part, cosines
 
 
