@@ -3,10 +3,10 @@ Calibrate a model without labels
 ================================
 
 You have sentences and a model, but nobody has graded which sentences are similar.
-:func:`~skcalib.calibrate` still chooses layer, pooling and calibration. It uses the fact that
-with good vectors one part of a text finds the other part among the parts of all texts. This
-script calibrates a list of sentences, computes similarities, finds the nearest sentences, and
-finally checks the choice against grades.
+:class:`~skcalib.CalibrationSearch` still chooses layer, pooling and calibration. It uses the
+fact that with good vectors one part of a text finds the other part among the parts of all
+texts. This script calibrates a list of sentences, computes similarities, finds the nearest
+sentences, and finally checks the choice against grades.
 
 The script uses the bundled toy set (:func:`~skcalib.datasets.load_toy_sts`). Set the
 environment variable ``SKCALIB_DATA`` to a folder of benchmarks to use STS-B instead.
@@ -21,10 +21,11 @@ import time
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from sklearn.frozen import FrozenEstimator
 from sklearn.neighbors import NearestNeighbors
 
-from skcalib import BertEncoder, BiEncoder, calibrate
+from skcalib import BertEncoder, BiEncoder, CalibrationSearch
 from skcalib.datasets import fetch_sts, load_toy_sts, minilm_path
 from skcalib.metrics import spearman
 
@@ -39,8 +40,8 @@ print(f"{len(sentences)} sentences of {name}")
 
 # %%
 # The folder of this model declares its pooling, so the model was fine-tuned for it, and
-# ``calibrate`` would keep its layer and pooling. We ask for others, as it asks itself for a
-# model that declares nothing: the search then tries every layer with four poolings, raw and
+# the search would keep its layer and pooling. We ask for others, as it asks itself for a
+# model that declares nothing: it then tries every layer with four poolings, raw and
 # whitened with regularization (directions that are mostly noise fade). It keeps the layer and
 # pooling of the raw model unless another choice is clearly better, where the best of many must
 # lead by more than the chance of many; on that layer it also tries simpler steps. ``memory``
@@ -53,16 +54,20 @@ folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 memory = folder.name  # a folder of your own would be kept
 start = time.perf_counter()
 poolings = ["mean", "cls", "max", "zipf"]
-pipeline = calibrate(minilm_path(), sentences, pooling=poolings, memory=memory)
+encoder = BertEncoder(minilm_path(), memory=memory)
+search = CalibrationSearch(encoder, pooling=poolings).fit(sentences)
 print(f"Calibrated in {time.perf_counter() - start:.0f} s.\n")
-print(pipeline.calibration_.table(8))
+results = pd.DataFrame(search.cv_results_)
+shown = ["pooling", "layers", "candidate", "score", "halves"]
+print(results.sort_values("halves", ascending=False)[shown].head(8).round(3))
+print(f"\n{search.reason_}\n{search.best_estimator_['calibrate']}")
 
 # %%
-# The result is a fitted pipeline from texts to vectors. How similar are two sentences? A
-# :class:`~skcalib.BiEncoder` answers that. ``FrozenEstimator`` prevents it from fitting the
-# pipeline again.
+# The fitted search maps texts to vectors. How similar are two sentences? A
+# :class:`~skcalib.BiEncoder` answers that. ``FrozenEstimator`` prevents it from searching once
+# more.
 
-model = BiEncoder(FrozenEstimator(pipeline)).fit(sentences)
+model = BiEncoder(FrozenEstimator(search)).fit(sentences)
 new_pairs = [
     ("A man is playing a flute.", "Somebody plays an instrument."),
     ("A man is playing a flute.", "Two dogs run across a meadow."),
@@ -73,9 +78,9 @@ for (left, right), cosine in zip(new_pairs, model.predict(new_pairs), strict=Tru
 # %%
 # Which sentences of the list are nearest to a new one?
 
-search = NearestNeighbors(n_neighbors=3, metric="cosine").fit(pipeline.transform(sentences))
+index = NearestNeighbors(n_neighbors=3, metric="cosine").fit(search.transform(sentences))
 query = "Kids are playing in the sand by the sea."
-distances, nearest = search.kneighbors(pipeline.transform([query]))
+distances, nearest = index.kneighbors(search.transform([query]))
 print(query)
 for distance, i in zip(distances[0], nearest[0], strict=True):
     print(f"{1 - distance:5.2f}  {sentences[i]}")
@@ -87,7 +92,7 @@ for distance, i in zip(distances[0], nearest[0], strict=True):
 
 raw, chosen = (
     100 * BiEncoder(FrozenEstimator(encoder)).fit(pairs).score(pairs, grades)
-    for encoder in (BertEncoder(minilm_path(), memory=memory).fit(sentences), pipeline)
+    for encoder in (encoder.fit(sentences), search)
 )
 print(f"raw                    {raw:5.1f}")
 print(f"chosen without labels  {chosen:5.1f}")
@@ -101,20 +106,18 @@ assert chosen > raw - 0.3
 # is one combination of layer and pooling, with raw vectors: its split-half score, and its score
 # by grades.
 
-calibration = pipeline.calibration_
-uncalibrated = [c for c in calibration.candidates if c.calibrator == "raw"]
+uncalibrated = results[results["candidate"] == "raw"]
 rho = []
-for candidate in uncalibrated:
-    encoder = BertEncoder(
-        minilm_path(), pooling=candidate.pooling, layers=candidate.layers, memory=memory
-    )
+for candidate in uncalibrated.itertuples():
+    encoder.set_params(pooling=candidate.pooling, layers=candidate.layers)
     rho.append(100 * BiEncoder(encoder).fit(pairs).score(pairs, grades))
-agreement = spearman(rho, [candidate.halves for candidate in uncalibrated])
+agreement = spearman(rho, uncalibrated["halves"])
 print(f"{len(rho)} layers and poolings, rank correlation of both scores {agreement:.2f}")
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-axes.scatter([100 * c.halves for c in uncalibrated], rho, label="layers and poolings, raw")
-axes.scatter(100 * calibration.shipped.halves, raw, label="raw model")
-axes.scatter(100 * calibration.chosen.halves, chosen, marker="*", s=120, label="chosen")
+axes.scatter(100 * uncalibrated["halves"], rho, label="layers and poolings, raw")
+halves = 100 * results["halves"]
+axes.scatter(halves[0], raw, label="raw model")
+axes.scatter(halves[search.best_index_], chosen, marker="*", s=120, label="chosen")
 axes.set(
     xlabel="split-half score, without labels",
     ylabel="Spearman's rho x 100, with labels",

@@ -1,7 +1,7 @@
-"""What `calibrate` chooses, scored by labels that it never saw: never worse than the raw model.
+"""What `CalibrationSearch` chooses, scored by labels that it never saw: not worse than raw.
 
-For each task and two seeds, `calibrate` chooses on 600 training texts, with 300 of them as its
-queries; its pipeline maps up to 600 test texts. Scores are R-precision, the accuracy with
+For each task and two seeds, it chooses on 600 training texts, with 300 of them as its queries;
+its pipeline maps up to 600 test texts. Scores are R-precision, the accuracy with
 three labels a class, and the average precision of pairs, as differences to the raw model, times
 100. Beside "topics" stands the last layer, whitened and smoothed.
 """
@@ -12,7 +12,7 @@ from data import SETS, labelled
 from measures import of_groups
 from sklearn.pipeline import make_pipeline
 
-from skcalib import calibrate
+from skcalib import CalibrationSearch
 
 TASKS = None, "duplicates", "topics"
 COLUMNS = "raw_rp", "raw_3", "raw_pairs", "rp", "three_labels", "pairs"
@@ -30,9 +30,9 @@ def rows(encode, options):
             smoothed = make_pipeline(encode.bert(), steps()["smoothed"]).fit(fit_on)
             found = {"whitened, smoothed": of_groups(smoothed.transform(texts), labels)}
             for task in TASKS:
-                chosen = calibrate(
-                    encoder, fit_on, task=task, n_texts=most // 2, random_state=seed
-                )
+                chosen = CalibrationSearch(
+                    encoder, task=task, n_texts=most // 2, random_state=seed
+                ).fit(fit_on)
                 found[str(task)] = of_groups(chosen.transform(texts), labels)
             for step, scores in found.items():
                 values = (f"{value:.1f}" for value in (*raw, *(scores - raw)))

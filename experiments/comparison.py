@@ -126,7 +126,7 @@ def of_queries(step, D, Q):
         shift = Q.mean(axis=0) - D.mean(axis=0)
         fitted = clone(step).fit(D)
         return fitted, make_pipeline(FunctionTransformer(lambda X: X - shift), fitted)
-    # As `calibrate(model, documents, queries=queries)` does.
+    # As in docs/tasks/search.md.
     both = np.vstack([D, Q])
     groups = np.repeat(["document", "query"], [len(D), len(Q)])
     erasure = GroupErasure().fit(both, groups=groups)

@@ -7,7 +7,7 @@ The job is a pipeline, and the modules follow it::
     names ── ZeroShotClassifier(BertEncoder, names) ──> classes
     questions ── NearestAnswer(BertEncoder) ──> one of the stored answers, or none
 
-`calibrate` chooses such a pipeline from texts, without labels. `TextEncoder` replaces
+`CalibrationSearch` chooses such a pipeline from texts, without labels. `TextEncoder` replaces
 `BertEncoder` for a model of another library, and `VectorStore` keeps vectors on disk. Before a
 whitening, `GroupErasure` removes differences between groups such as languages. After it,
 `NeighborSmoothing` moves each vector toward its nearest neighbors, and `SimilarityScale` gives
@@ -33,7 +33,7 @@ from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.encoders.bert_encoder import BertEncoder
 from skcalib.encoders.store.store import VectorStore
 from skcalib.encoders.text_encoder import TextEncoder
-from skcalib.model_selection import calibrate
+from skcalib.model_selection import CalibrationSearch
 from skcalib.similarity.answers.estimator import NearestAnswer
 from skcalib.similarity.bi_encoder import BiEncoder
 from skcalib.similarity.classifier.estimator import ZeroShotClassifier
@@ -47,6 +47,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BertEncoder",
     "BiEncoder",
+    "CalibrationSearch",
     "DetailGuard",
     "Duplicates",
     "GroupErasure",
@@ -59,7 +60,6 @@ __all__ = [
     "Whitening",
     "ZeroShotClassifier",
     "__version__",
-    "calibrate",
     "clear_caches",
     "datasets",
     "evaluation",

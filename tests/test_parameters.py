@@ -15,6 +15,7 @@ ESTIMATORS = [
 ]
 OF_A_MODEL = [  # whose first parameter has no default
     skcalib.BiEncoder,
+    skcalib.CalibrationSearch,
     skcalib.NearestAnswer,
     skcalib.TextEncoder,
     skcalib.ZeroShotClassifier,

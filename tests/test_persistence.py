@@ -12,6 +12,7 @@ import skcalib
 from skcalib import (
     BertEncoder,
     BiEncoder,
+    CalibrationSearch,
     DetailGuard,
     Duplicates,
     GroupErasure,
@@ -23,16 +24,33 @@ from skcalib import (
     VectorStore,
     Whitening,
     ZeroShotClassifier,
-    calibrate,
 )
 from skcalib.export import TRUSTED_TYPES
 from skcalib.model_selection import SelfRetrieval
 
+WORDS = [
+    "man",
+    "plays",
+    "house",
+    "red",
+    "small",
+    "old",
+    "young",
+    "train",
+    "letter",
+    "song",
+    "rain",
+    "snow",
+    "night",
+]
 ESTIMATORS = [
     kind
     for kind in (getattr(skcalib, name) for name in skcalib.__all__)
     if isinstance(kind, type) and issubclass(kind, BaseEstimator)
 ]
+
+
+LONGER = [f"the {a} {b} and the {b} {a}" for a in ("dog", "cat") for b in WORDS]
 
 
 def _name(kind):
@@ -59,7 +77,8 @@ def test_a_whitening_that_came_back_goes_on_learning(whitening, X):
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_every_estimator_has_a_versioned_state(kind, monkeypatch):
     first = {"BertEncoder": "a-model", "BiEncoder": Whitening(), "TextEncoder": len}
-    first["ZeroShotClassifier"] = first["NearestAnswer"] = "a-model"
+    for name in ("CalibrationSearch", "NearestAnswer", "ZeroShotClassifier"):
+        first[name] = "a-model"
     estimator = kind(*([first[kind.__name__]] if kind.__name__ in first else []))
     dumped, version = pickle.dumps(estimator), kind._state_version
     back = pickle.loads(dumped)
@@ -101,8 +120,12 @@ def test_pickling_and_reading_leave_the_state_as_it_is(whitening):
         lambda X, bert: GroupErasure().fit(X, groups=np.arange(60) % 2),
         lambda X, bert: SimilarityScale().fit(X),
         lambda X, bert: NeighborSmoothing().fit(X),
+        lambda X, bert: CalibrationSearch(bert, n_texts=20, layers=[1, 3]).fit(LONGER),
     ],
-    ids=["whitening", "flow", "encoder", "store", "pairs", "groups", "scale", "smoothing"],
+    ids=[
+        *("whitening", "flow", "encoder", "store", "pairs", "groups", "scale", "smoothing"),
+        "search",
+    ],
 )
 def test_skops_has_to_trust_nothing_but_skcalib(make, X, tiny_bert, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -115,6 +138,7 @@ def test_skops_has_to_trust_nothing_but_skcalib(make, X, tiny_bert, tmp_path, mo
     back = io.loads(dumped, trusted=asked)
     uses = {BiEncoder: "predict", SimilarityScale: "p_value"}
     data = {BertEncoder: ["dog"], BiEncoder: [("dog", "cat")], SimilarityScale: X[0] / 10}
+    data[CalibrationSearch] = ["dog"]
     use, given = uses.get(type(back), "transform"), data.get(type(back), X)
     np.testing.assert_array_equal(getattr(back, use)(given), getattr(estimator, use)(given))
 
@@ -123,7 +147,7 @@ def test_pickles_of_all_estimators_hold_the_trusted_types_and_no_others(X, tiny_
     bert, texts = BertEncoder(tiny_bert), [f"{a} dog {b} cat" for a in words for b in words]
     some = [f"the {a} {t}" for t in texts[:8] for a in words[:9]]
     made = [
-        calibrate(bert, some, n_texts=40, task="topics"),
+        CalibrationSearch(bert, n_texts=40, task="topics", layers=[1, 3]).fit(some),
         NormalizingFlow(random_state=0).fit(X),
         BertEncoder(tiny_bert, memory=VectorStore("folder")),
         BiEncoder(bert),

@@ -18,6 +18,7 @@ import skcalib
 from skcalib import (
     BertEncoder,
     BiEncoder,
+    CalibrationSearch,
     DetailGuard,
     Duplicates,
     GroupErasure,
@@ -94,6 +95,12 @@ CASES = {
     "BiEncoder": Case(
         BiEncoder, (TEXTS,), (NO_TEXT,), lambda e: e.predict([(TEXTS[0], TEXTS[1])])
     ),
+    "CalibrationSearch": Case(
+        lambda encoder: CalibrationSearch(encoder, n_texts=20),
+        ([f"{text} and {text}" for text in TEXTS],),
+        (NO_TEXT,),
+        lambda e: e.transform(TEXTS[:9]),
+    ),
     "Duplicates": Case(Duplicates, (TEXTS,), (NO_TEXT,), lambda e: e.predict(TEXTS[:9])),
     "NearestAnswer": Case(
         lambda encoder: NearestAnswer(encoder, false_positive_rate=0.2),
@@ -136,7 +143,13 @@ CASES = {
     ),
 }
 FITTED = [name for name, case in CASES.items() if case.given]
-OF_TEXTS = ["BiEncoder", "Duplicates", "NearestAnswer", "ZeroShotClassifier"]
+OF_TEXTS = [
+    "BiEncoder",
+    "CalibrationSearch",
+    "Duplicates",
+    "NearestAnswer",
+    "ZeroShotClassifier",
+]
 
 
 def test_there_is_a_case_for_every_estimator():

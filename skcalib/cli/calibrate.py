@@ -3,13 +3,13 @@
 import argparse
 import json
 import platform
-from dataclasses import asdict, replace
+import sys
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import joblib
-from sklearn.pipeline import Pipeline
 
 from skcalib import export
 from skcalib.calibration.neighbors.estimator import NeighborSmoothing
@@ -19,14 +19,15 @@ from skcalib.cli.options import (
     encoder_of,
     layers,
     names,
-    texts_in,
     with_groups,
 )
 from skcalib.datasets import load_docstrings, load_toy_sts
 from skcalib.export._formats import FORMATS, PLAIN
 from skcalib.export._writing import written_whole
-from skcalib.model_selection._calibrate import calibrate
-from skcalib.model_selection._tasks import TASKS
+from skcalib.model_selection import CalibrationSearch
+from skcalib.model_selection._candidates import RAW, TASKS
+from skcalib.utils.bootstrap import Difference
+from skcalib.utils.tables import markdown
 
 PACKAGES = ("skcalib", "scikit-learn", "numpy", "scipy", "torch", "transformers", "joblib")
 BUNDLED = {"docstrings": load_docstrings, "toy": load_toy_sts}
@@ -61,12 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     several = f"layers to try, such as 0,3,first_last,0+3; {declared}"
     add("--layers", type=names, help=several)
     tasks = [task for task in TASKS if task]
-    add("--task", choices=tasks, help="what the vectors are for; default: none of these")
-    add("--queries", metavar="FILE", help="sample of queries; TEXTS are then documents")
+    add("--task", choices=tasks, help="what you look for; default: none of these")
     add("--n-groups", type=int, help="approximate number of groups to distinguish")
     grouped = "group of each text, on the line of the same number, such as its language"
     add("--groups", metavar="FILE", help=grouped)
-    add_encoding(add)
+    add_encoding(add, queries=False)
     add("--max-length", type=int, help="tokens of a text or window; default: the model's limit")
     add("--n-texts", type=int, default=2000, help="texts in the search; default: 2000")
     add("--random-state", type=int, default=0, help="seed of the sample; default: 0")
@@ -83,52 +83,81 @@ def run(options: argparse.Namespace) -> None:
         texts, groups = BUNDLED[options.texts]().data.ravel().tolist(), None
     else:
         texts, groups = with_groups(options.texts, options.groups, column=options.column)
-    queries_encoder = None
-    if options.query_prompt is not None:
-        if not options.queries:
-            raise ValueError("--query-prompt needs --queries FILE.")
-        queries_encoder = encoder_of(options, prompt=options.query_prompt)
+    search = CalibrationSearch(
+        encoder_of(options),
+        task=options.task,
+        n_groups=options.n_groups,
+        pooling=options.pooling,
+        layers=options.layers and list(map(layers, options.layers)),
+        n_texts=options.n_texts,
+        random_state=options.random_state,
+        verbose=not options.quiet and sys.stderr.isatty(),
+    )
     with written_whole(options.output) as folder:  # refused before hours of work
-        pipeline = calibrate(
-            encoder_of(options),
-            texts,
-            task=options.task,
-            queries=options.queries and texts_in(options.queries, options.column),
-            queries_encoder=queries_encoder,
-            groups=groups,
-            pooling=options.pooling,
-            layers=options.layers and list(map(layers, options.layers)),
-            n_groups=options.n_groups,
-            n_texts=options.n_texts,
-            random_state=options.random_state,
-            memory=options.memory,
-            verbose=False if options.quiet else None,
-        )
+        pipeline = search.fit(texts, groups=groups).best_estimator_
         pipeline["encode"].set_params(memory=None)  # a folder of this machine
         folder.mkdir()
         save = getattr(export, how.save) if how.save else joblib.dump
         save(pipeline, folder / (how.file or ""))
-        content = json.dumps(report(pipeline, options), indent=2)
+        content = json.dumps(report(search, options), indent=2)
         (folder / "report.json").write_text(content + "\n", "utf-8")
     if not options.quiet:
-        calibration = pipeline.calibration_
-        print(f"{calibration.table(SHOWN)}\n\n{calibration.explanation}\n")
+        if search.n_texts_:
+            print(f"{table(rows_of(search), search.best_index_)}\n")
+        print(f"{search.reason_}\n")
         loads = f"{how.loader}({str(Path(options.output) / (how.file or ''))!r})"
         print(f"Wrote {options.output}, with a report.json. Load it with {loads}")
 
 
-def report(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
+def report(search: CalibrationSearch, options: argparse.Namespace) -> dict[str, Any]:
     """Return the report: settings, and scores of all candidates."""
-    calibrator = pipeline["calibrate"]
+    encoder, calibrator = (search.best_estimator_[step] for step in ("encode", "calibrate"))
+    rows = rows_of(search)
     return {
         "model": options.model,
-        "fingerprint": pipeline["encode"].fingerprint_,
+        "fingerprint": encoder.fingerprint_,
         "texts": options.texts,
-        "prompt": getattr(pipeline["encode"], "prompt_", ""),
-        "criterion": "mean reciprocal rank of one part of a text, found from another part; "
-        "score compares calibrations of one layer and pooling, halves layers and poolings",
+        "prompt": encoder.prompt_,
+        "task": options.task,
         "random_state": options.random_state,
         **{name: getattr(calibrator, f"{name}_", None) for name in LEARNED},
-        **asdict(pipeline.calibration_),
+        "criterion": "mean reciprocal rank of one part of a text, found from another part; "
+        "score compares calibrations of one layer and pooling, halves layers and poolings",
+        "n_texts": search.n_texts_,
+        "reason": search.reason_,
+        "chosen": rows[search.best_index_],
+        "candidates": rows,
         "versions": {"python": platform.python_version()} | {p: version(p) for p in PACKAGES},
     }
+
+
+def rows_of(search: CalibrationSearch) -> list[dict[str, Any]]:
+    """Rows of the results for JSON, which has no NaN: the raw model's first."""
+    columns = {name: column.tolist() for name, column in search.cv_results_.items()}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return [{name: None if v != v else v for name, v in row.items()} for row in rows]
+
+
+def table(rows: list[dict[str, Any]], chosen: int) -> str:
+    """Return a Markdown table, times 100: raw model, choice, others of its layer, the best."""
+    raw, best = rows[0], rows[chosen]
+    others = sorted(rows[1:], key=lambda row: -row["halves"])
+    others = [row for row in others if row is not best]
+    at_home = [row for row in others if _state(row) == _state(raw)]
+    others = [row for row in others if _state(row) != _state(raw)][:SHOWN]
+    notes = [("raw", raw), ("chosen", best), *(("", row) for row in [*at_home, *others])]
+    head = ["", "pooling", "layer", "candidate", "score", "halves", "gain"]
+    return markdown(head, [[note, *_cells(row)] for note, row in notes])
+
+
+def _state(row: dict[str, Any]) -> tuple[Any, Any]:
+    return row["pooling"], row["layers"]
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    """Cells of a row of the table after the first."""
+    layer = "" if row["layers"] is None else str(row["layers"])
+    scores = [f"{100 * row[name]:.1f}" for name in ("score", "halves")]
+    gain = Difference(row["gain"], row["gain_low"], row["gain_high"])
+    shown = "" if row["candidate"] == RAW else str(gain)
+    return [row["pooling"], layer, row["candidate"], *scores, shown]

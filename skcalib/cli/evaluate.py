@@ -206,7 +206,7 @@ def _search(
     for row, pipeline in pipelines.items():
         encoder = encoders[row] = clone(pipeline["encode"]).set_params(prompt=prompt)
         if any(isinstance(step, GroupErasure) for step in pipeline.get_params().values()):
-            pipelines[row] = fitted = clone(pipeline)  # as `calibrate` does with ``queries=``
+            pipelines[row] = fitted = clone(pipeline)  # on both sides of the search
             documents = list(collection().documents.values()) if fit_on is None else fit_on
             of_queries = encoder.fit_transform(list(collection().queries.values()))
             sides = fitted["encode"].fit_transform(documents), of_queries

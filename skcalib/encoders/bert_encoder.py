@@ -250,7 +250,7 @@ class BertEncoder(TextTransformer):
                 "it in TextEncoder(model)."
             )
         folder = locate(os.fspath(self.model), self.revision)
-        config = entries(folder / CONFIG)
+        config = entries(folder, CONFIG)
         shipped = declared(folder, config)
         backbone = load(folder, self.device, self.dtype, lower_case=shipped.lower_case)
         weights = None

@@ -61,7 +61,7 @@ class TextEncoder(TextTransformer):
 
     Notes
     -----
-    ``memory`` only has texts that were encoded before. `calibrate` also encodes several
+    ``memory`` only has texts that were encoded before. `CalibrationSearch` also encodes several
     fragments of each text, which an API charges for.
 
     Vectors are float64 if the model returns float64, otherwise float32; nothing is normalized.
@@ -193,12 +193,6 @@ class TextEncoder(TextTransformer):
             [texts], model, store, _only, total=len(texts), verbose=self.verbose
         )
         return vectors
-
-    def _n_lacking(self, texts: list[str]) -> int:
-        """Return how many of these distinct texts are not in ``memory``, which is not None."""
-        self._encode(texts[:1])  # compares, and learns the width
-        with closing(Disk(store_of(self.memory), self._text_model())) as disk:  # type: ignore
-            return len(texts) - len(disk.read(texts).rows)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_n_features_out")

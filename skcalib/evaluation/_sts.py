@@ -37,8 +37,8 @@ def evaluate_sts(
     encoder : estimator, any encoder of texts, or mapping of str to them
         Transformer from texts to vectors, such as a pipeline of `BertEncoder` and `Whitening`;
         or a model's folder, an object with a method ``encode``, or a function, see
-        `TextEncoder`; or several by the name of their row. A fitted one, such as `calibrate`
-        returns, keeps its fit; others are cloned and fitted.
+        `TextEncoder`; or several by the name of their row. A fitted one, such as the
+        ``best_estimator_`` of a search, keeps its fit; others are cloned and fitted.
     tasks : str or sequence of str, default=all seven
         "sts12" to "sts16", "stsb", "sickr", as in `fetch_sts`, and "toy" for
         `load_toy_sts`.

@@ -21,13 +21,12 @@ calibration.neighbors.estimator.NeighborSmoothing calibration.whitening.estimato
 calibration.whitening.solver.WhiteningMap
 encoders.bert_encoder.BertEncoder encoders.model.declared.Declared encoders.recipe.Recipe
 encoders.store.store.VectorStore encoders.text_encoder.TextEncoder
-model_selection._report.Calibration model_selection._report.Candidate
+model_selection._calibration_search.CalibrationSearch
 model_selection._self_retrieval.SelfRetrieval
 similarity.answers.estimator.NearestAnswer similarity.bi_encoder.BiEncoder
 similarity.classifier.estimator.ZeroShotClassifier similarity.duplicates.estimator.Duplicates
 similarity.duplicates.guard.DetailGuard similarity.scale.estimator.SimilarityScale
 similarity.scale.pairs.PairCounts similarity.space.TextSpace
-utils.bootstrap.Difference
 """
 TRUSTED_TYPES = [f"skcalib.{name}" for name in _TYPES.split()]
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from skcalib.export._formats import FORMATS
-from skcalib.export._parts import json_of_scale, probes, recipe_of_queries, take_apart
+from skcalib.export._parts import json_of_scale, probes, take_apart
 from skcalib.export._writing import write_checked
 from skcalib.similarity.scale.estimator import SimilarityScale
 
@@ -28,8 +28,7 @@ def save_onnx(
     the model's tokenizer returns them for texts after the encoder's ``prompt_``: with special
     tokens, padded on the right, cut off at the encoder's ``max_length_``. Its output
     ``sentence_embedding``, float32 of shape (n_texts, n_features), equals the vectors of the
-    pipeline to 1e-4 of a typical entry. Its metadata are ``prompt``, ``query_prompt`` (which
-    differs if `calibrate` was given queries with another prompt), ``max_length``,
+    pipeline to 1e-4 of a typical entry. Its metadata are ``prompt``, ``max_length``,
     ``truncation_side`` and ``lower_case``. With ``overflow="windows"`` it encodes single
     windows, and its metadata have the ``stride``: a client splits long texts and combines the
     vectors, as the page on deployment shows.
@@ -83,7 +82,6 @@ def save_onnx(
     if (folder := Path(path).expanduser()).is_dir():
         message = f"{folder} is a folder; save_onnx writes a file. Give its name, such as"
         raise IsADirectoryError(f"{message} {folder / 'model.onnx'}.")
-    queries = recipe_of_queries(pipeline, recipe, "prompt")
     from skcalib.export._graph import PaddedPipeline, export
 
     graph = PaddedPipeline(parts, neighbors_dtype)
@@ -105,8 +103,8 @@ def save_onnx(
         return_tensors="np",
     )
     inputs = {n: tokenized[n].astype(np.int64) for n in ("input_ids", "attention_mask")}
-    metadata = {"prompt": recipe.prompt, "query_prompt": queries.prompt}
-    metadata |= {
+    metadata = {
+        "prompt": recipe.prompt,
         "max_length": str(recipe.max_length),
         "truncation_side": recipe.truncation_side,
     }

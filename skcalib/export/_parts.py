@@ -6,7 +6,6 @@ import copy
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -49,11 +48,11 @@ class Parts(NamedTuple):
 def take_apart(pipeline: Any) -> Parts:
     """Take a fitted pipeline, `BertEncoder` or `BiEncoder` apart.
 
-    Inner pipelines and ``FrozenEstimator`` are unpacked, "passthrough" is left out. A pipeline
-    that is not fitted, does not begin with a `BertEncoder`, or has a step that no export knows
-    raises an error.
+    Searches, inner pipelines and ``FrozenEstimator`` are unpacked, "passthrough" is left out. A
+    pipeline that is not fitted, does not begin with a `BertEncoder`, or has a step that no
+    export knows raises an error.
     """
-    similarity = "cosine"
+    similarity, pipeline = "cosine", getattr(pipeline, "best_estimator_", pipeline)
     if isinstance(pipeline, BiEncoder):
         check_is_fitted(pipeline)
         similarity, pipeline = pipeline.similarity, pipeline.encoder_
@@ -61,10 +60,9 @@ def take_apart(pipeline: Any) -> Parts:
     if not isinstance(encoder, BertEncoder):
         raise TypeError(
             "An export needs a fitted pipeline that begins with a BertEncoder, not with a "
-            f"{type(encoder).__name__}. For a search, pass best_estimator_. For a "
-            "FeatureUnion, save each pipeline separately, and put their vectors side by side. "
-            "For another model, export only the steps after it, by to_torch, "
-            "to_sentence_transformers or to_faiss."
+            f"{type(encoder).__name__}. Fit a search first. For a FeatureUnion, save each "
+            "pipeline separately, and put their vectors side by side. For another model, "
+            "export only the steps after it, by to_torch, to_sentence_transformers or to_faiss."
         )
     check_is_fitted(encoder)
     check_steps(steps)
@@ -89,23 +87,6 @@ def apply(steps: Sequence[Any], vectors: Any) -> np.ndarray:
         for step in steps:
             vectors = step.transform(np.asarray(vectors))
     return np.asarray(vectors)
-
-
-def recipe_of_queries(pipeline: Any, recipe: Recipe, *may_differ: str) -> Recipe:
-    """Recipe of the queries that `calibrate` was given, or of the texts if there are none.
-
-    Queries must be encoded like the texts, except for the named fields.
-    """
-    if not hasattr(pipeline, "queries_"):
-        return recipe
-    queries = take_apart(pipeline.queries_).recipe
-    if replace(queries, **{name: getattr(recipe, name) for name in may_differ}) != recipe:
-        raise ValueError(
-            f"The queries are encoded in another way than the documents, by {queries} instead "
-            f"of {recipe}; an export has one encoder, with two prompts. Save "
-            "Pipeline(pipeline.steps) and pipeline.queries_ separately."
-        )
-    return queries
 
 
 def some_texts(parts: Parts) -> list[str]:

@@ -1,7 +1,6 @@
 """A fitted pipeline as a folder of sentence-transformers, built of that library's modules."""
 
 import os
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from sklearn.preprocessing import Normalizer
 from skcalib.encoders.recipe import POOLINGS, SLOTS, slot_of
 from skcalib.export._folder import parts_of_folder, through_folder
 from skcalib.export._formats import FORMATS
-from skcalib.export._parts import Parts, json_of_scale, probes, recipe_of_queries
+from skcalib.export._parts import Parts, json_of_scale, probes
 from skcalib.export._steps import centered_float32, combined, dense
 from skcalib.export._writing import write_checked
 from skcalib.similarity.scale.estimator import SimilarityScale
@@ -35,8 +34,8 @@ def save_sentence_transformer(
     The library, from version 5.4 on, loads it without skcalib and ``trust_remote_code``, and
     returns the vectors of the pipeline, to 1e-5 of a typical entry, or these scaled to unit
     length, see `normalize`. The folder holds the blocks of the model that are needed, and a
-    model card. The encoder's prompt becomes the default prompt; if `calibrate` was given
-    queries, ``encode_query`` and ``encode_document`` have their own prompts.
+    model card. The encoder's prompt becomes the default prompt, of ``encode_query`` and
+    ``encode_document``, too.
 
     Parameters
     ----------
@@ -78,9 +77,6 @@ def save_sentence_transformer(
     """
     parts, changes_lengths = parts_of_folder(pipeline, normalize)
     recipe = parts.recipe
-    queries = recipe_of_queries(pipeline, recipe, "prompt", "skip")
-    # The library pools the tokens of all prompts or of none, and counts them by the prompt.
-    recipe = replace(recipe, skip=max(recipe.skip, queries.skip))
     modules = FORMATS["sentence-transformers"].checked(recipe, parts.steps)
     texts, expected = probes(parts)
     table = json_of_scale(scale, expected)
@@ -91,11 +87,10 @@ def save_sentence_transformer(
             "lengths, such as for a trained classifier, or normalize=True to avoid this "
             "warning."
         )
-    parts = parts._replace(recipe=recipe)
     calibrated = _calibrated(parts, modules)
     params: dict[str, Any] = {}
-    if recipe.prompt or queries.prompt:  # by the names that the library's methods look for
-        prompts = {"default": recipe.prompt, "document": recipe.prompt, "query": queries.prompt}
+    if recipe.prompt:  # by the names that the library's methods look for
+        prompts = dict.fromkeys(("default", "document", "query"), recipe.prompt)
         params = {"prompts": prompts, "default_prompt_name": "default"}
 
     def write(depth: int, folder: Path) -> np.ndarray:

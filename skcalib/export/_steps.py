@@ -63,6 +63,8 @@ def flat(*steps: Any) -> Iterator[Any]:
     for step in steps:
         if isinstance(step, FrozenEstimator):
             yield from flat(step.estimator)
+        elif hasattr(step, "best_estimator_"):  # of a search
+            yield from flat(step.best_estimator_)
         elif isinstance(step, Pipeline):
             yield from flat(*(inner for _, inner in step.steps))
         elif step is not None and not isinstance(step, str):

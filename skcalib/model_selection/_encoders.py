@@ -1,7 +1,6 @@
-"""What `calibrate` searches: layers and poolings of a `BertEncoder`, or another encoder."""
+"""Layers and poolings of a `BertEncoder` to search, or another encoder as it is."""
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import product
 from numbers import Number
@@ -10,11 +9,9 @@ from typing import Any
 
 from sklearn.base import clone
 
-from skcalib.encoders.any_encoder import fitted_on
+from skcalib.encoders.any_encoder import as_encoder
 from skcalib.encoders.bert_encoder import BertEncoder, resolve_layers
 from skcalib.encoders.recipe import POOLINGS
-from skcalib.encoders.text_encoder import TextEncoder
-from skcalib.utils.base import warn
 from skcalib.utils.sklearn_compat import check_params
 
 TRIED = "mean", "cls", "max", "zipf"  # unless others are given
@@ -33,29 +30,22 @@ class AsGiven:
     """Any encoder of texts: its own vectors are its only state."""
 
     states: Sequence[State] = [("as given", None)]
-    is_declared = True
     verbose = False
-    own: Mapping[str, Any] = {}  # parameters that a search changes
 
     def __init__(self, encoder: Any) -> None:
         self._encoder = encoder
 
-    @contextmanager
-    def searching(self, texts: list[str], given: list[str]) -> Iterator[None]:
-        """Warn how many texts the model will encode if its store has all given ones."""
-        if isinstance(self._encoder, TextEncoder) and self._encoder.memory is not None:
-            lacking = self._encoder._n_lacking
-            if not lacking(given) and (n := lacking(texts)):
-                warn(
-                    "The store has all texts, but calibrate also needs fragments of them, of "
-                    f"which the store lacks {n}: the model will encode these. Set a smaller "
-                    "n_texts for fewer fragments."
-                )
-        yield
+    def searching(self, texts: list[str]) -> AbstractContextManager[None]:
+        """Do nothing: the encoder itself may keep vectors."""
+        return nullcontext()
 
     def fitted(self, state: State, texts: Sequence[str]) -> Any:
-        """Return an encoder fitted on texts."""
-        return fitted_on(self._encoder, texts)
+        """Return an encoder fitted on texts; a ``FrozenEstimator`` stays as it is."""
+        return clone(self._encoder).fit(texts, None)
+
+    def finished(self, encoder: Any) -> Any:
+        """Return the fitted encoder."""
+        return encoder
 
 
 class HiddenStates:
@@ -67,28 +57,26 @@ class HiddenStates:
     else in a temporary folder.
     """
 
-    def __init__(
-        self, encoder: BertEncoder, pooling: Any, layers: Any, memory: Any, verbose: bool | None
-    ) -> None:
+    def __init__(self, encoder: BertEncoder, pooling: Any, layers: Any, verbose: bool) -> None:
         self._encoder = clone(encoder)
-        if memory is not None:
-            self._encoder.set_params(memory=memory)
-        self.own = {name: getattr(self._encoder, name) for name in ("memory", "verbose")}
-        shows = sys.stderr.isatty() if verbose is None else verbose
-        self.verbose = bool(shows or encoder.verbose)
+        self._own = {name: getattr(encoder, name) for name in ("memory", "verbose")}
+        self._kept: set[str] = set()  # texts whose vectors a search keeps
+        self.verbose = bool(verbose or encoder.verbose)
         declared = clone(encoder).fit([""]).declared_
         # If the folder has unsupported modules, the user must have chosen a pooling.
         first = "auto" if declared.pooling in POOLINGS else encoder.pooling
         shipped = _at((first, -1), encoder).fit([""])
         self.states = [(shipped.pooling_, shipped.layers_[0])]
-        self.is_declared = pooling is None and layers is None and declared.declares_pooling
-        if not self.is_declared:
+        if pooling is not None or layers is not None or not declared.declares_pooling:
             others = _states(shipped, TRIED if pooling is None else _listed(pooling), layers)
             self.states = list(dict.fromkeys([*self.states, *others]))
 
     @contextmanager
-    def searching(self, texts: list[str], given: list[str]) -> Iterator[None]:
-        """Keep vectors of these texts under all layers and poolings."""
+    def searching(self, texts: list[str]) -> Iterator[None]:
+        """Keep vectors of these texts, if any, under all layers and poolings."""
+        if not texts:
+            yield
+            return
         with folder_for(self._encoder.memory) as store:
             self._search = clone(self._encoder).set_params(memory=store, verbose=self.verbose)
             self._kept = set(texts)
@@ -101,6 +89,23 @@ class HiddenStates:
         of_search = self._kept.issuperset(texts)
         encoder = _at(state, self._search if of_search else self._encoder)
         return encoder.set_params(verbose=self.verbose and not of_search).fit(list(texts))
+
+    def finished(self, encoder: BertEncoder) -> BertEncoder:
+        """Return the fitted encoder with the parameters of the given one."""
+        return encoder.set_params(**self._own)
+
+
+def states_of(encoder: Any, pooling: Any, layers: Any, verbose: bool) -> AsGiven | HiddenStates:
+    """Return what to search: layers and poolings of a `BertEncoder`, or another encoder."""
+    encoder = as_encoder(encoder)
+    if isinstance(encoder, BertEncoder):
+        return HiddenStates(encoder, pooling, layers, verbose)
+    if pooling is not None or layers is not None:
+        raise ValueError(
+            f"CalibrationSearch got pooling or layers with a {type(encoder).__name__}; only a "
+            "BertEncoder has them. Leave them out."
+        )
+    return AsGiven(encoder)
 
 
 def _at(state: State, encoder: BertEncoder) -> BertEncoder:

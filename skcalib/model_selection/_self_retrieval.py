@@ -112,13 +112,19 @@ class SelfRetrieval:
         return float(combined(halves, thinned, self.thinned))
 
 
-def views_of(texts: Sequence[str], **params: Any) -> Views:
-    """Make views of a sample of texts, by parameters of `SelfRetrieval`; refuse too few."""
+def views_of(texts: Sequence[str], required: bool = True, **params: Any) -> Views:
+    """Make views of a sample of texts, by parameters of `SelfRetrieval`.
+
+    Too few texts are refused, or give no views unless they are ``required``.
+    """
     validate_parameter_constraints(CONSTRAINTS, params, "SelfRetrieval")
-    views = Views(texts, n_texts=params["n_texts"], seed=params["random_state"])
+    of_sample = {"n_texts": params["n_texts"], "seed": params["random_state"]}
+    views = Views(texts, **of_sample)
     n = len(views.sample)
     found = f"Found {n} distinct texts of {FEWEST_UNITS} words or more"
     if n < FEWEST_TEXTS:
+        if not required:
+            return Views([], **of_sample)
         raise ValueError(
             f"{found} among {len(texts)}; expected at least {FEWEST_TEXTS}, and {FEW_TEXTS} or "
             "more to distinguish close candidates. Give more texts, or longer ones."

@@ -162,6 +162,9 @@ def test_a_longest_text_that_is_no_length_is_refused(tiny_bert_copy, edit_json, 
         ("config.json", {"auto_map": {"AutoModel": "evil.Model", "AutoConfig": "evil.C"}}),
         ("config.json", {"transformers_weights": "other.safetensors"}),
         ("config.json", {"attn_implementation": "someone/kernel"}),
+        ("config.json", {"_attn_implementation": "someone/kernel"}),
+        ("config.json", {"_attn_implementation": "flash_attention_2"}),  # a kernel of the hub
+        ("config.json", {"_experts_implementation": {"": "someone/kernel"}}),
         ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": [None, "evil.T"]}}),
         ("tokenizer_config.json", {"tokenizer_file": "../tokenizer.json"}),
         ("tokenizer_config.json", {"init_inputs": ["/elsewhere/vocab.txt"]}),
@@ -182,6 +185,77 @@ def test_entries_that_lead_elsewhere_are_refused(tiny_bert_copy, name, entries):
     check_refused(
         folder, rf"{name} refers to other code or files.*{next(iter(entries))}.*delete"
     )
+
+
+@pytest.mark.parametrize("of_part", [{"text_config": {}}, {"parts": [{"deeper": {}}]}])
+def test_a_kernel_in_the_configuration_of_a_part_is_refused(tiny_bert_copy, edit_json, of_part):
+    folder = tiny_bert_copy()
+    inner = of_part.get("text_config") if "text_config" in of_part else of_part["parts"][0]
+    inner["attn_implementation"] = "sdpa"
+    edit_json(folder / "config.json", **of_part)
+    BertEncoder(folder).fit(["dog"])
+    inner["attn_implementation"] = "someone/kernel"
+    edit_json(folder / "config.json", **of_part)
+    check_refused(folder, "config.json refers to other code.*attn_implementation: 'someone/")
+
+
+@pytest.mark.parametrize("path", ["../pooling", "/etc", "..", "1_Pooling"])
+def test_a_pooling_outside_the_folder_is_refused(tiny_bert_copy, path):
+    folder = tiny_bert_copy()
+    outside = folder.parent / "pooling"
+    outside.mkdir()
+    (outside / "config.json").write_text('{"pooling_mode": "cls"}')
+    kind = "sentence_transformers.models."
+    modules = [
+        {"path": "", "type": kind + "Transformer"},
+        {"path": path, "type": kind + "Pooling"},
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    if path == "1_Pooling":
+        (folder / path).symlink_to(outside, target_is_directory=True)
+    check_refused(folder, r"refused: .*config.json leads to .*, outside it")
+
+
+def test_a_link_that_leads_to_nothing_is_no_missing_file(tiny_bert_copy):
+    folder = tiny_bert_copy()
+    (folder / "config_sentence_transformers.json").symlink_to("nowhere.json")
+    check_refused(folder, r"config_sentence_transformers.json is missing")
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (b"", "model.safetensors is empty. Download"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:1", "git lfs pull"),
+        (b"<!DOCTYPE html><html></html>", "is a web page"),
+        (None, "cut off or damaged"),
+    ],
+)
+def test_what_is_no_weights_is_named(tiny_bert_copy, content, match):
+    weights = tiny_bert_copy() / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100] if content is None else content)
+    check_refused(weights.parent, match)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_head"),
+    [
+        ("encoder.layer.0.attention.self.distance_embedding.weight", False),
+        ("bert.encoder.layer.7.output.dense.weight", False),
+        ("cls.predictions.bias", True),
+        ("embeddings.position_ids", True),
+    ],
+)
+def test_weights_inside_the_model_are_not_dropped_in_silence(tiny_bert_copy, name, is_head):
+    folder = tiny_bert_copy()
+    tensors = load_file(folder / "model.safetensors") | {name: np.ones((2, 2), np.float32)}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    if is_head:
+        BertEncoder(folder).fit(["dog"])
+    else:
+        check_refused(
+            folder, f"1 weights that BertModel .* does not use, such as .*{name[-9:]}"
+        )
 
 
 @pytest.mark.parametrize("name", ["bpe.codes", "spm.model", "entity_vocab.json", "a.tokenizer"])

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
-from skcalib import BertEncoder, Whitening, calibrate
+from skcalib import BertEncoder, CalibrationSearch, Whitening
 from skcalib.export import save_static
 
 package = pytest.importorskip("sentence_transformers")
@@ -193,7 +193,8 @@ def test_no_module_beside_the_pooling_is_left_out_in_silence(declare, modules, d
     encoder = BertEncoder(folder, pooling="mean" if declared else "auto")
     assert encoder.fit(TEXTS).pooling_ == "mean"
     with pytest.warns(UserWarning, match="close candidates"):
-        assert calibrate(encoder, LONGER)[0].pooling_ == "mean"
+        search = CalibrationSearch(encoder).fit(LONGER)
+    assert search.best_estimator_[0].pooling_ == "mean"
 
 
 @pytest.mark.parametrize(
@@ -226,12 +227,12 @@ def test_a_declared_length_leaves_a_token_to_the_text(declare):
     assert BertEncoder(folder, max_length=8).fit(TEXTS[:1]).max_length_ == 8
 
 
-def test_calibrate_begins_as_shipped(declare):
+def test_a_search_begins_with_the_declared_pooling(declare):
     folder = declare("lasttoken", "query")
     with pytest.warns(UserWarning, match="close candidates"):
-        pipeline = calibrate(folder, LONGER, layers=[-1], pooling="mean")
-    assert pipeline.calibration_.shipped.pooling == "last"
-    assert pipeline["encode"].prompt_ == "dog cat "
+        search = CalibrationSearch(folder, layers=[-1], pooling="mean").fit(LONGER)
+    assert search.cv_results_["pooling"][0] == "last"
+    assert search.best_estimator_["encode"].prompt_ == "dog cat "
 
 
 @pytest.mark.parametrize("include", [None, 0])

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from sklearn.pipeline import make_pipeline
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 
-from skcalib import BertEncoder, Whitening, calibrate
+from skcalib import BertEncoder, CalibrationSearch, Whitening
 from skcalib.export import save_onnx, save_sentence_transformer
 from skcalib.inspection import word_embeddings
 
@@ -174,13 +174,13 @@ def test_a_store_of_a_decoder_has_the_last_token_too(save_model, texts, tmp_path
 @pytest.mark.parametrize(
     ("name", "end"), [("GPT2LMHeadModel", "last"), ("T5EncoderModel", "cls")]
 )
-def test_calibrate_and_inspect(name, end, save_model, words):
+def test_search_and_inspect(name, end, save_model, words):
     rng = np.random.default_rng(0)
     folder = save_model(name)
-    pipeline = calibrate(folder, [" ".join(rng.choice(words, size=7)) for _ in range(40)])
-    assert np.isfinite(pipeline.transform(["dog", ""])).all()
-    tried = {candidate.pooling for candidate in pipeline.calibration_.candidates}
-    assert tried == {"mean", "max", "zipf", end}
+    texts = [" ".join(rng.choice(words, size=7)) for _ in range(40)]
+    search = CalibrationSearch(folder).fit(texts)
+    assert np.isfinite(search.transform(["dog", ""])).all()
+    assert {*search.cv_results_["pooling"]} == {"mean", "max", "zipf", end}
     assert set(word_embeddings(folder)[2]) >= set(words[1:])
 
 

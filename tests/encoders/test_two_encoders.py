@@ -12,12 +12,12 @@ from sklearn.preprocessing import Normalizer
 from skcalib import (
     BertEncoder,
     BiEncoder,
+    CalibrationSearch,
     NeighborSmoothing,
     TextEncoder,
     VectorStore,
     Whitening,
     ZeroShotClassifier,
-    calibrate,
 )
 from skcalib.datasets import load_questions, load_toy_sts
 from skcalib.export import save_onnx, save_sentence_transformer, save_static
@@ -90,8 +90,9 @@ def test_what_takes_an_encoder_takes_a_union(with_letters):
     names = QUESTIONS.target_names
     found = ZeroShotClassifier(union, names.tolist()).fit(texts).predict(texts)
     assert np.mean(found == names[QUESTIONS.target]) > 0.7
-    pipeline = calibrate(clone(union), texts, n_texts=40)
-    assert pipeline["encode"].transform(["My card was taken"]).shape == (1, 392)
+    search = CalibrationSearch(union, n_texts=40).fit(texts)
+    vectors = search.best_estimator_["encode"].transform(["My card was taken"])
+    assert vectors.shape == (1, 392)
     smoothed = make_pipeline(union, NeighborSmoothing()).fit(texts)
     lengths = np.linalg.norm(smoothed.transform(texts), axis=1)
     np.testing.assert_allclose(lengths, 1, rtol=1e-5)

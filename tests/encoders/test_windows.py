@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 import skcalib.encoders.model.tokens as tokens
-from skcalib import BertEncoder, VectorStore, calibrate
+from skcalib import BertEncoder, CalibrationSearch, VectorStore
 from skcalib.export import save_onnx, save_sentence_transformer, save_static
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -214,15 +214,16 @@ def test_bad_parameters_are_named(windowed, params, message):
         windowed(**params)
 
 
-def test_calibrate_iterators_and_progress(windowed, words, capsys):
+def test_a_search_iterators_and_progress(windowed, words, capsys):
     rng = np.random.default_rng(2)
     texts = [" ".join(rng.choice(words, 40)) for _ in range(60)]
     encoder = windowed()
     expected = encoder.transform(texts)
     assert_array_equal(encoder.transform(iter(texts)), expected)
-    pipeline = calibrate(encoder, texts, pooling="mean", layers=-1, n_texts=50)
-    assert pipeline["encode"].get_params()["overflow"] == "windows"
-    assert_allclose(pipeline["encode"].transform(texts), expected, atol=1e-6)
+    search = CalibrationSearch(encoder, pooling="mean", layers=-1, n_texts=50).fit(texts)
+    used = search.best_estimator_["encode"]
+    assert used.overflow == "windows"
+    assert_allclose(used.transform(texts), expected, atol=1e-6)
     clone(encoder).set_params(verbose=True).fit_transform(texts)
     assert "windows" in capsys.readouterr().err
 

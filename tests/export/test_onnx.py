@@ -19,7 +19,6 @@ from skcalib import (
     NormalizingFlow,
     SimilarityScale,
     Whitening,
-    calibrate,
 )
 from skcalib.export import save_onnx
 from skcalib.export._graph import PaddedPipeline
@@ -105,16 +104,13 @@ def test_graph_gives_the_vectors_of_the_pipeline_and_its_scale(
     steps = BertEncoder(one_layer, **MAX), NormalizingFlow(random_state=0, **FLOW)
     pipeline = make_pipeline(*steps).fit(texts)
     scale = SimilarityScale().fit(pipeline.transform(texts))
-    queries = BertEncoder(one_layer, **MAX | {"prompt": "the old cat "}).fit(texts)
-    pipeline.queries_ = make_pipeline(queries, pipeline[1])
     save_onnx(pipeline, path, scale=scale)
     assert [*tmp_path.iterdir()] == [path]
     for some in [*texts, *ODD], texts[:1]:
-        for side in pipeline, pipeline.queries_:
-            assert_equal_vectors(encode(runtime, path, side[0], some), side.transform(some))
+        assert_equal_vectors(encode(runtime, path, pipeline[0], some), pipeline.transform(some))
     written = runtime.InferenceSession(path).get_modelmeta().custom_metadata_map
     assert json.loads(written["similarity_scale"]) == scale.to_dict()
-    assert (written["prompt"], written["query_prompt"]) == ("a red dog ", "the old cat ")
+    assert written["prompt"] == "a red dog "
 
 
 def test_fitted_vectors_take_two_bytes_and_other_vectors_are_refused(
@@ -153,19 +149,6 @@ def test_a_graph_no_file_holds_is_refused(runtime, tiny_bert, texts, tmp_path, m
     monkeypatch.setattr("skcalib.export._onnx.MOST_BYTES", 1000)
     with pytest.raises(ValueError, match=r"would have 0.0 GB, but .* at most 2.1. .*float16"):
         save_onnx(BertEncoder(tiny_bert).fit(texts), tmp_path / "model.onnx")
-
-
-@pytest.mark.filterwarnings("ignore:1 of 2 groups have fewer")
-@pytest.mark.usefixtures("runtime")
-def test_sides_that_pool_otherwise_are_refused(tiny_bert, without_prompts, texts, tmp_path):
-    documents = [f"{a} {b}" for a in texts[:4] for b in texts]
-    passages, queries = (BertEncoder(tiny_bert, prompt=p) for p in ("the dog ", "a man "))
-    params = {"layers": 1, "pooling": "weighted_mean", "n_texts": 30}
-    pipeline = calibrate(passages, documents, queries=texts, queries_encoder=queries, **params)
-    unpooled = BertEncoder(without_prompts, prompt="a man ", pooling="weighted_mean", layers=1)
-    pipeline.queries_.steps[0] = "encode", unpooled.fit(texts)
-    with pytest.raises(ValueError, match=r"another way.*Save Pipeline\(pipeline.steps\)"):
-        save_onnx(pipeline, tmp_path / "model.onnx")
 
 
 def test_a_graph_that_cannot_be_run_is_refused(runtime, save_family, texts, tmp_path):

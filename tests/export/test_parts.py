@@ -10,12 +10,23 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import normalize
 
-from skcalib import BertEncoder, BiEncoder, SimilarityScale, VectorStore, Whitening
-from skcalib.export import save_onnx, save_sentence_transformer
+from skcalib import (
+    BertEncoder,
+    BiEncoder,
+    CalibrationSearch,
+    SimilarityScale,
+    VectorStore,
+    Whitening,
+)
+from skcalib.export import check_served, save_onnx, save_sentence_transformer
+
+LONGER = [f"the {a} dog plays a {b} and {a}" for a in ("red", "old") for b in ("song", "flute")]
+LONGER += [text.replace("dog", "cat") for text in LONGER]
 
 
 @pytest.mark.parametrize(
@@ -23,8 +34,26 @@ from skcalib.export import save_onnx, save_sentence_transformer
     [PCA(), "model", None, GridSearchCV(BiEncoder(PCA()), {}), make_pipeline("passthrough")],
 )
 def test_what_has_no_encoder_is_refused(estimator):
-    with pytest.raises(TypeError, match=r"An export needs a fitted pipeline.*best_estimator_"):
+    with pytest.raises(TypeError, match=r"An export needs a fitted .*Fit a search first"):
         save_onnx(estimator, "model.onnx")
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        lambda model: CalibrationSearch(model, task="matches"),
+        lambda model: GridSearchCV(BiEncoder(model), {}, cv=2, scoring=lambda *_: 1.0),
+        lambda model: FrozenEstimator(
+            GridSearchCV(model, {}, cv=2, scoring=lambda *_: 1.0).fit(LONGER, None)
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Found:UserWarning")
+def test_a_search_stands_for_what_it_found(search, tiny_bert):
+    search = search(BertEncoder(tiny_bert, layers=3, pooling="mean")).fit(LONGER, None)
+    found = getattr(search, "best_estimator_", search)
+    served = getattr(found, "encoder_", found).transform
+    assert check_served(served, search, LONGER[:5]).kind in ("calibrated", "raw")
 
 
 @pytest.mark.parametrize("save", [save_onnx, save_sentence_transformer])

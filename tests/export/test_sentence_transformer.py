@@ -16,12 +16,12 @@ from sklearn.preprocessing import Normalizer, StandardScaler, normalize
 from skcalib import (
     BertEncoder,
     BiEncoder,
+    CalibrationSearch,
     GroupErasure,
     NeighborSmoothing,
     NormalizingFlow,
     SimilarityScale,
     Whitening,
-    calibrate,
 )
 from skcalib.export import save_sentence_transformer, save_static
 
@@ -57,25 +57,16 @@ def test_loaded_model_gives_the_vectors_of_the_pipeline(params, tiny_bert, texts
     assert_equal_vectors(model.encode(texts), pipeline.transform(texts))
 
 
-@pytest.mark.filterwarnings("ignore:1 of 2 groups have fewer")
-@pytest.mark.parametrize(
-    ("pooled", "prompt"), [(True, "the dog "), (False, "the dog "), (False, "")]
-)
-def test_queries_and_documents_keep_their_prompts(
-    pooled, prompt, tiny_bert, without_prompts, texts, tmp_path
+@pytest.mark.parametrize("pooled", [True, False])
+def test_queries_and_documents_get_the_prompt(
+    pooled, tiny_bert, without_prompts, texts, tmp_path
 ):
     texts = [text for text in texts if len(text.split()) < 9]
-    documents = [f"{a} {b}" for a in texts for b in texts]
-    folder = tiny_bert if pooled else without_prompts
-    passages, queries = (BertEncoder(folder, prompt=p) for p in (prompt, "a man "))
-    params = {"layers": 3, "pooling": "mean", "n_texts": 30}
-    pipeline = calibrate(passages, documents, queries=texts, queries_encoder=queries, **params)
-    model = exported(pipeline, tmp_path)
-    assert_equal_vectors(model.encode_document(texts), pipeline.transform(texts))
-    assert_equal_vectors(model.encode_query(texts), pipeline.queries_.transform(texts))
-    pipeline.queries_.steps[0] = "encode", BertEncoder(tiny_bert, layers=1).fit(texts)
-    with pytest.raises(ValueError, match="queries are encoded in another way"):
-        save_sentence_transformer(pipeline, tmp_path / "other")
+    encoder = BertEncoder(tiny_bert if pooled else without_prompts, prompt="the dog ")
+    search = CalibrationSearch(encoder, task="matches", pooling="mean", layers=3).fit(texts)
+    model = exported(search, tmp_path)
+    for encode in (model.encode, model.encode_query, model.encode_document):
+        assert_equal_vectors(encode(texts), search.transform(texts))
 
 
 @pytest.mark.filterwarnings("ignore:.*groups have fewer than 20")

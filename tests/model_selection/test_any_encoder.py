@@ -1,7 +1,6 @@
-"""`calibrate`, `SelfRetrieval` and `BiEncoder` with encoders that are no `BertEncoder`."""
+"""Searches, `SelfRetrieval` and `BiEncoder` with encoders that are no `BertEncoder`."""
 
 import pickle
-import re
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -13,7 +12,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 
-from skcalib import BiEncoder, TextEncoder, calibrate
+from skcalib import BiEncoder, CalibrationSearch, TextEncoder, Whitening
 from skcalib.datasets import load_toy_sts
 from skcalib.model_selection import SelfRetrieval
 
@@ -43,31 +42,33 @@ def latent():
     return make_pipeline(TfidfVectorizer(), TruncatedSVD(64, random_state=0))
 
 
-@pytest.mark.parametrize("kind", ["function", "object", "unfitted", "fitted"])
-def test_calibrate(kind, texts):
+@pytest.mark.parametrize("kind", ["function", "object", "unfitted", "frozen"])
+def test_a_search(kind, texts):
     model = {
         "function": bigrams,
         "object": SimpleNamespace(encode=bigrams),
         "unfitted": latent(),
-        "fitted": latent().fit(texts),
+        "frozen": FrozenEstimator(latent().fit(texts)),
     }[kind]
-    pipeline = calibrate(model, texts, n_components=16)
-    shipped, chosen = pipeline.calibration_.shipped, pipeline.calibration_.chosen
-    assert (shipped.pooling, shipped.layers, shipped.calibrator) == ("as given", None, "raw")
-    assert (chosen.calibrator == "raw") == (pipeline["calibrate"] == "passthrough")
+    own = [("whitening", Whitening(16, noise="auto"))]
+    search = CalibrationSearch(model, candidates=own).fit(texts)
+    results, pipeline = search.cv_results_, search.best_estimator_
+    raw = results["pooling"][0], results["layers"][0], results["candidate"][0]
+    assert raw == ("as given", None, "raw")
+    chosen = results["candidate"][search.best_index_]
+    assert (chosen == "raw") == (pipeline["calibrate"] == "passthrough")
     given = pipeline["encode"].transform(texts)
-    expected = {"fitted": latent().fit_transform, "unfitted": latent().fit_transform}
+    expected = dict.fromkeys(("frozen", "unfitted"), latent().fit_transform)
     np.testing.assert_allclose(given, expected.get(kind, bigrams)(texts), atol=1e-6)
     if kind != "object":  # whose list of texts the pickle would hold
-        back = pickle.loads(pickle.dumps(pipeline))
-        np.testing.assert_array_equal(back.transform(texts), pipeline.transform(texts))
+        back = pickle.loads(pickle.dumps(search))
+        np.testing.assert_array_equal(back.transform(texts), search.transform(texts))
 
 
 def test_each_text_is_asked_for_once(texts, recent):
     recent.bound = 2**28  # as outside the tests
     model = Counting(bigrams)
-    pipeline = calibrate(model, texts)
-    pipeline.transform(texts)
+    CalibrationSearch(model).fit(texts).transform(texts)
     assert len(model.asked) == len(set(model.asked))
 
 
@@ -81,11 +82,9 @@ def test_an_encoder_alone_is_scored_and_compared(texts):
 
 def test_what_is_no_encoder_is_refused(texts):
     with pytest.raises(TypeError, match=r"encoder is a int; expected the folder"):
-        calibrate(3, texts)
-    with pytest.raises(ValueError, match=re.escape("TextEncoder(model, name=..., memory=...)")):
-        calibrate(bigrams, texts, memory="folder")
+        CalibrationSearch(3).fit(texts)
     with pytest.raises(TypeError, match="Sparse data"):
-        calibrate(TfidfVectorizer(), texts)
+        CalibrationSearch(TfidfVectorizer()).fit(texts)
 
 
 @pytest.mark.parametrize("is_fitted", [False, True])
@@ -99,25 +98,8 @@ def test_what_learns_but_is_no_estimator_of_scikit_learn_is_refused(is_fitted, t
             return self.learned.transform(X)
 
     encoder = Own().fit(texts[:99]) if is_fitted else Own()
-    for score in (calibrate, lambda encoder, texts: SelfRetrieval()(encoder, texts)):
-        with pytest.raises(TypeError, match="Derive its class from TransformerMixin"):
-            score(encoder, texts)
+    with pytest.raises(TypeError, match="Derive its class from TransformerMixin"):
+        CalibrationSearch(encoder).fit(texts)
+    with pytest.raises(TypeError, match="Derive its class from TransformerMixin"):
+        SelfRetrieval()(encoder, texts)
     assert getattr(encoder, "n", None) == (99 if is_fitted else None)  # nothing is refitted
-
-
-def test_what_a_client_will_be_asked_for_is_said_before(texts, tmp_path):
-    service = Counting(bigrams)
-    asked = service.asked
-
-    def encoder():
-        return TextEncoder(service, memory=tmp_path, name="bigrams", batch_size=64)
-
-    encoder().fit_transform(texts)
-    asked.clear()
-    with pytest.warns(UserWarning, match=r"of which the store lacks \d+") as told:
-        calibrate(encoder(), texts, n_texts=200)
-    n = int(re.search(r"lacks (\d+)", str(told[0].message))[1])
-    assert len(set(asked)) <= n + 2 <= len(set(asked)) + 2  # the text of the store, and a first
-    asked.clear()
-    calibrate(encoder(), texts, n_texts=200)  # all is stored, so nothing is said
-    assert len(asked) <= 2

@@ -1,4 +1,4 @@
-"""Model selection without labels: views, their scorer, calibrate, and its command."""
+"""Model selection without labels: views, their scorer, the search, and its command."""
 
 import json
 import os
@@ -8,9 +8,7 @@ import sys
 import unicodedata
 import zlib
 from collections import Counter
-from dataclasses import asdict
-from itertools import groupby
-from operator import attrgetter
+from itertools import pairwise
 from pathlib import Path
 
 import joblib
@@ -23,18 +21,28 @@ from scipy.special import expit, logit
 from scipy.stats import rankdata
 from sklearn import config_context
 from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from skcalib import BertEncoder, BiEncoder, NeighborSmoothing, TextEncoder, Whitening
+from skcalib import (
+    BertEncoder,
+    BiEncoder,
+    CalibrationSearch,
+    NeighborSmoothing,
+    TextEncoder,
+    Whitening,
+)
 from skcalib.__main__ import main
 from skcalib.datasets import fetch_sts
 from skcalib.evaluation import evaluate_labelled
-from skcalib.model_selection import SelfRetrieval, calibrate
-from skcalib.model_selection._search import Scored, choose
+from skcalib.model_selection import SelfRetrieval
+from skcalib.model_selection._candidates import Candidate, Evidence
+from skcalib.model_selection._scores import Scored, choose
 from skcalib.model_selection._views import near_duplicates
 from skcalib.utils.bootstrap import leads, resamples
 
@@ -255,7 +263,7 @@ def test_parameters_out_of_range(params, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         SelfRetrieval(**params)(FirstNumber().fit([]), numbered(30))
     with pytest.raises(ValueError, match=re.escape(message)):
-        calibrate("no/model", numbered(30), **params)
+        CalibrationSearch("no/model", **params).fit(numbered(30))
 
 
 def test_weight_may_be_any_number_from_0_to_1():
@@ -285,30 +293,54 @@ def test_vectors_that_are_not_finite_win_no_search(value):
         SelfRetrieval(n_texts=20)(model, numbered(30))
 
 
-# calibrate
+# CalibrationSearch
+
+
+def searched(encoder, texts, groups=None, **params):
+    return CalibrationSearch(encoder, **params).fit(texts, groups=groups)
+
+
+def rows(search):
+    """Rows of the results, as dictionaries."""
+    return pd.DataFrame(search.cv_results_).to_dict("records")
+
+
+def states(search):
+    return {(row["pooling"], row["layers"]) for row in rows(search)}
+
+
+def chosen(search):
+    return rows(search)[search.best_index_]
 
 
 @pytest.fixture(scope="module")
 def calibrated(tiny_bert, sentences):
-    return calibrate(tiny_bert, sentences, n_components=4, n_texts=100)
+    return searched(tiny_bert, sentences, n_texts=100)
 
 
-def test_all_hidden_states_and_calibrations_are_candidates(calibrated, sentences):
-    found = {(c.pooling, c.layers, c.calibrator) for c in calibrated.calibration_.candidates}
-    found = {candidate for candidate in found if "power" not in candidate[2]}
-    states = {(p, i) for p in ("mean", "cls", "max", "zipf") for i in range(4)} - {("cls", 0)}
-    names = "raw", "Whitening(n_components=4, noise='auto')"
-    assert found == {(*state, name) for state in states for name in names}
-    assert calibrated.calibration_.n_texts == 100
+def test_all_hidden_states_and_calibrations_are_candidates(calibrated):
+    found = {(row["pooling"], row["layers"], row["candidate"]) for row in rows(calibrated)}
+    found = {candidate for candidate in found if candidate[2] != "strong"}
+    expected = {(p, i) for p in ("mean", "cls", "max", "zipf") for i in range(4)} - {("cls", 0)}
+    expected = {(*state, name) for state in expected for name in ("raw", "whitening")}
+    assert found == expected | {("mean", 3, "mean")}
+    assert calibrated.n_texts_ == 100
 
 
 @pytest.mark.parametrize("outlier", [0, 30])
 def test_a_strong_whitening_is_tried_where_the_mean_has_outliers(outlier, sentences):
     """As in inner layers. An output that was trained for cosines has none."""
-    found = calibrate(lambda texts: hashed(texts) + [outlier, *[0] * 15], sentences, n_texts=60)
-    names = [c.calibrator for c in found.calibration_.candidates]
-    strong = "Whitening(noise='auto', power=1.0)"
-    assert (strong in names) == (outlier > 0)
+
+    def vectors(texts):
+        return hashed(texts) + [outlier, *[0] * 15]
+
+    for task in (None, "similarity"):
+        search = searched(vectors, sentences, task=task, n_texts=60)
+        strong = "Whitening(noise='auto', power=1.0)"
+        assert (strong in search.cv_results_["calibrator"]) == (outlier > 0)
+    for asked in ({"task": "topics"}, {"task": "matches"}, {"n_groups": 3}):
+        search = searched(vectors, sentences, n_texts=60, **asked)
+        assert "strong" not in search.cv_results_["candidate"]
 
 
 def test_scores_of_raw_candidates_are_those_of_the_scorer_on_either_half(
@@ -318,106 +350,145 @@ def test_scores_of_raw_candidates_are_those_of_the_scorer_on_either_half(
     SelfRetrieval(n_texts=100)(lambda texts: asked.extend(texts) or chance(texts), sentences)
     sample = [text for text in dict.fromkeys(asked) if text in sentences]
     kinds = [SelfRetrieval(n_texts=50, thinned=weight) for weight in (0, 1)]
-    for candidate in calibrated.calibration_.candidates:
-        if candidate.calibrator == "raw":
-            state = {"pooling": candidate.pooling, "layers": candidate.layers}
+    for row in rows(calibrated):
+        if row["candidate"] == "raw":
+            state = {"pooling": row["pooling"], "layers": row["layers"]}
             encoder = BertEncoder(tiny_bert, **state, memory=tmp_path).fit(sentences)
             halves, thinned = (
                 np.mean([scorer(encoder, sample[i::2]) for i in (0, 1)]) for scorer in kinds
             )
-            assert candidate.halves == pytest.approx(halves, abs=2e-3)
+            assert row["halves"] == pytest.approx(halves, abs=2e-3)
             expected = expit((logit(halves) + logit(thinned)) / 2)
-            assert candidate.score == pytest.approx(expected, abs=2e-3)
+            assert row["score"] == pytest.approx(expected, abs=2e-3)
 
 
-@pytest.fixture(scope="module")
-def with_the_mean_subtracted(tiny_bert, sentences):
-    return calibrate(tiny_bert, sentences, layers=[1, 3], pooling="mean", n_texts=100)
+def test_the_results_are_a_frame_that_starts_with_the_raw_model(calibrated):
+    frame = pd.DataFrame(calibrated.cv_results_)
+    described = ["pooling", "layers", "candidate", "calibrator"]
+    assert frame.loc[0, described].tolist() == ["mean", 3, "raw", "passthrough"]
+    assert frame[described].astype(str).duplicated().sum() == 0
+    assert ((frame["score"] > 0) & (frame["score"] <= 1) & (frame["halves"] <= 1)).all()
+    raw = frame["candidate"] == "raw"
+    assert (frame.loc[raw, "gain"] == 0).all()
+    assert (frame.loc[~raw, "gain_low"] < frame.loc[~raw, "gain_high"]).all()
+    by_state = frame.groupby(["pooling", "layers"])
+    assert (by_state["lead"].count() == 1).all()  # that of its best calibration
+    own = by_state["score"].transform("first")  # raw vectors come first in each
+    np.testing.assert_allclose(frame["gain"], frame["score"] - own, atol=1e-12)
+    led = frame.dropna(subset=["lead"])
+    np.testing.assert_allclose(led["lead"], led["halves"] - led["halves"].iloc[0], atol=1e-12)
+    # Evidence for another candidate on the raw model's layer and pooling, or for another one.
+    best = frame.loc[calibrated.best_index_]
+    assert best["candidate"] == "raw" or best["gain_low"] > 0
+    assert best["layers"] == 3 or best["lead_low"] > 0
 
 
-def test_the_mean_subtracted_is_a_candidate_if_no_dimensions_are_asked_for(
-    with_the_mean_subtracted,
+def test_the_best_estimator_is_the_candidate_chosen_fitted_on_all_texts(
+    calibrated, tiny_bert, sentences
 ):
-    found = with_the_mean_subtracted.calibration_.candidates
-    peers = {(c.pooling, c.layers) for c in found if c.calibrator == "mean subtracted"}
-    assert peers == {("mean", 3)}
-    assert not any("PCA" in c.calibrator for c in found)  # vectors are 16 wide
-
-
-def test_table_shows_the_model_as_shipped_first(with_the_mean_subtracted):
-    calibration = with_the_mean_subtracted.calibration_
-    shipped, chosen = calibration.shipped, calibration.chosen
-    assert (shipped.pooling, shipped.layers, shipped.calibrator) == ("mean", 3, "raw")
-    head, _, *rows = (re.split(r" *\| *", line) for line in str(calibration).splitlines())
-    assert head[2:-1] == ["pooling", "layer", "calibrator", "score", "halves", "gain"]
-    assert all(row[2:4] == ["mean", "3"] for row in rows[2:4])
-    assert re.fullmatch(r"[+-]\d+\.\d \([+-]\d+\.\d to [+-]\d+\.\d\)", rows[2][7])
-    assert rows[0][7] == ""
-    for row, note, candidate in ((0, "raw", shipped), (1, "chosen", chosen)):
-        expected = [note, candidate.pooling, str(candidate.layers), candidate.calibrator]
-        assert rows[row][1:5] == expected
-        scores = 100 * candidate.score, 100 * candidate.halves
-        assert_allclose([*map(float, rows[row][5:7])], scores, atol=0.051)
-    # Beside the two: the others of the shipped hidden state, and one more.
-    rest = [c for c in calibration.candidates if c not in (shipped, chosen)]
-    n_at_home = sum((c.pooling, c.layers) == ("mean", 3) for c in rest)
-    assert len(calibration.table(1).splitlines()) == 2 + 2 + n_at_home + 1
-
-
-def test_candidates_are_in_order(calibrated):
-    candidates = calibrated.calibration_.candidates
-    by_state = groupby(candidates, key=attrgetter("pooling", "layers"))
-    states = {state: [*of_state] for state, of_state in by_state}
-    assert sum(map(len, states.values())) == len(candidates)  # each once
-    for of_state in states.values():
-        scores = [candidate.score for candidate in of_state]
-        assert scores == sorted(scores, reverse=True)
-    best = [max(c.halves for c in of_state) for of_state in states.values()]
-    assert best == sorted(best, reverse=True)
-
-
-def test_pipeline_is_the_candidate_chosen_fitted_on_all_texts(calibrated, tiny_bert, sentences):
-    chosen = calibrated.calibration_.chosen
-    assert list(calibrated.named_steps) == ["encode", "calibrate"]
-    calibrator = (
-        "raw" if calibrated["calibrate"] == "passthrough" else repr(calibrated["calibrate"])
-    )
-    assert calibrator == chosen.calibrator
-    encoder = BertEncoder(tiny_bert, pooling=chosen.pooling, layers=chosen.layers)
-    expected = make_pipeline(encoder, clone(calibrated["calibrate"], safe=False)).fit_transform(
-        sentences
-    )
-    assert_allclose(calibrated.transform(sentences), expected, rtol=1e-4, atol=1e-4)
+    best, pipeline = chosen(calibrated), calibrated.best_estimator_
+    assert list(pipeline.named_steps) == ["encode", "calibrate"]
+    assert best["calibrator"] == str(pipeline["calibrate"])
+    encoder = BertEncoder(tiny_bert, pooling=best["pooling"], layers=best["layers"])
+    expected = make_pipeline(encoder, clone(pipeline["calibrate"], safe=False))
+    expected = expected.fit_transform(sentences)
+    assert_allclose(pipeline.transform(sentences), expected, rtol=1e-4, atol=1e-4)
+    assert_array_equal(calibrated.transform(sentences), pipeline.transform(sentences))
 
 
 @pytest.mark.parametrize("as_pairs", [False, True])
-def test_calibration_is_deterministic_in_any_order(calibrated, tiny_bert, sentences, as_pairs):
+def test_the_search_is_deterministic_in_any_order(calibrated, tiny_bert, sentences, as_pairs):
     texts = np.array(sentences).reshape(2, 50).T if as_pairs else sentences[::-1]
-    again = calibrate(tiny_bert, texts, n_components=4, n_texts=100)
-    mine, theirs = (
-        {(c.pooling, c.layers, c.calibrator): c.score for c in p.calibration_.candidates}
-        for p in (calibrated, again)
-    )
-    assert theirs == pytest.approx(mine, abs=2e-3)
-    assert again.calibration_.chosen.layers == calibrated.calibration_.chosen.layers
+    again = searched(tiny_bert, texts, n_texts=100)
+    assert_allclose(again.cv_results_["score"], calibrated.cv_results_["score"], atol=2e-3)
+    assert again.best_index_ == calibrated.best_index_
+
+
+def test_it_is_a_step_of_a_pipeline_and_of_a_grid_search(tiny_bert, sentences):
+    classes = np.arange(100) % 2
+    search = CalibrationSearch(tiny_bert, task="duplicates", layers=[3], pooling="mean")
+    model = make_pipeline(search, LogisticRegression()).fit(sentences, classes)
+    back = pickle.loads(pickle.dumps(model))
+    assert_array_equal(back.predict_proba(sentences), model.predict_proba(sentences))
+    assert len(model[:1].get_feature_names_out()) == model[0].transform(["a dog"]).shape[1]
+    grid = {"calibrationsearch__task": ["duplicates", "topics"]}
+    grid = GridSearchCV(model, grid, cv=2, error_score="raise").fit(sentences, classes)
+    assert len(grid.cv_results_["params"]) == 2
+    assert grid.best_estimator_[0].task == grid.best_params_["calibrationsearch__task"]
+    with pytest.raises(NotFittedError):
+        clone(model[0]).transform(sentences)
+
+
+def test_whatever_takes_an_encoder_takes_a_search(tiny_bert, sentences):
+    search = CalibrationSearch(tiny_bert, task="duplicates", layers=[3], pooling="mean")
+    model = BiEncoder(search).fit(sentences)
+    expected = BiEncoder(search.fit(sentences).best_estimator_).fit(sentences)
+    pairs = list(pairwise(sentences))
+    assert_allclose(model.predict(pairs), expected.predict(pairs), atol=1e-6)
+
+
+def test_own_candidates_are_tried_and_chosen_by_both_scores(sentences):
+    class Signal(TransformerMixin, BaseEstimator):
+        """Keep the columns that words have, and drop those of noise."""
+
+        def fit(self, X, y=None):
+            self.n_kept_ = 16
+            return self
+
+        def transform(self, X):
+            return X[:, : self.n_kept_]
+
+    def noisy(texts):
+        return np.hstack([hashed(texts), 6 * chance(texts)])
+
+    own = [("signal", Signal()), ("pca", PCA(2))]
+    search = searched(noisy, sentences, candidates=own, n_texts=100)
+    names = search.cv_results_["candidate"].tolist()
+    assert names == ["raw", "mean", "whitening", "signal", "pca"]
+    assert chosen(search)["candidate"] == "signal"
+    assert re.match(r"'signal' improves the score by .* and the halves, bey", search.reason_)
+    assert isinstance(search.best_estimator_["calibrate"], Signal)
+    search = searched(noisy, sentences, candidates=own, task="matches", n_texts=100)
+    assert chosen(search)["candidate"] == "signal"  # rather than what the task asks for
+
+
+def test_a_candidate_under_a_name_of_the_default_ones_replaces_it(sentences):
+    own = [("mean", PCA(2))]
+    search = searched(hashed, sentences, candidates=own, task="matches")
+    assert isinstance(search.best_estimator_["calibrate"], PCA)
+    search = searched(hashed, sentences, candidates=own, n_texts=100)
+    assert search.cv_results_["candidate"].tolist() == ["raw", "mean", "whitening"]
+    assert search.cv_results_["calibrator"][1] == "PCA(n_components=2)"
+
+
+def test_candidates_stay_as_they_are(sentences):
+    pca = PCA(2)
+    search = CalibrationSearch(hashed, candidates=[("mean", pca)], task="matches")
+    search.fit(sentences)
+    assert not hasattr(pca, "components_")
+    twin = clone(search)
+    assert twin.candidates[0][1] is not pca
+    assert repr(twin) == repr(search)
 
 
 def test_another_hidden_state_is_chosen_where_its_lead_is_beyond_chance(tiny_bert, sentences):
-    calibration = calibrate(tiny_bert, sentences, pooling=["mean"], n_texts=100).calibration_
-    assert calibration.chosen.layers < 3  # random blocks spoil what the embeddings know
-    lead = calibration.lead
-    assert 0 < lead.low < lead.mean < lead.high
-    assert calibration.reason == "layer"
-    assert f"leads that of the raw model by {lead} in halves" in str(calibration)
+    search = searched(tiny_bert, sentences, pooling=["mean"], n_texts=100)
+    best = chosen(search)
+    assert best["layers"] < 3  # random blocks spoil what the embeddings know
+    assert 0 < best["lead_low"] < best["lead"] < best["lead_high"]
+    lead = f"{100 * best['lead']:+.1f} ({100 * best['lead_low']:+.1f} to"
+    assert f"leads that of the raw model by {lead}" in search.reason_
 
 
 def test_shipped_hidden_state_is_kept_where_the_lead_may_be_chance(tiny_bert, sentences):
     params = {"layers": [2, 3], "pooling": ["mean", "zipf"], "n_texts": 100}
     for seed in range(5):
-        calibration = calibrate(tiny_bert, sentences, random_state=seed, **params).calibration_
-        state = calibration.chosen.pooling, calibration.chosen.layers
-        assert (state == ("mean", 3)) == (not calibration.lead.is_gain), seed
-        assert (calibration.reason == "layer") == calibration.lead.is_gain, seed
+        search = searched(tiny_bert, sentences, random_state=seed, **params)
+        is_kept = (chosen(search)["pooling"], chosen(search)["layers"]) == ("mean", 3)
+        frame = pd.DataFrame(search.cv_results_)
+        leader = frame.loc[frame["lead"].idxmax()]
+        assert is_kept == (not leader["lead_low"] > 0), seed
+        assert ("leads that of the raw model" in search.reason_) == (not is_kept), seed
 
 
 def lead_of_best(scores, means):
@@ -444,45 +515,48 @@ def test_a_clear_lead_among_many_candidates_is_found():
     assert 0 < lead.low < lead.mean < lead.high
 
 
-def candidates_of(seed=0, **gains):
+def scored(seed=0, asked=False, **gains):
     """Candidates of one layer and pooling; gains of halves and of copies with words dropped."""
     rng = np.random.default_rng(seed)
     shared, found = rng.uniform(0.2, 0.6, size=(2, 300)), []
-    for name in ("raw", "mean subtracted", "whitened", "strongly whitened"):
-        gain = np.reshape(gains.get(name.split()[0], (0, 0)), (2, 1))
-        ranks = shared + gain + rng.normal(scale=0.05, size=shared.shape) * (name != "raw")
-        calibrator = None if name == "raw" else Whitening(noise="auto")
-        found.append(Scored(("mean", 6), name, calibrator, ranks))
+    for name in ("raw", "mean", "whitening", "strong"):
+        ranks = shared + np.reshape(gains.get(name, (0, 0)), (2, 1))
+        ranks = ranks + rng.normal(scale=0.05, size=shared.shape) * (name != "raw")
+        evidence = Evidence.BOTH if name == "strong" else Evidence.SCORE
+        evidence = Evidence.NONE if asked and name == "whitening" else evidence
+        found.append(Scored(("mean", 6), Candidate(name, "passthrough", evidence), ranks))
     return found
 
 
 @pytest.mark.parametrize(
-    ("gains", "calibrates", "expected"),
+    ("gains", "asked", "expected"),
     [
         ({}, False, "raw"),
-        ({}, True, "whitened"),
-        ({"mean": (0.03, 0.03)}, False, "mean subtracted"),
-        ({"whitened": (0.03, 0.03)}, False, "whitened"),
-        ({"mean": (0.03, 0.03), "whitened": (0.05, 0.05)}, False, "whitened"),
+        ({}, True, "whitening"),
+        ({"mean": (0.03, 0.03)}, False, "mean"),
+        ({"mean": (0.03, 0.03)}, True, "whitening"),
+        ({"whitening": (0.03, 0.03)}, False, "whitening"),
+        ({"mean": (0.03, 0.03), "whitening": (0.05, 0.05)}, False, "whitening"),
         # Copies with words dropped alone are no evidence for a strong whitening.
-        ({"strongly": (0, 0.1)}, False, "raw"),
-        ({"strongly": (0.01, 0.1), "whitened": (0.03, 0.03)}, False, "whitened"),
-        ({"strongly": (0, 0.1)}, True, "whitened"),
-        ({"strongly": (0.05, 0.1), "whitened": (0.03, 0.03)}, True, "strongly whitened"),
-        ({"strongly": (0.05, 0.1)}, False, "strongly whitened"),
+        ({"strong": (0, 0.1)}, False, "raw"),
+        ({"strong": (0.01, 0.1), "whitening": (0.03, 0.03)}, False, "whitening"),
+        ({"strong": (0, 0.1)}, True, "whitening"),
+        ({"strong": (0.05, 0.1), "whitening": (0.03, 0.03)}, True, "strong"),
+        ({"strong": (0.05, 0.1)}, False, "strong"),
     ],
 )
-def test_a_calibration_is_chosen_by_evidence(gains, calibrates, expected):
-    chosen, _ = choose([candidates_of(**gains)], np.arange(300), calibrates, seed=0)
-    assert chosen.name == expected
+def test_a_calibration_is_chosen_by_evidence(gains, asked, expected):
+    chosen, reason = choose([scored(asked=asked, **gains)], np.arange(300), seed=0)
+    assert chosen.candidate.name == expected
+    assert repr(expected) in reason or expected == "raw"
 
 
 def test_of_equal_calibrations_one_is_rarely_called_better(monkeypatch):
     weights, found = resamples(np.arange(300), 0), 0  # drawn once, which takes most of the time
-    monkeypatch.setattr("skcalib.model_selection._search.resamples", lambda *_: weights)
+    monkeypatch.setattr("skcalib.model_selection._scores.resamples", lambda *_: weights)
     for seed in range(60):
-        chosen, _ = choose([candidates_of(seed=seed)], np.arange(300), False, seed=0)
-        found += chosen.name != "raw"
+        chosen, _ = choose([scored(seed=seed)], np.arange(300), seed=0)
+        found += chosen.candidate.name != "raw"
     assert found <= 5  # 2.5 % are 1.5
 
 
@@ -495,11 +569,11 @@ def test_a_narrow_domain_is_not_made_worse(task, minilm, sts_home, remembered):
         pytest.skip("no folder narrow beside SKCALIB_DATA")
     fit, score = (pd.read_csv(folder / f"intents-{half}.csv") for half in ("train", "test"))
     fit_on = fit["text"].sample(200, random_state=0).tolist()
-    pipeline = calibrate(minilm, fit_on, task=task, n_texts=100)
+    search = searched(minilm, fit_on, task=task, n_texts=100)
     some = score.sample(150, random_state=0)
     some = some[some["label"].map(some["label"].value_counts()) >= 5]
     table = evaluate_labelled(
-        {"raw": pipeline["encode"], "calibrated": pipeline},
+        {"raw": search.best_estimator_["encode"], "calibrated": search},
         some["text"],
         some["label"],
         scores=("R-precision",),
@@ -507,7 +581,7 @@ def test_a_narrow_domain_is_not_made_worse(task, minilm, sts_home, remembered):
     raw, calibrated = table.scores[:, 0]
     assert calibrated >= raw - 1
     # A strong whitening finds each text by what is rare in it, and loses the intents.
-    assert not any("power=1" in each.calibrator for each in pipeline.calibration_.candidates)
+    assert "strong" not in search.cv_results_["candidate"]
 
 
 def templated(n_templates, n_each, n_words=9):
@@ -545,20 +619,22 @@ def test_texts_of_one_template_are_one_piece_of_evidence():
 
 @pytest.mark.parametrize(
     ("n_templates", "n_each", "reason"),
-    [(40, 10, "no gain"), (5, 80, "few texts"), (300, 1, "no gain")],
+    [
+        (40, 10, "no candidate gains"),
+        (5, 80, "400 texts share most of their words and count as 5 groups"),
+        (300, 1, "no candidate gains"),
+    ],
 )
 def test_reason_counts_near_duplicates_once(n_templates, n_each, reason):
-    calibration = calibrate(chance, templated(n_templates, n_each), n_texts=400).calibration_
-    assert calibration.n_groups == n_templates
-    assert calibration.reason == reason
-    assert ("400 texts share most" in str(calibration)) == (reason == "few texts")
-    assert (calibration.gain.high == 1) == (n_templates < 20)
+    search = searched(chance, templated(n_templates, n_each), n_texts=400)
+    assert reason in search.reason_
+    assert (search.cv_results_["gain_high"][1] == 1) == (n_templates < 20)
 
 
 def test_repeated_texts_count_once(tiny_bert, sentences):
     params = {"layers": [3], "pooling": "mean", "n_texts": 100, "task": "topics"}
-    once = calibrate(tiny_bert, sentences, **params)
-    repeated = calibrate(tiny_bert, sentences + 9 * sentences[:20], **params)
+    once = searched(tiny_bert, sentences, **params)
+    repeated = searched(tiny_bert, sentences + 9 * sentences[:20], **params)
     expected = once.transform(sentences)
     assert_allclose(repeated.transform(sentences), expected, atol=1e-5)
 
@@ -567,12 +643,12 @@ def test_texts_too_short_to_compare_layers_keep_the_raw_ones(tiny_bert, words):
     # Half of a text says nothing of its other half.
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.permutation(words)[:6]) for _ in range(300)]
-    calibration = calibrate(tiny_bert, texts, n_texts=300).calibration_
-    assert calibration.chosen.state == calibration.shipped.state
-    assert calibration.reason != "layer"
+    search = searched(tiny_bert, texts, n_texts=300)
+    assert (chosen(search)["pooling"], chosen(search)["layers"]) == ("mean", 3)
+    assert "layer" not in search.reason_
 
 
-def test_calibrate_fits_encoders_without_the_texts_they_are_scored_on(sentences):
+def test_a_search_fits_encoders_without_the_texts_they_are_scored_on(sentences):
     class Memorizing(TransformerMixin, BaseEstimator):
         """Knows the texts that it has seen, and nothing else."""
 
@@ -588,42 +664,42 @@ def test_calibrate_fits_encoders_without_the_texts_they_are_scored_on(sentences)
             return rows
 
     texts = [f"{i}a {i}b " * 4 for i in range(200)]  # no word in two of them
-    calibration = calibrate(Memorizing(), texts, n_texts=200).calibration_
-    assert calibration.shipped.score < 0.1
-    fitted = calibrate(Memorizing().fit(texts), texts, n_texts=200).calibration_
-    assert fitted.shipped.score > 0.9
+    for unfitted in (Memorizing(), Memorizing().fit(texts)):
+        assert searched(unfitted, texts, n_texts=200).cv_results_["score"][0] < 0.1
+    frozen = searched(FrozenEstimator(Memorizing().fit(texts)), texts, n_texts=200)
+    assert frozen.cv_results_["score"][0] > 0.9
 
 
 def test_nothing_is_calibrated_where_that_does_not_help(tiny_bert, words):
     # One word over and over: raw embeddings find every view, and nothing finds more.
     texts = [" ".join([word] * 20) for word in words]
-    pipeline = calibrate(tiny_bert, texts, layers=[0], pooling=["mean"], n_texts=40)
-    assert pipeline.calibration_.chosen.calibrator == "raw"
-    assert pipeline.named_steps["calibrate"] == "passthrough"
-    assert pipeline.transform(texts[:1]).shape == (1, 16)
+    search = searched(tiny_bert, texts, layers=[0], pooling=["mean"], n_texts=40)
+    assert chosen(search)["candidate"] == "raw"
+    assert search.best_estimator_["calibrate"] == "passthrough"
+    assert search.transform(texts[:1]).shape == (1, 16)
 
 
 def test_several_hidden_states_may_be_merged(tiny_bert, sentences):
     params = {"pooling": "mean", "layers": ["last2", (0, 1), 0, -4]}
-    pipeline = calibrate(tiny_bert, sentences, **params, n_texts=100)
-    found = {c.layers for c in pipeline.calibration_.candidates}
-    assert found == {3, 0, (2, 3), (0, 1)}
-    chosen = pipeline.calibration_.chosen.layers
-    assert pipeline["encode"].layers_ == (chosen if isinstance(chosen, tuple) else (chosen,))
+    search = searched(tiny_bert, sentences, **params, n_texts=100)
+    assert {*search.cv_results_["layers"]} == {3, 0, (2, 3), (0, 1)}
+    layers = chosen(search)["layers"]
+    expected = layers if isinstance(layers, tuple) else (layers,)
+    assert search.best_estimator_["encode"].layers_ == expected
 
 
 @pytest.mark.parametrize("globally", [False, True])
 def test_frames_change_nothing(tiny_bert, sentences, globally):
     pytest.importorskip("pandas")
     params = {"layers": [0], "pooling": "mean", "n_texts": 100}
-    expected = calibrate(tiny_bert, sentences, **params)
+    expected = searched(tiny_bert, sentences, **params)
     encoder = BertEncoder(tiny_bert)
     if not globally:
         encoder.set_output(transform="pandas")
     with config_context(transform_output="pandas" if globally else "default"):
-        pipeline = calibrate(encoder, sentences, **params)
-        vectors = np.asarray(pipeline.transform(sentences))
-    assert pipeline.calibration_.chosen.calibrator == expected.calibration_.chosen.calibrator
+        search = searched(encoder, sentences, **params)
+        vectors = np.asarray(search.transform(sentences))
+    assert search.best_index_ == expected.best_index_
     assert_allclose(vectors, expected.transform(sentences), rtol=1e-4, atol=1e-4)
 
 
@@ -631,15 +707,15 @@ def test_frames_change_nothing(tiny_bert, sentences, globally):
 def test_texts_that_the_model_cannot_tell_apart_are_named(tiny_bert):
     texts = [" ".join([f"unbekannt{i}"] * 8) for i in range(20)]
     with pytest.raises(ValueError, match="the same vector with pooling='mean', lay"):
-        calibrate(tiny_bert, texts, n_texts=20)
+        searched(tiny_bert, texts, n_texts=20)
 
 
 def test_zipf_is_left_out_of_a_vocabulary_without_frequencies(
     make_bert, words, sentences, tmp_path
 ):
     model = make_bert(tmp_path / "model", words=tuple(sorted(words)))
-    calibration = calibrate(model, sentences, n_texts=100).calibration_
-    assert {c.pooling for c in calibration.candidates} == {"mean", "cls", "max"}
+    search = searched(model, sentences, n_texts=100)
+    assert {*search.cv_results_["pooling"]} == {"mean", "cls", "max"}
 
 
 @pytest.fixture
@@ -652,41 +728,27 @@ def declaring(tiny_bert_copy):
 
 
 def test_declared_layer_and_pooling_stay_unless_others_are_asked_for(declaring, sentences):
-    calibration = calibrate(declaring, sentences, n_texts=100).calibration_
-    assert {(c.pooling, c.layers) for c in calibration.candidates} == {("cls", 3)}
-    assert calibration.is_declared
+    assert states(searched(declaring, sentences, n_texts=100)) == {("cls", 3)}
     for asked in ({"layers": [0, 3]}, {"pooling": ["mean", "cls"]}):
-        searched = calibrate(declaring, sentences, n_texts=100, **asked).calibration_
-        assert len({(c.pooling, c.layers) for c in searched.candidates}) > 2
-        assert not searched.is_declared
+        assert len(states(searched(declaring, sentences, n_texts=100, **asked))) > 2
 
 
 def test_declared_pooling_is_a_candidate_whatever_was_asked_for(declaring, sentences):
-    folder = declaring
-    pipeline = calibrate(folder, sentences, layers=[0], pooling=["mean"], n_texts=100)
-    shipped = pipeline.calibration_.shipped
-    assert (shipped.pooling, shipped.layers, shipped.calibrator) == ("cls", 3, "raw")
-    states = {(c.pooling, c.layers) for c in pipeline.calibration_.candidates}
-    assert states == {("cls", 3), ("mean", 0)}
+    search = searched(declaring, sentences, layers=[0], pooling=["mean"], n_texts=100)
+    first = rows(search)[0]
+    assert (first["pooling"], first["layers"], first["candidate"]) == ("cls", 3, "raw")
+    assert states(search) == {("cls", 3), ("mean", 0)}
 
 
 def test_memory_is_used_and_kept(tiny_bert, sentences, tmp_path, encoded):
-    first = calibrate(tiny_bert, sentences, n_texts=50, memory=tmp_path)
+    encoder = BertEncoder(tiny_bert, memory=tmp_path)
+    first = searched(encoder, sentences, n_texts=50)
     assert encoded
-    assert first.named_steps["encode"].memory == tmp_path
+    assert first.best_estimator_["encode"].memory == tmp_path
     encoded.clear()
-    again = calibrate(tiny_bert, sentences, n_texts=50, memory=tmp_path)
+    again = searched(encoder, sentences, n_texts=50)
     assert encoded == []
-    assert again.calibration_ == first.calibration_
-
-
-@pytest.mark.parametrize("given", [None, "other"])
-def test_memory_of_an_encoder_is_used_if_none_is_given(tiny_bert, sentences, tmp_path, given):
-    encoder = BertEncoder(tiny_bert, memory=tmp_path / "own")
-    params = {"layers": [0], "pooling": "mean", "n_texts": 50}
-    pipeline = calibrate(encoder, sentences, memory=given and tmp_path / given, **params)
-    assert pipeline.named_steps["encode"].memory == tmp_path / (given or "own")
-    assert [path.name for path in tmp_path.iterdir()] == [given or "own"]
+    assert_array_equal(again.cv_results_["score"], first.cv_results_["score"])
 
 
 @pytest.mark.parametrize("n_texts", [20, 100], ids=["a sample", "all texts"])
@@ -695,25 +757,25 @@ def test_progress_of_the_search_is_not_pipelines(tiny_bert, sentences, n_texts, 
     encoder = BertEncoder(tiny_bert, verbose=own)
     params = {"layers": [0], "pooling": ["mean"], "n_texts": n_texts}
     short = [" ".join(text.split()[:4]) for text in sentences]  # for the last fit alone
-    pipeline = calibrate(encoder, sentences + short, verbose=True, **params)
+    search = searched(encoder, sentences + short, verbose=True, **params)
     assert "search" in capsys.readouterr().err
-    assert pipeline.named_steps["encode"].verbose is own
+    assert search.best_estimator_["encode"].verbose is own
 
 
 @pytest.mark.parametrize("n_texts", [50, 100], ids=["a sample", "all texts"])
 def test_without_memory_no_folder_is_left(tiny_bert, sentences, n_texts, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    pipeline = calibrate(tiny_bert, sentences, n_texts=n_texts)
-    assert pipeline.named_steps["encode"].memory is None
-    assert pipeline.transform(["a man plays"]).shape[0] == 1
+    search = searched(tiny_bert, sentences, n_texts=n_texts)
+    assert search.best_estimator_["encode"].memory is None
+    assert search.transform(["a man plays"]).shape[0] == 1
     assert list(tmp_path.iterdir()) == []
 
 
 def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentences, tmp_path):
     encoder = BertEncoder(tiny_bert, max_length=7, special_tokens=False, pooling="zipf")
     with pytest.warns(UserWarning, match="max_length=7"):
-        pipeline = calibrate(encoder, sentences, layers=[1], pooling=["mean"], n_texts=100)
-    used = pipeline.named_steps["encode"]
+        search = searched(encoder, sentences, layers=[1], pooling=["mean"], n_texts=100)
+    used = search.best_estimator_["encode"]
     assert (used.max_length, used.special_tokens) == (7, False)
     assert used.pooling == "mean"
     assert not hasattr(encoder, "layers_")  # what was given stays unfitted
@@ -724,32 +786,31 @@ def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentence
     [
         ({"texts": numbered(19)}, ValueError, "Found 19 distinct texts of 6 words"),
         ({"texts": []}, ValueError, "minimum of 1 is required"),
-        ({"texts": "a text"}, TypeError, "texts is a str"),
+        ({"texts": "a text"}, TypeError, "X is a str"),
         ({"layers": [9]}, ValueError, "hidden state 9"),
         ({"pooling": ["median"]}, ValueError, "pooling"),
-        ({"noise": -1.0}, ValueError, "'noise' parameter of Whitening"),
-        ({"n_components": 0}, ValueError, "'n_components' parameter of Whitening"),
-        ({"task": "clusters"}, ValueError, "expected 'similarity', 'duplicates', 'topics'"),
-        ({"task": "search"}, ValueError, "task='search' with no queries"),
-        ({"task": "topics", "queries": ["a"]}, ValueError, "task='topics' with queries; the"),
-        ({"queries": ["a"], "groups": ["b"]}, ValueError, "'search' with queries and groups"),
+        ({"task": "clusters"}, ValueError, "'task' parameter of CalibrationSearch must be"),
         ({"groups": ["b"]}, ValueError, r"groups has shape \(1,\) for 100 texts"),
-        ({"queries_encoder": chance}, ValueError, "task=None with queries_encoder; the"),
+        ({"encoder": chance, "pooling": "mean"}, ValueError, "pooling or layers with a TextE"),
+        ({"n_groups": 1}, ValueError, "'n_groups' parameter of CalibrationSearch"),
+        ({"n_groups": 4, "task": "matches"}, ValueError, "n_groups=4 with task='matches'"),
+        ({"candidates": "pca"}, ValueError, "'candidates' parameter of CalibrationSearch"),
         (
-            {"model": chance, "pooling": "mean"},
-            ValueError,
-            "pooling, layers or memory with a T",
+            {"candidates": [PCA(2)]},
+            TypeError,
+            r"has PCA\(n_components=2\); expected pairs of a",
         ),
-        ({"n_groups": 1}, ValueError, "'n_groups' parameter of Whitening"),
-        ({"n_groups": 4, "noise": 0.1}, ValueError, "n_groups=4 and noise=0.1"),
+        ({"candidates": [("pca", PCA)]}, TypeError, "has .*; expected pairs of a name and a"),
+        ({"candidates": [("raw", PCA(2))]}, ValueError, "name 'raw', which another"),
+        ({"candidates": 2 * [("pca", PCA(2))]}, ValueError, "name 'pca', which another"),
         ({"layers": [0.5]}, ValueError, "'layers' parameter of BertEncoder"),
-        ({"model": "no/where"}, OSError, "neither a local folder"),
+        ({"encoder": "no/where"}, OSError, "neither a local folder"),
     ],
 )
-def test_errors_of_calibrate(tiny_bert, sentences, params, error, message, encoded):
-    arguments = {"model": tiny_bert, "texts": sentences, "n_texts": 100} | params
+def test_errors_of_a_search(tiny_bert, sentences, params, error, message, encoded):
+    arguments = {"encoder": tiny_bert, "texts": sentences, "n_texts": 100} | params
     with pytest.raises(error, match=message):
-        calibrate(arguments.pop("model"), arguments.pop("texts"), **arguments)
+        searched(**arguments)
     assert encoded == []  # found out before anything is encoded
 
 
@@ -768,66 +829,81 @@ def command(model, file, output, *options):
     return main(["calibrate", str(model), file, "--output", str(output), *fixed, *options])
 
 
-# Tasks, queries and groups
+# Tasks and groups
 
 
 def test_topics_are_smoothed(tiny_bert, sentences):
     params = {"layers": [3], "pooling": "mean", "n_texts": 100}
-    pipeline = calibrate(tiny_bert, sentences, task="topics", **params)
-    assert list(pipeline.named_steps) == ["encode", "calibrate", "smooth"]
+    search = searched(tiny_bert, sentences, task="topics", **params)
+    assert list(search.best_estimator_.named_steps) == ["encode", "calibrate", "smooth"]
     expected = make_pipeline(
         BertEncoder(tiny_bert), Whitening(noise="auto"), NeighborSmoothing()
     ).fit_transform(sentences)
-    assert_allclose(pipeline.transform(sentences), expected, rtol=1e-4, atol=1e-4)
-    assert pipeline.calibration_.reason in ("task", "whitening")
+    assert_allclose(search.transform(sentences), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("task", [None, "search"])
-def test_queries_and_documents_get_one_mean(tiny_bert, sentences, task):
-    documents, queries = sentences[:70], [" ".join(text.split()[:3]) for text in sentences[70:]]
-    params = {"layers": [3], "pooling": "mean", "n_texts": 70}
-    of_queries = BertEncoder(tiny_bert, prompt="the ")
-    params |= {"queries": queries, "queries_encoder": of_queries}
-    pipeline = calibrate(tiny_bert, documents, task=task, **params)
-    assert list(pipeline.named_steps) == ["encode", "erase", "calibrate"]
-    assert pipeline.queries_["encode"].prompt == "the "
-    assert pipeline.queries_["calibrate"] is pipeline["calibrate"]
-    means = (
-        pipeline.transform(documents).mean(axis=0),
-        pipeline.queries_.transform(queries).mean(0),
-    )
-    assert_allclose(*means, atol=1e-5)
-    back = pickle.loads(pickle.dumps(pipeline))
-    assert_array_equal(back.queries_.transform(queries), pipeline.queries_.transform(queries))
+@pytest.mark.parametrize(
+    ("params", "step"),
+    [
+        ({"task": "similarity"}, Whitening(noise="auto")),
+        ({"task": "duplicates"}, Whitening(power=0)),
+        ({"task": "matches"}, Whitening(power=0)),
+        ({"task": "topics"}, Whitening(noise="auto")),
+        ({"task": "topics", "n_groups": 4}, Whitening(noise="auto", n_groups=4)),
+        ({"n_groups": 4}, Whitening(noise="auto", n_groups=4)),
+    ],
+)
+@pytest.mark.parametrize("n_words", [2, 12])
+def test_a_task_determines_the_calibration_of_texts_of_any_length(
+    params, step, n_words, tiny_bert, sentences
+):
+    texts = list(dict.fromkeys(" ".join(text.split()[:n_words]) for text in sentences))
+    encoder = BertEncoder(tiny_bert, layers=3, pooling="mean")
+    for given, n_texts in ((FrozenEstimator(encoder.fit(texts)), 100), (tiny_bert, 20)):
+        search = searched(given, texts, n_texts=n_texts, **params)
+        assert str(search.best_estimator_["calibrate"]) == str(step)
+        if n_words == 2 or given is not tiny_bert:
+            name, *_ = [f"{key}={value!r}" for key, value in params.items()]
+            assert f"follows from {name}" in search.reason_
+            encoder = search.best_estimator_["encode"]
+            assert getattr(encoder, "layers_", (3,)) == (3,)
+            expected = clone(step).fit_transform(encoder.transform(texts))
+            found = search.best_estimator_[:2].transform(texts)
+            assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_queries_share_the_encoder_of_the_documents(sentences):
-    table = np.random.default_rng(0).normal(size=(999, 8))
+def test_where_there_is_nothing_to_choose_nothing_is_scored(sentences):
+    asked = []
 
-    def vectors(texts):
-        return np.stack([table[[len(w) * 7 for w in t.split()]].mean(axis=0) for t in texts])
+    def counted(texts):
+        asked.extend(texts)
+        return chance(texts)
 
-    pipeline = calibrate(vectors, sentences, queries=[t[:20] for t in sentences], n_texts=100)
-    assert pipeline.queries_["encode"] is pipeline["encode"]
+    search = searched(counted, sentences, task="topics")
+    assert {*asked} == {*sentences}  # no fragments of them
+    assert search.n_texts_ == search.best_index_ == 0
+    assert np.isnan(search.cv_results_["score"]).tolist() == [True]
+    assert "there is nothing else to compare" in search.reason_
+    assert searched(counted, sentences, task="similarity", n_texts=100).n_texts_ == 100
 
 
 def test_a_number_of_clusters_reaches_the_whitening(tiny_bert, sentences):
     params = {"layers": [3], "pooling": "mean", "n_texts": 100}
-    pipeline = calibrate(tiny_bert, sentences, n_groups=4, **params)
+    pipeline = searched(tiny_bert, sentences, n_groups=4, **params).best_estimator_
     vectors = pipeline["encode"].transform(sentences)
     expected = Whitening(noise="auto", n_groups=4).fit(vectors)
     assert pipeline["calibrate"].noise_ == pytest.approx(expected.noise_, rel=1e-4)
-    assert "n_groups=4" in pipeline.calibration_.chosen.calibrator
 
 
 def test_groups_of_pairs_are_read_as_a_bi_encoder_reads_them(tiny_bert, sentences):
     params = {"layers": [3], "pooling": "mean", "n_texts": 100}
     pairs, groups = np.array(sentences).reshape(50, 2), np.tile([0, 1], (50, 1))
-    pipeline = calibrate(tiny_bert, pairs, groups=groups, **params)
-    left, right = (pipeline.transform(column).mean(axis=0) for column in pairs.T)
+    search = searched(tiny_bert, pairs, groups=groups, **params)
+    assert list(search.best_estimator_.named_steps) == ["encode", "erase", "calibrate"]
+    left, right = (search.transform(column).mean(axis=0) for column in pairs.T)
     assert_allclose(left, right, atol=1e-5)
     with pytest.raises(ValueError, match=r"groups has shape \(100,\) for 50 pairs"):
-        calibrate(tiny_bert, pairs, groups=groups.ravel(), **params)
+        searched(tiny_bert, pairs, groups=groups.ravel(), **params)
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1.0])
@@ -835,7 +911,7 @@ def test_short_vectors_are_no_equal_ones(sentences, scale):
     def vectors(texts):
         return scale * chance(texts)
 
-    calibrate(vectors, sentences, n_texts=100)
+    searched(vectors, sentences, n_texts=100)
 
 
 @pytest.mark.parametrize("routed", [False, True])
@@ -843,17 +919,16 @@ def test_groups_are_taken_out(tiny_bert, sentences, routed):
     params = {"layers": [3], "pooling": "mean", "n_texts": 100}
     groups = np.arange(100) % 3
     with config_context(enable_metadata_routing=routed):
-        pipeline = calibrate(tiny_bert, sentences, groups=groups, **params)
-    Z = pipeline.transform(sentences)
+        Z = searched(tiny_bert, sentences, groups=groups, **params).transform(sentences)
     assert_allclose(Z[groups == 0].mean(axis=0), Z[groups == 1].mean(axis=0), atol=1e-5)
 
 
 def test_a_difference_that_may_be_chance_keeps_the_model(sentences):
     texts = [f"{text} {i} {i}" for i, text in enumerate(sentences)]
-    calibration = calibrate(chance, texts, n_texts=100).calibration_
-    assert calibration.gain.low <= 0 <= calibration.gain.high
-    assert calibration.chosen == calibration.shipped
-    assert calibration.reason == "no gain"
+    search = searched(chance, texts, n_texts=100)
+    assert all(row["gain_low"] <= 0 <= row["gain_high"] for row in rows(search))
+    assert search.best_index_ == 0
+    assert "no candidate gains" in search.reason_
 
 
 def test_command_writes_pipeline_and_report(tiny_bert, file, sentences, tmp_path, capsys):
@@ -862,22 +937,34 @@ def test_command_writes_pipeline_and_report(tiny_bert, file, sentences, tmp_path
     assert sorted(path.name for path in output.iterdir()) == ["pipeline.joblib", "report.json"]
     assert list(output.parent.iterdir()) == [output]  # nothing unfinished beside it
     pipeline = joblib.load(output / "pipeline.joblib")
-    calibration = pipeline.calibration_
     params = {"pooling": ["mean", "max"], "layers": [0, 3], "n_texts": 100, "random_state": 5}
-    expected = calibrate(tiny_bert, sentences, **params)
-    assert calibration == expected.calibration_
+    expected = searched(tiny_bert, sentences, **params)
     assert_allclose(
         pipeline.transform(sentences), expected.transform(sentences), rtol=1e-5, atol=1e-5
     )
     report = json.loads((output / "report.json").read_text(encoding="utf-8"))
     assert report["fingerprint"] == pipeline["encode"].fingerprint_
     assert (report["texts"], report["n_texts"], report["random_state"]) == (file, 100, 5)
-    assert report["chosen"] == asdict(calibration.chosen)
-    assert report["candidates"] == [asdict(c) for c in calibration.candidates]
+    assert report["chosen"] == report["candidates"][expected.best_index_]
+    found = pd.DataFrame(report["candidates"])
+    described = ["pooling", "layers", "candidate", "calibrator"]
+    assert found[described].to_dict() == pd.DataFrame(expected.cv_results_)[described].to_dict()
+    assert_allclose(found["score"], expected.cv_results_["score"], atol=1e-6)
+    assert report["reason"] == expected.reason_
     assert {"skcalib", "python", "scikit-learn", "torch"} <= set(report["versions"])
     printed = capsys.readouterr()
     assert printed.err == ""
-    assert printed.out.startswith(f"{calibration.table(8)}\n\n{calibration.explanation}\n")
+    assert f"\n\n{expected.reason_}\n\nWrote " in printed.out
+    table = printed.out.split("\n\n")[0]
+    lines = [re.split(r" *\| *", line)[1:-1] for line in table.splitlines()]
+    assert lines[0] == ["", "pooling", "layer", "candidate", "score", "halves", "gain"]
+    assert lines[2][:4] == ["raw", "mean", "3", "raw"]
+    best = chosen(expected)
+    assert lines[3][:4] == ["chosen", best["pooling"], str(best["layers"]), best["candidate"]]
+    assert [float(cell) for cell in lines[3][4:6]] == pytest.approx(
+        [100 * best["score"], 100 * best["halves"]], abs=0.051
+    )
+    assert len(lines) == 2 + len(rows(expected)) + (expected.best_index_ == 0)
     assert f"Load it with joblib.load({str(output / 'pipeline.joblib')!r})" in printed.out
     assert pipeline["encode"].memory is None
 
@@ -906,7 +993,8 @@ def test_command_writes_a_sentence_transformer(tiny_bert, file, sentences, tmp_p
     report = json.loads((output / "report.json").read_text(encoding="utf-8"))
     chosen, prompt = report["chosen"], report["prompt"]
     params = {"pooling": chosen["pooling"], "layers": chosen["layers"], "prompt": prompt}
-    calibrator = eval(chosen["calibrator"]) if chosen["calibrator"] != "raw" else "passthrough"
+    calibrator = chosen["calibrator"]
+    calibrator = calibrator if calibrator == "passthrough" else eval(calibrator)
     expected = make_pipeline(BertEncoder(tiny_bert, **params), calibrator)
     expected = expected.fit_transform(sentences)
     model = package.SentenceTransformer(str(output), device="cpu")
@@ -921,27 +1009,6 @@ def test_a_format_that_cannot_hold_a_task_is_refused(
     assert command(tiny_bert, file, tmp_path / "model", *options) == 2
     assert re.search("NeighborSmoothing.*; or use save_onnx", capsys.readouterr().err)
     assert encoded == []
-
-
-def test_command_takes_queries_and_their_prompt(
-    tiny_bert, file, sentences, tmp_path, capsys, monkeypatch
-):
-    (tmp_path / "queries.txt").write_text("\n".join(t[:20] for t in sentences), "utf-8")
-    options = ["--queries", str(tmp_path / "queries.txt"), "--query-prompt", "the "]
-    assert command(tiny_bert, file, tmp_path / "none", *options[2:]) == 2
-    assert "--query-prompt needs --queries FILE" in capsys.readouterr().err
-    options += ["--prompt", "a red ", "--pooling", "weighted_mean", "--layers", "1"]
-    assert command(tiny_bert, file, tmp_path / "model", *options, "--task", "search") == 0
-    pipeline = joblib.load(tmp_path / "model" / "pipeline.joblib")
-    assert pipeline.queries_["encode"].prompt == "the "
-    pytest.importorskip("onnxruntime")
-    # A graph of documents and queries takes torch some 8 s; test_onnx.py compares it.
-    monkeypatch.setattr("skcalib.export.save_onnx", joblib.dump)
-    assert command(tiny_bert, file, tmp_path / "graph", *options, "--format", "onnx") == 0
-    saved = joblib.load(tmp_path / "graph" / "model.onnx")
-    assert saved["encode"].prompt == "a red "
-    vectors = saved.queries_.transform(["old dog"])
-    assert_allclose(vectors, pipeline.queries_.transform(["old dog"]), rtol=1e-4, atol=1e-5)
 
 
 def test_command_takes_groups(tiny_bert, file, sentences, tmp_path, capsys):
@@ -1061,12 +1128,12 @@ def test_what_is_chosen_without_labels_is_as_good_as_what_is_shipped(sts_home, m
     texts = fetch_sts("stsb", "train", data_home=sts_home).data.ravel()
     texts = np.random.default_rng(0).choice(np.unique(texts.astype(str)), 100, replace=False)
     params = {"layers": [0, 3, 6], "pooling": ["mean", "zipf"], "n_texts": 80}
-    pipeline = calibrate(minilm, texts, **params)
-    assert pipeline.calibration_.chosen.layers == 6
+    search = searched(minilm, texts, **params)
+    assert search.best_estimator_["encode"].layers_ == (6,)
     pairs, grades = fetch_sts("stsb", "dev", data_home=sts_home, return_X_y=True)
     pairs, grades = pairs[::16], grades[::16]
     chosen, shipped = (
         100 * BiEncoder(FrozenEstimator(encoder)).fit(pairs).score(pairs, grades)
-        for encoder in (pipeline, BertEncoder(minilm).fit([""]))
+        for encoder in (search, BertEncoder(minilm).fit([""]))
     )
     assert chosen > shipped - 0.3

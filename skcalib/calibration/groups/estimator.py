@@ -72,7 +72,7 @@ class GroupErasure(
     Examples
     --------
     In a pipeline, pass groups by metadata routing, or as ``grouperasure__groups``; `BiEncoder`
-    and `calibrate` pass them on.
+    and `CalibrationSearch` pass them on.
 
     >>> import numpy as np
     >>> from sklearn import config_context

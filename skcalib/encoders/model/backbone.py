@@ -8,7 +8,7 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ ENCODER_OF = ("t5", "mt5", "umt5")
 # Endings of tensors that go with quantized weights.
 SCALES = re.compile(r"(scales?|zeros|zero_points?|scale_inv|absmax|qweight)$")
 
+BUFFERS = {"position_ids", "token_type_ids", "inv_freq", "masked_bias"}
 LONGEST = 2**20  # most tokens of a text, for any model
 
 
@@ -186,6 +187,12 @@ def read(folder: Path) -> tuple[Any, Any]:
             f"its weights lack {len(missing)} tensors of {type(module).__name__}, such as "
             f"{missing[0]!r}. Save it again"
         )
+    if dropped := _dropped(report["unexpected_keys"], module):
+        raise ValueError(
+            f"it has {len(dropped)} weights that {type(module).__name__} of transformers does "
+            f"not use, such as {dropped[0]!r}, so its vectors would be others. Use the release "
+            "of transformers that wrote it, or correct its config.json"
+        )
     # In a weight of attention, NaN can give vectors that are finite and wrong.
     named = module.named_parameters()
     if bad := [name for name, weight in named if not _is_finite(weight)]:
@@ -193,6 +200,20 @@ def read(folder: Path) -> tuple[Any, Any]:
             f"its weight {bad[0]!r} has entries that are not finite. Save it again"
         )
     return tokenizer, module.eval().requires_grad_(False)
+
+
+def _dropped(names: Iterable[str], module: Any) -> list[str]:
+    """Return the weights inside the parts of a model that it does not use.
+
+    Heads for other tasks lie outside these parts. Some buffers were once saved as weights.
+    """
+    parts = {name for name, _ in module.named_children()}
+    inner = (name.removeprefix(f"{module.base_model_prefix}.") for name in names)
+    return sorted(
+        name
+        for name in inner
+        if name.partition(".")[0] in parts and name.rpartition(".")[2] not in BUFFERS
+    )
 
 
 def lowercase(tokenizer: Any) -> None:

@@ -59,7 +59,7 @@ def declared(folder: Path, config: dict[str, Any]) -> Declared:
     """
     before, pooling, after, normalizes = _pooling_module(folder)
     file, transformer = folder / SETTINGS, transformer_settings(folder)
-    settings = entries(file)
+    settings = entries(folder, SETTINGS)
     prompts = _entry(file, settings, "prompts", _are_texts, "an object of texts by name")
     default = _entry(file, settings, "default_prompt_name", _is_name, "a name")
     return Declared(
@@ -90,10 +90,10 @@ def wants_prompt(model: str | os.PathLike, config: dict[str, Any], settings: Dec
 
 def _pooling_module(folder: Path) -> tuple[list[str], dict, list[str], bool]:
     """Classes before the pooling, its settings, classes after it, and whether it normalizes."""
-    modules = entries(folder / MODULES, list)
+    modules = entries(folder, MODULES, list)
     try:
         classes = [_class_of(module["type"]) for module in modules]
-        folders = [Path(module["path"]).name for module in modules]
+        folders = [str(module["path"]) for module in modules]
     except (TypeError, LookupError, AttributeError):
         raise unreadable(folder / MODULES) from None
     if not modules:  # as in most folders
@@ -105,7 +105,7 @@ def _pooling_module(folder: Path) -> tuple[list[str], dict, list[str], bool]:
         others = first + [name for name in classes[1:] if name not in HARMLESS]
         return others, {"pooling_mode": ""} if others else {}, [], NORMALIZE in classes
     i = classes.index("Pooling")
-    config = entries(folder / folders[i] / CONFIG)
+    config = entries(folder, f"{folders[i]}/{CONFIG}")
     # Without a mode it is the mean.
     modes = [config[key] for key in config if key.startswith("pooling_mode_")]
     mode = config.get("pooling_mode", "mean")

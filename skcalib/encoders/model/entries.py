@@ -8,8 +8,28 @@ CONFIG = "config.json"
 MODULES = "modules.json"
 
 
-def entries(file: Path, kind: type = dict) -> Any:
-    """Top level of a JSON file, of one kind; an empty one if there is no such file."""
+def home_of(folder: Path) -> Path:
+    """Folder to which the links of a model may lead: its own, or its repository in the cache.
+
+    A snapshot in the cache of the hub links to the files of its repository.
+    """
+    home = folder.resolve()
+    return home.parent.parent if home.parent.name == "snapshots" else home
+
+
+def entries(folder: Path, name: str, kind: type = dict) -> Any:
+    """Top level of a JSON file of a model, of one kind; an empty one if there is no such file.
+
+    A file outside the folder, or a link that leads to nothing, is refused.
+    """
+    file = folder / name
+    if not file.resolve().is_relative_to(home_of(folder)):
+        raise ValueError(
+            f"The model in {str(folder)!r} is refused: {name} leads to {file.resolve()}, "
+            "outside it. Copy that file into the folder."
+        )
+    if file.is_symlink() and not file.exists():
+        raise unreadable(file)
     try:
         content = json.loads(file.read_bytes())
     except FileNotFoundError:
@@ -23,7 +43,7 @@ def entries(file: Path, kind: type = dict) -> Any:
 
 def refuse_inner(folder: Path) -> None:
     """Refuse a model in a folder of its own, as old sentence-transformers saved it."""
-    first = next(iter(entries(folder / MODULES, list)), None)
+    first = next(iter(entries(folder, MODULES, list)), None)
     inner = first.get("path") if isinstance(first, dict) else None
     if isinstance(inner, str) and Path(inner) != Path():
         raise ValueError(

@@ -8,11 +8,11 @@ import json
 import os
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from skcalib.encoders.model.entries import CONFIG, MODULES, entries, refuse_inner
+from skcalib.encoders.model.entries import CONFIG, MODULES, entries, home_of, refuse_inner
 from skcalib.utils import caches
 from skcalib.utils.devices import resolve_device
 
@@ -25,6 +25,8 @@ WEIGHTS = ("model.safetensors", "model-*.safetensors")
 OTHER_WEIGHTS = re.compile(r"\.(safetensors|bin|npz|gguf|h5|msgpack|onnx|ckpt|pth?)$")
 # Of one number each, or several packed into one, as by MLX.
 FEW_BITS = {"U32", "I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "F6_E3M2"}
+# Of attention and experts: those that come with transformers. Any other is code from the hub.
+IMPLEMENTATIONS = "eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm"
 VOCABULARIES = ("tokenizer.json", "*vocab.txt", "*vocab.json", "*.model")  # one or more
 
 # Files in which sentence-transformers declares how to use a model. They are downloaded too, but
@@ -145,9 +147,7 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
             "loaded, or hold what another library computes with. Load the model by the library "
             "that wrote it, and save it by save_pretrained of transformers"
         )
-    # A snapshot in the cache of the hub links to the files of its repository.
-    home = folder.resolve()
-    home = home.parent.parent if home.parent.name == "snapshots" else home
+    home = home_of(folder)
     for file in files:
         if file.is_symlink() and not file.resolve().is_relative_to(home):
             refuse(f"{file.name} links to {file.resolve()}, outside it. Copy that file into it")
@@ -164,12 +164,17 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
     # of special_tokens_map.json, is harmless.
     tokenizers = r"(auto_map|init_inputs|vocab|merges|tokenizer_object)=.*"
     tokenizers += r"|(?!special_tokens_map_)\w*_file=.*|fast_tokenizer_files=.*[/\\].*"
+    # Only implementations that come with transformers are accepted.
+    built_in = "|".join(IMPLEMENTATIONS)
     for name, pattern in {
-        "config.json": r"(auto_map|transformers_weights)=.*|attn_implementation=.*/.*",
+        CONFIG: r"(auto_map|transformers_weights)=.*"
+        rf"|\w*implementation\w*=(?!({built_in})$).*",
         "tokenizer_config.json": tokenizers,
         "special_tokens_map.json": tokenizers,
     }.items():
-        for key, value in entries(folder / name).items() if name in names else ():
+        content = entries(folder, name) if name in names else {}
+        # A model of several parts has a configuration for each.
+        for key, value in nested(content) if name == CONFIG else content.items():
             if value and re.fullmatch(pattern, f"{key}={value}", re.DOTALL):
                 refuse(
                     f"{name} refers to other code or files ({key}: {value!r:.60}), which are "
@@ -178,18 +183,36 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
                 )
 
 
+def nested(content: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the entries of a JSON object, and those of all objects in it.
+
+    An entry of implementations by part, such as ``{"text_config": "sdpa"}``, yields each.
+    """
+    if isinstance(content, list):
+        for value in content:
+            yield from nested(value)
+    for key, value in content.items() if isinstance(content, dict) else ():
+        if "implementation" in key and isinstance(value, dict):
+            yield from ((key, part) for part in value.values())
+        else:
+            yield key, value
+        yield from nested(value)
+
+
 def _unusable_weights(folder: Path, files: Sequence[Path]) -> str:
-    """Return the fault of weights that are quantized, or too few for the layers, or "".
+    """Return the fault of weights: no weights, quantized, or too few for the layers; or "".
 
     Building many layers would take all memory, or hours. Layers may share their tensors.
     """
     from safetensors import SafetensorError, safe_open
 
-    config = entries(folder / "config.json")
+    config = entries(folder, CONFIG)
     weights = [file for file in files if file.suffix == ".safetensors"]
     n_tensors = 0
     try:
         for file in weights:
+            if fault := _not_weights(file):
+                return fault
             with safe_open(file, "np") as stored:
                 names = list(stored.keys())
                 kinds = {stored.get_slice(name).get_dtype() for name in names}
@@ -198,8 +221,8 @@ def _unusable_weights(folder: Path, files: Sequence[Path]) -> str:
                 return (
                     f"it has weights in {few_bits[0]}, which are quantized. Save it in float32"
                 )
-    except SafetensorError:  # loading gives the reason
-        return ""
+    except SafetensorError as error:
+        return f"{file.name} is cut off or damaged ({error}). Download the model again"
     for name in ("num_hidden_layers", "num_layers", "n_layers", "n_layer"):
         n_layers = config.get(name)
         if isinstance(n_layers, int) and n_layers > 10 * n_tensors:
@@ -207,9 +230,27 @@ def _unusable_weights(folder: Path, files: Sequence[Path]) -> str:
     return ""
 
 
+def _not_weights(file: Path) -> str:
+    """Return why a file of weights is something else, or cannot be read, or ""."""
+    try:
+        with file.open("rb") as stream:
+            start = stream.read(100).lstrip()
+    except OSError as error:
+        return f"{file.name} cannot be read ({error.strerror})"
+    if start.startswith(b"version https://git-lfs"):
+        return (
+            f"{file.name} is a pointer of git-lfs. Run git lfs pull in its repository, or "
+            "download the model again"
+        )
+    if not start or start.startswith(b"<"):
+        what = "a web page" if start else "empty"
+        return f"{file.name} is {what}. Download the model again"
+    return ""
+
+
 def _shards(folder: Path) -> list[Any]:
     """Names of weight files in the index, if there is one; they are not checked."""
-    names = entries(folder / "model.safetensors.index.json").get("weight_map", {})
+    names = entries(folder, "model.safetensors.index.json").get("weight_map", {})
     return list(names.values()) if isinstance(names, dict) else [names]
 
 

@@ -80,7 +80,7 @@ class TransformerSettings(NamedTuple):
 def transformer_settings(folder: Path) -> TransformerSettings:
     """Read the first of the files that declares something; refuse unsupported entries."""
     for name in TRANSFORMER:
-        if content := entries(folder / name):
+        if content := entries(folder, name):
             return _settings(folder / name, content)
     return TransformerSettings()
 

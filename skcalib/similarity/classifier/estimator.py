@@ -86,7 +86,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
     See Also
     --------
-    calibrate : Calibrates an encoder for other uses.
+    CalibrationSearch : Calibrates an encoder for other uses.
 
     Notes
     -----

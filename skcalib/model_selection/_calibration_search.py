@@ -1,0 +1,252 @@
+"""CalibrationSearch: layer, pooling and calibration chosen from texts without labels."""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from itertools import chain
+from numbers import Integral
+from typing import Any, Self
+
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from skcalib.calibration.groups.estimator import GroupErasure
+from skcalib.calibration.neighbors.estimator import NeighborSmoothing
+from skcalib.encoders.any_encoder import fit_with_groups
+from skcalib.model_selection._candidates import (
+    TASKS,
+    Candidate,
+    Evidence,
+    candidates_of,
+    check_candidates,
+)
+from skcalib.model_selection._encoders import states_of
+from skcalib.model_selection._scores import Scored, choose, results_of, search
+from skcalib.model_selection._self_retrieval import FEWEST_TEXTS, views_of
+from skcalib.model_selection._views import Views, near_duplicates
+from skcalib.utils.base import from_scratch
+from skcalib.utils.sklearn_compat import Interval, StrOptions, _fit_context
+from skcalib.utils.texts import TextTransformer, distinct_texts
+
+
+@dataclass(eq=False, repr=False)
+class CalibrationSearch(TextTransformer):
+    """Choose layer, pooling and calibration of an encoder from texts without labels.
+
+    A transformer from texts to vectors, which are those of the chosen pipeline. Without a
+    `task`, `SelfRetrieval` compares raw vectors with ``Whitening(noise="auto")``, for the raw
+    model with the mean subtracted, and for inner layers with a strong whitening. With
+    ``thinned=0`` it then compares layers and poolings, so calibrated. The raw model is the last
+    layer with the pooling that the folder declares, or else "mean". It stays unless another
+    candidate is better beyond chance, by simultaneous intervals. A strong whitening must be
+    better than the others by both kinds of the score.
+
+    Self-retrieval does not see what the vectors are for. If you name the `task`, it determines
+    the calibration, and only layer and pooling are searched, unless the folder declares them.
+
+    Parameters
+    ----------
+    encoder : str, path-like, BertEncoder, or any encoder of texts
+        A model as in `BertEncoder`, or a `BertEncoder`, whose other parameters all candidates
+        share. For any other encoder only the calibration is chosen: a transformer of texts, or
+        an object with a method ``encode`` or a function, see `TextEncoder`. It is cloned and
+        fitted, except in a ``FrozenEstimator``.
+    task : {"similarity", "duplicates", "matches", "topics"} or None, default=None
+        What you look for. "similarity", how similar two texts are, whitens by
+        ``Whitening(noise="auto")``. "duplicates", copies of a text, and "matches", the same
+        thing in other words, subtract the mean, since details that distinguish texts lie in
+        weak directions. "topics", all texts about one thing (topics, intents, classes,
+        clusters), whitens for `n_groups` and adds `NeighborSmoothing`.
+    candidates : list of (str, transformer), default=None
+        More calibrators to try, such as ``[("pca", PCA(64))]``. Each must be better than the
+        choice without it, beyond chance, by both kinds of the score. The name "mean",
+        "whitening" or "strong" replaces that candidate, and then needs the same evidence.
+    n_groups : int or None, default=None
+        Approximate number of groups that the vectors should distinguish, see `Whitening`; texts
+        do not reveal it. If given, the vectors are always whitened. It needs the task "topics"
+        or None.
+    pooling : str, list of str, or None, default=None
+        Poolings to try. None keeps the one that the folder declares; if it declares none, or
+        `layers` is given, it tries "mean", "cls", "max" and "zipf", which is left out if the
+        vocabulary is not sorted by frequency. For a decoder "last" replaces "cls".
+    layers : int, str, list of them, or None, default=None
+        Layers to try, each as in `BertEncoder`: a tuple or a name such as "first_last" merges
+        several. None keeps the last one if the folder declares its pooling and `pooling` is
+        None, and tries all otherwise.
+    n_texts : int, default=2000
+        Largest number of texts to compare candidates on, as in `SelfRetrieval`.
+    random_state : int, default=0
+        Seed of sample, views and bootstrap, as in `SelfRetrieval`.
+    verbose : bool, default=False
+        Show progress bars with the remaining time.
+
+    Attributes
+    ----------
+    best_estimator_ : sklearn.pipeline.Pipeline
+        The chosen pipeline, fitted on all texts: steps "encode"; "erase", a `GroupErasure`, if
+        `fit` got groups; "calibrate", the chosen calibrator or "passthrough"; and "smooth", for
+        topics.
+    best_index_ : int
+        Its row in `cv_results_`.
+    cv_results_ : dict of arrays of shape (n_candidates,)
+        A row for each candidate on each layer and pooling, for ``pandas.DataFrame``. The first
+        is the raw model. "pooling", "layers", "candidate" and "calibrator" describe it.
+        "score", by `SelfRetrieval`, compares calibrations of one layer and pooling, and
+        "halves", by ``SelfRetrieval(thinned=0)``, compares layers and poolings. "gain" is the
+        gain in score over raw vectors of that layer and pooling, and "lead" the lead in halves
+        of a layer and pooling, in the row of its best calibration; "gain_low", "gain_high",
+        "lead_low" and "lead_high" are the ends of their simultaneous 95 % intervals. If there
+        is nothing to choose, the only row has NaN for scores.
+    reason_ : str
+        Why the candidate was chosen, in a sentence.
+    n_texts_ : int
+        Number of texts that gave the scores, 0 if there was nothing to choose.
+
+    See Also
+    --------
+    SelfRetrieval : The score, for a grid search over any parameters.
+
+    Notes
+    -----
+    The search encodes five fragments of each of up to `n_texts` texts, which an API charges
+    for. A `BertEncoder` or `TextEncoder` with ``memory`` encodes each only once. A store with
+    all texts does not have their fragments before the first search.
+
+    The score does not measure whether texts of one topic are close, nor how many dimensions to
+    keep. If you have labels, grades or judged queries, compare by `evaluate_labelled`,
+    `BiEncoder.score` or `evaluate_retrieval`.
+
+    Examples
+    --------
+    >>> from skcalib import CalibrationSearch
+    >>> from skcalib.datasets import load_toy_sts
+    >>> sentences = load_toy_sts().data.ravel()[:100]
+    >>> search = CalibrationSearch("minilm", layers=[0, 6], pooling="mean", n_texts=50)
+    >>> search = search.fit(sentences)
+    >>> search.best_estimator_["encode"].layers_
+    (6,)
+    >>> len(search.transform(["A new sentence."]))
+    1
+    """
+
+    encoder: Any
+    _: KW_ONLY
+    task: str | None = None
+    candidates: Sequence[tuple[str, Any]] | None = None
+    n_groups: int | None = None
+    pooling: str | Sequence[str] | None = None
+    layers: int | str | Sequence[Any] | None = None
+    n_texts: int = 2000
+    random_state: int = 0
+    verbose: bool | int = False
+
+    _parameter_constraints = {
+        "encoder": "no_validation",  # `as_encoder` checks it
+        "task": [StrOptions({name for name in TASKS if name}), None],
+        "candidates": [list, tuple, None],
+        "n_groups": [Interval(Integral, 2, None, closed="left"), None],
+        "pooling": "no_validation",  # `BertEncoder` checks these two
+        "layers": "no_validation",
+        "n_texts": [Interval(Integral, FEWEST_TEXTS, None, closed="left")],
+        "random_state": [Interval(Integral, 0, None, closed="left")],
+        "verbose": ["verbose"],
+    }
+
+    # In a search, groups go to the splitter only, unless set_fit_request asks for more.
+    __metadata_request__fit = {"groups": False}
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    @from_scratch
+    def fit(self, X: Any, y: None = None, groups: Any = None) -> Self:
+        """Choose, and fit the chosen pipeline on all texts.
+
+        Parameters
+        ----------
+        X : texts of shape (n_texts,), or pairs of shape (n_pairs, 2)
+            Texts of the kind that you will compare. Repeated texts count once.
+        y : None
+            Ignored.
+        groups : array-like of shape (n_texts,), (n_pairs,) or (n_pairs, 2), default=None
+            Group of each text, such as its language, as in `BiEncoder.fit`. `GroupErasure`
+            removes the differences between groups before the calibration, which then whitens.
+
+        Returns
+        -------
+        self : CalibrationSearch
+
+        Raises
+        ------
+        OSError
+            If there is no such model.
+        ValueError
+            If nothing determines the calibration and fewer than 20 distinct texts have six
+            words, a parameter does not fit, or the model cannot distinguish the texts.
+        """
+        texts, groups = distinct_texts(X, groups)
+        candidates = self._candidates(groups is not None)
+        asked = [c for c in candidates if c.evidence is Evidence.NONE]
+        sample = [] if asked else self._sample(texts)  # too few are refused before any work
+        encoders = states_of(self.encoder, self.pooling, self.layers, bool(self.verbose))
+        has_choice = len(encoders.states) > 1 or len(candidates) > 2
+        if asked and has_choice:
+            sample = self._sample(texts, required=False)
+        views = {"n_texts": self.n_texts, "seed": self.random_state}
+        halves = [Views(sample[i::2], **views) for i in (0, 1)]
+        with encoders.searching([*sample, *halves[0].texts, *halves[1].texts]):
+            if sample:
+                scored = search(encoders, halves, candidates)
+                alike = near_duplicates([*halves[0].sample, *halves[1].sample])
+                chosen, reason = choose(scored, alike, self.random_state)
+                rows = list(chain(*scored))
+            else:
+                rows = [chosen := Scored(encoders.states[0], asked[0])]
+                reason = f"{asked[0].name!r} follows from {asked[0].asked_by}; "
+                reason += (
+                    "too few texts have six words" if has_choice else "there is nothing else"
+                )
+                reason += " to compare."
+            encoder = encoders.fitted(chosen.state, texts)
+            vectors = encoder.transform(texts)
+            steps = self._fitted_steps(chosen.candidate.calibrator, vectors, groups)
+        self.best_estimator_ = Pipeline([("encode", encoders.finished(encoder)), *steps])
+        self.best_index_, self.cv_results_ = rows.index(chosen), results_of(rows)
+        self.reason_, self.n_texts_ = reason, len(sample)
+        self._n_features_out = self.best_estimator_.transform(texts[:1]).shape[1]
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Encode and calibrate texts by the chosen pipeline.
+
+        Parameters
+        ----------
+        X : texts of shape (n_texts,)
+
+        Returns
+        -------
+        vectors : ndarray of shape (n_texts, n_features), float32 or float64
+        """
+        check_is_fitted(self)
+        return self.best_estimator_.transform(X)
+
+    def _candidates(self, has_groups: bool) -> list[Candidate]:
+        """Return what to try, for parameters that fit together."""
+        if self.n_groups is not None and self.task not in (None, "topics"):
+            raise ValueError(
+                f"CalibrationSearch got n_groups={self.n_groups} with task={self.task!r}; a "
+                'number of groups needs task="topics", or None. Leave out one of them.'
+            )
+        check_candidates(self.candidates)
+        return candidates_of(self.task, self.n_groups, has_groups, self.candidates)
+
+    def _sample(self, texts: list[str], required: bool = True) -> list[str]:
+        """Texts to compare candidates on; if there are too few, an error, or none."""
+        params = {"n_texts": self.n_texts, "random_state": self.random_state}
+        return views_of(texts, required, **params).sample
+
+    def _fitted_steps(self, calibrator: Any, vectors: Any, groups: Any) -> list[Any]:
+        """Return the fitted steps after the encoder."""
+        steps: list[Any] = [] if groups is None else [("erase", GroupErasure())]
+        steps.append(("calibrate", clone(calibrator, safe=False)))
+        if TASKS[self.task].smooths:
+            steps.append(("smooth", NeighborSmoothing()))
+        return fit_with_groups(Pipeline(steps), vectors, groups).steps

@@ -1,0 +1,192 @@
+"""Self-retrieval scores of layers, poolings and calibrations, and the choice by them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from skcalib.encoders.any_encoder import encoded
+from skcalib.model_selection._candidates import RAW, Candidate, Evidence
+from skcalib.model_selection._encoders import AsGiven, HiddenStates, State
+from skcalib.model_selection._self_retrieval import FEWEST_TEXTS
+from skcalib.model_selection._views import Views, combined, compares_layers
+from skcalib.utils.base import progress
+from skcalib.utils.bootstrap import Difference, leads, resamples
+
+Fold = tuple[Views, np.ndarray, np.ndarray]  # vectors of the views, and those to fit on
+
+UNKNOWN = Difference(np.nan, np.nan, np.nan)
+
+
+@dataclass(eq=False)
+class Scored:
+    """A candidate on a layer and pooling; each text's ranks come from a fit without it."""
+
+    state: State
+    candidate: Candidate
+    # (2, n_texts), see `Views.reciprocal_ranks`; no texts if nothing was compared
+    ranks: np.ndarray = field(default_factory=lambda: np.empty((2, 0)))
+    gain: Difference = UNKNOWN  # in score, over the raw vectors of that layer and pooling
+    lead: Difference = UNKNOWN  # in halves, over the raw model's layer and pooling, if chosen
+
+    def halves(self, weights: np.ndarray | None = None) -> Any:
+        """Split-half score, which compares layers and poolings."""
+        return self._means(weights)[0]
+
+    def score(self, weights: np.ndarray | None = None) -> Any:
+        """Both kinds of ranks, which compares calibrations of one layer and pooling."""
+        return combined(*self._means(weights))
+
+    def _means(self, weights: np.ndarray | None) -> np.ndarray:
+        if weights is None:
+            return self.ranks.mean(axis=1) if self.ranks.size else np.full(2, np.nan)
+        return np.minimum(self.ranks @ weights, 1.0)  # rounding may exceed 1
+
+
+def search(
+    encoders: AsGiven | HiddenStates, halves: Sequence[Views], candidates: Sequence[Candidate]
+) -> list[list[Scored]]:
+    """Score every layer under every pooling, raw and calibrated.
+
+    The views of each half of the texts are scored by a fit on the other half. The first state
+    is the raw model's.
+    """
+    found = []
+    n_states = len(encoders.states)
+    with progress(n_states, unit="state", desc="search", verbose=encoders.verbose) as advance:
+        for state in encoders.states:
+            folds = [_fold(encoders, state, *pair) for pair in (halves, halves[::-1])]
+            is_shipped, fitted_on = state == encoders.states[0], [fold[2] for fold in folds]
+            tried = [c for c in candidates if c.is_tried(is_shipped, fitted_on)]
+            found.append([Scored(state, c, _ranks(folds, c.calibrator)) for c in tried])
+            advance(1)
+    return found
+
+
+def _fold(encoders: AsGiven | HiddenStates, state: State, views: Views, others: Views) -> Fold:
+    """Return views, their vectors, and those of the other texts, which the fit may see."""
+    encoder = encoders.fitted(state, others.sample)
+    fit_on = encoded(encoder, others.sample)
+    if np.allclose(fit_on, fit_on[0], atol=1e-5 * np.abs(fit_on).max()):
+        raise ValueError(
+            "CalibrationSearch got texts that all have the same vector with "
+            f"pooling={state[0]!r}, layers={state[1]}: the model knows none of their words. "
+            "Choose a model for the language of these texts."
+        )
+    return views, encoded(encoder, views.texts), fit_on
+
+
+def _ranks(folds: Sequence[Fold], calibrator: Any) -> np.ndarray:
+    """Rank the texts of each fold by a fit on the other."""
+    ranks = []
+    for views, vectors, fit_on in folds:
+        if calibrator != "passthrough":
+            vectors = np.asarray(clone(calibrator).fit(fit_on).transform(vectors))
+        ranks.append(views.reciprocal_ranks(vectors))
+    return np.hstack(ranks)
+
+
+def choose(scored: list[list[Scored]], groups: np.ndarray, seed: int) -> tuple[Scored, str]:
+    """Choose a layer and pooling, and its calibration; return it, and the reason in words.
+
+    ``groups`` holds the group of each text: near-duplicates are one piece of evidence.
+    """
+    weights, n_groups = resamples(groups, seed), int(groups.max()) + 1
+    # With few groups, which are no evidence, only the range of scores is certain.
+    unknown = {"low": -1.0, "high": 1.0} if n_groups < FEWEST_TEXTS else {}
+
+    def lead(candidates: list[Scored], measure: Callable[..., Any]) -> list[Difference]:
+        values = np.array([measure(one, None) for one in candidates])
+        means = np.array([measure(one, weights) for one in candidates])
+        return [replace(found, **unknown) for found in leads(values, means)]
+
+    best = [_best_calibration(state, lead) for state in scored]
+    for one, found in zip(best, lead(best, Scored.halves), strict=True):
+        one.lead = found
+    leader, n_texts = max(best, key=lambda one: one.lead.mean), best[0].ranks.shape[1]
+    most = max(one.halves() for one in best)
+    comparable = compares_layers(most, n_texts // 2)
+    chosen = leader if comparable and leader.lead.is_gain else best[0]
+    return chosen, _reason(chosen, scored[0], n_texts, n_groups)
+
+
+def _best_calibration(state: list[Scored], lead: Any) -> Scored:
+    """Choose the calibration of a layer and pooling by evidence; without any it stays raw.
+
+    Copies with words dropped share rare words with their text. A calibrator may find the text
+    by these, and still lose similar texts, so strong ones must be better by halves, too.
+    """
+    for one, gain in zip(state, lead(state, Scored.score), strict=True):
+        one.gain = gain
+    of_kind = {kind: [s for s in state if s.candidate.evidence is kind] for kind in Evidence}
+    better = [one for one in of_kind[Evidence.SCORE] if one.gain.is_gain]
+    chosen = max(better, key=Scored.score, default=state[0])
+    chosen = next(iter(of_kind[Evidence.NONE]), chosen)
+    rivals = [chosen, *of_kind[Evidence.BOTH]]
+    kinds = [lead(rivals, measure) for measure in (Scored.score, Scored.halves)]
+    better = [
+        one for one, *gains in zip(rivals, *kinds, strict=True) if all(g.is_gain for g in gains)
+    ]
+    return max(better, key=Scored.score, default=chosen)
+
+
+def _reason(chosen: Scored, shipped: list[Scored], n_texts: int, n_groups: int) -> str:
+    """Return why a candidate was chosen."""
+    candidate, gain = chosen.candidate, chosen.gain
+    if chosen not in shipped:
+        return (
+            "Another layer and pooling leads that of the raw model by "
+            f"{chosen.lead} in halves, each calibrated; the interval accounts for the choice "
+            "among many."
+        )
+    if candidate.evidence is Evidence.NONE:
+        return (
+            f"{candidate.name!r} follows from {candidate.asked_by}. It changes the score, "
+            f"which does not see what the vectors are for, by {gain}."
+        )
+    if candidate.name != RAW:
+        also = " and the halves," if candidate.evidence is Evidence.BOTH else ","
+        return f"{candidate.name!r} improves the score by {gain}{also} beyond chance."
+    if n_groups < FEWEST_TEXTS:
+        return (
+            f"The raw model stays: the {n_texts} texts share most of their words and count as "
+            f"{n_groups} groups; fewer than {FEWEST_TEXTS} are too few for evidence."
+        )
+    others = (s for s in shipped[1:] if s.candidate.evidence is not Evidence.NEVER)
+    best = max(others, key=Scored.score)
+    return (
+        "The raw model stays: no candidate gains beyond chance. The best, "
+        f"{best.candidate.name!r}, changes the score by {best.gain}."
+    )
+
+
+def results_of(scored: Sequence[Scored]) -> dict[str, np.ndarray]:
+    """Return the candidates as columns of a table, see `CalibrationSearch`."""
+    rows = [
+        {
+            "pooling": one.state[0],
+            "layers": one.state[1],
+            "candidate": one.candidate.name,
+            "calibrator": " ".join(str(one.candidate.calibrator).split()),
+            "score": one.score(),
+            "halves": one.halves(),
+            **_ends("gain", one.gain),
+            **_ends("lead", one.lead),
+        }
+        for one in scored
+    ]
+    columns = {}
+    for name, value in rows[0].items():
+        # An array of objects, one by one, since layers may be tuples.
+        column = np.empty(len(rows), float if isinstance(value, float) else object)
+        for i, row in enumerate(rows):
+            column[i] = row[name]
+        columns[name] = column
+    return columns
+
+
+def _ends(name: str, difference: Difference) -> dict[str, float]:
+    values = difference.mean, difference.low, difference.high
+    return dict(zip((name, f"{name}_low", f"{name}_high"), values, strict=True))
