@@ -2,7 +2,6 @@
 
 import argparse
 import csv
-import re
 
 import numpy as np
 
@@ -10,9 +9,6 @@ from skcalib.cli.options import add_column, add_encoding, encoder_of, texts_in, 
 from skcalib.export._writing import written_whole
 from skcalib.model_selection._encoders import folder_for
 from skcalib.similarity.classifier.estimator import ZeroShotClassifier
-
-# Parameters of the classifier, and the options that set them.
-PARAMETERS = {"class_names": "--classes", "rejection_rate": "--rejection-rate"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "texts",
         metavar="TEXTS",
-        help="UTF-8 file, a text per line or a table; blank ones are left out",
+        help="UTF-8 file, a text per line or a table, or - for standard input; blank texts are "
+        "left out",
     )
     add_column(add)
     add("--classes", metavar="FILE", help="name of a class per line; '_' and '-' are spaces")
@@ -47,29 +44,28 @@ def run(options: argparse.Namespace) -> None:
     texts, labels = with_groups(
         options.texts, options.labels, column=options.column, every=False
     )
-    # A file that exists is refused before anything is encoded, and each text is encoded once.
-    with written_whole(options.output) as file, folder_for(options.memory) as memory:
+    if names is None and labels is None:
+        raise ValueError("skcalib classify needs --classes FILE, --labels FILE, or both.")
+    if names and (unknown := {*(labels or ())} - {None, *names}):
+        raise ValueError(
+            f"{options.labels!r} has the label {min(unknown)!r:.60}, which is no class in "
+            f"{options.classes!r}. Add it there, or correct it."
+        )
+    # A path that exists is refused before anything is encoded, and each text is encoded once.
+    with (
+        written_whole(options.output, is_file=True) as file,
+        folder_for(options.memory) as memory,
+    ):
         model = ZeroShotClassifier(
             encoder_of(options, memory=memory),
             names,
             rejection_rate=options.rejection_rate,
             other=options.other,
         )
-        try:
-            predicted = model.fit(texts, labels).predict(texts)
-        except ValueError as error:
-            raise ValueError(_by_options(str(error))) from error
+        predicted = model.fit(texts, labels).predict(texts)
         scores = model.decision_function(texts)
         scores = np.abs(scores) if scores.ndim == 1 else scores.max(axis=1)
         with file.open("w", newline="", encoding="utf-8") as stream:
             rows = zip(texts, predicted, scores.round(4).tolist(), strict=True)
             csv.writer(stream).writerows([("text", "label", "score"), *rows])
     print(f"Wrote {options.output}: {len(texts)} texts in {len(model.classes_)} classes.")
-
-
-def _by_options(message: str) -> str:
-    """Name the options in place of the parameters that they set."""
-    message = re.sub(r"\by has\b", "--labels has", message)
-    for name, option in PARAMETERS.items():
-        message = re.sub(rf"\b{name}\b", option, message)
-    return message

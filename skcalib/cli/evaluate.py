@@ -26,6 +26,7 @@ from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._sts import BENCHMARKS, checked_texts
 from skcalib.model_selection._encoders import folder_for
 from skcalib.utils.base import FloatTransformer, calibrator_tags
+from skcalib.utils.sklearn_compat import check_params
 
 SETTINGS = ("model", "pooling", "layers", "calibrator", "fit_on", "aggregate")
 
@@ -71,6 +72,8 @@ def named_calibrators(options: argparse.Namespace) -> dict[str, Any]:
             raise ValueError(f"--calibrators {kind} needs --{how.needs} FOLDER.")
         for values in product(*(getattr(options, name) for name in how.options)):
             made = how.make(**dict(zip(how.options, values, strict=True)))
+            if values:  # wrong ones show before hours of work
+                check_params(made)
             named[str(made) if values else kind] = made
     if options.smoothing:
         for name, made in list(named.items()):

@@ -1,19 +1,14 @@
 """Options and files that the commands share."""
 
 import argparse
-import csv
-import json
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from skcalib.encoders.bert_encoder import BertEncoder
-from skcalib.utils.base import import_package
-from skcalib.utils.texts import lines_of
+from skcalib.utils.files import is_table, lines_of, rows_of
 
-LONGEST = 2**31 - 1  # characters of a field; by default the csv module has 131,072
 PARAMS = "prompt", "overflow", "max_length", "layer_merge"  # of `BertEncoder`
 
 
@@ -48,7 +43,7 @@ def encoder_of(options: argparse.Namespace, **params: Any) -> BertEncoder:
 
 def add_column(add: Callable[..., Any]) -> None:
     """Add the argument that chooses the texts of a table."""
-    column = f"column of texts, for files that end with {', '.join(TABLES)}"
+    column = "column of texts, if the file is a table: CSV, TSV, JSON, JSON lines or Parquet"
     add("--column", metavar="NAME", help=column)
 
 
@@ -92,79 +87,29 @@ def _entries(file: str, column: str | None) -> list[str]:
     path = Path(file).expanduser()
     if path.is_dir():
         raise ValueError(f"{file!r} is a folder; give a file with one text per line.")
-    if (kind := path.suffix.lower()) not in TABLES:
-        return [line.strip() for _, line in lines_of(path, blank=True)]
-    if not (rows := TABLES[kind](path)):
-        raise ValueError(f"{file!r} has no rows; give a table with a text in each.")
-    known = list(dict.fromkeys(name for row in rows for name in row if name is not None))
-    if column is None:
+    if column is not None:
+        return [_text(place, row.get(column), column) for place, row in rows_of(path, [column])]
+    if is_table(path):
+        _, row = next(rows_of(path))
+        raise ValueError(_is_table(file, row))
+    lines = [line for _, line in lines_of(path, blank=True)]
+    n_tabs = {line.count("\t") for line in lines if line.strip()}
+    if len(lines) > 1 and len(n_tabs) == 1 and n_tabs != {0}:
+        raise ValueError(_is_table(file, lines[0].split("\t")))
+    return [line.strip() for line in lines]
+
+
+def _text(place: str, cell: Any, column: str) -> str:
+    if not isinstance(cell, str | None):
         raise ValueError(
-            f"{file!r} is a table. Set --column to its column of texts, one of "
-            f"{', '.join(map(str, known))}; or give a file with one text per line."
+            f"{place} has {cell!r:.60}, a {type(cell).__name__}, in the column {column!r}; "
+            "expected a text. Choose another column, or convert it."
         )
-    if column not in known:
-        raise ValueError(f"{file!r} has no column {column!r}. Choose from {', '.join(known)}.")
-    texts = [row.get(column) for row in rows]
-    for number, text in enumerate(texts, 1):
-        if not isinstance(text, str | None):
-            raise ValueError(
-                f"{file!r} has {text!r:.60}, a {type(text).__name__}, in row {number} of the "
-                f"column {column!r}; it expects texts. Choose another column, or convert it."
-            )
-    return [(text or "").strip() for text in texts]
+    return (cell or "").strip()
 
 
-def _csv(path: Path, delimiter: str = ",") -> list[dict[str, Any]]:
-    limit = csv.field_size_limit(LONGEST)  # of the whole process
-    lines = (f"{line}\n" for _, line in lines_of(path, blank=True))
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    header: list[str] = []
-    rows = []
-    try:
-        for fields in filter(None, reader):
-            if not header:
-                header = fields
-                continue
-            if len(fields) != len(header):
-                raise csv.Error(f"{len(fields)} fields, where the header has {len(header)}")
-            rows.append(dict(zip(header, fields, strict=True)))
-    except csv.Error as error:
-        raise ValueError(
-            f"{path}, up to line {reader.line_num}: {error}. Put a field that has "
-            f"{delimiter!r}, a quote or a line break into quotes, and double quotes in it."
-        ) from error
-    finally:
-        csv.field_size_limit(limit)
-    if len({*header}) < len(header):
-        raise ValueError(f"{path} has two columns of one name, of {header}. Rename one.")
-    return rows
-
-
-def _json_lines(path: Path) -> list[dict[str, Any]]:
-    rows = []
-    for place, line in lines_of(path):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{place} is not JSON: {error}.") from error
-        if not isinstance(row, dict):
-            raise ValueError(f"{place} has a {type(row).__name__}; expected an object.")
-        rows.append(row)
-    return rows
-
-
-def _parquet(path: Path) -> list[dict[str, Any]]:
-    read = import_package("pyarrow", "pyarrow.parquet").read_table
-    try:
-        return read(path).to_pylist()
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read as Parquet: {error}") from error
-
-
-TABLES: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
-    ".csv": _csv,
-    ".tsv": partial(_csv, delimiter="\t"),
-    ".jsonl": _json_lines,
-    ".ndjson": _json_lines,
-    ".parquet": _parquet,
-}
+def _is_table(file: str, names: Iterable[str]) -> str:
+    return (
+        f"{file!r} is a table. Set --column to its column of texts, one of {', '.join(names)}; "
+        "or give a file with one text per line."
+    )

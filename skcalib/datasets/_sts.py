@@ -1,6 +1,5 @@
 """Semantic textual similarity: the bundled toy set and the seven benchmarks."""
 
-import csv
 import os
 from contextlib import suppress
 from importlib import resources
@@ -11,6 +10,7 @@ import numpy as np
 from sklearn.utils import Bunch
 
 from skcalib.utils.base import import_package
+from skcalib.utils.files import rows_of
 
 # Repository of each benchmark on the hub, and the hub's names of the splits of "stsb"; the
 # others have only the last split.
@@ -124,21 +124,14 @@ def fetch_sts(
             f"There is no {path.name} in {str(path.parent)!r}, the folder given by data_home "
             "or SKCALIB_DATA. Put the file there, or unset both to load it from the hub."
         )
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream, strict=True)  # or an open quote swallows rows
-            rows, names = list(reader), list(reader.fieldnames or ())
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} cannot be read as CSV in UTF-8: {error}.") from None
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"{path} has the column {twice[0]!r} twice. Remove one.")
+    rows = [row for _, row in rows_of(path, COLUMNS)]
     return _bunch(rows, str(path), return_X_y, task)
 
 
 def bundled_rows(name: str) -> list[dict[str, Any]]:
     """Read a CSV file of this package."""
-    source = resources.files("skcalib.datasets") / "data" / name
-    return list(csv.DictReader(source.read_text(encoding="utf-8").splitlines()))
+    with resources.as_file(resources.files("skcalib.datasets") / "data" / name) as path:
+        return [row for _, row in rows_of(path)]
 
 
 def _bunch(
@@ -150,15 +143,12 @@ def _bunch(
         with suppress(KeyError, TypeError, ValueError):
             data[i] = row["sentence1"], row["sentence2"]
             target[i] = float(str(row["score"]).replace("_", "?"))  # float() accepts 0_5
-        is_whole = None not in row and 0 <= target[i] <= 5
-        if not (is_whole and all(isinstance(t, str) and t.strip() for t in data[i])):
+        is_grade = 0 <= target[i] <= 5
+        if not (is_grade and all(isinstance(t, str) and t.strip() for t in data[i])):
             raise ValueError(
-                f"{source} has a row without two sentences and a score from 0 to 5, or with "
-                f"more cells than its header: row {i}, {row!r:.120}. Each row needs the "
-                f"columns {', '.join(COLUMNS)}, and quotes around a text with a comma."
+                f"{source} has a row without two sentences and a score from 0 to 5: row {i}, "
+                f"{row!r:.120}. Each row needs the columns {', '.join(COLUMNS)}."
             )
-    if not rows:
-        raise ValueError(f"{source} has no row; expected the columns {', '.join(COLUMNS)}.")
     if return_X_y:
         return data, target
     subset = np.array([row.get("subset") or task for row in rows])

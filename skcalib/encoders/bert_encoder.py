@@ -323,7 +323,7 @@ class BertEncoder(TextTransformer):
         recipe, store = self._recipe, store_of(self.memory)
         model = BertModel(self._backbone(), recipe, self.batch_size, store)
         vectors, counts = vectors_of(
-            *(blocks, model, store, recipe.merge), total=total, verbose=self.verbose
+            blocks, model, store, recipe.merge, total=total, verbose=self.verbose
         )
         _warn_of_losses(counts.tolist(), len(vectors), recipe)
         return vectors

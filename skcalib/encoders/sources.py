@@ -28,6 +28,8 @@ from skcalib.utils.texts import distinct
 BLOCK = 16384
 TURN = 1024  # texts that a worker encodes before it lets others have their turn
 
+Show = Callable[[str], None]  # shows a note beside the progress bar
+
 
 class Records(NamedTuple):
     """What a source returns for b of the requested texts."""
@@ -67,10 +69,9 @@ class Model(ABC):
     width: int  # of a slot
     slots: Slots
     batch_size: int = 1  # texts of a request, if that matters
-    show: Callable[[str], None] = staticmethod(lambda note: None)  # beside the progress bar
 
     @abstractmethod
-    def encode(self, texts: Sequence[str]) -> Iterator[Records]:
+    def encode(self, texts: Sequence[str], show: Show) -> Iterator[Records]:
         """Yield all slots of distinct texts, batch by batch."""
 
     @abstractmethod
@@ -84,7 +85,14 @@ class Disk:
     def __init__(self, store: VectorStore, model: Model):
         self._model, self._dtype = model, store.dtype
         self._stored = Vectors(store, model.name, model.width, model.prompt)
-        self.close, self.cause = self._stored.close, model.cause
+
+    def close(self) -> None:
+        """Close the store."""
+        self._stored.close()
+
+    def cause(self) -> str:
+        """Explain why an entry may not be finite, and what to do."""
+        return self._model.cause()
 
     @property
     def key(self) -> Hashable:
@@ -94,17 +102,17 @@ class Disk:
         """
         return self._model.key, self._dtype, self._stored.store_id or object()
 
-    def encode(self, texts: Sequence[str]) -> Generator[Records, None, None]:
+    def encode(self, texts: Sequence[str], show: Show) -> Generator[Records, None, None]:
         """Yield the requested slots; keep all slots of new texts."""
         size = self._model.batch_size
         size *= max(TURN // size, 1)  # whole batches, since each request may have a price
         for block in gen_batches(len(texts), size * max(BLOCK // size, 1)):
             rows = yield from self._known(texts, np.arange(block.start, block.stop))
-            for some in gen_batches(len(rows), size) if len(rows) else ():
+            for start in range(0, len(rows), size):
                 with turn(self._stored.path.parent):
                     # Another worker may have encoded some meanwhile.
-                    new = yield from self._known(texts, rows[some])
-                    yield from self._new(texts, new)
+                    new = yield from self._known(texts, rows[start : start + size])
+                    yield from self._new(texts, new, show)
 
     def read(self, texts: Sequence[str]) -> Records:
         """Return what the store has for some texts."""
@@ -122,17 +130,20 @@ class Disk:
             yield records._replace(rows=rows[records.rows])
         return np.delete(rows, records.rows)
 
-    def _new(self, texts: Sequence[str], rows: np.ndarray) -> Iterator[Records]:
+    def _new(self, texts: Sequence[str], rows: np.ndarray, show: Show) -> Iterator[Records]:
         """Yield the model's slots of some rows of the texts, and keep every slot."""
+        if not len(rows):
+            return
         model, new = self._model, [texts[row] for row in rows]
         # Memory may have the texts, if it has every slot that the disk keeps.
-        whole = model.slots.asked == list(range(len(model.slots.names)))
-        for records in recall(new, model) if whole else model.encode(new) if new else ():
-            some = [new[row] for row in records.rows]
-            _check_entries(records.vectors, some, self._dtype, self.cause)
+        has_all = model.slots.asked == list(range(len(model.slots.names)))
+        batches = recall(new, model, show) if has_all else model.encode(new, show)
+        for records in batches:
+            encoded = [new[row] for row in records.rows]
+            _check_entries(records.vectors, encoded, self._dtype, self.cause)
             # Return exactly the bits that will be read later.
             vectors = records.vectors.astype(self._dtype).astype(np.float32, copy=False)
-            kept = self._stored.write(some, model.slots.names, vectors, records.counts)
+            kept = self._stored.write(encoded, model.slots.names, vectors, records.counts)
             vectors = vectors[:, model.slots.asked]
             yield Records(rows[records.rows], vectors, records.counts, kept)
 
@@ -157,19 +168,23 @@ def store_of(memory: Any) -> VectorStore | None:
     return memory if isinstance(memory, VectorStore | None) else VectorStore(memory)
 
 
-def recall(texts: Sequence[str], source: Model | Disk) -> Generator[Records, None, None]:
+def recall(
+    texts: Sequence[str], source: Model | Disk, show: Show
+) -> Generator[Records, None, None]:
     """Yield the requested slots of distinct texts, from memory or else from the source."""
     known, key = np.zeros(len(texts), dtype=bool), source.key
-    for found in caches.VECTORS.read(key, texts):
-        known[found.rows] = True
-        yield Records(*found)
+    for remembered in caches.VECTORS.read(key, texts):
+        known[remembered.rows] = True
+        yield Records(*remembered)
+    if known.all():
+        return
     rows = np.flatnonzero(~known)
     new = [texts[row] for row in rows.tolist()]
-    for records in source.encode(new) if new else ():
-        some = [new[row] for row in records.rows.tolist()]
-        _check_entries(records.vectors, some, records.vectors.dtype, source.cause)
+    for records in source.encode(new, show):
+        encoded = [new[row] for row in records.rows.tolist()]
+        _check_entries(records.vectors, encoded, records.vectors.dtype, source.cause)
         if records.kept:
-            caches.VECTORS.write(source.key, some, records.vectors, records.counts)
+            caches.VECTORS.write(source.key, encoded, records.vectors, records.counts)
         yield records._replace(rows=rows[records.rows])
 
 
@@ -187,12 +202,8 @@ def vectors_of(
     ``merge(slots, counts)`` makes vectors, (b, n), from the requested slots. The array grows in
     place by a 32nd at a time, so that memory never holds it twice.
     """
-    bar = (
-        progress(total, unit="text", desc="encode", verbose=True) if verbose else nullcontext()
-    )
+    bar = progress(total, unit="text", desc="encode", verbose=bool(verbose))
     with bar as advance, _opened(model, store) as source:
-        if advance is not None:
-            model.show = partial(advance, 0)
         of_blocks = (_of_block(texts, source, merge, advance) for texts in blocks)
         vectors, counts = next(of_blocks)
         n_rows = len(vectors)
@@ -217,21 +228,20 @@ def _of_block(
     texts: Sequence[str],
     source: Model | Disk,
     merge: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    advance: Callable[[int], None] | None,
+    advance: Callable[..., None],
 ) -> tuple[np.ndarray, np.ndarray]:
     unique, inverse = distinct(texts)
     times = np.bincount(inverse)  # that each distinct text occurs
     vectors, counts = np.empty((0, 0), np.float32), np.empty((len(unique), 4), np.int32)
-    with closing(recall(unique, source)) as batches:
+    with closing(recall(unique, source, partial(advance, 0))) as batches:
         for rows, slots, numbers, _ in batches:
-            some = merge(slots, numbers)
+            merged = merge(slots, numbers)
             if not len(vectors):
-                vectors = np.empty((len(unique), some.shape[1]), some.dtype)
-            elif some.dtype.itemsize > vectors.itemsize:  # a model that answers in both
-                vectors = vectors.astype(some.dtype)
-            vectors[rows], counts[rows] = some, numbers
-            if advance is not None:
-                advance(int(times[rows].sum()))
+                vectors = np.empty((len(unique), merged.shape[1]), merged.dtype)
+            elif merged.dtype.itemsize > vectors.itemsize:  # a model that answers in both
+                vectors = vectors.astype(merged.dtype)
+            vectors[rows], counts[rows] = merged, numbers
+            advance(int(times[rows].sum()))
     _, own, unknown, _ = counts.T
     has_content = (unknown < own) | (own == 0)
     if (notes := _notes.get()) is not None:

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.encoders.model.tokens import empty_ids, tokenize
 from skcalib.encoders.recipe import Slots
-from skcalib.encoders.sources import Disk, Model, Records, recall, store_of, vectors_of
+from skcalib.encoders.sources import Disk, Model, Records, Show, recall, store_of, vectors_of
 from skcalib.encoders.store.store import VectorStore
 from skcalib.encoders.store.vectors import width_in
 from skcalib.utils.base import warn
@@ -99,7 +99,7 @@ class TextEncoder(TextTransformer):
     def __sklearn_clone__(self) -> Self:
         # A deep copy of the model may fail, and would have to encode every text again.
         twin = type(self)(**self.get_params(deep=False))
-        twin._shared = copy.copy(self._text_model())  # which may get another name
+        twin._shared = copy.copy(self._text_model())  # with a batch size of its own
         if hasattr(self, "_sklearn_output_config"):
             twin._sklearn_output_config = copy.copy(self._sklearn_output_config)
         return twin
@@ -165,13 +165,11 @@ class TextEncoder(TextTransformer):
         return vectors
 
     def _text_model(self) -> TextModel:
-        """Return the model under this name, with what clones already know about it."""
+        """Return the model, with what clones already know about it."""
         shared: TextModel | None = self.__dict__.get("_shared")
-        # A model that was used without a name may get one. A different name is a new model.
-        if not shared or shared.model is not self.model or shared.name not in (None, self.name):
-            shared = self._shared = TextModel(self.model)
-        if shared.name != self.name:
-            shared.rename(self.name)
+        # Under a new name it is a new model.
+        if not shared or shared.model is not self.model or shared.name != self.name:
+            shared = self._shared = TextModel(self.model, self.name)
         shared.batch_size = self.batch_size
         return shared
 
@@ -192,7 +190,7 @@ class TextEncoder(TextTransformer):
         if store is not None:
             model.compare(store, getattr(self, "_n_features_out", 0))
         vectors, _ = vectors_of(
-            *([texts], model, store, _only), total=len(texts), verbose=self.verbose
+            [texts], model, store, _only, total=len(texts), verbose=self.verbose
         )
         return vectors
 
@@ -200,43 +198,46 @@ class TextEncoder(TextTransformer):
         return hasattr(self, "_n_features_out")
 
 
+def _silent(note: str) -> None:
+    """Show no note."""
+
+
 def _only(slots: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Vectors, (b, n), of the only slot, (b, 1, n)."""
     return slots[:, 0]
 
 
+@dataclass(eq=False)
+class Key:
+    """Identity of a model's vectors in memory, which clones of an encoder share.
+
+    It is not the model itself, which would stay in memory with its vectors.
+    """
+
+    width: int = 0  # until the first answer
+
+
 class TextModel(Model):
-    """The `Model` of `sources` for a model of another library; an encoder's clones share it."""
+    """The `Model` of `sources` for a model of another library."""
 
     slots = Slots(["vector"], asked=[0])
+    key: Key
 
-    def __init__(self, model: Any):
-        self.model = model
-        self.name: str | None = None  # of the model in stores
-        self.key = object()  # not the model, which would stay in memory with its vectors
-        self._keys: dict[str | None, object] = {}  # by name, also of copies of this
-        self._widths: dict[object, int] = {}  # by key, which they share with their vectors
+    def __init__(self, model: Any, name: str | None):
+        self.model, self.name, self.key = model, name, Key()
 
     @property
     def width(self) -> int:
         """Width of the vectors, 0 until the first answer."""
-        return self._widths.get(self.key, 0)
+        return self.key.width
 
     @width.setter
     def width(self, width: int) -> None:
-        self._widths[self.key] = width
-
-    def rename(self, name: str | None) -> None:
-        """Name a model that had none; among its copies the first name keeps the vectors."""
-        key = self._keys.setdefault(name, object() if self._keys else self.key)
-        if key is not self.key:
-            self.key = key
-            self.__dict__.pop("_probe", None)
-        self.name = name
+        self.key.width = width
 
     @cached_property
     def _probe(self) -> np.ndarray:
-        [records] = recall([PROBE], self)
+        [records] = recall([PROBE], self, _silent)
         return records.vectors
 
     def compare(self, store: VectorStore, fitted: int) -> None:
@@ -258,7 +259,7 @@ class TextModel(Model):
             )
             return
         with closing(Disk(store, self)) as disk:
-            [kept] = disk.encode([PROBE])
+            [kept] = disk.encode([PROBE], _silent)
         # The same model rounds differently on another machine; float16, to 11 bits.
         if np.linalg.norm(kept.vectors - asked) > 0.05 * np.linalg.norm(asked):
             raise ValueError(
@@ -267,7 +268,7 @@ class TextModel(Model):
                 "model another name."
             )
 
-    def encode(self, texts: Sequence[str]) -> Iterator[Records]:
+    def encode(self, texts: Sequence[str], show: Show) -> Iterator[Records]:
         """Encode the texts with the model, batch by batch."""
         for batch in gen_batches(len(texts), self.batch_size):
             vectors = self._ask(list(texts[batch]))

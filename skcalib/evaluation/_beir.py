@@ -1,11 +1,10 @@
 """Collections for search with queries, read from folders in BEIR's layout."""
 
-import json
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
-from skcalib.utils.texts import lines_of
+from skcalib.utils.files import rows_of
 
 LARGEST = 10**9  # grade
 HEADER = ["query-id", "corpus-id", "score"]
@@ -69,19 +68,15 @@ def _is_own(query: tuple[str, str], document: tuple[str, str] | None) -> bool:
 def _texts(path: Path) -> dict[str, tuple[str, str]]:
     """Return titles and texts of a file of JSON lines by id."""
     texts: dict[str, tuple[str, str]] = {}
-    for place, line in lines_of(path):
-        try:
-            entry = json.loads(line)
-            name, title, text = entry["_id"], entry.get("title") or "", entry["text"]
-            found = title.strip(), text.strip()
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
-            name = None
-        if not isinstance(name, str | int) or str(name) in texts:
+    for place, entry in rows_of(path):
+        name, title, text = entry.get("_id"), entry.get("title") or "", entry.get("text")
+        is_named = isinstance(name, str | int) and str(name) not in texts
+        if not (is_named and isinstance(title, str) and isinstance(text, str)):
             raise ValueError(
-                f"{place} is {line!r:.60}; expected a JSON object with _id, text and perhaps "
+                f"{place} is {entry!r:.60}; expected an object with _id, text and perhaps "
                 "title, each a str, and with an _id that no other line has."
             )
-        texts[str(name)] = found
+        texts[str(name)] = title.strip(), text.strip()
     return texts
 
 
@@ -90,22 +85,13 @@ def _relevant(path: Path, queries: dict[str, tuple[str, str]]) -> dict[str, dict
 
     As in trec_eval, a document that the corpus lacks counts as not found.
     """
-    lines = lines_of(path)
-    _, header = next(lines, ("", ""))
-    if header.split("\t") != HEADER:
-        raise ValueError(
-            f"{path} begins with {header!r:.60}; expected the header {', '.join(HEADER)}, "
-            "separated by tabs."
-        )
     judged: dict[tuple[str, str], int] = {}
     relevant: dict[str, dict[str, int]] = {}
-    for place, line in lines:
-        query, document, score = [*line.split("\t"), "", ""][:3]
+    for place, row in rows_of(path, HEADER):
+        query, document, score = (row[name] for name in HEADER)
         grade = _grade(score)
         wrong = (
-            f"expected {', '.join(HEADER)}, separated by tabs"
-            if line.count("\t") != 2
-            else f"expected as score a whole number up to {LARGEST}"
+            f"expected as score a whole number up to {LARGEST}"
             if grade is None
             else f"queries.jsonl has no query with the _id {query!r:.60}"
             if query not in queries
@@ -116,7 +102,9 @@ def _relevant(path: Path, queries: dict[str, tuple[str, str]]) -> dict[str, dict
             else ""
         )
         if wrong or grade is None:
-            raise ValueError(f"{place} is {line!r:.60}; {wrong}.")
+            raise ValueError(
+                f"{place} is {query!r:.60}, {document!r:.60}, {score!r:.60}; {wrong}."
+            )
         if grade > 0:
             relevant.setdefault(query, {})[document] = grade
     if not relevant:

@@ -47,14 +47,15 @@ def write_checked(
 
 
 @contextmanager
-def written_whole(path: str | os.PathLike) -> Iterator[Path]:
+def written_whole(path: str | os.PathLike, *, is_file: bool = False) -> Iterator[Path]:
     """Yield a path to write a file or a folder to; it is renamed once all is written.
 
-    An error, a kill or a full disk leaves nothing at ``path``. A path that holds more than an
-    empty folder is refused, and so is one next to which nothing can be written.
+    An error, a kill or a full disk leaves nothing at ``path``. A path that exists is refused,
+    unless it is an empty folder and no file is written there, and so is one next to which
+    nothing can be written.
     """
     target = Path(path).expanduser().resolve()  # a link, or ".", could not be replaced
-    _check_free(target)
+    _check_free(target, is_file)
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as beside:
         written, new = Path(beside) / target.name, Path(beside) / f"{target.name}~"
@@ -64,12 +65,13 @@ def written_whole(path: str | os.PathLike) -> Iterator[Path]:
         for path in (written, *written.rglob("*")):
             if path.is_file():
                 path.chmod(new.stat().st_mode)
-        _check_free(target)  # another process may have written there meanwhile
+        # Another process may have written there meanwhile.
+        _check_free(target, written.is_file())
         if target.is_dir():
             target.rmdir()  # it is empty
         written.rename(target)
 
 
-def _check_free(target: Path) -> None:
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+def _check_free(target: Path, is_file: bool) -> None:
+    if target.exists() and (is_file or not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"{target} exists already. Give a new path, or remove it.")

@@ -52,10 +52,8 @@ def blocks(
             part = slice(start, min(start + width, len(others)))
             cosines = rows[block] @ others[part].T
             if columns is None and start < block.stop:
-                square = cosines[:, : block.stop - start]
-                square[
-                    np.tri(len(square), square.shape[1], block.start - start, bool)
-                ] = -np.inf
+                i, j = (np.arange(at.start, at.stop) for at in (block, part))
+                cosines[j <= i[:, None]] = -np.inf
             yield block, part, cosines
 
 

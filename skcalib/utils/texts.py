@@ -1,9 +1,7 @@
 """Texts and pairs of texts from containers of all kinds."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +9,6 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 
 from skcalib.utils.base import VersionedState
 from skcalib.utils.labels import is_missing, plain
-
-# Surrogates, to which Python decodes bytes that are not UTF-8, and NUL, common in UTF-16.
-NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
 
 
 class TextInput:
@@ -85,21 +80,6 @@ def texts_of(X: Any, name: str = "X") -> list[str]:
         left, right = as_pairs(X, name)
         return left + right
     return as_texts(X, name)
-
-
-def lines_of(file: Path, *, blank: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the place and the text of each line of a file; blank lines only with ``blank``."""
-    # A file breaks lines only at line feeds and carriage returns; `splitlines` at others, too.
-    with file.open(encoding="utf-8-sig", errors="surrogateescape") as stream:
-        for number, line in enumerate(stream, 1):
-            place = f"{file}, line {number}"
-            if NOT_UTF8.search(line):
-                raise ValueError(
-                    f"{place} is not UTF-8, or has a NUL character. Convert the file, for "
-                    "instance with: iconv -f latin1 -t utf-8, or -f utf-16"
-                )
-            if blank or line.strip():
-                yield place, line.rstrip("\n")
 
 
 def blocks_of(X: Any, size: int) -> tuple[Iterator[list[str]], int | None]:

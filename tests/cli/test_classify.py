@@ -44,13 +44,13 @@ def test_texts_get_the_classes_of_the_estimator(files, tiny_bert, words, capsys)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "neither --classes nor labels"),
+        ([], "needs --classes FILE, --labels FILE, or both"),
         (["--classes", "none"], "none"),
-        (["--classes", "names", "--rejection-rate", "2"], "'--rejection-rate' parameter"),
-        (["--classes", "twice"], "--classes has 'a' twice"),
+        (["--classes", "names", "--rejection-rate", "2"], "'rejection_rate' parameter"),
+        (["--classes", "twice"], "class_names has 'a' twice"),
         (
             ["--classes", "names", "--labels", "strange"],
-            "--labels has the label 'nothing known', which is none of the classes",
+            "'strange' has the label 'nothing known', which is no class in 'names'",
         ),
         (["--labels", "long"], "'long' has 'a' in line 26, and"),
         (["--labels", "short"], "'short' has '' in line 25, and"),
@@ -74,3 +74,12 @@ def test_a_file_that_exists_is_not_replaced(files, tiny_bert, capsys):
     assert run(folder, tiny_bert, "--classes", str(folder / "names")) == 2
     assert "exists already" in capsys.readouterr().err
     assert (folder / "out.csv").read_text(encoding="utf-8") == "kept"
+
+
+def test_an_empty_folder_is_not_replaced_by_a_file(files, tiny_bert, capsys, monkeypatch):
+    folder, *_ = files
+    (folder / "out.csv").mkdir()
+    monkeypatch.setattr(BertEncoder, "fit", lambda *_: pytest.fail("encoded"))
+    assert run(folder, tiny_bert, "--classes", str(folder / "names")) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert (folder / "out.csv").is_dir()

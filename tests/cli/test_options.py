@@ -1,43 +1,57 @@
 """Files of texts that the commands read."""
 
+import gzip
+import io
 import json
 
 import pytest
 
 from skcalib.cli.options import texts_in, with_groups
 
-TEXTS = ['He said "no", twice', "a, b", "two\nlines", "größer"]
+TEXTS = ['He said "no", twice', "a, b", "two\nlines", "größer", "a; b"]
+ROWS = [{"label": str(i), "text": text} for i, text in enumerate([*TEXTS, ""])]
+SEPARATORS = {"csv": ",", "tsv": "\t", "tab": "\t"}
 
 
-@pytest.fixture(params=["csv", "tsv", "jsonl", "parquet"])
-def table(request, tmp_path):
-    """A table of texts and labels, with a row that has no text."""
-    path = tmp_path / f"texts.{request.param}"
-    rows = [{"label": str(i), "text": text} for i, text in enumerate([*TEXTS, ""])]
-    if request.param == "jsonl":
-        path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-        return str(path)
-    frame = pytest.importorskip("pandas").DataFrame(rows)
-    if request.param == "parquet":
+def of_kind(kind, path):
+    """Write a table of texts and labels, with a row that has no text."""
+    ending = kind.removesuffix(".gz").removeprefix("semicolons.")
+    if ending == "parquet":
         pytest.importorskip("pyarrow")
-        frame.to_parquet(path)
+        pytest.importorskip("pandas").DataFrame(ROWS).to_parquet(path)
+        return
+    if ending in ("jsonl", "lines.json"):
+        content = "\n".join(map(json.dumps, ROWS))
+    elif ending == "json":
+        content = json.dumps(ROWS, indent=2)
     else:
-        separator = "," if request.param == "csv" else "\t"
-        frame.to_csv(path, index=False, sep=separator, encoding="utf-8-sig")
-    return str(path)
+        separator = ";" if kind != ending else SEPARATORS[ending]
+        frame = pytest.importorskip("pandas").DataFrame(ROWS)
+        content = "\ufeff" + frame.to_csv(index=False, sep=separator)
+    content = content.encode()
+    path.write_bytes(gzip.compress(content) if kind.endswith(".gz") else content)
+
+
+KINDS = ["csv", "tsv", "tab", "semicolons.csv", "json", "lines.json", "jsonl", "parquet"]
+
+
+@pytest.fixture(params=[*KINDS, "csv.gz", "jsonl.gz", "semicolons.csv.gz"])
+def table(request, tmp_path):
+    of_kind(request.param, tmp_path / f"texts.{request.param}")
+    return str(tmp_path / f"texts.{request.param}")
 
 
 def test_texts_in_reads_a_column_of_a_table(table, tmp_path):
     assert texts_in(table, "text") == TEXTS
     labels = tmp_path / "labels.txt"
-    labels.write_text("a\nb\nc\nd\n\n")
-    assert with_groups(table, str(labels), column="text") == (TEXTS, list("abcd"))
+    labels.write_text("a\nb\nc\nd\ne\n\n")
+    assert with_groups(table, str(labels), column="text") == (TEXTS, list("abcde"))
 
 
 def test_texts_in_refuses_a_table_without_a_column(table):
     with pytest.raises(ValueError, match=r"is a table\. Set --column .*, one of label, text;"):
         texts_in(table)
-    with pytest.raises(ValueError, match=r"has no column 'title'\. Choose from label, text"):
+    with pytest.raises(ValueError, match=r"has no column 'title'; its columns are .*'text'"):
         texts_in(table, "title")
 
 
@@ -47,25 +61,49 @@ def test_texts_in_names_a_line_that_is_no_object(tmp_path):
     with pytest.raises(ValueError, match="line 2 is not JSON"):
         texts_in(str(path), "text")
     path.write_text('["a"]\n')
-    with pytest.raises(ValueError, match="line 1 has a list; expected an object"):
+    with pytest.raises(ValueError, match="entry 1 has a str; expected an object"):
         texts_in(str(path), "text")
 
 
-def test_texts_in_reads_lines_of_other_files(tmp_path):
-    path = tmp_path / "texts.txt"
-    path.write_text("a, b\n\n c \n")
+@pytest.mark.parametrize("ending", ["txt", "txt.gz", "log", ""])
+def test_texts_in_reads_lines_of_other_files(tmp_path, ending):
+    path, content = tmp_path / f"texts.{ending}", b"a, b\n\n c \n"
+    path.write_bytes(gzip.compress(content) if ending.endswith("gz") else content)
     assert texts_in(str(path)) == ["a, b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("content", "column", "expected"),
+    [
+        ("a, b\n\n c \n", None, ["a, b", "c"]),
+        ("id,text\n1,größer\n", "text", ["größer"]),
+        ('{"text": "one"}\n{"text": "two"}\n', "text", ["one", "two"]),
+    ],
+)
+def test_a_hyphen_is_standard_input(monkeypatch, content, column, expected):
+    stdin = io.TextIOWrapper(io.BytesIO(content.encode()), encoding="ascii")
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert texts_in("-", column) == expected
+    assert not stdin.closed
+
+
+def test_errors_name_standard_input(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\n\xff\n")))
+    with pytest.raises(ValueError, match=r"^standard input, line 2 is not UTF-8"):
+        texts_in("-")
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("text\nhello, world\n", "line 2: 2 fields, where the header has 1. Put a field"),
-        ("id,text\n1,a\n2\n", "line 3: 1 fields, where the header has 2"),
-        ("text,text\na,b\n", "two columns of one name"),
+        ("text\nhello, world\n", "line 2: 2 cells, where the header has 1. Put ',' between"),
+        ("id,text\n1,a\n2\n", "line 3: 1 cells, where the header has 2"),
+        ("id;text\n1;a\n\n2\n", "line 4: 1 cells, where the header has 2. Put ';' between"),
+        ("text,text\na,b\n", "line 1: two columns have one name"),
         ('text\n"abc\n', "line 2: unexpected end of data"),
         ('text\n"no" she said\n', "line 2: ',' expected after"),
         ("text\n", "has no rows"),
+        ("\n", "has no rows"),
         ("text\na\0b\n", "line 2 is not UTF-8, or has a NUL"),
         ("text\ngr\xf6\n".encode("latin1"), "line 2 is not UTF-8"),
     ],
@@ -75,6 +113,42 @@ def test_texts_in_refuses_a_broken_table(tmp_path, content, message):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=message):
         texts_in(str(path), "text")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "column", "expected"),
+    [
+        ("texts.csv", "price, net;text\n1,5;a\n2,5;b\n", "text", ["a", "b"]),
+        ("texts.tsv", "a, b\ttext\n1, 2, 3\tone\n", "text", ["one"]),
+        ("texts.csv", "text\na; b\n\tc\n", "text", ["a; b", "c"]),
+        ("texts.csv", '"id;a",text\n1,one\n', "text", ["one"]),
+    ],
+)
+def test_the_header_shows_the_separator(tmp_path, name, content, column, expected):
+    (tmp_path / name).write_text(content)
+    assert texts_in(str(tmp_path / name), column) == expected
+
+
+def test_a_table_that_is_cut_off_is_named(tmp_path):
+    content = gzip.compress(b"text\n" + b"".join(b"%d\n" % i for i in range(9999)))
+    (tmp_path / "texts.csv.gz").write_bytes(content[:-99])
+    with pytest.raises(ValueError, match=r"texts\.csv\.gz is not a whole gzip file"):
+        texts_in(str(tmp_path / "texts.csv.gz"), "text")
+
+
+@pytest.mark.parametrize("separator", ",;\t")
+def test_a_table_of_another_ending_is_read_by_its_column(tmp_path, separator):
+    path = tmp_path / "texts.txt"
+    path.write_text(f"id{separator}text\n1{separator}one\n2{separator}two\n")
+    assert texts_in(str(path), "text") == ["one", "two"]
+    if separator == "\t":  # commas are in texts, too
+        with pytest.raises(ValueError, match=r"txt' is a table\. Set --column .*of id, text"):
+            texts_in(str(path))
+
+
+def test_tabs_in_some_lines_are_no_table(tmp_path):
+    (tmp_path / "texts.txt").write_text("one\ttwo\nthree\n")
+    assert texts_in(str(tmp_path / "texts.txt")) == ["one\ttwo", "three"]
 
 
 def test_texts_in_names_a_file_that_is_no_parquet(tmp_path):
@@ -89,11 +163,13 @@ def test_texts_in_reads_a_field_of_any_length(tmp_path):
     path = tmp_path / "texts.csv"
     path.write_text(f"text\n{'long ' * 50_000}\n")
     assert texts_in(str(path), "text") == [("long " * 50_000).strip()]
+    path.write_text(f"{'long ' * 50_000},text\na,b\n")
+    assert texts_in(str(path), "text") == ["b"]
 
 
 @pytest.mark.parametrize("entry", ["5", "0", "false", "NaN", '["a"]', '{"a": 1}'])
 def test_texts_in_refuses_what_is_no_text(tmp_path, entry):
     path = tmp_path / "texts.jsonl"
     path.write_text(f'{{"text": "a"}}\n{{"text": null}}\n{{"text": {entry}}}\n')
-    with pytest.raises(ValueError, match="in row 3 of the column 'text'; it expects texts"):
+    with pytest.raises(ValueError, match=r"line 3 has .*, in the column 'text'; expected a t"):
         texts_in(str(path), "text")

@@ -302,6 +302,9 @@ def test_command_replaces_a_file_by_force_only(tmp_path, capsys, tiny_bert):
         (["--split", "dev"], "--split needs --retrieval"),
         (["--query-prompt", "q"], "--query-prompt needs --retrieval"),
         (["--layers", "1,77"], "77"),
+        (["--noise", "nan"], "'noise' parameter of Whitening"),
+        (["--noise", "auto,-1"], "'noise' parameter of Whitening"),
+        (["--n-components", "4,0"], "'n_components' parameter of Whitening"),
     ],
 )
 def test_command_refuses_before_the_first_row(options, message, tiny_bert, tmp_path, capsys):

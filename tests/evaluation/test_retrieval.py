@@ -323,10 +323,10 @@ def test_encoders_of_queries_by_the_name_of_their_row(small):
 @pytest.mark.parametrize(
     ("file", "line", "message"),
     [
-        ("corpus.jsonl", "{", r"corpus\.jsonl, line 5 is '\{'; expected a JSON object"),
-        ("corpus.jsonl", "[1]", r"line 5 is '\[1\]'; expected a JSON object with"),
+        ("corpus.jsonl", "{", r"corpus\.jsonl, line 5 is not JSON: "),
+        ("corpus.jsonl", "[1]", "line 5 has a list; expected an object"),
         ("corpus.jsonl", '{"_id": "e"}', "line 5 is .*; expected"),
-        ("corpus.jsonl", "[" * 100_000, r"line 5 is .*; expected a JSON object"),
+        ("corpus.jsonl", "[" * 100_000, "line 5 is not JSON: "),
         ("queries.jsonl", '{"text": "e"}', r"queries\.jsonl, line 3 is .*; expected"),
         ("corpus.jsonl", '{"_id": null, "text": ""}', "line 5 is .*each a str"),
         ("corpus.jsonl", '{"_id": "e", "text": 3}', "line 5 is .*each a str"),
@@ -334,7 +334,7 @@ def test_encoders_of_queries_by_the_name_of_their_row(small):
         (
             "corpus.jsonl",
             '{"_id": "a", "text": "x"}',
-            'line 5 is .*"a".*_id that no other line',
+            "line 5 is .*'a'.*_id that no other line",
         ),
         ("corpus.jsonl", b"\xff", r"corpus\.jsonl, line 5 is not UTF-8.*Convert"),
         ("qrels/test.tsv", "z\ta\t1", r"test\.tsv, line 7 is .*no query with the _id 'z'"),
@@ -342,9 +342,9 @@ def test_encoders_of_queries_by_the_name_of_their_row(small):
         ("qrels/test.tsv", "q\ta\tnan", "line 7 is .*score a whole number"),
         ("qrels/test.tsv", "q\ta\t1_0", "line 7 is .*score a whole number"),
         ("qrels/test.tsv", "q\ta\t1" + "0" * 400, "line 7 is .*number up to 1000000000"),
-        ("qrels/test.tsv", "q a 1", "line 7 is 'q a 1'; expected query-id, corpus"),
-        ("qrels/test.tsv", "q\t0\ta\t1", "line 7 is .*separated by tabs"),
-        ("qrels/test.tsv", "q\tb\t1", r"line 7 is 'q\\tb\\t1'.*different score for this pair"),
+        ("qrels/test.tsv", "q a 1", "line 7: 1 cells, where the header has 3"),
+        ("qrels/test.tsv", "q\t0\ta\t1", r"line 7: 4 cells, .*Put '\\t' between"),
+        ("qrels/test.tsv", "q\tb\t1", "line 7 is 'q', 'b', '1'; another line has a d"),
     ],
 )
 def test_a_bad_line_is_named(small, file, line, message):
@@ -361,16 +361,20 @@ def test_a_bad_line_is_named(small, file, line, message):
         (
             "qrels/test.tsv",
             "",
-            "begins with ''; expected the header query-id, corp",
+            "has no rows; expected a table",
         ),
         (
             "queries.jsonl",
             '{"_id": "q", "text": ""}\n{"_id": "r", "text": "r"}',
             "line 2 is .*the query 'q' has no text in queries",
         ),
-        ("qrels/test.tsv", "q\ta\t1\n", "begins with 'q.*expected the header"),
-        ("qrels/test.tsv", HEADER, "no score above 0.*another split"),
-        ("qrels/test.tsv", f"{HEADER}\nq\ta\t0\n", "no score above 0"),
+        (
+            "qrels/test.tsv",
+            "q\ta\t1\n",
+            "has no column 'query-id'; its columns are 'q', ",
+        ),
+        ("qrels/test.tsv", HEADER, "has no rows"),
+        ("qrels/test.tsv", f"{HEADER}\nq\ta\t0\n", "no score above 0.*another split"),
     ],
 )
 def test_a_bad_file_is_named(small, file, content, message):

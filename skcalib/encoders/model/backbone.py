@@ -38,7 +38,7 @@ class Backbone:
     Attributes
     ----------
     forward : ForwardPass
-        The forward pass, with matrix products in ``dtype`` on ``device``, after `prepare`.
+        The forward pass, with matrix products in ``dtype`` on ``device``.
     n_layers, width, n_positions, max_length : int
         Number of transformer blocks; hidden size d; most tokens of a text, special ones
         included, that the model has positions for; the smaller of this and the tokenizer's
@@ -53,28 +53,27 @@ class Backbone:
     unknown_id : int or None
         The token for words that are not in the vocabulary.
     is_causal : bool
-        Each token attends only to itself and the tokens before it, as in decoders; after
-        `prepare`.
+        Each token attends only to itself and the tokens before it, as in decoders.
     precision : str
-        The dtype; in half precision also the device, because devices round differently; after
-        `prepare`.
+        The dtype; in half precision also the device, because devices round differently.
     """
 
-    def __init__(self, folder: Path, fingerprint: str, tokenizer: Any, module: Any):
-        self.folder, self.fingerprint = folder, fingerprint
+    def __init__(
+        self,
+        folder: Path,
+        fingerprint: str,
+        tokenizer: Any,
+        module: Any,
+        device: torch.device,
+        dtype: torch.dtype,
+    ):
+        self.folder, self.fingerprint, self.device = folder, fingerprint, device
         self.tokenizer, self.module = tokenizer, module
         self.n_embedded = _n_embedded(folder, tokenizer, module)
         self.n_layers = module.config.num_hidden_layers
         self.width = module.config.hidden_size
         self.n_positions = _n_positions(module)
-        longest, least = tokenizer.model_max_length, tokenizer.num_special_tokens_to_add()
-        if not isinstance(longest, int | float) or not longest > least:
-            raise ValueError(
-                f"its tokenizer_config.json has model_max_length={longest!r}; expected a "
-                f"number above {least}, the number of its special tokens"
-            )
-        # A tokenizer without a limit declares 1e30.
-        self.max_length = int(min(longest, self.n_positions))
+        self.max_length = min(_limit_of(tokenizer), self.n_positions)
         beyond = range(self.n_embedded, len(tokenizer))
         self.special_ids = np.array(sorted({*tokenizer.all_special_ids, *beyond}))
         # A decoder with a vocabulary for every word may name its end-of-text token here.
@@ -86,18 +85,14 @@ class Backbone:
         self.words = np.setdiff1d(np.arange(len(tokenizer)), self.special_ids)
         if len(self.words) < 2:
             raise ValueError("its tokenizer has no vocabulary. Save it again")
-
-    def prepare(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Choose how to run the model, and move it to a device for products in ``dtype``."""
-        self.device = device
-        name = str(dtype).removeprefix("torch.")
-        alike = dtype == torch.float32 or device.type == "cpu"
-        self.precision = name if alike else f"{name} on {device.type}"
-        marks = [i for i in self.tokenizer.all_special_ids if i < self.n_embedded]
-        proof = proof_of(self.module, self.words, marks, self.n_positions)
+        self.precision = str(dtype).removeprefix("torch.")
+        if dtype != torch.float32 and device.type != "cpu":
+            self.precision += f" on {device.type}"
+        marks = [i for i in tokenizer.all_special_ids if i < self.n_embedded]
+        proof = proof_of(module, self.words, marks, self.n_positions)
         self.is_causal = proof.is_causal
         with quiet_transformers():
-            self.forward = fastest_pass(self.module, proof)
+            self.forward = fastest_pass(module, proof)
         self.forward.prepare(device, dtype)
         check(self.forward, proof, tolerance=0.2)
 
@@ -262,6 +257,17 @@ def _n_embedded(folder: Path, tokenizer: Any, module: Any) -> int:
             "both to one folder again, after resize_token_embeddings if necessary"
         )
     return rows
+
+
+def _limit_of(tokenizer: Any) -> int:
+    """Return the most tokens of a text by the tokenizer; without a limit it declares 1e30."""
+    longest, least = tokenizer.model_max_length, tokenizer.num_special_tokens_to_add()
+    if not isinstance(longest, int | float) or not longest > least:
+        raise ValueError(
+            f"its tokenizer_config.json has model_max_length={longest!r}; expected a number "
+            f"above {least}, the number of its special tokens"
+        )
+    return int(min(longest, LONGEST))
 
 
 def _n_positions(module: Any) -> int:

@@ -11,7 +11,7 @@ from skcalib.encoders.model.backbone import Backbone
 from skcalib.encoders.model.pooling import Joined, Pooler
 from skcalib.encoders.model.tokens import tokenize
 from skcalib.encoders.recipe import SLOTS, Recipe, slots_of
-from skcalib.encoders.sources import BLOCK, Model, Records
+from skcalib.encoders.sources import BLOCK, Model, Records, Show
 from skcalib.encoders.store.store import VectorStore
 from skcalib.utils.base import warn
 
@@ -53,7 +53,7 @@ class BertModel(Model):
             "not finite. Try dtype='float32'."
         )
 
-    def encode(self, texts: Sequence[str]) -> Iterator[Records]:
+    def encode(self, texts: Sequence[str], show: Show) -> Iterator[Records]:
         """Yield all slots of the texts, those of long texts first."""
         most, characters = BLOCK, np.inf
         if self._recipe.stride is not None:
@@ -61,13 +61,15 @@ class BertModel(Model):
             characters = CHARACTERS
         # Blocks are tokenized and sorted together.
         for block in runs([len(text) for text in texts], most, characters):
-            yield from self._encode_block(texts[block], block.start)
+            yield from self._encode_block(texts[block], block.start, show)
 
-    def _encode_block(self, texts: Sequence[str], start: int) -> Iterator[Records]:
+    def _encode_block(self, texts: Sequence[str], start: int, show: Show) -> Iterator[Records]:
         """Yield the slots of texts; rows count from ``start``."""
         backbone, recipe = self._backbone, self._recipe
         ids, rows, is_cut = tokenize(
-            *(backbone.tokenizer, texts, recipe.max_length),
+            backbone.tokenizer,
+            texts,
+            recipe.max_length,
             prompt=recipe.prompt,
             stride=recipe.stride,
             side=recipe.truncation_side,
@@ -80,13 +82,13 @@ class BertModel(Model):
         pending, n_seen = deque(self._batches(np.array([len(i) for i in ids]))), 0
         while pending:
             batch = pending.popleft()
-            some = [ids[i] for i in batch.tolist()]
+            windows = [ids[i] for i in batch.tolist()]
             try:
-                pooled = self._pool(some)
+                pooled = self._pool(windows)
             except torch.cuda.OutOfMemoryError:
                 pooled = None  # Leave `except` first: the traceback keeps the tensors.
             if pooled is None:
-                self._make_room(len(some), max(map(len, some)))
+                self._make_room(len(windows), max(map(len, windows)))
                 pending.extendleft(reversed(np.array_split(batch, 2)))
                 continue
             vectors, counts, weights = pooled
@@ -96,7 +98,7 @@ class BertModel(Model):
                 continue
             yield from joined.add(batch, vectors, counts, weights)
             n_seen += len(batch)
-            self.show(f"{n_seen:,} of {len(rows):,} windows")  # a text may take minutes
+            show(f"{n_seen:,} of {len(rows):,} windows")  # a text may take minutes
 
     def _batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the windows of each batch, by their lengths."""
@@ -182,8 +184,8 @@ def batches(
     order = np.argsort(-lengths, kind="stable")
     alike = np.where(lengths > longest_mixed, lengths, 0)[order]
     for group in np.split(order, np.flatnonzero(np.diff(alike)) + 1):
-        for some in runs(lengths[group], max_texts, max_tokens):
-            yield group[some]
+        for batch in runs(lengths[group], max_texts, max_tokens):
+            yield group[batch]
 
 
 def runs(sizes: Sequence[int] | np.ndarray, most: int, total: float) -> Iterator[slice]:

@@ -90,8 +90,7 @@ def _loaded(
         if lower_case:
             lowercase(tokenizer)
             name = hashlib.sha256(f"{key} in lower case".encode()).hexdigest()
-        backbone = Backbone(folder, name, tokenizer, module)
-        backbone.prepare(device, dtype)
+        backbone = Backbone(folder, name, tokenizer, module, device, dtype)
         if fingerprint(folder) != key:
             raise ValueError("its files changed while they were read. Call again")
     except (MemoryError, torch.cuda.OutOfMemoryError):

@@ -107,7 +107,9 @@ class Pooler:
                     out[:, i] = lowest.scatter_reduce_(0, rows, hidden, "amax")[:-1]
                 else:
                     out[:, i] = embedding_bag(
-                        *(self._all, exact, self._starts),
+                        self._all,
+                        exact,
+                        self._starts,
                         mode="sum",
                         per_sample_weights=self._shares[i],
                     )

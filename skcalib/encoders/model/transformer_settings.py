@@ -35,8 +35,13 @@ def _only(*names: str) -> Callable[[Any], bool]:
 
 READ = None  # marks an entry that is read; others say whether a value changes no vector
 OF_MODEL = _only(
-    *("trust_remote_code", "use_safetensors", "dtype", "torch_dtype", "attn_implementation"),
-    *("add_pooling_layer", "device_map"),
+    "trust_remote_code",
+    "use_safetensors",
+    "dtype",
+    "torch_dtype",
+    "attn_implementation",
+    "add_pooling_layer",
+    "device_map",
 )
 Entries = dict[str, Callable[[Any], bool] | None]
 ENTRIES: Entries = {
