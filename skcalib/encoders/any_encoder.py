@@ -65,8 +65,9 @@ def fit_with_groups(estimator: Any, X: Any, groups: Any) -> Any:
 
 def is_frozen(encoder: Any) -> bool:
     """Whether a fit changes nothing: a ``FrozenEstimator``, or a pipeline of these."""
-    steps = [step for _, step in getattr(encoder, "steps", [])]
-    return isinstance(encoder, FrozenEstimator) or (bool(steps) and all(map(is_frozen, steps)))
+    if isinstance(encoder, Pipeline):
+        return all(map(is_frozen, _present(encoder)))
+    return isinstance(encoder, FrozenEstimator)
 
 
 def steps_of(encoder: Any) -> list[Any]:

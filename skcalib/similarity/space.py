@@ -35,7 +35,7 @@ class TextSpace:
         self._whitening: Whitening | None = None
 
     def fit(self, texts: list[str], groups: Any = None) -> Self:
-        """Fit the encoder; return no vectors, which a step that is not fitted on them needs."""
+        """Fit the encoder, and encode nothing that no step is fitted on."""
         fit_with_groups(self.encoder, texts, groups)
         return self
 
@@ -105,7 +105,6 @@ def unit_vectors(vectors: np.ndarray) -> np.ndarray:
 
 
 def _without(silent: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """Return a copy of vectors in float64, zero for texts without content."""
-    vectors = vectors.astype(np.float64)
-    vectors[silent] = 0
-    return vectors
+    """Return vectors in float64, zero for texts without content."""
+    vectors = np.asarray(vectors, np.float64)
+    return np.where(silent[:, None], 0.0, vectors) if silent.any() else vectors

@@ -202,7 +202,7 @@ def test_the_whitening_is_fitted_on_content_alone_and_only_if_there_is_none():
 
 def test_a_pipeline_of_frozen_steps_is_frozen():
     steps = [FrozenEstimator(Shifted().fit(TEXTS)), FrozenEstimator(PCA(2).fit(letters(TEXTS)))]
-    assert TextSpace(make_pipeline(*steps)).is_frozen
+    assert TextSpace(make_pipeline(*steps, "passthrough")).is_frozen
     assert not TextSpace(make_pipeline(steps[0], PCA(2))).is_frozen
 
 
