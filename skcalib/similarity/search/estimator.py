@@ -320,9 +320,9 @@ class SearchEncoder(TextTransformer):
         unit = self._unit_queries(X)
         if (p_value := self._p_value(unit)) <= FALSE_ALARMS:
             warn(
-                f"The queries are unlike the bank (p={p_value:.1g}), as if they were in another "
-                "language or of another kind. The means and hubs of a wrong bank may cost many "
-                "points: fit again with a sample of queries such as these."
+                f"The queries are unlike the bank (p={p_value:.1g}), as if they were in "
+                "another language or of another kind. The means and hubs of a wrong bank may "
+                "cost many points: fit again with a sample of queries such as these."
             )
         return self._sides.queries(unit)
 

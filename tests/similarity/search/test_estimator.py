@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.neighbors import KNeighborsTransformer, NearestNeighbors
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skcalib import BertEncoder, SearchEncoder, SimilarityScale, TextEncoder
+from skcalib import BertEncoder, SearchEncoder, SimilarityScale
 from skcalib.datasets import load_docstrings
 
 UNCORRECTED = "ignore:Vectors of documents alone show neither"
