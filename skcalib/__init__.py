@@ -40,6 +40,7 @@ from skcalib.similarity.classifier.estimator import ZeroShotClassifier
 from skcalib.similarity.duplicates.estimator import Duplicates
 from skcalib.similarity.duplicates.guard import DetailGuard
 from skcalib.similarity.scale.estimator import SimilarityScale
+from skcalib.similarity.search.estimator import SearchEncoder
 from skcalib.utils.caches import clear_caches
 
 __version__ = "0.1.0"
@@ -54,6 +55,7 @@ __all__ = [
     "NearestAnswer",
     "NeighborSmoothing",
     "NormalizingFlow",
+    "SearchEncoder",
     "SimilarityScale",
     "TextEncoder",
     "VectorStore",

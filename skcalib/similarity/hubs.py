@@ -1,0 +1,58 @@
+"""Hubs: vectors that are near many vectors of another side, whatever these are about."""
+
+import numpy as np
+from sklearn.utils import gen_batches
+
+from skcalib.utils.threads import rows_within
+
+PRODUCT_BYTES = 28 * 2**20  # of a block of products
+SPLITS = 32  # of a bank into halves
+COMPARED = 2000  # vectors, at most, whose hubness the halves estimate
+
+
+def n_neighbors_of(n_neighbors: float, n: int) -> int:
+    """Return the number of neighbors among n, of which a float below 1 is a share."""
+    number = round(n_neighbors * n) if n_neighbors < 1 else int(n_neighbors)
+    return min(max(number, 1), n)
+
+
+def hubness(vectors: np.ndarray, bank: np.ndarray, k: int) -> np.ndarray:
+    """Mean cosine of each vector with the ``k`` nearest vectors of a bank, float64.
+
+    Both have unit length. This is r of CSLS (Conneau et al., 2018) and of Nearest Neighbor
+    Normalization (Chowdhury et al., 2024).
+    """
+    mean = np.empty(len(vectors))
+    for rows in gen_batches(len(vectors), rows_within(PRODUCT_BYTES, len(bank))):
+        mean[rows] = _largest(vectors[rows] @ bank.T, k)
+    return mean
+
+
+def repeatability(vectors: np.ndarray, bank: np.ndarray, n_neighbors: float) -> float:
+    """Share of the variance of `hubness` that another bank of this size would repeat.
+
+    The correlation between the hubness by two halves of the bank, averaged over random halves,
+    is that of a bank of half the size; the formula of Spearman and Brown (1910) leads to the
+    whole. It is small for few queries, and where documents are near the few queries that they
+    answer, and no others.
+    """
+    half = len(bank) // 2
+    if half < 2:
+        return 0.0
+    rng = np.random.default_rng(0)
+    drawn = vectors[rng.permutation(len(vectors))[:COMPARED]]
+    cosines, k = drawn @ bank.T, n_neighbors_of(n_neighbors, half)
+    correlations = []
+    for _ in range(SPLITS):
+        order = rng.permutation(len(bank))
+        halves = (_largest(cosines[:, order[i : i + half]], k) for i in (0, half))
+        both = np.array([one - one.mean() for one in halves])
+        lengths = np.prod(np.linalg.norm(both, axis=1))
+        correlations.append(both[0] @ both[1] / lengths if lengths > 0 else 0.0)
+    correlation = max(float(np.mean(correlations)), 0.0)
+    return 2 * correlation / (1 + correlation)
+
+
+def _largest(cosines: np.ndarray, k: int) -> np.ndarray:
+    """Mean of the ``k`` largest entries of each row."""
+    return np.partition(cosines, -k, axis=1)[:, -k:].mean(axis=1, dtype=np.float64)

@@ -1,0 +1,76 @@
+"""What estimators of two sides accept: texts for an encoder, or vectors without one."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+
+from skcalib.encoders.any_encoder import as_encoder
+from skcalib.similarity.space import TextSpace, unit_vectors
+from skcalib.utils.base import is_fitted
+from skcalib.utils.texts import as_texts, distinct
+from skcalib.utils.vectors import check_vectors, checked_rows, warn_of_silent
+
+
+class Side:
+    """Unit vectors of one side, by the encoder of texts that it was fitted with, if any.
+
+    Rows of texts without content, and zero vectors, are zero.
+    """
+
+    def __init__(self, space: TextSpace | None, width: int):
+        self.space, self.width = space, width
+
+    @classmethod
+    def fitted(cls, estimator: Any, X: Any) -> tuple["Side", np.ndarray]:
+        """Fit the ``encoder`` of an estimator on texts, or check vectors; return unit rows."""
+        if estimator.encoder is None:
+            unit = unit_vectors(checked_rows(estimator, X, reset=True))
+            warn_of_silent(~unit.any(axis=1))
+            return cls(None, unit.shape[1]), unit
+        texts, index = distinct(as_texts(X))
+        space = TextSpace(estimator.encoder)
+        unit = unit_vectors(space.fit_vectors(texts))
+        return cls(space, unit.shape[1]), unit[index]
+
+    def beside(self, encoder: Any, texts: list[str]) -> tuple["Side", np.ndarray]:
+        """Fit another encoder, which the later steps of this side's follow, on distinct texts.
+
+        Return its side, and unit vectors of the texts.
+        """
+        first = clone(as_encoder(encoder))
+        if isinstance(first, Pipeline) and not is_fitted(first):
+            raise ValueError(
+                "query_encoder is a pipeline that is not fitted, so its vectors would not be "
+                "comparable with those of the documents. Give only its first step, which the "
+                "later steps of `encoder` then follow, or a FrozenEstimator of a fitted one."
+            )
+        own = self.space.encoder if self.space is not None else None
+        if isinstance(own, Pipeline) and not isinstance(first, FrozenEstimator):
+            later = [(name, FrozenEstimator(step)) for name, step in own.steps[1:]]
+            first = Pipeline([("encode", first), *later])
+        space = TextSpace(first)
+        unit = unit_vectors(space.fit_vectors(texts))
+        if unit.shape[1] != self.width:
+            raise ValueError(
+                f"query_encoder returns {unit.shape[1]} features, but encoder {self.width}. "
+                "Expected two encoders with comparable vectors, such as one model with two "
+                "prompts."
+            )
+        return Side(space, self.width), unit
+
+    def unit(self, estimator: Any, X: Any, name: str = "X") -> np.ndarray:
+        """Return unit vectors of input that an error calls by ``name``, float32."""
+        if self.space is not None:
+            return unit_vectors(self.space.vectors(as_texts(X, name)))
+        if name == "X":
+            return unit_vectors(checked_rows(estimator, X, reset=False))
+        vectors = check_vectors(X, name=name, dtype=[np.float64, np.float32])
+        if vectors.shape[1] != self.width:
+            raise ValueError(
+                f"{name} has {vectors.shape[1]} features, but X has {self.width}. Encode both "
+                "by the same model, or by two whose vectors are comparable."
+            )
+        return unit_vectors(vectors)

@@ -1,0 +1,1 @@
+"""Search with queries: two means, and documents that are near every query."""

@@ -1,0 +1,115 @@
+"""Two sides of a search, documents and queries, as unit vectors whose cosine is the score."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from sklearn.utils import gen_batches
+
+from skcalib.similarity.hubs import hubness, n_neighbors_of, repeatability
+from skcalib.utils.threads import rows_within
+from skcalib.utils.vectors import unit_rows
+
+# Largest number of queries that the hubness of each document is computed from.
+BANK = 2000
+WORKING_BYTES = 64 * 2**20  # of rows in float64
+
+
+@dataclass(frozen=True, eq=False)
+class TwoSides:
+    """Means to subtract from documents and queries, and the bank of queries that shows hubs.
+
+    With ``d' = unit(d - document_shift)``, ``q' = unit(q - query_shift)`` and the mean r(d) of
+    the k largest ``b' . d'`` over the bank, the score of a query and a document is
+    ``(q' . d' - hub_weight r(d)) / 2``.
+    """
+
+    document_shift: np.ndarray  # (d,), float64
+    query_shift: np.ndarray  # (d,), float64
+    bank: np.ndarray  # (n_bank, d), float32: b'
+    n_neighbors: int  # k
+    hub_weight: float
+
+    @classmethod
+    def of_queries(
+        cls,
+        documents: np.ndarray,
+        queries: np.ndarray,
+        *,
+        n_neighbors: float,
+        hub_weight: float,
+    ) -> Self:
+        """Estimate the means and the hubs from unit vectors, of distinct queries."""
+        means = documents.mean(axis=0, dtype=np.float64), queries.mean(axis=0, dtype=np.float64)
+        weight = mean_weight(queries, means[1] - means[0])
+        drawn = queries[np.random.default_rng(0).permutation(len(queries))[:BANK]]
+        shifts = weight * means[0], weight * means[1]
+        bank = shifted(drawn, shifts[1])
+        share = repeatability(shifted(documents, shifts[0]), bank, n_neighbors)
+        k = n_neighbors_of(n_neighbors, len(bank))
+        return cls(*shifts, bank, k, share * hub_weight)
+
+    @classmethod
+    def of_windows(
+        cls,
+        documents: np.ndarray,
+        windows: np.ndarray,
+        *,
+        n_neighbors: float,
+        hub_weight: float,
+    ) -> Self:
+        """Estimate the hubs from pieces of documents, which do not show the mean of queries."""
+        zero = np.zeros(documents.shape[1])
+        share = repeatability(documents, windows, n_neighbors) if len(windows) else 0.0
+        k = n_neighbors_of(n_neighbors, len(windows))
+        return cls(zero, zero, windows, k, share * hub_weight)
+
+    def documents(self, unit: np.ndarray) -> np.ndarray:
+        """Return ``(d', -w r, sqrt(1 - w² r²)) / sqrt(2)`` of unit vectors, (n, d + 2).
+
+        The last column makes lengths 1, so that the inner product is a cosine (Bachrach et al.,
+        2014). A zero vector, of no content, becomes one that is far from all queries.
+        """
+        moved = shifted(unit, self.document_shift)
+        out = np.zeros((len(unit), unit.shape[1] + 2), np.float32)
+        out[:, :-2] = moved
+        if self.hub_weight > 0:
+            penalty = self.hub_weight * hubness(moved, self.bank, self.n_neighbors)
+            out[:, -2], out[:, -1] = -penalty, np.sqrt(np.maximum(1 - penalty**2, 0))
+        else:
+            out[:, -1] = 1
+        out[~unit.any(axis=1)] = np.eye(1, out.shape[1], out.shape[1] - 2) * -np.sqrt(2)
+        return out / np.sqrt(np.float32(2))
+
+    def queries(self, unit: np.ndarray) -> np.ndarray:
+        """Return ``(q', 1, 0) / sqrt(2)`` of unit vectors, (n, d + 2); zero for no content."""
+        out = np.zeros((len(unit), unit.shape[1] + 2), np.float32)
+        out[:, :-2] = shifted(unit, self.query_shift)
+        out[:, -2] = unit.any(axis=1)
+        return out / np.sqrt(np.float32(2))
+
+
+def mean_weight(queries: np.ndarray, gap: np.ndarray) -> float:
+    """Return the share of two means to subtract, from 0 to 1, where they differ by ``gap``.
+
+    The positive part of the estimator of James and Stein (1961): the mean of n queries is off
+    by a squared distance of V = (their variance) / n. So of a squared gap of G to the mean of
+    the documents, ``1 - V / G`` is more than chance.
+    """
+    n = len(queries)
+    squares = float(gap @ gap)
+    if n < 2 or squares <= 0:
+        return 0.0
+    mean = queries.mean(axis=0, dtype=np.float64)
+    # Of unit vectors; those without content are left out.
+    chance = max(1 - float(mean @ mean), 0.0) / (n - 1)
+    return max(1 - chance / squares, 0.0)
+
+
+def shifted(unit: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """Subtract from unit vectors, and scale to unit length again; zero vectors stay zero."""
+    out = np.empty(unit.shape, np.float32)
+    for rows in gen_batches(len(unit), rows_within(WORKING_BYTES, unit.shape[1])):
+        part = unit[rows]
+        out[rows] = unit_rows(np.where(part.any(axis=1)[:, None], part - shift, 0.0))[0]
+    return out
