@@ -133,10 +133,11 @@ def test_duplicates_are_found_in_frames_with_any_index():
 def test_readme_shows_a_gain_over_each_other_step():
     (output,) = [output for _, output in blocks("../README.md") if "R-precision" in output]
     scores = dict(re.findall(r"^\| (.*?) +\| +([\d.]+) \|$", output, re.M))
-    whitened, smoothed = (float(scores.pop(name)) for name in ("whitened", "and smoothed"))
-    assert set(scores) == {"raw", "mean subtracted", "PCA(128)"}
+    grouped, smoothed = (float(scores.pop(name)) for name in ("13 groups", "and smoothed"))
+    assert set(scores) == {"raw", "mean subtracted", "PCA(128)", "the default"}
+    assert float(scores["the default"]) > float(scores["raw"])
     assert all(
-        whitened > float(score) and smoothed > float(score) + 2 for score in scores.values()
+        grouped > float(score) and smoothed > float(score) + 2 for score in scores.values()
     )
 
 

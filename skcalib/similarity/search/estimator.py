@@ -10,12 +10,12 @@ from sklearn.utils import check_scalar
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.similarity.answers.threshold import nearest_entries
 from skcalib.similarity.inputs import Side
 from skcalib.similarity.search.sides import TwoSides
 from skcalib.similarity.search.strangers import Strangers
 from skcalib.similarity.search.windows import windows
 from skcalib.utils.base import from_scratch, warn
+from skcalib.utils.cosines import nearest_in_order
 from skcalib.utils.sklearn_compat import HasMethods, Interval, RealNotInt, _fit_context
 from skcalib.utils.texts import TextTransformer, as_texts, distinct
 from skcalib.utils.vectors import warn_of_silent
@@ -377,7 +377,7 @@ class SearchEncoder(TextTransformer):
         asked = self.encode_query(X)
         k = min(n_neighbors, len(self.vectors_))
         index = self.neighbors_ if k <= CANDIDATES else None
-        scores, rows = nearest_entries(asked, self.vectors_, k, index)
+        scores, rows = nearest_in_order(asked, self.vectors_, k, index)
         silent = ~asked.any(axis=1)
         scores[silent], rows[silent] = -1, -1
         return scores, rows
