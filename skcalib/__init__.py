@@ -11,7 +11,8 @@ The job is a pipeline, and the modules follow it::
 `BertEncoder` for a model of another library, and `VectorStore` keeps vectors on disk. Before a
 whitening, `GroupErasure` removes differences between groups such as languages. After it,
 `NeighborSmoothing` moves each vector toward its nearest neighbors, and `SimilarityScale` gives
-thresholds for cosines. `Duplicates` groups texts that occur more than once, and a `DetailGuard`
+thresholds for cosines. `SearchEncoder` encodes documents and queries
+for a search. `Duplicates` groups texts that occur more than once, and a `DetailGuard`
 separates texts that differ in a number or a code. `clear_caches` drops what the process keeps
 in memory. The other packages:
 

@@ -19,6 +19,7 @@ from skcalib import (
     Duplicates,
     GroupErasure,
     NearestAnswer,
+    SearchEncoder,
     SimilarityScale,
     TextEncoder,
     ZeroShotClassifier,
@@ -89,6 +90,7 @@ SPECIAL = {
         (NO_TEXT, range(len(TEXTS))),
         lambda e: e.decision_function(TEXTS[:9]),
     ),
+    SearchEncoder: Case(SearchEncoder, (TEXTS,), (NO_TEXT,), lambda e: e.transform(TEXTS[:9])),
     ZeroShotClassifier: Case(
         lambda encoder: ZeroShotClassifier(encoder, ["dog", "cat", "man"], rejection_rate=0.2),
         (TEXTS,),
