@@ -104,7 +104,7 @@ class CalibrationSearch(TextTransformer):
 
     See Also
     --------
-    SelfRetrieval : The score, for a grid search over any parameters.
+    skcalib.model_selection.SelfRetrieval : The score, for a grid search over any parameters.
 
     Notes
     -----
