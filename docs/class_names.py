@@ -1,29 +1,13 @@
 """Link names of the API in the text of the pages, such as ``Whitening()``, to their page."""
 
-import importlib
 import re
-from inspect import isclass, isfunction
 
 from docutils import nodes
+from reference import public_names
 from sphinx import addnodes
 
-MODULES = (
-    *("skcalib", "skcalib.model_selection", "skcalib.export", "skcalib.metrics"),
-    *("skcalib.datasets", "skcalib.evaluation", "skcalib.inspection"),
-)
 GENERATED = ("generated/", "auto_examples/", "api", "changelog")
 CALLED = re.compile(r"(\w+(?:\.\w+)?)(?:\(.*\))?")
-
-
-def public_names():
-    """Map the name of each public class and function to where the API has it."""
-    found = {}
-    for path in MODULES:
-        module = importlib.import_module(path)
-        for name in module.__all__:
-            if isclass(getattr(module, name)) or isfunction(getattr(module, name)):
-                found.setdefault(name, f"{path}.{name}")
-    return found
 
 
 def link(app, doctree):

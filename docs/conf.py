@@ -32,11 +32,12 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "class_names",
     "pictures",
+    "on_site",
 ]
-exclude_patterns = ["_build", "_templates"]
+exclude_patterns = ["_build", "_templates", "generated/names.rst"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
-autosummary_generate = True
+autosummary_generate = ["generated/names.rst"]
 autodoc_typehints = "none"  # the docstrings describe the types
 templates_path = ["_templates"]
 autodoc_default_options = {

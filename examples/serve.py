@@ -2,6 +2,7 @@
 
     python examples/serve.py pipeline.joblib --port 8000
     curl --json '{"texts": ["How do I top up?"]}' localhost:8000/vectors
+    curl localhost:8000/health
 
 `skcalib calibrate` writes `pipeline.joblib`. Load such a file only from people you trust,
 because unpickling runs code.
@@ -111,6 +112,10 @@ def application(pipeline, *, most_texts=256, most_waiting=2048, most_bytes=2**20
         finally:
             n_waiting -= len(body.texts)
             gone.cancel()
+
+    @app.get("/health")
+    async def health() -> dict[str, int]:
+        return {"waiting": n_waiting}
 
     @app.middleware("http")
     async def limit_time(request, call_next):

@@ -45,13 +45,13 @@ def served(pipeline, **limits):
     thread.start()
     wait_until(lambda: server.started)
 
-    def post(body, seconds=300, **headers):
+    def post(body, seconds=300, what=("POST", "/vectors"), **headers):
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
         headers = {"Content-Type": "application/json", **headers}
         address = server.servers[0].sockets[0].getsockname()
         with closing(HTTPConnection(*address, timeout=seconds)) as connection:
-            connection.request("POST", "/vectors", data, headers)
+            connection.request(*what, data, headers)
             with connection.getresponse() as response:
                 content = response.read()
         return response.status, json.loads(content) if content[:1] == b"{" else content
@@ -168,6 +168,14 @@ def test_an_error_is_that_of_its_request_alone():
     first, fault, last = answers(Pipeline(), [["a"], ["bad"], ["bcd"]])
     assert (first, last) == ([[1.0, 1.0]], [[3.0, 1.0]])
     assert isinstance(fault, OSError)
+
+
+def test_health_answers_without_a_pass():
+    pipeline = Pipeline()
+    with served(pipeline) as post:
+        n_passes = len(pipeline.batches)
+        assert post(b"", what=("GET", "/health")) == (200, {"waiting": 0})
+        assert len(pipeline.batches) == n_passes
 
 
 @pytest.mark.parametrize("given_up", [{0}, {0, 1}])
