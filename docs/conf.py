@@ -88,6 +88,7 @@ EXAMPLES = [
     "plot_when_not_to_calibrate.py",
     "plot_similarity_scale.py",
     "plot_smoothing.py",
+    "plot_classifier.py",
     "plot_classes.py",
     "plot_groups.py",
     "plot_own_embeddings.py",
