@@ -18,7 +18,7 @@ outputs = load("docs/outputs.py")
 
 # Encoding the 1,541 texts of the bundled corpus takes some 10 s, for all pages once: let a page
 # use them, not other texts. Each graph of MiniLM takes 15 s, so only one page exports any.
-CONTINUED = "../README.md change_model.md deployment.md flow.md similarity.md tuning.md two_encoders.md"
+CONTINUED = "change_model.md deployment.md flow.md similarity.md tuning.md two_encoders.md"
 CONTINUED += " user_guide.md vectors.md tasks/answers.md tasks/classification.md"
 CONTINUED += " tasks/clustering.md tasks/duplicates.md tasks/search.md"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
@@ -58,8 +58,7 @@ def reader(minilm, remembered, tmp_path, tmp_path_factory, monkeypatch):
 
 
 def run(page, shared=None):
-    if page != "../README.md":
-        pytest.importorskip("sphinx", reason="pages are tested with the extra docs")
+    pytest.importorskip("sphinx", reason="pages are tested with the extra docs")
     pairs = list(blocks(page))
     held = any(output for _, output in pairs) and pinned()
     missing = []
@@ -139,6 +138,26 @@ def test_readme_shows_a_gain_over_each_other_step():
     assert all(
         grouped > float(score) and smoothed > float(score) + 2 for score in scores.values()
     )
+
+
+@pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")
+@pytest.mark.usefixtures("reader")
+def test_each_block_of_readme_runs_alone_or_names_what_it_continues():
+    pytest.importorskip("matplotlib")
+    code_of, output_of = zip(*blocks("../README.md"), strict=True)
+    needed = {}
+    for number, code in enumerate(code_of):
+        if "# continues the first block" in code:
+            lines = [0, number]
+        elif "# continues the block before" in code:
+            lines = [*needed[number - 1], number]
+        else:
+            lines = [number]
+        needed[number], names = lines, {}
+        for i in lines:
+            printed = outputs.run(code_of[i], DOCS / "../README.md", names)
+        if pinned():
+            check(printed, output_of[number])
 
 
 def test_readme_names_the_core_job():

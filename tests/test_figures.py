@@ -117,17 +117,3 @@ def test_readme_picture_caption_has_the_figures_of_its_file():
     for step, words in {"raw": raw, "whitened": calibrated}.items():
         for column in ("threshold", "related above", "unrelated mean"):
             assert tables.cell([f"{step}/{{{column}}}"], records) in words
-
-
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
-def test_links_out_of_the_pages_that_sphinx_does_not_read(page):
-    links = re.findall(
-        r"\]\((?!https?:)([^)#]+)(?:#([^)]*))?\)", (ROOT / page).read_text("utf-8")
-    )
-    for file, anchor in links:
-        target = ROOT / file
-        assert target.exists(), file
-        if anchor:
-            headings = re.findall(r"^#+ (.*)$", target.read_text("utf-8"), re.MULTILINE)
-            slugs = {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
-            assert anchor in slugs, f"{file}#{anchor}"
