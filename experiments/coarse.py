@@ -1,11 +1,11 @@
-"""The dial from fine to coarse: gain over raw vectors by noise, for few and for many groups.
+"""The dial from fine to coarse: gain over raw vectors by n_groups, for few and for many groups.
 
 Each fit takes up to 4,000 training texts, or STS-B's training sentences; scores are of up to
 2,000 test texts. The cells are the labelled sets and the pairs of topics of the news. A gain is
 the mean of those of R-precision and of the accuracy with three labels a class, or of Spearman's
 rho on STS-B's test pairs, times 100. Beside it stand the two, and the average precision of
-pairs. "x4" is the neutral map, "whitened", with four times its noise. "best PCA" is the better
-of 128 dimensions and of as many as groups, in hindsight.
+pairs. "n_groups=8" is ``Whitening(noise="auto", n_groups=8)`` whatever the true number is, and
+"best PCA" the better of 128 dimensions and of as many as groups, in hindsight.
 """
 
 from functools import partial
@@ -19,7 +19,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import Whitening
 
-FACTORS = 0.25, 1, 4, 16, 64, 256
+NUMBERS = 2, 8, 32, 128, 512, 2048
 STEPS = "raw", "centered", "PCA(128)", "PCA(groups)", "whitened", "told"
 STEPS += "smoothed", "told and smoothed"
 
@@ -49,17 +49,15 @@ def graded(sides, grades, step):
     return np.array([of_pairs(*map(step.transform, sides), grades)])
 
 
-def dial(A):
-    """Return the neutral map with other noises."""
-    base = Whitening(noise="auto").fit(A)
-    kept = {"power": base.power_, "shrinkage": base.shrinkage_}
-    return {f"x{f:g}": Whitening(noise=f * base.noise_, **kept) for f in FACTORS}
+def dial():
+    """Return the map for several numbers of groups."""
+    return {f"n_groups={n}": Whitening(noise="auto", n_groups=n) for n in NUMBERS}
 
 
 def rows(encode, options):
     for name, k, A, score in cells(encode, options):
         raw, gains = score(FunctionTransformer()), {}
-        contenders = some(STEPS, k) | dial(A)
+        contenders = some(STEPS, k) | dial()
         if k is None:
             del contenders["smoothed"]  # which is not for graded similarity
         for step, map_ in contenders.items():
@@ -83,21 +81,21 @@ def draw(rows, path):
 
     curves = {}
     for row in rows:
-        if row["step"].startswith("x"):
+        if row["step"].startswith("n_groups="):
             k = row["groups"]
             place = k or 1000, f"{k} groups" if k else "similarity"
-            gains = curves.setdefault(place, {}).setdefault(float(row["step"][1:]), [])
+            gains = curves.setdefault(place, {}).setdefault(row["step"], [])
             gains.append(float(row["gain"]))
     for suffix, ink in (("", "black"), ("-dark", "white")):
         inked = "text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"
         with plt.rc_context(dict.fromkeys(inked, ink) | {"font.size": 11}):
             figure, axes = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
             for (_, label), gains in sorted(curves.items()):
-                means = [np.mean(gains[factor]) for factor in FACTORS]
-                axes.plot(FACTORS, means, marker="o", label=label)
+                means = [np.mean(gains[step]) for step in dial()]
+                axes.plot(NUMBERS, means, marker="o", label=label)
             axes.axhline(0, color=ink, linewidth=0.8)
-            axes.set(xscale="log", xlabel="noise, times the neutral one", ylabel="points")
-            axes.set_xticks(FACTORS, [f"{f:g}" for f in FACTORS])
+            axes.set(xscale="log", xlabel="n_groups", ylabel="points")
+            axes.set_xticks(NUMBERS, NUMBERS)
             axes.minorticks_off()
             axes.legend(frameon=False)
             kept = {"transparent": True, "metadata": {"Date": None}}
