@@ -3,12 +3,12 @@
 The sets, the pool and the test texts are those of `classes`. "error" is the expected
 calibration error of the most probable class over 15 bins of equal width, times 100, and
 "accuracy" the share of correct classes, times 100, also where classes are skewed. "n labels"
-are means of two draws of n labelled texts a class. "8 drawn" are as many, drawn from the whole
+are means of two draws of n labeled texts a class. "8 drawn" are as many, drawn from the whole
 pool, so that frequent classes have more, and each class at least one. "half wrong" names half
 of the classes by the name of another.
 
 "ours" is `predict_proba`, and "at 0.05" the same with the temperature that is used without
-labels. The logistic regressions are fitted on the labelled texts' vectors of ``encoder_``.
+labels. The logistic regressions are fitted on the labeled texts' vectors of ``encoder_``.
 """
 
 from collections import defaultdict
@@ -68,7 +68,7 @@ def of_labels(bench, labels, is_named):
 
 
 def drawn(bench, labels, rng):
-    """Return the rows of labelled texts."""
+    """Return the rows of labeled texts."""
     n, kind = labels.split()
     order = rng.permutation(len(bench.pool))
     of_class = [order[bench.pool_labels[order] == label] for label in bench.classes]

@@ -48,7 +48,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     """Classify texts by the names of the classes, or by a few labels, and many other texts.
 
     Texts without labels calibrate the vectors, and they pull each class from its name, or its
-    few labelled texts, to where the texts lie that are most similar to it.
+    few labeled texts, to where the texts lie that are most similar to it.
 
     Parameters
     ----------
@@ -92,14 +92,14 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     Notes
     -----
     The whitening is stronger where a class has more examples: its power is n / (n + 4), where n
-    counts the name and the labelled texts of a class, on average. Along weak directions, a
+    counts the name and the labeled texts of a class, on average. Along weak directions, a
     single text or name has more noise than signal, but the mean of many texts has little noise;
     linear discriminant analysis would use them in full, as a power of 1 does.
 
     The mean of the names' vectors is moved to that of the texts'. A class begins as the mean of
-    its name and its labelled texts. Three times it becomes the mean of these, each counted as
+    its name and its labeled texts. Three times it becomes the mean of these, each counted as
     ten texts, and of the texts without labels that are nearest to it. A name counts less if it
-    misleads: if labelled texts, each left out, are classified worse by labels and names than by
+    misleads: if labeled texts, each left out, are classified worse by labels and names than by
     labels alone. The more texts change their class meanwhile, the less this counts, unless
     different examples lead to the same means: `class_means_` lie between the first means and
     the last.

@@ -1,4 +1,4 @@
-"""The temperature of a classifier's probabilities, from labelled texts that are left out."""
+"""The temperature of a classifier's probabilities, from labeled texts that are left out."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ def temperature(
 ) -> float:
     """Return the temperature of a softmax of scores that fits the labels of n texts.
 
-    Each labelled text is scored by classes that were made without it, if its class has another
+    Each labeled text is scored by classes that were made without it, if its class has another
     one; at most a fifth of a class, or one text, is left out at a time. The labels' likelihood
     (Guo et al., 2017, arXiv:1706.04599) is multiplied by a log-normal prior, since a few texts
     that are all correct would have a temperature of zero. ``without`` is that of
@@ -44,7 +44,7 @@ def temperature(
 
 
 def _folds(judged: np.ndarray, codes: np.ndarray) -> list[np.ndarray]:
-    """Split labelled texts so that each class has about as many of them in each part."""
+    """Split labeled texts so that each class has about as many of them in each part."""
     by_class = judged[np.argsort(codes[judged], kind="stable")]
     _, first, counts = np.unique(codes[by_class], return_index=True, return_counts=True)
     if not len(counts):
