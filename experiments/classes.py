@@ -7,7 +7,7 @@ of accuracy and balanced accuracy. Names are encoded as the classifier reads the
 "names" is the nearest name, raw or after a step fitted on the pool, with the mean of the names
 moved to that of the texts for all steps but the first. "small" are pools of 80 to 770 texts, in
 which the classes have sizes as 1, 1/2, 1/3, ...: the difference to raw names, mean and worst of
-four sizes. "n labels" are means of four draws of n labelled texts a class. "rejected" is the
+four sizes. "n labels" are means of four draws of n labeled texts a class. "rejected" is the
 share of new texts that get none of the classes at a promised 5 and 10 %, mean of ten draws.
 "seconds" is the time of a fit, texts encoded before.
 """

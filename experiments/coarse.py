@@ -1,7 +1,7 @@
 """The dial from fine to coarse: gain over raw vectors by n_groups, for few and for many groups.
 
 Each fit takes up to 4,000 training texts, or STS-B's training sentences; scores are of up to
-2,000 test texts. The cells are the labelled sets and the pairs of topics of the news. A gain is
+2,000 test texts. The cells are the labeled sets and the pairs of topics of the news. A gain is
 the mean of those of R-precision and of the accuracy with three labels a class, or of Spearman's
 rho on STS-B's test pairs, times 100. Beside it stand the two, and the average precision of
 pairs. "n_groups=8" is ``Whitening(noise="auto", n_groups=8)`` whatever the true number is, and

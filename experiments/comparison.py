@@ -1,10 +1,10 @@
 """Common steps after an encoder compared on all tasks, with intervals.
 
 The fits use 4,000 of STS-B's training sentences ("STS") or those that are in no test set ("STS
-unseen"), 4,000 texts of the training half of each labelled set, and, for the search,
+unseen"), 4,000 texts of the training half of each labeled set, and, for the search,
 Cranfield's documents and queries. "told" knows the number of groups. Each score has its
 difference to raw vectors and the 95 % interval of a paired bootstrap over pairs (STS), texts
-(labelled sets) or queries (Cranfield).
+(labeled sets) or queries (Cranfield).
 """
 
 import re
@@ -79,7 +79,7 @@ def sts(encode):
 
 
 def of_set(encode, name, most):
-    """Return scores and intervals of one labelled set."""
+    """Return scores and intervals of one labeled set."""
     X, (texts, labels) = encode(labelled(name, "train", 4000)[0]), labelled(name, "test", most)
     vectors, y = encode(texts), codes_of(labels)
     same, k = y[:, None] == y, y.max() + 1

@@ -1,6 +1,6 @@
 """Does the default lose anywhere? Gains over vectors as shipped, on last layers.
 
-Up to 2,000 training texts are fitted and 1,600 test texts scored of each labelled set, among
+Up to 2,000 training texts are fitted and 1,600 test texts scored of each labeled set, among
 them a skewed one and pairs of topics, and of lists to match, of a search, and of graded pairs
 in four languages. "few" are fits on 200 texts. A gain is that of R-precision (of texts that
 have others of their group), of the mean reciprocal rank of both sides of a match, of nDCG@10 of

@@ -1,4 +1,4 @@
-"""How many labels to choose by: points lost by a choice on few labelled texts.
+"""How many labels to choose by: points lost by a choice on few labeled texts.
 
 In each of twenty samples of the test texts the best of raw, PCA(128) and "whitened" is taken.
 The rows have how many points it is below the best of the three on all test texts, on average.

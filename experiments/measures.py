@@ -62,9 +62,9 @@ class Pairs:
 
 
 def few_labels(units, codes, n=FEW, draws=DRAWS):
-    """Whether the nearest mean of n labelled texts has a text's class, (draws, n_texts).
+    """Whether the nearest mean of n labeled texts has a text's class, (draws, n_texts).
 
-    NaN for the labelled texts.
+    NaN for the labeled texts.
     """
     rng = np.random.default_rng(0)
     hits = np.full((draws, len(codes)), np.nan)

@@ -1,6 +1,6 @@
 """What is neutral on inner layers: gains over raw vectors, of means and of [CLS].
 
-500 training texts are fitted and 400 test texts scored of each labelled set, and STS-B's test
+500 training texts are fitted and 400 test texts scored of each labeled set, and STS-B's test
 pairs after a fit on as many training sentences. A gain is that of R-precision, or of Spearman's
 rho on STS-B; "pairs" is that of the average precision of pairs. The layers are those at a
 quarter, a half and three quarters of the depth. "power 1" is ``Whitening(power=1,

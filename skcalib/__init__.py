@@ -17,11 +17,11 @@ separates texts that differ in a number or a code. `clear_caches` drops what the
 in memory. The other packages:
 
 - `model_selection`: scorers and searches without labels;
-- `metrics`: agreement with human judgement, and measures of isotropy;
+- `metrics`: agreement with human judgment, and measures of isotropy;
 - `evaluation`: tables of scores on benchmarks and on texts with labels;
 - `inspection`: displays of what calibration does to vectors;
 - `export`: fitted pipelines as models of other libraries;
-- `datasets`: sentence pairs with judgements, and a small real BERT.
+- `datasets`: sentence pairs with judgments, and a small real BERT.
 
 torch and transformers are imported when they are first needed.
 """

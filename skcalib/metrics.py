@@ -1,4 +1,4 @@
-"""Agreement with human judgement, and isotropy: how evenly vectors spread in all directions.
+"""Agreement with human judgment, and isotropy: how evenly vectors spread in all directions.
 
 All measures work in float64.
 """

@@ -31,7 +31,7 @@ isotropies = pytest.mark.parametrize(
 )
 
 
-def _judgements(n, *, ties, seed=0):
+def _judgments(n, *, ties, seed=0):
     rng = np.random.default_rng(seed)
     grades = rng.uniform(0, 5, size=n)
     cosines = np.tanh(0.3 * grades + rng.normal(size=n))
@@ -64,7 +64,7 @@ on_data = pytest.mark.parametrize("X", DATA.values(), ids=DATA)
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("n", [2, 3, 10, 1000])
 def test_correlation_equals_that_of_scipy(correlation, ties, n):
-    grades, cosines = _judgements(n, ties=ties)
+    grades, cosines = _judgments(n, ties=ties)
     result = correlation(grades, cosines)
     assert type(result) is float
     assert result == pytest.approx(SCIPY[correlation](grades, cosines), rel=1e-12, abs=1e-12)
@@ -73,18 +73,18 @@ def test_correlation_equals_that_of_scipy(correlation, ties, n):
 @correlations
 @pytest.mark.parametrize("shift", [0.0, 1e6])
 def test_correlation_of_a_line_is_one_and_never_more(correlation, shift):
-    y = _judgements(50, ties=False)[0]
+    y = _judgments(50, ties=False)[0]
     assert correlation(y, 3 * y + shift) == pytest.approx(1.0, abs=1e-9)
     assert correlation(y, -3 * y + shift) == pytest.approx(-1.0, abs=1e-9)
     for seed in range(50):
-        y = _judgements(5, ties=True, seed=seed)[0] + np.arange(5) / 3
+        y = _judgments(5, ties=True, seed=seed)[0] + np.arange(5) / 3
         assert -1.0 <= correlation(y, -0.1 * y) <= correlation(y, 0.1 * y) <= 1.0
 
 
 @correlations
 @pytest.mark.parametrize("container", [list, np.atleast_2d, lambda y: y.astype(object)])
-def test_judgements_may_come_in_any_container(correlation, container):
-    grades, cosines = _judgements(20, ties=True)
+def test_judgments_may_come_in_any_container(correlation, container):
+    grades, cosines = _judgments(20, ties=True)
     given = container(grades)
     given = given.T if np.ndim(given) == 2 else given  # a column
     assert correlation(given, cosines) == correlation(grades, cosines)
@@ -94,7 +94,7 @@ def test_judgements_may_come_in_any_container(correlation, container):
 @pytest.mark.parametrize("constant", [0.0, 0.1, 1 / 3, 3.0, -2.0])
 @pytest.mark.parametrize("side", [0, 1])
 def test_correlation_with_a_constant_is_nan_and_warns(correlation, constant, side):
-    pair = list(_judgements(7, ties=False))
+    pair = list(_judgments(7, ties=False))
     pair[side] = np.full(7, constant)
     match = f"{correlation.__name__} is not defined if one side is constant"
     with pytest.warns(UndefinedMetricWarning, match=match):
@@ -130,7 +130,7 @@ def test_what_is_no_finite_number_is_named(correlation, side, bad, match):
         ([[1, 2], [3, 4]], [1, 2], r"1d array.*shape \(2, 2\)"),
     ],
 )
-def test_judgements_that_do_not_match_are_refused(correlation, y_true, y_pred, match):
+def test_judgments_that_do_not_match_are_refused(correlation, y_true, y_pred, match):
     with pytest.raises(ValueError, match=match):
         correlation(y_true, y_pred)
 

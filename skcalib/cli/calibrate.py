@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> None:
         (folder / "report.json").write_text(content + "\n", "utf-8")
     if not options.quiet:
         if search.n_texts_:
-            print(f"{table(rows_of(search), search.best_index_)}\n")
+            print(f"{table(candidate_rows(search), search.best_index_)}\n")
         print(f"{search.reason_}\n")
         loads = f"{how.loader}({str(Path(options.output) / (how.file or ''))!r})"
         print(f"Wrote {options.output}, with a report.json. Load it with {loads}")
@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> None:
 def report(search: CalibrationSearch, options: argparse.Namespace) -> dict[str, Any]:
     """Return the report: settings, and scores of all candidates."""
     encoder, calibrator = (search.best_estimator_[step] for step in ("encode", "calibrate"))
-    rows = rows_of(search)
+    rows = candidate_rows(search)
     return {
         "model": options.model,
         "fingerprint": encoder.fingerprint_,
@@ -131,7 +131,7 @@ def report(search: CalibrationSearch, options: argparse.Namespace) -> dict[str, 
     }
 
 
-def rows_of(search: CalibrationSearch) -> list[dict[str, Any]]:
+def candidate_rows(search: CalibrationSearch) -> list[dict[str, Any]]:
     """Rows of the results for JSON, which has no NaN: the raw model's first."""
     columns = {name: column.tolist() for name, column in search.cv_results_.items()}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

@@ -195,7 +195,9 @@ class BertEncoder(TextTransformer):
         "pooling": [StrOptions({"auto", *POOLINGS})],
         "layers": [
             Interval(Integral, None, None, closed="neither"),
-            *(tuple, list, range),
+            tuple,
+            list,
+            range,
             StrOptions(set(LAYER_NAMES)),
         ],
         "layer_merge": [StrOptions({"mean", "concat"})],
@@ -262,7 +264,7 @@ class BertEncoder(TextTransformer):
         prompt = shipped.prompt(self.prompt)
         max_length = _resolve_max_length(self.max_length, backbone, shipped)
         if POOLINGS[pooling].by_frequency:
-            _ = backbone.zipf  # refuses a vocabulary that is not sorted by frequency
+            backbone.require_zipf()
         if self.prompt is None and wants_prompt(self.model, config, shipped):
             warn(
                 f"The model {str(self.model)!r} is an e5 by name and needs a prompt, but its "
@@ -404,10 +406,10 @@ class BertEncoder(TextTransformer):
         room = max_length - (len(backbone.ids_of(prompt)) if prompt else added)
         if self.overflow == "cut" or self.stride >= room:
             raise ValueError(
-                f"Got stride={self.stride} with overflow={self.overflow!r}. Only windows share "
-                f"tokens, and fewer than a window has room for: with max_length={max_length} "
-                f"and prompt {prompt!r:.60}, it has room for {max(room, 0)} tokens of the "
-                "text. Set overflow='windows', a larger max_length, or a smaller stride."
+                f"stride={self.stride} needs overflow='windows' (got {self.overflow!r}) and must "
+                f"be smaller than the {max(room, 0)} tokens of text that fit in a window, with "
+                f"max_length={max_length} and prompt {prompt!r:.60}. Set overflow='windows', a "
+                "larger max_length, or a smaller stride."
             )
         return int(self.stride)
 
@@ -430,12 +432,8 @@ class BertEncoder(TextTransformer):
         shown = super().__repr__(N_CHAR_MAX)
         if not self.__sklearn_is_fitted__():
             return shown
-        taken = (
-            "pooling_",
-            "normalize_",
-            "prompt_",
-            "max_length_",
-        )  # which the folder may decide
+        # The folder may decide these.
+        taken = ("pooling_", "normalize_", "prompt_", "max_length_")
         return f"{shown}  # {', '.join(f'{name}={getattr(self, name)!r}' for name in taken)}"
 
     def __sklearn_is_fitted__(self) -> bool:

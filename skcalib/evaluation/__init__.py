@@ -1,4 +1,4 @@
-"""Score encoders against human judgements of similarity and relevance, and against labels."""
+"""Score encoders against human judgments of similarity and relevance, and against labels."""
 
 from skcalib.evaluation._labelled import evaluate_labelled
 from skcalib.evaluation._retrieval import RetrievalTable, evaluate_retrieval

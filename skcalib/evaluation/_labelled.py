@@ -190,10 +190,10 @@ def classifier(C: float) -> LogisticRegression:
 def few_labels(
     vectors: np.ndarray, codes: np.ndarray, random_state: int = 0, draws: int = DRAWS
 ) -> np.ndarray:
-    """Whether texts are nearest the mean of three labelled ones of their class, by draw.
+    """Whether texts are nearest the mean of three labeled ones of their class, by draw.
 
     By Euclidean distance, since the mean of a large class may be short, with an arbitrary
-    direction. NaN for the labelled texts, (draws, n).
+    direction. NaN for the labeled texts, (draws, n).
     """
     rng = np.random.default_rng(random_state)
     hits = np.full((draws, len(codes)), np.nan)

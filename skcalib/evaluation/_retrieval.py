@@ -1,4 +1,4 @@
-"""Score encoders on search with queries, by judgements of relevance."""
+"""Score encoders on search with queries, by judgments of relevance."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -30,7 +30,7 @@ def evaluate_sts(
 ) -> ScoreTable:
     """Score encoders on the benchmarks of semantic textual similarity.
 
-    The score is Spearman's rho of the cosines of test pairs with human judgement.
+    The score is Spearman's rho of the cosines of test pairs with human judgment.
 
     Parameters
     ----------

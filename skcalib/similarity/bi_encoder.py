@@ -29,7 +29,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
 
     The same encoder maps each text of a pair separately (a bi-encoder [1]_), and the
     similarity of the two vectors is the prediction. Model selection can choose pooling, layers
-    and calibration by human judgements; fitting uses none.
+    and calibration by human judgments; fitting uses none.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         return similarity - (r[i] + r[j]) / 2
 
     def score(self, X: Any, y: ArrayLike) -> float:
-        """Spearman's rank correlation between similarity and human judgement.
+        """Spearman's rank correlation between similarity and human judgment.
 
         Parameters
         ----------

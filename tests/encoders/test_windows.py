@@ -203,9 +203,9 @@ def test_memory_keeps_the_vector_of_the_text(windowed, long_text, tmp_path, monk
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"overflow": "cut", "stride": 3}, "stride=3 with overflow='cut'"),
-        ({"stride": 10}, "stride=10 .* max_length=12 .* room for 10 tokens"),
-        ({"prompt": "the dog sleeps " * 5}, "room for 0 tokens of the text"),
+        ({"overflow": "cut", "stride": 3}, "stride=3 needs overflow='windows' .got 'cut'"),
+        ({"stride": 10}, "stride=10 .* the 10 tokens .* max_length=12"),
+        ({"prompt": "the dog sleeps " * 5}, "the 0 tokens of text that fit"),
         ({"overflow": "split"}, "'overflow' parameter"),
         ({"stride": -1}, "'stride' parameter"),
     ],

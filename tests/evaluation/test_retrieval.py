@@ -64,7 +64,7 @@ def by_angle(degrees):
 
 @pytest.fixture
 def small(tmp_path):
-    """Four documents at rising angles from the one query, and a query without judgement."""
+    """Four documents at rising angles from the one query, and a query without judgment."""
     documents = {"a": "first", "b": "second", "c": "third", "d": "fourth"}
     queries = {"q": "question", "r": "unjudged"}
     angles = {"question": 0, "first": 10, "second": 20, "third": 30, "fourth": 40}
@@ -562,7 +562,7 @@ def cranfield():
 
 
 def read(folder):
-    """Texts of documents and queries, and judgements."""
+    """Texts of documents and queries, and judgments."""
     parts = [
         [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
         for name in ("corpus", "queries")

@@ -88,7 +88,7 @@ def test_score_is_spearman(bi_encoder):
     assert_allclose(bi_encoder.score(pairs, y), spearmanr(bi_encoder.predict(pairs), y)[0])
 
 
-def test_fit_sees_each_distinct_text_once_and_no_judgement():
+def test_fit_sees_each_distinct_text_once_and_no_judgment():
     seen = []
 
     class Recorder(FunctionTransformer):

@@ -143,7 +143,7 @@ def neutral_power(spread: float) -> float:
 
 
 def noise_level(mean: np.ndarray, total: float, n_groups: int | None) -> float:
-    """Noise for so many groups, as a share of the total variance, at the neutral power.
+    """Noise for a number of groups, as a share of the total variance, at the neutral power.
 
     The more groups, the more directions distinguish them, and the weaker these are. If the mean
     cosine of two samples is large, as in inner layers, weak directions distinguish texts.

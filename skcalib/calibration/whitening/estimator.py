@@ -343,10 +343,8 @@ class Whitening(
         """
         linear, moved = self._checked_map(), copy(self)
         mean = Moments.of(rows_of(self, X, reset=False)).mean
-        moved.moments_, moved._solved = (
-            replace(self.moments_, mean=mean),
-            replace(linear, mean=mean),
-        )
+        moved.moments_ = replace(self.moments_, mean=mean)
+        moved._solved = replace(linear, mean=mean)
         return moved
 
     @property

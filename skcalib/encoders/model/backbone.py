@@ -108,13 +108,18 @@ class Backbone:
         """Token ids of a text, special ones included."""
         return tokenize(self.tokenizer, [text], LONGEST).ids[0]
 
+    def require_zipf(self) -> None:
+        """Raise a ValueError if the vocabulary is not sorted by frequency."""
+        self.zipf  # noqa: B018, computed here
+
     @property
     def has_zipf(self) -> bool:
         """Whether the vocabulary is sorted by frequency."""
         try:
-            return self.zipf is not None
+            self.require_zipf()
         except ValueError:
             return False
+        return True
 
     @cached_property
     def zipf(self) -> np.ndarray:

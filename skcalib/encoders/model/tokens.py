@@ -125,13 +125,8 @@ def _split(
     # and the first word; in the others the prompt is tokenized alone.
     before = alone[: len(alone) - n_behind]
     room, start = max_length - len(before) - n_behind, max_length - n_behind - stride
-    return [
-        first,
-        *(
-            before + ids[i : min(i + room, stop)] + ids[stop:]
-            for i in range(start, stop - stride, room - stride)
-        ),
-    ]
+    starts = range(start, stop - stride, room - stride)
+    return [first] + [before + ids[i : min(i + room, stop)] + ids[stop:] for i in starts]
 
 
 def _n_shared(one: Sequence[int], other: Sequence[int]) -> int:

@@ -22,7 +22,7 @@ def entries(vectors: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 
 def promised(best: np.ndarray, rate: float) -> float:
-    """Return what the best cosine of a new question exceeds with probability ``rate`` at most.
+    """Return a threshold that the best cosine of a new question exceeds at most at this rate.
 
     ``best`` of shape (n,) are the best cosines of questions without an answer.
     """

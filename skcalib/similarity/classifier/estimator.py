@@ -25,6 +25,7 @@ from skcalib.similarity.classifier.refinement import (
     class_means,
     nearness,
 )
+from skcalib.similarity.classifier.temperature import temperature
 from skcalib.similarity.space import TextSpace
 from skcalib.utils.base import VersionedState, from_scratch, warn
 from skcalib.utils.conformal import n_above
@@ -36,8 +37,6 @@ from skcalib.utils.vectors import unit_rows
 
 # The power of the whitening is n / (n + 4) with n examples of a class.
 EXAMPLES_OF_HALF_POWER = 4
-# Of the softmax: scores of two classes that differ by this much are e times as probable.
-TEMPERATURE = 0.05
 ENCODED = (
     " StackingClassifier and VotingClassifier encode labels as 0 to k - 1, in their order: "
     "inside them give class_names as a mapping from these, such as {0: 'animals', 1: 'music'}."
@@ -49,7 +48,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     """Classify texts by the names of the classes, or by a few labels, and many other texts.
 
     Texts without labels calibrate the vectors, and they pull each class from its name, or its
-    few labelled texts, to where the texts lie that are most similar to it.
+    few labeled texts, to where the texts lie that are most similar to it.
 
     Parameters
     ----------
@@ -80,6 +79,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         From texts to calibrated vectors of width d, fitted.
     smoothing_ : NeighborSmoothing
         Behind `encoder_`, fitted.
+    temperature_ : float
+        Divides the scores in `predict_proba`.
     threshold_ : float
         Largest cosine of a text to a class mean, both by their first halves, below which the
         text is `other`; minus infinity without a `rejection_rate`.
@@ -91,14 +92,14 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     Notes
     -----
     The whitening is stronger where a class has more examples: its power is n / (n + 4), where n
-    counts the name and the labelled texts of a class, on average. Along weak directions, a
+    counts the name and the labeled texts of a class, on average. Along weak directions, a
     single text or name has more noise than signal, but the mean of many texts has little noise;
     linear discriminant analysis would use them in full, as a power of 1 does.
 
     The mean of the names' vectors is moved to that of the texts'. A class begins as the mean of
-    its name and its labelled texts. Three times it becomes the mean of these, each counted as
+    its name and its labeled texts. Three times it becomes the mean of these, each counted as
     ten texts, and of the texts without labels that are nearest to it. A name counts less if it
-    misleads: if labelled texts, each left out, are classified worse by labels and names than by
+    misleads: if labeled texts, each left out, are classified worse by labels and names than by
     labels alone. The more texts change their class meanwhile, the less this counts, unless
     different examples lead to the same means: `class_means_` lie between the first means and
     the last.
@@ -138,7 +139,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         "other": "no_validation",
     }
 
-    _state_version = 3
+    _state_version = 4
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
@@ -215,6 +216,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             threshold = float(np.partition(best, rank - 1)[rank - 1])
         self._space, self.encoder_, self.smoothing_ = space, space.pipeline, smoothing
         self.threshold_ = threshold
+        self.temperature_ = temperature(len(vectors), without, rows, codes)
         self.class_means_ = class_means(views, of_names, rows, codes)
         classes = np.array([*described])
         is_exact = classes.tolist() == [*described]  # not so where large integers were rounded
@@ -260,11 +262,13 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         return np.where(rejected, self.other, labels)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Softmax of the scores over 0.05.
+        """Probabilities of the classes: softmax of the scores over `temperature_`.
 
-        They rank the classes, but are no calibrated probabilities: most are near 0 or 1. If all
-        texts of some sample have labels, scikit-learn's ``CalibratedClassifierCV`` calibrates
-        them.
+        The temperature makes labeled texts most probable, each scored by classes that were made
+        without it [1]_; a prior keeps it near 0.05, within a factor of two, if there are few.
+        Without two labels of some class it is 0.05, and the result is a score between 0 and 1
+        rather than a probability: names do not show how often they mislead. In any case it
+        holds for texts that belong to one of the classes, as often as among the labeled ones.
 
         Parameters
         ----------
@@ -273,8 +277,13 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         Returns
         -------
         probabilities : ndarray of shape (n_texts, n_classes), float64
+            The class of `predict` has the greatest one, except for `other`.
+
+        References
+        ----------
+        .. [1] Guo et al. (2017), "On Calibration of Modern Neural Networks", arXiv:1706.04599.
         """
-        return softmax(self._scores(X) / TEMPERATURE, axis=1)
+        return softmax(self._scores(X) / self.temperature_, axis=1)
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy on the texts that have a label.

@@ -1,4 +1,4 @@
-"""Means of classes, from their names, a few labelled texts and many without labels."""
+"""Means of classes, from their names, a few labeled texts and many without labels."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from sklearn.model_selection import KFold
 from skcalib.utils.vectors import unit_rows
 
 ROUNDS = 3
-WEIGHT = 10.0  # texts that a name or a labelled text counts as
+WEIGHT = 10.0  # texts that a name or a labeled text counts as
 FOLDS = 10
 SPLITS = 4
 SAMPLE = 2000  # texts by which examples are compared
@@ -30,7 +30,7 @@ def class_means(
 ) -> np.ndarray:
     """Return the means of classes, (n_classes, d).
 
-    A class begins as the mean of its examples: its name and its labelled texts. Then, three
+    A class begins as the mean of its examples: its name and its labeled texts. Then, three
     times, it becomes the mean of these, each counted as ten texts (a name as fewer, see
     `_weight_of_names`), and of the texts without label that are nearer to it than to any other
     class. Returned is a mean of both ends, see `_trust`. ``codes`` are the classes of texts
@@ -49,7 +49,7 @@ def class_means(
 
 
 class Examples(NamedTuple):
-    """Names and labelled texts, with the class and the weight of each."""
+    """Names and labeled texts, with the class and the weight of each."""
 
     vectors: np.ndarray
     codes: np.ndarray
@@ -61,9 +61,9 @@ class Examples(NamedTuple):
 
 
 def _weight_of_names(names: np.ndarray, labelled: np.ndarray, codes: np.ndarray) -> float:
-    """Weight of a name compared with a labelled text, in (0, 1].
+    """Weight of a name compared with a labeled text, in (0, 1].
 
-    A name such as "positive" may be far from the texts of its class. So each labelled text is
+    A name such as "positive" may be far from the texts of its class. So each labeled text is
     left out, and classified by the others with and without the names. The weight is the share
     of the texts that only the names bring into their class, of those for which the names make a
     difference, and of one more: without any difference, a name counts as a text.

@@ -327,7 +327,7 @@ class SearchEncoder(TextTransformer):
         return self._sides.queries(unit)
 
     def query_p_value(self, X: Any) -> float:
-        """Chance that queries drawn like the bank are as unlike it as these.
+        """Chance that new queries of the bank's distribution are as far from it as these.
 
         Parameters
         ----------

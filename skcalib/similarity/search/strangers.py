@@ -31,10 +31,10 @@ class Strangers:
     def p_value(self, queries: np.ndarray) -> float:
         """Chance that queries drawn like the bank are as unfamiliar, or more.
 
-        Given the reference, new queries and the other half of the bank are drawn alike, so
-        their ranks can be compared (Mann & Whitney, 1947), whatever the distribution is.
-        Several queries on a topic of the bank are familiar, but queries in another language are
-        not. Each distinct query counts once.
+        Given the reference, new queries and the other half of the bank come from the same
+        distribution, so their ranks can be compared (Mann & Whitney, 1947), whatever the
+        distribution is. Several queries on a topic of the bank are familiar, but queries in
+        another language are not. Each distinct query counts once.
         """
         distinct = np.unique(queries[queries.any(axis=1)], axis=0)
         if len(distinct) < FEWEST:
