@@ -6,6 +6,7 @@ The displays follow scikit-learn's: ``from_estimator`` or ``from_embeddings`` ma
 """
 
 from skcalib.inspection._displays import CosineDisplay, FrequencyDisplay, SpectrumDisplay
+from skcalib.inspection._monitor import ShiftMonitor
 from skcalib.inspection._shift import Shift, mahalanobis, mahalanobis_threshold, shift
 from skcalib.inspection._word_frequency import (
     FrequencyBias,
@@ -18,6 +19,7 @@ __all__ = [
     "FrequencyBias",
     "FrequencyDisplay",
     "Shift",
+    "ShiftMonitor",
     "SpectrumDisplay",
     "mahalanobis",
     "mahalanobis_threshold",
