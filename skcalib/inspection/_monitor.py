@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.inspection._bets import Bets
+from skcalib.inspection._displays import Display
 from skcalib.inspection._shift import mahalanobis_map
 from skcalib.utils.base import VersionedState, from_scratch
 from skcalib.utils.sklearn_compat import Interval, validate_parameter_constraints
 from skcalib.utils.vectors import rows_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LEAST = 20  # different rows of a reference
 AXES = 4  # leading axes whose coordinates are scores
@@ -184,8 +188,7 @@ class ShiftMonitor(VersionedState):
         ValueError
             If `X` is not finite or has another width. Nothing is added then.
         """
-        if not hasattr(self, "n_seen_"):
-            raise NotFittedError("This ShiftMonitor has no reference. Call fit(reference) first.")
+        self._check_is_fitted()
         scores, ties = self._rounded(_scores(self.whitening, self._rows(X)))
         first = _are_first(scores, self._known)
         while len(self._known) > REMEMBERED:
@@ -205,6 +208,10 @@ class ShiftMonitor(VersionedState):
         if not hasattr(self, "n_seen_"):
             raise AttributeError("This ShiftMonitor has no reference yet.")
         return np.array(self._points)
+
+    def _check_is_fitted(self) -> None:
+        if not hasattr(self, "n_seen_"):
+            raise NotFittedError("This ShiftMonitor has no reference. Call fit(reference) first.")
 
     def _rows(self, X: Any) -> np.ndarray:
         rows = rows_of(self.whitening, X, reset=False)
@@ -226,6 +233,97 @@ class ShiftMonitor(VersionedState):
         kept = numbers % self._step == 0
         new: Iterable = zip(numbers[kept].tolist(), evidence[kept].tolist(), strict=True)
         self._points = [p for p in self._points if p[0] % self._step == 0] + [*new]
+
+
+@dataclass(eq=False, repr=False)
+class EvidenceDisplay(Display):
+    """Evidence of a `ShiftMonitor` over the rows of its stream, with the bound of the alarm.
+
+    Parameters
+    ----------
+    n_seen : ndarray of shape (n_points,)
+        Numbers of rows.
+    evidence : ndarray of shape (n_points,)
+        The evidence after them.
+    threshold : float
+        Evidence that raises the alarm.
+    shifted_at : int or None, default=None
+        The row that raised it.
+    name : str or None, default=None
+        For the legend.
+
+    Attributes
+    ----------
+    line_ : matplotlib Line2D
+    threshold_line_ : matplotlib Line2D
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcalib import Whitening
+    >>> from skcalib.inspection import EvidenceDisplay, ShiftMonitor
+    >>> rng = np.random.default_rng(0)
+    >>> whitening = Whitening().fit(rng.normal(size=(1000, 8)))
+    >>> monitor = ShiftMonitor(whitening).fit(rng.normal(size=(500, 8)))
+    >>> monitor.update(rng.normal(size=(1000, 8))).update(rng.normal(size=(50, 8)) + 1)
+    ShiftMonitor(whitening=Whitening(), false_alarm_rate=0.01)
+    >>> display = EvidenceDisplay.from_monitor(monitor)
+    >>> bool(display.evidence.max() > display.threshold)
+    True
+    """
+
+    n_seen: np.ndarray
+    evidence: np.ndarray
+    threshold: float
+    shifted_at: int | None = None
+
+    @classmethod
+    def from_monitor(
+        cls,
+        monitor: ShiftMonitor,
+        *,
+        name: str | None = None,
+        ax: Axes | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Draw the evidence of a monitor.
+
+        Parameters
+        ----------
+        monitor : ShiftMonitor
+            With a reference and a stream.
+        name : str or None, default=None
+            For the legend.
+        ax : matplotlib Axes or None, default=None
+            Where to draw; None makes a new figure.
+        **kwargs
+            Passed to ``plot`` of matplotlib.
+
+        Returns
+        -------
+        display : EvidenceDisplay
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is missing.
+        NotFittedError
+            If the monitor has no reference.
+        """
+        monitor._check_is_fitted()
+        n_seen, evidence = monitor.history_.T
+        threshold = 1 / monitor.false_alarm_rate
+        found = cls(n_seen, evidence, threshold, monitor.shifted_at_, name=name)
+        return found.plot(ax, **kwargs)
+
+    def _draw(self, ax: Axes, kwargs: dict[str, Any]) -> None:
+        (self.line_,) = ax.plot(self.n_seen, self.evidence, **{"label": self.name, **kwargs})
+        self.threshold_line_ = ax.axhline(self.threshold, color="black", ls="--", lw=0.8)
+        if self.shifted_at is not None:
+            ax.axvline(self.shifted_at, color=self.line_.get_color(), ls=":", lw=0.8)
+        ax.set(xlabel="rows of the stream", ylabel="evidence of a change", yscale="log")
 
 
 def _scores(whitening: Whitening, X: np.ndarray) -> np.ndarray:

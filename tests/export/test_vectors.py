@@ -16,7 +16,7 @@ from skcalib import BertEncoder, GroupErasure, NeighborSmoothing, NormalizingFlo
 from skcalib.calibration import AffineMap, CalibratorTags
 from skcalib.datasets import load_toy_sts
 from skcalib.export import to_faiss, to_sentence_transformers, to_torch
-from skcalib.export._linear import linear_map
+from skcalib.calibration.linear_steps import linear_map
 
 
 @pytest.fixture
