@@ -211,7 +211,9 @@ class ShiftMonitor(VersionedState):
 
     def _check_is_fitted(self) -> None:
         if not hasattr(self, "n_seen_"):
-            raise NotFittedError("This ShiftMonitor has no reference. Call fit(reference) first.")
+            raise NotFittedError(
+                "This ShiftMonitor has no reference. Call fit(reference) first."
+            )
 
     def _rows(self, X: Any) -> np.ndarray:
         rows = rows_of(self.whitening, X, reset=False)

@@ -122,9 +122,14 @@ class TokenSimilarityDisplay(Display):
         """
         for text in (a, b):
             if not isinstance(text, str):
-                raise TypeError(f"Got a {type(text).__name__} in place of a text; pass two str.")
+                raise TypeError(
+                    f"Got a {type(text).__name__} in place of a text; pass two str."
+                )
         first, second = _terms_of(pipeline, [a, b], join)
-        scale = np.linalg.norm(first.terms.sum(axis=0)), np.linalg.norm(second.terms.sum(axis=0))
+        scale = (
+            np.linalg.norm(first.terms.sum(axis=0)),
+            np.linalg.norm(second.terms.sum(axis=0)),
+        )
         if not min(scale) > 0:
             which = a if scale[0] == 0 else b
             raise ValueError(f"The vector of {which!r:.60} is zero, so it has no cosine.")
@@ -189,7 +194,9 @@ def _terms_of(pipeline: Any, texts: list[str], join: bool) -> list[_Terms]:
                 length = np.linalg.norm(terms.sum(axis=0))
                 terms = terms / (length if length > 0 else 1)
             else:
-                terms = (terms - shares * linear.mean) @ linear.projection + shares * linear.bias
+                terms = (
+                    terms - shares * linear.mean
+                ) @ linear.projection + shares * linear.bias
         if join:
             words = np.zeros((len(of_text.words), terms.shape[1]))
             np.add.at(words, of_text.word_of, terms)
