@@ -78,7 +78,7 @@ def row(change, size, values):
 
 
 def alarms(whitening, old, new, sizes, seed):
-    """Number of texts until the first alarm of each contender, infinite without one."""
+    """Count the texts until the first alarm of each contender, infinite without one."""
     rng = np.random.default_rng(seed)
     reference, before, after = (
         pool[rng.integers(len(pool), size=n)]

@@ -1,14 +1,14 @@
-"""Bets on the ranks of a stream among a fixed reference, whose capital rarely ever grows.
+"""Bets on the ranks of a stream among a fixed reference, whose capital rarely grows by chance.
 
-The scores of the reference cut the line into ``n + 1`` gaps. If the rows of reference and stream
-are exchangeable, the gaps that the stream falls into are those of a Pólya urn: the next row falls
-into a bin of ``a`` gaps that holds ``c`` of the ``t`` rows before it with probability
+The scores of the reference cut the line into ``n + 1`` gaps. If the rows of reference and
+stream are exchangeable, the gaps that the stream falls into are those of a Pólya urn: the next
+row falls into a bin of ``a`` gaps that holds ``c`` of the ``t`` rows before it with probability
 ``(a + c) / (n + 1 + t)``, whatever the distribution. This law includes that the reference is
 finite, so that a bet against it gains nothing from the reference's own sampling error, however
-long the stream. Bets are placed on the shares that were seen since some row, by the estimator
-of Krichevsky and Trofimov, ``(c + 1/2) / (t + k/2)`` for k bins. A bet's capital is a
-martingale, and so is the sum over the bets that start at different rows: with probability
-``1 - rate`` it never reaches ``1 / rate`` (Ville's inequality).
+long the stream. Bets are on the shares of the bins since some row, by the estimator of
+Krichevsky and Trofimov, ``(c + 1/2) / (t + k/2)`` for k bins. A bet's capital, the ratio of
+both probabilities, is a martingale. So is the sum over bets that start at different rows: the
+probability that it ever reaches ``1 / rate`` is at most ``rate`` (Ville's inequality).
 """
 
 from __future__ import annotations
@@ -71,52 +71,56 @@ class Bets:
         return np.concatenate([np.empty((0, len(self._first))), *parts])
 
     def _of_some(self, scores: np.ndarray, ties: np.ndarray) -> np.ndarray:
-        n_rows, start = len(scores), self.n_seen
-        rows = np.arange(start, start + n_rows)[:, None]
+        rows = np.arange(self.n_seen, self.n_seen + len(scores))
         bins, seen = self._counted(scores, ties)
         own = np.take_along_axis(seen[:-1], bins[..., None], axis=2)[..., 0]
-        of_null = np.log((self._gaps[bins] + own) / (self._n_gaps + rows))
-        k = len(self._gaps)
-        first = self._first + np.cumsum(np.log((own + 0.5) / (rows + k / 2)) - of_null, axis=0)
+        of_urn = np.log((self._gaps[bins] + own) / (self._n_gaps + rows[:, None]))
+        gains = _log_shares(own, rows, len(self._gaps)) - of_urn
+        first = self._first + np.cumsum(gains, axis=0)
         total = 0.5 * _exp(first)
         for level in range(N_LENGTHS):
-            length = SHORTEST << level
-            number = rows[:, 0] // length
-            began = np.maximum(number * length - start, 0)  # row of this call, 0 if before
-            at_start = np.take_along_axis(seen[began], bins[..., None], axis=2)[..., 0]
-            if started_before := number[0] * length < start:
-                old = number == number[0]
-                ids = np.broadcast_to(self._starts[level], (n_rows, *self._counts.shape))
-                earlier = np.take_along_axis(ids, bins[..., None], axis=2)[..., 0]
-                at_start[old] = earlier[old]
-            within = rows - number[:, None] * length
-            gains = np.log((own - at_start + 0.5) / (within + k / 2)) - of_null
-            sums = np.concatenate([np.zeros((1, gains.shape[1])), np.cumsum(gains, axis=0)])
-            logs = sums[1:] - sums[began]
-            if started_before:
-                logs[old] += self._current[level]
-            # Of all bets of a length, the i-th has this share of the capital; all add up to 1.
-            left = 1 / np.log2(np.array([number + 2, number + 3]))
-            capital = (left[0] - left[1])[:, None] * _exp(logs)
-            ends = within[:, 0] == length - 1
-            kept = np.zeros((n_rows + 1, gains.shape[1]))
-            kept[0] = self._kept[level]
-            kept[1:][ends] = capital[ends]
-            kept = np.cumsum(kept, axis=0)
-            share = 0.5 / ((level + 1) * (level + 2))
-            if level == N_LENGTHS - 1:
-                share = 0.5 / (level + 1)  # so that the shares add up to a half
-            total += share * (capital + kept[:-1] + left[1][:, None])
-            self._kept[level] = kept[-1]
-            if ends[-1]:
-                self._starts[level], self._current[level] = seen[-1], 0
-            else:
-                if began[-1] or not started_before:
-                    self._starts[level] = seen[began[-1]]
-                self._current[level] = logs[-1]
+            # These shares add up to a half.
+            share = 0.5 / (level + 1) / (level + 2 if level < N_LENGTHS - 1 else 1)
+            total += share * self._of_length(level, rows, bins, seen, own, of_urn)
         self._first, self._counts = first[-1], seen[-1]
-        self.n_seen += n_rows
+        self.n_seen += len(rows)
         return total
+
+    def _of_length(
+        self,
+        level: int,
+        rows: np.ndarray,
+        bins: np.ndarray,
+        seen: np.ndarray,
+        own: np.ndarray,
+        of_urn: np.ndarray,
+    ) -> np.ndarray:
+        """Capital of the bets of one length after each row, (T, S), of 1 in all."""
+        length = SHORTEST << level
+        number, within = np.divmod(rows, length)
+        began = np.maximum(number * length - rows[0], 0)
+        counts = np.take_along_axis(seen[began], bins[..., None], axis=2)[..., 0]
+        is_older = number * length < rows[0]  # than this call
+        older = np.take_along_axis(self._starts[level].T, bins[is_older], axis=0)
+        counts[is_older] = older
+        gains = _log_shares(own - counts, within, len(self._gaps)) - of_urn
+        sums = np.cumsum(np.concatenate([np.zeros_like(gains[:1]), gains]), axis=0)
+        logs = sums[1:] - sums[began]
+        logs[is_older] += self._current[level]
+        # The i-th bet of a length has this share of their capital. What is left is kept for
+        # later ones, and what ended bets have become is kept as well.
+        left = 1 / np.log2(number + 2)[:, None], 1 / np.log2(number + 3)[:, None]
+        capital = (left[0] - left[1]) * _exp(logs)
+        ended = np.where(within[:, None] == length - 1, capital, 0)
+        kept = np.cumsum(np.concatenate([self._kept[level : level + 1], ended]), axis=0)
+        self._kept[level] = kept[-1]
+        if within[-1] == length - 1:
+            self._starts[level], self._current[level] = seen[-1], 0
+        else:
+            self._current[level] = logs[-1]
+            if not is_older[-1]:
+                self._starts[level] = seen[began[-1]]
+        return capital + kept[:-1] + left[1]
 
     def _counted(self, scores: np.ndarray, ties: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bins of rows, (T, S), and the counts of bins before and after each, (T + 1, S, k)."""
@@ -127,6 +131,11 @@ class Bets:
         ones[0] = self._counts
         np.put_along_axis(ones[1:], bins[..., None], 1, axis=2)
         return bins, np.cumsum(ones, axis=0)
+
+
+def _log_shares(counts: np.ndarray, n_before: np.ndarray, k: int) -> np.ndarray:
+    """Logarithm of the estimated share of each row's bin, from the rows before it."""
+    return np.log((counts + 0.5) / (n_before[:, None] + k / 2))
 
 
 def _exp(logarithm: np.ndarray) -> np.ndarray:

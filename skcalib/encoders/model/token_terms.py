@@ -12,7 +12,6 @@ from skcalib.encoders.model.pooling import Pooler
 from skcalib.encoders.model.tokens import SPACES, tokenize
 from skcalib.encoders.recipe import POOLINGS, SLOTS, Recipe, Slots, slots_of
 
-
 CONTINUES = "##"  # marks a token that continues a word, in WordPiece
 MARKS = CONTINUES, SPACES  # a vocabulary may have a few tokens with the marks of another kind
 
@@ -67,7 +66,7 @@ def token_terms(backbone: Backbone, recipe: Recipe, text: str) -> TokenTerms:
 
 
 def _word_of(backbone: Backbone, tokens: list[str]) -> np.ndarray:
-    """Number of the word of each token, as the tokenizer marks beginnings or continuations."""
+    """Return the number of each token's word, by the marks of the tokenizer."""
     tokenizer = backbone.tokenizer
     special = np.isin(tokenizer.convert_tokens_to_ids(tokens), backbone.special_ids)
     n_marked = [sum(t.startswith(mark) for t in tokenizer.get_vocab()) for mark in MARKS]
