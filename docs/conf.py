@@ -87,6 +87,7 @@ EXAMPLES = [
     "plot_when_not_to_calibrate.py",
     "plot_similarity_scale.py",
     "plot_explained_cosine.py",
+    "plot_explained_cosine.py",
     "plot_smoothing.py",
     "plot_classes.py",
     "plot_groups.py",

@@ -75,11 +75,11 @@ class ShiftMonitor(VersionedState):
     urn, a martingale [1]_ [2]_. Several bets start over time, so that a change late in a long
     stream is seen as well. The largest of the six capitals counts, divided by six.
 
-    The promise holds if the rows of the reference and of the stream were drawn one by one
-    from the same source. It also holds if each was then copied any number of times: the evidence is
+    The promise holds if the rows of the reference and of the stream were drawn one by one from
+    the same source. It also holds if each was then copied any number of times: the evidence is
     the smaller one of that of all rows and that of their first copies. So one text that floods
-    the stream is no change. Copies are recognized among the last 262,144 distinct rows. A stream
-    that is sorted by topic differs from a reference of all topics, and raises an alarm.
+    the stream is no change. Copies are recognized among the last 262,144 distinct rows. A
+    stream that is sorted by topic differs from a reference of all topics, and raises an alarm.
 
     A larger reference detects smaller changes, and at 1,000 rows or more little is gained.
 
@@ -117,8 +117,8 @@ class ShiftMonitor(VersionedState):
         Parameters
         ----------
         reference : array-like of shape (n_samples, n_features)
-            Vectors of texts as they should be, as the encoder returns them: 20 different ones
-            or more, better 500, that the whitening was *not* fitted on. Fitted vectors lie
+            Vectors of texts as they should be, as the encoder returns them: 20 different
+            ones or more, better 500, that the whitening was *not* fitted on. Fitted vectors lie
             nearer to the mean than new ones, and break the promise.
 
         Returns
@@ -211,9 +211,7 @@ class ShiftMonitor(VersionedState):
 
     def _check_is_fitted(self) -> None:
         if not hasattr(self, "n_seen_"):
-            raise NotFittedError(
-                "This ShiftMonitor has no reference. Call fit(reference) first."
-            )
+            raise NotFittedError("The monitor has no reference. Call fit(reference) first.")
 
     def _rows(self, X: Any) -> np.ndarray:
         rows = rows_of(self.whitening, X, reset=False)
