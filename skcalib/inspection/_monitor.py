@@ -145,9 +145,9 @@ class ShiftMonitor(VersionedState):
         moments = self.whitening.moments_
         if len(X) == moments.n and np.allclose(X.mean(axis=0), moments.mean, rtol=1e-5):
             raise ValueError(
-                f"The reference is the sample of {len(X)} vectors that the whitening was fitted "
-                "on. New vectors lie farther from the mean than fitted ones, and would raise "
-                "an alarm. Set some vectors aside before the fit, and pass these."
+                f"The reference is the sample of {len(X)} vectors that the whitening was "
+                "fitted on. New vectors lie farther from the mean than fitted ones, and would "
+                "raise an alarm. Set some vectors aside before the fit, and pass these."
             )
         scores = _scores(self.whitening, X)
         unit = RESOLUTION * scores.std(axis=0)

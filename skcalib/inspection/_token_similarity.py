@@ -57,13 +57,14 @@ class TokenSimilarityDisplay(Display):
     --------
     >>> from skcalib import BertEncoder
     >>> from skcalib.inspection import TokenSimilarityDisplay
-    >>> encoder = BertEncoder("minilm").fit([])
-    >>> display = TokenSimilarityDisplay.from_texts(encoder, "A dog barks.", "The dog sleeps.")
+    >>> texts = ["A dog barks.", "The dog sleeps."]
+    >>> encoder = BertEncoder("minilm").fit(texts)
+    >>> display = TokenSimilarityDisplay.from_texts(encoder, *texts)
     >>> display.words_a
     ['[CLS]', 'a', 'dog', 'barks', '.', '[SEP]']
     >>> display.contributions.shape
     (6, 6)
-    >>> a, b = encoder.transform(["A dog barks.", "The dog sleeps."])  # unit vectors
+    >>> a, b = encoder.transform(texts)  # unit vectors
     >>> bool(abs(display.similarity - a @ b) < 1e-5)
     True
     """
@@ -171,7 +172,7 @@ def _terms_of(pipeline: Any, texts: list[str], join: bool) -> list[_Terms]:
     encoder, *steps = [*flat(pipeline)] or [None]
     if not isinstance(encoder, BertEncoder):
         raise TypeError(
-            f"Got {pipeline!r:.80}; expected a BertEncoder, or a pipeline that begins with one. "
+            f"Got {pipeline!r:.80}; expected a BertEncoder or a pipeline that begins with one. "
             "Other encoders do not show the vectors of their tokens."
         )
     for step in (encoder, *steps):
@@ -214,10 +215,10 @@ def _map_of(step: Any) -> Any:
         linear = linear_map(step)
     except TypeError:
         raise TypeError(
-            f"It is not known that {step!r:.80} is linear, so a cosine behind it is no sum over "
+            f"It is not known that {step!r:.80} is linear, so a cosine after it is no sum over "
             "pairs of tokens. Use Whitening, another step with a method linear_map, or "
             "scikit-learn's PCA, TruncatedSVD, StandardScaler or Normalizer('l2')."
         ) from None
     if isinstance(linear, str):
-        raise ValueError(f"A cosine is no sum over pairs of tokens behind {linear}.")
+        raise ValueError(f"A cosine is no sum over pairs of tokens after {linear}.")
     return linear

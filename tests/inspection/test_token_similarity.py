@@ -60,7 +60,7 @@ def test_the_sum_is_the_cosine(minilm, params, steps):
 
 
 def test_tokens_are_joined_to_words(minilm):
-    encoder = BertEncoder(minilm).fit([])
+    encoder = BertEncoder(minilm).fit([A])
     words = TokenSimilarityDisplay.from_texts(encoder, A, B)
     tokens = TokenSimilarityDisplay.from_texts(encoder, A, B, join=False)
     middle = ["how", "do", "i", "dispute", "an", "unrecognized", "chargeback", "?"]
@@ -79,15 +79,15 @@ def test_what_is_no_sum_is_refused(minilm):
 
     for pooling in ("cls", "max", "last"):
         with pytest.raises(ValueError, match=rf"pooling='{pooling}' is no mean over tokens"):
-            explain(BertEncoder(minilm, pooling=pooling).fit([]))
-    encoder = BertEncoder(minilm).fit([])
+            explain(BertEncoder(minilm, pooling=pooling).fit([A]))
+    encoder = BertEncoder(minilm).fit([A])
     X = encoder.transform(texts)
     smoothing = NeighborSmoothing().fit(X)
-    with pytest.raises(ValueError, match="pairs of tokens behind NeighborSmoothing, a search"):
+    with pytest.raises(ValueError, match="pairs of tokens after NeighborSmoothing, a search"):
         explain(encoder, smoothing)
     with pytest.raises(TypeError, match=r"not known that MinMaxScaler\(\) is linear"):
         explain(encoder, MinMaxScaler().fit(X))
-    with pytest.raises(TypeError, match="expected a BertEncoder, or a pipeline that begins"):
-        explain(TextEncoder(lambda texts: np.ones((len(texts), 2))).fit([]))
-    with pytest.raises(TypeError, match="Got a list in place of a text"):
+    with pytest.raises(TypeError, match="expected a BertEncoder or a pipeline that begins"):
+        explain(TextEncoder(lambda texts: np.ones((len(texts), 2))).fit([A]))
+    with pytest.raises(TypeError, match="Got a list; expected a text"):
         TokenSimilarityDisplay.from_texts(encoder, [A], B)
