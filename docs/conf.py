@@ -87,6 +87,8 @@ EXAMPLES = [
     "plot_small_samples.py",
     "plot_when_not_to_calibrate.py",
     "plot_similarity_scale.py",
+    "plot_explained_cosine.py",
+    "plot_explained_cosine.py",
     "plot_smoothing.py",
     "plot_classifier.py",
     "plot_classes.py",

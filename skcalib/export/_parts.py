@@ -13,10 +13,11 @@ from sklearn import config_context
 from sklearn.preprocessing import Normalizer
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib.calibration.linear_steps import flat
 from skcalib.calibration.neighbors.estimator import NeighborSmoothing
 from skcalib.encoders.bert_encoder import BertEncoder
 from skcalib.encoders.recipe import Recipe
-from skcalib.export._steps import check_steps, flat
+from skcalib.export._steps import check_steps
 from skcalib.similarity.bi_encoder import BiEncoder
 from skcalib.similarity.scale.estimator import SimilarityScale
 

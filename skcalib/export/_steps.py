@@ -1,28 +1,13 @@
 """The steps after an encoder, and each run of linear ones as one map."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.calibration import AffineMap
-from skcalib.export._linear import linear_map
-
-
-def flat(*steps: Any) -> Iterator[Any]:
-    """Yield the steps of pipelines, at any depth, but no "passthrough"."""
-    for step in steps:
-        if isinstance(step, FrozenEstimator):
-            yield from flat(step.estimator)
-        elif hasattr(step, "best_estimator_"):  # of a search
-            yield from flat(step.best_estimator_)
-        elif isinstance(step, Pipeline):
-            yield from flat(*(inner for _, inner in step.steps))
-        elif step is not None and not isinstance(step, str):
-            yield step
+from skcalib.calibration.linear_steps import flat, linear_map
 
 
 def fitted_steps(*steps: Any) -> list[Any]:

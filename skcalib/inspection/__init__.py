@@ -6,7 +6,9 @@ The displays follow scikit-learn's: ``from_estimator`` or ``from_embeddings`` ma
 """
 
 from skcalib.inspection._displays import CosineDisplay, FrequencyDisplay, SpectrumDisplay
+from skcalib.inspection._monitor import EvidenceDisplay, ShiftMonitor
 from skcalib.inspection._shift import Shift, mahalanobis, mahalanobis_threshold, shift
+from skcalib.inspection._token_similarity import TokenSimilarityDisplay
 from skcalib.inspection._word_frequency import (
     FrequencyBias,
     word_embeddings,
@@ -15,10 +17,13 @@ from skcalib.inspection._word_frequency import (
 
 __all__ = [
     "CosineDisplay",
+    "EvidenceDisplay",
     "FrequencyBias",
     "FrequencyDisplay",
     "Shift",
+    "ShiftMonitor",
     "SpectrumDisplay",
+    "TokenSimilarityDisplay",
     "mahalanobis",
     "mahalanobis_threshold",
     "shift",

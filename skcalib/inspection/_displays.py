@@ -24,17 +24,44 @@ ROWS_OF_COSINES = 1000
 
 
 @dataclass(eq=False, repr=False)
-class _Display:
-    """Base of the displays: from an estimator or from vectors to a drawing.
-
-    A display measures vectors in ``_measure``, which returns the arguments of its constructor,
-    and draws them in ``_draw``.
-    """
+class Display:
+    """Base of the displays, which draw what they hold in ``_draw``."""
 
     name: str | None = field(default=None, kw_only=True)
 
-    _measure: ClassVar[Callable[..., tuple]]
     _draw: ClassVar[Callable[..., None]]
+
+    def plot(self, ax: Axes | None = None, **kwargs: Any) -> Self:
+        """Draw again.
+
+        Parameters
+        ----------
+        ax, **kwargs
+            As for the method that made the display.
+
+        Returns
+        -------
+        display : object of this class
+        """
+        if ax is None:
+            pyplot = import_package("skcalib[plot]", "matplotlib.pyplot")
+            ax = pyplot.subplots(layout="constrained")[1]
+        self.ax_ = ax
+        self.figure_ = ax.figure
+        self._draw(ax, kwargs)
+        if ax.get_legend_handles_labels()[0]:
+            ax.legend()
+        return self
+
+
+@dataclass(eq=False, repr=False)
+class _VectorDisplay(Display):
+    """Base of the displays of vectors, which come from an estimator or directly.
+
+    A display measures vectors in ``_measure``, which returns the arguments of its constructor.
+    """
+
+    _measure: ClassVar[Callable[..., tuple]]
 
     @classmethod
     def from_estimator(
@@ -107,31 +134,9 @@ class _Display:
         """
         return cls(*cls._measure(X, *args), name=name).plot(ax, **kwargs)
 
-    def plot(self, ax: Axes | None = None, **kwargs: Any) -> Self:
-        """Draw again.
-
-        Parameters
-        ----------
-        ax, **kwargs
-            As in `from_embeddings`.
-
-        Returns
-        -------
-        display : object of this class
-        """
-        if ax is None:
-            pyplot = import_package("skcalib[plot]", "matplotlib.pyplot")
-            ax = pyplot.subplots(layout="constrained")[1]
-        self.ax_ = ax
-        self.figure_ = ax.figure
-        self._draw(ax, kwargs)
-        if ax.get_legend_handles_labels()[0]:
-            ax.legend()
-        return self
-
 
 @dataclass(eq=False, repr=False)
-class SpectrumDisplay(_Display):
+class SpectrumDisplay(_VectorDisplay):
     """Singular values of a set of vectors, relative to the largest.
 
     A spectrum that falls steeply means that a few directions decide every cosine; the spectrum
@@ -181,7 +186,7 @@ class SpectrumDisplay(_Display):
 
 
 @dataclass(eq=False, repr=False)
-class CosineDisplay(_Display):
+class CosineDisplay(_VectorDisplay):
     """Histogram of the cosines between vectors of different texts.
 
     Vectors in a narrow cone have cosines near 1 whatever the texts mean; the cosines of
@@ -234,7 +239,7 @@ class CosineDisplay(_Display):
 
 
 @dataclass(eq=False, repr=False)
-class FrequencyDisplay(_Display):
+class FrequencyDisplay(_VectorDisplay):
     """Vectors of words in their two leading singular directions, colored by frequency.
 
     Figure 1 of the BERT-flow paper [1]_: where frequency biases the space, frequent words

@@ -115,6 +115,17 @@ class Pooler:
                     )
 
     @property
+    def token_shares(self) -> np.ndarray:
+        """Weights of the N tokens in each mean, (n_poolings, N): they add up to 1 in a text."""
+        shares = self._shares.cpu().numpy().astype(np.float64)
+        if self._pooled is None:
+            return shares
+        pooled = self._pooled.cpu().numpy()
+        out = np.zeros((len(shares), len(pooled)))
+        out[:, pooled] = shares
+        return out
+
+    @property
     def vectors(self) -> np.ndarray:
         """Vectors of the texts, (B, n_slots, d), once every layer was added."""
         return self._vectors.flatten(1, 2).cpu().numpy()

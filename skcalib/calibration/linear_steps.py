@@ -1,4 +1,4 @@
-"""The linear map of a step after an encoder, or the reason why it has none."""
+"""The steps after an encoder, and the linear map of each, or the reason why it has none."""
 
 from collections.abc import Iterator
 from functools import singledispatch
@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 
-from skcalib.calibration import AffineMap
+from skcalib.calibration.covariance.linear_map import AffineMap
 from skcalib.utils.base import calibrator_tags
 
 KNOWN = (
@@ -16,6 +18,19 @@ KNOWN = (
     "NormalizingFlow and NeighborSmoothing; and scikit-learn's PCA, TruncatedSVD, "
     "StandardScaler and Normalizer('l2')."
 )
+
+
+def flat(*steps: Any) -> Iterator[Any]:
+    """Yield the steps of pipelines, at any depth, but no "passthrough"."""
+    for step in steps:
+        if isinstance(step, FrozenEstimator):
+            yield from flat(step.estimator)
+        elif hasattr(step, "best_estimator_"):  # of a search
+            yield from flat(step.best_estimator_)
+        elif isinstance(step, Pipeline):
+            yield from flat(*(inner for _, inner in step.steps))
+        elif step is not None and not isinstance(step, str):
+            yield step
 
 
 def linear_map(step: Any) -> AffineMap | str:
