@@ -12,9 +12,9 @@ The job is a pipeline, and the modules follow it::
 whitening, `GroupErasure` removes differences between groups such as languages. After it,
 `NeighborSmoothing` moves each vector toward its nearest neighbors, and `SimilarityScale` gives
 thresholds for cosines. `SearchEncoder` encodes documents and queries
-for a search, and `Matcher` matches two lists of records. `Duplicates` groups texts that occur more than once, and a `DetailGuard`
-separates texts that differ in a number or a code. `clear_caches` drops what the process keeps
-in memory. The other packages:
+for a search, and `Matcher` matches two lists of records. `Duplicates` groups texts that occur
+more than once, and a `DetailGuard` separates texts that differ in a number or a code.
+`clear_caches` drops what the process keeps in memory. The other packages:
 
 - `model_selection`: scorers and searches without labels;
 - `metrics`: agreement with human judgement, and measures of isotropy;

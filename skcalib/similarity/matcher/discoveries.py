@@ -3,8 +3,8 @@
 A record without a partner also has a nearest record in the other list. How far that one leads
 over the second nearest shows in the leads further down: if the largest of many similarities
 have an exponential tail, the k-th leads the next by 1/k of what the first leads the second by
-(Rényi, 1953, "On the theory of order statistics"). So ``second + k (kth - next)`` is a draw of
-the best similarity of a record without a partner, a decoy.
+(Rényi, 1953, "On the theory of order statistics"). So ``second + k (kth - next)`` has the mean
+of the best similarity of a record without a partner, and a slightly longer tail: a decoy.
 """
 
 import numpy as np

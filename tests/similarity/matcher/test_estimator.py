@@ -58,14 +58,15 @@ def test_without_a_common_record_nothing_is_listed():
     assert listed == 0
 
 
-def test_of_exponential_scores_decoys_are_drawn_like_the_best():
+def test_of_exponential_scores_decoys_have_the_mean_of_the_best_and_a_longer_tail():
     rng = np.random.default_rng(0)
     nearest = -np.sort(-rng.exponential(size=(20_000, 200)), axis=1)[:, :9]
-    drawn = decoys(nearest).reshape(-1, len(nearest))
-    for of_lead in drawn:
-        quantiles = np.quantile(of_lead, [0.1, 0.5, 0.9, 0.99])
-        truth = np.quantile(nearest[:, 0], [0.1, 0.5, 0.9, 0.99])
-        np.testing.assert_allclose(quantiles, truth, rtol=0.02)
+    best = nearest[:, 0]
+    for of_lead in decoys(nearest).reshape(-1, len(nearest)):
+        assert of_lead.mean() == pytest.approx(best.mean(), rel=0.01)
+        for share in (0.9, 0.99):
+            quantile = np.quantile(best, share)
+            assert quantile <= np.quantile(of_lead, share) <= 1.1 * quantile
 
 
 def test_q_values_bound_the_share_of_false_scores():
@@ -76,8 +77,8 @@ def test_q_values_bound_the_share_of_false_scores():
         q = q_values(np.r_[false, true], rng.normal(size=300))
         listed = q <= 0.1
         shares.append(listed[:60].sum() / max(listed.sum(), 1))
-        order = np.argsort(np.r_[false, true])
-        assert (np.diff(q[order]) <= 0).all()
+        rising = q[np.argsort(np.r_[false, true])]
+        assert (rising[1:] <= rising[:-1]).all()
     assert 0.02 < np.mean(shares) <= 0.11
     assert len(q_values(np.empty(0), np.empty(0))) == 0
 
@@ -110,12 +111,13 @@ def test_lengths_of_vectors_and_their_type_do_not_matter():
 
 @pytest.mark.usefixtures("minilm", "remembered")
 def test_texts_of_frames_are_matched_and_a_guard_separates_numbers():
-    texts = load_docstrings().data[:150]
-    shop = pd.Series(texts[:100], index=range(1000, 1100))
-    other = pd.Series([f"{text.lower()} Part 2." for text in texts[20:]])
+    texts = load_docstrings().data[::7]
+    shop = pd.Series(texts[:177], index=range(1000, 1177))
+    other = pd.Series([f"{text.lower()} Part 2." for text in texts[44:]])
     numbered = [f"{text} Part {1 + i % 2}." for i, text in enumerate(shop)]
     i, j = Matcher("minilm").fit(numbered, other).pairs_.T
-    assert (i - j == 20).mean() > 0.95
+    assert len(i) > 100
+    assert (i - j == 44).mean() > 0.95
     guarded = Matcher("minilm", guard=DetailGuard()).fit(numbered, other)
     i, j = guarded.pairs_.T
     assert len(i) > 20
