@@ -42,15 +42,14 @@ def rows(encode, options):
 
 
 def partners(encode, name):
-    """Texts and vectors of two lists of partners, one to one."""
+    """Texts and vectors of two lists of partners, one to one, each text once."""
     lists, are_documents = match(name), name in ("questions-code", "passages")
-    i, j = np.nonzero(lists.belong)
-    for side in (0, 1):
-        kept = np.unique((i, j)[side], return_index=True)[1]
-        i, j = i[kept], j[kept]
-    first, second = (
-        [texts[k] for k in rows] for texts, rows in zip(lists.sides, (i, j), strict=True)
-    )
+    pairs = [(lists.sides[0][i], lists.sides[1][j]) for i, j in np.argwhere(lists.belong)]
+    if name == "translations":  # whose texts to fit on are translations, too
+        pairs += zip(*lists.fit, strict=True)
+    pairs = list({first: (first, second) for first, second in reversed(pairs)}.values())
+    pairs = list({second: (first, second) for first, second in pairs}.values())
+    first, second = map(list, zip(*pairs, strict=True))
     return first, second, encode(first), encode(second, documents=are_documents)
 
 
