@@ -12,9 +12,9 @@ The job is a pipeline, and the modules follow it::
 whitening, `GroupErasure` removes differences between groups such as languages. After it,
 `NeighborSmoothing` moves each vector toward its nearest neighbors, and `SimilarityScale` gives
 thresholds for cosines. `SearchEncoder` encodes documents and queries
-for a search. `Duplicates` groups texts that occur more than once, and a `DetailGuard`
-separates texts that differ in a number or a code. `clear_caches` drops what the process keeps
-in memory. The other packages:
+for a search, and `Matcher` matches two lists of records. `Duplicates` groups texts that occur
+more than once, and a `DetailGuard` separates texts that differ in a number or a code.
+`clear_caches` drops what the process keeps in memory. The other packages:
 
 - `model_selection`: scorers and searches without labels;
 - `metrics`: agreement with human judgment, and measures of isotropy;
@@ -40,6 +40,7 @@ from skcalib.similarity.bi_encoder import BiEncoder
 from skcalib.similarity.classifier.estimator import ZeroShotClassifier
 from skcalib.similarity.duplicates.estimator import Duplicates
 from skcalib.similarity.duplicates.guard import DetailGuard
+from skcalib.similarity.matcher.estimator import Matcher
 from skcalib.similarity.scale.estimator import SimilarityScale
 from skcalib.similarity.search.estimator import SearchEncoder
 from skcalib.utils.caches import clear_caches
@@ -53,6 +54,7 @@ __all__ = [
     "DetailGuard",
     "Duplicates",
     "GroupErasure",
+    "Matcher",
     "NearestAnswer",
     "NeighborSmoothing",
     "NormalizingFlow",

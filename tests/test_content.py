@@ -25,7 +25,6 @@ from skcalib import (
     ZeroShotClassifier,
 )
 from skcalib.encoders.any_encoder import encode
-from skcalib.model_selection import SelfRetrieval
 
 SILENT = ["汉字", "日本", "", " ", "😀"]
 COUNTED = pytest.mark.filterwarnings(
@@ -187,7 +186,6 @@ def test_a_scale_counts_no_zero_vectors():
     with pytest.warns(UserWarning, match="2 of 62 vectors are zero"):
         scale = SimilarityScale().fit(np.vstack([X, np.zeros((2, 5))]))
     assert scale.n_pairs_ == 60 * 59 / 2
-    assert scale.neighbor_similarity(np.zeros((1, 5))).tolist() == [0]
     with pytest.raises(ValueError, match="got 1 vectors that are not zero; expected 2"):
         SimilarityScale().fit(np.eye(3)[:, :1])
     with pytest.warns(UserWarning, match="2 of 62 vectors are zero"):
@@ -297,24 +295,3 @@ def test_a_classifier_inside_others_that_encode_labels(sentences):
     ):
         found = both.fit(sentences, labels).predict(sentences)
         assert {*found} <= {"animals", "music"}
-
-
-@pytest.mark.filterwarnings("ignore:The fitted vectors lie in a narrow cone")
-def test_self_retrieval_scores_the_corrected_similarity(sentences):
-    words = [" ".join(sentences[i : i + 8]) for i in range(0, 112, 4)]
-    scorer = SelfRetrieval(thinned=0)
-    found = {}
-    for similarity in ("cosine", "corrected", "dot"):
-        model = BiEncoder(TextEncoder(letters), similarity=similarity).fit(words)
-        with pytest.warns(UserWarning, match="fewer than 200"):
-            found[similarity] = scorer(model, words)
-        if similarity != "dot":
-            odd = [" ".join(text.split()[::2]) for text in words]
-            even = [" ".join(text.split()[1::2]) for text in words]
-            pairs = [(a, b) for a in odd for b in even]
-            table = model.predict(pairs).reshape(len(words), -1)
-            own = table.diagonal()
-            ranks = [(table > own[:, None]).sum(axis=1), (table.T > own[:, None]).sum(axis=1)]
-            expected = np.mean([1 / (1 + rank) for rank in ranks])
-            assert found[similarity] == pytest.approx(expected)
-    assert len({*found.values()}) == 3

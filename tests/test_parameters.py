@@ -43,10 +43,7 @@ def test_weights_that_would_overflow_are_refused():
 METHODS = [
     (name, method)
     for name in OF_VECTORS
-    for method in (
-        *("fit", "partial_fit", "transform", "inverse_transform", "score_samples"),
-        "neighbor_similarity",
-    )
+    for method in ("fit", "partial_fit", "transform", "inverse_transform", "score_samples")
     if hasattr(getattr(skcalib, name), method)
 ]
 

@@ -8,14 +8,10 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from skcalib import BiEncoder, SimilarityScale, TextEncoder, Whitening
+from skcalib import Whitening
 from skcalib.metrics import spearman
 
 X = np.random.default_rng(0).normal(size=(20, 30))
-CONE = X + 9
-PAIRS = [(str(i), str(i + 1)) for i in range(19)]
-cone = TextEncoder(lambda texts: CONE[[int(i) for i in texts]])
-corrected = BiEncoder(cone, similarity="corrected")
 
 
 @pytest.mark.parametrize(
@@ -31,8 +27,6 @@ corrected = BiEncoder(cone, similarity="corrected")
             "There are fewer than 5 samples",
             lambda: cross_val_score(Whitening(), X, scoring=lambda *_: 0.0),
         ),
-        ("narrow cone", lambda: SimilarityScale().fit(CONE).neighbor_similarity(CONE)),
-        ("narrow cone", lambda: corrected.fit(PAIRS).predict(PAIRS)),
         ("constant", lambda: spearman([1, 1], [1, 2])),
     ],
 )

@@ -21,11 +21,6 @@ def parts_of_folder(pipeline: Any, normalize: bool | None = None) -> tuple[Parts
     library often computes cosines as inner products.
     """
     parts = take_apart(pipeline)
-    if parts.similarity == "corrected":
-        raise ValueError(
-            "sentence-transformers does not have the similarity 'corrected' of this BiEncoder. "
-            "Pass its encoder_, whose vectors are then compared by cosine."
-        )
     if normalize is None:
         normalize = parts.encoder.declared_.normalizes and parts.similarity == "cosine"
     if not normalize or parts.is_unit:

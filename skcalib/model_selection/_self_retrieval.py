@@ -105,10 +105,8 @@ class SelfRetrieval:
             estimator = as_encoder(estimator).fit(views.texts)
         encoder = getattr(estimator, "encoder_", estimator)  # of a BiEncoder
         similarity = getattr(estimator, "similarity", "cosine")
-        vectors, r = encoded(encoder, views.texts), None
-        if similarity == "corrected":  # as `BiEncoder` corrects the cosine
-            similarity, r = "cosine", estimator.scale_.neighbor_similarity(vectors)
-        halves, thinned = views.reciprocal_ranks(vectors, similarity, r).mean(axis=1)
+        vectors = encoded(encoder, views.texts)
+        halves, thinned = views.reciprocal_ranks(vectors, similarity).mean(axis=1)
         return float(combined(halves, thinned, self.thinned))
 
 

@@ -72,23 +72,13 @@ class Views:
         self._rows = index.reshape(-1, 5).T
 
     @np.errstate(over="ignore", invalid="ignore")
-    def reciprocal_ranks(
-        self,
-        vectors: np.ndarray,
-        similarity: str = "cosine",
-        neighbor_similarity: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """Each text's reciprocal ranks by vectors of `texts`, of halves and thinned, (2, n).
-
-        Half of the ``neighbor_similarity`` of both texts is subtracted from a cosine.
-        """
+    def reciprocal_ranks(self, vectors: np.ndarray, similarity: str = "cosine") -> np.ndarray:
+        """Each text's reciprocal ranks by vectors of `texts`, of halves and thinned, (2, n)."""
         vectors, less = np.asarray(vectors, dtype=np.float64), np.zeros(len(vectors))
         if similarity == "cosine":
             vectors, _ = unit_rows(vectors)
         elif similarity == "euclidean":  # -|a - b|² / 2 has the order of the distances
             less = 0.5 * np.sum(vectors**2, axis=1)
-        if neighbor_similarity is not None:
-            less = neighbor_similarity / 2
         whole, one, other, odd, even = ((vectors[rows], less[rows]) for rows in self._rows)
         thinned = _found(*whole, *one) + _found(*whole, *other)
         return np.stack([_found(*odd, *even), thinned / 2])

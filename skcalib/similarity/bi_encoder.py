@@ -36,21 +36,20 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
     encoder : transformer of texts, or any encoder of texts
         Such as a pipeline of `BertEncoder` and `Whitening`, or a model's folder, see
         `TextEncoder`. It is cloned and fitted; a ``FrozenEstimator`` keeps its fit.
-    similarity : {"cosine", "corrected", "dot", "euclidean"}, default="cosine"
-        Similarity of two vectors; "euclidean" is the negated distance. "corrected" is the
-        cosine minus the mean `SimilarityScale.neighbor_similarity` of both texts, so that one
-        threshold fits all pairs. All are computed in float64, since cosines of BERT's raw
-        vectors hardly differ. A text without content for the encoder (blank, only unknown
-        tokens, or a zero vector) has cosine and dot product 0 with every other text.
+    similarity : {"cosine", "dot", "euclidean"}, default="cosine"
+        Similarity of two vectors; "euclidean" is the negated distance. All are
+        computed in float64, since cosines of BERT's raw vectors hardly differ. A text without
+        content for the encoder (blank, only unknown tokens, or a zero vector) has cosine and
+        dot product 0 with every other text.
 
     Attributes
     ----------
     encoder_ : estimator
         The fitted clone.
     scale_ : SimilarityScale
-        Thresholds and p-values of cosines and corrected similarities, from the pairs of up to
-        2,000 fitted texts drawn at random, computed at first use. A pickle contains their
-        vectors, but no text; before the first use it contains these texts.
+        Thresholds and p-values of cosines, from the pairs of up to 2,000 fitted texts drawn at
+        random, computed at first use. A pickle contains these texts before the first use, and
+        no text after it.
 
     References
     ----------
@@ -82,16 +81,16 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
 
     encoder: Any
     _: KW_ONLY
-    similarity: Literal["cosine", "corrected", "dot", "euclidean"] = "cosine"
+    similarity: Literal["cosine", "dot", "euclidean"] = "cosine"
 
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it
-        "similarity": [StrOptions({"cosine", "corrected", "dot", "euclidean"})],
+        "similarity": [StrOptions({"cosine", "dot", "euclidean"})],
     }
 
     # In a search, groups go to the splitter only, unless set_fit_request asks for more.
     __metadata_request__fit = {"groups": False}
-    _state_version = 8
+    _state_version = 9
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
@@ -165,10 +164,10 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
     def scale_(self) -> SimilarityScale:
         """The scale of similarity, fitted at first use."""
         check_is_fitted(self)
-        if self.similarity not in ("cosine", "corrected"):
+        if self.similarity != "cosine":
             raise ValueError(
                 f"BiEncoder has similarity={self.similarity!r}; thresholds and p-values need "
-                "cosines. Set similarity='cosine' or 'corrected'."
+                "cosines. Set similarity='cosine'."
             )
         if self._scale is None:  # a search never needs it
             self._scale = SimilarityScale().fit(self._space.vectors(self._sample))
@@ -192,9 +191,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         similarity : float
             The smallest that keeps the rate. Pairs at least as similar count as related.
         """
-        return self.scale_.threshold(
-            false_positive_rate, corrected=self.similarity == "corrected"
-        )
+        return self.scale_.threshold(false_positive_rate)
 
     def p_value(self, similarity: ArrayLike) -> np.ndarray:
         """Chance that a pair of unrelated texts is at least as similar.
@@ -209,14 +206,12 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         p : ndarray of shape (n,)
             As in `SimilarityScale`: at most the rate for similarities that reach its threshold.
         """
-        return self.scale_.p_value(similarity, corrected=self.similarity == "corrected")
+        return self.scale_.p_value(similarity)
 
     @np.errstate(over="ignore", invalid="ignore")
     def _similarities(self, vectors: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Similarities of the rows ``i`` to the rows ``j``, pair by pair, in float64."""
-        corrected = self.similarity == "corrected"
-        r = self.scale_.neighbor_similarity(vectors) if corrected else np.zeros(len(vectors))
-        cosine = corrected or self.similarity == "cosine"
+        cosine = self.similarity == "cosine"
         rows = unit_rows(vectors)[0] if cosine else vectors.astype(np.float64)
         similarity = np.empty(len(i))
         for pairs in gen_batches(len(i), PAIRS_AT_A_TIME):
@@ -225,7 +220,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
                 similarity[pairs] = -unit_rows(a - b)[1]
             else:
                 similarity[pairs] = np.einsum("ij,ij->i", a, b)
-        return similarity - (r[i] + r[j]) / 2
+        return similarity
 
     def score(self, X: Any, y: ArrayLike) -> float:
         """Spearman's rank correlation between similarity and human judgment.

@@ -1,11 +1,9 @@
 """Hubs: vectors that are near many vectors of another side, whatever these are about."""
 
 import numpy as np
-from sklearn.utils import gen_batches
 
-from skcalib.utils.threads import rows_within
+from skcalib.utils.cosines import blocks
 
-PRODUCT_BYTES = 28 * 2**20  # of a block of products
 SPLITS = 32  # of a bank into halves
 COMPARED = 2000  # vectors, at most, whose hubness the halves estimate
 
@@ -23,8 +21,8 @@ def hubness(vectors: np.ndarray, bank: np.ndarray, k: int) -> np.ndarray:
     Normalization (Chowdhury et al., 2024).
     """
     mean = np.empty(len(vectors))
-    for rows in gen_batches(len(vectors), rows_within(PRODUCT_BYTES, len(bank))):
-        mean[rows] = _largest(vectors[rows] @ bank.T, k)
+    for rows, _, cosines in blocks(vectors, bank, whole=True):
+        mean[rows] = _largest(cosines, k)
     return mean
 
 

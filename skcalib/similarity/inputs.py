@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 
 from skcalib.encoders.any_encoder import as_encoder
 from skcalib.similarity.space import TextSpace, unit_vectors
@@ -60,6 +60,11 @@ class Side:
                 "prompts."
             )
         return Side(space, self.width), unit
+
+    def followed_by(self, steps: list[Any]) -> Pipeline:
+        """Return a fitted pipeline, from the input of this side through further steps."""
+        first = [] if self.space is None else [self.space.encoder]
+        return make_pipeline(*first, *steps)
 
     def unit(self, estimator: Any, X: Any, name: str = "X") -> np.ndarray:
         """Return unit vectors of input that an error calls by ``name``, float32."""

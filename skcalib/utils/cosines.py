@@ -150,22 +150,6 @@ def nearest_in_order(
     return cosines, rows
 
 
-def neighbor_similarity(queries: np.ndarray, fitted: np.ndarray, k: int) -> np.ndarray:
-    """Mean cosine of each query with the ``k`` nearest of more than ``k`` fitted vectors.
-
-    One fitted vector that is equal to the query, such as its own, is left out.
-    """
-    means = np.empty(len(queries))
-    for chunk in gen_batches(len(queries), 16 * QUERIES):
-        cosines, rows = nearest(queries[chunk], fitted, k + 1)
-        first = np.take_along_axis(rows, cosines.argmax(axis=1)[:, None], axis=1)[:, 0]
-        # The rounding of the float32 product grows with the number of columns.
-        exact = of_pairs(queries[chunk], np.arange(len(first)), fitted, first)
-        one_too_many = np.where(exact >= EQUAL, cosines.max(axis=1), cosines.min(axis=1))
-        means[chunk] = (cosines.sum(axis=1, dtype=np.float64) - one_too_many) / k
-    return means
-
-
 def best_of_others(
     queries: np.ndarray, own: np.ndarray, fitted: np.ndarray, labels: np.ndarray
 ) -> np.ndarray:

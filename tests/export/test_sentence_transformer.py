@@ -194,15 +194,6 @@ def test_a_table_of_a_model_of_unit_length_gives_unit_length(normalized, texts, 
     assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-5)
 
 
-@pytest.mark.parametrize("save", [save_sentence_transformer, save_static])
-def test_a_corrected_similarity_is_refused_not_its_vectors(save, tiny_bert, texts, tmp_path):
-    encoder = BertEncoder(tiny_bert, layers=0, pooling="zipf")
-    model = BiEncoder(encoder, similarity="corrected").fit(texts * 3)
-    with pytest.raises(ValueError, match=r"'corrected' of this .* Pass .*encoder_"):
-        save(model, tmp_path / "model")
-    assert exported(model.encoder_, tmp_path, save).similarity_fn_name == "cosine"
-
-
 SMALL = {
     "hidden_size": 16,
     "num_hidden_layers": 3,

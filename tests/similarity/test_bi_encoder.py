@@ -146,12 +146,11 @@ def test_a_frozen_encoder_keeps_its_fit_and_of_another_a_clone_is_fitted(
 
 
 @pytest.mark.parametrize("factor", [1e-300, 1e-160, 1, 1e200, 1e299])
-@pytest.mark.parametrize("similarity", ["cosine", "corrected"])
-def test_rates_and_thresholds_are_those_of_all_pairs_of_fitted_texts(similarity, factor):
+def test_rates_and_thresholds_are_those_of_all_pairs_of_fitted_texts(factor):
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(30, 6)) * rng.uniform(1, 3, size=(30, 1))
     table = {f"text {i}": factor * vector for i, vector in enumerate(vectors)}
-    model = BiEncoder(encoder_of(table), similarity=similarity).fit([*table, "text 3"])
+    model = BiEncoder(encoder_of(table)).fit([*table, "text 3"])
     every = model.predict([*combinations(table, 2)])
     for rate in (0.5, 0.1, 0.03):
         threshold = model.threshold(rate)
@@ -175,12 +174,11 @@ def test_thresholds_are_for_cosines(tiny_bert, texts, similarity):
 
 
 @pytest.mark.parametrize("whitened", [False, True])
-@pytest.mark.parametrize("similarity", ["cosine", "corrected"])
-def test_a_threshold_is_pickled_without_texts(tiny_bert_copy, texts, whitened, similarity):
+def test_a_threshold_is_pickled_without_texts(tiny_bert_copy, texts, whitened):
     folder = tiny_bert_copy()
     encoder = BertEncoder(folder)
     encoder = make_pipeline(encoder, Whitening(noise=1.0)) if whitened else encoder
-    model = BiEncoder(encoder, similarity=similarity).fit(texts)
+    model = BiEncoder(encoder).fit(texts)
     model.threshold(0.3)  # until it is used once, a pickle has the texts
     content = pickle.dumps(model)
     shutil.rmtree(folder)
@@ -235,18 +233,6 @@ def test_vectors_that_are_not_finite_or_sparse_are_refused(pairs):
         model.fit(pairs).threshold(0.1)
     with pytest.raises(TypeError, match="Sparse data was passed for vectors of the encoder"):
         BiEncoder(TfidfVectorizer()).fit(pairs).predict(pairs)
-
-
-def test_corrected_similarity_is_that_of_the_scale(tiny_bert, pairs):
-    encoder = make_pipeline(BertEncoder(tiny_bert), Whitening(4, noise="auto"))
-    model = BiEncoder(encoder, similarity="corrected").fit(pairs)
-    left, right = (
-        model.encoder_.transform(texts) for texts in map(list, zip(*pairs, strict=True))
-    )
-    assert_allclose(model.predict(pairs), model.scale_.corrected(left, right), atol=1e-6)
-    threshold = model.threshold(0.3)
-    model.set_params(similarity="cosine")
-    assert model.threshold(0.3) != threshold
 
 
 def with_erasure(encoder):

@@ -18,6 +18,7 @@ from skcalib import (
     DetailGuard,
     Duplicates,
     GroupErasure,
+    Matcher,
     NearestAnswer,
     SearchEncoder,
     SimilarityScale,
@@ -84,6 +85,9 @@ SPECIAL = {
         lambda e: e.transform(TEXTS[:9]),
     ),
     Duplicates: Case(Duplicates, (TEXTS,), (NO_TEXT,), lambda e: e.predict(TEXTS[:9])),
+    Matcher: Case(
+        Matcher, (TEXTS, LONGER[::-1]), (TEXTS, NO_TEXT), lambda e: e.predict(TEXTS[:9])
+    ),
     NearestAnswer: Case(
         lambda encoder: NearestAnswer(encoder, false_positive_rate=0.2),
         (TEXTS, range(len(TEXTS))),

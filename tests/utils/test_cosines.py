@@ -112,13 +112,3 @@ def test_best_of_others_leaves_out_its_own_label(rows, columns, memory):
         alone = kernel.best_of_others(rows, np.zeros(30), columns, np.zeros(17))
     assert_allclose(best, allowed.max(axis=1), atol=1e-6)
     assert (alone == -1).all()
-
-
-@pytest.mark.parametrize("memory", MEMORY)
-def test_neighbor_similarity_leaves_out_one_equal_vector(rows, columns, memory):
-    with config_context(working_memory=memory):
-        own = kernel.neighbor_similarity(rows, rows, 3)
-        new = kernel.neighbor_similarity(columns, rows, 3)
-    ordered = -np.sort(-product(rows, rows))
-    assert_allclose(own, ordered[:, 1:4].mean(axis=1), atol=1e-6)  # of three equal ones, two
-    assert_allclose(new, (-np.sort(-product(columns, rows)))[:, :3].mean(axis=1), atol=1e-6)

@@ -5,7 +5,7 @@ threshold is a quarter of a bin above the edge, so that no pair below passes by 
 """
 
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, Self
 
 import numpy as np
@@ -50,8 +50,8 @@ class PairCounts:
 
     @classmethod
     def of(cls, similarity: np.ndarray, new: int = 1) -> Self:
-        """Count similarities in [-2, 2]."""
-        bins = np.rint(np.clip(similarity, -2, 2) * BINS).astype(np.int32)
+        """Count similarities in [-1, 1]."""
+        bins = np.rint(np.clip(similarity, -1, 1) * BINS).astype(np.int32)
         first = int(bins.min())
         counts = np.bincount(bins - first, minlength=int(bins.max()) - first + 2)
         return cls(first, _narrow(counts), new)
@@ -148,28 +148,14 @@ class PairCounts:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-def count_pairs(
-    rows: np.ndarray, columns: np.ndarray | None = None, *corrections: tuple
-) -> list[PairCounts]:
+def count_pairs(rows: np.ndarray, columns: np.ndarray | None = None) -> PairCounts:
     """Count the cosines of all rows with all columns, or of all pairs of rows.
 
-    Rows and columns are float64 and of unit length. Each of ``corrections`` adds a result. It
-    has a value for each row and one for each column; half of both is subtracted from the
-    cosine.
+    Rows and columns are float64 and of unit length.
     """
-    counts: list[PairCounts] = []
-    for block, part, cosines in blocks(rows, columns):
-        pairs = np.isfinite(cosines)  # each pair of rows once
-        if not pairs.any():
-            continue
-        counted = [PairCounts.of(cosines[pairs])]
-        for of_rows, of_columns in corrections:
-            less = of_rows[block, None] / 2 + of_columns[part] / 2
-            counted.append(PairCounts.of((cosines - less)[pairs]))
-        if counts:
-            counted = [one.plus(more) for one, more in zip(counts, counted, strict=True)]
-        counts = counted
-    return counts
+    found = (cosines[np.isfinite(cosines)] for _, _, cosines in blocks(rows, columns))
+    counted = (PairCounts.of(pairs) for pairs in found if len(pairs))  # each pair of rows once
+    return reduce(PairCounts.plus, counted)
 
 
 def _narrow(counts: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
+from sklearn.pipeline import Pipeline
 from sklearn.utils import check_scalar
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
@@ -69,6 +70,9 @@ class SearchEncoder(TextTransformer):
         Number of nearest queries, or windows, in use.
     neighbors_ : transformer or None
         The fitted clone.
+    document_pipeline_, query_pipeline_ : Pipeline
+        The fitted steps of each side, from texts or vectors to vectors of the search, as
+        `skcalib.export` takes them. Texts without content are vectors like others there.
     n_features_in_, feature_names_in_
         Of vectors: number of features seen during fit, and their names when all are strings.
 
@@ -381,6 +385,18 @@ class SearchEncoder(TextTransformer):
         silent = ~asked.any(axis=1)
         scores[silent], rows[silent] = -1, -1
         return scores, rows
+
+    @property
+    def document_pipeline_(self) -> Pipeline:
+        """The steps of documents, fitted, as exports take them."""
+        check_is_fitted(self)
+        return self._document_side.followed_by(self._sides.document_steps())
+
+    @property
+    def query_pipeline_(self) -> Pipeline:
+        """The steps of queries, fitted, as exports take them."""
+        check_is_fitted(self)
+        return self._query_side.followed_by(self._sides.query_steps())
 
     @property
     def _n_features_out(self) -> int:

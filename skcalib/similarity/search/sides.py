@@ -1,18 +1,19 @@
 """Two sides of a search, documents and queries, as unit vectors whose cosine is the score."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+from sklearn.preprocessing import Normalizer
 from sklearn.utils import gen_batches
 
-from skcalib.similarity.hubs import hubness, n_neighbors_of, repeatability
-from skcalib.utils.threads import rows_within
+from skcalib.similarity.hubs import n_neighbors_of, repeatability
+from skcalib.similarity.search.steps import HubColumns, QueryColumns, Shift
+from skcalib.utils.cosines import rows_in_memory
 from skcalib.utils.vectors import unit_rows
 
 # Largest number of queries that the hubness of each document is computed from.
 BANK = 2000
-WORKING_BYTES = 64 * 2**20  # of rows in float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,26 +68,31 @@ class TwoSides:
     def documents(self, unit: np.ndarray) -> np.ndarray:
         """Return ``(d', -w r, sqrt(1 - w² r²)) / sqrt(2)`` of unit vectors, (n, d + 2).
 
-        The last column makes lengths 1, so that the inner product is a cosine (Bachrach et al.,
-        2014). A zero vector, of no content, becomes one that is far from all queries.
+        A zero vector, of no content, becomes one that is far from all queries.
         """
-        moved = shifted(unit, self.document_shift)
-        out = np.zeros((len(unit), unit.shape[1] + 2), np.float32)
-        out[:, :-2] = moved
-        if self.hub_weight > 0:
-            penalty = self.hub_weight * hubness(moved, self.bank, self.n_neighbors)
-            out[:, -2], out[:, -1] = -penalty, np.sqrt(np.maximum(1 - penalty**2, 0))
-        else:
-            out[:, -1] = 1
-        out[~unit.any(axis=1)] = np.eye(1, out.shape[1], out.shape[1] - 2) * -np.sqrt(2)
-        return out / np.sqrt(np.float32(2))
+        out = self.hubs.transform(shifted(unit, self.document_shift))
+        out[~unit.any(axis=1)] = -np.eye(1, out.shape[1], out.shape[1] - 2)
+        return out
 
     def queries(self, unit: np.ndarray) -> np.ndarray:
         """Return ``(q', 1, 0) / sqrt(2)`` of unit vectors, (n, d + 2); zero for no content."""
-        out = np.zeros((len(unit), unit.shape[1] + 2), np.float32)
-        out[:, :-2] = shifted(unit, self.query_shift)
-        out[:, -2] = unit.any(axis=1)
-        return out / np.sqrt(np.float32(2))
+        out = QueryColumns(unit.shape[1]).transform(shifted(unit, self.query_shift))
+        out[~unit.any(axis=1)] = 0
+        return out
+
+    @property
+    def hubs(self) -> HubColumns:
+        """The last step of documents."""
+        return HubColumns(self.bank, self.n_neighbors, self.hub_weight)
+
+    def document_steps(self) -> list[Any]:
+        """Return the steps from vectors of documents to those of the search, for exports."""
+        return [Normalizer(), Shift(self.document_shift), Normalizer(), self.hubs]
+
+    def query_steps(self) -> list[Any]:
+        """Return the same of queries."""
+        columns = QueryColumns(len(self.query_shift))
+        return [Normalizer(), Shift(self.query_shift), Normalizer(), columns]
 
 
 def mean_weight(queries: np.ndarray, gap: np.ndarray) -> float:
@@ -109,7 +115,7 @@ def mean_weight(queries: np.ndarray, gap: np.ndarray) -> float:
 def shifted(unit: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """Subtract from unit vectors, and scale to unit length again; zero vectors stay zero."""
     out = np.empty(unit.shape, np.float32)
-    for rows in gen_batches(len(unit), rows_within(WORKING_BYTES, unit.shape[1])):
+    for rows in gen_batches(len(unit), rows_in_memory(8 * unit.shape[1])):
         part = unit[rows]
         out[rows] = unit_rows(np.where(part.any(axis=1)[:, None], part - shift, 0.0))[0]
     return out

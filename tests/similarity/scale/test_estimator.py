@@ -16,7 +16,7 @@ from skcalib import BertEncoder, SimilarityScale, Whitening
 from skcalib.datasets import fetch_sts
 
 
-@parametrize_with_checks([SimilarityScale(), SimilarityScale(n_pairs=50, n_neighbors=3)])
+@parametrize_with_checks([SimilarityScale(), SimilarityScale(n_pairs=50)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
@@ -38,13 +38,6 @@ def all_cosines(X):
 def nth(similarities, rate):
     """The similarity that as many pairs reach as may."""
     return np.sort(similarities)[-int(rate * (1 + len(similarities)))]
-
-
-def by_hand(X, fitted, k):
-    """Mean cosine with the k nearest fitted vectors that are others."""
-    cosine = normalize(X) @ normalize(fitted).T
-    cosine[cosine > 1 - 1e-9] = -np.inf
-    return -np.sort(-cosine, axis=1)[:, :k].mean(axis=1)
 
 
 @pytest.mark.parametrize("shift", [0, 10])
@@ -128,64 +121,30 @@ def test_what_no_line_tells_is_refused(X):
         scale.threshold(1e-7, extrapolate=True)
     with pytest.raises(ValueError, match=r"needs 448 texts.* Got 4,950 pairs"):
         SimilarityScale().fit(X[:100]).threshold(**ask)
-    with pytest.raises(ValueError, match="expected cosines"):
-        scale.threshold(**ask, corrected=True)
     for rate in (0, -1, np.nan):
         with pytest.raises(ValueError, match="rate' parameter"):
             scale.threshold(rate, extrapolate=True)
 
 
-@pytest.mark.parametrize("corrected", [False, True])
-def test_p_value_and_threshold_are_each_others_inverse(X, corrected):
+def test_p_value_and_threshold_are_each_others_inverse(X):
     scale = SimilarityScale().fit(X)
     for rate in (0.9, 0.1, 1e-3, 1e-5):
-        threshold = scale.threshold(rate, corrected=corrected)
+        threshold = scale.threshold(rate)
         below = np.nextafter(threshold, -np.inf)
-        p_value = scale.p_value([threshold, below], corrected=corrected)
+        p_value = scale.p_value([threshold, below])
         assert p_value[0] <= rate < p_value[1]
     ends = 1 / (1 + scale.n_pairs_)
-    most = 2.0 if corrected else 1.0
-    assert_array_equal(scale.p_value([most, -most], corrected=corrected), [ends, 1.0])
+    assert_array_equal(scale.p_value([1.0, -1.0]), [ends, 1.0])
     for use in (scale.p_value, scale.surprisal):
-        with pytest.raises(
-            ValueError, match=r"has 2\.5; expected cor.*-2 to 2" if corrected else "-1 to 1"
-        ):
-            use([0.5, 2.5], corrected=corrected)
+        with pytest.raises(ValueError, match=r"has 2\.5; expected cosines, from -1 to 1"):
+            use([0.5, 2.5])
 
 
-@pytest.mark.parametrize(("n_neighbors", "k"), [(0.05, 75), (0.2, 300), (10, 10), (5000, 1499)])
-def test_neighbor_similarity_and_correction_are_those_of_the_formula(X, n_neighbors, k):
-    scale = SimilarityScale(n_neighbors=n_neighbors).fit(X)
-    assert scale.n_neighbors_ == k
-    new = np.random.default_rng(1).normal(size=(40, 20))
-    for rows in (X[:40], new):
-        assert_allclose(scale.neighbor_similarity(rows), by_hand(rows, X, k), atol=1e-6)
-    expected = (normalize(X[:40]) * normalize(new)).sum(axis=1)
-    expected -= (by_hand(X[:40], X, k) + by_hand(new, X, k)) / 2
-    assert_allclose(scale.corrected(X[:40], new), expected, atol=1e-6)
-    products = scale.query_vectors(new) @ scale.index_vectors(X[:40]).T
-    ours = np.diag(products) - scale.neighbor_similarity(new) / 2
-    assert_allclose(ours, expected, atol=1e-6)
-
-
-def test_corrected_thresholds_are_quantiles_of_corrected_pairs(X):
-    scale = SimilarityScale().fit(X)
-    i, j = np.triu_indices(len(X), k=1)
-    r = by_hand(X, X, 75)
-    corrected = all_cosines(X) - (r[i] + r[j]) / 2
-    for rate in (0.1, 1e-3, 1e-5):
-        expected = nth(corrected, rate)
-        assert_allclose(scale.threshold(rate, corrected=True), expected, atol=3e-6)
-
-
-def test_a_sample_of_pairs_and_texts_tells_nearly_the_same(X, monkeypatch):
-    monkeypatch.setattr("skcalib.similarity.scale.estimator.REFERENCE_TEXTS", 600)
+def test_a_sample_of_pairs_tells_nearly_the_same(X):
     whole, some = all_cosines(X), SimilarityScale(n_pairs=100_000).fit(X)
     assert 100_000 <= some.n_pairs_ < 101_000
-    assert len(some.vectors_) == 600
     for rate in (0.1, 1e-2, 1e-3):
         assert rate / 1.5 < (whole >= some.threshold(rate)).mean() < 1.5 * rate
-    assert_allclose(some.neighbor_similarity(X), by_hand(X, X, 75), atol=0.12)
 
 
 def test_rates_hold_on_real_texts_that_were_not_fitted(minilm, sts_home):
@@ -218,41 +177,22 @@ def test_what_a_sample_cannot_tell_is_refused(X):
         scale.p_value(np.ma.masked_array([0.5, 0.9], [False, True]))
     with pytest.raises(ValueError, match=r"needs 19 pairs, of 7 texts; got 1\. Give more\. "):
         SimilarityScale().fit(X[:2]).threshold(0.5)
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        scale.corrected(X[:3], X[:4])
     with pytest.raises(ValueError, match="X contains NaN"):
         scale.fit(X * np.nan)
-    for ask in (scale.threshold, lambda: scale.p_value([1]), lambda: scale.corrected(X, X)):
+    for ask in (scale.threshold, lambda: scale.p_value([1])):
         with pytest.raises(NotFittedError):  # nothing half-fitted
             ask()
-
-
-def test_rounding_leads_no_similarity_out_of_its_range():
-    """Opposite vectors with equal neighbours: corrected cosines of -2, less by rounding."""
-    for d in range(8, 40, 4):
-        v = np.random.default_rng(d).normal(size=(1, d)).repeat(30, axis=0)
-        scale = SimilarityScale(n_neighbors=3).fit(np.vstack([v, -v]))
-        assert_allclose(scale.threshold(0.9, corrected=True), -2, atol=2e-6)
-
-
-def test_correction_of_raw_vectors_warns(X):
-    scale = SimilarityScale().fit(X + 3)
-    with pytest.warns(UserWarning, match="narrow cone, as raw vectors do"):
-        scale.corrected(X[:2] + 3, X[:2] + 3)
 
 
 def test_precision_pickles_and_frames(X):
     pandas = pytest.importorskip("pandas")
     scale = SimilarityScale().fit(X.astype(np.float32))
-    assert scale.index_vectors(X[:5].astype(np.float32)).dtype == np.float32
-    assert scale.query_vectors(X[:5]).dtype == np.float64
     frame = pandas.DataFrame(X).rename(columns=str)
     assert_array_equal(SimilarityScale().fit(frame).feature_names_in_, frame.columns)
     pickled = pickle.dumps(scale)
     back = pickle.loads(pickled)
     assert back.threshold(1e-3) == scale.threshold(1e-3)
-    assert_array_equal(back.neighbor_similarity(X), scale.neighbor_similarity(X))
-    assert len(pickled) < 6e6  # 2 million bins of two similarities
+    assert len(pickled) < 6e6  # 2 million bins
 
 
 def queries_of(X):
@@ -268,9 +208,6 @@ def test_pairs_of_queries_and_documents_are_counted_instead(X):
     assert (scale.n_pairs_, scale.n_queries_) == (700 * 1500, 700)
     for rate in (0.1, 1e-3, 1e-5):
         assert_allclose(scale.threshold(rate), nth(cosines, rate), atol=3e-6)
-    r = by_hand(queries, X, 75)[:, None] + by_hand(X, X, 75)
-    expected = nth(cosines - r.ravel() / 2, 0.01)
-    assert_allclose(scale.threshold(0.01, corrected=True), expected, atol=3e-6)
     with pytest.raises(ValueError, match=r"X has 3 features.* expecting 20"):
         scale.fit(X, queries=queries[:, :3])
     with pytest.raises(NotFittedError):
@@ -372,9 +309,6 @@ def test_a_scale_travels_as_json(X):
         assert back.threshold(rate) == pytest.approx(scale.threshold(rate), abs=0.01)
     assert back.equivalent(0.6, scale) == pytest.approx(0.6, abs=0.01)
     assert SimilarityScale.from_dict(back.to_dict()).to_dict() == back.to_dict()
-    for ask in (lambda: back.corrected(X, X), lambda: back.threshold(0.1, corrected=True)):
-        with pytest.raises(ValueError, match=r"was made by from_dict and has no vectors"):
-            ask()
     pair = scale.to_dict()["pair"]
     spoilt = [
         {"n": -5},
@@ -390,6 +324,5 @@ def test_a_scale_travels_as_json(X):
 
 def test_per_is_checked(X):
     scale = SimilarityScale().fit(X)
-    for ask in ({"per": "text"}, {"per": "query", "corrected": True}):
-        with pytest.raises(ValueError, match=r"got per='(text|query)'.*expected per='pair'"):
-            scale.threshold(0.1, **ask)
+    with pytest.raises(ValueError, match=r"got per='text'.*expected per='pair'"):
+        scale.threshold(0.1, per="text")

@@ -1,0 +1,1 @@
+"""Two lists of records, each with at most one partner in the other."""

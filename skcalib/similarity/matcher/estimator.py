@@ -1,0 +1,269 @@
+"""Matcher: pairs of records of two lists that are the same thing, and few false ones."""
+
+from dataclasses import KW_ONLY, dataclass
+from numbers import Real
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from skcalib.calibration.whitening.estimator import Whitening
+from skcalib.similarity.hubs import hubness, n_neighbors_of
+from skcalib.similarity.inputs import Side
+from skcalib.similarity.matcher.discoveries import NEAREST, decoys, q_values
+from skcalib.similarity.space import unit_vectors
+from skcalib.utils.base import VersionedState, from_scratch, warn
+from skcalib.utils.cosines import nearest
+from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
+from skcalib.utils.texts import TextInput, as_texts
+
+FEWEST = 4  # different records with content of a side
+FEW = 20  # records, below which a rate of 5 % can hardly be checked
+# A mild whitening brings out details, which tell a record from others on its topic.
+POWER = 0.25
+HUB_SHARE, HUB_WEIGHT = 0.1, 0.5
+SLACK = 1e-5
+
+
+@dataclass(eq=False, repr=False)
+class Matcher(TextInput, VersionedState, BaseEstimator):
+    """Match the records of two lists that are the same thing, each with one partner or none.
+
+    For translations, records of two catalogs, questions and references. It needs no labels and
+    no threshold, but a share of false pairs that you accept.
+
+    Parameters
+    ----------
+    encoder : transformer of texts, any encoder of texts, or None, default=None
+        Such as `BertEncoder`, or a model's folder, see `TextEncoder`. It is cloned and fitted
+        on both lists; a ``FrozenEstimator`` keeps its fit. With None, the records are vectors.
+    false_discovery_rate : float in (0, 1), default=0.05
+        Largest expected share of false pairs among those listed, see Notes.
+    guard : DetailGuard or None, default=None
+        Check that both records have the same numbers and codes. It needs an `encoder`.
+
+    Attributes
+    ----------
+    pairs_ : ndarray of shape (n_pairs, 2)
+        Rows of the first and of the second list, the best pair first.
+    scores_ : ndarray of shape (n_pairs,)
+        Their scores.
+    q_values_ : ndarray of shape (n_pairs,)
+        Least `false_discovery_rate` that lists the pair.
+    threshold_ : float
+        Score of the last pair listed; infinite if there is none.
+    n_mutual_ : int
+        Number of pairs of mutual nearest neighbors, from which those listed were chosen.
+    n_features_in_, feature_names_in_
+        Of vectors: number of features seen during fit, and their names when all are strings.
+
+    See Also
+    --------
+    Duplicates : The same in one list, where a text may have many duplicates.
+    SearchEncoder : Documents that answer a query, which may be many.
+
+    Notes
+    -----
+    Each list has its own mean, which is subtracted, and a mild regularized whitening of both
+    brings out details. With unit vectors a and b of two records, ::
+
+        score = a . b - (r(a) + r(b)) / 2
+
+    where r is the mean cosine with the nearest tenth of the other list, which is large for
+    records that are near everything [1]_. Two records are candidates if each has the largest
+    score with the other.
+
+    Most records without a partner are in some such pair, too. How large their scores are is
+    estimated from the leads of the fourth to the eighth nearest, whose distribution is known
+    for exponential tails [2]_. This gives the false discovery rate [3]_ of each score.
+    The rate is an estimate, see the table on the page of matches. **If few records of both
+    lists have a partner, it lists little or nothing**, and so does it where records have
+    near-copies, since nothing then distinguishes a true pair. Equal records of a list count
+    once; the first one is listed.
+
+    References
+    ----------
+    .. [1] Conneau et al. (2018), "Word Translation Without Parallel Data", ICLR,
+           arXiv:1710.04087.
+    .. [2] Rényi (1953), "On the Theory of Order Statistics", Acta Mathematica 4.
+    .. [3] Storey (2002), "A Direct Approach to False Discovery Rates", JRSS B 64(3).
+
+    Examples
+    --------
+    >>> from skcalib import Matcher
+    >>> from skcalib.datasets import load_docstrings
+    >>> texts = load_docstrings().data[::7]
+    >>> shop, other = texts[:177], [text.lower().rstrip(".") for text in texts[44:]]
+    >>> matcher = Matcher("minilm").fit(shop, other)
+    >>> matcher.pairs_.shape  # of 133 records that are in both lists
+    (133, 2)
+    >>> bool((matcher.pairs_[:, 0] - matcher.pairs_[:, 1] == 44).all())
+    True
+    >>> matcher.predict(["A question about something else"])
+    array([-1])
+    """
+
+    encoder: Any = None
+    _: KW_ONLY
+    false_discovery_rate: float = 0.05
+    guard: Any = None
+
+    _parameter_constraints = {
+        "encoder": "no_validation",  # `as_encoder` checks it
+        "false_discovery_rate": [Interval(Real, 0, 1, closed="neither")],
+        "guard": [HasMethods("details"), None],
+    }
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    @from_scratch
+    def fit(self, A: Any, B: Any) -> Self:
+        """Match two lists.
+
+        Parameters
+        ----------
+        A, B : texts of shape (n_records,), or vectors of shape (n_records, n_features)
+            Records of each list: texts with an `encoder`, vectors without.
+
+        Returns
+        -------
+        self : Matcher
+
+        Raises
+        ------
+        ValueError
+            If a list has fewer than four different records with content, if their vectors have
+            different widths, or if there is a `guard` without an `encoder`.
+
+        Warns
+        -----
+        UserWarning
+            If no pair is listed, if a list has fewer than 20 records, or if both lists have
+            mostly the same records.
+        """
+        if self.guard is not None and self.encoder is None:
+            raise ValueError(
+                "Matcher got a guard, which reads texts, but no encoder; expected both. Set "
+                "the encoder, as in Matcher(encoder, guard=...), and pass texts."
+            )
+        texts = None
+        if self.encoder is None:
+            self._side, first = Side.fitted(self, A)
+            second = self._side.unit(self, B, "B")
+        else:
+            texts = as_texts(A, "A"), as_texts(B, "B")
+            self._side, both = Side.fitted(self, [*texts[0], *texts[1]])
+            first, second = both[: len(texts[0])], both[len(texts[0]) :]
+        rows = [_first_of_equal(unit) for unit in (first, second)]
+        for name, unit, kept in zip("AB", (first, second), rows, strict=True):
+            if len(kept) < FEWEST:
+                raise ValueError(
+                    f"{name} has n_samples={len(unit)} records, {len(kept)} of them different "
+                    f"and with content; expected {FEWEST} or more, better a hundred. The rate "
+                    "of false pairs is estimated from all records of both lists."
+                )
+        first, second = first[rows[0]], second[rows[1]]
+        if np.array_equal(first, second):
+            warn(
+                "A and B are the same records, so each is its own partner. To find duplicates "
+                "within one list, use Duplicates."
+            )
+        self._means = np.array([first.mean(axis=0), second.mean(axis=0)], dtype=np.float64)
+        both = np.vstack([first - self._means[0], second - self._means[1]])
+        self._whitening = Whitening(power=POWER, shrinkage="auto").fit(both)
+        a, b = self._calibrated(first, 0), self._calibrated(second, 1)
+        self._hubs = hubness(b, a, n_neighbors_of(HUB_SHARE, len(a)))
+        of_a = hubness(a, b, n_neighbors_of(HUB_SHARE, len(b)))
+        of_rows, columns = _nearest(a, of_a, b, self._hubs)
+        of_columns, rows_of_columns = _nearest(b, self._hubs, a, of_a)
+        i = np.flatnonzero(rows_of_columns[columns[:, 0], 0] == np.arange(len(a)))
+        j = columns[i, 0]
+        self._second, self._rows, self._best = b, rows[1], of_columns[:, 0]
+        self._details = None
+        of_decoys = np.concatenate([decoys(of_rows[i]), decoys(of_columns[j])])
+        if texts is not None and self.guard is not None:
+            self._details = [self.guard.details(texts[1][row]) for row in rows[1]]
+            own = (self.guard.details(texts[0][row]) for row in rows[0][i])
+            agree = [d == self._details[k] for d, k in zip(own, j, strict=True)]
+            i, j = i[agree], j[agree]
+        scores = of_rows[i, 0]
+        q = q_values(scores, of_decoys)
+        listed = np.flatnonzero(q <= self.false_discovery_rate)
+        listed = listed[np.argsort(-scores[listed], kind="stable")]
+        self.pairs_ = np.column_stack([rows[0][i[listed]], rows[1][j[listed]]])
+        self.scores_, self.q_values_ = scores[listed], q[listed]
+        self.threshold_ = float(self.scores_[-1]) if len(listed) else np.inf
+        self.n_mutual_ = len(i)
+        if not len(listed):
+            warn(
+                f"No pair is listed: the {len(i)} pairs of mutual nearest neighbors do not "
+                "stand out from those that records without a partner would make. Few records "
+                "have a partner, or the lists are too short; try a larger "
+                f"false_discovery_rate than {self.false_discovery_rate:g}, or another encoder."
+            )
+        elif (fewest := min(len(first), len(second))) < FEW:
+            warn(
+                f"A list has {fewest} different records. The rate of false pairs can hardly be "
+                f"estimated from fewer than {FEW}: check the pairs."
+            )
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Row of the second list that is the partner of each record, or -1.
+
+        Parameters
+        ----------
+        X : texts of shape (n_records,), or vectors of shape (n_records, n_features)
+            Records like those of the first list: new ones, or some of the fit.
+
+        Returns
+        -------
+        rows : ndarray of shape (n_records,), int
+            Rows of `B`. It is -1 if the best score is below `threshold_`, if a fitted record
+            of the first list is nearer to that row, or if the `guard` finds other details.
+        """
+        check_is_fitted(self)
+        texts = None if self._details is None else as_texts(X)
+        unit = self._side.unit(self, X)
+        partner = np.full(len(unit), -1)
+        content = np.flatnonzero(unit.any(axis=1))
+        if not len(content):
+            return partner
+        a, b = self._calibrated(unit[content], 0), self._second
+        of_a = hubness(a, b, n_neighbors_of(HUB_SHARE, len(b)))
+        scores, columns = _nearest(a, of_a, b, self._hubs)
+        score, column = scores[:, 0], columns[:, 0]
+        # As equal vectors may score a little differently in another product of matrices.
+        accepted = score >= np.maximum(self.threshold_, self._best[column]) - SLACK
+        if texts is not None:
+            details = (self.guard.details(texts[row]) for row in content)
+            agree = [d == self._details[k] for d, k in zip(details, column, strict=True)]
+            accepted &= agree
+        partner[content[accepted]] = self._rows[column[accepted]]
+        return partner
+
+    def _calibrated(self, unit: np.ndarray, side: int) -> np.ndarray:
+        """Return unit vectors minus the mean of their side, whitened, float32."""
+        return unit_vectors(self._whitening.transform(unit - self._means[side]))
+
+
+def _first_of_equal(unit: np.ndarray) -> np.ndarray:
+    """Rows with content, of equal ones the first."""
+    rows = np.flatnonzero(unit.any(axis=1))
+    return rows[np.sort(np.unique(unit[rows], axis=0, return_index=True)[1])]
+
+
+def _nearest(
+    rows: np.ndarray, of_rows: np.ndarray, columns: np.ndarray, of_columns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of the columns with the largest ones for each row, in falling order, and which.
+
+    The hubness of a column is one more dimension, so that the scores are products.
+    """
+    penalty = (HUB_WEIGHT * of_columns)[:, None].astype(np.float32)
+    one = np.ones((len(rows), 1), np.float32)
+    k = min(NEAREST, len(columns))
+    products, found = nearest(np.hstack([rows, one]), np.hstack([columns, -penalty]), k)
+    order = np.argsort(-products, axis=1, kind="stable")
+    products, found = (np.take_along_axis(each, order, axis=1) for each in (products, found))
+    return products - HUB_WEIGHT * of_rows[:, None], found

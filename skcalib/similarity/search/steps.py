@@ -1,0 +1,93 @@
+"""The last steps of both sides of a search, from unit vectors to those whose cosine ranks."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from skcalib.calibration import AffineMap
+from skcalib.similarity.hubs import hubness
+from skcalib.utils.base import FloatTransformer
+
+HALF = float(np.sqrt(0.5))  # the length of both parts of a vector
+
+
+@dataclass(eq=False, repr=False)
+class Step(FloatTransformer, BaseEstimator):
+    """A transformer that is made with all that it needs."""
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn nothing."""
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+@dataclass(eq=False, repr=False)
+class Shift(Step):
+    """Subtract ``shift``."""
+
+    shift: np.ndarray  # (d,), float64
+
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        """Subtract in float64."""
+        return (X - self.shift).astype(X.dtype)
+
+    def linear_map(self) -> AffineMap:
+        """Return the map that exports use."""
+        return AffineMap.of_sample(self.shift, np.eye(len(self.shift)))
+
+
+@dataclass(eq=False, repr=False)
+class QueryColumns(Step):
+    """Append 1 and 0 to unit vectors of ``width`` dimensions, and scale to length 1 again."""
+
+    width: int
+
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        """Return ``(q', 1, 0) / sqrt(2)``."""
+        return self.linear_map().apply(X)
+
+    def linear_map(self) -> AffineMap:
+        """Return the map that exports use."""
+        d, squares = self.width, np.full(self.width, 1 / self.width)
+        bias = HALF * np.eye(1, d + 2, d)[0]
+        return AffineMap.of_sample(np.zeros(d), HALF * np.eye(d, d + 2), bias, squares)
+
+
+@dataclass(eq=False, repr=False)
+class HubColumns(Step):
+    """Append the weighted hubness of unit vectors, and what makes their length 1.
+
+    The last column makes the inner product a cosine (Bachrach et al., 2014).
+    """
+
+    bank: np.ndarray  # (n_bank, d), float32: unit vectors
+    n_neighbors: int
+    weight: float
+
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        """Return ``(d', -w r, sqrt(1 - w² r²)) / sqrt(2)``."""
+        penalty = np.zeros(len(X))
+        if self.weight > 0:
+            near = hubness(X.astype(np.float32, copy=False), self.bank, self.n_neighbors)
+            penalty = self.weight * near
+        rest = np.sqrt(np.maximum(1 - penalty**2, 0))
+        return (HALF * np.column_stack([X, -penalty, rest])).astype(X.dtype)
+
+    def linear_map(self) -> AffineMap:
+        """Return the map that exports use; only without a weight there is one."""
+        d = self.bank.shape[1]
+        bias = HALF * np.eye(1, d + 2, d + 1)[0]
+        squares = np.full(d, 1 / d)
+        return AffineMap.of_sample(np.zeros(d), HALF * np.eye(d, d + 2), bias, squares)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if self.weight > 0:
+            tags.transformer_tags.not_linear = (
+                "the hubs of a SearchEncoder, a search in its bank of queries. Set hub_weight=0"
+            )
+        return tags
