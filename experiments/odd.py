@@ -1,4 +1,4 @@
-"""Which texts are odd: a flow, a Gaussian or the nearest neighbors?
+"""Which texts are odd, by a flow, a Gaussian or the nearest neighbors.
 
 Training texts of a set are fitted without labels, and texts of the test half are scored by how
 unusual they are. "other set" texts are those of another domain, and "left out" ones those of
@@ -16,7 +16,12 @@ from sklearn.neighbors import NearestNeighbors
 from skcalib import NormalizingFlow, Whitening
 from skcalib.inspection import mahalanobis
 
-SETS = {"Banking77": "news", "biomedical": "intents", "news": "biomedical", "intents": "emotions"}
+SETS = {  # of fitted texts, and the set that other texts come from
+    "Banking77": "news",
+    "biomedical": "intents",
+    "news": "biomedical",
+    "intents": "emotions",
+}
 FITTED, SCORED, NEIGHBORS = 2000, 1000, 5
 
 
