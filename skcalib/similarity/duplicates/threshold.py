@@ -97,7 +97,7 @@ def _mutual(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _counts(vectors: np.ndarray) -> PairCounts:
-    return count_pairs(vectors.astype(np.float64))[0]
+    return count_pairs(vectors.astype(np.float64))
 
 
 def _without_duplicates(vectors: np.ndarray, threshold: float) -> np.ndarray:

@@ -179,7 +179,7 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         i = np.flatnonzero(rows_of_columns[columns[:, 0], 0] == np.arange(len(a)))
         j = columns[i, 0]
         self._second, self._rows, self._best = b, rows[1], of_columns[:, 0]
-        self._details = None
+        self._details: list[Any] = []  # of the second list, for the guard
         of_decoys = np.concatenate([decoys(of_rows[i]), decoys(of_columns[j])])
         if texts is not None and self.guard is not None:
             self._details = [self.guard.details(texts[1][row]) for row in rows[1]]
@@ -223,7 +223,7 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
             of the first list is nearer to that row, or if the `guard` finds other details.
         """
         check_is_fitted(self)
-        texts = None if self._details is None else as_texts(X)
+        texts = as_texts(X) if self._details else None
         unit = self._side.unit(self, X)
         partner = np.full(len(unit), -1)
         content = np.flatnonzero(unit.any(axis=1))
@@ -236,9 +236,8 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         # As equal vectors may score a little differently in another product of matrices.
         accepted = score >= np.maximum(self.threshold_, self._best[column]) - SLACK
         if texts is not None:
-            details = (self.guard.details(texts[row]) for row in content)
-            agree = [d == self._details[k] for d, k in zip(details, column, strict=True)]
-            accepted &= agree
+            own = (self.guard.details(texts[row]) for row in content)
+            accepted &= [d == self._details[k] for d, k in zip(own, column, strict=True)]
         partner[content[accepted]] = self._rows[column[accepted]]
         return partner
 
