@@ -166,7 +166,8 @@ class ShiftMonitor(VersionedState):
         self._points, self._step = [(0, 1.0)], 1
         self.n_features_in_ = X.shape[1]
         self.n_seen_, self.evidence_ = 0, 1.0
-        self.is_shifted_, self.shifted_at_ = False, None
+        self.is_shifted_ = False
+        self.shifted_at_: int | None = None
         return self
 
     def update(self, X: Any) -> Self:
