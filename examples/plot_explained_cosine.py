@@ -23,12 +23,13 @@ calibrated = make_pipeline(encoder, Whitening(noise="auto")).fit(load_questions(
 pair = "How do I cancel my card?", "How do I cancel my transfer?"
 
 # %%
-# Beside each word is its share of the cosine. The raw vectors have much in common whatever the
-# texts say, so that every word contributes to the cosine, the special tokens as well.
-# The calibration subtracts most of what all questions have in common. What is left comes from
-# the pairs of words in which these two texts differ from other questions.
+# Beside each word is its share of the cosine. In raw vectors the special token [SEP] and the
+# question mark contribute nearly as much as the word "cancel", because all questions have them.
+# The calibration subtracts most of what all questions have in common. After it, "how do I
+# cancel" makes most of the cosine, and "card", the word in which the texts differ,
+# contributes a little less than nothing.
 
-figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+figure, axes = plt.subplots(1, 2, figsize=(11, 5.6), layout="constrained")
 for ax, (name, pipeline) in zip(
     axes, {"raw": encoder, "calibrated": calibrated}.items(), strict=True
 ):
