@@ -12,14 +12,16 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.encoders.any_encoder import encode
 from skcalib.metrics import spearman
 from skcalib.similarity.scale.estimator import SimilarityScale
+from skcalib.similarity.scale.left_out import learns
 from skcalib.similarity.space import TextSpace
 from skcalib.utils.base import VersionedState, from_scratch
 from skcalib.utils.sklearn_compat import StrOptions, _fit_context
 from skcalib.utils.texts import TextInput, as_pairs, distinct, distinct_texts
 from skcalib.utils.vectors import first_text, unit_rows, warn_of_silent
 
-# Texts whose two million pairs show how similar unrelated texts are.
-SAMPLED_TEXTS = 2000
+# Texts whose two million pairs show how similar unrelated texts are, or, if they were left out
+# of the fit of a calibration, in five folds.
+SAMPLED_TEXTS, SAMPLED_OF_FOLDS = 2000, 4473
 PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
 
 
@@ -125,8 +127,9 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         texts, groups = distinct_texts(X, groups)
         self._space = TextSpace(self.encoder).fit(texts, groups)
         sample = distinct(texts)[0]
-        if len(sample) > SAMPLED_TEXTS:
-            sample = resample(sample, replace=False, n_samples=SAMPLED_TEXTS, random_state=0)
+        if len(sample) > SAMPLED_OF_FOLDS:
+            n_samples = SAMPLED_OF_FOLDS
+            sample = resample(sample, replace=False, n_samples=n_samples, random_state=0)
         self._sample: list[str] = sample
         self._scale: SimilarityScale | None = None
         self.encoder_ = self._space.encoder
@@ -171,9 +174,15 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
                 "cosines. Set similarity='cosine' or 'corrected'."
             )
         if self._scale is None:  # a search never needs it
-            self._scale = SimilarityScale().fit(self._space.vectors(self._sample))
+            self._scale = self._fitted_scale()
             self._sample = []
         return self._scale
+
+    def _fitted_scale(self) -> SimilarityScale:
+        vectors, later = self._space.before_calibration(self._sample)
+        if later is not None and learns(later) and self.similarity == "cosine":
+            return SimilarityScale(later).fit(vectors)
+        return SimilarityScale().fit(self._space.vectors(self._sample[:SAMPLED_TEXTS]))
 
     def threshold(self, false_positive_rate: float = 0.01) -> float:
         """Similarity that a given share of pairs of unrelated texts reaches.

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import reduce
 from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import assert_all_finite
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
+from skcalib.similarity.scale.left_out import FOLDS, learns, left_out, mapped
 from skcalib.similarity.scale.pairs import FITTED_P_VALUES, PairCounts, count_pairs
 from skcalib.similarity.scale.rates import line_of, threshold_of
 from skcalib.utils.base import VersionedState, from_scratch, warn
 from skcalib.utils.cosines import best_of_others, neighbor_similarity
-from skcalib.utils.sklearn_compat import Interval, RealNotInt, _fit_context, check_rate
+from skcalib.utils.sklearn_compat import HasMethods, Interval, RealNotInt, _fit_context, check_rate
 from skcalib.utils.vectors import checked_rows, unit_rows, unmasked, warn_of_silent
 
 # Largest number of fitted texts that a float `n_neighbors` is a share of.
@@ -44,6 +46,12 @@ class SimilarityScale(VersionedState, BaseEstimator):
 
     Parameters
     ----------
+    calibration : transformer of vectors or None, default=None
+        Calibration of the vectors that are compared, such as ``Whitening(noise="auto")``, if it
+        is fitted on the same texts. `fit` then accepts the vectors before it, fits a clone, and
+        counts pairs that were left out of its fit, as new pairs are: the pairs that it was
+        fitted on are less similar. With None, `fit` accepts the vectors that are compared,
+        which no calibration was fitted on.
     n_pairs : int, default=10_000_000
         Number of pairs to count. The default counts those of 4,473 texts drawn at random, or
         all pairs if there are fewer texts.
@@ -54,6 +62,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
 
     Attributes
     ----------
+    calibration_ : transformer or None
+        The calibration, fitted on all texts.
     n_pairs_ : int
         Number of pairs counted.
     n_queries_ : int
@@ -104,10 +114,13 @@ class SimilarityScale(VersionedState, BaseEstimator):
     True
     """
 
+    calibration: Any = None
+    _: KW_ONLY
     n_pairs: int = 10_000_000
     n_neighbors: int | float = 0.05
 
     _parameter_constraints = {
+        "calibration": [HasMethods(["fit", "transform"]), None],
         "n_pairs": [Interval(Integral, 1, None, closed="left")],
         "n_neighbors": [
             Interval(Integral, 1, None, closed="left"),
@@ -117,7 +130,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
 
     # Data of the fit, which no pipeline passes on.
     __metadata_request__fit = {"queries": UNUSED}
-    _state_version = 7
+    _state_version = 9
 
     @_fit_context(prefer_skip_nested_validation=True)
     @from_scratch
@@ -141,6 +154,13 @@ class SimilarityScale(VersionedState, BaseEstimator):
         X = self._with_content(X, 2, reset=True)
         if queries is not None:
             queries = self._with_content(queries, 1, reset=False)
+        self.calibration_ = None
+        if self.calibration is not None:
+            self.calibration_ = clone(self.calibration).fit(X, None)
+            if queries is None and learns(self.calibration):
+                return self._count_left_out(X)
+            X = mapped(self.calibration_, X)
+            queries = None if queries is None else mapped(self.calibration_, queries)
         rng, n_texts = np.random.default_rng(0), int(np.sqrt(2 * self.n_pairs)) + 1
         drawn = rng.permutation(len(X))
         if queries is None:
@@ -168,6 +188,29 @@ class SimilarityScale(VersionedState, BaseEstimator):
         per_query = PairCounts.of(best, MUTUAL if queries is None else 1)
         self._counts = {"pair": pair, "corrected": corrected, "query": per_query}
         self.n_pairs_, self.n_queries_, self.vectors_ = pair.n, n_rows, vectors
+        return self
+
+    def _count_left_out(self, X: np.ndarray) -> Self:
+        """Count pairs within folds, and for each text of a fold its best among all others."""
+        if len(X) < 4:
+            raise ValueError(
+                f"SimilarityScale got {len(X)} distinct vectors and a calibration, which some "
+                "of them are left out of; expected four or more, better some hundred."
+            )
+        order = np.random.default_rng(0).permutation(len(X))
+        drawn = order[: int(np.sqrt(2 * self.n_pairs * FOLDS)) + 1]
+        n_asked = int(np.sqrt(2 * self.n_pairs)) // FOLDS + 1  # queries of a fold
+        counts, best = [], []
+        for fold, calibration in left_out(self.calibration, X[drawn]):
+            rows, asked = drawn[fold], drawn[fold[:n_asked]]
+            documents = mapped(calibration, X)
+            counts += count_pairs(unit_rows(documents[rows])[0])
+            queries = unit_rows(documents[asked])[0].astype(np.float32)
+            best.append(best_of_others(queries, asked, documents, np.arange(len(X))))
+        pair = replace(reduce(PairCounts.plus, counts), folds=len(counts))
+        per_query = PairCounts.of(np.concatenate(best), MUTUAL)
+        self._counts = {"pair": pair, "query": per_query}
+        self.n_pairs_, self.n_queries_ = pair.n, per_query.n
         return self
 
     def threshold(
