@@ -84,7 +84,10 @@ def before_calibration(encoder: Any, text: str) -> tuple[Pipeline, Pipeline | No
         with config_context(enable_metadata_routing=True):
             takes_groups = get_routing_for_object(step).consumes("fit", ["groups"])
         cut = i + 1 if issparse(X) else i if takes_groups else cut
-    head, later = (Pipeline([(str(i), s) for i, s in enumerate(part)]) for part in (steps[:cut], steps[cut:]))
+    head, later = (
+        Pipeline([(str(i), s) for i, s in enumerate(part)])
+        for part in (steps[:cut], steps[cut:])
+    )
     return head, later if later.steps else None
 
 

@@ -19,9 +19,9 @@ from skcalib.utils.sklearn_compat import StrOptions, _fit_context
 from skcalib.utils.texts import TextInput, as_pairs, distinct, distinct_texts
 from skcalib.utils.vectors import first_text, unit_rows, warn_of_silent
 
-# Texts whose two million pairs show how similar unrelated texts are, or, if they were left out
-# of the fit of a calibration, in five folds.
-SAMPLED_TEXTS, SAMPLED_OF_FOLDS = 2000, 4473
+# Texts whose two million pairs show how similar unrelated texts are; and texts to fit a
+# calibration on, some of them left out.
+SAMPLED_TEXTS, SAMPLED_TO_FIT = 2000, 4473
 PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
 
 
@@ -51,7 +51,10 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         The fitted clone.
     scale_ : SimilarityScale
         Thresholds and p-values of cosines and corrected similarities, from the pairs of up to
-        2,000 fitted texts drawn at random, computed at first use. A pickle contains their
+        2,000 fitted texts drawn at random, computed at first use. If the encoder has steps
+        that learn from vectors, such as a whitening, up to 4,473 texts are drawn. The first
+        use fits these steps ten more times on three fifths of them, and counts the pairs of the
+        others, which are as similar as new ones (see `SimilarityScale`). A pickle contains
         vectors, but no text; before the first use it contains these texts.
 
     References
@@ -127,8 +130,8 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         texts, groups = distinct_texts(X, groups)
         self._space = TextSpace(self.encoder).fit(texts, groups)
         sample = distinct(texts)[0]
-        if len(sample) > SAMPLED_OF_FOLDS:
-            n_samples = SAMPLED_OF_FOLDS
+        if len(sample) > SAMPLED_TO_FIT:
+            n_samples = SAMPLED_TO_FIT
             sample = resample(sample, replace=False, n_samples=n_samples, random_state=0)
         self._sample: list[str] = sample
         self._scale: SimilarityScale | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import reduce
 from numbers import Integral
 from typing import Any, Literal, Self
@@ -14,13 +14,25 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skcalib.similarity.scale.left_out import FOLDS, learns, left_out, mapped
+from skcalib.similarity.scale.left_out import FOLDS, learns, left_out, mapped, warn_if_fitted
 from skcalib.similarity.scale.pairs import FITTED_P_VALUES, PairCounts, count_pairs
 from skcalib.similarity.scale.rates import line_of, threshold_of
 from skcalib.utils.base import VersionedState, from_scratch, warn
 from skcalib.utils.cosines import best_of_others, neighbor_similarity
-from skcalib.utils.sklearn_compat import HasMethods, Interval, RealNotInt, _fit_context, check_rate
-from skcalib.utils.vectors import checked_rows, unit_rows, unmasked, warn_of_silent
+from skcalib.utils.sklearn_compat import (
+    HasMethods,
+    Interval,
+    RealNotInt,
+    _fit_context,
+    check_rate,
+)
+from skcalib.utils.vectors import (
+    checked_rows,
+    distinct_vectors,
+    unit_rows,
+    unmasked,
+    warn_of_silent,
+)
 
 # Largest number of fitted texts that a float `n_neighbors` is a share of.
 REFERENCE_TEXTS = 10_000
@@ -140,7 +152,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Vectors of distinct texts, at least two. Zero vectors are left out.
+            Vectors of texts, at least two that differ. Equal vectors count once, as repeated
+            texts do, and zero vectors are left out. With a `calibration`, the vectors before
+            it.
         y : None
             Ignored.
         queries : array-like of shape (n_queries, n_features), default=None
@@ -154,14 +168,23 @@ class SimilarityScale(VersionedState, BaseEstimator):
         X = self._with_content(X, 2, reset=True)
         if queries is not None:
             queries = self._with_content(queries, 1, reset=False)
-        self.calibration_ = None
+        X = distinct_vectors(X)
+        if len(X) < 2:
+            raise ValueError(
+                "SimilarityScale got vectors that are all equal; expected two or more that "
+                "differ. Give more texts."
+            )
+        if self.calibration is None and queries is None:
+            warn_if_fitted(X)
+        self.calibration_, self._width = None, X.shape[1]
         if self.calibration is not None:
             self.calibration_ = clone(self.calibration).fit(X, None)
+            self._width = mapped(self.calibration_, X[:1]).shape[1]
             if queries is None and learns(self.calibration):
                 return self._count_left_out(X)
             X = mapped(self.calibration_, X)
             queries = None if queries is None else mapped(self.calibration_, queries)
-        rng, n_texts = np.random.default_rng(0), int(np.sqrt(2 * self.n_pairs)) + 1
+        rng, n_texts = np.random.default_rng(0), self._n_texts
         drawn = rng.permutation(len(X))
         if queries is None:
             n_rows = n_columns = min(n_texts, len(X))
@@ -191,27 +214,32 @@ class SimilarityScale(VersionedState, BaseEstimator):
         return self
 
     def _count_left_out(self, X: np.ndarray) -> Self:
-        """Count pairs within folds, and for each text of a fold its best among all others."""
-        if len(X) < 4:
+        """Count pairs whose texts were both left out, and each text's best of all others."""
+        if len(X) < FOLDS:
             raise ValueError(
-                f"SimilarityScale got {len(X)} distinct vectors and a calibration, which some "
-                "of them are left out of; expected four or more, better some hundred."
+                f"SimilarityScale got {len(X)} distinct vectors and a calibration, whose fit "
+                f"leaves out two fifths of them; expected {FOLDS} or more, better some hundred."
             )
-        order = np.random.default_rng(0).permutation(len(X))
-        drawn = order[: int(np.sqrt(2 * self.n_pairs * FOLDS)) + 1]
-        n_asked = int(np.sqrt(2 * self.n_pairs)) // FOLDS + 1  # queries of a fold
+        drawn = np.random.default_rng(0).permutation(len(X))[: self._n_texts]
         counts, best = [], []
-        for fold, calibration in left_out(self.calibration, X[drawn]):
-            rows, asked = drawn[fold], drawn[fold[:n_asked]]
-            documents = mapped(calibration, X)
-            counts += count_pairs(unit_rows(documents[rows])[0])
-            queries = unit_rows(documents[asked])[0].astype(np.float32)
-            best.append(best_of_others(queries, asked, documents, np.arange(len(X))))
-        pair = replace(reduce(PairCounts.plus, counts), folds=len(counts))
-        per_query = PairCounts.of(np.concatenate(best), MUTUAL)
-        self._counts = {"pair": pair, "query": per_query}
-        self.n_pairs_, self.n_queries_ = pair.n, per_query.n
+        for one, other, is_first, calibration in left_out(self.calibration, X[drawn]):
+            rows, columns = (
+                unit_rows(mapped(calibration, X[drawn[fold]]))[0] for fold in (one, other)
+            )
+            counts += count_pairs(rows, columns)
+            if is_first:
+                counts += count_pairs(rows)
+                queries, documents = rows.astype(np.float32), mapped(calibration, X)
+                best.append(best_of_others(queries, drawn[one], documents, np.arange(len(X))))
+        pair, per_query = reduce(PairCounts.plus, counts), np.concatenate(best)
+        self._counts = {"pair": pair, "query": PairCounts.of(per_query, MUTUAL)}
+        self.n_pairs_, self.n_queries_ = pair.n, len(per_query)
         return self
+
+    @property
+    def _n_texts(self) -> int:
+        """Number of texts that have `n_pairs` pairs."""
+        return int(np.sqrt(2 * self.n_pairs)) + 1
 
     def threshold(
         self,

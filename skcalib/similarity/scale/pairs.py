@@ -47,7 +47,6 @@ class PairCounts:
     first: int  # bin i has its middle at similarity i / BINS; this is the lowest counted
     counts: np.ndarray  # (n_bins,), of the smallest type that holds them; the last is 0
     new: int = 1  # how many a new one that passes adds: itself, and perhaps its nearest
-    folds: int = 1  # of which the pairs within each were counted
 
     @classmethod
     def of(cls, similarity: np.ndarray, new: int = 1) -> Self:

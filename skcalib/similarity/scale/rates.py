@@ -27,7 +27,8 @@ def threshold_of(counts: PairCounts, rate: float, per: str, *, extrapolate: bool
     new, kind = counts.new, "queries" if counts.new == 1 else "texts"
     if per == "pair":
         new, needed = FEWEST_PAIRS, n_needed(rate, FEWEST_PAIRS)
-        kind = f"pairs, of {texts_of(needed, counts.folds):,} texts"
+        # Of n texts, n (n - 1) / 2 pairs are counted, at most n_pairs.
+        kind = f"pairs, of {ceil((1 + sqrt(1 + 8 * needed)) / 2):,} texts"
         kind += f", and n_pairs={needed}" if needed > MOST_PAIRS else ""
     elif extrapolate and counts.n < n_needed(rate, new):
         return counts.beyond(rate)
@@ -36,18 +37,12 @@ def threshold_of(counts: PairCounts, rate: float, per: str, *, extrapolate: bool
     return float(counts.threshold(rate))
 
 
-def texts_of(n_pairs: int, folds: int) -> int:
-    """Return the fewest texts that have so many pairs in so many folds."""
-    return folds * ceil((1 + sqrt(1 + 8 * n_pairs / folds)) / 2)
-
-
 def line_of(counts: PairCounts) -> RateLine:
     """Return the line through the rates, if there are enough pairs."""
     line = counts.line()
     if counts.n < EXTRAPOLATED_PAIRS or line.error > LARGEST_ERROR:
         raise ValueError(
-            f"Estimating rates below 3e-4 needs {texts_of(EXTRAPOLATED_PAIRS, counts.folds):,} "
-            "texts and a straight line through the "
+            "Estimating rates below 3e-4 needs 448 texts and a straight line through the "
             f"larger rates. Got {counts.n:,} pairs, and a line that is off by {line.error:.2g} "
             f"decades, where {LARGEST_ERROR} is accepted. Fit on more texts of the same kind "
             "without duplicates, or ask for a larger rate or a smaller cosine."
