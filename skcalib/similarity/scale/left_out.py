@@ -27,6 +27,7 @@ FOLDS = 5
 # times as many new pairs pass as 1 % of the fitted ones: h = 1 / 30 of a fitted vector's length
 # is its own, cosines of new ones are 1 / (1 - h) times as large, and exp(2.33² h) is 1.2.
 ENOUGH = 30
+FEWEST = 10  # vectors whose mean is not zero by symmetry
 
 
 def warn_if_fitted(X: np.ndarray) -> None:
@@ -37,7 +38,7 @@ def warn_if_fitted(X: np.ndarray) -> None:
         return
     scatter = (X / length).T @ (X / length)
     directions = np.trace(scatter) ** 2 / np.sum(scatter**2)
-    if len(X) < ENOUGH * directions:
+    if FEWEST <= len(X) < ENOUGH * directions:
         warn(
             f"The mean of these {len(X):,} vectors is zero, as if a calibration was fitted on "
             "them. Then more pairs of new vectors pass than of these. Give the calibration to "
