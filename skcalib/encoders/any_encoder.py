@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,34 @@ def is_frozen(encoder: Any) -> bool:
     if isinstance(encoder, Pipeline):
         return all(map(is_frozen, _present(encoder)))
     return isinstance(encoder, FrozenEstimator)
+
+
+def before_calibration(encoder: Any, text: str) -> tuple[Pipeline, Pipeline | None]:
+    """Cut a fitted encoder of texts where its vectors are calibrated.
+
+    Returned are the first step, which makes texts vectors, and the later ones, if any, which
+    can be fitted again on these. Steps that groups were passed to stay with the first, and so
+    does one that makes sparse output dense. ``text`` is any text, for a trial.
+    """
+    steps, cut, X = _flat(encoder), 1, [text]
+    for i, step in enumerate(steps, 1):
+        *_, X = _outputs(step, X, fit=False)
+        with config_context(enable_metadata_routing=True):
+            takes_groups = get_routing_for_object(step).consumes("fit", ["groups"])
+        cut = i + 1 if issparse(X) else i if takes_groups else cut
+    head, later = (
+        Pipeline([(str(i), s) for i, s in enumerate(part)])
+        for part in (steps[:cut], steps[cut:])
+    )
+    return head, later if later.steps else None
+
+
+def _flat(encoder: Any) -> list[Any]:
+    """Return the steps of a fitted encoder, and of pipelines and searches inside it."""
+    encoder = getattr(encoder, "best_estimator_", encoder)
+    if isinstance(encoder, Pipeline):
+        return [*chain.from_iterable(map(_flat, _present(encoder)))]
+    return [encoder]
 
 
 def encoded(encoder: Any, texts: list[str]) -> np.ndarray:

@@ -408,8 +408,8 @@ class BertEncoder(TextTransformer):
             raise ValueError(
                 f"stride={self.stride} needs overflow='windows' (got {self.overflow!r}) and "
                 f"must be smaller than the {max(room, 0)} tokens of text that fit in a window, "
-                f"with max_length={max_length} and prompt {prompt!r:.60}. Set overflow='windows', a "
-                "larger max_length, or a smaller stride."
+                f"with max_length={max_length} and prompt {prompt!r:.60}. Set "
+                "overflow='windows', a larger max_length, or a smaller stride."
             )
         return int(self.stride)
 

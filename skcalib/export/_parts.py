@@ -129,7 +129,7 @@ def json_of_scale(scale: Any, vectors: np.ndarray) -> str | None:
     if not isinstance(scale, SimilarityScale):
         raise TypeError(f"scale is a {type(scale).__name__}; expected a SimilarityScale.")
     table, width = scale.to_dict(), vectors.shape[1]
-    if (fitted := getattr(scale, "n_features_in_", width)) != width:
+    if (fitted := getattr(scale, "_width", width)) != width:
         raise ValueError(
             f"The scale was fitted on vectors of {fitted} dimensions, and the pipeline's have "
             f"{width}. Fit it on vectors of the pipeline."

@@ -12,14 +12,16 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.encoders.any_encoder import encode
 from skcalib.metrics import spearman
 from skcalib.similarity.scale.estimator import SimilarityScale
+from skcalib.similarity.scale.left_out import learns
 from skcalib.similarity.space import TextSpace
 from skcalib.utils.base import VersionedState, from_scratch
 from skcalib.utils.sklearn_compat import StrOptions, _fit_context
 from skcalib.utils.texts import TextInput, as_pairs, distinct, distinct_texts
 from skcalib.utils.vectors import first_text, unit_rows, warn_of_silent
 
-# Texts whose two million pairs show how similar unrelated texts are.
-SAMPLED_TEXTS = 2000
+# Texts whose two million pairs show how similar unrelated texts are; and texts to fit a
+# calibration on, some of them left out.
+SAMPLED_TEXTS, SAMPLED_TO_FIT = 2000, 4473
 PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
 
 
@@ -48,8 +50,11 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         The fitted clone.
     scale_ : SimilarityScale
         Thresholds and p-values of cosines, from the pairs of up to 2,000 fitted texts drawn at
-        random, computed at first use. A pickle contains these texts before the first use, and
-        no text after it.
+        random, computed at first use. If the encoder has steps
+        that learn from vectors, such as a whitening, up to 4,473 texts are drawn. The first
+        use fits these steps ten more times on three fifths of them, and counts the pairs of the
+        others, which are as similar as new ones (see `SimilarityScale`). A pickle contains
+        vectors, but no text; before the first use it contains these texts.
 
     References
     ----------
@@ -124,8 +129,9 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         texts, groups = distinct_texts(X, groups)
         self._space = TextSpace(self.encoder).fit(texts, groups)
         sample = distinct(texts)[0]
-        if len(sample) > SAMPLED_TEXTS:
-            sample = resample(sample, replace=False, n_samples=SAMPLED_TEXTS, random_state=0)
+        if len(sample) > SAMPLED_TO_FIT:
+            n_samples = SAMPLED_TO_FIT
+            sample = resample(sample, replace=False, n_samples=n_samples, random_state=0)
         self._sample: list[str] = sample
         self._scale: SimilarityScale | None = None
         self.encoder_ = self._space.encoder
@@ -170,9 +176,15 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
                 "cosines. Set similarity='cosine'."
             )
         if self._scale is None:  # a search never needs it
-            self._scale = SimilarityScale().fit(self._space.vectors(self._sample))
+            self._scale = self._fitted_scale()
             self._sample = []
         return self._scale
+
+    def _fitted_scale(self) -> SimilarityScale:
+        vectors, later = self._space.before_calibration(self._sample)
+        if later is not None and learns(later) and self.similarity == "cosine":
+            return SimilarityScale(later).fit(vectors)
+        return SimilarityScale().fit(self._space.vectors(self._sample[:SAMPLED_TEXTS]))
 
     def threshold(self, false_positive_rate: float = 0.01) -> float:
         """Similarity that a given share of pairs of unrelated texts reaches.

@@ -12,6 +12,7 @@ from sklearn.utils import assert_all_finite, gen_batches
 from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.encoders.any_encoder import (
     as_encoder,
+    before_calibration,
     encode,
     fit_with_groups,
     is_frozen,
@@ -71,6 +72,12 @@ class TextSpace:
         vectors, silent = encode(self.encoder, texts)
         vectors = _without(silent, vectors)
         return vectors if self._whitening is None else self._whitened(vectors, silent)
+
+    def before_calibration(self, texts: list[str]) -> tuple[np.ndarray, Pipeline | None]:
+        """Return vectors before the steps that calibrate them, and these steps, if any."""
+        head, later = before_calibration(self.encoder, texts[0])
+        vectors, silent = encode(head, texts)
+        return _without(silent, vectors), later
 
     @property
     def is_frozen(self) -> bool:

@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any, NoReturn
 
 import numpy as np
@@ -35,6 +36,22 @@ def unit_rows(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.sqrt(np.maximum(np.einsum("ij,ij->i", unit, unit), 1.0))
     unit /= lengths[:, None]
     return unit, largest * lengths
+
+
+def digests(vectors: np.ndarray, keys: Any = None) -> np.ndarray:
+    """Return a digest of each row, and of its key if there are keys, as 16 bytes."""
+    salts = np.zeros(len(vectors), int) if keys is None else keys
+    found = [
+        blake2b(row, digest_size=16, salt=int(key).to_bytes(8, "little", signed=True)).digest()
+        for row, key in zip(np.ascontiguousarray(vectors), salts, strict=True)
+    ]
+    return np.array(found, "V16")
+
+
+def distinct_vectors(X: np.ndarray) -> np.ndarray:
+    """Return the rows that differ, each once, in their order."""
+    first = np.unique(digests(X + 0.0), return_index=True)[1]  # no negative zeros
+    return X if len(first) == len(X) else X[np.sort(first)]
 
 
 def warn_of_silent(silent: Any, texts: Sequence[str] = ()) -> None:

@@ -16,7 +16,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, Normalizer
+from sklearn.preprocessing import FunctionTransformer, Normalizer, normalize
 
 from skcalib import (
     BertEncoder,
@@ -173,6 +173,7 @@ def test_thresholds_are_for_cosines(tiny_bert, texts, similarity):
     assert model.threshold(0.3) == expected
 
 
+@pytest.mark.filterwarnings("ignore:The mean of these")  # of "corrected"
 @pytest.mark.parametrize("whitened", [False, True])
 def test_a_threshold_is_pickled_without_texts(tiny_bert_copy, texts, whitened):
     folder = tiny_bert_copy()
@@ -184,6 +185,23 @@ def test_a_threshold_is_pickled_without_texts(tiny_bert_copy, texts, whitened):
     shutil.rmtree(folder)
     assert not any(text.encode() in content for text in texts if len(text) > 20)
     assert pickle.loads(content).threshold(0.3) == model.threshold(0.3)
+
+
+@pytest.mark.parametrize("whitening", [Whitening(shrinkage="auto"), Whitening(noise="auto")])
+@pytest.mark.parametrize("n", [50, 200])
+def test_rates_hold_for_new_texts_whatever_the_calibration_learned(whitening, n):
+    """Pairs that were fitted are less similar: up to half of the new ones would pass."""
+    rng, passed = np.random.default_rng(0), []
+    mix = rng.normal(size=(64, 64)) * np.arange(1, 65) ** -0.5
+    for _ in range(6):
+        X = rng.normal(size=(n + 500, 64)) @ mix
+        encoder = make_pipeline(FunctionTransformer(lambda t, X=X: X[np.int_(t)]), whitening)
+        model = BiEncoder(encoder).fit([*map(str, range(n))])
+        new = [*map(str, range(n, n + 500))]
+        Z = normalize(model.encoder_.transform(new))
+        cosines = (Z @ Z.T)[np.triu_indices(500, 1)]
+        passed.append((cosines >= model.threshold(0.01)).mean())
+    assert 0.002 < np.mean(passed) < 0.012
 
 
 def ordinals(texts):
@@ -222,9 +240,8 @@ def test_a_pipeline_is_fitted_as_it_fits_itself(tiny_bert, texts, tmp_path):
         assert_allclose(
             model.predict(pairs), BiEncoder(plain).fit(texts).predict(pairs), atol=1e-6
         )
-        assert model.threshold(0.3) == pytest.approx(
-            SimilarityScale().fit(np.asarray(expected)).threshold(0.3), abs=3e-6
-        )
+        scale = SimilarityScale(plain[1:]).fit(BertEncoder(tiny_bert).fit_transform(texts))
+        assert model.threshold(0.3) == pytest.approx(scale.threshold(0.3), abs=3e-6)
 
 
 def test_vectors_that_are_not_finite_or_sparse_are_refused(pairs):
@@ -264,7 +281,8 @@ def test_a_text_of_two_groups_counts_in_each(tiny_bert):
     texts = ["the dog", "a man", "a river", "the dog", "the dog"]
     model.fit(texts, groups=[1, 1, 2, 2, 2])
     assert model.encoder_["grouperasure"].group_count_.tolist() == [2, 2]
-    assert model.scale_.n_pairs_ == 3  # of three texts
+    with pytest.raises(ValueError, match="distinct vectors and a calibration"):
+        model.threshold(0.5)
 
 
 def test_groups_that_nothing_takes_are_refused(tiny_bert, texts):

@@ -1,11 +1,11 @@
 """Pairs of similar vectors, in bounded memory, and groups of them without chains."""
 
 from collections.abc import Iterator
-from hashlib import blake2b
 
 import numpy as np
 
 from skcalib.utils.cosines import above
+from skcalib.utils.vectors import digests
 
 # Pairs that are kept; near copies of one text are in as many as the square of their number.
 MOST_PAIRS = 20_000_000
@@ -19,13 +19,8 @@ def distinct_rows(
     The third is an order of the places, that of digests: as if drawn at random, but independent
     of the order of the rows.
     """
-    digests = [
-        blake2b(row, digest_size=16, salt=int(key).to_bytes(8, "little", signed=True)).digest()
-        for row, key in zip(np.ascontiguousarray(vectors), keys, strict=True)
-    ]
-    _, first, inverse = np.unique(
-        np.array(digests, "V16"), return_index=True, return_inverse=True
-    )
+    found = digests(vectors, keys)
+    _, first, inverse = np.unique(found, return_index=True, return_inverse=True)
     place = np.empty(len(first), np.intp)
     place[np.argsort(first)] = np.arange(len(first))
     return np.sort(first), place[inverse], place

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from functools import reduce
 from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import assert_all_finite
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib.similarity.scale.left_out import FOLDS, learns, left_out, mapped, warn_if_fitted
 from skcalib.similarity.scale.pairs import FITTED_P_VALUES, PairCounts, count_pairs
 from skcalib.similarity.scale.rates import line_of, threshold_of
 from skcalib.utils.base import VersionedState, from_scratch
 from skcalib.utils.cosines import best_of_others
-from skcalib.utils.sklearn_compat import Interval, _fit_context, check_rate
-from skcalib.utils.vectors import checked_rows, unit_rows, unmasked, warn_of_silent
+from skcalib.utils.sklearn_compat import (
+    HasMethods,
+    Interval,
+    _fit_context,
+    check_rate,
+)
+from skcalib.utils.vectors import (
+    checked_rows,
+    distinct_vectors,
+    unit_rows,
+    unmasked,
+    warn_of_silent,
+)
 
 # A new stored text that passes makes two pass: itself, and its nearest text.
 MUTUAL = 2
@@ -35,12 +48,20 @@ class SimilarityScale(VersionedState, BaseEstimator):
 
     Parameters
     ----------
+    calibration : transformer of vectors or None, default=None
+        Calibration of the vectors that are compared, such as ``Whitening(noise="auto")``, if it
+        is fitted on the same texts. `fit` then accepts the vectors before it, fits a clone, and
+        counts pairs that were left out of its fit, as new pairs are: the pairs that it was
+        fitted on are less similar. With None, `fit` accepts the vectors that are compared,
+        which no calibration was fitted on.
     n_pairs : int, default=10_000_000
         Number of pairs to count. The default counts those of 4,473 texts drawn at random, or
         all pairs if there are fewer texts.
 
     Attributes
     ----------
+    calibration_ : transformer or None
+        The calibration, fitted on all texts.
     n_pairs_ : int
         Number of pairs counted.
     n_queries_ : int
@@ -78,15 +99,18 @@ class SimilarityScale(VersionedState, BaseEstimator):
     (True, 3.0)
     """
 
+    calibration: Any = None
+    _: KW_ONLY
     n_pairs: int = 10_000_000
 
     _parameter_constraints = {
+        "calibration": [HasMethods(["fit", "transform"]), None],
         "n_pairs": [Interval(Integral, 1, None, closed="left")],
     }
 
     # Data of the fit, which no pipeline passes on.
     __metadata_request__fit = {"queries": UNUSED}
-    _state_version = 8
+    _state_version = 9
 
     @_fit_context(prefer_skip_nested_validation=True)
     @from_scratch
@@ -96,7 +120,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Vectors of distinct texts, at least two. Zero vectors are left out.
+            Vectors of texts, at least two that differ. Equal vectors count once, as repeated
+            texts do, and zero vectors are left out. With a `calibration`, the vectors before
+            it.
         y : None
             Ignored.
         queries : array-like of shape (n_queries, n_features), default=None
@@ -110,7 +136,23 @@ class SimilarityScale(VersionedState, BaseEstimator):
         X = self._with_content(X, 2, reset=True)
         if queries is not None:
             queries = self._with_content(queries, 1, reset=False)
-        rng, n_texts = np.random.default_rng(0), int(np.sqrt(2 * self.n_pairs)) + 1
+        X = distinct_vectors(X)
+        if len(X) < 2:
+            raise ValueError(
+                "SimilarityScale got vectors that are all equal; expected two or more that "
+                "differ. Give more texts."
+            )
+        if self.calibration is None and queries is None:
+            warn_if_fitted(X)
+        self.calibration_, self._width = None, X.shape[1]
+        if self.calibration is not None:
+            self.calibration_ = clone(self.calibration).fit(X, None)
+            self._width = mapped(self.calibration_, X[:1]).shape[1]
+            if queries is None and learns(self.calibration):
+                return self._count_left_out(X)
+            X = mapped(self.calibration_, X)
+            queries = None if queries is None else mapped(self.calibration_, queries)
+        rng, n_texts = np.random.default_rng(0), self._n_texts
         drawn = rng.permutation(len(X))
         if queries is None:
             n_rows = n_columns = min(n_texts, len(X))
@@ -128,6 +170,34 @@ class SimilarityScale(VersionedState, BaseEstimator):
         self._counts = {"pair": pair, "query": per_query}
         self.n_pairs_, self.n_queries_ = pair.n, n_rows
         return self
+
+    def _count_left_out(self, X: np.ndarray) -> Self:
+        """Count pairs whose texts were both left out, and each text's best of all others."""
+        if len(X) < FOLDS:
+            raise ValueError(
+                f"SimilarityScale got {len(X)} distinct vectors and a calibration, whose fit "
+                f"leaves out two fifths of them; expected {FOLDS} or more, better some hundred."
+            )
+        drawn = np.random.default_rng(0).permutation(len(X))[: self._n_texts]
+        counts, best = [], []
+        for one, other, is_first, calibration in left_out(self.calibration, X[drawn]):
+            rows, columns = (
+                unit_rows(mapped(calibration, X[drawn[fold]]))[0] for fold in (one, other)
+            )
+            counts.append(count_pairs(rows, columns))
+            if is_first:
+                counts.append(count_pairs(rows))
+                queries, documents = rows.astype(np.float32), mapped(calibration, X)
+                best.append(best_of_others(queries, drawn[one], documents, np.arange(len(X))))
+        pair, per_query = reduce(PairCounts.plus, counts), np.concatenate(best)
+        self._counts = {"pair": pair, "query": PairCounts.of(per_query, MUTUAL)}
+        self.n_pairs_, self.n_queries_ = pair.n, len(per_query)
+        return self
+
+    @property
+    def _n_texts(self) -> int:
+        """Number of texts that have `n_pairs` pairs."""
+        return int(np.sqrt(2 * self.n_pairs)) + 1
 
     def threshold(
         self,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.preprocessing import normalize
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -52,9 +53,9 @@ def test_thresholds_are_quantiles_of_all_pairs_to_1e_6(X, shift):
 
 
 def with_equal_rows(seed, d=37):
-    """The last 60 of 260 are one vector, as those of texts of unknown words alone."""
+    """The last 60 of 260 are one direction, as those of texts with one known word."""
     X = np.random.default_rng(seed).normal(size=(260, d))
-    X[200:] = X[200]
+    X[200:] = np.arange(1, 61)[:, None] * X[200]
     return X
 
 
@@ -63,11 +64,59 @@ def signs(seed):
     return np.random.default_rng(seed).choice([-1.0, 1.0], size=(260, 20))
 
 
+def test_equal_rows_count_once(X):
+    once = SimilarityScale().fit(X[:300])
+    again = SimilarityScale().fit(np.repeat(X[:300], 4, axis=0))
+    assert again.n_pairs_ == once.n_pairs_
+    for per in ("pair", "query"):
+        assert again.threshold(0.02, per=per) == once.threshold(0.02, per=per)
+    with pytest.raises(ValueError, match="vectors that are all equal"):
+        SimilarityScale().fit(np.tile(X[:1], (9, 1)))
+
+
+def test_pairs_are_left_out_of_the_fit_of_a_calibration():
+    """Per pair both texts, per query the query; the rates are those of new vectors."""
+    rng, passed = np.random.default_rng(0), {"pair": [], "query": []}
+    for _ in range(8):
+        X, new = rng.normal(size=(2, 400, 60)) * np.arange(1, 61) ** -0.3
+        scale = SimilarityScale(Whitening(shrinkage="auto")).fit(X)
+        documents, asked = (normalize(scale.calibration_.transform(V)) for V in (X, new))
+        pairs = (asked @ asked.T)[np.triu_indices(400, 1)]
+        passed["pair"].append((pairs >= scale.threshold(0.01)).mean() / 0.01)
+        best = (asked @ documents.T).max(axis=1)
+        passed["query"].append((best >= scale.threshold(0.05, per="query")).mean() / 0.05)
+    assert 0.3 < np.mean(passed["pair"]) < 1.2
+    assert 0.3 < np.mean(passed["query"]) < 1.2
+
+
+def test_a_frozen_calibration_and_queries_need_no_other_fit(X):
+    fitted = Whitening(noise="auto").fit(X[:700])
+    plain = SimilarityScale().fit(fitted.transform(X[700:]))
+    scale = SimilarityScale(FrozenEstimator(fitted)).fit(X[700:])
+    assert scale.threshold(0.01) == plain.threshold(0.01)
+    queries = queries_of(X)
+    scale = SimilarityScale(Whitening(noise="auto")).fit(X, queries=queries)
+    Z, Q = (scale.calibration_.transform(V) for V in (X, queries))
+    by_hand = SimilarityScale().fit(Z, queries=Q)
+    for per in ("pair", "query"):
+        assert scale.threshold(0.01, per=per) == by_hand.threshold(0.01, per=per)
+    with pytest.raises(ValueError, match="got 4 distinct vectors and a calibration"):
+        SimilarityScale(Whitening(noise="auto")).fit(X[:4])
+
+
+def test_vectors_that_a_calibration_was_fitted_on_are_warned_of(X):
+    few = Whitening().fit_transform(X[:150])
+    with pytest.warns(UserWarning, match=r"mean of these 150 vectors is zero.*Scale\(calib"):
+        SimilarityScale().fit(few)
+    SimilarityScale().fit(few[:149])  # no warning, nor of many
+    SimilarityScale().fit(Whitening().fit_transform(X))
+
+
 @pytest.mark.parametrize("make", [with_equal_rows, signs])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_no_rate_is_passed_where_many_pairs_are_equally_similar(make, dtype):
     for seed in range(2):
-        X = make(seed)
+        X = np.unique(make(seed), axis=0)
         scale = SimilarityScale().fit(X)
         unit = normalize(X).astype(dtype)
         cosines = (unit @ unit.T)[np.triu_indices(len(X), k=1)]
@@ -112,8 +161,9 @@ def test_extrapolation_is_near_the_rate_on_vectors_without_copies():
 def test_what_no_line_tells_is_refused(X):
     rng = np.random.default_rng(0)
     ask = {"false_positive_rate": 1e-5, "extrapolate": True}
-    many = np.vstack([X, np.repeat(X[:1], 60, axis=0)])
-    for poor in (many, np.repeat(X[:200], 5, axis=0)):
+    copies = 1e-3 * rng.normal(size=(1000, 20))
+    many = np.vstack([X, X[:1] + copies[:60]])
+    for poor in (many, np.repeat(X[:200], 5, axis=0) + copies):
         with pytest.raises(ValueError, match=r"off by .* decades.*without duplicates"):
             SimilarityScale().fit(poor).threshold(**ask)
     scale = SimilarityScale().fit(rng.normal(size=(500, 24)))
