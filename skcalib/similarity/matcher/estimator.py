@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.calibration.whitening.estimator import Whitening
@@ -114,6 +115,8 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         "false_discovery_rate": [Interval(Real, 0, 1, closed="neither")],
         "guard": [HasMethods("details"), None],
     }
+
+    __metadata_request__fit = {"A": UNUSED, "B": UNUSED}  # data of the fit
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
