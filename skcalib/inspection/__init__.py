@@ -6,6 +6,7 @@ The displays follow scikit-learn's: ``from_estimator`` or ``from_embeddings`` ma
 """
 
 from skcalib.inspection._displays import CosineDisplay, FrequencyDisplay, SpectrumDisplay
+from skcalib.inspection._provenance import Provenance, provenance
 from skcalib.inspection._shift import Shift, mahalanobis, mahalanobis_threshold, shift
 from skcalib.inspection._word_frequency import (
     FrequencyBias,
@@ -17,10 +18,12 @@ __all__ = [
     "CosineDisplay",
     "FrequencyBias",
     "FrequencyDisplay",
+    "Provenance",
     "Shift",
     "SpectrumDisplay",
     "mahalanobis",
     "mahalanobis_threshold",
+    "provenance",
     "shift",
     "word_embeddings",
     "word_frequency_bias",
