@@ -46,7 +46,7 @@ def rows(encode, options):
                     to_old = SpaceAligner().fit(pairs[new][:n], pairs[old][:n])
                     to_new = SpaceAligner().fit(pairs[old][:n], pairs[new][:n])
                 asked, carried = to_old.transform(held[new]), to_new.transform(held[old])
-                row = {"data": name, "old": old, "new": new, "pairs": n}
+                row = {"data": name, "change": f"{old} to {new}", "pairs": n}
                 if labels is not None:
                     row |= {
                         "old model": score(held[old], held[old], labels),

@@ -142,7 +142,8 @@ class SpaceAligner(
                 "SpaceAligner requires y to be passed, but the target y is None. Pass the "
                 "vectors of the same texts by the model to translate to."
             )
-        Y = check_vectors(y, name="y", dtype=[np.float64, np.float32])
+        Y = check_vectors(y, name="y", dtype=[np.float64, np.float32], ensure_2d=False)
+        Y = Y[:, None] if Y.ndim == 1 else Y
         check_consistent_length(X, Y)
         if self.n_components is not None and self.n_components > Y.shape[1]:
             raise ValueError(
@@ -218,7 +219,7 @@ class SpaceAligner(
 
 def _distinct(X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct pairs with content; refuse too few, and vectors that are all equal."""
-    content = X.any(axis=1) & Y.any(axis=1)
+    content = X.any(axis=1) & (Y.any(axis=1) | (Y.shape[1] == 1))  # a number may be 0
     warn_of_silent(~content)
     first = {X[i].tobytes() + Y[i].tobytes(): i for i in reversed(np.flatnonzero(content))}
     rows = np.sort([*first.values()])
