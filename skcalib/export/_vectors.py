@@ -19,7 +19,8 @@ def to_torch(*steps: Any) -> nn.Module:
     Parameters
     ----------
     *steps : estimators
-        Fitted `Whitening`, `GroupErasure`, `SpaceAligner`, `NormalizingFlow`, `NeighborSmoothing`,
+        Fitted `Whitening`, `GroupErasure`, `SpaceAligner`, `NormalizingFlow`,
+        `NeighborSmoothing`,
         scikit-learn's ``Normalizer("l2")``, and pipelines of them, in the order in which they
         transform.
 

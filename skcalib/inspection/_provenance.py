@@ -1,4 +1,4 @@
-"""Whose vectors are these: those of the model that a whitening was fitted on, or of another?"""
+"""Tell whether vectors are of the model that a whitening was fitted on, or of another."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from skcalib.utils.vectors import checked_rows, unit_rows, warn_of_silent
 # Vectors of another model have a distance of 1, up to chance, and those of other domains of the
 # same model less. Chance is smaller in the mean of a sample than in a single vector.
 FOREIGN, FOREIGN_SAMPLE = 0.9, 0.95
-# Least log ratio between random directions and those of the fit, below which they are too alike.
+# Least log ratio of random directions to those of the fit; below it nothing differs.
 CONTRAST = 0.1
 # Variance of a direction, as a share of the mean, below which it counts as this much.
 LEAST = 1e-6

@@ -1,4 +1,4 @@
-"""SpaceAligner: the regression, what is kept of neighbors, bad pairs, scikit-learn's contract."""
+"""SpaceAligner: the regression, neighbors that stay, bad pairs, the contract."""
 
 import numpy as np
 import pytest
