@@ -218,7 +218,7 @@ class SpaceAligner(
 
 
 def _distinct(X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    content = X.any(axis=1) & (Y.any(axis=1) | (Y.shape[1] == 1))
+    """Return distinct pairs with content; refuse too few, and vectors that are all equal."""
     content = X.any(axis=1) & (Y.any(axis=1) | (Y.shape[1] == 1))
     warn_of_silent(~content)
     first = {X[i].tobytes() + Y[i].tobytes(): i for i in reversed(np.flatnonzero(content))}
