@@ -12,8 +12,8 @@ The job is a pipeline, and the modules follow it::
 whitening, `GroupErasure` removes differences between groups such as languages. After it,
 `NeighborSmoothing` moves each vector toward its nearest neighbors, and `SimilarityScale` gives
 thresholds for cosines. `SearchEncoder` encodes documents and queries
-for a search, and `Matcher` matches two lists of records. `Duplicates` groups texts that occur
-more than once, and a `DetailGuard` separates texts that differ in a number or a code.
+for a search, and `Matcher` matches two lists of records. `SpaceAligner` translates vectors
+of one model into the space of another. `Duplicates` groups texts that occur more than once, and a `DetailGuard` separates texts that differ in a number or a code.
 `clear_caches` drops what the process keeps in memory. The other packages:
 
 - `model_selection`: scorers and searches without labels;
@@ -27,6 +27,7 @@ torch and transformers are imported when they are first needed.
 """
 
 from skcalib import datasets, evaluation, export, inspection, metrics, model_selection
+from skcalib.calibration.aligner.estimator import SpaceAligner
 from skcalib.calibration.flow.estimator import NormalizingFlow
 from skcalib.calibration.groups.estimator import GroupErasure
 from skcalib.calibration.neighbors.estimator import NeighborSmoothing
@@ -60,6 +61,7 @@ __all__ = [
     "NormalizingFlow",
     "SearchEncoder",
     "SimilarityScale",
+    "SpaceAligner",
     "TextEncoder",
     "VectorStore",
     "Whitening",

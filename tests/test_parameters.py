@@ -51,7 +51,7 @@ METHODS = [
 @pytest.mark.parametrize(("name", "method"), METHODS)
 def test_masked_entries_are_missing_and_texts_no_vectors(name, method):
     pd = pytest.importorskip("pandas")
-    estimator = CASES[name].make(None).fit(VECTORS)
+    estimator = CASES[name].make(None).fit(*CASES[name].given)
     use = getattr(estimator, method)
     with pytest.raises(ValueError, match=r"X contains NaN|missing"):
         use(np.ma.masked_greater(VECTORS, 1))

@@ -14,7 +14,8 @@ from skcalib.calibration.covariance.linear_map import AffineMap
 from skcalib.utils.base import calibrator_tags
 
 KNOWN = (
-    "Exports accept steps with a method linear_map, such as Whitening and GroupErasure; "
+    "Exports accept steps with a method linear_map, such as Whitening, GroupErasure and "
+    "SpaceAligner; "
     "NormalizingFlow and NeighborSmoothing; and scikit-learn's PCA, TruncatedSVD, "
     "StandardScaler and Normalizer('l2')."
 )

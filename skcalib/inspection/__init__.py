@@ -7,6 +7,7 @@ The displays follow scikit-learn's: ``from_estimator`` or ``from_embeddings`` ma
 
 from skcalib.inspection._displays import CosineDisplay, FrequencyDisplay, SpectrumDisplay
 from skcalib.inspection._monitor import EvidenceDisplay, ShiftMonitor
+from skcalib.inspection._provenance import Provenance, provenance
 from skcalib.inspection._shift import Shift, mahalanobis, mahalanobis_threshold, shift
 from skcalib.inspection._token_similarity import TokenSimilarityDisplay
 from skcalib.inspection._word_frequency import (
@@ -20,12 +21,14 @@ __all__ = [
     "EvidenceDisplay",
     "FrequencyBias",
     "FrequencyDisplay",
+    "Provenance",
     "Shift",
     "ShiftMonitor",
     "SpectrumDisplay",
     "TokenSimilarityDisplay",
     "mahalanobis",
     "mahalanobis_threshold",
+    "provenance",
     "shift",
     "word_embeddings",
     "word_frequency_bias",

@@ -22,6 +22,7 @@ from skcalib import (
     NearestAnswer,
     SearchEncoder,
     SimilarityScale,
+    SpaceAligner,
     TextEncoder,
     ZeroShotClassifier,
 )
@@ -109,6 +110,12 @@ SPECIAL = {
     ),
     SimilarityScale: Case(
         lambda _: SimilarityScale(), (VECTORS,), (NOT_A_NUMBER,), lambda e: e.p_value([0.3])
+    ),
+    SpaceAligner: Case(
+        lambda _: SpaceAligner(),
+        (VECTORS, VECTORS[:, :4] + VECTORS[:, 1:]),
+        (NOT_A_NUMBER, VECTORS),
+        lambda e: e.transform(VECTORS),
     ),
     DetailGuard: Case(lambda _: DetailGuard(), (), (), lambda e: [e.compatible("a 1", "a 2")]),
 }

@@ -1,0 +1,1 @@
+"""Translation of vectors from the space of one model into that of another."""

@@ -1,0 +1,158 @@
+"""Ridge regression of vectors on vectors, and what it predicts for pairs that it has not seen.
+
+One eigendecomposition gives the map for every penalty, and its leave-one-out errors (Golub,
+Heath & Wahba, 1979, "Generalized Cross-Validation as a Method for Choosing a Good Ridge
+Parameter", Technometrics 21(2)). All sums are in float64, over chunks of the rows.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.utils import gen_batches
+
+from skcalib.calibration.covariance.linear_map import AffineMap
+from skcalib.calibration.covariance.moments import chunk_rows, decompose
+from skcalib.utils.vectors import unit_rows
+
+# Penalties, as multiples of the mean eigenvalue of the scatter.
+PENALTIES = 10.0 ** np.arange(-4, 2.01, 0.5)
+# Neighbors are compared among this many texts, or among all if there are fewer.
+TEXTS = 1000
+NEAREST = 0.01  # share of the texts that are neighbors: ten of a thousand
+
+
+@dataclass(frozen=True, eq=False)
+class Ridge:
+    """A regression of Y on X, solved by axes."""
+
+    x_mean: np.ndarray  # (d,)
+    y_mean: np.ndarray  # (k,)
+    axes: np.ndarray  # (d, d), eigenvectors of the scatter of X, over the roots of λ + alpha
+    inner: np.ndarray  # (d, k), products of these axes with Y
+    alpha: float
+    variance: np.ndarray  # (d,), of the columns of X
+    n_components: int | None
+
+    @classmethod
+    def fit(cls, X: np.ndarray, Y: np.ndarray, n_components: int | None = None) -> "Ridge":
+        """Solve, with the penalty of the least leave-one-out error."""
+        (n, d), means = X.shape, (_mean(X), _mean(Y))
+        scatter, products = np.zeros((d, d)), np.zeros((d, Y.shape[1]))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for x, y in _centered(X, Y, *means):
+                scatter += x.T @ x
+                products += x.T @ y
+        if not (np.isfinite(scatter).all() and np.isfinite(products).all()):
+            raise ValueError("The products of X and y overflow float64. Scale them down.")
+        variance = np.diag(scatter) / n
+        values, basis = decompose(scatter)  # which overwrites it
+        penalties = PENALTIES * values.sum() / d
+        errors, projected = np.zeros(len(penalties)), basis.T @ products
+        for x, y in _centered(X, Y, *means):
+            z = x @ basis
+            for i, alpha in enumerate(penalties):
+                scaled = z / (values + alpha)
+                residuals = y - scaled @ projected
+                # The error of a pair that was left out is its residual over 1 - leverage.
+                left = 1 - 1 / n - np.einsum("ij,ij->i", scaled, z)
+                errors[i] += np.sum((residuals / left[:, None]) ** 2)
+        alpha = penalties[errors.argmin()]
+        axes = basis / np.sqrt(values + alpha)
+        return cls(*means, axes, axes.T @ products, float(alpha), variance, n_components)
+
+    @cached_property
+    def output_axes(self) -> np.ndarray | None:
+        """Columns that span the output at a reduced rank, of shape (k, r).
+
+        They are the leading axes of the fitted values, where the penalty counts as further rows
+        (Mukherjee & Zhu, 2011, equation 5).
+        """
+        if self.n_components is None:
+            return None
+        return np.linalg.svd(self.inner, full_matrices=False)[2][: self.n_components].T
+
+    def reduced(self, Y: np.ndarray) -> np.ndarray:
+        """Project centered vectors of the output on what the rank keeps."""
+        P = self.output_axes
+        return Y if P is None else Y @ P @ P.T
+
+    @cached_property
+    def linear(self) -> AffineMap:
+        """The map, with W of shape (d, k)."""
+        W = self.reduced(self.axes @ self.inner)
+        # (axes axesᵀ)⁻¹ is the scatter plus alpha: the mean square is a bound, without it.
+        squares = np.sum(self.variance @ W**2) + np.sum(self.y_mean**2)
+        return AffineMap(
+            self.x_mean, W, self.y_mean, self.variance, float(squares / len(self.y_mean))
+        )
+
+
+class HeldOut(NamedTuple):
+    """What happens to pairs that are left out of a fit."""
+
+    kept: float  # share of a text's nearest neighbors that stay
+    matched: float  # share of other texts' vectors that are farther than the text's own
+    n: int  # number of texts that were compared
+
+
+def held_out(ridge: Ridge, X: np.ndarray, Y: np.ndarray) -> HeldOut:
+    """Compare the neighbors of translated vectors with those of the vectors themselves.
+
+    Neither the text i that asks nor the candidate j is in the fit. Its prediction of y_i is
+    ``y_i - a e_i - b e_j`` with the residuals e, the leverages h, ``a = (1 - h_jj) / D``,
+    ``b = h_ij / D`` and ``D = (1 - h_ii)(1 - h_jj) - h_ij²``. If only i were left out,
+    predictions would lean to the candidates, on which they were fitted.
+    """
+    n = len(X)
+    rows = np.linspace(0, n - 1, min(n, TEXTS)).astype(int)
+    z = (X[rows] - ridge.x_mean) @ ridge.axes
+    y, mean = Y[rows].astype(np.float64), ridge.y_mean
+    e = y - mean - z @ ridge.inner
+    H = z @ z.T + 1 / n
+    left = 1 - np.diag(H)
+    D = np.outer(left, left) - H**2
+    np.fill_diagonal(D, left)  # where i is j, it is left out once
+    a, b = left / D, H / D
+    np.fill_diagonal(a, 1 / left)
+    np.fill_diagonal(b, 0)
+    full, e = mean + ridge.reduced(y - mean), ridge.reduced(e)
+    unit = unit_rows(y)[0]
+    # Cosines of all predictions with all candidates, from the products of y and e.
+    e_full, own = e @ full.T, np.einsum("ij,ij->i", e, e)
+    cosines = full @ unit.T - a * (e @ unit.T) - b * np.einsum("ij,ij->i", e, unit)
+    squares = (full**2).sum(axis=1)[:, None] + a**2 * own[:, None] + b**2 * own
+    squares += 2 * (a * b * (e @ e.T) - a * np.diag(e_full)[:, None] - b * e_full.T)
+    cosines /= np.sqrt(np.maximum(squares, np.finfo(float).tiny))
+    matched = (cosines < np.diag(cosines)[:, None]).sum() + 0.5 * (
+        (cosines == np.diag(cosines)[:, None]).sum() - len(rows)
+    )
+    k = max(1, round(NEAREST * len(rows)))
+    kept = _nearest(cosines, k) & _nearest(unit @ unit.T, k)
+    m = len(rows)
+    return HeldOut(float(kept.sum() / (k * m)), float(matched / (m * (m - 1))), m)
+
+
+def _nearest(cosines: np.ndarray, k: int) -> np.ndarray:
+    """Mask of the k largest entries of each row, which are not its own."""
+    np.fill_diagonal(cosines, -np.inf)
+    mask = np.zeros(cosines.shape, bool)
+    np.put_along_axis(mask, np.argpartition(-cosines, k - 1, axis=1)[:, :k], True, axis=1)
+    return mask
+
+
+def _mean(X: np.ndarray) -> np.ndarray:
+    # Differences from a row keep the digits below a large common mean.
+    origin, total = X[0].astype(np.float64), np.zeros(X.shape[1])
+    for rows in gen_batches(len(X), chunk_rows(X.shape[1])):
+        total += (X[rows] - origin).sum(axis=0)
+    return origin + total / len(X)
+
+
+def _centered(
+    X: np.ndarray, Y: np.ndarray, x_mean: np.ndarray, y_mean: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    for rows in gen_batches(len(X), chunk_rows(X.shape[1] + Y.shape[1])):
+        yield X[rows] - x_mean, Y[rows] - y_mean

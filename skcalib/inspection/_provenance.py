@@ -1,0 +1,136 @@
+"""Tell whether vectors are of the model that a whitening was fitted on, or of another."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+from sklearn.covariance import shrunk_covariance
+
+from skcalib.calibration.covariance.noise import ledoit_wolf_shrinkage
+from skcalib.calibration.whitening.estimator import Whitening
+from skcalib.utils.vectors import checked_rows, unit_rows, warn_of_silent
+
+# Vectors of another model have a distance of 1, up to chance, and those of other domains of the
+# same model less. Chance is smaller in the mean of a sample than in a single vector.
+FOREIGN, FOREIGN_SAMPLE = 0.9, 0.95
+# Least log ratio of random directions to those of the fit; below it nothing differs.
+CONTRAST = 0.1
+# Variance of a direction, as a share of the mean, below which it counts as this much.
+LEAST = 1e-6
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Whether vectors are of the model that a whitening was fitted on.
+
+    Parameters
+    ----------
+    distance : float
+        0 for vectors like those of the fit, 1 for vectors of another model, whose directions
+        have nothing to do with those of the fit. Other domains and languages of the same model
+        are between. It is the mean of `distances`.
+    distances : ndarray of shape (n_samples,)
+        The same of each vector.
+    """
+
+    distance: float
+    distances: np.ndarray
+
+    @property
+    def is_same_model(self) -> bool:
+        """Whether `distance` is below 0.95."""
+        return self.distance < FOREIGN_SAMPLE
+
+    @property
+    def foreign(self) -> np.ndarray:
+        """Mask of the vectors of another model, whose distance is 0.9 or more."""
+        return self.distances >= FOREIGN
+
+
+def provenance(whitening: Whitening, X: Any) -> Provenance:
+    """Find out whether vectors are of the model that a whitening was fitted on.
+
+    Two models of one width may lie in one index, and nothing says so. `is_same_model` needs
+    five vectors, better twenty, of any domain. `foreign` marks the vectors of another model in
+    an index that mixes two, if the whitening was fitted on texts such as those of the index.
+
+    Parameters
+    ----------
+    whitening : Whitening
+        Fitted on the vectors of one model, some hundred or more.
+    X : array-like of shape (n_samples, n_features)
+        Vectors as they are stored. Lengths do not count, so these may be scaled to unit length.
+        Zero vectors are of no model: they have the distance NaN, and are not marked.
+
+    Returns
+    -------
+    provenance : Provenance
+        With ``is_same_model``, ``distance``, and for each vector ``foreign`` and ``distances``.
+
+    Raises
+    ------
+    ValueError
+        If `X` has another width, is not finite, or is all zero.
+
+    See Also
+    --------
+    shift : Whether the texts have changed.
+    SpaceAligner : Translate vectors of one model into the space of another.
+
+    Notes
+    -----
+    A model leaves some directions nearly empty, whatever the texts, and they are as good as
+    random for another model. With the second moments M of the fitted vectors about the origin,
+    shrunk by the estimate of Ledoit and Wolf [1]_, ``s(x) = log(x' M⁻¹ x / |x|²)`` is small for
+    the model's own vectors, and ``log(tr(M⁻¹) / d)`` for vectors in random directions. The
+    distance is 1 minus the share of the way from there to the fitted vectors.
+
+    It does not see what leaves the directions as they are: a prompt, the lengths, or another
+    domain. Layers and poolings of one model share many directions, so that they are seen in
+    the domain of the fit, if at all. The same holds for models that were fine-tuned from one.
+
+    References
+    ----------
+    .. [1] Ledoit & Wolf (2004), "A well-conditioned estimator for large-dimensional
+           covariance matrices", Journal of Multivariate Analysis 88(2).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcalib import Whitening
+    >>> from skcalib.inspection import provenance
+    >>> rng = np.random.default_rng(0)
+    >>> old, new = (rng.normal(size=(500, 4)) @ rng.normal(size=(4, 32)) for _ in range(2))
+    >>> whitening = Whitening(noise="auto").fit(old[:400])
+    >>> provenance(whitening, old[400:]).is_same_model
+    True
+    >>> index = np.vstack([old[400:], new[:3]])
+    >>> np.flatnonzero(provenance(whitening, index).foreign)
+    array([100, 101, 102])
+    """
+    whitening.linear_map()  # raises, or warns, if it was fitted on too few samples
+    X = checked_rows(whitening, X, reset=False)
+    moments = whitening.moments_
+    shrinkage = ledoit_wolf_shrinkage(moments)
+    M = shrunk_covariance(moments.covariance(), shrinkage)
+    M += np.outer(moments.mean, moments.mean)
+    values, basis = linalg.eigh(M)
+    weights = 1 / np.maximum(values, LEAST * values.mean())
+    elsewhere = np.log(weights.mean())
+    second = moments.scatter / moments.n + np.outer(moments.mean, moments.mean)
+    at_home = np.log(np.einsum("ij,ij->j", basis, second @ basis) @ weights / np.trace(second))
+    if elsewhere - at_home < CONTRAST:
+        raise ValueError(
+            "The fitted vectors spread evenly in all directions, as whitened ones do, so that "
+            "nothing distinguishes their model from others. Fit the whitening on the vectors "
+            "that the encoder returns, of 300 texts or more."
+        )
+    unit, lengths = unit_rows(X)
+    if not lengths.any():
+        raise ValueError("All vectors are zero; expected some of texts with content.")
+    warn_of_silent(lengths == 0)
+    scores = np.full(len(X), np.nan)
+    scores[lengths > 0] = np.log((unit[lengths > 0] @ basis) ** 2 @ weights)
+    distances = (scores - at_home) / (elsewhere - at_home)
+    return Provenance(float(np.nanmean(distances)), distances)

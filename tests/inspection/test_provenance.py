@@ -1,0 +1,54 @@
+"""Whether vectors are of the model of a fit, or of another."""
+
+import numpy as np
+import pytest
+
+from skcalib import BertEncoder, Whitening
+from skcalib.datasets import load_docstrings, load_questions
+from skcalib.inspection import provenance
+
+
+@pytest.fixture(scope="module")
+def vectors(minilm):
+    """Vectors of two domains; another model is a random rotation of them."""
+    texts = load_docstrings().data[:500], load_questions().data
+    return [BertEncoder(minilm).fit_transform(part) for part in texts]
+
+
+@pytest.fixture(scope="module")
+def rotation():
+    return np.linalg.qr(np.random.default_rng(0).normal(size=(384, 384))).Q
+
+
+def test_another_domain_is_no_other_model(vectors, rotation):
+    own, domain = vectors
+    whitening = Whitening(noise="auto").fit(own[:400])
+    for X in (own[400:420], domain[:20], 7 * domain[:20]):
+        assert provenance(whitening, X).is_same_model
+        found = provenance(whitening, X @ rotation)
+        assert not found.is_same_model
+        assert found.distance == pytest.approx(1, abs=0.05)
+
+
+def test_rows_of_another_model_are_found(vectors, rotation):
+    own = vectors[0]
+    whitening = Whitening(noise="auto").fit(own[:400])
+    mixed = np.vstack([own[400:], own[:5] @ rotation, np.zeros((1, 384))])
+    with pytest.warns(UserWarning, match="1 of 106 vectors are zero"):
+        found = provenance(whitening, mixed)
+    assert np.flatnonzero(found.foreign).tolist() == [100, 101, 102, 103, 104]
+    assert np.isnan(found.distances[-1])
+
+
+def test_bad_vectors_are_refused(vectors):
+    own = vectors[0]
+    whitening = Whitening(noise="auto").fit(own)
+    with pytest.raises(ValueError, match="X has 10 features, but Whitening is expecting 384"):
+        provenance(whitening, own[:, :10])
+    with pytest.raises(ValueError, match="X contains NaN"):
+        provenance(whitening, own * np.nan)
+    with pytest.raises(ValueError, match="All vectors are zero; expected some"):
+        provenance(whitening, own * 0)
+    even = Whitening().fit(np.random.default_rng(0).normal(size=(4000, 5)))
+    with pytest.raises(ValueError, match="spread evenly in all directions"):
+        provenance(even, np.ones((3, 5)))
