@@ -206,10 +206,10 @@ right[-1].legend()
 figure.savefig("grid_search.png", dpi=150)
 
 # %%
-# joblib can pickle the best pipeline, from texts to vectors, for another process. The temporary
-# folder of the encoder does not outlive this one.
+# joblib can pickle the best pipeline, from texts to vectors, for another process. The pickle of a
+# fitted encoder leaves its `memory` behind, so it writes nothing where it is loaded.
 
-best = search.best_estimator_.encoder_.set_params(encode__memory=None)
+best = search.best_estimator_.encoder_
 joblib.dump(best, "best_pipeline.joblib")
 loaded = joblib.load("best_pipeline.joblib")
 sentences = ["Compute a determinant.", "Draw from a normal distribution."]

@@ -7,16 +7,18 @@ import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.encoders.model.declared import Declared, declared, wants_prompt
 from skcalib.encoders.model.entries import CONFIG, entries
 from skcalib.encoders.model.files import load, locate
 from skcalib.encoders.recipe import POOLINGS, Recipe
-from skcalib.encoders.sources import BLOCK, store_of, vectors_of
+from skcalib.encoders.sources import BLOCK, WithMemory, store_of, vectors_of
 from skcalib.encoders.store.store import VectorStore
 from skcalib.utils.base import warn
 from skcalib.utils.dask import check_lazy, lazily
@@ -36,7 +38,7 @@ LAYER_NAMES = {
 
 
 @dataclass(eq=False, repr=False)
-class BertEncoder(TextTransformer):
+class BertEncoder(WithMemory, TextTransformer):
     """Encode texts as vectors with a frozen BERT-like model.
 
     The hidden states of the chosen layers are pooled over the tokens of each text. `fit` trains
@@ -112,8 +114,10 @@ class BertEncoder(TextTransformer):
     memory : None, path-like or VectorStore, default=None
         Folder on a local disk, or store, that keeps vectors, so that each text goes through the
         model once. It keeps all layers and poolings of a text, so that you can choose others
-        later; a `VectorStore` can keep fewer. In any case, recently used vectors stay in this
-        process's memory, up to 256 MiB for all encoders.
+        later; a `VectorStore` can keep fewer. The pickle of a fitted encoder has no memory, so
+        that nothing is written where it is loaded; there ``set_params(memory=folder)`` sets
+        one. In any case, recently used vectors stay in this process's memory, up to 256 MiB for
+        all encoders.
     verbose : bool, default=False
         Show a progress bar.
 
@@ -318,7 +322,8 @@ class BertEncoder(TextTransformer):
         if not isinstance(X, list) and is_dask(X):
             check_lazy(self)
             fitted = copy(self)  # so that a later fit does not change the result
-            return lazily(fitted.transform, X, self._n_features_out)
+            encode = partial(_encode_with, fitted, self.memory)
+            return lazily(encode, X, self._n_features_out)
         from skcalib.encoders.model.batches import BertModel
 
         blocks, total = blocks_of(X, BLOCK)
@@ -438,6 +443,11 @@ class BertEncoder(TextTransformer):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_recipe")
+
+
+def _encode_with(fitted: BertEncoder, memory: Any, texts: Sequence[str]) -> np.ndarray:
+    """Encode with a memory, which an encoder that is sent to a worker leaves behind."""
+    return copy(fitted).set_params(memory=memory).transform(texts)
 
 
 def resolve_layers(layers: Any, n_layers: int) -> tuple[int, ...]:

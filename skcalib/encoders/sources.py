@@ -9,8 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from contextvars import ContextVar
+from copy import deepcopy
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.utils import gen_batches
@@ -20,7 +21,7 @@ from skcalib.encoders.store.database import turn
 from skcalib.encoders.store.store import VectorStore
 from skcalib.encoders.store.vectors import Vectors
 from skcalib.utils import caches
-from skcalib.utils.base import progress
+from skcalib.utils.base import is_fitted, progress
 from skcalib.utils.texts import distinct
 
 # Number of texts that are read, looked up on disk, tokenized and sorted together: enough for
@@ -58,6 +59,31 @@ def noting_content() -> Iterator[dict[str, bool]]:
         yield notes
     finally:
         _notes.reset(token)
+
+
+class WithMemory:
+    """Mixin of an encoder with a parameter ``memory``, a folder or store on this machine.
+
+    A fitted one leaves it behind when it is pickled, so that nothing is written where it is
+    loaded. One that is not fitted, such as that of a worker of a search, keeps it, and so do
+    copies within a process.
+    """
+
+    memory: Any
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: Any = super().__getstate__()
+        return {**state, "memory": None} if is_fitted(self) else state
+
+    def __copy__(self) -> Self:
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self))
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        memo[id(self)] = twin = object.__new__(type(self))
+        vars(twin).update(deepcopy(vars(self), memo))
+        return twin
 
 
 class Model(ABC):

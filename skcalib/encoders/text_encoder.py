@@ -17,7 +17,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.encoders.model.tokens import empty_ids, tokenize
 from skcalib.encoders.recipe import Slots
-from skcalib.encoders.sources import Disk, Model, Records, Show, recall, store_of, vectors_of
+from skcalib.encoders.sources import (
+    Disk,
+    Model,
+    Records,
+    Show,
+    WithMemory,
+    recall,
+    store_of,
+    vectors_of,
+)
 from skcalib.encoders.store.store import VectorStore
 from skcalib.encoders.store.vectors import width_in
 from skcalib.utils.base import warn
@@ -30,7 +39,7 @@ PROBE = "The text by which a store tells its model from others, such as 1, 2 or 
 
 
 @dataclass(eq=False, repr=False)
-class TextEncoder(TextTransformer):
+class TextEncoder(WithMemory, TextTransformer):
     """Encode texts with a model of another library, or with a function such as an API call.
 
     The model is assumed to be frozen. An encoder and its clones share it and call it once for
@@ -47,7 +56,8 @@ class TextEncoder(TextTransformer):
         Folder or store that also keeps vectors on disk, in float32 or the ``dtype`` of the
         store, so that other processes do not call the model again. Each process also encodes a
         test text, and refuses a store that has a different vector for it. If the model cannot
-        be reached, the encoder warns and uses the stored vectors.
+        be reached, the encoder warns and uses the stored vectors. The pickle of a fitted
+        encoder has no memory; ``set_params(memory=folder)`` sets one where it is loaded.
     name : str or None, default=None
         Name of the model in ``memory``, required there because the model itself cannot be
         identified. Give a new name whenever the vectors change, as with a new version of an

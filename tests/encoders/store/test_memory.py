@@ -1,10 +1,17 @@
 """Vectors used last stay in memory, with a store and without."""
 
+import copy
+import pickle
+import shutil
+
 import numpy as np
 import pytest
 from counting import Counting
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from skcalib import BertEncoder, TextEncoder, clear_caches
+from skcalib import BertEncoder, TextEncoder, VectorStore, clear_caches
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +57,13 @@ def test_what_decides_on_a_vector_tells_encoders_apart(
     np.testing.assert_allclose(
         vectors[1], second.set_params(memory=None).fit_transform(texts), atol=1e-6
     )
+
+
+class Whole:
+    """A model that can be pickled."""
+
+    def encode(self, texts):
+        return thousands(texts)
 
 
 def test_known_and_new_texts_mix():
@@ -140,3 +154,35 @@ def test_clear_caches_drops_vectors_and_models(tiny_bert, loads):
         np.testing.assert_array_equal(encoder.transform(["dog"]), before)
     assert model.asked == ["dog", "dog"]
     assert len(loads) == 2
+
+
+@pytest.mark.parametrize("kind", ["BertEncoder", "TextEncoder"])
+def test_a_pickle_of_a_fitted_encoder_leaves_its_memory_behind(kind, tiny_bert, tmp_path):
+    folder = tmp_path / "vectors"
+    if kind == "BertEncoder":
+        encoder = BertEncoder(tiny_bert, memory=folder)
+    else:
+        encoder = TextEncoder(Whole(), memory=folder, name="whole")
+    sent = pickle.loads(pickle.dumps(encoder))  # to a worker of a search
+    assert sent.memory == folder
+    pipeline = make_pipeline(encoder, StandardScaler()).fit(["the dog", "a cat"])
+    expected = pipeline.transform(["a song"])
+    shutil.rmtree(folder)
+    clear_caches()
+    loaded = pickle.loads(pickle.dumps(pipeline))
+    np.testing.assert_allclose(loaded.transform(["a song"]), expected, atol=1e-6)
+    assert loaded[0].memory is None
+    assert not folder.exists()
+    for copied in (copy.copy(encoder), copy.deepcopy(encoder), clone(encoder)):
+        assert copied.memory == folder
+    loaded[0].set_params(memory=folder).transform(["a song"])  # asked for
+    assert folder.exists()
+
+
+def test_dask_workers_use_the_memory(tiny_bert, tmp_path):
+    bag, cloudpickle = map(pytest.importorskip, ("dask.bag", "cloudpickle"))
+    encoder = BertEncoder(tiny_bert, memory=tmp_path / "vectors").fit(["dog"])
+    lazy = encoder.transform(bag.from_sequence(["the dog", "a cat"], npartitions=2))
+    lazy = pickle.loads(cloudpickle.dumps(lazy))  # as to workers on other machines
+    lazy.compute(scheduler="sync")
+    assert len(VectorStore(tmp_path / "vectors")) == 2
