@@ -14,6 +14,7 @@ from skcalib.encoders.any_encoder import encoded, fitted_on
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 from skcalib.model_selection._views import near_duplicates
+from skcalib.similarity.search.estimator import SearchEncoder
 from skcalib.utils.base import is_fitted, progress
 from skcalib.utils.bootstrap import interval, resamples
 from skcalib.utils.cosines import blocks
@@ -120,7 +121,8 @@ def evaluate_retrieval(
     Parameters
     ----------
     encoder : estimator, any encoder of texts, or mapping of str to them
-        As in `evaluate_sts`; all are compared with the first.
+        As in `evaluate_sts`; all are compared with the first. A `SearchEncoder` encodes the
+        queries, too; fit it with a sample of queries before, other than these.
     folder : path-like
         In BEIR's layout [1]_: ``corpus.jsonl`` and ``queries.jsonl`` have a JSON object with
         "_id", "text" and perhaps a "title" in each line, and ``qrels`` has a file of each
@@ -211,7 +213,7 @@ def evaluate_retrieval(
             fitted = beside = fitted_on(given, fit_on)
             if name in of_queries:
                 beside = _beside(fitted, fitted_on(of_queries[name], fit_on))
-            asked = unit_rows(encoded(beside, list(queries.values())))[0]
+            asked = unit_rows(_of_queries(beside, list(queries.values())))[0]
             ranked = _ranked(asked, unit_rows(encoded(fitted, texts))[0], own_rows)
             scores[number] = 100 * _measures(ranked, list(documents), grades)
             advance(1, name)
@@ -266,6 +268,14 @@ def _beside(documents: Any, queries: Any) -> Any:
     if isinstance(other, Pipeline) or not isinstance(first, Pipeline):
         return queries
     return Pipeline([("encode queries", queries), *first.steps[1:]])
+
+
+def _of_queries(encoder: Any, texts: list[str]) -> np.ndarray:
+    """Return the vectors of queries, by ``encode_query`` of a `SearchEncoder`."""
+    search = encoder.estimator if isinstance(encoder, FrozenEstimator) else encoder
+    if isinstance(search, SearchEncoder):
+        return search.encode_query(texts)
+    return encoded(encoder, texts)
 
 
 def _ranked(

@@ -16,7 +16,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from skcalib import BertEncoder, GroupErasure, Whitening
+from skcalib import BertEncoder, GroupErasure, SearchEncoder, Whitening
 from skcalib.__main__ import main
 from skcalib.evaluation import evaluate_retrieval
 
@@ -677,3 +677,16 @@ def test_queries_of_one_template_are_one_piece_of_evidence(tmp_path):
             found[is_templated] += low > 0 or high < 0
     assert found[True] <= 4  # of 24; 5 %, and a little more of 30 groups
     assert found[False] >= 8  # the same noise, where nothing shows what queries share
+
+
+@pytest.mark.parametrize("wrap", [lambda e: e, FrozenEstimator])
+def test_a_search_encoder_encodes_queries_as_queries(small, wrap):
+    folder, vectors = small
+    bank = by_angle({"left": 70, "middle": 75, "right": 85})
+    search = SearchEncoder(Lookup(vectors | bank, []), hub_weight=0)
+    search = search.fit(["first", "second", "third", "fourth"], queries=[*bank])
+    table = evaluate_retrieval({"search": wrap(search)}, folder)
+    ranks = search.kneighbors(["question"], 4)[1][0].tolist()
+    assert ranks != [0, 1, 2, 3]  # as raw vectors and `transform` of queries have it
+    first = min(ranks.index(relevant) for relevant in (1, 3))
+    assert table.scores[0, 3] == pytest.approx(100 / (1 + first))

@@ -14,6 +14,9 @@ from skcalib.utils.vectors import unit_rows
 
 # Largest number of queries that the hubness of each document is computed from.
 BANK = 2000
+# Share of a mean that is subtracted, as `Whitening(noise="auto")` does: in a skewed collection
+# the mean lies in the largest group, which would lose its direction with all of it.
+CENTERING = 0.8
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,14 +44,13 @@ class TwoSides:
         hub_weight: float,
     ) -> Self:
         """Estimate the means and the hubs from unit vectors, of distinct queries."""
-        means = documents.mean(axis=0, dtype=np.float64), queries.mean(axis=0, dtype=np.float64)
-        weight = mean_weight(queries, means[1] - means[0])
+        mean = documents.mean(axis=0, dtype=np.float64)
+        gap = queries.mean(axis=0, dtype=np.float64) - mean
+        query_mean = mean + gap_weight(queries, gap) * gap
         drawn = queries[np.random.default_rng(0).permutation(len(queries))[:BANK]]
-        shifts = weight * means[0], weight * means[1]
-        bank = shifted(drawn, shifts[1])
-        share = repeatability(shifted(documents, shifts[0]), bank, n_neighbors)
-        k = n_neighbors_of(n_neighbors, len(bank))
-        return cls(*shifts, bank, k, share * hub_weight)
+        return cls._with_hubs(
+            documents, CENTERING * mean, drawn, CENTERING * query_mean, n_neighbors, hub_weight
+        )
 
     @classmethod
     def of_windows(
@@ -60,10 +62,26 @@ class TwoSides:
         hub_weight: float,
     ) -> Self:
         """Estimate the hubs from pieces of documents, which do not show the mean of queries."""
-        zero = np.zeros(documents.shape[1])
-        share = repeatability(documents, windows, n_neighbors) if len(windows) else 0.0
-        k = n_neighbors_of(n_neighbors, len(windows))
-        return cls(zero, zero, windows, k, share * hub_weight)
+        shift = CENTERING * documents.mean(axis=0, dtype=np.float64)
+        return cls._with_hubs(documents, shift, windows, shift, n_neighbors, hub_weight)
+
+    @classmethod
+    def _with_hubs(
+        cls,
+        documents: np.ndarray,
+        document_shift: np.ndarray,
+        queries: np.ndarray,
+        query_shift: np.ndarray,
+        n_neighbors: float,
+        hub_weight: float,
+    ) -> Self:
+        """Weigh the hubs by how much of them is neither chance nor answers."""
+        bank, moved = shifted(queries, query_shift), shifted(documents, document_shift)
+        k = n_neighbors_of(n_neighbors, len(bank))
+        if len(bank):
+            hub_weight *= repeatability(moved, bank, n_neighbors)
+            hub_weight *= foreign_share(moved, bank, k)
+        return cls(document_shift, query_shift, bank, k, hub_weight if len(bank) else 0.0)
 
     def documents(self, unit: np.ndarray) -> np.ndarray:
         """Return ``(d', -w r, sqrt(1 - w² r²)) / sqrt(2)`` of unit vectors, (n, d + 2).
@@ -95,8 +113,16 @@ class TwoSides:
         return [Normalizer(), Shift(self.query_shift), Normalizer(), columns]
 
 
-def mean_weight(queries: np.ndarray, gap: np.ndarray) -> float:
-    """Return the share of two means to subtract, from 0 to 1, where they differ by ``gap``.
+def foreign_share(documents: np.ndarray, bank: np.ndarray, k: int) -> float:
+    """Return the share of a document's ``k`` nearest queries that it does not answer.
+
+    If each query has one answer, a document answers ``n_queries / n_documents`` on average.
+    """
+    return max(1 - len(bank) / (len(documents) * k), 0.0)
+
+
+def gap_weight(queries: np.ndarray, gap: np.ndarray) -> float:
+    """Return how much of the gap between two means is more than chance, from 0 to 1.
 
     The positive part of the estimator of James and Stein (1961): the mean of n queries is off
     by a squared distance of V = (their variance) / n. So of a squared gap of G to the mean of
