@@ -128,6 +128,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
             )
         texts, groups = distinct_texts(X, groups)
         self._space = TextSpace(self.encoder).fit(texts, groups)
+        self._similarity = self.similarity
         sample = distinct(texts)[0]
         if len(sample) > SAMPLED_TO_FIT:
             n_samples = SAMPLED_TO_FIT
@@ -155,12 +156,12 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         texts, inverse = distinct(left + right)
         vectors, silent = encode(self.encoder_, texts)
         warn_of_silent(silent, texts)
-        if self.similarity != "euclidean":
+        if self._similarity != "euclidean":
             vectors = np.where(silent[:, None], 0, vectors)
         similarity = self._similarities(vectors, inverse[: len(left)], inverse[len(left) :])
         if not np.isfinite(similarity).all():
             raise ValueError(
-                f"The {self.similarity} of pair {np.flatnonzero(~np.isfinite(similarity))[0]} "
+                f"The {self._similarity} of pair {np.flatnonzero(~np.isfinite(similarity))[0]} "
                 "is not finite: its vectors are not finite, or their products overflow "
                 "float64. Check what the encoder returns for these texts."
             )
@@ -170,10 +171,17 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
     def scale_(self) -> SimilarityScale:
         """The scale of similarity, fitted at first use."""
         check_is_fitted(self)
+<<<<<<< ours
         if self.similarity != "cosine":
             raise ValueError(
                 f"BiEncoder has similarity={self.similarity!r}; thresholds and p-values need "
                 "cosines. Set similarity='cosine'."
+=======
+        if self._similarity not in ("cosine", "corrected"):
+            raise ValueError(
+                f"BiEncoder has similarity={self._similarity!r}; thresholds and p-values need "
+                "cosines. Set similarity='cosine' or 'corrected'."
+>>>>>>> theirs
             )
         if self._scale is None:  # a search never needs it
             self._scale = self._fitted_scale()
@@ -203,7 +211,13 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         similarity : float
             The smallest that keeps the rate. Pairs at least as similar count as related.
         """
+<<<<<<< ours
         return self.scale_.threshold(false_positive_rate)
+=======
+        return self.scale_.threshold(
+            false_positive_rate, corrected=self._similarity == "corrected"
+        )
+>>>>>>> theirs
 
     def p_value(self, similarity: ArrayLike) -> np.ndarray:
         """Chance that a pair of unrelated texts is at least as similar.
@@ -218,17 +232,27 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         p : ndarray of shape (n,)
             As in `SimilarityScale`: at most the rate for similarities that reach its threshold.
         """
+<<<<<<< ours
         return self.scale_.p_value(similarity)
+=======
+        return self.scale_.p_value(similarity, corrected=self._similarity == "corrected")
+>>>>>>> theirs
 
     @np.errstate(over="ignore", invalid="ignore")
     def _similarities(self, vectors: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Similarities of the rows ``i`` to the rows ``j``, pair by pair, in float64."""
+<<<<<<< ours
         cosine = self.similarity == "cosine"
+=======
+        corrected = self._similarity == "corrected"
+        r = self.scale_.neighbor_similarity(vectors) if corrected else np.zeros(len(vectors))
+        cosine = corrected or self._similarity == "cosine"
+>>>>>>> theirs
         rows = unit_rows(vectors)[0] if cosine else vectors.astype(np.float64)
         similarity = np.empty(len(i))
         for pairs in gen_batches(len(i), PAIRS_AT_A_TIME):
             a, b = rows[i[pairs]], rows[j[pairs]]
-            if self.similarity == "euclidean":
+            if self._similarity == "euclidean":
                 similarity[pairs] = -unit_rows(a - b)[1]
             else:
                 similarity[pairs] = np.einsum("ij,ij->i", a, b)

@@ -215,8 +215,12 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             best = best_of_others(len(vectors), without, rows, codes)
             threshold = float(np.partition(best, rank - 1)[rank - 1])
         self._space, self.encoder_, self.smoothing_ = space, space.pipeline, smoothing
+<<<<<<< ours
         self.threshold_ = threshold
         self.temperature_ = temperature(len(vectors), without, rows, codes)
+=======
+        self.threshold_, self._other = threshold, self.other
+>>>>>>> theirs
         self.class_means_ = class_means(views, of_names, rows, codes)
         classes = np.array([*described])
         is_exact = classes.tolist() == [*described]  # not so where large integers were rounded
@@ -257,9 +261,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             return labels
         rejected = best_cosines(views, self.class_means_) < self.threshold_
         rejected |= ~views.any(axis=1)  # similar to no class
-        if np.asarray(self.other).dtype.kind != labels.dtype.kind:
+        if np.asarray(self._other).dtype.kind != labels.dtype.kind:
             labels = labels.astype(object)
-        return np.where(rejected, self.other, labels)
+        return np.where(rejected, self._other, labels)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes: softmax of the scores over `temperature_`.
