@@ -103,7 +103,10 @@ def of_set(encode, name):
                     found = scores(d, q, right)
                     yield place, step, found, found - raw
             if strange is not None:
-                place, raw = (f"{n or 'all'}, English", "whole"), scores(D, Q[scored], grades[scored])
+                place, raw = (
+                    (f"{n or 'all'}, English", "whole"),
+                    scores(D, Q[scored], grades[scored]),
+                )
                 yield place, "raw", raw, 0
                 for step, (d, q) in contenders(D, strange[:n], Q[scored]).items():
                     found = scores(d, q, grades[scored])

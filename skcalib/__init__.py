@@ -11,10 +11,11 @@ The job is a pipeline, and the modules follow it::
 `BertEncoder` for a model of another library, and `VectorStore` keeps vectors on disk. Before a
 whitening, `GroupErasure` removes differences between groups such as languages. After it,
 `NeighborSmoothing` moves each vector toward its nearest neighbors, and `SimilarityScale` gives
-thresholds for cosines. `SearchEncoder` encodes documents and queries
-for a search, and `Matcher` matches two lists of records. `SpaceAligner` translates vectors
-of one model into the space of another. `Duplicates` groups texts that occur more than once, and a `DetailGuard` separates texts that differ in a number or a code.
-`clear_caches` drops what the process keeps in memory. The other packages:
+thresholds for cosines. `SearchEncoder` encodes documents and queries for a search, `Matcher`
+matches two lists of records, and `SpaceAligner` translates vectors of one model into the space
+of another. `Duplicates` groups texts that occur more than once, and a `DetailGuard` separates
+texts that differ in a number or a code. `clear_caches` drops what the process keeps in memory.
+The other packages:
 
 - `model_selection`: scorers and searches without labels;
 - `metrics`: agreement with human judgment, and measures of isotropy;

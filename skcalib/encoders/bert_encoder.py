@@ -412,15 +412,9 @@ class BertEncoder(WithMemory, TextTransformer):
         if self.overflow == "cut" or self.stride >= room:
             raise ValueError(
                 f"stride={self.stride} needs overflow='windows' (got {self.overflow!r}) and "
-<<<<<<< ours
                 f"must be smaller than the {max(room, 0)} tokens of text that fit in a window, "
                 f"with max_length={max_length} and prompt {prompt!r:.60}. Set "
                 "overflow='windows', a larger max_length, or a smaller stride."
-=======
-                f"must be smaller than the {max(room, 0)} tokens of text that fit in a window, with "
-                f"max_length={max_length} and prompt {prompt!r:.60}. Set overflow='windows', a "
-                "larger max_length, or a smaller stride."
->>>>>>> theirs
             )
         return int(self.stride)
 

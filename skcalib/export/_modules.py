@@ -13,11 +13,8 @@ from skcalib.calibration import AffineMap
 from skcalib.calibration.flow.estimator import NormalizingFlow
 from skcalib.calibration.flow.glow import Latent
 from skcalib.calibration.neighbors.estimator import NeighborSmoothing
-<<<<<<< ours
-from skcalib.similarity.search.steps import HALF, HubColumns
-=======
 from skcalib.calibration.neighbors.smoothing import ZERO
->>>>>>> theirs
+from skcalib.similarity.search.steps import HALF, HubColumns
 from skcalib.utils.cosines import EQUAL
 
 

@@ -171,17 +171,10 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
     def scale_(self) -> SimilarityScale:
         """The scale of similarity, fitted at first use."""
         check_is_fitted(self)
-<<<<<<< ours
-        if self.similarity != "cosine":
-            raise ValueError(
-                f"BiEncoder has similarity={self.similarity!r}; thresholds and p-values need "
-                "cosines. Set similarity='cosine'."
-=======
-        if self._similarity not in ("cosine", "corrected"):
+        if self._similarity != "cosine":
             raise ValueError(
                 f"BiEncoder has similarity={self._similarity!r}; thresholds and p-values need "
-                "cosines. Set similarity='cosine' or 'corrected'."
->>>>>>> theirs
+                "cosines. Set similarity='cosine'."
             )
         if self._scale is None:  # a search never needs it
             self._scale = self._fitted_scale()
@@ -190,7 +183,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
 
     def _fitted_scale(self) -> SimilarityScale:
         vectors, later = self._space.before_calibration(self._sample)
-        if later is not None and learns(later) and self.similarity == "cosine":
+        if later is not None and learns(later):
             return SimilarityScale(later).fit(vectors)
         return SimilarityScale().fit(self._space.vectors(self._sample[:SAMPLED_TEXTS]))
 
@@ -211,13 +204,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         similarity : float
             The smallest that keeps the rate. Pairs at least as similar count as related.
         """
-<<<<<<< ours
         return self.scale_.threshold(false_positive_rate)
-=======
-        return self.scale_.threshold(
-            false_positive_rate, corrected=self._similarity == "corrected"
-        )
->>>>>>> theirs
 
     def p_value(self, similarity: ArrayLike) -> np.ndarray:
         """Chance that a pair of unrelated texts is at least as similar.
@@ -232,22 +219,12 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         p : ndarray of shape (n,)
             As in `SimilarityScale`: at most the rate for similarities that reach its threshold.
         """
-<<<<<<< ours
         return self.scale_.p_value(similarity)
-=======
-        return self.scale_.p_value(similarity, corrected=self._similarity == "corrected")
->>>>>>> theirs
 
     @np.errstate(over="ignore", invalid="ignore")
     def _similarities(self, vectors: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Similarities of the rows ``i`` to the rows ``j``, pair by pair, in float64."""
-<<<<<<< ours
-        cosine = self.similarity == "cosine"
-=======
-        corrected = self._similarity == "corrected"
-        r = self.scale_.neighbor_similarity(vectors) if corrected else np.zeros(len(vectors))
-        cosine = corrected or self._similarity == "cosine"
->>>>>>> theirs
+        cosine = self._similarity == "cosine"
         rows = unit_rows(vectors)[0] if cosine else vectors.astype(np.float64)
         similarity = np.empty(len(i))
         for pairs in gen_batches(len(i), PAIRS_AT_A_TIME):

@@ -87,7 +87,7 @@ SPECIAL = {
     ),
     Duplicates: Case(Duplicates, (TEXTS,), (NO_TEXT,), lambda e: e.predict(TEXTS[:9])),
     Matcher: Case(
-        Matcher, (TEXTS, TEXTS[:9:-1]), (TEXTS, NO_TEXT), lambda e: e.predict(TEXTS[:9])
+        Matcher, (TEXTS, LONGER[::-1]), (TEXTS, NO_TEXT), lambda e: e.predict(TEXTS[:9])
     ),
     NearestAnswer: Case(
         lambda encoder: NearestAnswer(encoder, false_positive_rate=0.2),

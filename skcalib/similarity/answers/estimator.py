@@ -105,8 +105,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     that cannot be hashed, only if they are the same object.
 
     A question that is stored gets its own answer. One without content for the encoder (blank,
-    only unknown tokens, or a zero vector) gets none otherwise. With a `guard`, stored questions above the
-    threshold are tried, the nearest first, until it allows one.
+    only unknown tokens, or a zero vector) gets none otherwise. With a `guard`, stored questions
+    above the threshold are tried, the nearest first, until it allows one.
 
     References
     ----------

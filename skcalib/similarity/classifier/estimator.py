@@ -215,12 +215,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             best = best_of_others(len(vectors), without, rows, codes)
             threshold = float(np.partition(best, rank - 1)[rank - 1])
         self._space, self.encoder_, self.smoothing_ = space, space.pipeline, smoothing
-<<<<<<< ours
-        self.threshold_ = threshold
-        self.temperature_ = temperature(len(vectors), without, rows, codes)
-=======
         self.threshold_, self._other = threshold, self.other
->>>>>>> theirs
+        self.temperature_ = temperature(len(vectors), without, rows, codes)
         self.class_means_ = class_means(views, of_names, rows, codes)
         classes = np.array([*described])
         is_exact = classes.tolist() == [*described]  # not so where large integers were rounded

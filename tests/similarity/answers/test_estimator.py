@@ -411,7 +411,7 @@ def test_a_guard_finds_the_answer_whose_details_agree():
 
 
 def test_answers_of_unequal_size_count_as_one_each():
-    """The rate of a new answer, while some stored ones have a hundred times as many questions."""
+    """The rate of a new answer, while some have a hundred times as many questions."""
     shares = []
     for draw in range(12):
         rng = np.random.default_rng(draw)
