@@ -88,7 +88,9 @@ def others(kind, name, value):
     return [one for one in given if one != value]
 
 
-@pytest.mark.filterwarnings("ignore:false_pairs=20 needs 448", "ignore:There are fewer than")
+@pytest.mark.filterwarnings(
+    "ignore:false_pairs=20 needs 448", "ignore:No pair is listed", "ignore:There are fewer than"
+)
 @pytest.mark.parametrize("name", [name for name in FITTED if name != "CalibrationSearch"])
 def test_a_parameter_set_after_the_fit_waits_for_the_next_fit(name, tiny_bert):
     estimator = CASES[name].make(TextEncoder(letters))

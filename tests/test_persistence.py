@@ -98,7 +98,7 @@ def in_use(estimator):
 
 
 # A `TextEncoder` keeps a model of another library.
-@pytest.mark.filterwarnings("ignore:false_pairs=20 needs 448")
+@pytest.mark.filterwarnings("ignore:false_pairs=20 needs 448", "ignore:No pair is listed")
 @pytest.mark.parametrize("name", [name for name in CASES if name != "TextEncoder"])
 def test_skops_has_to_trust_nothing_but_skcalib(make, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -114,7 +114,7 @@ def test_skops_has_to_trust_nothing_but_skcalib(make, name, tmp_path, monkeypatc
     np.testing.assert_array_equal(CASES[name].use(back), CASES[name].use(estimator))
 
 
-@pytest.mark.filterwarnings("ignore:false_pairs=20 needs 448")
+@pytest.mark.filterwarnings("ignore:false_pairs=20 needs 448", "ignore:No pair is listed")
 def test_pickles_of_all_estimators_hold_trusted_types(make):
     made = [estimator for name in CASES for estimator in (make(name), in_use(make(name)))]
     named = {

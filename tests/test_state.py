@@ -15,7 +15,9 @@ from sklearn.frozen import FrozenEstimator
 from skcalib import BertEncoder, DetailGuard, Duplicates, TextEncoder, Whitening
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:false_pairs=20 needs 448", "ignore:The encoder is calibrated on"
+    "ignore:false_pairs=20 needs 448",
+    "ignore:The encoder is calibrated on",
+    "ignore:No pair is listed",
 )
 
 
