@@ -406,10 +406,10 @@ class BertEncoder(TextTransformer):
         room = max_length - (len(backbone.ids_of(prompt)) if prompt else added)
         if self.overflow == "cut" or self.stride >= room:
             raise ValueError(
-                f"stride={self.stride} needs overflow='windows' (got {self.overflow!r}) and must "
-                f"be smaller than the {max(room, 0)} tokens of text that fit in a window, with "
-                f"max_length={max_length} and prompt {prompt!r:.60}. Set overflow='windows', a "
-                "larger max_length, or a smaller stride."
+                f"stride={self.stride} needs overflow='windows' (got {self.overflow!r}) and "
+                f"must be smaller than the {max(room, 0)} tokens of text that fit in a window, "
+                f"with max_length={max_length} and prompt {prompt!r:.60}. Set "
+                "overflow='windows', a larger max_length, or a smaller stride."
             )
         return int(self.stride)
 

@@ -440,9 +440,7 @@ class NormalizingFlow(
                 array, start, self, n_epochs, validation_fraction, device=device
             )
         # All at once, so that feature names always belong to this flow.
-        for name in self.__dict__.keys() - trained.__dict__.keys():
-            delattr(self, name)
-        self.__dict__.update(trained.__dict__)
+        self.__dict__ = trained.__dict__
         if interrupted:
             raise KeyboardInterrupt
         return self

@@ -49,8 +49,8 @@ class AutogradGradient:
         return loss.detach()
 
 
-class Trainer:
-    """Adam over the parameters of a flow, laid out in one vector.
+class Adam:
+    """The parameters of a flow in one vector, and their updates.
 
     BERT and BERT-flow train with this update: Adam (arXiv:1412.6980) without its bias
     correction and with decoupled weight decay (arXiv:1711.05101) on matrices only,
@@ -61,9 +61,54 @@ class Trainer:
     Without the correction the first few hundred steps are up to six times as long, so that a
     single epoch over some thousand sentences suffices.
 
-    ``state`` has the rows p, m and v. ``flow`` is on its device; :meth:`write_back` brings its
-    parameters up to date.
+    ``state`` has the rows p, m and v; :meth:`write_back` brings the flow up to date. The flow
+    is on its device, and batches have at most ``n_rows`` rows.
     """
+
+    def __init__(self, flow: Glow, moments: np.ndarray, n_rows: int, settings: Any):
+        self._flow, self._learning_rate = flow, settings.learning_rate
+        is_written = (flow.coupling, flow.permutation) == ("additive", "reverse")
+        self._gradient_of: AdditiveGradient | AutogradGradient = (
+            AdditiveGradient(flow, n_rows) if is_written else AutogradGradient(flow)
+        )
+        self.state = self._gradient_of.state
+        self.state[1:] = torch.as_tensor(moments, dtype=self.state.dtype)
+        matrices = [torch.full_like(p, p.ndim == 2) for p in flow.parameters()]
+        is_matrix = parameters_to_vector(matrices).detach()[self._gradient_of.order]
+        self._decay = 1.0 - settings.learning_rate * settings.weight_decay * is_matrix
+        self._denominator = torch.empty_like(self._decay)
+
+    @torch.no_grad()
+    def write_back(self) -> None:
+        """Write the parameters, as they are now, into the flow."""
+        flat = torch.empty_like(self._decay)
+        flat[self._gradient_of.order] = self.state[0]
+        parameters = list(self._flow.parameters())
+        for parameter, part in zip(parameters, views(flat, parameters), strict=True):
+            parameter.copy_(part)
+
+    def step(self, batch: Tensor) -> Tensor:
+        """Take one step on a batch (b, d); return the loss before it, in nats per sample."""
+        loss, gradient = self._gradient_of(batch), self._gradient_of.gradient
+        beta1, beta2, epsilon = 0.9, 0.999, 1e-6  # those of BERT-flow's code
+        with torch.inference_mode():
+            # BERT-flow clips the gradient in bits per dimension to norm 1, so that the limit
+            # means the same at every d. That gradient is this one divided by n_bits.
+            n_bits = batch.numel() * math.log(2.0)
+            norm = torch.linalg.vector_norm(gradient)
+            gradient.div_(norm.clamp_(min=n_bits))
+
+            p, m, v = self.state
+            m.lerp_(gradient, 1.0 - beta1)
+            v.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+            root = torch.sqrt(v, out=self._denominator).add_(epsilon)
+            p.mul_(self._decay)
+            p.addcdiv_(m, root, value=-self._learning_rate)
+            return loss / len(batch)
+
+
+class Trainer:
+    """The training of a flow on some rows of X, on a device, epoch by epoch."""
 
     def __init__(
         self,
@@ -73,51 +118,17 @@ class Trainer:
         settings: Any,
         device: torch.device,
     ):
-        self.flow = flow = start.network().to(device)
-        self._X, self._rows, self._rng, self._settings = X, rows, start.rng, settings
-        self.n_steps = -(-len(rows) // settings.batch_size)  # of an epoch
+        self.flow = start.network().to(device)
+        self._X, self._rows, self._rng = X, rows, start.rng
+        self._batch_size = settings.batch_size
+        n_rows = min(self._batch_size, 2 * len(rows))  # of a batch, filled up from others
+        self.adam = Adam(self.flow, start.moments, n_rows, settings)
         self.n_kept = 0  # good states of the epochs so far
-        n_rows = min(settings.batch_size, 2 * len(rows))  # of a batch, filled up from others
-        is_written = (flow.coupling, flow.permutation) == ("additive", "reverse")
-        self._gradient_of: AdditiveGradient | AutogradGradient = (
-            AdditiveGradient(flow, n_rows) if is_written else AutogradGradient(flow)
-        )
-        self.state, self._gradient = self._gradient_of.state, self._gradient_of.gradient
-        self._vector, self._first_moment, self._second_moment = self.state
-        self.state[1:] = self._tensor(start.moments)
-        matrices = [torch.full_like(p, p.ndim == 2) for p in flow.parameters()]
-        is_matrix = parameters_to_vector(matrices).detach()[self._gradient_of.order]
-        self._decay = 1.0 - settings.learning_rate * settings.weight_decay * is_matrix
-        self._denominator = torch.empty_like(self._vector)
-        self._jitter = flow.standardize.jitter.cpu().numpy()
 
-    @torch.no_grad()
-    def write_back(self) -> None:
-        """Write the parameters, as they are now, into the flow."""
-        flat = torch.empty_like(self._vector)
-        flat[self._gradient_of.order] = self._vector
-        parameters = list(self.flow.parameters())
-        for parameter, part in zip(parameters, views(flat, parameters), strict=True):
-            parameter.copy_(part)
-
-    def step(self, batch: Tensor) -> Tensor:
-        """Take one step on a batch (b, d); return the loss before it, in nats per sample."""
-        loss = self._gradient_of(batch)
-        beta1, beta2, epsilon = 0.9, 0.999, 1e-6  # those of BERT-flow's code
-        with torch.inference_mode():
-            # BERT-flow clips the gradient in bits per dimension to norm 1, so that the limit
-            # means the same at every d. That gradient is this one divided by n_bits.
-            n_bits = batch.numel() * math.log(2.0)
-            norm = torch.linalg.vector_norm(self._gradient)
-            self._gradient.div_(norm.clamp_(min=n_bits))
-
-            m, v = self._first_moment, self._second_moment
-            m.lerp_(self._gradient, 1.0 - beta1)
-            v.mul_(beta2).addcmul_(self._gradient, self._gradient, value=1.0 - beta2)
-            root = torch.sqrt(v, out=self._denominator).add_(epsilon)
-            self._vector.mul_(self._decay)
-            self._vector.addcdiv_(m, root, value=-self._settings.learning_rate)
-            return loss / len(batch)
+    @property
+    def n_steps(self) -> int:
+        """Batches of an epoch."""
+        return -(-len(self._rows) // self._batch_size)
 
     def epoch(self, advance: Callable[[], Any]) -> float:
         """Train on all rows in random order; return the mean loss of the batches, in nats.
@@ -126,43 +137,44 @@ class Trainer:
         infinite, the loss is NaN and the state is the last good one, at most 64 steps before.
         After Ctrl-C the state is also the last good one.
         """
-        good, total, n_threads = self.state.clone(), 0.0, torch.get_num_threads()
-        recent = torch.zeros_like(self._vector[0])
-        batches = shuffled_batches(self._X, self._rows, self._settings.batch_size, self._rng)
+        state, jitter = self.adam.state, self.flow.standardize.jitter.cpu().numpy()
+        good, total, n_threads = state.clone(), 0.0, torch.get_num_threads()
+        recent = torch.zeros_like(state[0, 0])
+        batches = shuffled_batches(self._X, self._rows, self._batch_size, self._rng)
         try:
             # Operations of a few microseconds are too small to share: threads would mostly
             # wait for each other, for long if another process uses the core.
             torch.set_num_threads(1)
             for step, drawn in enumerate(batches, start=1):
-                recent += self.step(self._with_jitter(self._tensor(drawn)))
+                recent += self.adam.step(self._with_jitter(self._tensor(drawn), jitter))
                 if step % 64 == 0 or step == self.n_steps:  # reading it waits for the device
                     # A loss is from before its update, so check the parameters too.
-                    if not torch.isfinite(recent + self._vector.sum()):
+                    if not torch.isfinite(recent + state[0].sum()):
                         return math.nan
-                    good, self.n_kept = self.state.clone(), self.n_kept + 1
+                    good, self.n_kept = state.clone(), self.n_kept + 1
                     total += float(recent)
                     recent.zero_()
                 advance()
         finally:
             torch.set_num_threads(n_threads)
-            self.state.copy_(good)
+            state.copy_(good)
         return total / self.n_steps
 
-    def _with_jitter(self, batch: Tensor) -> Tensor:
+    def _with_jitter(self, batch: Tensor, jitter: np.ndarray) -> Tensor:
         """Add random numbers to a batch, in place, where the data hardly vary."""
-        degenerate, axes = np.flatnonzero(self._jitter), self.flow.standardize.axes
+        degenerate, axes = np.flatnonzero(jitter), self.flow.standardize.axes
         if len(degenerate):
             normal = self._rng.standard_normal((len(batch), len(degenerate)))
-            jitter = self._tensor(self._jitter[degenerate] * normal)
+            noise = self._tensor(jitter[degenerate] * normal)
             if axes is None:
-                batch[:, degenerate] += jitter
+                batch[:, degenerate] += noise
             else:
-                batch += jitter @ axes[:, degenerate].T
+                batch += noise @ axes[:, degenerate].T
         return batch
 
     def evaluate(self, rows: np.ndarray) -> float:
         """Return the mean loss of the given rows, in nats, in float64."""
-        self.write_back()
+        self.adam.write_back()
         blocks = (self._tensor(self._X[rows[block]]) for block in gen_batches(len(rows), 1024))
         with torch.inference_mode():
             # On the CPU: not every GPU has float64.
@@ -176,10 +188,10 @@ class Trainer:
         standardized columns, are relative to the largest entry of a row, or to 1 if that is
         more.
         """
-        self.write_back()
+        self.adam.write_back()
         encode, decode = self.flow.through_levels, self.flow.back_through_levels
         with torch.inference_mode():
-            rows = self._X[self._rows[: self._settings.batch_size]]
+            rows = self._X[self._rows[: self._batch_size]]
             x, _ = self.flow.standardize(self._tensor(rows))
             z = self._tensor(np.random.RandomState(0).standard_normal(x.shape))
             sample = decode(z)
@@ -198,7 +210,8 @@ class Trainer:
             )
 
     def _tensor(self, rows: Any) -> Tensor:
-        return torch.as_tensor(rows, dtype=self.state.dtype, device=self.state.device)
+        state = self.adam.state
+        return torch.as_tensor(rows, dtype=state.dtype, device=state.device)
 
 
 @on_device
@@ -246,7 +259,7 @@ def train(
                 stale = 0 if losses[-1] < best_loss - settings.tol else stale + 1
                 if losses[-1] < best_loss:
                     best_loss = losses[-1]
-                    best_state = trainer.state.clone() if len(held_out) else None
+                    best_state = trainer.adam.state.clone() if len(held_out) else None
                 if stale == settings.n_iter_no_change:
                     break
     except KeyboardInterrupt:
@@ -254,8 +267,8 @@ def train(
             raise
         interrupted = True
     if best_state is not None:
-        trainer.state.copy_(best_state)
+        trainer.adam.state.copy_(best_state)
     trainer.warn_of_divergence()
-    moments = trainer.state[1:].cpu().numpy()
+    moments = trainer.adam.state[1:].cpu().numpy()
     fitted = replace(start, weights=trainer.flow.arrays(), moments=moments, curve=curve)
     return fitted, interrupted
