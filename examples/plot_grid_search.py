@@ -206,8 +206,8 @@ right[-1].legend()
 figure.savefig("grid_search.png", dpi=150)
 
 # %%
-# joblib can pickle the best pipeline, from texts to vectors, for another process. The pickle of a
-# fitted encoder leaves its `memory` behind, so it writes nothing where it is loaded.
+# joblib can pickle the best pipeline, from texts to vectors, for another process. The pickle of
+# a fitted encoder leaves its `memory` behind, so it writes nothing where it is loaded.
 
 best = search.best_estimator_.encoder_
 joblib.dump(best, "best_pipeline.joblib")

@@ -1,8 +1,10 @@
 """Every estimator: bools are no numbers, texts no vectors, masked entries are missing."""
 
+import copy
+
 import numpy as np
 import pytest
-from estimators import CASES, ESTIMATORS, OF_VECTORS, VECTORS
+from estimators import CASES, ESTIMATORS, FITTED, OF_VECTORS, VECTORS
 
 import skcalib
 from skcalib import TextEncoder
@@ -68,3 +70,49 @@ def test_masked_entries_are_missing_and_texts_no_vectors(name, method):
 def test_masked_weights_are_missing():
     with pytest.raises(ValueError, match="sample_weight contains NaN"):
         skcalib.Whitening().fit(VECTORS, sample_weight=np.ma.masked_less(np.arange(60.0), 5))
+
+
+# Where and how vectors are computed: these act at once, and change no result.
+OF_THE_PROCESS = {"batch_size", "device", "memory", "model", "name", "revision", "verbose"}
+
+
+def others(kind, name, value):
+    """Return other values that a parameter of an estimator accepts."""
+    if name in {"other", "random_state"}:
+        return ["another"] if name == "other" else [7]
+    numbers = [0, 1, 2, 3, 0.1, 0.5, 0.9]
+    given = []
+    for option in getattr(kind, "_parameter_constraints", {}).get(name, []):
+        if hasattr(option, "is_satisfied_by"):
+            given += [number for number in numbers if option.is_satisfied_by(number)]
+        given += sorted(getattr(option, "options", ()))
+        given += [True, False] if option == "boolean" else []
+        given += ["word: "] if option is str else []
+    return [one for one in given if one != value]
+
+
+@pytest.mark.filterwarnings("ignore:false_pairs=20 needs 448", "ignore:There are fewer than")
+@pytest.mark.parametrize("name", [name for name in FITTED if name != "CalibrationSearch"])
+def test_a_parameter_set_after_the_fit_waits_for_the_next_fit(name, tiny_bert):
+    estimator = CASES[name].make(TextEncoder(letters))
+    if name == "BertEncoder":
+        estimator.set_params(model=tiny_bert)
+    estimator.fit(*CASES[name].given)
+    expected, n_set = CASES[name].use(estimator), 0
+    for parameter, value in estimator.get_params(deep=False).items():
+        if parameter in OF_THE_PROCESS:
+            continue
+        for other in others(type(estimator), parameter, value):
+            changed = copy.copy(estimator).set_params(**{parameter: other})
+            np.testing.assert_array_equal(CASES[name].use(changed), expected)
+            n_set += 1
+    assert n_set or name in {"GroupErasure", "TextEncoder"}
+    if name == "ZeroShotClassifier":
+        labels = estimator.predict(["", "the dog"])
+        changed = copy.copy(estimator).set_params(other="another")
+        assert changed.predict(["", "the dog"]).tolist() == labels.tolist()
+
+
+def letters(texts):
+    """A vector for each text."""
+    return np.array([[text.count(letter) + 0.1 for letter in "acdglmnot"] for text in texts])

@@ -13,8 +13,8 @@ from skcalib.calibration import AffineMap
 from skcalib.calibration.flow.estimator import NormalizingFlow
 from skcalib.calibration.flow.glow import Latent
 from skcalib.calibration.neighbors.estimator import NeighborSmoothing
+from skcalib.calibration.neighbors.smoothing import ZERO
 from skcalib.utils.cosines import EQUAL
-from skcalib.utils.sklearn_compat import check_params
 
 
 @singledispatch
@@ -40,8 +40,7 @@ def _(part: NormalizingFlow) -> nn.Module:
 
 @module_of.register
 def _(part: NeighborSmoothing) -> nn.Module:
-    check_params(part)  # which may have been set since the fit
-    return SmoothingModule(part.vectors_, part.n_neighbors, part.weight, part.alpha)
+    return SmoothingModule(part.vectors_, **part.parameters_)
 
 
 class LinearModule(nn.Module):
@@ -102,7 +101,7 @@ class SmoothingModule(nn.Module):
         is_equal = cosines.amax(-1, keepdim=True) >= EQUAL
         farthest = cosines.argmin(-1, keepdim=True) if k > self.n_neighbors else -1
         left_out = torch.where(is_equal, cosines.argmax(-1, keepdim=True), farthest)
-        counts = (cosines > 0) & (torch.arange(k, device=x.device) != left_out)
+        counts = (cosines > ZERO) & (torch.arange(k, device=x.device) != left_out)
         weights = torch.where(counts, cosines.abs() ** self.alpha, 0.0)
         total = weights.sum(-1, keepdim=True)
         weights = self.weight * weights / torch.where(total > 0, total, 1.0)

@@ -55,7 +55,7 @@ def take_apart(pipeline: Any) -> Parts:
     similarity, pipeline = "cosine", getattr(pipeline, "best_estimator_", pipeline)
     if isinstance(pipeline, BiEncoder):
         check_is_fitted(pipeline)
-        similarity, pipeline = pipeline.similarity, pipeline.encoder_
+        similarity, pipeline = pipeline._similarity, pipeline.encoder_
     encoder, *steps = [*flat(pipeline)] or [pipeline]
     if not isinstance(encoder, BertEncoder):
         raise TypeError(

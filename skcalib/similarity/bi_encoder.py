@@ -91,7 +91,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
 
     # In a search, groups go to the splitter only, unless set_fit_request asks for more.
     __metadata_request__fit = {"groups": False}
-    _state_version = 8
+    _state_version = 9
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
@@ -124,6 +124,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
             )
         texts, groups = distinct_texts(X, groups)
         self._space = TextSpace(self.encoder).fit(texts, groups)
+        self._similarity = self.similarity
         sample = distinct(texts)[0]
         if len(sample) > SAMPLED_TEXTS:
             sample = resample(sample, replace=False, n_samples=SAMPLED_TEXTS, random_state=0)
@@ -150,12 +151,12 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         texts, inverse = distinct(left + right)
         vectors, silent = encode(self.encoder_, texts)
         warn_of_silent(silent, texts)
-        if self.similarity != "euclidean":
+        if self._similarity != "euclidean":
             vectors = np.where(silent[:, None], 0, vectors)
         similarity = self._similarities(vectors, inverse[: len(left)], inverse[len(left) :])
         if not np.isfinite(similarity).all():
             raise ValueError(
-                f"The {self.similarity} of pair {np.flatnonzero(~np.isfinite(similarity))[0]} "
+                f"The {self._similarity} of pair {np.flatnonzero(~np.isfinite(similarity))[0]} "
                 "is not finite: its vectors are not finite, or their products overflow "
                 "float64. Check what the encoder returns for these texts."
             )
@@ -165,10 +166,10 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
     def scale_(self) -> SimilarityScale:
         """The scale of similarity, fitted at first use."""
         check_is_fitted(self)
-        if self.similarity not in ("cosine", "corrected"):
+        if self._similarity not in ("cosine", "corrected"):
             raise ValueError(
-                f"BiEncoder has similarity={self.similarity!r}; thresholds and p-values need "
-                "cosines. Set similarity='cosine' or 'corrected'."
+                f"BiEncoder has similarity={self._similarity!r}; thresholds and p-values need "
+                "cosines. Set similarity='cosine' or 'corrected', and fit again."
             )
         if self._scale is None:  # a search never needs it
             self._scale = SimilarityScale().fit(self._space.vectors(self._sample))
@@ -193,7 +194,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
             The smallest that keeps the rate. Pairs at least as similar count as related.
         """
         return self.scale_.threshold(
-            false_positive_rate, corrected=self.similarity == "corrected"
+            false_positive_rate, corrected=self._similarity == "corrected"
         )
 
     def p_value(self, similarity: ArrayLike) -> np.ndarray:
@@ -209,19 +210,19 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         p : ndarray of shape (n,)
             As in `SimilarityScale`: at most the rate for similarities that reach its threshold.
         """
-        return self.scale_.p_value(similarity, corrected=self.similarity == "corrected")
+        return self.scale_.p_value(similarity, corrected=self._similarity == "corrected")
 
     @np.errstate(over="ignore", invalid="ignore")
     def _similarities(self, vectors: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Similarities of the rows ``i`` to the rows ``j``, pair by pair, in float64."""
-        corrected = self.similarity == "corrected"
+        corrected = self._similarity == "corrected"
         r = self.scale_.neighbor_similarity(vectors) if corrected else np.zeros(len(vectors))
-        cosine = corrected or self.similarity == "cosine"
+        cosine = corrected or self._similarity == "cosine"
         rows = unit_rows(vectors)[0] if cosine else vectors.astype(np.float64)
         similarity = np.empty(len(i))
         for pairs in gen_batches(len(i), PAIRS_AT_A_TIME):
             a, b = rows[i[pairs]], rows[j[pairs]]
-            if self.similarity == "euclidean":
+            if self._similarity == "euclidean":
                 similarity[pairs] = -unit_rows(a - b)[1]
             else:
                 similarity[pairs] = np.einsum("ij,ij->i", a, b)

@@ -1,5 +1,7 @@
 """Merging parts of a corpus: the features must be the same, in the same order."""
 
+from functools import reduce
+
 import numpy as np
 import pytest
 from estimators import OF_VECTORS
@@ -33,3 +35,23 @@ def test_columns_in_another_order_are_not_added(estimator):
         fitted.merge(estimator().fit(X, **groups))
     with pytest.raises(ValueError, match=r"of 3 features; this one .* differ from feature 3"):
         estimator().fit(X, **groups).merge(estimator().fit(X[:, :3], **groups))
+
+
+@pytest.mark.parametrize("estimator", MERGING)
+def test_parts_may_be_merged_again(estimator):
+    groups = GROUPS if estimator is GroupErasure else {}
+    parts = [
+        estimator().fit(X[rows], **{name: g[rows] for name, g in groups.items()})
+        for rows in (slice(0, 40), slice(40, 80), slice(20, 60))
+    ]
+    before = [part.transform(X) for part in parts]
+    rows = [*range(80), *range(20, 60)]
+    whole = estimator().fit(X[rows], **{name: g[rows] for name, g in groups.items()})
+    for _ in range(2):
+        merged = reduce(lambda one, other: one.merge(other), parts)
+        np.testing.assert_allclose(merged.transform(X), whole.transform(X), atol=1e-10)
+    for part, expected in zip(parts, before, strict=True):
+        np.testing.assert_array_equal(part.transform(X), expected)
+    merged.partial_fit(X + 5, **groups)
+    np.testing.assert_array_equal(parts[0].transform(X), before[0])
+    assert parts[0].merge() is not parts[0]

@@ -1,5 +1,6 @@
 """Fits on parts of a corpus, merged into one fit on the whole."""
 
+from copy import copy
 from itertools import zip_longest
 from typing import Any, Self
 
@@ -14,20 +15,20 @@ class MergingFit:
     n_features_in_: int
 
     def merge(self, *others: Self) -> Self:
-        """Add the samples that others were fitted on.
+        """Return an estimator fitted on the samples of this one and of others.
 
-        The result equals one `fit` on all samples together.
+        It equals one `fit` on all samples together. This one and the others do not change, so
+        the same parts may be merged again.
 
         Parameters
         ----------
         *others : estimators of the same class
-            Fitted on the same features in the same order. They do not change, and their
-            parameters have no influence.
+            Fitted on the same features in the same order. Their parameters have no influence.
 
         Returns
         -------
-        self
-            The estimator with the samples added.
+        merged : estimator of the same class
+            A new one, with the parameters of this one.
 
         Raises
         ------
@@ -62,7 +63,7 @@ class MergingFit:
                     "same order."
                 )
             moments = moments.merge(other.moments_)
-        return self._learn(moments)
+        return copy(self)._learn(moments)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "moments_")

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.calibration.neighbors.smoothing import smoothed
 from skcalib.utils.base import FloatTransformer, VersionedState, from_scratch
 from skcalib.utils.cosines import rows_in_memory, rows_near
-from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context, check_params
+from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib.utils.vectors import checked_rows, unit_rows, warn_of_silent
 
 
@@ -53,6 +53,8 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     neighbors_ : transformer or None
         The fitted clone; None without `neighbors`, or with at most ``n_neighbors + 1`` texts,
         each of which is compared.
+    parameters_ : dict
+        `n_neighbors`, `weight` and `alpha` of the fit, which `transform` uses.
     n_features_in_, feature_names_in_
         Number of features seen during fit, and their names when all are strings.
 
@@ -92,7 +94,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
 
-    _state_version = 3
+    _state_version = 4
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
@@ -138,6 +140,8 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         if self.neighbors is not None and len(vectors) > k:
             search = clone(self.neighbors).set_params(n_neighbors=k).fit(vectors)
         self.neighbors_, self.vectors_ = search, vectors
+        names = "n_neighbors", "weight", "alpha"
+        self.parameters_ = {name: getattr(self, name) for name in names}
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -153,28 +157,17 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         X_new : ndarray of shape (n_samples, n_features)
             Of unit length, float32 for float32 input and float64 otherwise.
         """
-        self._check_fitted()
+        check_is_fitted(self)
         X = checked_rows(self, X, reset=False)
         out = np.empty_like(X)
-        k = min(self.n_neighbors + 1, len(self.vectors_))
-        row_bytes = 8 * (self.n_neighbors + 2) * X.shape[1]
+        n_neighbors = self.parameters_["n_neighbors"]
+        k = min(n_neighbors + 1, len(self.vectors_))
+        row_bytes = 8 * (n_neighbors + 2) * X.shape[1]
         for chunk in gen_batches(len(X), rows_in_memory(row_bytes)):
             unit = unit_rows(X[chunk])[0]
             rows = rows_near(unit.astype(np.float32), self.vectors_, k, self.neighbors_)
-            params = self.n_neighbors, self.weight, self.alpha
-            out[chunk] = smoothed(unit, self.vectors_[rows], rows < 0, *params)
+            out[chunk] = smoothed(unit, self.vectors_[rows], rows < 0, **self.parameters_)
         return out
-
-    def _check_fitted(self) -> None:
-        """Check the fit, and the parameters, which may have been set since."""
-        check_is_fitted(self)
-        check_params(self)
-        found = self.neighbors_ and self.neighbors_.get_params()["n_neighbors"]
-        if found and self.n_neighbors >= found:
-            raise ValueError(
-                f"n_neighbors={self.n_neighbors} exceeds the {found - 1} for which `neighbors` "
-                "was fitted. Call fit again."
-            )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

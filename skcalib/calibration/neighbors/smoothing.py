@@ -3,6 +3,11 @@
 import numpy as np
 
 from skcalib.utils.cosines import EQUAL
+from skcalib.utils.vectors import LAST_BIT
+
+# Cosines up to this count as 0. Each entry of two unit vectors is rounded to float32, so the
+# computed cosine of orthogonal vectors is at most the sum of both relative errors.
+ZERO = 2 * LAST_BIT
 
 
 def smoothed(
@@ -27,7 +32,7 @@ def smoothed(
     np.put_along_axis(cosines, first, np.where(highest >= EQUAL, 0.0, highest), axis=1)
     farther = np.argsort(-cosines, axis=1, kind="stable")[:, n_neighbors:]
     np.put_along_axis(cosines, farther, 0.0, axis=1)
-    weights = np.where(cosines > 0, np.abs(cosines) ** alpha, 0.0)
+    weights = np.where(cosines > ZERO, np.abs(cosines) ** alpha, 0.0)
     total = weights.sum(axis=1, keepdims=True)
     weights *= weight / np.where(total > 0, total, 1)
     moved = unit + np.einsum("ik,ikj->ij", weights, candidates)

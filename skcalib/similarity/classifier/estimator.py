@@ -138,7 +138,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         "other": "no_validation",
     }
 
-    _state_version = 3
+    _state_version = 4
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
@@ -214,7 +214,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             best = best_of_others(len(vectors), without, rows, codes)
             threshold = float(np.partition(best, rank - 1)[rank - 1])
         self._space, self.encoder_, self.smoothing_ = space, space.pipeline, smoothing
-        self.threshold_ = threshold
+        self.threshold_, self._other = threshold, self.other
         self.class_means_ = class_means(views, of_names, rows, codes)
         classes = np.array([*described])
         is_exact = classes.tolist() == [*described]  # not so where large integers were rounded
@@ -255,9 +255,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             return labels
         rejected = best_cosines(views, self.class_means_) < self.threshold_
         rejected |= ~views.any(axis=1)  # similar to no class
-        if np.asarray(self.other).dtype.kind != labels.dtype.kind:
+        if np.asarray(self._other).dtype.kind != labels.dtype.kind:
             labels = labels.astype(object)
-        return np.where(rejected, self.other, labels)
+        return np.where(rejected, self._other, labels)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Softmax of the scores over 0.05.
