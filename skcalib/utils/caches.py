@@ -179,7 +179,8 @@ def clear_caches() -> None:
     >>> clear_caches()
     """
     VECTORS.clear()
-    _moments.clear()
+    with _lock:  # another thread may be fitting
+        _moments.clear()
     SHOWN.clear()
     model_of.cache_clear()
     fingerprint_of.cache_clear()

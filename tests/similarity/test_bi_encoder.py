@@ -60,7 +60,7 @@ def pairs(texts):
 )
 def test_similarity_is_the_formula(bi_encoder, similarity, expected):
     pairs = [("x", "x"), ("x", "y"), ("x", "xy"), ("x", "-x"), ("x", "0")]
-    similarities = bi_encoder.set_params(similarity=similarity).predict(pairs)
+    similarities = bi_encoder.set_params(similarity=similarity).fit(["x"]).predict(pairs)
     assert similarities.dtype == np.float64
     assert_allclose(similarities, expected, atol=1e-15)
 
@@ -168,7 +168,7 @@ def test_thresholds_are_for_cosines(tiny_bert, texts, similarity):
     for ask in (model.threshold, lambda: model.p_value([0.5])):
         with pytest.raises(ValueError, match=rf"similarity='{similarity}'; thresholds"):
             ask()
-    model.set_params(similarity="cosine")
+    model.set_params(similarity="cosine").fit(texts)
     expected = BiEncoder(BertEncoder(tiny_bert)).fit(texts).threshold(0.3)
     assert model.threshold(0.3) == expected
 

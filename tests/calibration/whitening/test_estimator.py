@@ -241,7 +241,7 @@ def test_power_0_is_the_mean_subtracted_however_few_the_samples(n, dtype):
     for part in parts:
         by_parts.partial_fit(part)
     merged = Whitening(power=0).partial_fit(parts[0])
-    merged.merge(*(Whitening(power=0).partial_fit(part) for part in parts[1:]))
+    merged = merged.merge(*(Whitening(power=0).partial_fit(part) for part in parts[1:]))
     for method in ("pca", "zca", "rotated"):
         whole = Whitening(power=0, method=method).fit(X)
         for whitening in (whole, by_parts, merged):
@@ -605,7 +605,7 @@ def test_partial_fit_warns_of_few_samples_at_the_first_use(few):
     assert whitening.rank_ == 9  # in silence
     with pytest.warns(UserWarning, match="fewer than 5 samples for each"):
         whitening.transform(few)
-    whitening.merge(Whitening().partial_fit(few))
+    whitening = whitening.merge(Whitening().partial_fit(few))
     with pytest.warns(UserWarning, match="fewer than 5 samples for each"):
         expected = whitening.transform(few)
     assert_array_equal(whitening.transform(few), expected)  # in silence

@@ -33,7 +33,7 @@ def test_partial_fit_and_merge_take_weights(X, weight):
     whole = Whitening().fit(X, sample_weight=weight)
     parts = Whitening().partial_fit(X[:10], sample_weight=weight[:10])
     parts.partial_fit(X[10:30], sample_weight=weight[10:30])
-    parts.merge(Whitening().partial_fit(X[30:], sample_weight=weight[30:]))
+    parts = parts.merge(Whitening().partial_fit(X[30:], sample_weight=weight[30:]))
     assert_allclose(parts.transform(X), whole.transform(X), atol=1e-10)
 
 
