@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from skcalib.calibration.neighbors.estimator import NeighborSmoothing
 from skcalib.similarity.answers.inputs import identity, stored_answers
 from skcalib.similarity.answers.threshold import (
+    MARGIN,
     entries,
     promised,
     promised_by_answers,
@@ -31,6 +32,8 @@ from skcalib.utils.vectors import warn_of_silent
 ASKED = 2000
 # Entries that an index given as `neighbors` finds for a question, or that a guard checks first.
 CANDIDATES = 10
+# Stored questions that a guard checks to find the threshold; beyond them it allows the next.
+MOST_CHECKED = 640
 
 
 class HitRates(NamedTuple):
@@ -93,16 +96,17 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     from the same distribution as the `unanswerable`, and needs ``1 / false_positive_rate - 1``
     of them. Without these, each stored question (2,000 at most) is asked as if its own answer
     were not stored. An answer and its nearest are mostly each other's nearest, so a new answer
-    would make the questions of two answers pass. Therefore ``2 / false_positive_rate - 1``
+    would make the questions of two answers pass. Each answer counts as much as the others,
+    however many questions it has. Therefore ``2 / false_positive_rate - 1``
     different answers are needed to estimate how much they differ. With fewer, `fit` warns, and
     the share of false positives may be several times `false_positive_rate`.
 
     Dicts, lists, sets and arrays are the same answer if their contents are equal; other objects
     that cannot be hashed, only if they are the same object.
 
-    A question without content for the encoder (blank, only unknown tokens, or a zero vector)
-    gets no answer, unless the same text is stored. With a `guard`, stored questions above the
-    threshold are tried, the nearest first, until it allows one.
+    A question that is stored gets its own answer. One without content for the encoder (blank,
+    only unknown tokens, or a zero vector) gets none otherwise. With a `guard`, stored questions
+    above the threshold are tried, the nearest first, until it allows one.
 
     References
     ----------
@@ -136,7 +140,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     }
     # Data of the fit, which no pipeline passes on.
     __metadata_request__fit = {"unanswerable": UNUSED, "log": UNUSED}
-    _state_version = 3
+    _state_version = 4
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
@@ -177,7 +181,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             log = {*as_texts(log, "log")} - {*stored, *(unknown or ())}
         self._space = TextSpace(self.encoder)
         vectors, self._smoothing = self._fit_space([*stored], log)
-        asked = None if unknown is None else self._asked(self._vectors_of(unknown))
+        asked = None if unknown is None else (unknown, self._asked(self._vectors_of(unknown)))
         self._store(stored, vectors, asked)
         self.encoder_ = self._space.pipeline
         if self._smoothing is not None:
@@ -351,10 +355,10 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         vectors = self._vectors_of(texts)
         asked, silent = self._asked(vectors), ~vectors.any(axis=1)
         best, rows = np.full(len(texts), -1.0), np.zeros(len(texts), np.intp)
-        for i in np.flatnonzero(silent):  # similar to no text, but the same text may be stored
-            if (row := self._silent.get(texts[i])) is not None:
-                best[i], rows[i] = 1.0, row
-        left, index = np.flatnonzero(~silent), self.neighbors_
+        known = np.array([text in self._place for text in texts])
+        for i in np.flatnonzero(known):  # also without content, similar to no other text
+            best[i], rows[i] = 1.0, self._place[texts[i]]
+        left, index = np.flatnonzero(~(silent | known)), self.neighbors_
         k = 1 if self.guard is None else CANDIDATES
         while len(left):
             cosines, near = self._nearest(asked[left], k, index)
@@ -372,6 +376,35 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             k, index = 2 * k, None  # an index finds no more
         return best, rows
 
+    def _best_allowed(
+        self,
+        texts: Any,
+        asked: np.ndarray,
+        own: np.ndarray,
+        stored: np.ndarray,
+        found: np.ndarray,
+        codes: np.ndarray,
+    ) -> np.ndarray:
+        """Return each text's largest cosine with an entry of another answer that is allowed."""
+        best, left, k = np.full(len(asked), -1.0), np.arange(len(asked)), CANDIDATES
+        while len(left):
+            k, open_ = min(k, len(found)), []
+            cosines, near = nearest_in_order(asked[left], found, k)
+            for i, cosine, rows in zip(left, cosines, near, strict=True):
+                others = np.flatnonzero(codes[rows] != own[i])
+                allowed = (
+                    j for j in others if self.guard.compatible(texts[i], stored[rows[j]])
+                )
+                if (first := next(allowed, None)) is not None:
+                    best[i] = cosine[first]
+                elif k < len(found):
+                    best[i] = cosine[-1]  # at most, of those that were not checked
+                    open_.append(i)
+            if k >= MOST_CHECKED:
+                break
+            left, k = np.array(open_, int), 4 * k
+        return best
+
     def _nearest(self, asked: np.ndarray, k: int, index: Any) -> tuple[np.ndarray, np.ndarray]:
         """Cosines, from the largest, and rows of stored questions with content."""
         cosines, rows = nearest_in_order(asked, self._found, min(k, len(self._found)), index)
@@ -381,7 +414,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         self,
         stored: dict[str, Any],
         vectors: np.ndarray,
-        unanswerable: np.ndarray | None,
+        unanswerable: tuple[list[str], np.ndarray] | None,
     ) -> Self:
         """Find the threshold, then keep the questions, sorted, with what was learned."""
         order = sorted(range(len(stored)), key=[*stored].__getitem__)
@@ -400,15 +433,26 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         if self.neighbors is not None and len(found) > CANDIDATES + 1:
             index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES).fit(found)
         if unanswerable is not None:
-            best = nearest_in_order(unanswerable, found, 1, index)[0][:, 0]
-            best[~unanswerable.any(axis=1)] = -1  # never answered
+            unknown, asked = unanswerable
+            if self.guard is None:
+                best = nearest_in_order(asked, found, 1, index)[0][:, 0]
+            else:
+                none = np.full(len(asked), -1)
+                best = self._best_allowed(
+                    unknown, asked, none, questions[content], found, codes
+                )
+            best[~asked.any(axis=1)] = -1  # never answered
             threshold = promised(best, self.false_positive_rate)
         elif len(different) > 1:
             drawn = np.random.default_rng(0).permutation(len(found))[:ASKED]
-            asked = self._asked(vectors[content[drawn]]).astype(np.float32)
+            asked, own = self._asked(vectors[content[drawn]]).astype(np.float32), codes[drawn]
             # As if their own answers were not stored: entries of other answers do not change.
-            best = best_of_others(asked, codes[drawn], found, codes)
-            threshold = promised_by_answers(best, codes[drawn], self.false_positive_rate)
+            if self.guard is None:
+                best = best_of_others(asked, own, found, codes)
+            else:
+                texts = questions[content]
+                best = self._best_allowed(texts[drawn], asked, own, texts, found, codes)
+            threshold = promised_by_answers(best, own, self.false_positive_rate)
             needed = n_needed(self.false_positive_rate, new=2)
             if len(different) < needed:
                 warn(
@@ -422,13 +466,20 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 f"All questions have the answer {answers[0]!r:.60}. Give questions with other "
                 "answers, or `unanswerable` ones, to estimate the threshold."
             )
+        if threshold >= 1:
+            warn(
+                "More questions than false_positive_rate have the same vector as a stored one "
+                "with another answer, so no threshold keeps the rate. Choose another encoder, "
+                "or set a guard."
+            )
+            threshold = 1 - MARGIN
         self._vectors, self._unanswerable, self.neighbors_ = vectors, unanswerable, index
         self._found, self._content = found, content
-        silent = np.setdiff1d(np.arange(len(questions)), content).tolist()
-        self._silent = {questions[i]: i for i in silent}
+        silent = np.setdiff1d(np.arange(len(questions)), content)
+        self._place = {question: i for i, question in enumerate(questions)}
         self.questions_, self.answers_ = questions, answers
         self.vectors_ = found
-        if silent:
+        if len(silent):
             self.vectors_ = np.zeros((len(questions), found.shape[1]), np.float32)
             self.vectors_[content] = found
         self.threshold_ = threshold

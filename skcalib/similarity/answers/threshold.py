@@ -33,18 +33,21 @@ def promised_by_answers(best: np.ndarray, codes: np.ndarray, rate: float) -> flo
     """Return the cosine that a question of a new answer exceeds with about this probability.
 
     ``best`` of shape (n,) are the largest cosines of questions with entries of other answers
-    than theirs, and ``codes`` are their answers. If m of the n exceed a cosine, on average c of
-    each answer that has any, a new answer adds c questions that exceed it. An answer and its
-    nearest are mostly each other's nearest, so c questions of that answer exceed it as well:
-    ``m + 2 c`` of ``n + c``.
+    than theirs, and ``codes`` are their answers. A new answer is one more answer, however many
+    questions the stored ones have. So each answer counts as much as the others, with the share
+    of its questions that exceed the cosine. If these shares sum to m among a answers, and are c
+    on average where any does, a new answer adds c. An answer and its nearest are mostly each
+    other's nearest, so c of that answer exceed it as well: ``m + 2 c`` of ``a + c``. With too
+    few answers for the rate, it is the largest of all cosines.
     """
     n_above(len(best), rate, "stored questions", new=2, hint=" Or give `unanswerable` ones.")
     order = np.argsort(-best, kind="stable")
-    exceed = np.arange(len(best))  # the number before each place
-    answers = np.zeros(len(best), int)
+    weight = 1 / np.bincount(codes)[codes][order]
+    exceed = np.cumsum(weight) - weight  # the sum before each place
+    answers = np.zeros(len(best))
     answers[np.unique(codes[order], return_index=True)[1]] = 1
-    answers = np.cumsum(answers) - answers
-    of_each = np.where(exceed > 0, exceed / np.maximum(answers, 1), 1)
-    expected = (exceed + 2 * of_each) / (len(best) + of_each)
+    answers, n = np.cumsum(answers) - answers, answers.sum()
+    of_each = np.where(answers > 0, exceed / np.maximum(answers, 1), weight)
+    expected = (exceed + 2 * of_each) / (n + of_each)
     kept = np.flatnonzero(expected <= rate + ROUNDING)
-    return float(best[order[kept[-1]]]) + MARGIN
+    return float(best[order[kept[-1] if len(kept) else 0]]) + MARGIN

@@ -408,3 +408,44 @@ def test_a_guard_finds_the_answer_whose_details_agree():
     assert guarded[:, :2].any()
     for number in (1, 2):
         assert all(a is None or a.endswith(str(number)) for a in guarded[:, number - 1])
+
+
+def test_answers_of_unequal_size_count_as_one_each():
+    """The rate of a new answer, where some stored ones have a hundred times as many."""
+    shares = []
+    for draw in range(9):
+        rng = np.random.default_rng(draw)
+        sizes = np.minimum(rng.zipf(1.6, size=100), 100)
+        stored = [f"{1000 * draw + a} {i}" for a in range(50) for i in range(sizes[a])]
+        new = [f"{1000 * draw + a} {i}" for a in range(50, 100) for i in range(sizes[a])]
+        answers = np.array(truth(new))
+        hit = drawn(0.1).fit(stored, truth(stored)).decision_function(new) > 0
+        shares.append(np.mean([hit[answers == a].mean() for a in np.unique(answers)]))
+    assert 0.03 < np.mean(shares) < 0.12
+
+
+def letters(texts):
+    return np.array(
+        [[text.count(c) for c in "abcdefghijklmnopqrstuvwxyz"] for text in texts], float
+    )
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_the_threshold_is_that_of_questions_that_the_guard_allows(given):
+    """Numbers are in no vector: without the guard, a twentieth are equal to others."""
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice([*"abcdefghijklmnopqrstuvwxyz"], size=9)) for _ in range(400)]
+    asked = [" ".join(rng.choice(words, size=4)) for _ in range(580)]
+    stored = asked[:380] + [f"cancel order {i}" for i in range(20)]
+    unknown = asked[380:480] + [f"cancel order {i}" for i in range(20, 40)] if given else None
+    model = NearestAnswer(
+        TextEncoder(letters), false_positive_rate=0.02, guard=DetailGuard()
+    ).fit(stored, np.arange(400), unanswerable=unknown)
+    assert model.threshold_ < 0.999
+    assert model.predict(stored).tolist() == list(range(400))
+    assert model.predict(["cancel the order 7"]).tolist() == [387]
+    assert np.mean(model.decision_function(asked[480:]) > 0) <= 0.04
+    plain = NearestAnswer(TextEncoder(letters), false_positive_rate=0.02)
+    with pytest.warns(UserWarning, match="no threshold keeps the rate"):
+        plain.fit(stored, np.arange(400), unanswerable=unknown)
+    assert plain.predict(stored).tolist() == list(range(400))
