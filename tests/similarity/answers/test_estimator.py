@@ -411,9 +411,9 @@ def test_a_guard_finds_the_answer_whose_details_agree():
 
 
 def test_answers_of_unequal_size_count_as_one_each():
-    """The rate of a new answer, while some have a hundred times as many questions."""
+    """The rate of a new answer, where some stored ones have a hundred times as many."""
     shares = []
-    for draw in range(12):
+    for draw in range(9):
         rng = np.random.default_rng(draw)
         sizes = np.minimum(rng.zipf(1.6, size=100), 100)
         stored = [f"{1000 * draw + a} {i}" for a in range(50) for i in range(sizes[a])]
