@@ -35,6 +35,7 @@ if "fork" in multiprocessing.get_all_start_methods():
 call, torch.nn.Module.__call__ = torch.nn.Module.__call__, None  # so that no model runs
 try:
     [(stored, texts)] = joblib.load(folder + "/stored")
+    stored.set_params(memory=folder + "/store")  # which a pickle leaves behind
     found.append(stored.transform(texts))
 finally:
     torch.nn.Module.__call__ = call
@@ -108,10 +109,10 @@ def test_parallel_search_encodes_once_and_equals_a_serial(tiny_bert, texts, tmp_
 def test_workers_share_the_texts_of_one_call(tiny_bert, texts, tmp_path, backend):
     """Started on the same texts at the same time, each text is run by one of them."""
     texts = [f"{text} {i}" for text in texts for i in range(40)]
-    encoder = BertEncoder(tiny_bert, memory=tmp_path, batch_size=4).fit(texts)
+    encoder = BertEncoder(tiny_bert, memory=tmp_path, batch_size=4)  # a fitted one leaves it
     # Two, as in the search before, whose processes have imported torch already.
     with joblib.parallel_config(backend=backend, n_jobs=2):
-        jobs = (joblib.delayed(encoder.transform)(texts) for _ in range(2))
+        jobs = (joblib.delayed(encoder.fit_transform)(texts) for _ in range(2))
         vectors = joblib.Parallel()(jobs)
     assert_array_equal(vectors, vectors[:1] * 2)
     assert is_encoded_once(tmp_path, tiny_bert, texts)

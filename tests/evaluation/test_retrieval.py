@@ -682,7 +682,7 @@ def test_queries_of_one_template_are_one_piece_of_evidence(tmp_path):
 @pytest.mark.parametrize("wrap", [lambda e: e, FrozenEstimator])
 def test_a_search_encoder_encodes_queries_as_queries(small, wrap):
     folder, vectors = small
-    bank = by_angle({"left": 70, "middle": 75, "right": 85})
+    bank = by_angle({"left": -60, "middle": -50, "right": -40})
     search = SearchEncoder(Lookup(vectors | bank, []), hub_weight=0)
     search = search.fit(["first", "second", "third", "fourth"], queries=[*bank])
     table = evaluate_retrieval({"search": wrap(search)}, folder)

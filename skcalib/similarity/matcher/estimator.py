@@ -5,6 +5,7 @@ from numbers import Real
 from typing import Any, Self
 
 import numpy as np
+from sklearn import config_context
 from sklearn.base import BaseEstimator
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
@@ -246,7 +247,8 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
 
     def _calibrated(self, unit: np.ndarray, side: int) -> np.ndarray:
         """Return unit vectors minus the mean of their side, whitened, float32."""
-        return unit_vectors(self._whitening.transform(unit - self._means[side]))
+        with config_context(transform_output="default"):
+            return unit_vectors(self._whitening.transform(unit - self._means[side]))
 
 
 def _first_of_equal(unit: np.ndarray) -> np.ndarray:

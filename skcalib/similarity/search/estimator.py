@@ -60,8 +60,8 @@ class SearchEncoder(TextTransformer):
     vectors_ : ndarray of shape (n_documents, d + 2), float32
         Vectors of the fitted documents, for d dimensions of the encoder.
     document_shift_, query_shift_ : ndarray of shape (d,)
-        What is subtracted from the unit vectors of documents and of queries: a share of their
-        means. Zero without queries.
+        What is subtracted from the unit vectors of documents and of queries: four fifths of
+        their means, of which few queries estimate that of queries in part. Zero without queries.
     hub_weight_ : float
         Weight of the hubness in use.
     n_queries_ : int
@@ -85,7 +85,9 @@ class SearchEncoder(TextTransformer):
     -----
     With unit vectors, m and μ the means of the documents and of the bank, and Z in [0, 1]::
 
-        d' = unit(d - Z m)    q' = unit(q - Z μ)    score = (q' . d' - w r(d)) / 2
+        d' = unit(d - 0.8 m)    q' = unit(q - 0.8 (m + Z (μ - m)))
+
+        score = (q' . d' - w r(d)) / 2
 
     r(d) is the mean of the k largest ``b' . d'`` over the queries b of the bank. So this is
     Nearest Neighbor Normalization [1]_ with two means. It is a cosine, and an inner product:
@@ -93,15 +95,16 @@ class SearchEncoder(TextTransformer):
     ``(q', 1, 0) / sqrt(2)``, where s makes the length 1 [2]_. So every index by cosine, inner
     product or Euclidean distance searches by it, and documents that come later need no new fit.
 
-    Few queries estimate little. ``Z = max(0, 1 - V / G)``, where G is the squared distance of
+    A fifth of the means stays, as with `Whitening`, which protects the largest group of a skewed
+    collection. Few queries estimate little. ``Z = max(0, 1 - V / G)``, where G is the squared distance of
     the two means, and V the part of it that is expected by chance (James & Stein [3]_). The
     weight w is `hub_weight` times the share of the variance of r(d) that another bank would
     repeat, by the correlation of r(d) from two halves of the bank [4]_. It is small for few
     queries, and where documents are near the queries that they answer and near no others. Use a
     hundred queries or more; 2,000 at most are compared with each document.
 
-    Without queries, windows of 4 to 12 words of the documents are the bank, Z is 0, and the
-    weight is a third. Without queries and without an encoder, scores are half the cosines.
+    Without queries, windows of 4 to 12 words of the documents are the bank, no mean is
+    subtracted, and the weight is a third. Without queries and without an encoder, scores are half the cosines.
 
     Equal queries count once. Texts without content for the encoder, and zero vectors, come
     last as documents, and find nothing as queries.

@@ -62,8 +62,10 @@ class TwoSides:
         hub_weight: float,
     ) -> Self:
         """Estimate the hubs from pieces of documents, which do not show the mean of queries."""
-        shift = CENTERING * documents.mean(axis=0, dtype=np.float64)
-        return cls._with_hubs(documents, shift, windows, shift, n_neighbors, hub_weight)
+        zero = np.zeros(documents.shape[1])
+        if not len(windows):
+            return cls(zero, zero, windows, 0, 0.0)
+        return cls._with_hubs(documents, zero, windows, zero, n_neighbors, hub_weight)
 
     @classmethod
     def _with_hubs(
@@ -75,13 +77,11 @@ class TwoSides:
         n_neighbors: float,
         hub_weight: float,
     ) -> Self:
-        """Weigh the hubs by how much of them is neither chance nor answers."""
-        bank, moved = shifted(queries, query_shift), shifted(documents, document_shift)
+        """Weigh the hubs by how much of them another bank would repeat."""
+        bank = shifted(queries, query_shift)
+        share = repeatability(shifted(documents, document_shift), bank, n_neighbors)
         k = n_neighbors_of(n_neighbors, len(bank))
-        if len(bank):
-            hub_weight *= repeatability(moved, bank, n_neighbors)
-            hub_weight *= foreign_share(moved, bank, k)
-        return cls(document_shift, query_shift, bank, k, hub_weight if len(bank) else 0.0)
+        return cls(document_shift, query_shift, bank, k, share * hub_weight)
 
     def documents(self, unit: np.ndarray) -> np.ndarray:
         """Return ``(d', -w r, sqrt(1 - w² r²)) / sqrt(2)`` of unit vectors, (n, d + 2).
@@ -111,14 +111,6 @@ class TwoSides:
         """Return the same of queries."""
         columns = QueryColumns(len(self.query_shift))
         return [Normalizer(), Shift(self.query_shift), Normalizer(), columns]
-
-
-def foreign_share(documents: np.ndarray, bank: np.ndarray, k: int) -> float:
-    """Return the share of a document's ``k`` nearest queries that it does not answer.
-
-    If each query has one answer, a document answers ``n_queries / n_documents`` on average.
-    """
-    return max(1 - len(bank) / (len(documents) * k), 0.0)
 
 
 def gap_weight(queries: np.ndarray, gap: np.ndarray) -> float:

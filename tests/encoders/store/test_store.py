@@ -203,10 +203,11 @@ def test_size_is_bounded_and_the_oldest_go_first(tmp_path, probe):
 
 def test_store_is_a_plain_parameter(tiny_bert, texts, tmp_path):
     store = VectorStore(tmp_path, dtype="float16", layers=(0,), pooling="mean")
-    encoder = BertEncoder(tiny_bert, layers=0, memory=store).fit(texts)
-    encoder = pickle.loads(pickle.dumps(encoder))
+    encoder = BertEncoder(tiny_bert, layers=0, memory=store)
+    encoder = pickle.loads(pickle.dumps(encoder)).fit(texts)
     assert encoder.transform(texts).shape == (len(texts), 16)
     assert repr(clone(encoder).memory) == repr(store)
+    assert pickle.loads(pickle.dumps(encoder)).memory is None  # writes nothing elsewhere
 
 
 def test_each_store_gets_vectors_lately_made_by_others(tiny_bert, texts, tmp_path, count_runs):
