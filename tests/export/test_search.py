@@ -8,8 +8,9 @@ from skcalib import BertEncoder, SearchEncoder
 from skcalib.export import save_onnx, save_sentence_transformer, to_torch
 
 rng = np.random.default_rng(0)
-DOCUMENTS = rng.normal(size=(200, 12)) * np.geomspace(1, 3, 12) + 0.5
-BANK = rng.normal(size=(80, 12)) - 0.3
+DOCUMENTS = rng.normal(size=(200, 12))
+DOCUMENTS[:, 6:] *= rng.uniform(0.1, 3, size=(200, 1))  # those with little there are hubs
+BANK = DOCUMENTS[:80] * (np.arange(12) < 6) + 0.3 * rng.normal(size=(80, 12)) - 0.3
 SEARCH = SearchEncoder().fit(DOCUMENTS, queries=BANK)
 
 

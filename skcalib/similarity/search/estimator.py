@@ -61,7 +61,8 @@ class SearchEncoder(TextTransformer):
         Vectors of the fitted documents, for d dimensions of the encoder.
     document_shift_, query_shift_ : ndarray of shape (d,)
         What is subtracted from the unit vectors of documents and of queries: four fifths of
-        their means, of which few queries estimate that of queries in part. Zero without queries.
+        their means, of which few queries estimate that of queries in part. Zero without
+        queries.
     hub_weight_ : float
         Weight of the hubness in use.
     n_queries_ : int
@@ -95,16 +96,17 @@ class SearchEncoder(TextTransformer):
     ``(q', 1, 0) / sqrt(2)``, where s makes the length 1 [2]_. So every index by cosine, inner
     product or Euclidean distance searches by it, and documents that come later need no new fit.
 
-    A fifth of the means stays, as with `Whitening`, which protects the largest group of a skewed
-    collection. Few queries estimate little. ``Z = max(0, 1 - V / G)``, where G is the squared distance of
-    the two means, and V the part of it that is expected by chance (James & Stein [3]_). The
-    weight w is `hub_weight` times the share of the variance of r(d) that another bank would
-    repeat, by the correlation of r(d) from two halves of the bank [4]_. It is small for few
-    queries, and where documents are near the queries that they answer and near no others. Use a
-    hundred queries or more; 2,000 at most are compared with each document.
+    A fifth of the means stays, as with `Whitening`, which protects the largest group of a
+    skewed collection. Few queries estimate little. ``Z = max(0, 1 - V / G)``, where G is the
+    squared distance of the two means, and V the part of it that is expected by chance (James &
+    Stein [3]_). The weight w is `hub_weight` times the share of the variance of r(d) that
+    another bank would repeat, by the correlation of r(d) from two halves of the bank [4]_. It
+    is small for few queries, and where documents are near the queries that they answer and near
+    no others. Use a hundred queries or more; 2,000 at most are compared with each document.
 
     Without queries, windows of 4 to 12 words of the documents are the bank, no mean is
-    subtracted, and the weight is a third. Without queries and without an encoder, scores are half the cosines.
+    subtracted, and the weight is a third. Without queries and without an encoder, scores are
+    half the cosines.
 
     Equal queries count once. Texts without content for the encoder, and zero vectors, come
     last as documents, and find nothing as queries.
