@@ -29,7 +29,7 @@ from turns import largest_distance, mixed_texts, report, sentences, short_texts,
 
 from skcalib import BertEncoder, TextEncoder
 from skcalib.datasets import fetch_sts, minilm_path
-from skcalib.evaluation import evaluate_labelled
+from skcalib.evaluation import evaluate_labeled
 from skcalib.export import save_onnx
 from skcalib.metrics import spearman
 
@@ -123,7 +123,7 @@ def main(model, prompt, threads, repeats, n):
             if not more:
                 reference = left
             cosines = np.sum(normalize(left) * normalize(right), axis=1)
-            asked = evaluate_labelled(encoder, *questions.T, scores=["R-precision"])
+            asked = evaluate_labeled(encoder, *questions.T, scores=["R-precision"])
             more[name] = {
                 "1 - cosine": largest_distance(left, reference),
                 "STS-B": f"{100 * spearman(test.target, cosines):.1f}",

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, NeighborSmoothing, Whitening
 from skcalib.datasets import load_questions, minilm_path
-from skcalib.evaluation import evaluate_labelled
+from skcalib.evaluation import evaluate_labeled
 
 intents = load_questions()
 questions, labels = intents.data.tolist(), intents.target
@@ -34,7 +34,7 @@ encoder = BertEncoder(minilm_path())
 calibrated = make_pipeline(encoder, Whitening(noise="auto"))
 smoothed = make_pipeline(encoder, Whitening(noise="auto"), NeighborSmoothing())
 rows = {"raw": encoder, "calibrated": calibrated, "smoothed": smoothed}
-print(evaluate_labelled(rows, questions, labels))
+print(evaluate_labeled(rows, questions, labels))
 
 # %%
 # The cosines show the effect: questions of one intent become similar, and questions of

@@ -24,7 +24,7 @@ from sklearn.preprocessing import Normalizer
 
 from skcalib import BertEncoder, Whitening
 from skcalib.datasets import load_docstrings, minilm_path
-from skcalib.evaluation import evaluate_labelled
+from skcalib.evaluation import evaluate_labeled
 
 texts, parts = load_docstrings(return_X_y=True)
 words = make_pipeline(TfidfVectorizer(sublinear_tf=True), TruncatedSVD(128, random_state=0))
@@ -48,7 +48,7 @@ for weight in weights:
     whitenings = Whitening(noise="auto"), Whitening(noise="auto")
     rows[f"calibrated, {weight}"] = side_by_side(weight, *whitenings)
 data = {"fit_on": texts[1::2], "scores": ["R-precision"]}
-table = evaluate_labelled(rows, texts[::2], parts[::2], **data)
+table = evaluate_labeled(rows, texts[::2], parts[::2], **data)
 found = dict(zip(rows, table.scores[:, 0], strict=True))
 for name, score in found.items():
     print(f"{name:18}{score:.1f}")

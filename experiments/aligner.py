@@ -10,7 +10,7 @@ queries. "kept" is the share of a text's ten nearest among 1,000 new texts that 
 import warnings
 
 import numpy as np
-from data import labelled, match, sentences
+from data import labeled, match, sentences
 from measures import codes_of, precisions, unit
 
 from skcalib import SpaceAligner
@@ -30,8 +30,8 @@ def texts_of(name):
         found = np.random.default_rng(0).permutation(found)
         n = min(NEW, len(found) // 4)
         return found[n:][:3300], found[:n], None
-    new, labels = labelled(name, "test", NEW)
-    return labelled(name, "train", 3300)[0], new, labels
+    new, labels = labeled(name, "test", NEW)
+    return labeled(name, "train", 3300)[0], new, labels
 
 
 def rows(encode, options):

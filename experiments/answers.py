@@ -20,7 +20,7 @@ from itertools import chain
 
 import numpy as np
 from contenders import steps
-from data import cranfield, labelled
+from data import cranfield, labeled
 from measures import unit
 
 from skcalib import NearestAnswer, SimilarityScale, TextEncoder, Whitening
@@ -44,7 +44,7 @@ def rows(encode, options):
 
 def of_set(encode, name):
     """Yield data, step, rate, and the rates observed in one draw."""
-    texts, groups = labelled(name, "test")
+    texts, groups = labeled(name, "test")
     texts, rows = np.unique(texts[:MOST].astype(str), return_index=True)
     groups, vectors = groups[rows], encode(texts)
     for seed in range(DRAWS):

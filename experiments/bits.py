@@ -6,7 +6,7 @@ signs. Coded vectors are compared by their cosine.
 """
 
 import numpy as np
-from data import FITTED, labelled
+from data import FITTED, labeled
 from measures import r_precision, unit
 from sentence_transformers.util.quantization import quantize_embeddings
 from sklearn.preprocessing import FunctionTransformer
@@ -24,8 +24,8 @@ PARAMS = {
 
 
 def rows(encode, options):
-    X = encode(labelled("Banking77", "train", FITTED)[0])
-    texts, labels = labelled("Banking77", "test", options.most)
+    X = encode(labeled("Banking77", "train", FITTED)[0])
+    texts, labels = labeled("Banking77", "test", options.most)
     T = encode(texts)
     steps = {name: Whitening(noise="auto", **params) for name, params in PARAMS.items()}
     for name, step in ({"raw": FunctionTransformer()} | steps).items():

@@ -7,7 +7,7 @@ same class, in percent of all queries. The whitening is fitted on the stored tex
 """
 
 import numpy as np
-from data import labelled, pairs
+from data import labeled, pairs
 from measures import unit
 
 from skcalib import SimilarityScale, Whitening
@@ -19,7 +19,7 @@ def texts_of(name):
     """Distinct test texts and their classes; sentences of STS have none."""
     if name == "STS-B":
         return np.unique(pairs("stsb")[0].ravel()), None
-    texts, labels = labelled(name, "test")
+    texts, labels = labeled(name, "test")
     first = np.unique(texts.astype(str), return_index=True)[1]
     return texts[first], labels[first]
 

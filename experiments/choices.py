@@ -8,7 +8,7 @@ three labels a class, and the average precision of pairs, as differences to the 
 
 import numpy as np
 from contenders import steps
-from data import SETS, labelled
+from data import SETS, labeled
 from measures import of_groups
 from sklearn.pipeline import make_pipeline
 
@@ -22,8 +22,8 @@ def rows(encode, options):
     most = options.most or 600
     encoder = encode.bert()
     for name in options.only or SETS:
-        texts, labels = labelled(name, "test", most)
-        train = labelled(name, "train")[0]
+        texts, labels = labeled(name, "test", most)
+        train = labeled(name, "train")[0]
         raw = of_groups(encode(texts), labels)
         for seed in (0, 1):
             fit_on = np.random.default_rng(seed).permutation(train)[:most].tolist()

@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 from contenders import some
-from data import FITTED, SETS, labelled
+from data import FITTED, SETS, labeled
 from measures import unit
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
@@ -46,8 +46,8 @@ class Bench:
     """One set of texts with vectors, kept in memory."""
 
     def __init__(self, encode, name):
-        self.pool, self.pool_labels = labelled(name, "train", FITTED)
-        self.new, self.labels = labelled(name, "test", 3000)
+        self.pool, self.pool_labels = labeled(name, "train", FITTED)
+        self.new, self.labels = labeled(name, "test", 3000)
         self.classes = np.unique(self.pool_labels)
         self.names = [label.replace("_", " ").replace("-", " ") for label in self.classes]
         self.is_skewed = name in SKEWED

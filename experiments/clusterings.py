@@ -8,7 +8,7 @@ is the cosine that one random pair in a hundred exceeds.
 
 import numpy as np
 from contenders import some
-from data import labelled
+from data import labeled
 from measures import unit
 from sklearn.cluster import HDBSCAN, AgglomerativeClustering, KMeans
 from sklearn.decomposition import PCA
@@ -30,7 +30,7 @@ def clusterings(units, k):
 
 
 def rows(encode, options):
-    texts, topics = labelled("news", "test", options.most or 2000)
+    texts, topics = labeled("news", "test", options.most or 2000)
     k, vectors = len(np.unique(topics)), encode(texts)
     names = "raw", "whitened", "told", "smoothed", "told and smoothed"
     for step, map_ in (some(names, k) | {"PCA(5)": PCA(5, random_state=0)}).items():

@@ -13,7 +13,7 @@ from itertools import combinations
 
 import numpy as np
 from contenders import some
-from data import FITTED, SETS, labelled, pairs, sentences
+from data import FITTED, SETS, labeled, pairs, sentences
 from measures import of_groups, of_pairs
 from sklearn.preprocessing import FunctionTransformer
 
@@ -28,8 +28,8 @@ def cells(encode, options):
     """Name, number of groups, vectors to fit on, and a function from a map to scores."""
     most = options.most or 2000
     for name in options.only or SETS:
-        fit_on, of_fit = labelled(name, "train", FITTED)
-        texts, labels = labelled(name, "test", most)
+        fit_on, of_fit = labeled(name, "train", FITTED)
+        texts, labels = labeled(name, "test", most)
         A, B = encode(fit_on), encode(texts)
         yield name, len(np.unique(labels)), A, partial(grouped, B, labels)
         if name == "news":

@@ -11,7 +11,7 @@ import re
 
 import numpy as np
 from contenders import steps
-from data import CRANFIELD, SETS, STS, cranfield, labelled, pairs, sentences
+from data import CRANFIELD, SETS, STS, cranfield, labeled, pairs, sentences
 from measures import (
     Pairs,
     codes_of,
@@ -80,7 +80,7 @@ def sts(encode):
 
 def of_set(encode, name, most):
     """Return scores and intervals of one labeled set."""
-    X, (texts, labels) = encode(labelled(name, "train", 4000)[0]), labelled(name, "test", most)
+    X, (texts, labels) = encode(labeled(name, "train", 4000)[0]), labeled(name, "test", most)
     vectors, y = encode(texts), codes_of(labels)
     same, k = y[:, None] == y, y.max() + 1
     names, found, alike, few, clusters = steps(k), [], [], [], []

@@ -7,7 +7,7 @@ the pairs are those of its test questions. README and the front page show the pi
 
 import numpy as np
 from contenders import steps
-from data import labelled
+from data import labeled
 from measures import codes_of, unit
 
 UNRELATED, RELATED = "unrelated questions", "questions that want the same thing"
@@ -16,8 +16,8 @@ histograms = {}  # by step and kind of pair, which the picture shows
 
 
 def rows(encode, options):
-    X = encode(labelled("Banking77", "train", 4000)[0])
-    texts, labels = labelled("Banking77", "test", options.most)
+    X = encode(labeled("Banking77", "train", 4000)[0])
+    texts, labels = labeled("Banking77", "test", options.most)
     vectors, y = encode(texts), codes_of(labels)
     i, j = np.triu_indices(len(y), k=1)
     same = y[i] == y[j]

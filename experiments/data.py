@@ -65,7 +65,7 @@ class Encoder:
         return replace(self, name=name)
 
 
-def labelled(name: str, half: str, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+def labeled(name: str, half: str, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Texts and labels of a half of a set: all in their order, or some in a random one."""
     frame = pd.read_csv(DATA / f"{SETS[name]}-{half}.csv", keep_default_na=False)
     if most is not None:

@@ -12,7 +12,7 @@ from itertools import combinations
 
 import numpy as np
 from contenders import some
-from data import MATCHES, SETS, cranfield, labelled, match, pairs, sentences, side
+from data import MATCHES, SETS, cranfield, labeled, match, pairs, sentences, side
 from measures import by_class, codes_of, ndcg, of_pairs, precisions, reciprocal_ranks, unit
 from sklearn.preprocessing import FunctionTransformer
 
@@ -53,8 +53,8 @@ def cells(encode, options):
             found = side("flights-vi")
             fit, texts, labels = found["fit"], found["texts"], np.array(found["labels"])
         else:
-            fit, of_fit = labelled(name, "train", most)
-            texts, labels = labelled(name, "test", scored)
+            fit, of_fit = labeled(name, "train", most)
+            texts, labels = labeled(name, "test", scored)
         A, B, k = encode(fit), encode(texts), len(np.unique(labels))
         yield name, A, grouped(B, labels), k
         yield f"{name}, few", A[:FEW], grouped(B, labels), k

@@ -5,7 +5,7 @@ keeps the first dimensions, as ``truncate_dim`` does. Neither MiniLM nor e5 was 
 cut ("Matryoshka"), so this shows what cutting does to a model that does not declare it.
 """
 
-from data import FITTED, labelled
+from data import FITTED, labeled
 from measures import r_precision
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
@@ -29,8 +29,8 @@ def steps(n):
 
 def rows(encode, options):
     for name in options.only or SETS:
-        X = encode(labelled(name, "train", FITTED)[0])
-        texts, labels = labelled(name, "test", options.most or 2000)
+        X = encode(labeled(name, "train", FITTED)[0])
+        texts, labels = labeled(name, "test", options.most or 2000)
         T = encode(texts)
         for step in steps(1):
             row = {"data": name, "vectors": step}

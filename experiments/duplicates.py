@@ -13,7 +13,7 @@ nothing, and its pairs are those of questions of one intent.
 import re
 
 import numpy as np
-from data import labelled, pairs
+from data import labeled, pairs
 from measures import unit
 
 from skcalib import DetailGuard, Duplicates, TextEncoder
@@ -25,7 +25,7 @@ GUARD = DetailGuard()
 
 def rows(encode, options):
     for name in options.only or SETS:
-        texts, intents = labelled(SETS[name], "train", options.most or 2 * N_TEXTS)
+        texts, intents = labeled(SETS[name], "train", options.most or 2 * N_TEXTS)
         texts, first = np.unique([text.strip() for text in texts], return_index=True)
         order = np.random.default_rng(0).permutation(len(texts))[:N_TEXTS]
         texts, intents = texts[order].tolist(), intents[first][order]

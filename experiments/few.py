@@ -6,7 +6,7 @@ pairs after fits on its training sentences; R-precision and the average precisio
 """
 
 import numpy as np
-from data import FITTED, labelled, pairs, sentences
+from data import FITTED, labeled, pairs, sentences
 from measures import of_groups, of_pairs
 
 from skcalib import Whitening
@@ -21,7 +21,7 @@ STEPS = {
 def rows(encode, options):
     both, grades = pairs("stsb")
     sides = [encode(side) for side in both.T]
-    texts, labels = labelled("Banking77", "test", options.most or 1000)
+    texts, labels = labeled("Banking77", "test", options.most or 1000)
     T = encode(texts)
 
     def of_sentences(transform):
@@ -30,7 +30,7 @@ def rows(encode, options):
     def of_questions(transform):
         return of_groups(transform(T), labels)[[0, 2]]
 
-    questions = labelled("Banking77", "train", FITTED)[0]
+    questions = labeled("Banking77", "train", FITTED)[0]
     fits = (sentences(), of_sentences), (questions, of_questions)
     parts = [(encode(fit_on), score, score(np.asarray)) for fit_on, score in fits]
     rng = np.random.default_rng(0)

@@ -6,7 +6,7 @@ The rows have how many points it is below the best of the three on all test text
 
 import numpy as np
 from contenders import some
-from data import FITTED, labelled
+from data import FITTED, labeled
 from measures import codes_of, of_groups
 
 SETS = {"Banking77": "intents", "biomedical": "topics"}
@@ -17,8 +17,8 @@ SIZES = (10, 30), (20, 25)
 def rows(encode, options):
     lost = {}
     for name, column in SETS.items():
-        X = encode(labelled(name, "train", FITTED)[0])
-        texts, labels = labelled(name, "test", options.most)
+        X = encode(labeled(name, "train", FITTED)[0])
+        texts, labels = labeled(name, "test", options.most)
         T, y = encode(texts), codes_of(labels)
         maps = some(("raw", "PCA(128)", "whitened"))
         units = [map_.fit(X).transform(T) for map_ in maps.values()]

@@ -6,7 +6,7 @@ training questions.
 """
 
 import numpy as np
-from data import FITTED, STS, labelled, pairs, sentences
+from data import FITTED, STS, labeled, pairs, sentences
 from measures import of_pairs, r_precision
 from sklearn.preprocessing import FunctionTransformer
 
@@ -26,7 +26,7 @@ STEPS = {
 def rows(encode, options):
     kept = {"layers": (0, 3, 6), "pooling": ("mean", "cls", "max", "zipf")}
     memory, tests = VectorStore(options.memory / "layers", **kept), [pairs(t) for t in STS]
-    texts, labels = labelled("Banking77", "test", options.most)
+    texts, labels = labeled("Banking77", "test", options.most)
 
     def sts(vectors_of):
         return np.mean([of_pairs(*map(vectors_of, both.T), grades) for both, grades in tests])
@@ -36,7 +36,7 @@ def rows(encode, options):
 
     tasks = {
         "STS": (sentences(), sts),
-        "Banking77": (labelled("Banking77", "train", FITTED)[0], banking),
+        "Banking77": (labeled("Banking77", "train", FITTED)[0], banking),
     }
     for pooling, layer in STATES:
         encoder = encode.bert(pooling=pooling, layers=layer, memory=memory).fit([""])

@@ -9,7 +9,7 @@ noise="auto")``, whose noise goes with the power. The experiment "default" has l
 
 import numpy as np
 from contenders import some
-from data import SETS, labelled, pairs, sentences
+from data import SETS, labeled, pairs, sentences
 from measures import of_groups, of_pairs
 from sklearn.preprocessing import FunctionTransformer
 
@@ -68,8 +68,8 @@ def cells(encode, name, pooling, layers):
 
             yield fit, graded, None
         return
-    texts, labels = labelled(name, "test", SCORED)
-    fits = by_layer(labelled(name, "train", FITTED)[0])
+    texts, labels = labeled(name, "test", SCORED)
+    fits = by_layer(labeled(name, "train", FITTED)[0])
     for fit, T in zip(fits, by_layer(texts), strict=True):
 
         def grouped(step, T=T):

@@ -8,7 +8,7 @@ with the best validation loss. The nearest neighbors are five, by cosine.
 """
 
 import numpy as np
-from data import labelled
+from data import labeled
 from measures import unit
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import NearestNeighbors
@@ -61,11 +61,11 @@ STEPS = {
 def rows(encode, options):
     scores = {}
     for name in options.only or SETS:
-        texts, labels = labelled(name, "train")
-        new, of_new = labelled(name, "test")
+        texts, labels = labeled(name, "train")
+        new, of_new = labeled(name, "test")
         classes = np.unique(labels)
         known = classes[: -(len(classes) // 4)]
-        others, _ = labelled(SETS[name], "test", SCORED)
+        others, _ = labeled(SETS[name], "test", SCORED)
         fitted = encode(texts[np.isin(labels, known)][: options.most or FITTED])
         usual = encode(new[np.isin(of_new, known)][:SCORED])
         odd = {

@@ -10,7 +10,7 @@ texts, and "wrong" is the percentage of samples with a wrong answer. A mixed ind
 from itertools import product
 
 import numpy as np
-from data import labelled, match, sentences
+from data import labeled, match, sentences
 
 from skcalib import Whitening
 from skcalib.inspection import provenance
@@ -28,7 +28,7 @@ def texts_of(name, most):
         found = np.unique([*match(name).fit[1], *match(name).sides[1]])
         found = np.random.default_rng(0).permutation(found)
     else:
-        found = labelled(name, "train", 3300)[0]
+        found = labeled(name, "train", 3300)[0]
     n = min(most, len(found) // 2)
     return found[:n], found[n:][:MOST]
 

@@ -7,7 +7,7 @@ Rates below 1e-4 are estimated by a line.
 """
 
 import numpy as np
-from data import STS, labelled, pairs, sentences
+from data import STS, labeled, pairs, sentences
 from measures import unit
 
 from skcalib import SimilarityScale, Whitening
@@ -16,7 +16,7 @@ RATES = 1e-2, 1e-3, 1e-4, 1e-5
 
 
 def rows(encode, options):
-    fit, texts = (encode(labelled("Banking77", h)[0]) for h in ("train", "test"))
+    fit, texts = (encode(labeled("Banking77", h)[0]) for h in ("train", "test"))
     fit = np.random.default_rng(0).permutation(fit)
     auto = Whitening(noise="auto").fit(fit[:4000])
     for step, Z in (("raw", texts), ("whitened", auto.transform(texts))):

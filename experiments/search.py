@@ -16,7 +16,7 @@ these are the mean over sets, and the least mean of a set.
 """
 
 import numpy as np
-from data import MATCHES, cranfield, labelled, match, pairs
+from data import MATCHES, cranfield, labeled, match, pairs
 from measures import ndcg, unit
 
 from skcalib import GroupErasure, SearchEncoder, Whitening
@@ -55,7 +55,7 @@ def collection(encode, name):
     if name == "Cranfield":
         return *cranfield(), None
     if name == "frequent answers":
-        texts, intents = labelled("Banking77", "test", 1500)
+        texts, intents = labeled("Banking77", "test", 1500)
         names, codes = np.unique(intents, return_inverse=True)
         first = np.array([np.flatnonzero(codes == code)[0] for code in range(len(names))])
         others = np.setdiff1d(np.arange(len(texts)), first)

@@ -17,7 +17,7 @@ and from the encoder to another one of the same width, for the same texts.
 """
 
 import numpy as np
-from data import labelled, pairs, sentences
+from data import labeled, pairs, sentences
 from scipy.stats import ks_2samp
 
 from skcalib import Whitening
@@ -33,13 +33,13 @@ CONTENDERS = "ShiftMonitor", "PSI", "Kolmogorov-Smirnov", "centroids"
 
 def rows(encode, options):
     first, second = np.array_split(pairs("stsb")[0], 2)
-    bank = labelled("Banking77", "test")[0]
+    bank = labeled("Banking77", "test")[0]
     new_model = encode.named(OTHER[encode.name])
     changes = {
         "none": (sentences(), sentences(), encode),
         "genre": (first, second, encode),
         "language": (sentences(), pairs("stsb-de")[0], encode),
-        "domain": (bank, labelled("intents", "test")[0], encode),
+        "domain": (bank, labeled("intents", "test")[0], encode),
         "model": (bank, bank, new_model),
     }
     for change in options.only or changes:

@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 from comparison import of_queries
 from contenders import some
-from data import cranfield, labelled, pairs
+from data import cranfield, labeled, pairs
 from measures import ndcg, r_precision, unit
 
 STEPS = some(("raw", "centered", "PCA(30)", "whitened", "smoothed"))
@@ -27,7 +27,7 @@ def rows(encode, options):
             found[step] = f"{100 * ndcg(similarity, grades).mean():.1f}"
         yield {"task": f"search, {kind}"} | found
     for name, size, kind in product(("Banking77", "biomedical"), (7, 40), ("same", "other")):
-        train, test = (labelled(name, half) for half in ("train", "test"))
+        train, test = (labeled(name, half) for half in ("train", "test"))
         classes = np.random.default_rng(0).permutation(np.unique(test[1]))
         scored, others = np.array_split(classes, 2)
         X = encode(sample(*train, scored if kind == "same" else others, size)[0])

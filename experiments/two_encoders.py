@@ -10,7 +10,7 @@ A row of several encoders has the gain over the best of them alone at the same s
 """
 
 import numpy as np
-from data import cranfield, labelled
+from data import cranfield, labeled
 from measures import codes_of, intervals, ndcg, precisions, resampled, unit
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -56,8 +56,8 @@ def together(blocks):
 def of_set(encode, data, most):
     """Yield a score, a step, a key of `TOGETHER`, and the score of each text."""
     fit_on, (texts, labels) = (
-        labelled(data, "train", 2000)[0],
-        labelled(data, "test", most or 2000),
+        labeled(data, "train", 2000)[0],
+        labeled(data, "test", most or 2000),
     )
     codes = codes_of(labels)
     same = codes[:, None] == codes

@@ -9,7 +9,7 @@ from loading import ROOT, load
 from sklearn.metrics import average_precision_score, ndcg_score
 
 from skcalib import TextEncoder
-from skcalib.evaluation import evaluate_labelled
+from skcalib.evaluation import evaluate_labeled
 from skcalib.metrics import spearman
 
 measures = load("experiments/measures.py")
@@ -24,12 +24,12 @@ def groups():
     return rng.normal(size=(100, 8)) + rng.normal(size=(5, 8))[labels], labels
 
 
-def test_measures_of_groups_are_those_of_evaluate_labelled(groups):
+def test_measures_of_groups_are_those_of_evaluate_labeled(groups):
     vectors, labels = groups
     encoder = TextEncoder(lambda rows: vectors[[int(row) for row in rows]])
     rows = [str(i) for i in range(len(labels))]
     names = "R-precision", "3 labels", "duplicates"
-    expected = evaluate_labelled(encoder, rows, labels, scores=names).scores[0]
+    expected = evaluate_labeled(encoder, rows, labels, scores=names).scores[0]
     found = measures.of_groups(vectors, labels)
     assert found[0] == pytest.approx(expected[0])
     units, codes = measures.unit(vectors), measures.codes_of(labels)

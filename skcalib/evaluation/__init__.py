@@ -1,6 +1,6 @@
 """Score encoders against human judgments of similarity and relevance, and against labels."""
 
-from skcalib.evaluation._labelled import evaluate_labelled
+from skcalib.evaluation._labeled import evaluate_labeled
 from skcalib.evaluation._retrieval import RetrievalTable, evaluate_retrieval
 from skcalib.evaluation._score_table import ScoreTable
 from skcalib.evaluation._sts import evaluate_sts
@@ -8,7 +8,7 @@ from skcalib.evaluation._sts import evaluate_sts
 __all__ = [
     "RetrievalTable",
     "ScoreTable",
-    "evaluate_labelled",
+    "evaluate_labeled",
     "evaluate_retrieval",
     "evaluate_sts",
 ]

@@ -113,7 +113,7 @@ class CalibrationSearch(TextTransformer):
     all texts does not have their fragments before the first search.
 
     The score does not measure whether texts of one topic are close, nor how many dimensions to
-    keep. If you have labels, grades or judged queries, compare by `evaluate_labelled`,
+    keep. If you have labels, grades or judged queries, compare by `evaluate_labeled`,
     `BiEncoder.score` or `evaluate_retrieval`.
 
     Examples

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib.__main__ import main
 from skcalib.datasets import fetch_sts, load_toy_sts
-from skcalib.evaluation import ScoreTable, evaluate_labelled, evaluate_sts
+from skcalib.evaluation import ScoreTable, evaluate_labeled, evaluate_sts
 from skcalib.metrics import aggregate
 
 # The tiny BERT knows fifty words.
@@ -325,7 +325,7 @@ def test_every_evaluation_keeps_the_fit_of_a_fitted_encoder(data_home):
         return evaluate_sts(encoder, "stsb", data_home=data_home).scores
 
     def of_labels(encoder):
-        return evaluate_labelled(encoder, texts, np.arange(len(texts)) % 2).scores
+        return evaluate_labeled(encoder, texts, np.arange(len(texts)) % 2).scores
 
     for scores in of_sts, of_labels:
         assert_array_equal(scores(fitted), scores(frozen))

@@ -39,7 +39,7 @@ from skcalib import (
 )
 from skcalib.__main__ import main
 from skcalib.datasets import fetch_sts
-from skcalib.evaluation import evaluate_labelled
+from skcalib.evaluation import evaluate_labeled
 from skcalib.model_selection import SelfRetrieval
 from skcalib.model_selection._candidates import Candidate, Evidence
 from skcalib.model_selection._scores import Scored, choose
@@ -572,7 +572,7 @@ def test_a_narrow_domain_is_not_made_worse(task, minilm, sts_home, remembered):
     search = searched(minilm, fit_on, task=task, n_texts=100)
     some = score.sample(150, random_state=0)
     some = some[some["label"].map(some["label"].value_counts()) >= 5]
-    table = evaluate_labelled(
+    table = evaluate_labeled(
         {"raw": search.best_estimator_["encode"], "calibrated": search},
         some["text"],
         some["label"],

@@ -16,7 +16,7 @@ from skcalib.calibration.neighbors.estimator import NeighborSmoothing
 from skcalib.similarity.classifier.inputs import (
     in_order,
     known_labels,
-    labelled_rows,
+    labeled_rows,
     named_classes,
 )
 from skcalib.similarity.classifier.refinement import (
@@ -185,8 +185,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
         space = TextSpace(self.encoder)
         vectors = space.fit_vectors(texts)
-        labelled = np.intersect1d(place[known], np.flatnonzero(vectors.any(axis=1)))
-        n_examples = len(labelled) / len(described) + any(described.values())
+        labeled = np.intersect1d(place[known], np.flatnonzero(vectors.any(axis=1)))
+        n_examples = len(labeled) / len(described) + any(described.values())
         power = n_examples / (n_examples + EXAMPLES_OF_HALF_POWER)
         vectors = space.whiten(vectors, power=power)
         content = vectors.any(axis=1)
@@ -198,7 +198,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             names += vectors.mean(axis=0) - names.mean(axis=0)
         of_names = None if names is None else _side_by_side(names, smoothing)
         lines = row[place[known]]
-        rows, codes = labelled_rows(lines, labels, [*described], named=names is not None)
+        rows, codes = labeled_rows(lines, labels, [*described], named=names is not None)
 
         def without(kept: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
             """Texts and names beside the mean of the kept: a text that is judged pulls it."""

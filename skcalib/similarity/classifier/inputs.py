@@ -65,7 +65,7 @@ def known_labels(y: Any, n_texts: int, classes: list[Any]) -> tuple[np.ndarray, 
     return np.array(known, int), [labels[i] for i in known]
 
 
-def labelled_rows(
+def labeled_rows(
     lines: np.ndarray, labels: list[Any], classes: list[Any], *, named: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows that have a label, sorted, and the numbers of their classes.

@@ -60,7 +60,7 @@ class Examples(NamedTuple):
         return Examples(*(part[rows] for part in self))
 
 
-def _weight_of_names(names: np.ndarray, labelled: np.ndarray, codes: np.ndarray) -> float:
+def _weight_of_names(names: np.ndarray, labeled: np.ndarray, codes: np.ndarray) -> float:
     """Weight of a name compared with a labeled text, in (0, 1].
 
     A name such as "positive" may be far from the texts of its class. So each labeled text is
@@ -71,18 +71,16 @@ def _weight_of_names(names: np.ndarray, labelled: np.ndarray, codes: np.ndarray)
     counts = np.bincount(codes, minlength=len(names))
     if counts.min() == 0 or counts.max() == 1:
         return 1.0
-    sums, judged = _sums(labelled, codes, np.ones(len(codes)), len(names)), counts[codes] > 1
+    sums, judged = _sums(labeled, codes, np.ones(len(codes)), len(names)), counts[codes] > 1
     right = []
     for weight in (1.0, 0.0):
         totals = weight + counts
         means = (weight * names + sums) / totals[:, None]
-        scores = nearness(labelled, means)
+        scores = nearness(labeled, means)
         own = totals[codes] - 1
-        left_out = ((means * totals[:, None])[codes] - labelled) / np.maximum(own, 1e-9)[
-            :, None
-        ]
+        left_out = ((means * totals[:, None])[codes] - labeled) / np.maximum(own, 1e-9)[:, None]
         place = np.arange(len(codes)), codes
-        scores[place] = (labelled * left_out).sum(axis=1) - (left_out**2).sum(axis=1) / 2
+        scores[place] = (labeled * left_out).sum(axis=1) - (left_out**2).sum(axis=1) / 2
         right.append((scores.argmax(axis=1) == codes)[judged])
     won, lost = np.sum(right[0] & ~right[1]), np.sum(~right[0] & right[1])
     return float((1 + won) / (1 + won + lost))

@@ -408,7 +408,7 @@ def test_a_pipeline_that_calibrates_is_not_calibrated_again(tiny_bert, words):
     assert list(bare.encoder_.named_steps) == ["encode", "calibrate"]
 
 
-def test_scikit_learn_tunes_its_encoder_on_a_pool_partly_labelled(tiny_bert, words):
+def test_scikit_learn_tunes_its_encoder_on_a_pool_partly_labeled(tiny_bert, words):
     texts = [" ".join(np.random.default_rng(i).choice(words, 6)) for i in range(60)]
     y = [i % 3 if i % 2 else None for i in range(60)]
     encoder = make_pipeline(BertEncoder(tiny_bert), Whitening(noise="auto"))

@@ -120,7 +120,7 @@ def test_few_queries_change_little():
         assert_allclose(search.document_shift_, 0.8 * unit(DOCUMENTS).mean(axis=0), atol=1e-6)
     assert weights[0] < weights[1] < weights[2] <= 0.75
     gaps = [
-        0.8 * np.linalg.norm((unit(QUERIES[:n]).mean(axis=0) - unit(DOCUMENTS).mean(axis=0)))
+        0.8 * np.linalg.norm(unit(QUERIES[:n]).mean(axis=0) - unit(DOCUMENTS).mean(axis=0))
         for n in (5, 20, 200)
     ]
     shrunk = np.divide(shares, gaps)

@@ -1,4 +1,4 @@
-"""evaluate_labelled: search, clusters and classes against references by hand."""
+"""evaluate_labeled: search, clusters and classes against references by hand."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score, normalized_mutual_info_scor
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.preprocessing import FunctionTransformer
 
-from skcalib.evaluation import evaluate_labelled
+from skcalib.evaluation import evaluate_labeled
 
 
 class Lookup(TransformerMixin, BaseEstimator):
@@ -51,7 +51,7 @@ def sample():
 @pytest.mark.parametrize("n", [60, 1080])
 def test_scores_are_those_of_the_definitions(n):
     encoder, texts, labels = overlapping(n)
-    table = evaluate_labelled({"lookup": encoder}, texts, labels, random_state=3)
+    table = evaluate_labeled({"lookup": encoder}, texts, labels, random_state=3)
     unit = encoder.vectors / np.linalg.norm(encoder.vectors, axis=1, keepdims=True)
     nearest, precision = [], []
     for i, row in enumerate(unit @ unit.T):
@@ -82,7 +82,7 @@ def test_few_labels_are_scored_on_the_other_texts():
 
 def three_labels(X, codes):
     texts = [str(i) for i in range(len(X))]
-    return evaluate_labelled(Lookup(X), texts, codes, scores=["3 labels"]).scores[0, 0]
+    return evaluate_labeled(Lookup(X), texts, codes, scores=["3 labels"]).scores[0, 0]
 
 
 def test_three_labels_serve_a_class_whose_texts_have_nothing_in_common():
@@ -110,9 +110,9 @@ def test_three_labels_do_not_depend_on_where_the_origin_is():
     "asked", [["R-precision"], ("3 labels", "1-NN", "3 labels"), np.array(["k-means NMI"])]
 )
 def test_only_the_scores_asked_for_are_computed(sample, asked, monkeypatch):
-    every = evaluate_labelled(*sample)
+    every = evaluate_labeled(*sample)
     monkeypatch.setattr(LogisticRegression, "fit", None)
-    found = evaluate_labelled(*sample, scores=asked)
+    found = evaluate_labeled(*sample, scores=asked)
     assert found.columns == tuple(dict.fromkeys(asked))
     columns = [every.columns.index(name) for name in found.columns]
     assert_array_equal(found.scores, every.scores[:, columns])
@@ -131,14 +131,14 @@ def test_unknown_scores_are_refused_before_a_fit(sample, asked, error, message):
     encoder, texts, labels = sample
     encoder.seen = []
     with pytest.raises(error, match=message):
-        evaluate_labelled(encoder, texts, labels, scores=asked)
+        evaluate_labeled(encoder, texts, labels, scores=asked)
     assert encoder.seen == []
 
 
 def test_progress_names_the_encoder_and_the_score(sample, capsys):
     encoder, texts, labels = sample
     wanted = ["1-NN", "duplicates"]
-    evaluate_labelled({"a": encoder, "b": encoder}, texts, labels, scores=wanted, verbose=True)
+    evaluate_labeled({"a": encoder, "b": encoder}, texts, labels, scores=wanted, verbose=True)
     shown = capsys.readouterr().err
     for note in ("a: vectors", "a: 1-NN", "a: duplicates", "b: vectors", "b: duplicates"):
         assert note in shown
@@ -148,7 +148,7 @@ def test_progress_names_the_encoder_and_the_score(sample, capsys):
 def test_a_narrow_cone_does_not_leave_the_classifier_at_chance():
     codes = np.arange(100) % 20
     narrow = np.column_stack([np.full(100, 100), np.eye(20)[codes]])
-    table = evaluate_labelled(Lookup(narrow), list(map(str, range(100))), codes)
+    table = evaluate_labeled(Lookup(narrow), list(map(str, range(100))), codes)
     assert_allclose(table.scores, 100, rtol=1e-5)  # a gradient below 1e-3 from the start
 
 
@@ -156,15 +156,15 @@ def test_a_narrow_cone_does_not_leave_the_classifier_at_chance():
 def test_length_of_vectors_does_not_matter(sample, magnitude):
     encoder, texts, labels = sample
     scaled = encoder.vectors * np.random.default_rng(1).uniform(0.1, 10, (60, 1)) * magnitude
-    tables = [evaluate_labelled(Lookup(v), texts, labels) for v in (encoder.vectors, scaled)]
+    tables = [evaluate_labeled(Lookup(v), texts, labels) for v in (encoder.vectors, scaled)]
     assert_allclose(tables[0].scores, tables[1].scores)
 
 
 def test_encoders_are_fitted_without_labels_on_the_texts_or_others(sample):
     encoder, texts, labels = sample
     encoder.seen = []
-    evaluate_labelled(encoder, texts, labels)
-    evaluate_labelled(encoder, texts, labels, fit_on=["3", "5"])
+    evaluate_labeled(encoder, texts, labels)
+    evaluate_labeled(encoder, texts, labels, fit_on=["3", "5"])
     assert encoder.seen == [texts, ["3", "5"]]
 
 
@@ -183,7 +183,7 @@ def test_encoders_are_fitted_without_labels_on_the_texts_or_others(sample):
 )
 def test_bad_input_is_named(sample, spoil, message):
     with pytest.raises(ValueError, match=message):
-        evaluate_labelled(*spoil(*sample))
+        evaluate_labeled(*spoil(*sample))
 
 
 def test_equal_cosines_are_in_the_order_of_the_texts():
@@ -192,7 +192,7 @@ def test_equal_cosines_are_in_the_order_of_the_texts():
     rng, labels = np.random.default_rng(0), np.arange(n) % 3
     vectors = rng.integers(-1, 2, (n, 5)).astype(float)
     encoder = FunctionTransformer(lambda asked: vectors[[int(text) for text in asked]])
-    found = evaluate_labelled(encoder, [f"{i}" for i in range(n)], labels).scores[0, :3]
+    found = evaluate_labeled(encoder, [f"{i}" for i in range(n)], labels).scores[0, :3]
     lengths = np.linalg.norm(vectors, axis=1)
     cosines = vectors @ vectors.T / np.maximum(np.outer(lengths, lengths), 1e-9)
     cosines, same = cosines.round(9), labels[:, None] == labels
@@ -210,9 +210,9 @@ def test_equal_cosines_are_in_the_order_of_the_texts():
 def test_an_encoder_of_too_few_rows_is_refused():
     encoder = FunctionTransformer(lambda texts: np.eye(len(texts))[:-1])
     with pytest.raises(ValueError, match="returned 9 rows for 10 texts"):
-        evaluate_labelled(encoder, [f"{i}" for i in range(10)], [0, 1] * 5)
+        evaluate_labeled(encoder, [f"{i}" for i in range(10)], [0, 1] * 5)
 
 
 def test_encoders_named_1_and_str_1_are_refused():
     with pytest.raises(ValueError, match="names that differ as str"):
-        evaluate_labelled({1: len, "1": len}, ["a"], [0])
+        evaluate_labeled({1: len, "1": len}, ["a"], [0])

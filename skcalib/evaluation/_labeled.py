@@ -26,7 +26,7 @@ FEW, DRAWS = 3, 5  # labels of each class, and how many times they are drawn
 BINS = 2**18  # in one unit of cosine, in which pairs are counted
 
 
-def evaluate_labelled(
+def evaluate_labeled(
     encoder: Any,
     texts: Any,
     labels: ArrayLike,
@@ -83,11 +83,11 @@ def evaluate_labelled(
     --------
     >>> from skcalib import BertEncoder
     >>> from skcalib.datasets import minilm_path
-    >>> from skcalib.evaluation import evaluate_labelled
+    >>> from skcalib.evaluation import evaluate_labeled
     >>> texts = [f"{who} {what}" for what in ("plays the piano.", "cooks some soup.")
     ...          for who in ("A man", "A woman", "My aunt", "The boy", "Somebody")]
     >>> labels, wanted = [0] * 5 + [1] * 5, ["1-NN", "R-precision"]
-    >>> print(evaluate_labelled(BertEncoder(minilm_path()), texts, labels, scores=wanted))
+    >>> print(evaluate_labeled(BertEncoder(minilm_path()), texts, labels, scores=wanted))
     |             |  1-NN | R-precision |
     |-------------|------:|------------:|
     | BertEncoder | 100.0 |        95.0 |
