@@ -76,7 +76,7 @@ def provenance(whitening: Whitening, X: Any) -> Provenance:
     See Also
     --------
     shift : Whether the texts have changed.
-    SpaceAligner : Translate vectors of one model into the space of another.
+    skcalib.SpaceAligner : Translate vectors of one model into the space of another.
 
     Notes
     -----
