@@ -33,8 +33,8 @@ class SpaceAligner(
     The map is a ridge regression, ``x -> (x - x_mean_) coef_ + y_mean_``, whose penalty has the
     least leave-one-out error. Both models may have any width.
 
-    Where texts form groups, such as intents or topics, 1,600 pairs keep scores within two points. Where
-    the same thing must be found again, 3,000 may be too few: see `kept_`.
+    Where texts form groups, such as intents or topics, 1,600 pairs keep the scores within two
+    points. Where the same thing must be found again, 3,000 may be too few: see `kept_`.
 
     Parameters
     ----------
