@@ -2,8 +2,9 @@
 
 Each whitening is fitted on up to 300 or 1,500 texts of one of eight sets. "same, own set" are
 other texts of the set, "same, other sets" those of the seven other sets by the same model; the
-"other" models have the same width. A sample has 5 or 20 texts, and "wrong" is the percentage of samples with a wrong answer. A mixed index has 1, 5 or
-20 % rows of the other model, of texts of the same set.
+other models have the same width. A sample has 5 or 20 texts, and "wrong" is the percentage of
+samples with a wrong answer. A mixed index has 1, 5 or 20 % rows of the other model, of texts of
+the same set.
 """
 
 from itertools import product
