@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from transformers import AutoModel, AutoTokenizer
 from transformers.models.bert.modeling_bert import BertLayer
 
-from skcalib import BertEncoder, BiEncoder
+from skcalib import BertEncoder, BiEncoder, clear_caches
 from skcalib.encoders.model.batches import batches as batches_of
 
 POOLINGS = ["cls", "last", "mean", "max", "mean_sqrt_len", "weighted_mean", "zipf"]
@@ -365,3 +365,17 @@ def test_vectors_of_an_iterator_grow_by_little(tiny_bert, monkeypatch, recent):
         tracemalloc.stop()
     assert vectors.shape == (82_000, 256)
     assert peak < 1.06 * vectors.nbytes
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_a_default_dtype_that_another_library_sets_changes_nothing(tiny_bert, texts, dtype):
+    expected = BertEncoder(tiny_bert).fit_transform(texts)
+    clear_caches()
+    torch.set_default_dtype(getattr(torch, dtype))
+    try:
+        found = BertEncoder(tiny_bert).fit_transform(texts)
+    finally:
+        torch.set_default_dtype(torch.float32)
+        clear_caches()
+    assert found.dtype == np.float32
+    assert_array_equal(found, expected)

@@ -48,11 +48,11 @@ def can_pack(dtype: torch.dtype) -> bool:
     if dtype not in (torch.float32, torch.bfloat16):
         return False
     generator = torch.Generator().manual_seed(0)
-    linear = nn.utils.skip_init(nn.Linear, 24, 40)
+    linear = nn.utils.skip_init(nn.Linear, 24, 40, dtype=torch.float32)
     with torch.no_grad():
         for parameter in linear.parameters():
             parameter.normal_(generator=generator)
-        x = torch.randn(3, 5, 24, generator=generator)
+        x = torch.randn(3, 5, 24, generator=generator, dtype=torch.float32)
         try:
             y = PackedLinear(linear, dtype)(x)
         except (AttributeError, RuntimeError, NotImplementedError):

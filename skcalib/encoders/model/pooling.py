@@ -54,7 +54,7 @@ class Pooler:
         self._poolings = [SLOTS[name] for name in slots.poolings]
         n_poolings = len(self._poolings)
         shape = len(lengths), len(self._layers), n_poolings, width
-        self._vectors = torch.empty(shape, device=device)
+        self._vectors = torch.empty(shape, dtype=torch.float32, device=device)
         position = np.concatenate([*map(np.arange, lengths)])
         pooled = position >= np.repeat(np.where(lengths > skip, skip, 0), lengths)
         self._pooled = None if pooled.all() else torch.from_numpy(pooled).to(device)
