@@ -15,6 +15,7 @@ TOCTREE = re.compile(r"<!-- toctree: (.*?) -->", re.DOTALL)
 CODE = re.compile(r"<!-- code: (\S+) -->")
 ENTRY = re.compile(r"\[`([\w.]+)`\]\(\.\./skcalib/[\w/]+\.py\)")
 NAMES = Path(__file__).parent / "generated" / "names.rst"
+FULL = public_names()
 
 
 def toctree(comment):
@@ -29,11 +30,8 @@ def shown(app, name, text):
     page = TOCTREE.sub(toctree, page)
     page = CODE.sub("```{literalinclude} \\1\n:language: python\n```", page)
     if name == "api":
-        page = ENTRY.sub(lambda entry: f"{{py:obj}}`{entry[1]} <{full[entry[1]]}>`", page)
+        page = ENTRY.sub(lambda entry: f"{{py:obj}}`{entry[1]} <{FULL[entry[1]]}>`", page)
     text[0] = page
-
-
-full = public_names()
 
 
 def write_names():
@@ -42,7 +40,7 @@ def write_names():
         ".. autosummary::",
         "   :toctree: .",
         "",
-        *(f"   {name}" for name in full.values()),
+        *(f"   {name}" for name in FULL.values()),
     ]
     NAMES.parent.mkdir(exist_ok=True)
     NAMES.write_text("\n".join(lines) + "\n", "utf-8")

@@ -48,10 +48,15 @@ def digests(vectors: np.ndarray, keys: Any = None) -> np.ndarray:
     return np.array(found, "V16")
 
 
+def first_of_equal(X: np.ndarray) -> np.ndarray:
+    """Return the places of the rows that differ, of equal ones the first, in their order."""
+    return np.sort(np.unique(digests(X + 0.0), return_index=True)[1])  # no negative zeros
+
+
 def distinct_vectors(X: np.ndarray) -> np.ndarray:
     """Return the rows that differ, each once, in their order."""
-    first = np.unique(digests(X + 0.0), return_index=True)[1]  # no negative zeros
-    return X if len(first) == len(X) else X[np.sort(first)]
+    first = first_of_equal(X)
+    return X if len(first) == len(X) else X[first]
 
 
 def warn_of_silent(silent: Any, texts: Sequence[str] = ()) -> None:

@@ -6,10 +6,11 @@ from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib.similarity.duplicates.guard import guard_of_fit
 from skcalib.similarity.duplicates.pairs import (
     distinct_rows,
     nearest_representatives,
@@ -299,8 +300,7 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
             return unit, keys
         texts, index = distinct_sorted(as_texts(X))
         if reset:
-            is_own = isinstance(self.guard, BaseEstimator)  # whose parameters may be set later
-            self._guard = clone(self.guard) if is_own else self.guard
+            self._guard = guard_of_fit(self.guard)
             self._space = TextSpace(self.encoder)
             vectors = self._space.whiten(self._space.fit_vectors(texts), alone=True)
             self.encoder_ = self._space.pipeline

@@ -4,8 +4,9 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 
 from skcalib.utils.base import VersionedState
 
@@ -154,6 +155,11 @@ def _plain(char: str) -> str:
     # Letters without case, and marks that belong to them.
     uncased = kind[0] == "M" or (char.isalpha() and char.lower() == char.upper())
     return LETTER if uncased else char
+
+
+def guard_of_fit(guard: Any) -> Any:
+    """Return a guard that parameters set after a fit do not change."""
+    return clone(guard) if isinstance(guard, BaseEstimator) else guard
 
 
 def _in_one_notation(token: str) -> str:

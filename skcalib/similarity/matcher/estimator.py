@@ -11,6 +11,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.calibration.whitening.estimator import Whitening
+from skcalib.similarity.duplicates.guard import guard_of_fit
 from skcalib.similarity.hubs import hubness, n_neighbors_of
 from skcalib.similarity.inputs import Side
 from skcalib.similarity.matcher.discoveries import NEAREST, decoys, q_values
@@ -19,6 +20,7 @@ from skcalib.utils.base import VersionedState, from_scratch, warn
 from skcalib.utils.cosines import nearest
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib.utils.texts import TextInput, as_texts
+from skcalib.utils.vectors import first_of_equal
 
 FEWEST = 4  # different records with content of a side
 FEW = 20  # records, below which a rate of 5 % can hardly be checked
@@ -142,8 +144,8 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         Warns
         -----
         UserWarning
-            If no pair is listed, if a list has fewer than 20 records, or if both lists have
-            mostly the same records.
+            If no pair is listed, if a list has fewer than 20 records, or if both lists are the
+            same.
         """
         if self.guard is not None and self.encoder is None:
             raise ValueError(
@@ -158,7 +160,7 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
             texts = as_texts(A, "A"), as_texts(B, "B")
             self._side, both = Side.fitted(self, [*texts[0], *texts[1]])
             first, second = both[: len(texts[0])], both[len(texts[0]) :]
-        rows = [_first_of_equal(unit) for unit in (first, second)]
+        rows = [_different(unit) for unit in (first, second)]
         for name, unit, kept in zip("AB", (first, second), rows, strict=True):
             if len(kept) < FEWEST:
                 raise ValueError(
@@ -183,11 +185,12 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         i = np.flatnonzero(rows_of_columns[columns[:, 0], 0] == np.arange(len(a)))
         j = columns[i, 0]
         self._second, self._rows, self._best = b, rows[1], of_columns[:, 0]
+        self._guard = guard_of_fit(self.guard)
         self._details: list[Any] = []  # of the second list, for the guard
         of_decoys = np.concatenate([decoys(of_rows[i]), decoys(of_columns[j])])
-        if texts is not None and self.guard is not None:
-            self._details = [self.guard.details(texts[1][row]) for row in rows[1]]
-            own = (self.guard.details(texts[0][row]) for row in rows[0][i])
+        if texts is not None and self._guard is not None:
+            self._details = [self._guard.details(texts[1][row]) for row in rows[1]]
+            own = (self._guard.details(texts[0][row]) for row in rows[0][i])
             agree = [d == self._details[k] for d, k in zip(own, j, strict=True)]
             i, j = i[agree], j[agree]
         scores = of_rows[i, 0]
@@ -240,7 +243,7 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         # As equal vectors may score a little differently in another product of matrices.
         accepted = score >= np.maximum(self.threshold_, self._best[column]) - SLACK
         if texts is not None:
-            own = (self.guard.details(texts[row]) for row in content)
+            own = (self._guard.details(texts[row]) for row in content)
             accepted &= [d == self._details[k] for d, k in zip(own, column, strict=True)]
         partner[content[accepted]] = self._rows[column[accepted]]
         return partner
@@ -251,10 +254,10 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
             return unit_vectors(self._whitening.transform(unit - self._means[side]))
 
 
-def _first_of_equal(unit: np.ndarray) -> np.ndarray:
+def _different(unit: np.ndarray) -> np.ndarray:
     """Rows with content, of equal ones the first."""
     rows = np.flatnonzero(unit.any(axis=1))
-    return rows[np.sort(np.unique(unit[rows], axis=0, return_index=True)[1])]
+    return rows[first_of_equal(unit[rows])]
 
 
 def _nearest(

@@ -19,7 +19,7 @@ from skcalib.utils.base import from_scratch, warn
 from skcalib.utils.cosines import nearest_in_order
 from skcalib.utils.sklearn_compat import HasMethods, Interval, RealNotInt, _fit_context
 from skcalib.utils.texts import TextTransformer, as_texts, distinct
-from skcalib.utils.vectors import warn_of_silent
+from skcalib.utils.vectors import distinct_vectors, warn_of_silent
 
 # Windows show the hubs less well than queries do, so they have this share of the weight.
 SHARE_OF_WINDOWS = 1 / 3
@@ -213,7 +213,7 @@ class SearchEncoder(TextTransformer):
         """Estimate both means and the hubs from a bank of queries."""
         if self.encoder is None:
             unit = self._query_side.unit(self, queries, "queries")
-            unit = unit[np.sort(np.unique(unit, axis=0, return_index=True)[1])]
+            unit = distinct_vectors(unit)
             stored = {row.tobytes() for row in documents}
             equal = sum(row.tobytes() in stored for row in unit)
         else:

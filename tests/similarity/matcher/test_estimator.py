@@ -125,6 +125,10 @@ def test_texts_of_frames_are_matched_and_a_guard_separates_numbers():
     predicted = guarded.predict(numbered)
     assert (predicted[0::2] == -1).all()
     np.testing.assert_array_equal(predicted[i], j)
+    guarded.guard.set_params(numbers=False)  # which the next fit heeds
+    np.testing.assert_array_equal(guarded.predict(numbered), predicted)
+    guarded.set_params(guard=None)
+    np.testing.assert_array_equal(guarded.predict(numbered), predicted)
 
 
 @pytest.mark.parametrize(
