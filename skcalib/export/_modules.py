@@ -12,8 +12,7 @@ from torch.nn.functional import normalize
 from skcalib.calibration import AffineMap
 from skcalib.calibration.flow.estimator import NormalizingFlow
 from skcalib.calibration.flow.glow import Latent
-from skcalib.calibration.neighbors.estimator import NeighborSmoothing
-from skcalib.calibration.neighbors.smoothing import ZERO
+from skcalib.calibration.neighbors.estimator import ZERO, NeighborSmoothing
 from skcalib.similarity.search.steps import HALF, HubColumns
 from skcalib.utils.cosines import EQUAL
 

@@ -9,11 +9,14 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, clone
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.calibration.neighbors.smoothing import smoothed
 from skcalib.utils.base import FloatTransformer, VersionedState, from_scratch
-from skcalib.utils.cosines import rows_in_memory, rows_near
+from skcalib.utils.cosines import EQUAL, rows_in_memory, rows_near
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
-from skcalib.utils.vectors import checked_rows, unit_rows, warn_of_silent
+from skcalib.utils.vectors import LAST_BIT, checked_rows, unit_rows, warn_of_silent
+
+# Cosines up to this count as 0. Each entry of two unit vectors is rounded to float32, so the
+# computed cosine of orthogonal vectors is at most the sum of both relative errors.
+ZERO = 2 * LAST_BIT
 
 
 @dataclass(eq=False, repr=False)
@@ -166,7 +169,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         for chunk in gen_batches(len(X), rows_in_memory(row_bytes)):
             unit = unit_rows(X[chunk])[0]
             rows = rows_near(unit.astype(np.float32), self.vectors_, k, self.neighbors_)
-            out[chunk] = smoothed(unit, self.vectors_[rows], rows < 0, **self.parameters_)
+            out[chunk] = _smoothed(unit, self.vectors_[rows], rows < 0, **self.parameters_)
         return out
 
     def __sklearn_tags__(self) -> Any:
@@ -178,3 +181,33 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "vectors_")
+
+
+def _smoothed(
+    unit: np.ndarray,
+    candidates: np.ndarray,
+    missing: np.ndarray,
+    n_neighbors: int,
+    weight: float,
+    alpha: float,
+) -> np.ndarray:
+    """``unit(x + weight Σ w_j x_j / Σ w_j)`` over the nearest candidates, ``w = cos^alpha``.
+
+    ``unit`` is float64. ``candidates`` of shape (n_samples, m, d) have unit length, except the
+    ``missing``. One candidate that equals x is left out; of the others, the ``n_neighbors``
+    nearest count.
+    """
+    # Unlike the cosines of a search, these do not depend on the other rows.
+    cosines = np.einsum("ij,ikj->ik", unit, candidates)
+    cosines[missing] = 0.0  # no weight
+    first = cosines.argmax(axis=1)[:, None]
+    highest = np.take_along_axis(cosines, first, axis=1)
+    np.put_along_axis(cosines, first, np.where(highest >= EQUAL, 0.0, highest), axis=1)
+    farther = np.argsort(-cosines, axis=1, kind="stable")[:, n_neighbors:]
+    np.put_along_axis(cosines, farther, 0.0, axis=1)
+    weights = np.where(cosines > ZERO, np.abs(cosines) ** alpha, 0.0)
+    total = weights.sum(axis=1, keepdims=True)
+    weights *= weight / np.where(total > 0, total, 1)
+    moved = unit + np.einsum("ik,ikj->ij", weights, candidates)
+    length = np.linalg.norm(moved, axis=1, keepdims=True)
+    return moved / np.where(length > 0, length, 1)
