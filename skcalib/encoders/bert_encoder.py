@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib.encoders.model.carried import ModelFiles
 from skcalib.encoders.model.declared import Declared, declared, wants_prompt
 from skcalib.encoders.model.entries import CONFIG, entries
 from skcalib.encoders.model.files import load, locate
@@ -118,6 +119,11 @@ class BertEncoder(WithMemory, TextTransformer):
         that nothing is written where it is loaded; there ``set_params(memory=folder)`` sets
         one. In any case, recently used vectors stay in this process's memory, up to 256 MiB for
         all encoders.
+    store_weights_in_pickle : bool, default=False
+        Whether the pickle of a fitted encoder holds the files of the model, so that it needs no
+        folder where it is loaded. The first use there writes them to a temporary folder, which
+        the process removes at its end. By default the pickle holds the name of the model and
+        its fingerprint, a few kilobytes, and the same model must be where it is loaded.
     verbose : bool, default=False
         Show a progress bar.
 
@@ -192,6 +198,7 @@ class BertEncoder(WithMemory, TextTransformer):
     revision: str | None = None
     token_counts: Mapping[str, float] | Sequence[str] | None = None
     memory: Any = None
+    store_weights_in_pickle: bool = False
     verbose: bool | int = False
 
     _parameter_constraints = {
@@ -219,10 +226,12 @@ class BertEncoder(WithMemory, TextTransformer):
         "revision": [str, None],
         "token_counts": [Mapping, "array-like", None],
         "memory": [str, os.PathLike, VectorStore, None],
+        "store_weights_in_pickle": ["boolean"],
         "verbose": ["verbose"],
     }
 
-    _state_version = 6
+    _state_version = 7
+    _files: ModelFiles | None = None  # if a pickle brought them
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: None = None) -> Self:
@@ -248,7 +257,8 @@ class BertEncoder(WithMemory, TextTransformer):
         """
         if not is_dask(X):
             blocks_of(X, BLOCK)  # checks texts, reads no iterator
-        self.__dict__.pop("_recipe", None)  # an error below leaves nothing half-fitted
+        for name in ("_recipe", "_files"):  # an error below leaves nothing half-fitted
+            self.__dict__.pop(name, None)
         if not isinstance(self.model, str | os.PathLike):
             raise TypeError(
                 f"model is a {type(self.model).__name__}; expected a folder or the id of a "
@@ -421,7 +431,10 @@ class BertEncoder(WithMemory, TextTransformer):
     def _backbone(self) -> Backbone:
         """Return the model that this encoder was fitted with; refuse another one."""
         recipe = self._recipe
-        folder = locate(os.fspath(self.model), self.revision)
+        if self._files is None:
+            folder = locate(os.fspath(self.model), self.revision)
+        else:
+            folder = self._files.folder
         backbone = load(folder, self.device, recipe.dtype, lower_case=recipe.lower_case)
         if recipe.token_weights is not None:
             backbone = backbone.with_zipf(recipe.token_weights)
@@ -440,6 +453,12 @@ class BertEncoder(WithMemory, TextTransformer):
         # The folder may decide these.
         taken = ("pooling_", "normalize_", "prompt_", "max_length_")
         return f"{shown}  # {', '.join(f'{name}={getattr(self, name)!r}' for name in taken)}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        if self.store_weights_in_pickle and self.__sklearn_is_fitted__():
+            state["_files"] = self._files or ModelFiles.of(self._backbone().folder)
+        return state
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_recipe")
