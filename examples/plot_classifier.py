@@ -97,9 +97,9 @@ for name, features in frozen.items():
     print(f"{len(few)} labels, {name}: {np.mean(scores):.1f} (mean of {len(scores)} draws)")
 
 # %%
-# joblib pickles the winner for a server. The file holds the calibration and the classifier. With
-# ``store_weights_in_pickle`` it also holds BERT; without it, a server loads that from the same
-# name or folder of a model. The memory stays here.
+# joblib pickles the winner for a server. The file holds the calibration and the classifier.
+# With ``store_weights_in_pickle`` it also holds BERT; without it, a server loads that from the
+# same name or folder of a model. The memory stays here.
 
 winner = search.best_estimator_.set_params(encode__store_weights_in_pickle=True)
 path = f"{folder.name}/classifier.joblib"

@@ -101,6 +101,9 @@ def run(options: argparse.Namespace) -> None:
         save(pipeline, folder / (how.file or ""))
         content = json.dumps(report(search, options), indent=2)
         (folder / "report.json").write_text(content + "\n", "utf-8")
+        if how.save == "save_sentence_transformer":
+            with (folder / "README.md").open("a", encoding="utf-8") as card:
+                card.write(_data_and_figures(search, options))
     if not options.quiet:
         if search.n_texts_:
             print(f"{table(candidate_rows(search), search.best_index_)}\n")
@@ -148,6 +151,18 @@ def table(rows: list[dict[str, Any]], chosen: int) -> str:
     notes = [("raw", raw), ("chosen", best), *(("", row) for row in [*at_home, *others])]
     head = ["", "pooling", "layer", "candidate", "score", "halves", "gain"]
     return markdown(head, [[note, *_cells(row)] for note, row in notes])
+
+
+def _data_and_figures(search: CalibrationSearch, options: argparse.Namespace) -> str:
+    """Return a section for a model card."""
+    shown = ""
+    if search.n_texts_:
+        rows = table(candidate_rows(search), search.best_index_)
+        shown = f"{report(search, options)['criterion'].capitalize()}, times 100:\n\n{rows}\n\n"
+    return (
+        f"\n## Data and figures\n\nCalibrated without labels, by the texts of "
+        f"`{Path(options.texts).name}`. {shown}{search.reason_}\n"
+    )
 
 
 def _state(row: dict[str, Any]) -> tuple[Any, Any]:

@@ -10,8 +10,11 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 
 from skcalib.export._parts import Parts, take_apart
+from skcalib.utils.tables import markdown
 
 TEMPLATES = Path(__file__).parent / "data"
+PACKAGES = "sentence-transformers", "transformers", "torch"
+RATES = 0.05, 0.01, 0.001  # of unrelated pairs, for which the card has thresholds
 
 
 def parts_of_folder(pipeline: Any, normalize: bool | None = None) -> tuple[Parts, bool]:
@@ -59,6 +62,8 @@ def through_folder(
         .format(
             width=model.get_embedding_dimension(),
             version=version("skcalib"),
+            packages=", ".join(f"{name} {version(name)}" for name in PACKAGES),
+            fingerprint=parts.recipe.fingerprint,
             as_what=as_what,
             steps="\n".join(f"{i}. {step}" for i, step in enumerate(_steps(parts), 1)),
             similarity=model.similarity_fn_name,
@@ -66,10 +71,22 @@ def through_folder(
     )
     if scale is not None:
         (folder / "similarity_scale.json").write_text(scale, "utf-8")
-        card += "\n" + (TEMPLATES / "scale.md").read_text("utf-8")
+        about = (TEMPLATES / "scale.md").read_text("utf-8")
+        card += "\n" + about.replace("{thresholds}", _thresholds(json.loads(scale)["pair"]))
     (folder / "README.md").write_text(card, "utf-8")
     loaded = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     return loaded.encode(texts, show_progress_bar=False)
+
+
+def _thresholds(pairs: dict[str, list[float]]) -> str:
+    """Return a Markdown table of thresholds, without rates for which pairs were too few."""
+    rates = np.array(pairs["p_value"])  # descending
+    rows = [
+        [f"{rate:.1%}", f"{pairs['similarity'][int(np.argmax(rates <= rate))]:.3f}"]
+        for rate in RATES
+        if (rates <= rate).any()
+    ]
+    return markdown(["unrelated pairs that pass", "cosine"], rows)
 
 
 def _steps(parts: Parts) -> Iterator[str]:

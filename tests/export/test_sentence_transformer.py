@@ -7,6 +7,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
+import torch
 from exported import assert_equal_vectors, exported
 from numpy.testing import assert_allclose
 from sklearn.decomposition import PCA, TruncatedSVD
@@ -129,6 +130,9 @@ def test_a_folder_names_what_all_versions_know(export, tiny_bert, texts, tmp_pat
     assert "vectors of 6 dimensions" in card
     assert "Whitening(n_components=6, noise='auto')`, fitted on 12 texts" in card
     assert tiny_bert not in card
+    versions = card.partition("## Versions")[2]
+    assert f"torch {torch.__version__.partition('+')[0]}" in versions
+    assert pipeline[0].fingerprint_ in versions
 
 
 def test_model_is_loaded_saved_and_run_where_there_is_no_skcalib(minilm, tmp_path, monkeypatch):
@@ -288,6 +292,11 @@ def test_a_folder_brings_its_scale(tiny_bert, texts, tmp_path):
     exec(code.replace("path/to/this/folder", str(tmp_path / "folder")), names)
     told = [names["p_value"](cosine) for cosine in (-1, 0.1, 0.9)]
     np.testing.assert_allclose(told, scale.p_value([-1, 0.1, 0.9]), rtol=0.025)
+    for line in card.splitlines():
+        if line.startswith(("| 5.0%", "| 1.0%", "| 0.1%")):  # those that enough pairs support
+            rate, cosine = (float(cell.strip(" %")) for cell in line.split("|")[1:3])
+            assert cosine == pytest.approx(names["threshold"](rate / 100), abs=5e-4)
+    assert "| 5.0%" in card
     assert names["threshold"](0.3) == pytest.approx(scale.threshold(0.3), abs=0.05)
     save_sentence_transformer(pipeline, tmp_path / "bare")
     assert "similarity_scale" not in (tmp_path / "bare" / "README.md").read_text("utf-8")
