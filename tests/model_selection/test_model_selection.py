@@ -992,7 +992,7 @@ def test_command_writes_a_sentence_transformer(tiny_bert, file, sentences, tmp_p
     assert {path.name for path in tmp_path.iterdir()} == {"calibrated", Path(file).name}
     report = json.loads((output / "report.json").read_text(encoding="utf-8"))
     card = (output / "README.md").read_text("utf-8").partition("## Data and figures")[2]
-    assert Path(file).name in card and report["reason"] in card and "| raw " in card
+    assert all(part in card for part in (Path(file).name, report["reason"], "| raw "))
     chosen, prompt = report["chosen"], report["prompt"]
     params = {"pooling": chosen["pooling"], "layers": chosen["layers"], "prompt": prompt}
     calibrator = chosen["calibrator"]
