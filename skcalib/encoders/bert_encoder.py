@@ -231,7 +231,7 @@ class BertEncoder(WithMemory, TextTransformer):
     }
 
     _state_version = 7
-    _files: ModelFiles | None = None  # if a pickle brought them
+    _files = None  # `ModelFiles`, if a pickle brought them
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: None = None) -> Self:
