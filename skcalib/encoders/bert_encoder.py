@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -231,7 +231,7 @@ class BertEncoder(WithMemory, TextTransformer):
     }
 
     _state_version = 7
-    _files = None  # `ModelFiles`, if a pickle brought them
+    _files: ClassVar[ModelFiles | None] = None  # in an instance if a pickle brought them
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: None = None) -> Self:
