@@ -37,8 +37,8 @@ def layers(name: str) -> str | tuple[int, ...]:
 
 def encoder_of(options: argparse.Namespace, **params: Any) -> BertEncoder:
     """Return the encoder of the options, with some parameters that are not among them."""
-    given = {name: value for name, value in vars(options).items() if name in PARAMS}
-    return BertEncoder(options.model, **(given | params))
+    chosen = {name: value for name, value in vars(options).items() if name in PARAMS}
+    return BertEncoder(options.model, **(chosen | params))
 
 
 def add_column(add: Callable[..., Any]) -> None:
@@ -61,9 +61,9 @@ def with_groups(
     line may be blank unless ``every`` text must have a group; the group is then None.
     """
     texts = _entries(file, column)
-    found = _not_blank(texts, file)
+    kept = _not_blank(texts, file)
     if groups is None:
-        return found, None
+        return kept, None
     labels = _entries(groups, None)
     lines = list(zip_longest(texts, labels, fillvalue=""))
     for number, (text, label) in enumerate(lines, 1):
@@ -73,7 +73,7 @@ def with_groups(
                 f"{groups!r} has {label!r:.60} in line {number}, and {file!r} has {text!r:.60} "
                 "there. Give both files a line for each text, in the same order."
             )
-    return found, [label or None for text, label in lines if text]
+    return kept, [label or None for text, label in lines if text]
 
 
 def _not_blank(lines: list[str], file: str) -> list[str]:

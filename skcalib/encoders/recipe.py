@@ -164,8 +164,8 @@ def slots_of(recipe: Recipe, backbone: Backbone, store: VectorStore | None) -> S
     if store is None:
         return _slots(needed, [slot], list(range(len(needed))))
     n_states = backbone.n_layers + 1
-    given = range(n_states) if store.layers is None else store.layers
-    layers = sorted({i + n_states if i < 0 else i for i in given})
+    kept_layers = range(n_states) if store.layers is None else store.layers
+    layers = sorted({i + n_states if i < 0 else i for i in kept_layers})
     kept = {slot_of(p, special) for p in store._poolings for special in (True, False)}
     if slot not in kept or not {*needed} <= {*layers} <= {*range(n_states)}:
         raise ValueError(

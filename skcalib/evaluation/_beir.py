@@ -27,10 +27,10 @@ def read_beir(folder: str | PathLike[str], split: str) -> Collection:
     folder = Path(folder).expanduser()
     files = "corpus.jsonl", "queries.jsonl", f"qrels/{split}.tsv"
     if missing := [file for file in files if not (folder / file).is_file()]:
-        found = ", ".join(sorted(p.stem for p in folder.glob("qrels/*.tsv"))) or "none"
+        splits = ", ".join(sorted(p.stem for p in folder.glob("qrels/*.tsv"))) or "none"
         raise FileNotFoundError(
             f"There is no {missing[0]} in {str(folder)!r}. Give a folder in BEIR's layout: "
-            f"{', '.join(files)}. Splits found: {found}; choose one of them."
+            f"{', '.join(files)}. Splits found: {splits}; choose one of them."
         )
     corpus, queries = (_texts(folder / file) for file in files[:2])
     judged = _relevant(folder / files[2], queries)

@@ -107,7 +107,7 @@ def evaluate_labeled(
             "each. Leave out small classes."
         )
     fit_on = texts if fit_on is None else as_texts(fit_on, "fit_on")
-    found = np.empty((len(encoders), len(columns)))
+    values = np.empty((len(encoders), len(columns)))
     total = len(encoders) * (1 + len(columns))
     with progress(total, unit="step", desc="evaluate", verbose=verbose) as advance:
         for row, (name, transformer) in enumerate(encoders.items()):
@@ -116,9 +116,9 @@ def evaluate_labeled(
             advance(1)
             for column, score in enumerate(columns):
                 advance(0, f"{name}: {score}")
-                found[row, column] = SCORES[score](vectors, codes, random_state)
+                values[row, column] = SCORES[score](vectors, codes, random_state)
                 advance(1)
-    return ScoreTable(tuple(encoders), columns, 100 * found)
+    return ScoreTable(tuple(encoders), columns, 100 * values)
 
 
 def _checked_scores(scores: Any) -> tuple[str, ...]:

@@ -209,8 +209,8 @@ def evaluate_retrieval(
     fit_on = texts if fit_on is None else as_texts(fit_on, "fit_on")
     scores = np.empty((len(encoders), len(queries), len(COLUMNS)))
     with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
-        for number, (name, given) in enumerate(encoders.items()):
-            fitted = beside = fitted_on(given, fit_on)
+        for number, (name, candidate) in enumerate(encoders.items()):
+            fitted = beside = fitted_on(candidate, fit_on)
             if name in of_queries:
                 beside = _beside(fitted, fitted_on(of_queries[name], fit_on))
             asked = unit_rows(_of_queries(beside, list(queries.values())))[0]
@@ -237,13 +237,13 @@ def evaluate_retrieval(
     )
 
 
-def _checked_queries_encoders(given: Any, encoders: dict[str, Any]) -> dict[str, Any]:
+def _checked_queries_encoders(encoder: Any, encoders: dict[str, Any]) -> dict[str, Any]:
     """Return the encoders of queries by row, if they differ from those of the documents."""
-    if given is None:
+    if encoder is None:
         return {}
-    if not isinstance(given, Mapping):
-        given = dict.fromkeys(encoders, given)
-    named = checked_encoders(given, "queries_encoder")
+    if not isinstance(encoder, Mapping):
+        encoder = dict.fromkeys(encoders, encoder)
+    named = checked_encoders(encoder, "queries_encoder")
     for name, encoder in named.items():
         if name not in encoders:
             raise ValueError(
@@ -314,13 +314,13 @@ def _measures(
         top = sorted(grade.values(), reverse=True)[:FIRST]
         best[i, : len(top)] = top
     discounts = 1 / np.log2(np.arange(2, FIRST + 2))
-    found, n_relevant = gains > 0, np.array([len(grade) for grade in grades])
-    first = found[:, :FIRST]
+    is_relevant, n_relevant = gains > 0, np.array([len(grade) for grade in grades])
+    first = is_relevant[:, :FIRST]
     return np.column_stack(
         [
             (gains[:, :FIRST] @ discounts) / (best @ discounts),
             first.sum(axis=1) / n_relevant,
-            found.sum(axis=1) / n_relevant,
+            is_relevant.sum(axis=1) / n_relevant,
             first.any(axis=1) / (1 + first.argmax(axis=1)),
         ]
     )

@@ -88,11 +88,11 @@ class ScoreTable:
 
 def checked_encoders(encoder: Any, name: str = "encoder") -> dict[str, BaseEstimator]:
     """Return transformers of texts by name, from one encoder of texts or a mapping of them."""
-    given = encoder if isinstance(encoder, Mapping) else {"": encoder}
-    named = {str(name): as_encoder(one) for name, one in given.items()}
-    if not named or len(named) < len(given):
+    by_name = encoder if isinstance(encoder, Mapping) else {"": encoder}
+    named = {str(name): as_encoder(one) for name, one in by_name.items()}
+    if not named or len(named) < len(by_name):
         raise ValueError(
-            f"{name} has the names {list(given)}; expected at least one, and "
+            f"{name} has the names {list(by_name)}; expected at least one, and "
             "names that differ as str."
         )
-    return named if given is encoder else {type(named[""]).__name__: named[""]}
+    return named if by_name is encoder else {type(named[""]).__name__: named[""]}

@@ -107,8 +107,9 @@ def evaluate_sts(
     benchmarks = {task: _load(task, data_home, aggregate) for task in tasks}
     scores = np.empty((len(encoders), len(benchmarks)))
     with progress(scores.size, unit="score", desc="evaluate", verbose=verbose) as advance:
-        for i, (name, given) in enumerate(encoders.items()):
-            model = BiEncoder(FrozenEstimator(given) if is_fitted(given) else given)
+        for i, (name, candidate) in enumerate(encoders.items()):
+            fixed = FrozenEstimator(candidate) if is_fitted(candidate) else candidate
+            model = BiEncoder(fixed)
             for j, (task, sts) in enumerate(benchmarks.items()):
                 if texts is None:
                     model.fit(sts.data)

@@ -75,8 +75,8 @@ class PaddedPipeline(nn.Module):
         weights = how.weight(seen, places, self.zipf[ids] if how.by_frequency else None).float()
         if how.by_frequency:
             # If all tokens of a text have weight zero, they get equal weights.
-            found = weights.sum(dim=1, keepdim=True) > 0
-            weights = torch.where(found, weights, seen.float())
+            has_weight = weights.sum(dim=1, keepdim=True) > 0
+            weights = torch.where(has_weight, weights, seen.float())
         total = weights.sum(dim=1, keepdim=True)
         if POOLINGS[self.recipe.pooling].by_root:
             total = total.sqrt()

@@ -12,10 +12,10 @@ from skcalib.calibration.linear_steps import flat, linear_map
 
 def fitted_steps(*steps: Any) -> list[Any]:
     """Return steps, and those of pipelines, all fitted and of a kind that exports know."""
-    if not (found := [*flat(*steps)]):
+    if not (flattened := [*flat(*steps)]):
         raise ValueError("Got no step; expected fitted steps, such as a Whitening.")
-    check_steps(found)
-    return found
+    check_steps(flattened)
+    return flattened
 
 
 def check_steps(steps: Sequence[Any]) -> None:
@@ -27,18 +27,18 @@ def check_steps(steps: Sequence[Any]) -> None:
 
 def combined(steps: Sequence[Any]) -> list[Any]:
     """Return steps, with each run of linear steps combined into one map."""
-    found: list[Any] = []
+    parts: list[Any] = []
     for step in steps:
         part = step if isinstance(linear := linear_map(step), str) else linear
-        if isinstance(part, AffineMap) and found and isinstance(found[-1], AffineMap):
-            part = found.pop().then(part)
-        found.append(part)
-    return found
+        if isinstance(part, AffineMap) and parts and isinstance(parts[-1], AffineMap):
+            part = parts.pop().then(part)
+        parts.append(part)
+    return parts
 
 
 def not_linear(steps: Sequence[Any]) -> str:
     """Reason of the first step that no linear map can hold, or ""."""
-    return next((found for step in steps if isinstance(found := linear_map(step), str)), "")
+    return next((reason for step in steps if isinstance(reason := linear_map(step), str)), "")
 
 
 def one_map(*steps: Any) -> AffineMap:

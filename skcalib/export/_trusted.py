@@ -12,8 +12,8 @@ CLASS = re.compile(r"^class ([A-Z]\w+)", re.MULTILINE)
 @cache
 def trusted_types() -> list[str]:
     """Dotted names of the classes in these packages, read from their sources."""
-    found = []
+    names = []
     for path in sorted(path for room in ROOMS for path in (PACKAGE / room).rglob("*.py")):
         module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-        found += [f"{module}.{name}" for name in CLASS.findall(path.read_text("utf-8"))]
-    return found
+        names += [f"{module}.{name}" for name in CLASS.findall(path.read_text("utf-8"))]
+    return names

@@ -120,7 +120,7 @@ def word_frequency_bias(vectors: ArrayLike, ranks: ArrayLike) -> FrequencyBias:
     centered = (everything - everything.mean(axis=0)).astype(words.dtype)
     search = NearestNeighbors(n_neighbors=max(NEIGHBORS) + 1, algorithm="brute").fit(centered)
     # The first is the word itself, or one with an equal vector.
-    distances, neighbors = (found[:, 1:] for found in search.kneighbors(centered[counted]))
+    distances, neighbors = (nearest[:, 1:] for nearest in search.kneighbors(centered[counted]))
     binned, places = everything[counted], places[counted]
     columns = [np.einsum("ij,ij->i", binned, everything[column]) for column in neighbors.T]
     dots = np.stack(columns, axis=1)

@@ -53,16 +53,16 @@ def search(
     The views of each half of the texts are scored by a fit on the other half. The first state
     is the raw model's.
     """
-    found = []
+    scored = []
     n_states = len(encoders.states)
     with progress(n_states, unit="state", desc="search", verbose=encoders.verbose) as advance:
         for state in encoders.states:
             folds = [_fold(encoders, state, *pair) for pair in (halves, halves[::-1])]
             is_shipped, fitted_on = state == encoders.states[0], [fold[2] for fold in folds]
             tried = [c for c in candidates if c.is_tried(is_shipped, fitted_on)]
-            found.append([Scored(state, c, _ranks(folds, c.calibrator)) for c in tried])
+            scored.append([Scored(state, c, _ranks(folds, c.calibrator)) for c in tried])
             advance(1)
-    return found
+    return scored
 
 
 def _fold(encoders: AsGiven | HiddenStates, state: State, views: Views, others: Views) -> Fold:
@@ -100,11 +100,11 @@ def choose(scored: list[list[Scored]], groups: np.ndarray, seed: int) -> tuple[S
     def lead(candidates: list[Scored], measure: Callable[..., Any]) -> list[Difference]:
         values = np.array([measure(one, None) for one in candidates])
         means = np.array([measure(one, weights) for one in candidates])
-        return [replace(found, **unknown) for found in leads(values, means)]
+        return [replace(difference, **unknown) for difference in leads(values, means)]
 
     best = [_best_calibration(state, lead) for state in scored]
-    for one, found in zip(best, lead(best, Scored.halves), strict=True):
-        one.lead = found
+    for one, difference in zip(best, lead(best, Scored.halves), strict=True):
+        one.lead = difference
     leader, n_texts = max(best, key=lambda one: one.lead.mean), best[0].ranks.shape[1]
     most = max(one.halves() for one in best)
     comparable = compares_layers(most, n_texts // 2)

@@ -119,14 +119,14 @@ def views_of(texts: Sequence[str], required: bool = True, **params: Any) -> View
     of_sample = {"n_texts": params["n_texts"], "seed": params["random_state"]}
     views = Views(texts, **of_sample)
     n = len(views.sample)
-    found = f"Found {n} distinct texts of {FEWEST_UNITS} words or more"
+    count = f"Found {n} distinct texts of {FEWEST_UNITS} words or more"
     if n < FEWEST_TEXTS:
         if not required:
             return Views([], **of_sample)
         raise ValueError(
-            f"{found} among {len(texts)}; expected at least {FEWEST_TEXTS}, and {FEW_TEXTS} or "
+            f"{count} among {len(texts)}; expected at least {FEWEST_TEXTS}, and {FEW_TEXTS} or "
             "more to distinguish close candidates. Give more texts, or longer ones."
         )
     if n < min(FEW_TEXTS, params["n_texts"]):
-        warn(f"{found}; with fewer than {FEW_TEXTS}, close candidates cannot be distinguished.")
+        warn(f"{count}; with fewer than {FEW_TEXTS}, close candidates cannot be distinguished.")
     return views

@@ -61,8 +61,8 @@ class Views:
     def __init__(self, texts: Sequence[str], *, n_texts: int, seed: int):
         units = {text: units_of(text) for text in distinct(texts)[0]}
         digests = {}
-        for text, found in units.items():
-            if len(found) >= FEWEST_UNITS:
+        for text, words in units.items():
+            if len(words) >= FEWEST_UNITS:
                 key = f"{seed}\0{text}".encode(errors="surrogatepass")
                 digests[text] = blake2b(key).digest()
         # Sorted by digest, the sample depends neither on the order of texts nor on a split.

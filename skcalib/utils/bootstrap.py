@@ -64,12 +64,12 @@ def leads(scores: np.ndarray, means: np.ndarray) -> list[Difference]:
     studentized statistics; Romano & Wolf, 2005, "Stepwise multiple testing as formalized data
     snooping", Econometrica 73(4), first step).
     """
-    found, resampled = scores - scores[0], means - means[0]
+    observed, resampled = scores - scores[0], means - means[0]
     error = resampled.std(axis=1)
     varies = error > 0  # False for the first and its equals
     if not varies.any():
         return [Difference(0.0, 0.0, 0.0)] * len(scores)
-    deviations = (resampled[varies] - found[varies, None]) / error[varies, None]
+    deviations = (resampled[varies] - observed[varies, None]) / error[varies, None]
     widths = np.quantile(deviations.max(axis=0), 0.975) * error
-    ends = zip(found, found - widths, found + widths, strict=True)
+    ends = zip(observed, observed - widths, observed + widths, strict=True)
     return [Difference(*map(float, lead)) for lead in ends]

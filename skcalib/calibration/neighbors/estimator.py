@@ -135,10 +135,10 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         X = checked_rows(self, X, reset=first)
         vectors = unit_rows(X)[0].astype(np.float32)
         vectors = vectors if first else np.vstack([self.vectors_, vectors])
-        found = vectors.any(axis=1)
-        warn_of_silent(~found)
-        if not found.all():  # zeros have no weight
-            vectors = vectors[found] if found.any() else vectors[:1]
+        has_content = vectors.any(axis=1)
+        warn_of_silent(~has_content)
+        if not has_content.all():  # zeros have no weight
+            vectors = vectors[has_content] if has_content.any() else vectors[:1]
         search, k = None, self.n_neighbors + 1  # since a text finds itself
         if self.neighbors is not None and len(vectors) > k:
             search = clone(self.neighbors).set_params(n_neighbors=k).fit(vectors)

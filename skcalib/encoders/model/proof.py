@@ -117,16 +117,16 @@ def check(forward: ForwardPass, proof: Proof, *, tolerance: float) -> None:
     times the largest entry of its text.
     """
     texts, layers = proof.texts, range(len(proof.states[0]))
-    found: list[torch.Tensor] = []
+    computed: list[torch.Tensor] = []
     for batch in [texts] if forward.longest_packed else [texts[:1], texts[1:]]:
         lengths = np.array([len(text) for text in batch])
         kept: dict[int, torch.Tensor] = {}
         forward(np.concatenate(batch), lengths, layers, kept.__setitem__)
         stacked = torch.stack([kept[layer] for layer in layers]).float().cpu()
-        found += stacked.split(lengths.tolist(), dim=1)
-    for f, e in zip(found, proof.states, strict=True):
+        computed += stacked.split(lengths.tolist(), dim=1)
+    for c, e in zip(computed, proof.states, strict=True):
         atol = tolerance * e.nan_to_num(0, 0, 0).abs().max().item()
-        if not torch.allclose(f, e, rtol=0, atol=atol, equal_nan=True):
+        if not torch.allclose(c, e, rtol=0, atol=atol, equal_nan=True):
             raise ValueError(
                 "its hidden states differ from those of a text alone with dtype='float32'"
             )

@@ -86,19 +86,19 @@ def transformer_settings(folder: Path) -> TransformerSettings:
 
 
 def _settings(file: Path, content: dict[str, Any]) -> TransformerSettings:
-    found: dict[str, Any] = {}
+    read: dict[str, Any] = {}
     for name, value in content.items():
         if name == "processing_kwargs" and isinstance(value, dict):
             for kind in ("common", "text"):  # the others are of other inputs
-                _collect(file, f"{name}.{kind}", value.get(kind) or {}, CALLED, found)
+                _collect(file, f"{name}.{kind}", value.get(kind) or {}, CALLED, read)
         elif name in BUCKETS:
-            _collect(file, name, value or {}, LOADED, found)
+            _collect(file, name, value or {}, LOADED, read)
         else:
-            _collect(file, "", {name: value}, ENTRIES, found)
+            _collect(file, "", {name: value}, ENTRIES, read)
     lengths = ("max_length", "model_max_length", "max_seq_length")
-    named = next((name for name in lengths if found.get(name) is not None), lengths[-1])
-    length, lower = found.get(named), found.get("do_lower_case", False)
-    side = found.get("truncation_side")
+    named = next((name for name in lengths if read.get(name) is not None), lengths[-1])
+    length, lower = read.get(named), read.get("do_lower_case", False)
+    side = read.get("truncation_side")
     is_length = length is None or (type(length) is int and length >= 1)
     for name, value, is_right, expected in (
         (named, length, is_length, "a number, 1 or more"),
@@ -114,13 +114,13 @@ def _settings(file: Path, content: dict[str, Any]) -> TransformerSettings:
 
 
 def _collect(
-    file: Path, where: str, content: Any, known: Entries, found: dict[str, Any]
+    file: Path, where: str, content: Any, known: Entries, read: dict[str, Any]
 ) -> None:
     """Collect entries that are read; refuse one that may change vectors."""
     for name, value in content.items() if isinstance(content, dict) else [(where, content)]:
         is_harmless = known.get(name, lambda _: False)
         if is_harmless is None:  # READ
-            found[name] = value
+            read[name] = value
         elif not is_harmless(value):
             raise ValueError(
                 f"{file} declares {where and where + '.'}{name}={value!r:.80}, which may "

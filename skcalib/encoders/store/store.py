@@ -87,8 +87,8 @@ class VectorStore:
     max_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        given = {"dtype": self.dtype, "max_bytes": self.max_bytes}
-        validate_parameter_constraints(CONSTRAINTS, given, type(self).__name__)
+        checked = {"dtype": self.dtype, "max_bytes": self.max_bytes}
+        validate_parameter_constraints(CONSTRAINTS, checked, type(self).__name__)
         if not self._poolings or not set(self._poolings) <= set(POOLINGS):
             names = tuple(POOLINGS)
             raise ValueError(

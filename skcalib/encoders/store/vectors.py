@@ -51,8 +51,8 @@ class Vectors:
     @property
     def store_id(self) -> bytes | None:
         """Id of this store, a new one after it was cleared; None if it cannot be read."""
-        found = self._run("read", lambda db: db.execute("SELECT id FROM store").fetchone())
-        return found and found[0]
+        row = self._run("read", lambda db: db.execute("SELECT id FROM store").fetchone())
+        return row and row[0]
 
     def read(
         self, texts: Sequence[str], slots: Sequence[str]
@@ -76,10 +76,10 @@ class Vectors:
                         crc, data = db.execute(ARRAY, (block, slot)).fetchone()
                         if crc != _checksum(slot, data):
                             raise ValueError("other bytes than were written")
-                        found = np.frombuffer(data, self._row)[rows]
-                        if found["key"].tobytes() != expected:
+                        stored = np.frombuffer(data, self._row)[rows]
+                        if stored["key"].tobytes() != expected:
                             raise ValueError("rows of other texts")
-                        vectors[out, j], counts[out] = found["vector"], found["counts"]
+                        vectors[out, j], counts[out] = stored["vector"], stored["counts"]
                     known[out] = True
                 # Damaged values are missing, or have another type or size.
                 except (TypeError, ValueError, IndexError):
@@ -168,8 +168,8 @@ def width_in(store: VectorStore, model: str | None, text: str) -> int:
     """Return the width of a model's vectors, from a text that was written alone, or 0."""
     sizes = "SELECT DISTINCT length(data) FROM arrays"
     with closing(Vectors(store, model, 0)) as stored:
-        found = stored._run("read", lambda db: db.execute(sizes).fetchall())
-    for (size,) in found or ():
+        lengths = stored._run("read", lambda db: db.execute(sizes).fetchall())
+    for (size,) in lengths or ():
         width = (size - stored._row.itemsize) // np.dtype(store.dtype).itemsize
         with closing(Vectors(store, model, max(width, 0))) as stored:
             if stored.read([text], [])[0].all():

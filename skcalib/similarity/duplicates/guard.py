@@ -116,7 +116,7 @@ class DetailGuard(VersionedState, BaseEstimator):
         numbers, codes = [], []
         plain = "".join(map(_plain, unicodedata.normalize("NFC", text)))
         plain = SIGNED_CURRENCY.sub(r"\1", plain)
-        plain = SPACED.sub(lambda found: found[0].replace(" ", GROUP), plain)
+        plain = SPACED.sub(lambda spaced: spaced[0].replace(" ", GROUP), plain)
         for token in TOKEN.findall(plain):
             if any(map(str.isalpha, token)):
                 if any(map(str.isnumeric, token)):
@@ -168,8 +168,8 @@ def _in_one_notation(token: str) -> str:
     if UNCLEAR.fullmatch(digits):
         return token
     for pattern in NUMBERS:
-        if found := pattern.fullmatch(digits):
-            whole = "".join(filter(str.isdigit, found["whole"])) or "0"
-            rest = (found["rest"] or "").rstrip("0")
+        if number := pattern.fullmatch(digits):
+            whole = "".join(filter(str.isdigit, number["whole"])) or "0"
+            rest = (number["rest"] or "").rstrip("0")
             return f"{sign}{whole}.{rest}" if rest else sign + whole
     return token

@@ -19,8 +19,8 @@ def distinct_rows(
     The third is an order of the places, that of digests: as if drawn at random, but independent
     of the order of the rows.
     """
-    found = digests(vectors, keys)
-    _, first, inverse = np.unique(found, return_index=True, return_inverse=True)
+    of_rows = digests(vectors, keys)
+    _, first, inverse = np.unique(of_rows, return_index=True, return_inverse=True)
     place = np.empty(len(first), np.intp)
     place[np.argsort(first)] = np.arange(len(first))
     return np.sort(first), place[inverse], place
@@ -46,9 +46,9 @@ def similar_pairs(
 
     Vectors are float32 and of unit length.
     """
-    found, n = [(np.empty(0, int), np.empty(0, int), np.empty(0))], 0
+    blocks, n = [(np.empty(0, int), np.empty(0, int), np.empty(0))], 0
     for block in above(vectors, threshold, keys=(keys, keys)):
-        found.append(block)
+        blocks.append(block)
         n += len(block[0])
         if n > MOST_PAIRS:
             raise ValueError(
@@ -56,7 +56,7 @@ def similar_pairs(
                 "thousands of texts were near copies of one. Remove what they share, such as a "
                 "footer, or set a smaller false_pairs."
             )
-    i, j, cosines = map(np.concatenate, zip(*found, strict=True))
+    i, j, cosines = map(np.concatenate, zip(*blocks, strict=True))
     return np.array([i, j]), cosines
 
 

@@ -19,11 +19,11 @@ def windows(texts: list[str]) -> list[str]:
     A shorter text is a window as a whole.
     """
     rng = np.random.default_rng(0)
-    found: dict[str, None] = {}
+    windows: dict[str, None] = {}
     for row in rng.integers(len(texts), size=N_WINDOWS):
         spans = [word.span() for word in WORD.finditer(texts[row])]
         if spans:
             length = min(int(rng.integers(SHORTEST, LONGEST + 1)), len(spans))
             start = int(rng.integers(len(spans) - length + 1))
-            found[texts[row][spans[start][0] : spans[start + length - 1][1]]] = None
-    return [*found]
+            windows[texts[row][spans[start][0] : spans[start + length - 1][1]]] = None
+    return [*windows]
