@@ -1,0 +1,102 @@
+"""Classes, or none of these: which texts are rejected where 5 % of the good ones may be.
+
+Eight labels a class and up to 2,000 texts without labels are known, all of the first three
+quarters of the classes. "rejected" is the percentage of new texts of these classes that get
+none of them, "other set" that of texts of another domain, "left out" that of texts of the last
+quarter of the classes. "accuracy" is that of the new texts which are not rejected. The mean of
+four draws of the labels.
+
+For the peers the limit is the quantile at 5 % of their greatest probability, or cosine, of the
+texts without labels.
+"""
+
+import numpy as np
+from data import labeled
+from measures import unit
+from odd import SETS
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
+
+from skcalib import TextEncoder, Whitening, ZeroShotClassifier
+
+POOL, SCORED, LABELS, DRAWS, RATE = 2000, 1000, 8, 4, 0.05
+
+
+def ours(encode, pool, y):
+    model = ZeroShotClassifier(TextEncoder(encode), rejection_rate=RATE).fit(list(pool), y)
+    return lambda texts: model.predict(list(texts))
+
+
+def by_probability(*steps):
+    def fitted(encode, pool, y):
+        known = np.array([label is not None for label in y])
+        before = make_pipeline(*steps, Normalizer()).fit(encode(pool))
+        vectors = before.transform(encode(pool))
+        model = LogisticRegression(C=10, max_iter=2000).fit(vectors[known], list(y[known]))
+        limit = np.quantile(model.predict_proba(vectors[~known]).max(axis=1), RATE)
+
+        def predict(texts):
+            vectors = before.transform(encode(texts))
+            is_other = model.predict_proba(vectors).max(axis=1) < limit
+            return np.where(is_other, "other", model.predict(vectors))
+
+        return predict
+
+    return fitted
+
+
+def nearest_mean(encode, pool, y):
+    known = np.array([label is not None for label in y])
+    vectors, labels = unit(encode(pool)), y[known].astype(str)
+    classes = np.unique(labels)
+    means = unit(np.array([vectors[known][labels == c].mean(axis=0) for c in classes]))
+    limit = np.quantile((vectors[~known] @ means.T).max(axis=1), RATE)
+
+    def predict(texts):
+        cosines = unit(encode(texts)) @ means.T
+        return np.where(cosines.max(axis=1) < limit, "other", classes[cosines.argmax(axis=1)])
+
+    return predict
+
+
+STEPS = {
+    "nearest mean, raw": nearest_mean,
+    "logistic regression, raw": by_probability(),
+    "logistic regression, mean subtracted": by_probability(Whitening(power=0)),
+    "ours": ours,
+}
+
+
+def rows(encode, options):
+    for name in options.only or SETS:
+        texts, labels = labeled(name, "train")
+        new, of_new = labeled(name, "test")
+        classes = np.unique(labels)
+        known = classes[: -(len(classes) // 4)]
+        is_known = np.isin(of_new, known)
+        others, _ = labeled(SETS[name], "test", SCORED)
+        usual, of_usual = new[is_known][:SCORED], of_new[is_known][:SCORED]
+        odd = {"other set": others, "left out": new[~is_known][:SCORED]}
+        texts, labels = (x[np.isin(labels, known)] for x in (texts, labels))
+        pool, of_pool = texts[:POOL], labels[:POOL]
+        figures = {}
+        for seed in range(DRAWS):
+            order = np.random.default_rng(seed).permutation(len(pool))
+            drawn = [order[of_pool[order] == c][:LABELS] for c in known]
+            y = np.full(len(pool), None, object)
+            y[np.concatenate(drawn)] = of_pool[np.concatenate(drawn)].astype(str)
+            for step, fit in STEPS.items():
+                predict = fit(encode, pool, y)
+                predicted = predict(usual)
+                kept = predicted != "other"
+                of_draw = {"rejected": np.mean(~kept)} | {
+                    kind: np.mean(predict(of_kind) == "other") for kind, of_kind in odd.items()
+                }
+                of_draw["accuracy"] = np.mean(predicted[kept] == of_usual.astype(str)[kept])
+                figures.setdefault(step, []).append([*of_draw.values()])
+        for step, of_draws in figures.items():
+            means = 100 * np.mean(of_draws, axis=0)
+            columns = "rejected", *odd, "accuracy"
+            shown = (f"{mean:.1f}" for mean in means)
+            yield {"set": name, "step": step} | dict(zip(columns, shown, strict=True))
