@@ -97,8 +97,9 @@ def mahalanobis_threshold(
     """Squared Mahalanobis distance that a given share of new vectors exceeds.
 
     It is a quantile of the distances of the fitted vectors, each after a fit without it and its
-    copies: by a formula if all axes are kept, else in ten folds. If vectors repeat, it is the
-    larger one of the quantiles of all vectors and of the distinct ones.
+    copies: by a formula if all axes are kept without shrinkage, else in ten folds. If vectors
+    repeat, it is the larger one of the quantiles of all vectors and of the distinct ones.
+    Near-copies are not recognized, and more new vectors exceed it then.
 
     Parameters
     ----------
@@ -252,13 +253,13 @@ def held_out_distances(whitening: Whitening, X: Any) -> tuple[np.ndarray, np.nda
             "vectors, take a quantile of mahalanobis(whitening, X)."
         )
     _, first, row, copies = np.unique(_digests(X), True, True, True)
-    if linear.kept >= linear.rank:
+    if linear.kept >= linear.rank and linear.regularized.shrinkage == 0:
         # Without a row c and its copies, k in all, the covariance is (n - 1) / (n - k - 1)
         # times this, minus a multiple of c cᵀ; the mean moves by k c / (n - k).
         k = copies[row]
         left, free = np.maximum(n - k, 1), np.maximum(n - k - 1, 1)
         own *= free / (n - 1)
-        taken = (1 - linear.regularized.shrinkage) * k * n / (left * free) * own
+        taken = k * n / (left * free) * own
         rest = np.where((taken < 1 - 1e-9) & (n - k > 1), 1 - taken, 0.0)
         with np.errstate(divide="ignore"):
             return (n / left) ** 2 * own / rest, first
