@@ -39,7 +39,7 @@ def measured(old, new, grades):
     texts = new.reshape(-1, new.shape[-1])
     maps = np.asarray, fitted.transform, fitted.recentered(texts).transform, own.transform
     scores = [of_pairs(map_(new[:, 0]), map_(new[:, 1]), grades) for map_ in maps]
-    found = shift(fitted, texts)
+    found = shift(fitted, texts, old.reshape(-1, old.shape[-1]))
     return [*scores, found.mean_distance, found.mahalanobis_ratio]
 
 

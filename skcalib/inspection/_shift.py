@@ -5,19 +5,30 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.stats import rankdata
 
 from skcalib.calibration.covariance.linear_map import AffineMap
 from skcalib.calibration.covariance.moments import Moments
 from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.calibration.whitening.solver import WhiteningMap, solve
 from skcalib.utils.conformal import threshold_of
+from skcalib.utils.dask import as_floats, dask_reduce
 from skcalib.utils.sklearn_compat import check_rate
-from skcalib.utils.vectors import device_of_float64, rows_of
+from skcalib.utils.vectors import (
+    device_of_float64,
+    digests,
+    distinct_vectors,
+    is_dask,
+    rows_of,
+)
 
 # Folds that stand in for new vectors if there is no formula for leaving one out.
 FOLDS = 10
-# A p-value below which chance is ruled out, so that a call may be refused.
-CERTAIN = 1e-6
+SPLITS = 999  # at random, so that the least p-value is 0.001
+# Standard errors, along the widest axis, by which a mean is farther from zero than on average
+# only by a chance of exp(-5² / 2) (the concentration of a Gaussian vector's length).
+CERTAIN = 5
 
 
 @dataclass(frozen=True)
@@ -34,8 +45,10 @@ class Shift:
         above 1 even for samples of the same kind, about ``n / (n - d)``.
     p_value : float
         Share of random splits of all samples, fitted and new, whose parts differ as much in
-        mean or Mahalanobis distance. It is uniform if nothing has changed and samples are
-        independent; halves of pairs, or of chapters, are not, and differ by more.
+        mean or Mahalanobis distance. If nothing has changed, it is below a rate in at most this
+        share of cases, for any distribution of independent samples, also if each was copied any
+        number of times. Near-copies, such as halves of pairs or of chapters, are not
+        independent, and differ by more.
     """
 
     mean_distance: float
@@ -83,8 +96,10 @@ def mahalanobis_threshold(
 ) -> float:
     """Squared Mahalanobis distance that a given share of new vectors exceeds.
 
-    It is a quantile of the distances of the fitted vectors, each after a fit without it: by a
-    formula if all axes are kept, else in ten folds.
+    It is a quantile of the distances of the fitted vectors, each after a fit without it and its
+    copies: by a formula if all axes are kept without shrinkage, else in ten folds. If vectors
+    repeat, it is the larger one of the quantiles of all vectors and of the distinct ones.
+    Near-copies are not recognized, and more new vectors exceed it then.
 
     Parameters
     ----------
@@ -94,7 +109,7 @@ def mahalanobis_threshold(
         All vectors of the fit. (For new ones, take a quantile of `mahalanobis`.)
     false_positive_rate : float, default=0.01
         Share of new vectors of the same kind that may exceed it, at least
-        ``1 / (n_samples + 1)``.
+        ``1 / (n_distinct_samples + 1)``.
 
     Returns
     -------
@@ -117,13 +132,14 @@ def mahalanobis_threshold(
     0.05
     """
     rate = check_rate(false_positive_rate, "mahalanobis_threshold")
-    distances = held_out_distances(whitening, X)
-    n_alone = np.isposinf(distances).sum()
+    distances, first = held_out_distances(whitening, X)
+    n_alone = np.isposinf(distances[first]).sum()
     hint = f" {n_alone} of them span an axis alone: set noise='auto'." if n_alone else ""
-    return threshold_of(distances, rate, "fitted vectors", hint)
+    kind = "distinct fitted vectors"
+    return max(threshold_of(found, rate, kind, hint) for found in (distances[first], distances))
 
 
-def shift(whitening: Whitening, X: Any) -> Shift:
+def shift(whitening: Whitening, X: Any, fitted: Any) -> Shift:
     """Measure how far a sample of new vectors lies from those of a fit.
 
     `Whitening.recentered` corrects a mean that has moved.
@@ -133,7 +149,9 @@ def shift(whitening: Whitening, X: Any) -> Shift:
     whitening : Whitening
         Fitted.
     X : array-like or dask array of shape (n_samples, n_features)
-        New vectors, two or more, as the encoder returns them.
+        New vectors, two different ones or more, as the encoder returns them.
+    fitted : array-like or dask array of shape (n_fitted, n_features)
+        Vectors of the fit, or some thousand of them drawn at random.
 
     Returns
     -------
@@ -148,15 +166,15 @@ def shift(whitening: Whitening, X: Any) -> Shift:
 
     Notes
     -----
-    The p-value is Šidák's, of the smaller of two: of the distance of the means, by a gamma
-    distribution with its moments over random splits [1]_, and of the mean Mahalanobis distance,
-    by the covariance of all vectors and Student's t.
+    The p-value is that of a permutation test with 999 random splits, so that it is 0.001 at
+    least. Its statistic is the smaller one of the p-values of the distance of the means and of
+    the difference in mean Mahalanobis distance by the covariance of all vectors (Westfall and
+    Young's min-P [1]_). If vectors repeat, it is the larger one of those of all vectors and of
+    the distinct ones. `X` and `fitted` are held in memory.
 
     References
     ----------
-    .. [1] Himeno & Yamada (2014), "Estimations for some functions of covariance matrix in high
-           dimension under non-normality and its applications", Journal of Multivariate Analysis
-           130.
+    .. [1] Westfall & Young (1993), "Resampling-Based Multiple Testing", Wiley.
 
     Examples
     --------
@@ -164,27 +182,31 @@ def shift(whitening: Whitening, X: Any) -> Shift:
     >>> from skcalib import Whitening
     >>> from skcalib.inspection import shift
     >>> X = np.random.default_rng(0).normal(size=(2000, 4))
-    >>> whitening = Whitening().fit(X[:1000])
-    >>> shift(whitening, X[1000:]).is_shifted, shift(whitening, X[1000:] + 1).is_shifted
+    >>> old, new = X[:1000], X[1000:]
+    >>> whitening = Whitening().fit(old)
+    >>> shift(whitening, new, old).is_shifted, shift(whitening, new + 1, old).is_shifted
     (False, True)
     """
     linear, X = _checked(whitening, X)
+    X, fitted = _gathered(X), _gathered(rows_of(whitening, fitted, reset=False))
     old, new = whitening.moments_, Moments.of(X)
-    if new.n < 2:
+    samples = [fitted, X], [distinct_vectors(rows) for rows in (fitted, X)]
+    n_distinct = len(samples[1][1])
+    if n_distinct < 2:
         raise ValueError(
-            f"shift got n_samples={new.n}; expected two or more, better a few hundred."
+            f"shift got n_samples={len(X)}, {n_distinct} of them different; expected two "
+            "different ones or more, better a few hundred. If the texts differ, the encoder "
+            "gives all of them one vector."
         )
     chance, delta = 1 / old.n + 1 / new.n, new.mean - old.mean
-    both = old.merge(new)
-    of_means = p_of_means(delta, chance, both)
     _refuse_mapped(old, linear, new, chance)
-    least = min(of_means, p_of_distances(X, new, both))
-    p_value = least * (2 - least)  # 1 - (1 - least)², without its rounding
+    repeats = len(samples[1][0]) + n_distinct < len(fitted) + len(X)
+    p_value = max(p_of_no_change(*rows) for rows in samples[: 1 + repeats])
     affine = mahalanobis_map(linear).affine
     square = delta @ delta / np.trace(old.covariance()) - chance
     about_old = replace(new, scatter=new.scatter + new.n * np.outer(delta, delta))
     ratio = _mean_length(about_old, affine) / _mean_length(old, affine)
-    return Shift(float(np.sqrt(max(square, 0.0))), float(ratio), float(p_value))
+    return Shift(float(np.sqrt(max(square, 0.0))), float(ratio), p_value)
 
 
 def _checked(whitening: Whitening, X: Any) -> tuple[WhiteningMap, Any]:
@@ -215,8 +237,11 @@ def mahalanobis_map(linear: WhiteningMap) -> WhiteningMap:
     return replace(linear, regularized=exact, n_components=linear.rank, method="pca")
 
 
-def held_out_distances(whitening: Whitening, X: Any) -> np.ndarray:
-    """Distance of each fitted row after a fit on others; infinite if they do not span it."""
+def held_out_distances(whitening: Whitening, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Distance of each fitted row after a fit on others, and places of the rows that differ.
+
+    Its copies are left out as well. It is infinite if the others do not span it.
+    """
     (linear, X), moments = _checked(whitening, X), whitening.moments_
     n, affine = moments.n, mahalanobis_map(linear).affine
     own = _gathered(squared_lengths(X, affine))
@@ -227,53 +252,55 @@ def held_out_distances(whitening: Whitening, X: Any) -> np.ndarray:
             f"{own.mean():.4g}; expected the {n:.10g} of the fit, at {expected:.4g}. For new "
             "vectors, take a quantile of mahalanobis(whitening, X)."
         )
-    if linear.kept >= linear.rank:
-        # Without row c, the covariance is (n - 1) / (n - 2) times this, minus a multiple of
-        # c cᵀ; the mean moves by c / (n - 1).
-        own *= (n - 2) / (n - 1)
-        taken = (1 - linear.regularized.shrinkage) * n / ((n - 1) * (n - 2)) * own
-        left = np.where(taken < 1 - 1e-9, 1 - taken, 0.0)
+    _, first, row, copies = np.unique(_digests(X), True, True, True)
+    if linear.kept >= linear.rank and linear.regularized.shrinkage == 0:
+        # Without a row c and its copies, k in all, the covariance is (n - 1) / (n - k - 1)
+        # times this, minus a multiple of c cᵀ; the mean moves by k c / (n - k).
+        k = copies[row]
+        left, free = np.maximum(n - k, 1), np.maximum(n - k - 1, 1)
+        own *= free / (n - 1)
+        taken = k * n / (left * free) * own
+        rest = np.where((taken < 1 - 1e-9) & (n - k > 1), 1 - taken, 0.0)
         with np.errstate(divide="ignore"):
-            return (n / (n - 1)) ** 2 * own / left
-    folds = [slice(k, None, FOLDS) for k in range(min(FOLDS, len(own)))]
+            return (n / left) ** 2 * own / rest, first
+    folds = [np.flatnonzero(row % FOLDS == fold) for fold in range(min(FOLDS, len(first)))]
     parts = [Moments.of(X[rows]) for rows in folds]
-    for k, rows in enumerate(folds):
-        others = reduce(Moments.merge, parts[:k] + parts[k + 1 :])
+    for fold, rows in enumerate(folds):
+        others = reduce(Moments.merge, parts[:fold] + parts[fold + 1 :])
         without = mahalanobis_map(solve(others, **whitening.parameters_))
         own[rows] = _gathered(squared_lengths(X[rows], without.affine))
-    return own
+    return own, first
 
 
-def p_of_means(delta: np.ndarray, chance: float, both: Moments) -> float:
-    """Share of random splits of a sample whose means differ by as much as ``delta``.
-
-    The squared difference over ``chance``, the sum of 1 / n of the parts, is about a weighted
-    sum of χ², the weights being the eigenvalues of the covariance S: mean tr S, variance
-    2 tr S², third moment 8 tr S³. A gamma distribution has these three.
-    """
-    from scipy.stats import gamma
-
-    n, S = max(both.n, 4), both.covariance()
-    trace, squares = np.trace(S), np.sum(S * S)
-    # Unbiased for tr Σ², whatever the distribution (Himeno & Yamada).
-    unbiased = (n - 1) * (n - 2) * squares + trace**2 - n * both.quartic / (n - 1)
-    unbiased *= (n - 1) / (n * (n - 2) * (n - 3))
-    deviation = np.sqrt(2 * max(unbiased, squares / n))
-    shape = 4 / (8 * np.sum((S @ S) * S) / deviation**3) ** 2
-    z = (delta @ delta / chance - trace) / deviation
-    return float(gamma.sf(shape + z * np.sqrt(shape), shape))
+def _digests(X: Any) -> np.ndarray:
+    """Return what equal rows share; a dask array is not gathered."""
+    if is_dask(X):
+        return dask_reduce(lambda rows: digests(as_floats(rows) + 0.0), _joined, X)
+    return digests(_gathered(X) + 0.0)  # no negative zeros
 
 
-def p_of_distances(X: Any, new: Moments, both: Moments) -> float:
-    """Share of random splits whose part differs as much in mean Mahalanobis distance."""
-    from scipy.stats import t
+def _joined(*parts: np.ndarray) -> np.ndarray:
+    return np.concatenate(parts)
 
-    affine = solve(both, shrinkage="auto").affine
-    distances = _gathered(squared_lengths(X, affine))
-    error = np.sqrt(distances.var(ddof=1) / new.n * (both.n - new.n) / (both.n - 1))
-    error = max(error, 1e-9 * distances.mean())  # all are equal in fewer rows than axes
-    difference = distances.mean() - _mean_length(both, affine)
-    return float(2 * t.sf(abs(difference) / error, new.n - 1))
+
+def p_of_no_change(old: np.ndarray, new: np.ndarray) -> float:
+    """Share of random splits of all rows whose parts differ as much as these."""
+    n_old, n = len(old), len(old) + len(new)
+    both = np.vstack([old, new], dtype=np.float64)
+    moments = Moments.of(both)
+    distances = squared_lengths(both, solve(moments, shrinkage="auto").affine)
+    columns = np.column_stack([both - moments.mean, distances - distances.mean()])
+    part = np.arange(n_old, n) if len(new) < n_old else np.arange(n_old)
+    rng = np.random.default_rng(0)
+    drawn = (rng.choice(n, len(part), replace=False, shuffle=False) for _ in range(SPLITS))
+    chosen = np.concatenate([part, *drawn])
+    starts = np.arange(0, len(chosen) + 1, len(part))
+    splits = csr_array((np.ones(len(chosen)), chosen, starts), shape=(1 + SPLITS, n))
+    sums = splits @ columns
+    # Of one part, whose size is fixed, the difference to the other grows with them.
+    statistics = np.column_stack([(sums[:, :-1] ** 2).sum(axis=1), np.abs(sums[:, -1])])
+    least = rankdata(-statistics, method="max", axis=0).min(axis=1)
+    return float(np.mean(least <= least[0]))
 
 
 def _refuse_mapped(old: Moments, linear: WhiteningMap, new: Moments, chance: float) -> None:
@@ -281,12 +308,18 @@ def _refuse_mapped(old: Moments, linear: WhiteningMap, new: Moments, chance: flo
     W, kept = linear.affine.projection, linear.affine.bias
     if W.shape[1] != len(W) or not new.scatter.any():
         return
-    if p_of_means(old.mean, chance, old) > CERTAIN:
+
+    def is_zero(mean: np.ndarray, sample: Moments) -> bool:
+        variance = chance * sample.spectrum[0]
+        most = np.sqrt(variance.sum()) + CERTAIN * np.sqrt(variance[0])
+        return bool(np.linalg.norm(mean) <= most)
+
+    if is_zero(old.mean, old):
         return
     mean = new.mean
     if kept.any():  # a share of the mean, whose length a later scaling may have changed
         mean = mean - kept * (mean @ kept / (kept @ kept))
-    if p_of_means(mean, chance, new) > CERTAIN:
+    if is_zero(mean, new):
         outputs, inputs = W.T @ old.scatter @ W, old.scatter
         likeness = [np.sum(new.scatter * S) / np.linalg.norm(S) for S in (outputs, inputs)]
         if likeness[0] > 1.1 * likeness[1]:

@@ -38,7 +38,7 @@ def test_distance_of_far_vectors_is_finite(X):
 def test_shift_is_that_of_means_and_distances(X):
     new = X[2000:] * 1.5 + 3
     whitening = Whitening(6, noise=1.0).fit(X[:2000])
-    found = shift(whitening, new)
+    found = shift(whitening, new, X[:2000])
     delta = new.mean(axis=0) - X[:2000].mean(axis=0)
     square = delta @ delta / np.trace(np.cov(X[:2000].T)) - 2 / 2000
     assert found.mean_distance == pytest.approx(np.sqrt(square))
@@ -67,7 +67,7 @@ def test_p_values_of_no_change_are_uniform(n_old, n_new, tails):
         X = rng.normal(size=(n_old + n_new, 20)) * np.linspace(3, 0.1, 20) + 1
         if tails:
             X *= rng.standard_t(tails, size=(len(X), 1))
-        return shift(Whitening().fit(X[:n_old]), X[n_old:]).p_value
+        return shift(Whitening().fit(X[:n_old]), X[n_old:], X[:n_old]).p_value
 
     assert is_uniform(draw)
 
@@ -75,16 +75,52 @@ def test_p_values_of_no_change_are_uniform(n_old, n_new, tails):
 def test_p_values_of_no_change_are_uniform_on_real_vectors(sentences):
     def draw(rng):
         X = rng.permutation(sentences[0][:, :64])
-        return shift(Whitening(noise="auto").fit(X[:50]), X[50:120]).p_value
+        return shift(Whitening(noise="auto").fit(X[:50]), X[50:120], X[:50]).p_value
 
     assert is_uniform(draw)
+
+
+def drawn(kind, n, rng):
+    if kind == "groups":  # of very different sizes
+        sizes = 1 / np.arange(1, 11)
+        centers = np.random.default_rng(0).normal(size=(10, 8))
+        return centers[rng.choice(10, n, p=sizes / sizes.sum())] + 0.1 * rng.normal(size=(n, 8))
+    if kind == "pool":  # a few texts, some often, some rarely
+        pool = np.random.default_rng(0).normal(size=(60, 8))
+        return pool[rng.choice(60, n, p=1 / np.arange(1, 61) / np.sum(1 / np.arange(1, 61)))]
+    X = rng.standard_t(2, size=(n, 8)) if kind == "heavy" else rng.normal(size=(n, 8))
+    return np.repeat(X[: n // 4], 4, axis=0) if kind == "copied" else X
+
+
+@pytest.mark.parametrize("kind", ["heavy", "groups", "copied", "pool", "fitted"])
+def test_no_change_is_rarely_called_one(kind):
+    found = []
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        X = drawn(kind, 60, rng)
+        new = X[:30] if kind == "fitted" else drawn(kind, 40, rng)
+        found.append(shift(Whitening(noise="auto").fit(X), new, X).p_value <= 0.05)
+    assert np.mean(found) < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 100)
+
+
+@pytest.mark.parametrize("kind", ["heavy", "groups", "copied", "pool"])
+@pytest.mark.parametrize("params", [{}, {"noise": "auto"}, {"n_components": 3}])
+def test_no_more_new_vectors_than_promised_exceed_the_threshold(kind, params):
+    found = []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        X, new = drawn(kind, 80, rng), drawn(kind, 200, rng)
+        whitening = Whitening(**params).fit(X)
+        threshold = mahalanobis_threshold(whitening, X, 0.1)
+        found.append(np.mean(mahalanobis(whitening, new) > threshold))
+    assert np.mean(found) < 1.2 * 0.1
 
 
 def test_a_few_foreign_texts_are_seen(sentences):
     X, foreign = (np.random.default_rng(0).permutation(Z) for Z in sentences)
     whitening = Whitening(noise="auto").fit(X[:200])
-    assert shift(whitening, X[200:]).p_value > 0.05
-    mixed = shift(whitening, np.vstack([X[200:], foreign[:28]]))
+    assert shift(whitening, X[200:], X[:200]).p_value > 0.05
+    mixed = shift(whitening, np.vstack([X[200:], foreign[:28]]), X[:200])
     assert mixed.is_shifted
     assert mixed.mean_distance < 0.15  # less than was called a shift before
 
@@ -93,13 +129,13 @@ def test_a_few_foreign_texts_are_seen(sentences):
 def test_calibrated_vectors_are_no_new_ones(sentences, params):
     X = np.random.default_rng(0).permutation(sentences[0])[:, :48]
     whitening = Whitening(**params).fit(X[:250])
-    assert not shift(whitening, X[250:]).is_shifted
+    assert not shift(whitening, X[250:], X[:250]).is_shifted
     for Z in (whitening.transform(X[250:]), normalize(whitening.transform(X[250:]))):
         with pytest.raises(
             ValueError, match=r"shift got vectors with the mean and .* calibrated"
         ):
-            shift(whitening, Z)
-    assert shift(whitening, X[250:] - X.mean(axis=0)).is_shifted  # the same axes
+            shift(whitening, Z, X[:250])
+    assert shift(whitening, X[250:] - X.mean(axis=0), X[:250]).is_shifted  # the same axes
 
 
 @pytest.mark.parametrize("params", [{}, {"noise": "auto"}, {"n_components": 20, "noise": 0.1}])
@@ -123,14 +159,18 @@ def test_new_vectors_exceed_the_threshold_at_the_promised_rate(sentences, params
     assert 0.05 / 1.5 < np.mean(real) < 0.075
 
 
-def test_distances_are_those_after_a_fit_on_the_others(X):
-    X = X[:80]
+@pytest.mark.parametrize("copied", [0, 3])
+def test_distances_are_those_after_a_fit_on_the_others(X, copied):
+    """A vector and its copies are left out together, and 20 of 80 are below as of all."""
+    X, rows = X[:80], np.arange(80)
+    rows = np.concatenate([rows, np.repeat(rows[::2], copied)])
     left_out = [
-        mahalanobis(Whitening().fit(np.delete(X, i, axis=0)), X[i : i + 1])[0]
-        for i in range(80)
+        mahalanobis(Whitening().fit(X[rows[rows != i]]), X[i : i + 1])[0] for i in range(80)
     ]
-    threshold = mahalanobis_threshold(Whitening().fit(X), X, 0.25)
-    assert threshold == pytest.approx(np.sort(left_out)[60])
+    threshold = mahalanobis_threshold(Whitening().fit(X[rows]), X[rows], 0.25)
+    every = np.take(left_out, rows)
+    expected = np.sort(left_out)[60], np.sort(every)[-(len(every) + 1) // 4]
+    assert threshold == pytest.approx(max(expected))
 
 
 def test_thresholds_refuse_other_vectors_and_what_they_cannot_tell(X):
@@ -138,7 +178,7 @@ def test_thresholds_refuse_other_vectors_and_what_they_cannot_tell(X):
     for other in (X[:199], X[200:400]):
         with pytest.raises(ValueError, match=r"expected the 200 of the fit, at 11\.94"):
             mahalanobis_threshold(whitening, other)
-    with pytest.raises(ValueError, match=r"needs 249 fitted vectors; got 200\. .*=0\.005 or"):
+    with pytest.raises(ValueError, match=r"needs 249 distinct .* got 200\. .*=0\.005 or"):
         mahalanobis_threshold(whitening, X[:200], 0.004)
     for rate in (0, 1.0, "1 %"):
         with pytest.raises(ValueError, match="rate' parameter of mahalanobis_threshold"):
@@ -156,19 +196,15 @@ def test_a_recentred_copy_has_the_new_mean_and_the_same_map(X):
     moved = whitening.centering_ * (whitening.mean_ - twin.mean_)
     np.testing.assert_allclose(twin.transform(X + 1), whitening.transform(X + 1 + moved))
     assert twin.noise_ == whitening.noise_
-    assert not shift(twin, new).is_shifted
+    assert not shift(twin, new, new).is_shifted
     np.testing.assert_array_equal(whitening.transform(X), before)
 
 
-def test_equal_vectors_are_a_change(X):
-    """An encoder that is stuck, even at the mean of the fit."""
+def test_one_vector_is_no_sample_however_often_it_comes(X):
+    """As from an encoder that is stuck, even at the mean of the fit."""
     whitening = Whitening(noise="auto").fit(X)
-    assert shift(whitening, np.tile(X.mean(axis=0), (30, 1))).is_shifted
-
-
-def test_one_vector_is_no_sample(X):
-    with pytest.raises(ValueError, match="shift got n_samples=1; expected two"):
-        shift(Whitening().fit(X), X[:1])
+    with pytest.raises(ValueError, match=r"n_samples=30, 1 of them diff.* one vector"):
+        shift(whitening, np.tile(X.mean(axis=0), (30, 1)), X)
 
 
 def test_genres_are_told_apart_on_real_vectors(sts_home, minilm):
@@ -177,9 +213,10 @@ def test_genres_are_told_apart_on_real_vectors(sts_home, minilm):
     captions, news = pairs[:80].ravel(), pairs[-80:].ravel()
     X, Y = (BertEncoder(minilm).fit_transform(texts) for texts in (captions, news))
     mixed = np.random.default_rng(0).permutation(np.vstack([X, Y]))
-    assert not shift(Whitening(noise="auto").fit(mixed[:160]), mixed[160:]).is_shifted
+    same = mixed[:160], mixed[160:]
+    assert not shift(Whitening(noise="auto").fit(same[0]), *same[::-1]).is_shifted
     for kept in (None, 32):
         whitening = Whitening(kept, noise="auto", shrinkage="auto").fit(X[:110])
-        assert shift(whitening, Y).is_shifted
+        assert shift(whitening, Y, X[:110]).is_shifted
         distance = mahalanobis(whitening, np.vstack([X[110:], Y]))
         assert roc_auc_score([0] * 50 + [1] * 160, distance) > 0.95

@@ -19,6 +19,7 @@ from skcalib.similarity.answers.threshold import (
     promised,
     promised_by_answers,
 )
+from skcalib.similarity.duplicates.guard import guard_of_fit
 from skcalib.similarity.space import TextSpace, calibrates, unit_vectors
 from skcalib.utils.base import VersionedState, from_scratch, warn
 from skcalib.utils.conformal import n_needed
@@ -140,7 +141,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     }
     # Data of the fit, which no pipeline passes on.
     __metadata_request__fit = {"unanswerable": UNUSED, "log": UNUSED}
-    _state_version = 4
+    _state_version = 5
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
@@ -359,51 +360,22 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         for i in np.flatnonzero(known):  # also without content, similar to no other text
             best[i], rows[i] = 1.0, self._place[texts[i]]
         left, index = np.flatnonzero(~(silent | known)), self.neighbors_
-        k = 1 if self.guard is None else CANDIDATES
+        k = 1 if self._guard is None else CANDIDATES
         while len(left):
             cosines, near = self._nearest(asked[left], k, index)
             least = np.where(near[:, -1] < 0, 1.0, cosines[:, -1])  # of those not found
-            if self.guard is not None:
+            if self._guard is not None:
                 for i, found, cosine in zip(left, near, cosines, strict=True):
                     stored = self.questions_[found]
-                    allowed = [self.guard.compatible(texts[i], other) for other in stored]
+                    allowed = [self._guard.compatible(texts[i], other) for other in stored]
                     cosine[np.logical_not(allowed)] = -1
             place = np.arange(len(left)), cosines.argmax(axis=1)
             best[left], rows[left] = cosines[place], near[place]
-            if self.guard is None or k >= len(self._content):
+            if self._guard is None or k >= len(self._content):
                 break
             left = left[(best[left] == -1) & (least > self.threshold_)]
             k, index = 2 * k, None  # an index finds no more
         return best, rows
-
-    def _best_allowed(
-        self,
-        texts: Any,
-        asked: np.ndarray,
-        own: np.ndarray,
-        stored: np.ndarray,
-        found: np.ndarray,
-        codes: np.ndarray,
-    ) -> np.ndarray:
-        """Return each text's largest cosine with an entry of another answer that is allowed."""
-        best, left, k = np.full(len(asked), -1.0), np.arange(len(asked)), CANDIDATES
-        while len(left):
-            k, open_ = min(k, len(found)), []
-            cosines, near = nearest_in_order(asked[left], found, k)
-            for i, cosine, rows in zip(left, cosines, near, strict=True):
-                others = np.flatnonzero(codes[rows] != own[i])
-                allowed = (
-                    j for j in others if self.guard.compatible(texts[i], stored[rows[j]])
-                )
-                if (first := next(allowed, None)) is not None:
-                    best[i] = cosine[first]
-                elif k < len(found):
-                    best[i] = cosine[-1]  # at most, of those that were not checked
-                    open_.append(i)
-            if k >= MOST_CHECKED:
-                break
-            left, k = np.array(open_, int), 4 * k
-        return best
 
     def _nearest(self, asked: np.ndarray, k: int, index: Any) -> tuple[np.ndarray, np.ndarray]:
         """Cosines, from the largest, and rows of stored questions with content."""
@@ -430,16 +402,17 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             )
         different, codes = distinct([identity(answer) for answer in answers[content]])
         found, index = entries(vectors[content], codes), None
+        guard = guard_of_fit(self.guard)
         if self.neighbors is not None and len(found) > CANDIDATES + 1:
             index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES).fit(found)
         if unanswerable is not None:
             unknown, asked = unanswerable
-            if self.guard is None:
+            if guard is None:
                 best = nearest_in_order(asked, found, 1, index)[0][:, 0]
             else:
                 none = np.full(len(asked), -1)
-                best = self._best_allowed(
-                    unknown, asked, none, questions[content], found, codes
+                best = _best_allowed(
+                    guard, unknown, asked, none, questions[content], found, codes
                 )
             best[~asked.any(axis=1)] = -1  # never answered
             threshold = promised(best, self.false_positive_rate)
@@ -447,11 +420,11 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             drawn = np.random.default_rng(0).permutation(len(found))[:ASKED]
             asked, own = self._asked(vectors[content[drawn]]).astype(np.float32), codes[drawn]
             # As if their own answers were not stored: entries of other answers do not change.
-            if self.guard is None:
+            if guard is None:
                 best = best_of_others(asked, own, found, codes)
             else:
                 texts = questions[content]
-                best = self._best_allowed(texts[drawn], asked, own, texts, found, codes)
+                best = _best_allowed(guard, texts[drawn], asked, own, texts, found, codes)
             threshold = promised_by_answers(best, own, self.false_positive_rate)
             needed = n_needed(self.false_positive_rate, new=2)
             if len(different) < needed:
@@ -474,6 +447,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             )
             threshold = 1 - MARGIN
         self._vectors, self._unanswerable, self.neighbors_ = vectors, unanswerable, index
+        self._guard = guard
         self._found, self._content = found, content
         silent = np.setdiff1d(np.arange(len(questions)), content)
         self._place = {question: i for i, question in enumerate(questions)}
@@ -489,3 +463,31 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+
+def _best_allowed(
+    guard: Any,
+    texts: Any,
+    asked: np.ndarray,
+    own: np.ndarray,
+    stored: np.ndarray,
+    found: np.ndarray,
+    codes: np.ndarray,
+) -> np.ndarray:
+    """Return each text's largest cosine with an entry of another answer that is allowed."""
+    best, left, k = np.full(len(asked), -1.0), np.arange(len(asked)), CANDIDATES
+    while len(left):
+        k, open_ = min(k, len(found)), []
+        cosines, near = nearest_in_order(asked[left], found, k)
+        for i, cosine, rows in zip(left, cosines, near, strict=True):
+            others = np.flatnonzero(codes[rows] != own[i])
+            allowed = (j for j in others if guard.compatible(texts[i], stored[rows[j]]))
+            if (first := next(allowed, None)) is not None:
+                best[i] = cosine[first]
+            elif k < len(found):
+                best[i] = cosine[-1]  # at most, of those that were not checked
+                open_.append(i)
+        if k >= MOST_CHECKED:
+            break
+        left, k = np.array(open_, int), 4 * k
+    return best

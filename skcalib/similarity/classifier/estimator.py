@@ -23,6 +23,7 @@ from skcalib.similarity.classifier.refinement import (
     best_cosines,
     best_of_others,
     class_means,
+    near_copies,
     nearness,
 )
 from skcalib.similarity.classifier.temperature import temperature
@@ -107,7 +108,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     For the threshold for `other`, the fitted texts are judged in ten folds, each by classes
     made without it, and the threshold is a rank: of n texts that are judged and a new one, each
     is equally likely to have the lowest cosine. A distinct text counts once, and no order
-    matters. With many labels, a logistic regression on the vectors of `encoder_` is better.
+    matters. Near-copies, whose cosine is 0.9 or more after the mean is subtracted, are judged
+    together and count as one. With many labels, a logistic regression on the vectors of
+    `encoder_` is better.
 
     A text without content for the encoder (blank, only unknown tokens, or a zero vector) is
     left out of the fit, with a warning, and is similar to no class: `other` with a
@@ -191,7 +194,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         vectors = space.whiten(vectors, power=power)
         content = vectors.any(axis=1)
         vectors, row = vectors[content], np.where(content, np.cumsum(content) - 1, -1)
-        rank, smoothing = self._rank(len(vectors)), NeighborSmoothing().fit(vectors)
+        groups = None if self.rejection_rate is None else near_copies(vectors)
+        rank = 0 if groups is None else self._rank(groups.max() + 1, ", near-copies once")
+        smoothing = NeighborSmoothing().fit(vectors)
         views = _side_by_side(vectors, smoothing)
         names = _vectors_of_names(space, described)
         if names is not None and len(names) > 1:  # another kind of text, with its own mean
@@ -211,9 +216,10 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             return views, _side_by_side(names + shift, smoothing)
 
         threshold = -np.inf
-        if self.rejection_rate is not None:
-            best = best_of_others(len(vectors), without, rows, codes)
-            threshold = float(np.partition(best, rank - 1)[rank - 1])
+        if groups is not None:
+            best = best_of_others(groups, without, rows, codes)
+            of_groups = best[np.unique(groups, return_index=True)[1]]  # a text of each
+            threshold = float(np.partition(of_groups, rank - 1)[rank - 1])
         self._space, self.encoder_, self.smoothing_ = space, space.pipeline, smoothing
         self.threshold_, self._other = threshold, self.other
         self.temperature_ = temperature(len(vectors), without, rows, codes)
@@ -337,11 +343,12 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             )
         return described
 
-    def _rank(self, n: int) -> int:
+    def _rank(self, n: int, counted: str = "") -> int:
         """Return the rank of the score of n texts below which a text is rejected."""
         if self.rejection_rate is None:
             return 0
-        return 1 + n_above(n, self.rejection_rate, "distinct texts", name="rejection_rate")
+        kind = f"distinct texts{counted}"
+        return 1 + n_above(n, self.rejection_rate, kind, name="rejection_rate")
 
     def _scores(self, X: Any) -> np.ndarray:
         """Return the scores of all classes, also of two."""

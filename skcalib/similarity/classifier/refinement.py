@@ -5,8 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 from sklearn.model_selection import KFold
 
+from skcalib.utils.cosines import above
 from skcalib.utils.vectors import unit_rows
 
 ROUNDS = 3
@@ -14,6 +16,7 @@ WEIGHT = 10.0  # texts that a name or a labeled text counts as
 FOLDS = 10
 SPLITS = 4
 SAMPLE = 2000  # texts by which examples are compared
+NEAR = 0.9  # cosine of near-copies, beside the mean of all texts
 
 
 def nearness(texts: np.ndarray, means: np.ndarray) -> np.ndarray:
@@ -173,20 +176,33 @@ def _kappa(some: np.ndarray, others: np.ndarray) -> float:
     return float((np.mean(some == others) - by_chance) / (1 - by_chance))
 
 
+def near_copies(vectors: np.ndarray) -> np.ndarray:
+    """Group of each vector, from 0 in their order: near-copies, also by way of others."""
+    unit = unit_rows(vectors - vectors.mean(axis=0))[0].astype(np.float32)
+    groups, n = np.arange(len(unit)), len(unit)
+    for i, j, _ in above(unit, NEAR):  # one block after the other, as copies make many pairs
+        pairs = csr_array((np.ones(len(i)), (groups[i], groups[j])), shape=(n, n))
+        groups = connected_components(pairs, directed=False)[1][groups]
+    return np.unique(groups, return_inverse=True)[1]
+
+
 def best_of_others(
-    n: int,
+    groups: np.ndarray,
     without: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | None]],
     rows: np.ndarray,
     codes: np.ndarray,
 ) -> np.ndarray:
-    """Each of n texts' `best_cosines` with classes that were made without it.
+    """Each text's `best_cosines` with classes that were made without its group.
 
     A text pulls its class toward itself, so with itself it would seem nearer than a new one.
     ``without`` returns the vectors of texts and names after a fit on some of the rows only.
     """
+    n, n_groups = len(groups), groups.max() + 1
     best = np.full(n, -np.inf)
-    folds = KFold(min(FOLDS, n), shuffle=True, random_state=0)
-    for kept, left_out in folds.split(best):
+    folds = KFold(min(FOLDS, n_groups), shuffle=True, random_state=0)
+    for _, groups_out in folds.split(np.arange(n_groups)):
+        is_out = np.isin(groups, groups_out)
+        kept, left_out = np.flatnonzero(~is_out), np.flatnonzero(is_out)
         texts, names = without(kept)
         place = np.full(n, -1)
         place[kept] = np.arange(len(kept))

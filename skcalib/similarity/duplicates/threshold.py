@@ -10,8 +10,9 @@ from skcalib.utils.cosines import EQUAL, nearest, of_pairs
 
 # Distinct texts whose ten million pairs give the rates.
 COUNTED_TEXTS = 4473
-# Rates of a line for texts whose duplicates bend the usual one; its threshold is stricter.
-LARGER_P_VALUES = 3e-2, 3e-3
+# Rates of lines for texts whose duplicates bend the usual one. Their thresholds are stricter,
+# since the rate of unrelated texts falls faster and faster beyond the bulk of pairs.
+LARGER_P_VALUES = (3e-2, 3e-3), (3e-1, 3e-2)
 # In one of twenty unrelated texts the nearest neighbor leads by so many times the mean lead.
 LEAD = np.log(20)
 # Most rounds in which pairs to leave out are chosen; their number settles after a few.
@@ -43,11 +44,13 @@ def threshold_of(vectors: np.ndarray, order: np.ndarray, false_pairs: float) -> 
     if not by_line or rate >= FITTED_P_VALUES[1]:
         return min(EQUAL, float(counts.threshold(rate)))
     line = _line_of_unrelated(counts, drawn)
-    if line.error > LARGEST_ERROR:
-        stricter = counts.line(LARGER_P_VALUES)
-        if stricter.error <= LARGEST_ERROR:
-            strict = min(EQUAL, stricter.threshold(rate))
-            line = _counts(_without_duplicates(drawn, strict)).line()
+    for p_values in LARGER_P_VALUES:
+        stricter = counts.line(p_values)
+        bent = line.error > LARGEST_ERROR or line.threshold(rate) > stricter.threshold(rate)
+        if bent and stricter.error <= LARGEST_ERROR:
+            drawn = _without_duplicates(drawn, min(EQUAL, stricter.threshold(rate)))
+            counts = _counts(drawn)
+            line = counts.line()
     if line.error > LARGEST_ERROR:
         raise ValueError(
             f"The pairs of {n:,} distinct texts give no threshold: the line through their "

@@ -34,7 +34,7 @@ def test_fit_and_transform_equal_those_of_numpy(X, lazy, noise, k):
     assert_allclose(mahalanobis(ours, lazy).compute(), mahalanobis(reference, X), rtol=1e-4)
     thresholds = [mahalanobis_threshold(w, x, 0.1) for w, x in ((ours, lazy), (reference, X))]
     assert thresholds[0] == pytest.approx(thresholds[1], rel=1e-4)
-    assert shift(ours, lazy).p_value == pytest.approx(shift(reference, X).p_value, abs=1e-4)
+    assert shift(ours, lazy + 0.1, lazy).p_value == shift(reference, X + 0.1, X).p_value
     back = ours.inverse_transform(Z)
     assert isinstance(back, da.Array)
     assert_allclose(back.compute(), reference.inverse_transform(reference.transform(X)), 1e-5)

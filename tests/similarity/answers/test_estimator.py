@@ -444,6 +444,11 @@ def test_the_threshold_is_that_of_questions_that_the_guard_allows(given):
     assert model.threshold_ < 0.999
     assert model.predict(stored).tolist() == list(range(400))
     assert model.predict(["cancel the order 7"]).tolist() == [387]
+    model.guard.set_params(numbers=False)  # which the next fit heeds
+    assert model.predict(["cancel the order 7"]).tolist() == [387]
+    model.set_params(guard=None)
+    assert model.predict(["cancel the order 7"]).tolist() == [387]
+    model.set_params(guard=DetailGuard())
     assert np.mean(model.decision_function(asked[480:]) > 0) <= 0.04
     plain = NearestAnswer(TextEncoder(letters), false_positive_rate=0.02)
     with pytest.warns(UserWarning, match="no threshold keeps the rate"):

@@ -243,6 +243,25 @@ def test_no_more_new_texts_are_rejected_than_promised(n, rate, draws):
         assert np.mean(shares) > 0.6 * rate
 
 
+def test_near_copies_count_as_one_text():
+    def near(texts):
+        """Text "k i" is one of five near-copies of the vector of "k i // 5"."""
+        copies = [i if i in TOPICS.values() else f"{i[0]} {int(i[2:]) // 5}" for i in texts]
+        return vectors(copies) + 0.1 * vectors([f"3 {hash_of(text)}" for text in texts])
+
+    def hash_of(text):
+        return int.from_bytes(text.encode(), "little") % 10_000
+
+    shares = []
+    for draw in range(40):
+        fitted, new = (texts_of(start=2000 * draw + s, n=100) for s in (0, 1000))
+        model = ZeroShotClassifier(TextEncoder(near), TOPICS, rejection_rate=0.05, other=-1)
+        shares.append(np.mean(model.fit(fitted).predict(new) == -1))
+    assert np.mean(shares) < 1.2 * 0.05
+    with pytest.raises(ValueError, match=r"19 distinct texts, near-copies once; got 12\."):
+        model.fit(texts_of(n=20))
+
+
 def test_names_move_to_the_mean_without_the_text_that_is_judged():
     """With few texts, a judged text that moved them would seem nearer than a new one."""
     frozen = FrozenEstimator(

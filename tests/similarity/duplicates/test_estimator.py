@@ -246,6 +246,20 @@ def test_duplicates_do_not_raise_the_threshold(n, times):
     assert (model.labels_[:n] == model.labels_[-n:]).all()
 
 
+@pytest.mark.parametrize(
+    ("n", "size", "share"), [(1000, 10, 0.5), (600, 4, 0.8), (1000, 80, 0.3)]
+)
+def test_copies_that_are_a_large_share_of_all_pairs_are_found(n, size, share):
+    """They fill the tail that the line is fitted to."""
+    n_groups = int(share * n / size)
+    of = np.concatenate([np.arange(n_groups).repeat(size), np.arange(n_groups, n)])[:n]
+    model = Duplicates().fit(near(spread(n, d=48)[of], 0.1))
+    found = of[model.pairs_]
+    true = found[:, 0] == found[:, 1]
+    assert true.sum() > 0.95 * n_groups * size * (size - 1) / 2
+    assert (~true).sum() < 2 * 20
+
+
 def catalogs(n, seed):
     """Two of n records each, of which those of one row are the same, more or less alike."""
     rng = np.random.default_rng(seed)

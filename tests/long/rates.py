@@ -1,0 +1,276 @@
+"""Promised rates, counts and p-values beside those that simulated data keep.
+
+    python tests/long/rates.py
+    python tests/long/rates.py shift rejection_rate --draws 400
+
+prints a table with a row for each number and number of texts, and a column for each kind of
+vectors: how many times the promise is kept, with two standard errors. "refused" is an error,
+"warned" a warning, that there are too few texts. The exit code is 1 if a number is above 1.2
+times its promise by more than two standard errors and the user was not warned. Without names it
+takes an hour.
+
+Kinds of vectors: "normal"; "heavy" (Student's t with two degrees of freedom); "groups" (twenty
+of very different sizes); "copied" (each text four times, equal vectors); "near" (each text four
+times, nearly equal vectors).
+"""
+
+import argparse
+import inspect
+import sys
+import warnings
+
+import numpy as np
+
+from skcalib import (
+    BiEncoder,
+    Duplicates,
+    Matcher,
+    NearestAnswer,
+    SearchEncoder,
+    SimilarityScale,
+    TextEncoder,
+    Whitening,
+    ZeroShotClassifier,
+    clear_caches,
+)
+from skcalib.inspection import ShiftMonitor, mahalanobis, mahalanobis_threshold, shift
+
+D = 16
+SIZES = 20, 50, 200
+KINDS = "normal", "heavy", "groups", "copied", "near"
+COPIES = 4
+ACCEPTED = 1.2
+
+
+class Source:
+    """Vectors of one kind, and texts that stand for them."""
+
+    def __init__(self, kind, seed):
+        self.kind, self.rng = kind, np.random.default_rng(seed)
+        self.centers = 3 * self.rng.normal(size=(20, D))
+        self.vectors = np.empty((0, D))
+
+    def new(self, n):
+        """Vectors of n different texts, around a mean that is not zero."""
+        X = self.rng.normal(size=(n, D))
+        if self.kind == "heavy":
+            X /= np.sqrt(self.rng.chisquare(2, size=(n, 1)) / 2)
+        if self.kind == "groups":
+            sizes = 1 / np.arange(1, 21)
+            X = 0.5 * X + self.centers[self.rng.choice(20, n, p=sizes / sizes.sum())]
+        return X + 0.5
+
+    def fitted(self, n):
+        """Vectors of n texts, or of a few with copies."""
+        if self.kind not in ("copied", "near"):
+            return self.new(n)
+        X = np.repeat(self.new(n // COPIES), COPIES, axis=0)
+        return X + 0.05 * self.rng.normal(size=X.shape) * (self.kind == "near")
+
+    def texts(self, vectors):
+        """Texts of vectors, equal ones for equal vectors."""
+        first = len(self.vectors)
+        self.vectors = np.vstack([self.vectors, vectors])
+        _, rows = np.unique(vectors, axis=0, return_index=True)
+        place = {vectors[row].tobytes(): row for row in rows}
+        return [f"t{first + place[row.tobytes()]}" for row in vectors]
+
+    @property
+    def encoder(self):
+        return TextEncoder(lambda texts: self.vectors[[int(text[1:]) for text in texts]])
+
+
+def cosines(A, B):
+    A, B = (X / np.linalg.norm(X, axis=1, keepdims=True) for X in (A, B))
+    return A @ B.T
+
+
+# A function for each number: it returns the promise and what was kept in one draw.
+
+
+def threshold_per_pair(source, n, calibration=None):
+    rate = 0.2 if n == 20 else 0.05
+    scale = SimilarityScale(calibration).fit(source.fitted(n))
+    A, B = source.new(200), source.new(200)
+    if calibration is not None:
+        A, B = (scale.calibration_.transform(X) for X in (A, B))
+    return rate, np.mean(cosines(A, B) >= scale.threshold(rate))
+
+
+def threshold_per_pair_whitened(source, n):
+    return threshold_per_pair(source, n, Whitening(shrinkage="auto"))
+
+
+def threshold_per_pair_extrapolated(source, n):
+    n, rate = 25 * n, 1e-4
+    threshold = SimilarityScale().fit(source.fitted(n)).threshold(rate, extrapolate=True)
+    return rate, np.mean(cosines(source.new(1000), source.new(1000)) >= threshold)
+
+
+def threshold_per_query(source, n):
+    rate, documents, queries = 0.1, source.new(100), source.fitted(n)
+    scale = SimilarityScale().fit(documents, queries=queries)
+    best = cosines(source.new(200), documents).max(axis=1)
+    return rate, np.mean(best >= scale.threshold(rate, per="query"))
+
+
+def threshold_per_query_of_documents(source, n):
+    rate, documents = 0.1, source.fitted(n)
+    threshold = SimilarityScale().fit(documents).threshold(rate, per="query")
+    return rate, np.mean(cosines(source.new(200), documents).max(axis=1) >= threshold)
+
+
+def p_value_per_query(source, n):
+    documents = source.new(100)
+    scale = SimilarityScale().fit(documents, queries=source.fitted(n))
+    best = cosines(source.new(200), documents).max(axis=1)
+    return 0.1, np.mean(scale.p_value(best, per="query") <= 0.1)
+
+
+def bi_encoder(source, n):
+    texts, new = source.texts(source.fitted(n)), source.texts(source.new(200))
+    model, rate = BiEncoder(source.encoder).fit(texts), 0.2 if n == 20 else 0.05
+    pairs = list(zip(new[::2], new[1::2], strict=True))
+    return rate, np.mean(model.predict(pairs) >= model.threshold(rate))
+
+
+def unanswerable(source, n):
+    stored, unknown, new = (
+        source.texts(X) for X in (source.new(50), source.fitted(n), source.new(100))
+    )
+    model = NearestAnswer(source.encoder, false_positive_rate=0.1)
+    model.fit(stored, np.arange(50), unanswerable=unknown)
+    return 0.1, np.mean([answer is not None for answer in model.predict(new)])
+
+
+def stored_answers(source, n):
+    """Each has as many questions as a Zipf distribution has it, or four that are near."""
+    sizes = np.minimum(source.rng.zipf(2.0, size=n), 50) if source.kind == "groups" else 1
+    questions = source.fitted(n)
+    answers = np.arange(n) // (COPIES if source.kind in ("copied", "near") else 1)
+    answers, questions = np.repeat(answers, sizes), np.repeat(questions, sizes, axis=0)
+    questions = questions + 0.1 * source.rng.normal(size=questions.shape)
+    new = source.texts(source.new(100))
+    model = NearestAnswer(source.encoder, false_positive_rate=0.1)
+    model.fit(source.texts(questions), answers)
+    return 0.1, np.mean([answer is not None for answer in model.predict(new)])
+
+
+def false_pairs(source, n):
+    """Only pairs of texts that are no copies of each other are false."""
+    n = 500 if n == 20 else 10 * n
+    model = Duplicates().fit(source.fitted(n))
+    of = COPIES if source.kind in ("copied", "near") else 1
+    return 20, np.sum(np.diff(model.pairs_ // of, axis=1) != 0)
+
+
+def false_pairs_of_new(source, n):
+    n = 500 if n == 20 else 10 * n
+    model, X = Duplicates().fit(source.fitted(n)), source.new(500)
+    n_distinct = len(np.unique(model.labels_)) if source.kind == "copied" else n
+    return 2 * 20 / n_distinct, np.mean(model.predict(X) >= 0)
+
+
+def false_discovery_rate(source, n):
+    """Half of the records have a partner."""
+    A, B = source.fitted(n), source.new(n)
+    B[: n // 2] = A[: n // 2] + 0.3 * source.rng.normal(size=(n // 2, D))
+    pairs = Matcher(false_discovery_rate=0.1).fit(A, B).pairs_
+    of = COPIES if source.kind in ("copied", "near") else 1
+    i, j = pairs.T
+    false = (j >= n // 2) | (i // of != j // of)
+    return 0.1, false.sum() / max(len(pairs), 1)
+
+
+def rejection_rate(source, n):
+    names = source.texts(source.centers[:4] if source.kind == "groups" else source.new(4))
+    texts, new = source.texts(source.fitted(n)), source.texts(source.new(100))
+    model = ZeroShotClassifier(
+        source.encoder,
+        dict(enumerate([[name] for name in names])),
+        rejection_rate=0.1,
+        other=-1,
+    )
+    return 0.1, np.mean(model.fit(texts).predict(new) == -1)
+
+
+def mahalanobis_rate(source, n, **params):
+    X, rate = source.fitted(n), 0.1
+    whitening = Whitening(**params).fit(X)
+    distances = mahalanobis(whitening, source.new(200))
+    return rate, np.mean(distances > mahalanobis_threshold(whitening, X, rate))
+
+
+def mahalanobis_rate_shrunk(source, n):
+    return mahalanobis_rate(source, n, noise="auto")
+
+
+def shift_p_value(source, n):
+    """At 0.05; the new sample has copies, too."""
+    X = source.fitted(n)
+    return 0.05, shift(Whitening(noise="auto").fit(X), source.fitted(40), X).p_value <= 0.05
+
+
+def shift_of_some_fitted(source, n):
+    X = source.fitted(n)
+    some = source.rng.permutation(X)[: n // 2]
+    return 0.05, shift(Whitening(noise="auto").fit(X), some, X).p_value <= 0.05
+
+
+def false_alarm_rate(source, n):
+    whitening = Whitening(noise="auto").fit(source.fitted(100))
+    monitor = ShiftMonitor(whitening, false_alarm_rate=0.1).fit(source.fitted(n))
+    return 0.1, monitor.update(source.fitted(10 * n)).is_shifted_
+
+
+def query_p_value(source, n):
+    search = SearchEncoder().fit(source.new(100), queries=source.fitted(n))
+    return 0.1, search.query_p_value(source.fitted(40)) <= 0.1
+
+
+NUMBERS = {
+    name: value
+    for name, value in [*globals().items()]
+    if inspect.isfunction(value) and [*inspect.signature(value).parameters][:1] == ["source"]
+}
+
+
+def cell(number, kind, n, draws):
+    """Return the text of a cell of the table, and whether the promise is broken."""
+    kept, promise, warned = [], 1.0, False
+    for seed in range(draws):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                promise, found = number(Source(kind, [seed, n]), n)
+            except ValueError:
+                if len(kept) == 0 and seed == 9:
+                    return "refused", False
+                continue
+            finally:
+                clear_caches()
+        warned |= any(issubclass(warning.category, UserWarning) for warning in caught)
+        kept.append(found / promise)
+    mean, error = np.mean(kept), 2 * np.std(kept) / np.sqrt(len(kept))
+    broken = mean - error > ACCEPTED
+    text = f"{mean:.2f} ± {error:.2f}" + " warned" * warned + " !" * (broken and not warned)
+    return text, broken and not warned
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("numbers", nargs="*", choices=[[], *NUMBERS], metavar="number")
+    parser.add_argument("--draws", type=int, default=200)
+    options = parser.parse_args()
+    print(" | ".join(["number", "texts", *KINDS]))
+    any_broken = False
+    for name in options.numbers or NUMBERS:
+        for n in SIZES:
+            cells = [cell(NUMBERS[name], kind, n, options.draws) for kind in KINDS]
+            any_broken |= any(broken for _, broken in cells)
+            print(" | ".join([name, str(n), *(text for text, _ in cells)]), flush=True)
+    return int(any_broken)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
