@@ -21,6 +21,7 @@ from sklearn.preprocessing import Normalizer
 from skcalib import TextEncoder, Whitening, ZeroShotClassifier
 
 POOL, SCORED, LABELS, DRAWS, RATE = 2000, 1000, 8, 4, 0.05
+EVERY = 10**9  # texts, in random order
 
 
 def ours(encode, pool, y):
@@ -70,8 +71,8 @@ STEPS = {
 
 def rows(encode, options):
     for name in options.only or SETS:
-        texts, labels = labeled(name, "train")
-        new, of_new = labeled(name, "test")
+        texts, labels = labeled(name, "train", EVERY)
+        new, of_new = labeled(name, "test", EVERY)
         classes = np.unique(labels)
         known = classes[: -(len(classes) // 4)]
         is_known = np.isin(of_new, known)

@@ -79,7 +79,7 @@ def before_calibration(encoder: Any, text: str) -> tuple[Pipeline, Pipeline | No
     does one that makes sparse output dense. ``text`` is any text, for a trial.
     """
     steps, cut, X = _flat(encoder), 1, [text]
-    for i, step in enumerate(steps, 1):
+    for i, step in enumerate(steps, 1) if len(steps) > 1 else ():
         *_, X = _outputs(step, X, fit=False)
         with config_context(enable_metadata_routing=True):
             takes_groups = get_routing_for_object(step).consumes("fit", ["groups"])

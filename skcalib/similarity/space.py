@@ -73,6 +73,25 @@ class TextSpace:
         vectors = _without(silent, vectors)
         return vectors if self._whitening is None else self._whitened(vectors, silent)
 
+    def raw(self, texts: list[str], vectors: np.ndarray) -> np.ndarray:
+        """Return fitted texts before their calibration; `fit_vectors` returned ``vectors``."""
+        head, later = before_calibration(self.encoder, texts[0])
+        if later is None:
+            return vectors
+        before, silent = encode(head, texts)
+        return _without(silent, before)
+
+    def both(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the vectors of texts before the steps that calibrate them, and after."""
+        before, later = self.before_calibration(texts)
+        after = before
+        if later is not None:
+            with config_context(transform_output="default"):
+                after = np.asarray(later.transform(before))
+        silent = np.logical_not(before.any(axis=1) & after.any(axis=1))
+        before, after = _without(silent, before), _without(silent, after)
+        return before, after if self._whitening is None else self._whitened(after, silent)
+
     def before_calibration(self, texts: list[str]) -> tuple[np.ndarray, Pipeline | None]:
         """Return vectors before the steps that calibrate them, and these steps, if any."""
         head, later = before_calibration(self.encoder, texts[0])

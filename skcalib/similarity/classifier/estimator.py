@@ -20,11 +20,13 @@ from skcalib.similarity.classifier.inputs import (
     named_classes,
 )
 from skcalib.similarity.classifier.refinement import (
+    Standard,
     best_cosines,
-    best_of_others,
     class_means,
+    cosines_of_others,
     near_copies,
     nearness,
+    raw_means,
 )
 from skcalib.similarity.classifier.temperature import temperature
 from skcalib.similarity.space import TextSpace
@@ -83,8 +85,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     temperature_ : float
         Divides the scores in `predict_proba`.
     threshold_ : float
-        Largest cosine of a text to a class mean, both by their first halves, below which the
-        text is `other`; minus infinity without a `rejection_rate`.
+        Similarity to the nearest class below which a text is `other`, see Notes; minus infinity
+        without a `rejection_rate`.
 
     See Also
     --------
@@ -105,9 +107,12 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     different examples lead to the same means: `class_means_` lie between the first means and
     the last.
 
-    For the threshold for `other`, the fitted texts are judged in ten folds, each by classes
-    made without it, and the threshold is a rank: of n texts that are judged and a new one, each
-    is equally likely to have the lowest cosine. A distinct text counts once, and no order
+    Whether a text is `other` depends on two cosines, with the mean of the nearest class: one of
+    calibrated vectors, and one of vectors before the calibration, since that removes what tells
+    another domain. Each is standardized over the fitted texts, and their mean counts. The
+    fitted texts are judged in ten folds, each by classes made without it, and the threshold is
+    a rank: of n texts that are judged and a new one, each is equally likely to have the lowest
+    value. A distinct text counts once, and no order
     matters. Near-copies, whose cosine is 0.9 or more after the mean is subtracted, are judged
     together and count as one. With many labels, a logistic regression on the vectors of
     `encoder_` is better.
@@ -142,7 +147,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         "other": "no_validation",
     }
 
-    _state_version = 4
+    _state_version = 5
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
@@ -188,12 +193,14 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
         space = TextSpace(self.encoder)
         vectors = space.fit_vectors(texts)
+        raw = vectors if self.rejection_rate is None else space.raw(texts, vectors)
         labeled = np.intersect1d(place[known], np.flatnonzero(vectors.any(axis=1)))
         n_examples = len(labeled) / len(described) + any(described.values())
         power = n_examples / (n_examples + EXAMPLES_OF_HALF_POWER)
         vectors = space.whiten(vectors, power=power)
         content = vectors.any(axis=1)
-        vectors, row = vectors[content], np.where(content, np.cumsum(content) - 1, -1)
+        vectors, raw = vectors[content], raw[content]
+        row = np.where(content, np.cumsum(content) - 1, -1)
         groups = None if self.rejection_rate is None else near_copies(vectors)
         rank = 0 if groups is None else self._rank(groups.max() + 1, ", near-copies once")
         smoothing = NeighborSmoothing().fit(vectors)
@@ -215,15 +222,17 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
                 return views, of_names
             return views, _side_by_side(names + shift, smoothing)
 
-        threshold = -np.inf
+        threshold, standard = -np.inf, None
         if groups is not None:
-            best = best_of_others(groups, without, rows, codes)
-            of_groups = best[np.unique(groups, return_index=True)[1]]  # a text of each
-            threshold = float(np.partition(of_groups, rank - 1)[rank - 1])
+            cosines = cosines_of_others(groups, without, raw, rows, codes)
+            cosines = cosines[np.unique(groups, return_index=True)[1]]  # a text of each group
+            standard = Standard.of(cosines)
+            threshold = float(np.partition(standard(cosines), rank - 1)[rank - 1])
         self._space, self.encoder_, self.smoothing_ = space, space.pipeline, smoothing
-        self.threshold_, self._other = threshold, self.other
+        self.threshold_, self._standard, self._other = threshold, standard, self.other
         self.temperature_ = temperature(len(vectors), without, rows, codes)
         self.class_means_ = class_means(views, of_names, rows, codes)
+        self._raw_means = raw_means(raw, views, self.class_means_)
         classes = np.array([*described])
         is_exact = classes.tolist() == [*described]  # not so where large integers were rounded
         self.classes_ = classes if is_exact else np.array([*described], object)
@@ -257,11 +266,14 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         labels : ndarray of shape (n_texts,)
             Of dtype object if `other` is not of the kind of the labels.
         """
-        views = self._views(X)
+        check_is_fitted(self)
+        if self._standard is None:
+            return self.classes_[self._scores(X).argmax(axis=1)]
+        raw, vectors = self._space.both(as_texts(X))
+        views = _side_by_side(vectors, self.smoothing_)
         labels = self.classes_[nearness(views, self.class_means_).argmax(axis=1)]
-        if self.threshold_ == -np.inf:
-            return labels
-        rejected = best_cosines(views, self.class_means_) < self.threshold_
+        cosines = best_cosines(views, raw, self.class_means_, self._raw_means)
+        rejected = self._standard(cosines) < self.threshold_
         rejected |= ~views.any(axis=1)  # similar to no class
         if np.asarray(self._other).dtype.kind != labels.dtype.kind:
             labels = labels.astype(object)
@@ -352,12 +364,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
     def _scores(self, X: Any) -> np.ndarray:
         """Return the scores of all classes, also of two."""
-        return nearness(self._views(X), self.class_means_) / 2
-
-    def _views(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        texts = as_texts(X)
-        return _side_by_side(self._space.vectors(texts), self.smoothing_)
+        views = _side_by_side(self._space.vectors(as_texts(X)), self.smoothing_)
+        return nearness(views, self.class_means_) / 2
 
 
 def _vectors_of_names(space: TextSpace, described: dict[Any, list[str]]) -> np.ndarray | None:

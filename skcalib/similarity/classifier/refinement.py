@@ -186,9 +186,10 @@ def near_copies(vectors: np.ndarray) -> np.ndarray:
     return np.unique(groups, return_inverse=True)[1]
 
 
-def best_of_others(
+def cosines_of_others(
     groups: np.ndarray,
     without: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | None]],
+    raw: np.ndarray,
     rows: np.ndarray,
     codes: np.ndarray,
 ) -> np.ndarray:
@@ -198,7 +199,7 @@ def best_of_others(
     ``without`` returns the vectors of texts and names after a fit on some of the rows only.
     """
     n, n_groups = len(groups), groups.max() + 1
-    best = np.full(n, -np.inf)
+    best = np.full((n, 2), -np.inf)
     folds = KFold(min(FOLDS, n_groups), shuffle=True, random_state=0)
     for _, groups_out in folds.split(np.arange(n_groups)):
         is_out = np.isin(groups, groups_out)
@@ -212,15 +213,47 @@ def best_of_others(
             of_fold = np.unique(of_fold, return_inverse=True)[1]
         if names is not None or stays.any():
             means = class_means(texts[kept], names, place[rows[stays]], of_fold)
-            best[left_out] = best_cosines(texts[left_out], means)
+            of_raw = raw_means(raw[kept], texts[kept], means)
+            best[left_out] = best_cosines(texts[left_out], raw[left_out], means, of_raw)
     return best
 
 
-def best_cosines(texts: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """Largest cosine of each text to a class mean, by the first half of the vectors.
+def raw_means(raw: np.ndarray, texts: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Means of the raw vectors of the texts of each class, of classes that have any."""
+    nearest = _nearest(texts, means)
+    sums = _sums(unit_rows(raw)[0], nearest, np.ones(len(raw)), len(means))
+    return sums[np.unique(nearest)]
 
-    Unlike a score, it is small for a text like none of the classes, also if a mean is short.
+
+def best_cosines(
+    texts: np.ndarray, raw: np.ndarray, means: np.ndarray, of_raw: np.ndarray
+) -> np.ndarray:
+    """Largest cosines of each text to a class mean, calibrated and raw, (n, 2).
+
+    Unlike a score, they are small for a text like none of the classes, also if a mean is short.
+    A calibration subtracts what all fitted texts have in common, by which raw vectors of
+    another domain differ from them. Of ``texts`` and ``means`` the first half counts.
     """
     width = texts.shape[1] // 2
-    units, of_classes = (unit_rows(v[:, :width])[0] for v in (texts, means))
-    return (units @ of_classes.T).max(axis=1)
+    pairs = (texts[:, :width], means[:, :width]), (raw, of_raw)
+    cosines = [(unit_rows(x)[0] @ unit_rows(y)[0].T).max(axis=1) for x, y in pairs]
+    return np.column_stack(cosines)
+
+
+class Standard(NamedTuple):
+    """Mean of two cosines, each in standard deviations from its mean over the fitted texts."""
+
+    center: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def of(cls, cosines: np.ndarray) -> "Standard":
+        """Learn means and deviations; texts without a class to compare with do not count."""
+        known = cosines[np.isfinite(cosines[:, 0])]
+        if not len(known):
+            return cls(np.zeros(2), np.ones(2))
+        deviation = known.std(axis=0)
+        return cls(known.mean(axis=0), np.where(deviation > 0, deviation, 1.0))
+
+    def __call__(self, cosines: np.ndarray) -> np.ndarray:
+        return ((cosines - self.center) / self.scale).mean(axis=1)

@@ -25,7 +25,7 @@ def temperature(
     one; at most a fifth of a class, or one text, is left out at a time. The labels' likelihood
     (Guo et al., 2017, arXiv:1706.04599) is multiplied by a log-normal prior, since a few texts
     that are all correct would have a temperature of zero. ``without`` is that of
-    `best_of_others`; ``codes`` are the classes of texts ``rows``.
+    `cosines_of_others`; ``codes`` are the classes of texts ``rows``.
     """
     of_class, of_text = np.bincount(codes)[codes], np.bincount(rows)[rows]
     judged = np.flatnonzero((of_class > 1) & (of_text == 1))

@@ -23,7 +23,7 @@ from sklearn.model_selection import (
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, TextEncoder, Whitening, ZeroShotClassifier
-from skcalib.datasets import load_questions
+from skcalib.datasets import load_docstrings, load_questions
 
 TOPICS = {0: "music", 1: "animals", 2: "cooking"}
 PLACES = np.random.default_rng(7).normal(size=(4, 40))
@@ -466,3 +466,17 @@ def test_names_may_be_a_column_and_outputs_frames(container):
 def test_an_encoder_of_sparse_vectors_is_refused():
     with pytest.raises(TypeError, match="Sparse data was passed for vectors of the encoder"):
         ZeroShotClassifier(TfidfVectorizer(), ["music", "animals"]).fit(texts_of())
+
+
+@pytest.mark.parametrize("whitened", [False, True], ids=["encoder", "pipeline"])
+def test_texts_of_another_domain_belong_to_no_class(whitened):
+    """Calibrated vectors alone do not show it: they lack what all fitted texts have in common."""
+    texts, parts = load_docstrings(return_X_y=True)
+    labels = np.full(len(texts), None, object)
+    labels[::20] = [str(part) for part in parts[::20]]
+    encoder = BertEncoder("minilm")
+    encoder = make_pipeline(encoder, Whitening(noise="auto")) if whitened else encoder
+    model = ZeroShotClassifier(encoder, rejection_rate=0.05)
+    model.fit(texts[::2].tolist(), labels[::2])
+    assert np.mean(model.predict(load_questions().data.tolist()) == "other") > 0.95
+    assert np.mean(model.predict(texts[1::2].tolist()) == "other") < 0.07
