@@ -470,7 +470,7 @@ def test_an_encoder_of_sparse_vectors_is_refused():
 
 @pytest.mark.parametrize("whitened", [False, True], ids=["encoder", "pipeline"])
 def test_texts_of_another_domain_belong_to_no_class(whitened):
-    """Calibrated vectors alone do not show it: they lack what all fitted texts have in common."""
+    """Calibrated vectors lack what all fitted texts have in common, and do not show it."""
     texts, parts = load_docstrings(return_X_y=True)
     labels = np.full(len(texts), None, object)
     labels[::20] = [str(part) for part in parts[::20]]
