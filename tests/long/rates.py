@@ -252,7 +252,7 @@ def cell(number, kind, n, draws):
         warned |= any(issubclass(warning.category, UserWarning) for warning in caught)
         kept.append(found / promise)
     mean, error = np.mean(kept), 2 * np.std(kept) / np.sqrt(len(kept))
-    broken = mean - error > ACCEPTED
+    broken = bool(mean - error > ACCEPTED)
     text = f"{mean:.2f} ± {error:.2f}" + " warned" * warned + " !" * (broken and not warned)
     return text, broken and not warned
 

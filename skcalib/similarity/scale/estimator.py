@@ -186,7 +186,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
             )
             counts.append(count_pairs(rows, columns))
             if is_first:
-                counts.append(count_pairs(rows))
+                counts += [count_pairs(rows)] if len(rows) > 1 else []
                 queries, documents = rows.astype(np.float32), mapped(calibration, X)
                 best.append(best_of_others(queries, drawn[one], documents, np.arange(len(X))))
         pair, per_query = reduce(PairCounts.plus, counts), np.concatenate(best)
