@@ -109,7 +109,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     made without it, and the threshold is a rank: of n texts that are judged and a new one, each
     is equally likely to have the lowest cosine. A distinct text counts once, and no order
     matters. Near-copies, whose cosine is 0.9 or more after the mean is subtracted, are judged
-    together and count as one. With many labels, a logistic regression on the vectors of
+    together and count as one. If texts come in groups that are less similar, more may be
+    rejected. With many labels, a logistic regression on the vectors of
     `encoder_` is better.
 
     A text without content for the encoder (blank, only unknown tokens, or a zero vector) is

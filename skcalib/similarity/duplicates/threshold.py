@@ -52,7 +52,7 @@ def threshold_of(vectors: np.ndarray, order: np.ndarray, false_pairs: float) -> 
     line = _line_of_unrelated(counts, drawn)
     if line.error > LARGEST_ERROR:
         counts, drawn = _without_duplicates(counts, drawn, rate, LARGER_P_VALUES)
-        line = counts.line()
+        line = _line(counts)
     if (error := max(line.error, larger.error)) > LARGEST_ERROR:
         raise ValueError(
             f"The pairs of {n:,} distinct texts give no threshold: the line through their "
@@ -71,8 +71,10 @@ def _line_of_unrelated(counts: PairCounts, vectors: np.ndarray) -> RateLine:
     hardly any unrelated ones are left out. True pairs make the line too flat, and the mean lead
     too large, so that each round may find more.
     """
+    line, n_out = _line(counts), 0
+    if counts.n < EXTRAPOLATED_PAIRS:  # few are left, without duplicates
+        return line
     cosines, leads = _mutual(vectors)
-    line, n_out = counts.line(), 0
     at_end = FITTED_P_VALUES[1] * counts.n
     for _ in range(ROUNDS):
         out = leads > LEAD * -line.slope / np.log(10)
@@ -82,6 +84,13 @@ def _line_of_unrelated(counts: PairCounts, vectors: np.ndarray) -> RateLine:
     # At the end of the line; a bend below its accepted error does no harm.
     bends = n_out > (1 - 10**-LARGEST_ERROR) * at_end
     return line if bends else counts.line()
+
+
+def _line(counts: PairCounts) -> RateLine:
+    """Fit a line to the smallest rates that 30 pairs or more reach."""
+    least = EXTRAPOLATED_PAIRS * FITTED_P_VALUES[1] / counts.n
+    reached = (p for p in (FITTED_P_VALUES, LARGER_P_VALUES) if p[1] >= least)
+    return counts.line(next(reached, LARGEST_P_VALUES))
 
 
 def _mutual(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
