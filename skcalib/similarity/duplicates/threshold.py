@@ -59,6 +59,12 @@ def threshold_of(vectors: np.ndarray, order: np.ndarray, false_pairs: float) -> 
             f"rates is off by {error:.2g} decades, as if many were near copies. Leave out "
             "most of the texts that repeat one template, or set a larger false_pairs."
         )
+    if counts.line(LARGEST_P_VALUES).error > LARGEST_ERROR:
+        warn(
+            f"More than {LARGEST_P_VALUES[1]:.0%} of all pairs of texts are similar, as if "
+            "hundreds of texts repeated one template, and duplicates may be missed. Leave out "
+            "most of these texts."
+        )
     return min(EQUAL, line.threshold(rate))
 
 
