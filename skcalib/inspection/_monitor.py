@@ -79,7 +79,8 @@ class ShiftMonitor(VersionedState):
     the same source. It also holds if each was then copied any number of times: the evidence is
     the smaller one of that of all rows and that of their first copies. So one text that floods
     the stream is no change. Copies are recognized among the last 262,144 distinct rows. A
-    stream that is sorted by topic differs from a reference of all topics, and raises an alarm.
+    stream that is sorted by topic differs from a reference of all topics, and raises an alarm,
+    and so may a stream of near-copies, which are not recognized.
 
     A larger reference detects smaller changes, and at 1,000 rows or more little is gained.
 

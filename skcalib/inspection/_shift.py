@@ -47,8 +47,8 @@ class Shift:
         Share of random splits of all samples, fitted and new, whose parts differ as much in
         mean or Mahalanobis distance. If nothing has changed, it is below a rate in at most this
         share of cases, for any distribution of independent samples, also if each was copied any
-        number of times. Near-copies, such as halves of pairs or of chapters, are not
-        independent, and differ by more.
+        number of times. Near-copies, and halves of pairs or of chapters, are not independent,
+        and differ by more.
     """
 
     mean_distance: float

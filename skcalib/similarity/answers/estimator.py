@@ -95,7 +95,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     The threshold is one of the best cosines of the `unanswerable` with the stored questions,
     chosen by its rank. It is exact, in the sense of conformal prediction [1]_, for questions
     from the same distribution as the `unanswerable`, and needs ``1 / false_positive_rate - 1``
-    of them. Without these, each stored question (2,000 at most) is asked as if its own answer
+    distinct ones. A repeated one counts once, or as often as it comes if this is stricter.
+    Without these, each stored question (2,000 at most) is asked as if its own answer
     were not stored. An answer and its nearest are mostly each other's nearest, so a new answer
     would make the questions of two answers pass. Each answer counts as much as the others,
     however many questions it has. Therefore ``2 / false_positive_rate - 1``
@@ -177,13 +178,15 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             different answers.
         """
         stored = stored_answers(X, y)
-        unknown = None if unanswerable is None else as_texts(unanswerable, "unanswerable")
+        unknown, place = None, None
+        if unanswerable is not None:
+            unknown, place = distinct(as_texts(unanswerable, "unanswerable"))
         if log is not None:  # without the questions that the threshold depends on
             log = {*as_texts(log, "log")} - {*stored, *(unknown or ())}
         self._space = TextSpace(self.encoder)
         vectors, self._smoothing = self._fit_space([*stored], log)
-        asked = None if unknown is None else (unknown, self._asked(self._vectors_of(unknown)))
-        self._store(stored, vectors, asked)
+        asked = None if unknown is None else self._asked(self._vectors_of(unknown))
+        self._store(stored, vectors, (unknown, place, asked))
         self.encoder_ = self._space.pipeline
         if self._smoothing is not None:
             self.encoder_.steps.append(("smooth", self._smoothing))
@@ -386,7 +389,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         self,
         stored: dict[str, Any],
         vectors: np.ndarray,
-        unanswerable: tuple[list[str], np.ndarray] | None,
+        unanswerable: tuple[Any, Any, Any],
     ) -> Self:
         """Find the threshold, then keep the questions, sorted, with what was learned."""
         order = sorted(range(len(stored)), key=[*stored].__getitem__)
@@ -405,8 +408,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         guard = guard_of_fit(self.guard)
         if self.neighbors is not None and len(found) > CANDIDATES + 1:
             index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES).fit(found)
-        if unanswerable is not None:
-            unknown, asked = unanswerable
+        unknown, place, asked = unanswerable
+        if unknown is not None:
             if guard is None:
                 best = nearest_in_order(asked, found, 1, index)[0][:, 0]
             else:
@@ -415,7 +418,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                     guard, unknown, asked, none, questions[content], found, codes
                 )
             best[~asked.any(axis=1)] = -1  # never answered
-            threshold = promised(best, self.false_positive_rate)
+            threshold = promised(best, place, self.false_positive_rate)
         elif len(different) > 1:
             drawn = np.random.default_rng(0).permutation(len(found))[:ASKED]
             asked, own = self._asked(vectors[content[drawn]]).astype(np.float32), codes[drawn]

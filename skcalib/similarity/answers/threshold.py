@@ -21,12 +21,15 @@ def entries(vectors: np.ndarray, codes: np.ndarray) -> np.ndarray:
     return unit_rows(vectors + mean[codes])[0].astype(np.float32)
 
 
-def promised(best: np.ndarray, rate: float) -> float:
+def promised(best: np.ndarray, place: np.ndarray, rate: float) -> float:
     """Return a threshold that the best cosine of a new question exceeds at most at this rate.
 
-    ``best`` of shape (n,) are the best cosines of questions without an answer.
+    ``best`` of shape (n,) are the best cosines of distinct questions without an answer, and
+    ``place`` has the place among these of each question that came. A question counts once, or
+    as often as it came if this is stricter.
     """
-    return threshold_of(best, rate, "questions without an answer") + MARGIN
+    kind = "distinct questions without an answer"
+    return max(threshold_of(found, rate, kind) for found in (best, best[place])) + MARGIN
 
 
 def promised_by_answers(best: np.ndarray, codes: np.ndarray, rate: float) -> float:

@@ -114,8 +114,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     a rank: of n texts that are judged and a new one, each is equally likely to have the lowest
     value. A distinct text counts once, and no order
     matters. Near-copies, whose cosine is 0.9 or more after the mean is subtracted, are judged
-    together and count as one. With many labels, a logistic regression on the vectors of
-    `encoder_` is better.
+    together and count as one. If texts come in groups that are less similar, more may be
+    rejected. With many labels, a logistic regression on the vectors of `encoder_` is better.
 
     A text without content for the encoder (blank, only unknown tokens, or a zero vector) is
     left out of the fit, with a warning, and is similar to no class: `other` with a

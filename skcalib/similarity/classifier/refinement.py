@@ -177,13 +177,16 @@ def _kappa(some: np.ndarray, others: np.ndarray) -> float:
 
 
 def near_copies(vectors: np.ndarray) -> np.ndarray:
-    """Group of each vector, from 0 in their order: near-copies, also by way of others."""
+    """Group of each vector, from 0 in their order: near-copies, also by way of others.
+
+    If all are near-copies of one text, each is a group, since nothing else distinguishes them.
+    """
     unit = unit_rows(vectors - vectors.mean(axis=0))[0].astype(np.float32)
     groups, n = np.arange(len(unit)), len(unit)
     for i, j, _ in above(unit, NEAR):  # one block after the other, as copies make many pairs
         pairs = csr_array((np.ones(len(i)), (groups[i], groups[j])), shape=(n, n))
         groups = connected_components(pairs, directed=False)[1][groups]
-    return np.unique(groups, return_inverse=True)[1]
+    return np.unique(groups, return_inverse=True)[1] if groups.any() else np.arange(n)
 
 
 def cosines_of_others(

@@ -142,6 +142,12 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
         ValueError
             If there are too few distinct texts to estimate the threshold, if their pairs give
             none, or if there is a `guard` without an `encoder`.
+
+        Warns
+        -----
+        UserWarning
+            If there are too few distinct texts, so that pairs are counted, or so many near
+            copies that duplicates may be missed.
         """
         if self.guard is not None and self.encoder is None:
             raise ValueError(

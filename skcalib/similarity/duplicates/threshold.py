@@ -10,9 +10,9 @@ from skcalib.utils.cosines import EQUAL, nearest, of_pairs
 
 # Distinct texts whose ten million pairs give the rates.
 COUNTED_TEXTS = 4473
-# Rates of lines for texts whose duplicates bend the usual one. Their thresholds are stricter,
-# since the rate of unrelated texts falls faster and faster beyond the bulk of pairs.
-LARGER_P_VALUES = (3e-2, 3e-3), (3e-1, 3e-2)
+# Rates of a line for texts whose duplicates bend the usual one, and of one for texts whose
+# duplicates bend that; their thresholds are stricter.
+LARGER_P_VALUES, LARGEST_P_VALUES = (3e-2, 3e-3), (3e-1, 3e-2)
 # In one of twenty unrelated texts the nearest neighbor leads by so many times the mean lead.
 LEAD = np.log(20)
 # Most rounds in which pairs to leave out are chosen; their number settles after a few.
@@ -41,21 +41,29 @@ def threshold_of(vectors: np.ndarray, order: np.ndarray, false_pairs: float) -> 
             f"false_pairs={false_pairs:g} needs {needs}. So the pairs are counted: at most "
             f"{false_pairs:g} pairs are listed, duplicates included. Give more texts."
         )
-    if not by_line or rate >= FITTED_P_VALUES[1]:
+        return min(EQUAL, float(counts.threshold(rate)))
+    larger = counts.line(LARGER_P_VALUES)
+    if larger.error > LARGEST_ERROR:
+        # The usual line may be straight, since all of it is among the duplicates.
+        counts, drawn = _without_duplicates(counts, drawn, rate, LARGEST_P_VALUES)
+        larger = counts.line(LARGER_P_VALUES)
+    if rate >= FITTED_P_VALUES[1]:
         return min(EQUAL, float(counts.threshold(rate)))
     line = _line_of_unrelated(counts, drawn)
-    for p_values in LARGER_P_VALUES:
-        stricter = counts.line(p_values)
-        bent = line.error > LARGEST_ERROR or line.threshold(rate) > stricter.threshold(rate)
-        if bent and stricter.error <= LARGEST_ERROR:
-            drawn = _without_duplicates(drawn, min(EQUAL, stricter.threshold(rate)))
-            counts = _counts(drawn)
-            line = counts.line()
     if line.error > LARGEST_ERROR:
+        counts, drawn = _without_duplicates(counts, drawn, rate, LARGER_P_VALUES)
+        line = _line(counts)
+    if (error := max(line.error, larger.error)) > LARGEST_ERROR:
         raise ValueError(
             f"The pairs of {n:,} distinct texts give no threshold: the line through their "
-            f"rates is off by {line.error:.2g} decades, as if many were near copies. Leave out "
+            f"rates is off by {error:.2g} decades, as if many were near copies. Leave out "
             "most of the texts that repeat one template, or set a larger false_pairs."
+        )
+    if counts.line(LARGEST_P_VALUES).error > LARGEST_ERROR:
+        warn(
+            f"More than {LARGEST_P_VALUES[1]:.0%} of all pairs of texts are similar, as if "
+            "hundreds of texts repeated one template, and duplicates may be missed. Leave out "
+            "most of these texts."
         )
     return min(EQUAL, line.threshold(rate))
 
@@ -69,8 +77,10 @@ def _line_of_unrelated(counts: PairCounts, vectors: np.ndarray) -> RateLine:
     hardly any unrelated ones are left out. True pairs make the line too flat, and the mean lead
     too large, so that each round may find more.
     """
+    line, n_out = _line(counts), 0
+    if counts.n < EXTRAPOLATED_PAIRS:  # few are left, without duplicates
+        return line
     cosines, leads = _mutual(vectors)
-    line, n_out = counts.line(), 0
     at_end = FITTED_P_VALUES[1] * counts.n
     for _ in range(ROUNDS):
         out = leads > LEAD * -line.slope / np.log(10)
@@ -80,6 +90,13 @@ def _line_of_unrelated(counts: PairCounts, vectors: np.ndarray) -> RateLine:
     # At the end of the line; a bend below its accepted error does no harm.
     bends = n_out > (1 - 10**-LARGEST_ERROR) * at_end
     return line if bends else counts.line()
+
+
+def _line(counts: PairCounts) -> RateLine:
+    """Fit a line to the smallest rates that 30 pairs or more reach."""
+    least = EXTRAPOLATED_PAIRS * FITTED_P_VALUES[1] / counts.n
+    reached = (p for p in (FITTED_P_VALUES, LARGER_P_VALUES) if p[1] >= least)
+    return counts.line(next(reached, LARGEST_P_VALUES))
 
 
 def _mutual(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -103,7 +120,17 @@ def _counts(vectors: np.ndarray) -> PairCounts:
     return count_pairs(vectors.astype(np.float64))
 
 
-def _without_duplicates(vectors: np.ndarray, threshold: float) -> np.ndarray:
+def _without_duplicates(
+    counts: PairCounts, vectors: np.ndarray, rate: float, p_values: tuple[float, float]
+) -> tuple[PairCounts, np.ndarray]:
+    """Keep one vector of each group that a line through larger rates finds, if it is straight.
+
+    Return their counts and these vectors.
+    """
+    line = counts.line(p_values)
+    if line.error > LARGEST_ERROR:
+        return counts, vectors
     one = np.ones(len(vectors), int)
-    pairs = similar_pairs(vectors, one, threshold)
-    return vectors[representatives(*pairs, one)]
+    pairs = similar_pairs(vectors, one, min(EQUAL, line.threshold(rate)))
+    vectors = vectors[representatives(*pairs, one)]
+    return _counts(vectors), vectors

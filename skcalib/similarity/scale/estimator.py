@@ -126,8 +126,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         y : None
             Ignored.
         queries : array-like of shape (n_queries, n_features), default=None
-            Vectors of queries, for pairs of a query and a text of `X`. For ``per="query"`` pass
-            queries that no text of `X` answers.
+            Vectors of queries, for pairs of a query and a text of `X`; equal ones count once.
+            For ``per="query"`` pass queries that no text of `X` answers.
 
         Returns
         -------
@@ -135,7 +135,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         """
         X = self._with_content(X, 2, reset=True)
         if queries is not None:
-            queries = self._with_content(queries, 1, reset=False)
+            queries = distinct_vectors(self._with_content(queries, 1, reset=False))
         X = distinct_vectors(X)
         if len(X) < 2:
             raise ValueError(
@@ -186,7 +186,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
             )
             counts.append(count_pairs(rows, columns))
             if is_first:
-                counts.append(count_pairs(rows))
+                counts += [count_pairs(rows)] if len(rows) > 1 else []
                 queries, documents = rows.astype(np.float32), mapped(calibration, X)
                 best.append(best_of_others(queries, drawn[one], documents, np.arange(len(X))))
         pair, per_query = reduce(PairCounts.plus, counts), np.concatenate(best)

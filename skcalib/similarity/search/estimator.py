@@ -349,6 +349,7 @@ class SearchEncoder(TextTransformer):
             Of a rank test of how near queries are to one half of the bank, compared with the
             other half [1]_. 1 for fewer than five distinct queries, a bank of fewer than ten,
             or without queries in the fit. At most 200 queries are compared, drawn at random.
+            Equal ones count once, but near-copies do not, and make it too small.
 
         References
         ----------

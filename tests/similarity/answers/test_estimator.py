@@ -89,6 +89,21 @@ def test_nearest_answer_false_answer_rate_is_exact_for_unanswerable(rate, log):
     assert kept <= rate
 
 
+def test_repeated_unanswerable_questions_count_once_or_more_often_if_that_is_stricter():
+    def of(unanswerable):
+        return drawn(0.1).fit(STORED, truth(STORED), unanswerable=unanswerable)
+
+    unknown = texts_of(range(200, 240), [0])
+    once = of(unknown)
+    assert of(unknown * 4).threshold_ == once.threshold_
+    popular = unknown[int(np.argmax(once.decision_function(unknown)))]
+    assert once.predict([popular]).tolist() != [None]  # one of the three that pass
+    often = of([*unknown, *[popular] * 40])
+    assert often.predict([popular]).tolist() == [None]
+    with pytest.raises(ValueError, match=r"needs 9 distinct questions .* got 8"):
+        of(unknown[:8] * 5)
+
+
 def promised_of(best, rate):
     """The k-th of n, where k = ceil((n + 1) (1 - rate))."""
     return np.sort(best)[int(np.ceil((len(best) + 1) * (1 - rate) - 1e-9)) - 1]
@@ -314,7 +329,7 @@ def test_a_calibration_by_the_stored_questions_warns():
 
 
 ONE = "have the answer 5. Give questions with other answers, or `unanswerable` ones"
-UNKNOWN = "needs 19 questions without an answer; got 8. "
+UNKNOWN = "needs 19 distinct questions without an answer; got 8. "
 FEW = "false_positive_rate=0.05 needs 39 stored questions; got 20. .* Or give `unanswerable`"
 
 

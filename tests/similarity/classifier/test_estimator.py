@@ -262,6 +262,18 @@ def test_near_copies_count_as_one_text():
         model.fit(texts_of(n=20))
 
 
+def test_a_circle_of_neighbors_is_no_single_text():
+    """Each is near the next, and all are connected."""
+
+    def on_circle(texts):
+        angles = 2 * np.pi * np.array([int(text) for text in texts]) / 200
+        return np.column_stack([np.cos(angles), np.sin(angles)])
+
+    encoder = FrozenEstimator(TextEncoder(on_circle).fit(["0"]))
+    model = ZeroShotClassifier(encoder, {i: str(50 * i) for i in range(4)}, rejection_rate=0.1)
+    assert 0 < model.fit([*map(str, range(200))]).threshold_ < 1
+
+
 def test_names_move_to_the_mean_without_the_text_that_is_judged():
     """With few texts, a judged text that moved them would seem nearer than a new one."""
     frozen = FrozenEstimator(

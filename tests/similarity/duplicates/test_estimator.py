@@ -260,6 +260,12 @@ def test_copies_that_are_a_large_share_of_all_pairs_are_found(n, size, share):
     assert (~true).sum() < 2 * 20
 
 
+@pytest.mark.parametrize("times", [400, 700, 1500])
+def test_a_template_that_hides_duplicates_is_warned_of(times):
+    with pytest.warns(UserWarning, match=r"More than 3% of all pairs .* Leave out most"):
+        Duplicates().fit(copied(spread(1500), 1, times))
+
+
 def catalogs(n, seed):
     """Two of n records each, of which those of one row are the same, more or less alike."""
     rng = np.random.default_rng(seed)

@@ -102,6 +102,16 @@ def test_a_frozen_calibration_and_queries_need_no_other_fit(X):
         assert scale.threshold(0.01, per=per) == by_hand.threshold(0.01, per=per)
     with pytest.raises(ValueError, match="got 4 distinct vectors and a calibration"):
         SimilarityScale(Whitening(noise="auto")).fit(X[:4])
+    few = SimilarityScale(Whitening(noise="auto")).fit(X[:5])
+    assert few.n_pairs_ == 10
+
+
+def test_equal_queries_count_once(X):
+    queries = queries_of(X)
+    once, often = (SimilarityScale().fit(X, queries=Q) for Q in (queries, queries.repeat(4, 0)))
+    for per in ("pair", "query"):
+        assert often.threshold(0.01, per=per) == once.threshold(0.01, per=per)
+    assert often.n_queries_ == len(queries)
 
 
 def test_vectors_that_a_calibration_was_fitted_on_are_warned_of(X):
