@@ -17,8 +17,8 @@ from skcalib.utils.vectors import check_vectors, checked_rows, warn_of_silent
 
 ENOUGH = 0.5  # share of neighbors kept below which `fit` warns
 LEAST = 3  # pairs of a fit
-FEW = 300  # pairs below which a learning curve shows little
-MOST_MORE = 100  # times the pairs, beyond which a learning curve is not extrapolated
+FEW = 400  # pairs below which a learning curve shows little
+MOST_MORE = 10  # times the pairs, beyond which a learning curve is not extrapolated
 
 
 @dataclass(eq=False, repr=False)
@@ -282,7 +282,8 @@ def _hope(found: HeldOut, X: np.ndarray, Y: np.ndarray, n_components: int | None
     lack = max(found.kept - before, 0) / (np.sqrt(2) - 1)
     over = found.kept + lack - ENOUGH  # of the limit
     if over <= 0 or (times := (lack / over) ** 2) > MOST_MORE:
-        return "More pairs would hardly help: encode the texts again with one model."
-    place = 10 ** max(int(np.log10(times * n)) - 1, 0)
-    needed = int(np.ceil(times * n / place) * place)
-    return f"By the gain from {n // 2:,} pairs to {n:,}, half takes about {needed:,}."
+        expected = f"{MOST_MORE} times as many will not do: encode the texts with one model"
+    else:
+        place = 10 ** (len(f"{times * n:.0f}") - 2)  # two digits
+        expected = f"half takes about {int(np.ceil(times * n / place) * place):,}"
+    return f"By the gain from {n // 2:,} pairs to {n:,}, {expected}."
