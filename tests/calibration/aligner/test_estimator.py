@@ -1,5 +1,7 @@
 """SpaceAligner: the regression, neighbors that stay, bad pairs, the contract."""
 
+import re
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -131,8 +133,22 @@ def test_too_few_pairs_are_noticed_and_more_are_named():
     X, y = pairs_of(2000, noise=1.6)
     with pytest.warns(UserWarning, match=r"estimated from 60 pairs. Pass 1,000 pairs"):
         SpaceAligner().fit(X[:60], y[:60])
-    with pytest.warns(UserWarning, match=r"More pairs would hardly help|half takes about \d"):
+    with pytest.warns(UserWarning, match=r"1,000 pairs to 2,000, 10 times as many will not do"):
         SpaceAligner().fit(X, y)
+
+
+def test_the_number_of_pairs_that_keep_half_is_right_within_a_factor_of_two():
+    rng = np.random.default_rng(0)
+    maps = rng.normal(size=(2, 100, 120))
+    meaning = rng.normal(size=(2400, 100)) / np.sqrt(np.arange(1, 101))
+    X, y = (meaning @ M + rng.normal(size=(2400, 120)) for M in maps)
+    with pytest.warns(UserWarning, match="half takes about") as caught:
+        SpaceAligner().fit(X[:400], y[:400])
+    number = re.search(r"about ([\d,]+)\.", str(caught[0].message))[1]
+    n = int(number.replace(",", ""))
+    assert 400 < n <= 1200
+    fewer, more = (held_out(OurRidge.fit(X[:m], y[:m]), X[:m], y[:m]) for m in (n // 2, 2 * n))
+    assert fewer.kept < 0.5 <= more.kept
 
 
 @pytest.mark.parametrize(
