@@ -89,8 +89,9 @@ def provenance(whitening: Whitening, X: Any) -> Provenance:
     distinguish a model in any domain.
 
     It does not see what leaves the directions as they are: a prompt, the lengths, or another
-    domain. Layers and poolings of one model share many directions, so that they are seen in
-    the domain of the fit, if at all. The same holds for models that were fine-tuned from one.
+    domain. Layers and poolings of one model share directions: another layer is mostly seen,
+    another pooling with some models only. Models that were fine-tuned from one may share them,
+    too.
 
     References
     ----------
