@@ -37,7 +37,8 @@ def save_onnx(
     ----------
     pipeline : Pipeline, BertEncoder or BiEncoder
         Fitted: a `BertEncoder`, then any number of `GroupErasure`, `Whitening`,
-        `NormalizingFlow`, `NeighborSmoothing` and scikit-learn's ``Normalizer``.
+        `SpaceAligner`, `NormalizingFlow`, `NeighborSmoothing` and scikit-learn's
+        ``Normalizer``.
     path : str or path-like
         Path of a new file. It is written whole or not at all.
     neighbors_dtype : {"float32", "float16"}, default="float32"

@@ -40,9 +40,9 @@ def save_sentence_transformer(
     Parameters
     ----------
     pipeline : Pipeline, BertEncoder or BiEncoder
-        Fitted: a `BertEncoder`, then any number of `GroupErasure`, `Whitening` and
-        scikit-learn's ``Normalizer``. The similarity of a `BiEncoder` becomes that of the
-        model.
+        Fitted: a `BertEncoder`, then any number of `GroupErasure`, `Whitening`,
+        `SpaceAligner` and scikit-learn's ``Normalizer``. The similarity of a `BiEncoder`
+        becomes that of the model.
     folder : str or path-like
         New, or empty. It is written whole or not at all.
     normalize : bool or None, default=None

@@ -20,9 +20,8 @@ def to_torch(*steps: Any) -> nn.Module:
     ----------
     *steps : estimators
         Fitted `Whitening`, `GroupErasure`, `SpaceAligner`, `NormalizingFlow`,
-        `NeighborSmoothing`,
-        scikit-learn's ``Normalizer("l2")``, and pipelines of them, in the order in which they
-        transform.
+        `NeighborSmoothing`, scikit-learn's ``Normalizer("l2")``, and pipelines of them, in the
+        order in which they transform.
 
     Returns
     -------

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from scipy import linalg
-from sklearn.covariance import shrunk_covariance
 
 from skcalib.calibration.covariance.noise import ledoit_wolf_shrinkage
 from skcalib.calibration.whitening.estimator import Whitening
@@ -13,11 +12,12 @@ from skcalib.utils.vectors import checked_rows, unit_rows, warn_of_silent
 
 # Vectors of another model have a distance of 1, up to chance, and those of other domains of the
 # same model less. Chance is smaller in the mean of a sample than in a single vector.
-FOREIGN, FOREIGN_SAMPLE = 0.9, 0.95
+FOREIGN, FOREIGN_SAMPLE = 0.87, 0.94
 # Least log ratio of random directions to those of the fit; below it nothing differs.
 CONTRAST = 0.1
-# Variance of a direction, as a share of the mean, below which it counts as this much.
-LEAST = 1e-6
+# Variance of a direction, as a share of the mean, below which it counts as this much. Vectors
+# in int8 have rounding errors in directions that were nearly empty.
+LEAST = 0.03
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Provenance:
 
     @property
     def is_same_model(self) -> bool:
-        """Whether `distance` is below 0.95."""
+        """Whether `distance` is below 0.94."""
         return self.distance < FOREIGN_SAMPLE
 
     @property
     def foreign(self) -> np.ndarray:
-        """Mask of the vectors of another model, whose distance is 0.9 or more."""
+        """Mask of the vectors of another model, whose distance is 0.87 or more."""
         return self.distances >= FOREIGN
 
 
@@ -82,13 +82,16 @@ def provenance(whitening: Whitening, X: Any) -> Provenance:
     -----
     A model leaves some directions nearly empty, whatever the texts, and they are as good as
     random for another model. With the second moments M of the fitted vectors about the origin,
-    shrunk by the estimate of Ledoit and Wolf [1]_, ``s(x) = log(x' M⁻¹ x / |x|²)`` is small for
-    the model's own vectors, and ``log(tr(M⁻¹) / d)`` for vectors in random directions. The
-    distance is 1 minus the share of the way from there to the fitted vectors.
+    ``s(x) = log(x' M⁻¹ x / |x|²)`` is small for the model's own vectors, and about
+    ``log(tr(M⁻¹) / d)`` for vectors in random directions. The distance is 1 minus the share of
+    the way from there to the fitted vectors. In M, covariances of columns are shrunk by the
+    estimate of Ledoit and Wolf [1]_; variances are not, since the scales of its columns
+    distinguish a model in any domain.
 
     It does not see what leaves the directions as they are: a prompt, the lengths, or another
-    domain. Layers and poolings of one model share many directions, so that they are seen in
-    the domain of the fit, if at all. The same holds for models that were fine-tuned from one.
+    domain. Layers and poolings of one model share directions: another layer is mostly seen,
+    another pooling with some models only. Models that were fine-tuned from one may share them,
+    too.
 
     References
     ----------
@@ -112,8 +115,9 @@ def provenance(whitening: Whitening, X: Any) -> Provenance:
     whitening.linear_map()  # raises, or warns, if it was fitted on too few samples
     X = checked_rows(whitening, X, reset=False)
     moments = whitening.moments_
-    shrinkage = ledoit_wolf_shrinkage(moments)
-    M = shrunk_covariance(moments.covariance(), shrinkage)
+    covariance = moments.covariance()
+    M = (1 - ledoit_wolf_shrinkage(moments)) * covariance
+    np.fill_diagonal(M, np.diag(covariance))
     M += np.outer(moments.mean, moments.mean)
     values, basis = linalg.eigh(M)
     weights = 1 / np.maximum(values, LEAST * values.mean())

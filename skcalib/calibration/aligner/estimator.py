@@ -17,8 +17,8 @@ from skcalib.utils.vectors import check_vectors, checked_rows, warn_of_silent
 
 ENOUGH = 0.5  # share of neighbors kept below which `fit` warns
 LEAST = 3  # pairs of a fit
-FEW = 300  # pairs below which a learning curve shows little
-MOST_MORE = 100  # times the pairs, beyond which a learning curve is not extrapolated
+FEW = 400  # pairs below which a learning curve shows little
+MOST_MORE = 10  # times the pairs, beyond which a learning curve is not extrapolated
 
 
 @dataclass(eq=False, repr=False)
@@ -30,11 +30,12 @@ class SpaceAligner(
     Fit it on the vectors of the same texts by two models: `X` of the one to translate from,
     `y` of the one to translate to. As the last step after a new model it sends queries into an
     old index; on stored vectors of an old model it carries an old index into the new space.
-    The map is a ridge regression, ``x -> (x - x_mean_) coef_ + y_mean_``, whose penalty has the
-    least leave-one-out error. Both models may have any width.
+    The map, ``x -> (x - x_mean_) coef_ + y_mean_``, is a ridge regression, whose penalty has
+    the least leave-one-out error, scaled so that translated vectors vary as much as those of
+    `y`. Both models may have any width.
 
-    Where texts form groups, such as intents or topics, 1,600 pairs keep the scores within two
-    points. Where the same thing must be found again, 3,000 may be too few: see `kept_`.
+    Where texts form groups, such as intents or topics, 1,600 pairs keep the scores within a
+    point. Where the same thing must be found again, 3,000 may be too few: see `kept_`.
 
     Parameters
     ----------
@@ -65,10 +66,17 @@ class SpaceAligner(
 
     Notes
     -----
-    The output is in the space of `y`, with its mean, but its vectors are shorter: compare them
-    by cosine, or add scikit-learn's ``Normalizer()`` as a last step before an index by inner
-    product. Pass vectors as they are stored, and those of `transform` as those of `fit`: if one
-    are of unit length, the others should be.
+    The output is in the space of `y`, with its mean and its total variance, but its vectors are
+    not of unit length: compare them by cosine, or add scikit-learn's ``Normalizer()`` as a last
+    step before an index by inner product. Pass vectors as they are stored, and those of
+    `transform` as those of `fit`: if one are of unit length, the others should be.
+
+    Predictions of a regression vary less than what they predict, most of all along the axes of
+    `y` that are hard to predict, which tell near texts apart. With the variances v of `y` along
+    its axes, and those p of predictions for pairs that were left out, ``coef_`` is that of the
+    regression times ``(v / p)^(1/4)`` along each axis, and one factor for all, which makes the
+    total variances equal. The full ratio keeps hardly more neighbors, and loses more of what a
+    regression gains on groups.
 
     `kept_` compares neighbors by cosine among 1,000 of the fitted texts, evenly spaced, each
     predicted by the fit without it and without the text that it is compared with, in closed
@@ -264,14 +272,18 @@ def _warn_of_loss(
 
 def _hope(found: HeldOut, X: np.ndarray, Y: np.ndarray, n_components: int | None) -> str:
     """Say how many pairs would help, by the gain from half of them to all."""
-    n, half = len(X), slice(0, None, 2)
+    n = len(X)
     if n < FEW:
         return "Pass 1,000 pairs."
-    before = held_out(Ridge.fit(X[half], Y[half], n_components), X[half], Y[half]).kept
-    gain = max(found.kept - before, 1e-9)  # by each doubling, at most
-    times = 2 ** min((ENOUGH - found.kept) / gain, 60)
-    if times > MOST_MORE:
-        return "More pairs would hardly help: encode the texts again with one model."
-    place = 10 ** int(np.log10(times * n))
-    needed = int(np.ceil(times * n / place) * place)
-    return f"By the gain from {len(X[half]):,} pairs to {n:,}, half takes {needed:,} or more."
+    halves = [(X[i::2], Y[i::2]) for i in range(2)]
+    before = np.mean([held_out(Ridge.fit(*h, n_components), *h).kept for h in halves])
+    # What is kept lacks a limit by about a multiple of 1 / √n: √2 times as much with half of
+    # the pairs.
+    lack = max(found.kept - before, 0) / (np.sqrt(2) - 1)
+    over = found.kept + lack - ENOUGH  # of the limit
+    if over <= 0 or (times := (lack / over) ** 2) > MOST_MORE:
+        expected = f"{MOST_MORE} times as many will not do: encode the texts with one model"
+    else:
+        place = 10 ** (len(f"{times * n:.0f}") - 2)  # two digits
+        expected = f"half takes about {int(np.ceil(times * n / place) * place):,}"
+    return f"By the gain from {n // 2:,} pairs to {n:,}, {expected}."

@@ -3,6 +3,11 @@
 One eigendecomposition gives the map for every penalty, and its leave-one-out errors (Golub,
 Heath & Wahba, 1979, "Generalized Cross-Validation as a Method for Choosing a Good Ridge
 Parameter", Technometrics 21(2)). All sums are in float64, over chunks of the rows.
+
+Predictions vary less than the vectors do, and least along axes that are hard to predict. This
+has the least squared error. But then the mean that all vectors share weighs too much in a
+cosine, and weak axes, which tell near texts apart, too little. So predictions are scaled, by
+axis, to the geometric mean of both spreads, and as a whole to that of the vectors.
 """
 
 from collections.abc import Iterator
@@ -14,7 +19,7 @@ import numpy as np
 from sklearn.utils import gen_batches
 
 from skcalib.calibration.covariance.linear_map import AffineMap
-from skcalib.calibration.covariance.moments import chunk_rows, decompose
+from skcalib.calibration.covariance.moments import chunk_rows, decompose, rounding_error
 from skcalib.utils.vectors import unit_rows
 
 # Penalties, as multiples of the mean eigenvalue of the scatter.
@@ -26,7 +31,7 @@ NEAREST = 0.01  # share of the texts that are neighbors: ten of a thousand
 
 @dataclass(frozen=True, eq=False)
 class Ridge:
-    """A regression of Y on X, solved by axes."""
+    """A regression of Y on X, solved by axes, and how its predictions are scaled."""
 
     x_mean: np.ndarray  # (d,)
     y_mean: np.ndarray  # (k,)
@@ -34,55 +39,55 @@ class Ridge:
     inner: np.ndarray  # (d, k), products of these axes with Y
     alpha: float
     variance: np.ndarray  # (d,), of the columns of X
-    n_components: int | None
+    output: np.ndarray  # (k, k), what centered predictions are multiplied by
 
     @classmethod
     def fit(cls, X: np.ndarray, Y: np.ndarray, n_components: int | None = None) -> "Ridge":
         """Solve, with the penalty of the least leave-one-out error."""
         (n, d), means = X.shape, (_mean(X), _mean(Y))
-        scatter, products = np.zeros((d, d)), np.zeros((d, Y.shape[1]))
+        k = Y.shape[1]
+        scatter, products, of_output = np.zeros((d, d)), np.zeros((d, k)), np.zeros((k, k))
         with np.errstate(over="ignore", invalid="ignore"):
             for x, y in _centered(X, Y, *means):
                 scatter += x.T @ x
                 products += x.T @ y
-        if not (np.isfinite(scatter).all() and np.isfinite(products).all()):
+                of_output += y.T @ y
+        if not all(np.isfinite(sums).all() for sums in (scatter, products, of_output)):
             raise ValueError("The products of X and y overflow float64. Scale them down.")
         variance = np.diag(scatter) / n
         values, basis = decompose(scatter)  # which overwrites it
         penalties = PENALTIES * values.sum() / d
-        errors, projected = np.zeros(len(penalties)), basis.T @ products
+        projected = basis.T @ products
+
+        def left_out(z: np.ndarray, y: np.ndarray, penalty: float) -> np.ndarray:
+            # The error of a pair that was left out is its residual over 1 - leverage.
+            scaled = z / (values + penalty)
+            left = 1 - 1 / n - np.einsum("ij,ij->i", scaled, z)
+            return (y - scaled @ projected) / left[:, None]
+
+        errors = np.zeros(len(penalties))
         for x, y in _centered(X, Y, *means):
             z = x @ basis
-            for i, alpha in enumerate(penalties):
-                scaled = z / (values + alpha)
-                residuals = y - scaled @ projected
-                # The error of a pair that was left out is its residual over 1 - leverage.
-                left = 1 - 1 / n - np.einsum("ij,ij->i", scaled, z)
-                errors[i] += np.sum((residuals / left[:, None]) ** 2)
-        alpha = penalties[errors.argmin()]
+            errors += [np.sum(left_out(z, y, penalty) ** 2) for penalty in penalties]
+        alpha = float(penalties[errors.argmin()])
+        of_predicted = np.zeros((k, k))
+        for x, y in _centered(X, Y, *means):
+            predicted = y - left_out(x @ basis, y, alpha)
+            of_predicted += predicted.T @ predicted
         axes = basis / np.sqrt(values + alpha)
-        return cls(*means, axes, axes.T @ products, float(alpha), variance, n_components)
-
-    @cached_property
-    def output_axes(self) -> np.ndarray | None:
-        """Columns that span the output at a reduced rank, of shape (k, r).
-
-        They are the leading axes of the fitted values, where the penalty counts as further rows
-        (Mukherjee & Zhu, 2011, equation 5).
-        """
-        if self.n_components is None:
-            return None
-        return np.linalg.svd(self.inner, full_matrices=False)[2][: self.n_components].T
-
-    def reduced(self, Y: np.ndarray) -> np.ndarray:
-        """Project centered vectors of the output on what the rank keeps."""
-        P = self.output_axes
-        return Y if P is None else Y @ P @ P.T
+        inner = axes.T @ products
+        output = _spread(of_predicted, of_output)
+        if n_components is not None:
+            # The leading axes of the fitted values, where the penalty counts as further rows
+            # (Mukherjee & Zhu, 2011, equation 5).
+            P = np.linalg.svd(inner, full_matrices=False)[2][:n_components].T
+            output = P @ P.T @ output
+        return cls(*means, axes, inner, alpha, variance, output)
 
     @cached_property
     def linear(self) -> AffineMap:
         """The map, with W of shape (d, k)."""
-        W = self.reduced(self.axes @ self.inner)
+        W = self.axes @ self.inner @ self.output
         # (axes axesᵀ)⁻¹ is the scatter plus alpha: the mean square is a bound, without it.
         squares = np.sum(self.variance @ W**2) + np.sum(self.y_mean**2)
         return AffineMap(
@@ -118,7 +123,7 @@ def held_out(ridge: Ridge, X: np.ndarray, Y: np.ndarray) -> HeldOut:
     a, b = left / D, H / D
     np.fill_diagonal(a, 1 / left)
     np.fill_diagonal(b, 0)
-    full, e = mean + ridge.reduced(y - mean), ridge.reduced(e)
+    full, e = mean + (y - mean) @ ridge.output, e @ ridge.output
     unit = unit_rows(y)[0]
     # Cosines of all predictions with all candidates, from the products of y and e.
     e_full, own = e @ full.T, np.einsum("ij,ij->i", e, e)
@@ -141,6 +146,17 @@ def _nearest(cosines: np.ndarray, k: int) -> np.ndarray:
     mask = np.zeros(cosines.shape, bool)
     np.put_along_axis(mask, np.argpartition(-cosines, k - 1, axis=1)[:, :k], True, axis=1)
     return mask
+
+
+def _spread(of_predicted: np.ndarray, of_output: np.ndarray) -> np.ndarray:
+    """Matrix that spreads predictions, from their scatter and that of the vectors, (k, k)."""
+    values, basis = decompose(of_output.copy())
+    predicted = np.einsum("ij,ij->j", basis, of_predicted @ basis)
+    varies = (values > rounding_error(values)) & (predicted > rounding_error(predicted))
+    scales = np.where(varies, (values / np.where(varies, predicted, 1)) ** 0.25, 1)
+    spread = predicted @ scales**2
+    scales *= np.sqrt(values.sum() / spread) if spread > 0 else 1
+    return (basis * scales) @ basis.T
 
 
 def _mean(X: np.ndarray) -> np.ndarray:

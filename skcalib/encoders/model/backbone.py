@@ -18,7 +18,7 @@ import torch
 
 from skcalib.encoders.model.forward import first_position
 from skcalib.encoders.model.proof import check, fastest_pass, proof_of
-from skcalib.encoders.model.tokens import empty_ids, tokenize
+from skcalib.encoders.model.tokens import CONTINUES, SPACES, empty_ids, tokenize
 from skcalib.encoders.model.zipf import counted_weights, mapped_counts, zipf_weights
 from skcalib.utils.texts import as_texts
 
@@ -125,6 +125,16 @@ class Backbone:
     def zipf(self) -> np.ndarray:
         """Zipf weight of every token id, of shape (vocabulary,)."""
         return zipf_weights(self._tokens(), self.special_ids.tolist())
+
+    @cached_property
+    def marks_continuations(self) -> bool:
+        """Whether tokens that continue a word are marked, rather than those that begin one."""
+        tokens = self.tokenizer.get_vocab()
+        # A vocabulary may have a few tokens with the marks of the other kind.
+        n_continue, n_begin = (
+            sum(token.startswith(mark) for token in tokens) for mark in (CONTINUES, SPACES)
+        )
+        return n_continue > n_begin
 
     def weights_by(self, counts: Mapping[str, float] | Sequence[str]) -> np.ndarray:
         """Zipf weights, (vocabulary,), from counts of tokens, or from texts to count."""

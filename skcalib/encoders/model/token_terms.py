@@ -9,11 +9,8 @@ import torch
 
 from skcalib.encoders.model.backbone import Backbone
 from skcalib.encoders.model.pooling import Pooler
-from skcalib.encoders.model.tokens import SPACES, tokenize
+from skcalib.encoders.model.tokens import CONTINUES, SPACES, tokenize
 from skcalib.encoders.recipe import POOLINGS, SLOTS, Recipe, Slots, slots_of
-
-CONTINUES = "##"  # marks a token that continues a word, in WordPiece
-MARKS = CONTINUES, SPACES  # a vocabulary may have a few tokens with the marks of another kind
 
 
 class TokenTerms(NamedTuple):
@@ -69,8 +66,7 @@ def _word_of(backbone: Backbone, tokens: list[str]) -> np.ndarray:
     """Return the number of each token's word, by the marks of the tokenizer."""
     tokenizer = backbone.tokenizer
     special = np.isin(tokenizer.convert_tokens_to_ids(tokens), backbone.special_ids)
-    n_marked = [sum(t.startswith(mark) for t in tokenizer.get_vocab()) for mark in MARKS]
-    if n_marked[0] > n_marked[1]:
+    if backbone.marks_continuations:
         continues = np.array([token.startswith(CONTINUES) for token in tokens])
     else:
         continues = np.array([not token.startswith(SPACES) for token in tokens])

@@ -19,6 +19,7 @@ PIECE = 2**18  # characters of a text that is read whole; a longer one is read i
 # The space in vocabularies of SentencePiece and of byte-level tokenizers. Before an unknown
 # word it is a separate token.
 SPACES = "\N{LOWER ONE EIGHTH BLOCK}", "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}"
+CONTINUES = "##"  # marks a token that continues a word, in WordPiece
 
 # One thread tokenizes at a time: a tokenizer may keep settings of its last call as state.
 _lock = threading.Lock()

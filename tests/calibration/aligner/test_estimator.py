@@ -1,5 +1,7 @@
 """SpaceAligner: the regression, neighbors that stay, bad pairs, the contract."""
 
+import re
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -41,7 +43,28 @@ def test_the_map_is_the_ridge_regression_of_the_least_leave_one_out_error(n):
     ridge = OurRidge.fit(X, y)
     assert ridge.alpha == pytest.approx(expected.alpha_)
     new = pairs_of(50, seed=1)[0]
-    assert_allclose(ridge.linear.apply(new), expected.predict(new), rtol=1e-9)
+    predicted = y.mean(axis=0) + (expected.predict(new) - y.mean(axis=0)) @ ridge.output
+    assert_allclose(ridge.linear.apply(new), predicted, rtol=1e-9)
+
+
+def test_new_vectors_spread_as_the_other_model_s():
+    """In all as much, and along each axis as the geometric mean of predicted and own."""
+    X, y = pairs_of(40, noise=1)
+    ridge = OurRidge.fit(X, y)
+    predicted = np.empty_like(y)
+    for i in range(len(X)):
+        rows = np.arange(len(X)) != i
+        found = Ridge(ridge.alpha).fit(X[rows], y[rows]).predict(X[i : i + 1])
+        predicted[i] = found[0] - y.mean(axis=0)
+    centered = y - y.mean(axis=0)
+    _, own, axes = np.linalg.svd(centered)
+    before, after = (
+        np.linalg.norm(Z @ axes.T, axis=0) for Z in (predicted, predicted @ ridge.output)
+    )
+    assert np.linalg.norm(before) < 0.95 * np.linalg.norm(centered)
+    assert np.linalg.norm(after) == pytest.approx(np.linalg.norm(centered))
+    ratios = after / np.sqrt(before * own)
+    assert_allclose(ratios, ratios[0])
 
 
 @pytest.mark.parametrize("rank", [None, 3])
@@ -52,9 +75,7 @@ def test_neighbors_are_those_of_fits_without_both_texts(rank):
     for i, j in np.ndindex(n, n):
         rows = np.setdiff1d(np.arange(n), [i, j])
         found = Ridge(ridge.alpha).fit(X[rows], y[rows]).predict(X[i : i + 1])[0]
-        if rank:
-            P = ridge.output_axes
-            found = y.mean(axis=0) + (found - y.mean(axis=0)) @ P @ P.T
+        found = y.mean(axis=0) + (found - y.mean(axis=0)) @ ridge.output
         cosines[i, j] = found @ y[j] / np.linalg.norm(found) / np.linalg.norm(y[j])
     matched = (cosines < np.diag(cosines)[:, None]).sum() / (n * (n - 1))
     np.fill_diagonal(cosines, -1)
@@ -112,8 +133,22 @@ def test_too_few_pairs_are_noticed_and_more_are_named():
     X, y = pairs_of(2000, noise=1.6)
     with pytest.warns(UserWarning, match=r"estimated from 60 pairs. Pass 1,000 pairs"):
         SpaceAligner().fit(X[:60], y[:60])
-    with pytest.warns(UserWarning, match=r"More pairs would hardly help|half takes [\d,]+ or"):
+    with pytest.warns(UserWarning, match=r"1,000 pairs to 2,000, 10 times as many will not do"):
         SpaceAligner().fit(X, y)
+
+
+def test_the_number_of_pairs_that_keep_half_is_right_within_a_factor_of_two():
+    rng = np.random.default_rng(0)
+    maps = rng.normal(size=(2, 100, 120))
+    meaning = rng.normal(size=(2400, 100)) / np.sqrt(np.arange(1, 101))
+    X, y = (meaning @ M + rng.normal(size=(2400, 120)) for M in maps)
+    with pytest.warns(UserWarning, match="half takes about") as caught:
+        SpaceAligner().fit(X[:400], y[:400])
+    number = re.search(r"about ([\d,]+)\.", str(caught[0].message))[1]
+    n = int(number.replace(",", ""))
+    assert 400 < n <= 1200
+    fewer, more = (held_out(OurRidge.fit(X[:m], y[:m]), X[:m], y[:m]) for m in (n // 2, 2 * n))
+    assert fewer.kept < 0.5 <= more.kept
 
 
 @pytest.mark.parametrize(
