@@ -184,6 +184,8 @@ def new_file(path: str | None, force: bool) -> Iterator[TextIO]:
     output = Path(path).expanduser()
     if force and output.is_file():
         output.replace(f"{output}~")  # it may be one that is read
+    elif output.is_file() and not output.stat().st_size:
+        output.unlink()  # of a process that was killed
     elif output.exists():
         raise FileExistsError(f"--output {path!r} exists. Choose another, or use --force.")
     file = output.open("x", encoding="utf-8", newline="")

@@ -5,6 +5,8 @@ import pickle
 import re
 import tracemalloc
 import warnings
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -24,6 +26,7 @@ from transformers.models.bert.modeling_bert import BertLayer
 
 from skcalib import BertEncoder, BiEncoder, clear_caches
 from skcalib.encoders.model.batches import batches as batches_of
+from skcalib.utils.caches import VECTORS
 
 POOLINGS = ["cls", "last", "mean", "max", "mean_sqrt_len", "weighted_mean", "zipf"]
 
@@ -367,15 +370,35 @@ def test_vectors_of_an_iterator_grow_by_little(tiny_bert, monkeypatch, recent):
     assert peak < 1.06 * vectors.nbytes
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
-def test_a_default_dtype_that_another_library_sets_changes_nothing(tiny_bert, texts, dtype):
-    expected = BertEncoder(tiny_bert).fit_transform(texts)
-    clear_caches()
-    torch.set_default_dtype(getattr(torch, dtype))
+@contextmanager
+def default_dtype(dtype):
+    torch.set_default_dtype(dtype)
     try:
-        found = BertEncoder(tiny_bert).fit_transform(texts)
+        yield
     finally:
         torch.set_default_dtype(torch.float32)
-        clear_caches()
-    assert found.dtype == np.float32
-    assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *(partial(default_dtype, d) for d in (torch.float16, torch.bfloat16, torch.float64)),
+        *(partial(torch.autocast, "cpu", d) for d in (torch.float16, torch.bfloat16)),
+        torch.inference_mode,
+        partial(torch.device, "meta"),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_settings_of_torch_change_nothing(tiny_bert, texts, setting, dtype):
+    """Whether the model is loaded before or in the context that another library sets."""
+    encoder = BertEncoder(tiny_bert, dtype=dtype).fit(texts)
+    expected = encoder.transform(texts)
+    for forget in (clear_caches, VECTORS.clear):
+        forget()
+        with setting():
+            found = clone(encoder).fit_transform(texts)
+        assert found.dtype == np.float32
+        assert_array_equal(found, expected)
+    module = encoder._backbone().module
+    assert not any(weight.is_inference() for weight in module.parameters())
+    clear_caches()

@@ -1,7 +1,6 @@
 """A fitted flow: the state in which a training starts and ends, and the map of rows."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
@@ -14,29 +13,11 @@ from skcalib.calibration.covariance.moments import check_size
 from skcalib.calibration.covariance.noise import Regularization
 from skcalib.calibration.flow.glow import Glow
 from skcalib.calibration.flow.statistics import column_moments, principal_axes
-from skcalib.utils.devices import check_precision
+from skcalib.utils.devices import check_precision, plain_torch
 
 # Parameters that later training cannot change: those of the Glow, and of its gain.
 SHAPE = ("n_levels", "depth", "coupling_width", "coupling", "permutation", "noise")
 ARCHITECTURE = (*SHAPE, "n_groups")
-
-
-@contextmanager
-def plain_torch(device: torch.device) -> Iterator[None]:
-    """Context without the caller's settings of torch.
-
-    ``no_grad`` would leave no gradient, and ``autocast`` would compute in bfloat16. New tensors
-    are on the CPU; where they are anyway, nothing is set, since any default device but the
-    built-in one makes torch pass each operation through Python: a third of a training.
-    """
-    on_cpu = torch.get_default_device().type == "cpu"
-    with (
-        torch.inference_mode(False),
-        torch.enable_grad(),
-        torch.autocast(device.type, enabled=False),
-        nullcontext() if on_cpu else torch.device("cpu"),
-    ):
-        yield
 
 
 def on_device(function: Callable) -> Callable:

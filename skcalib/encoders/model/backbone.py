@@ -70,6 +70,11 @@ class Backbone:
         self.folder, self.fingerprint, self.device = folder, fingerprint, device
         self.tokenizer, self.module = tokenizer, module
         self.n_embedded = _n_embedded(folder, tokenizer, module)
+        if (added := max(self.ids_of(""))) >= self.n_embedded:
+            raise ValueError(
+                f"its tokenizer puts the token number {added} around each text, but the model "
+                f"embeds {self.n_embedded} tokens. Save both to one folder again"
+            )
         self.n_layers = module.config.num_hidden_layers
         self.width = module.config.hidden_size
         self.n_positions = _n_positions(module)
