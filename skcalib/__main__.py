@@ -13,7 +13,7 @@ from skcalib.cli import calibrate, classify, evaluate
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit status: 0, 2 after an error, or 128 plus a signal's number."""
+    """Run a command; return 0, 2 after an error, or 128 plus the number of a signal."""
     if arguments is None:
         _end_by_signals()
         for name in ("stdout", "stderr"):  # printing must never fail

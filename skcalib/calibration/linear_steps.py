@@ -15,9 +15,9 @@ from skcalib.utils.base import calibrator_tags
 
 KNOWN = (
     "Exports accept steps with a method linear_map, such as Whitening, GroupErasure and "
-    "SpaceAligner; "
-    "NormalizingFlow and NeighborSmoothing; and scikit-learn's PCA, TruncatedSVD, "
-    "StandardScaler and Normalizer('l2')."
+    "SpaceAligner; NormalizingFlow and NeighborSmoothing; and scikit-learn's PCA, "
+    "TruncatedSVD, StandardScaler and Normalizer('l2'). Leave other steps out, as in "
+    "pipeline[:-1] for a classifier, and pipeline[1:] where vectors are mapped, not texts."
 )
 
 

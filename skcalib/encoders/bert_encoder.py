@@ -251,8 +251,8 @@ class BertEncoder(WithMemory, TextTransformer):
         self.__dict__.pop("_recipe", None)  # an error below leaves nothing half-fitted
         if not isinstance(self.model, str | os.PathLike):
             raise TypeError(
-                f"model is a {type(self.model).__name__}; expected a folder or the id of a "
-                "model on the hub. To use a loaded model, such as a SentenceTransformer, wrap "
+                f"model is of type {type(self.model).__name__}; expected a folder or the id of "
+                "a model on the hub. To use a loaded model, such as a SentenceTransformer, wrap "
                 "it in TextEncoder(model)."
             )
         folder = locate(os.fspath(self.model), self.revision)

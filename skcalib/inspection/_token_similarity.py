@@ -123,9 +123,7 @@ class TokenSimilarityDisplay(Display):
         """
         for text in (a, b):
             if not isinstance(text, str):
-                raise TypeError(
-                    f"Got a {type(text).__name__} in place of a text; pass two str."
-                )
+                raise TypeError(f"Got {text!r:.60} in place of a text; pass two str.")
         first, second = _terms_of(pipeline, [a, b], join)
         scale = (
             np.linalg.norm(first.terms.sum(axis=0)),

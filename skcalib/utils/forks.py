@@ -6,12 +6,30 @@ package are free. OpenMP, by which torch computes, would wait for threads that a
 """
 
 import os
+import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 _locks: list[Any] = []  # all that were ever made: one for each model loaded, and a few more
 _held: list[Any] = []
 _process = os.getpid()
+
+
+if TYPE_CHECKING or sys.version_info >= (3, 12):
+    from functools import cached_property
+else:
+
+    class cached_property:
+        """That of Python 3.12; before, one lock serves the property of all instances."""
+
+        def __init__(self, compute: Any):
+            self._compute, self.__doc__ = compute, compute.__doc__
+
+        def __get__(self, instance: Any, owner: Any = None) -> Any:
+            if instance is None:
+                return self
+            value = vars(instance)[self._compute.__name__] = self._compute(instance)
+            return value
 
 
 def fork_safe_lock() -> Any:
@@ -52,6 +70,4 @@ def _release() -> None:
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(
-        before=_acquire, after_in_parent=_release, after_in_child=_release
-    )
+    os.register_at_fork(before=_acquire, after_in_parent=_release, after_in_child=_release)

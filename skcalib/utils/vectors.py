@@ -84,12 +84,34 @@ def comparable(cosines: np.ndarray) -> np.ndarray:
 def checked_rows(estimator: Any, X: Any, *, reset: bool, **limits: int) -> np.ndarray:
     """Rows of an estimator's input in float64 or float32, checked as scikit-learn does."""
     X, dtypes = checkable(X), [np.float64, np.float32]
-    return validate_data(estimator, X, dtype=dtypes, reset=reset, **limits)
+    X = validate_data(
+        estimator, X, dtype=dtypes, reset=reset, ensure_all_finite=False, **limits
+    )
+    check_finite(X)
+    return X
 
 
 def check_vectors(X: Any, *, name: str = "X", dtype: Any = np.float64, **limits: int) -> Any:
     """Return the finite vectors that a function got as an array (n, d) of ``dtype``."""
-    return check_array(checkable(X), dtype=dtype, input_name=name, **limits)
+    X = check_array(
+        checkable(X), dtype=dtype, input_name=name, ensure_all_finite=False, **limits
+    )
+    check_finite(X, name)
+    return X
+
+
+def check_finite(X: Any, name: str = "X", texts: Sequence[str] = ()) -> None:
+    """Raise a ValueError that names the first row with NaN or infinity, or its text."""
+    try:
+        assert_all_finite(X, input_name=name)
+    except ValueError as error:
+        cells = X.cpu().numpy() if hasattr(X, "cpu") else np.asarray(X)
+        row = int(np.isfinite(cells).reshape(len(cells), -1).all(axis=1).argmin())
+        which = f"the vector of {texts[row]!r:.60}" if len(texts) else f"row {row}"
+        fault = str(error).partition("\n")[0].rstrip(".")
+        raise ValueError(
+            f"{fault}, first in {which}. Drop such rows, or compute them again."
+        ) from None
 
 
 def rows_of(estimator: Any, X: Any, *, reset: bool) -> Any:
@@ -129,7 +151,7 @@ def checkable(X: Any, *, tensors: bool = False) -> Any:
     if (text := first_text(X)) is not None:
         raise TypeError(
             f"Got texts, such as {text!r:.40}; expected vectors. Put an encoder before this "
-            "step, as in make_pipeline(BertEncoder(), ...)."
+            "step, as in make_pipeline(BertEncoder(model), ...)."
         )
     is_numpy = isinstance(X, np.ndarray)
     if (
@@ -234,7 +256,7 @@ def refuse_not_finite(X: Any, overflow: str) -> NoReturn:
     """Raise a ValueError that explains why a result of the rows ``X`` is not finite."""
     if is_dask(X):  # each block was checked
         raise ValueError(f"{overflow}. Scale X down.")
-    assert_all_finite(X, input_name="X")
+    check_finite(X)
     remedy = ", or pass it as float64" if str(X.dtype).endswith("float32") else ""
     raise ValueError(
         f"{overflow}: the largest magnitude in X is {float(abs(X).max()):.3g}. Scale X "

@@ -470,8 +470,8 @@ def test_a_query_that_is_not_judged_may_be_empty(small):
     ("arguments", "error", "message"),
     [
         ({"encoder": {}}, ValueError, r"encoder has the names \[\]; expected at l"),
-        ({"encoder": 3}, TypeError, "The encoder is a int"),
-        ({"queries_encoder": 3}, TypeError, "The encoder is a int"),
+        ({"encoder": 3}, TypeError, "The encoder is of type int"),
+        ({"queries_encoder": 3}, TypeError, "The encoder is of type int"),
         (
             {"queries_encoder": {"other": lambda texts: np.eye(len(texts))}},
             ValueError,
@@ -492,7 +492,7 @@ def test_a_query_that_is_not_judged_may_be_empty(small):
             ValueError,
             "not finite",
         ),
-        ({"fit_on": [1]}, TypeError, "fit_on has a int"),
+        ({"fit_on": [1]}, TypeError, "fit_on has 1 of type int"),
     ],
 )
 def test_errors_say_what_is_expected(small, arguments, error, message):

@@ -280,7 +280,10 @@ def test_weight_out_of_range(weight):
 def test_scorer_takes_fitted_estimators_and_texts():
     with pytest.raises(NotFittedError):
         SelfRetrieval()(FirstNumber(), numbered(30))
-    for X, message in ((list(range(30)), "X has a int"), ("a text", "X is a str")):
+    for X, message in (
+        (list(range(30)), "X has 0 of type int at position 0"),
+        ("a text", "X is of type str"),
+    ):
         with pytest.raises(TypeError, match=message):
             SelfRetrieval()(FirstNumber().fit([]), X)
 
@@ -785,8 +788,8 @@ def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentence
     ("params", "error", "message"),
     [
         ({"texts": numbered(19)}, ValueError, "Found 19 distinct texts of 6 words"),
-        ({"texts": []}, ValueError, "minimum of 1 is required"),
-        ({"texts": "a text"}, TypeError, "X is a str"),
+        ({"texts": []}, ValueError, "texts has no texts"),
+        ({"texts": "a text"}, TypeError, "X is of type str"),
         ({"layers": [9]}, ValueError, "hidden state 9"),
         ({"pooling": ["median"]}, ValueError, "pooling"),
         ({"task": "clusters"}, ValueError, "'task' parameter of CalibrationSearch must be"),

@@ -125,7 +125,7 @@ readers = pytest.mark.parametrize("read", [as_texts, as_pairs, fitted_on])
 )
 def test_what_holds_no_texts_is_refused_by_its_kind(read, X):
     expected = r"expected a list of str.*Wrap a single text in a list, and convert"
-    with pytest.raises(TypeError, match=f"X is a {type(X).__name__}; {expected}"):
+    with pytest.raises(TypeError, match=f"X is of type {type(X).__name__}; {expected}"):
         read(X)
 
 
@@ -137,10 +137,8 @@ def test_what_holds_no_texts_is_refused_by_its_kind(read, X):
         *(pd.Series([], dtype="string"), pl.Series([], dtype=pl.String)),
     ],
 )
-def test_an_empty_container_is_refused_with_its_shape(read, X):
-    shape = re.escape(str(np.shape(X)))
-    match = rf"0 sample\(s\) \(shape={shape}\).*minimum of 1 is required"
-    with pytest.raises(ValueError, match=match):
+def test_an_empty_container_is_refused(read, X):
+    with pytest.raises(ValueError, match="X has no texts; expected at least one"):
         read(X)
 
 
@@ -149,7 +147,7 @@ def test_an_empty_container_is_refused_with_its_shape(read, X):
 def test_an_iterator_is_refused_unread(read, iterate):
     texts = iterate(["a", "b"])
     kind = type(texts).__name__
-    with pytest.raises(TypeError, match=rf"X is a {kind}; .*an iterator with list"):
+    with pytest.raises(TypeError, match=rf"X is of type {kind}; .*an iterator with list"):
         read(texts)
     assert len(list(texts)) == 2
 

@@ -7,7 +7,6 @@ Parameter", Technometrics 21(2)). All sums are in float64, over chunks of the ro
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from sklearn.utils import gen_batches
 
 from skcalib.calibration.covariance.linear_map import AffineMap
 from skcalib.calibration.covariance.moments import chunk_rows, decompose
+from skcalib.utils.forks import cached_property
 from skcalib.utils.vectors import unit_rows
 
 # Penalties, as multiples of the mean eigenvalue of the scatter.
@@ -81,7 +81,7 @@ class Ridge:
 
     @cached_property
     def linear(self) -> AffineMap:
-        """The map, with W of shape (d, k)."""
+        """Return the map, with W of shape (d, k)."""
         W = self.reduced(self.axes @ self.inner)
         # (axes axesᵀ)⁻¹ is the scatter plus alpha: the mean square is a bound, without it.
         squares = np.sum(self.variance @ W**2) + np.sum(self.y_mean**2)

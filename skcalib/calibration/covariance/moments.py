@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from scipy.linalg import lapack
 from sklearn.utils import gen_batches
 
 from skcalib.utils.dask import as_floats, dask_reduce
+from skcalib.utils.forks import cached_property
 from skcalib.utils.sklearn_compat import get_namespace_and_device
 from skcalib.utils.threads import limit_blas, map_row_ranges, rows_within
 from skcalib.utils.vectors import (

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from scipy.sparse import csr_array
 from sklearn.utils import gen_batches
 
 from skcalib.calibration.covariance.moments import chunk_rows
+from skcalib.utils.forks import cached_property
 
 KINDS = {"U": "str", "b": "bool", "i": "integers", "f": "floats"}
 

@@ -9,7 +9,6 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from skcalib.encoders.model.forward import first_position
 from skcalib.encoders.model.proof import check, fastest_pass, proof_of
 from skcalib.encoders.model.tokens import empty_ids, tokenize
 from skcalib.encoders.model.zipf import counted_weights, mapped_counts, zipf_weights
+from skcalib.utils.forks import cached_property
 from skcalib.utils.texts import as_texts
 
 # Kinds of encoder-decoders, as model_type in config.json, whose encoder can be used alone.
