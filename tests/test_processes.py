@@ -152,10 +152,8 @@ def test_threads_may_share_an_encoder(tiny_bert, texts, tmp_path, memory):
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_forks_while_threads_encode_and_fit(tiny_bert, texts):
     """No child inherits a lock that another thread held, or a pass that it had begun."""
-    encoder, X = (
-        BertEncoder(tiny_bert).fit(texts),
-        np.random.default_rng(0).normal(size=(60, 9)),
-    )
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    X = np.random.default_rng(0).normal(size=(60, 9))
     expected, whitened = encoder.transform(texts), Whitening().fit_transform(X)
     n_threads, over, started = torch.get_num_threads(), threading.Event(), threading.Barrier(4)
 

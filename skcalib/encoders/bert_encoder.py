@@ -252,8 +252,8 @@ class BertEncoder(WithMemory, TextTransformer):
         if not isinstance(self.model, str | os.PathLike):
             raise TypeError(
                 f"model is of type {type(self.model).__name__}; expected a folder or the id of "
-                "a model on the hub. To use a loaded model, such as a SentenceTransformer, wrap "
-                "it in TextEncoder(model)."
+                "a model on the hub. To use a loaded model, such as a SentenceTransformer, "
+                "wrap it in TextEncoder(model)."
             )
         folder = locate(os.fspath(self.model), self.revision)
         config = entries(folder, CONFIG)

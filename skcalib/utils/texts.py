@@ -157,8 +157,8 @@ def _cells(X: Any, name: str) -> np.ndarray:
     if isinstance(X, str | bytes | Mapping) or not is_sized:
         raise TypeError(
             f"{name} is of type {type(X).__name__}; expected a list of str, a 1-D array, a "
-            "pandas or polars Series, or a frame. Wrap a single text in a list, and convert an iterator "
-            "with list(...)."
+            "pandas or polars Series, or a frame. Wrap a single text in a list, and convert an "
+            "iterator with list(...)."
         )
     if isinstance(X, np.ma.MaskedArray) or hasattr(X, "to_pylist"):
         X = plain(X)  # None where it is masked
