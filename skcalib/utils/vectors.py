@@ -14,6 +14,8 @@ from skcalib.utils.base import warn
 from skcalib.utils.labels import plain
 from skcalib.utils.sklearn_compat import _check_sample_weight, get_namespace_and_device
 
+UNIT = 1e-3  # how far from 1 the mean square of unit vectors may be, for instance in float16
+SEEN = 64  # rows whose lengths are compared with those of the fit
 LAST_BIT = 2.0**-24  # of float32 below 1
 # Types of columns of polars and pyarrow with at most the precision of float32.
 NARROW = re.compile("(?i)float(32|16)|halffloat|: float>")
@@ -71,6 +73,29 @@ def warn_of_silent(silent: Any, texts: Sequence[str] = ()) -> None:
     else:
         found += f" vectors are zero, such as row {row}. They are similar to no other vector"
     warn(f"{found}.")
+
+
+def warn_of_lengths(X: Any, mean_square: float) -> None:
+    """Warn if either ``X`` or the fitted vectors have unit length, and the others do not.
+
+    ``mean_square`` is the mean of the squared lengths of the fit. Other lengths depend on the
+    texts, mostly by less than a factor of two, and say nothing of settings.
+    """
+    if not isinstance(X, np.ndarray):
+        return
+    rows = X[:: len(X) // SEEN + 1]
+    squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+    squares = squares[squares > 0]
+    if not len(squares):
+        return
+    found = float(np.median(squares))
+    is_one_unit = (np.abs(squares - 1).max() < UNIT) != (abs(mean_square - 1) < UNIT)
+    if is_one_unit and not 0.25 < found / mean_square < 4:
+        warn(
+            f"The vectors have lengths of about {np.sqrt(found):.3g}, and those of the fit had "
+            f"{np.sqrt(mean_square):.3g}: either have unit length. Pass vectors by the same "
+            "model and settings as in the fit, or scale both to unit length."
+        )
 
 
 def comparable(cosines: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from skcalib.calibration.covariance.linear_map import AffineMap
 from skcalib.calibration.covariance.moments import check_size
 from skcalib.utils.base import FloatTransformer, VersionedState, from_scratch, warn
 from skcalib.utils.sklearn_compat import Interval, _fit_context
-from skcalib.utils.vectors import check_vectors, checked_rows, warn_of_silent
+from skcalib.utils.vectors import check_vectors, checked_rows, warn_of_lengths, warn_of_silent
 
 ENOUGH = 0.5  # share of neighbors kept below which `fit` warns
 LEAST = 3  # pairs of a fit
@@ -174,7 +174,9 @@ class SpaceAligner(
             of the other model.
         """
         check_is_fitted(self)
-        return self.linear_.apply(checked_rows(self, X, reset=False))
+        X = checked_rows(self, X, reset=False)
+        warn_of_lengths(X, np.sum(self.linear_.column_variance) + self.x_mean_ @ self.x_mean_)
+        return self.linear_.apply(X)
 
     def linear_map(self) -> AffineMap:
         """Return the map that `transform` applies.

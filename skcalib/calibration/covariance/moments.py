@@ -174,6 +174,11 @@ class Moments:
         """Whether there are more than one sample: weights may sum to 1 up to rounding."""
         return bool(self.n > 1 and not np.isclose(self.n, 1))
 
+    @property
+    def mean_square(self) -> float:
+        """Mean of ``|x|²``."""
+        return float(np.trace(self.scatter) / (self.n or 1) + self.mean @ self.mean)
+
     def covariance(self) -> np.ndarray:
         """Unbiased covariance, ``scatter / (n - 1)``."""
         return self.scatter / (self.n - 1)

@@ -19,7 +19,7 @@ from skcalib.utils.base import FloatTransformer, VersionedState
 from skcalib.utils.dask import check_lazy, dask_apply, on_disk
 from skcalib.utils.devices import check_precision, resolve_device
 from skcalib.utils.sklearn_compat import Interval, StrOptions, _fit_context, check_n_features
-from skcalib.utils.vectors import check_dask, checkable, checked_rows, is_dask
+from skcalib.utils.vectors import check_dask, checkable, checked_rows, is_dask, warn_of_lengths
 
 if TYPE_CHECKING:
     import torch
@@ -414,6 +414,7 @@ class NormalizingFlow(
             check_n_features(self, X, reset=False)
         else:
             X = checked_rows(self, X, reset=False)
+            warn_of_lengths(X, self._fitted.mean_square)
         return self._fitted.map(method, X, width, device=resolve_device(self.device))
 
     def _fit(
@@ -430,6 +431,8 @@ class NormalizingFlow(
         with on_disk(X) if is_dask(X) else nullcontext(X) as array:
             array = checked_rows(trained, array, reset=start is None, **least)
             check_precision(device, array.dtype)
+            if start is not None:
+                warn_of_lengths(array, start.mean_square)
             for name, fitted in start.architecture.items() if start else ():
                 if (given := getattr(self, name)) != fitted:
                     raise ValueError(

@@ -85,6 +85,15 @@ class FittedFlow:
                 result[rows] = values.reshape(-1, width).cpu().numpy()
         return result
 
+    @property
+    def mean_square(self) -> float:
+        """Mean of ``|u|²`` over the rows that fixed the standardization."""
+        loc, scale, jitter = (
+            self.weights[f"standardize.{name}"].astype(np.float64)
+            for name in ("loc", "scale", "jitter")
+        )
+        return float(loc @ loc + np.sum(scale[jitter == 0] ** -2))
+
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_networks": {}}  # only arrays, none on a device
 

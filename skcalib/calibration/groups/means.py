@@ -87,6 +87,11 @@ class GroupMeans:
         return self.n @ (self.mean - self.overall) ** 2 / total, self.scatter / total
 
     @cached_property
+    def mean_square(self) -> float:
+        """Mean of ``|x|²``."""
+        return float(np.sum(self.variances) + self.overall @ self.overall)
+
+    @cached_property
     def kept(self) -> float:
         """Share of the variance that is left if columns are uncorrelated within groups."""
         between, within = self.variances
