@@ -29,7 +29,7 @@ def folder_for(memory: Any) -> AbstractContextManager[Any]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Ignore warnings of parts of texts: the last fit, on the texts, repeats those that hold."""
+    """Ignore warnings of parts of texts: the last fit, on all texts, repeats what holds."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "(?!The store)", UserWarning)
         yield
