@@ -13,7 +13,13 @@ from skcalib.calibration.covariance.moments import check_size
 from skcalib.calibration.covariance.noise import Regularization
 from skcalib.calibration.flow.glow import Glow
 from skcalib.calibration.flow.statistics import column_moments, principal_axes
+from skcalib.utils.base import warn
 from skcalib.utils.devices import check_precision, plain_torch
+
+# Rows below which the density of new vectors lies far below that of the fitted ones: by more
+# than 0.1 nats per dimension without noise, for any number of columns; on principal axes by
+# more than 0.15, and by 10 or more where there are as many rows as dimensions.
+FEW_ROWS, FEW_ROWS_PER_AXIS = 25, 5
 
 # Parameters that later training cannot change: those of the Glow, and of its gain.
 SHAPE = ("n_levels", "depth", "coupling_width", "coupling", "permutation", "noise")
@@ -49,6 +55,7 @@ class FittedFlow:
     architecture: dict[str, Any]  # arguments of Glow
     noise: float  # in use, never "auto"
     power: float
+    n_rows: int  # that fixed the standardization
     rng: np.random.RandomState  # of the next training
     weights: dict[str, np.ndarray]  # in the data type of the rows it was fitted on
     moments: np.ndarray  # Adam's two, (2, n_parameters), in the order of the training's vector
@@ -94,6 +101,16 @@ class FittedFlow:
         )
         return float(loc @ loc + np.sum(scale[jitter == 0] ** -2))
 
+    def warn_of_few_rows(self) -> None:
+        """Warn if the density of new vectors says little."""
+        d = len(self.weights["gain"])
+        enough = FEW_ROWS_PER_AXIS * d if self.noise else FEW_ROWS
+        if self.n_rows < enough:
+            warn(
+                f"The flow was fitted on fewer than {enough} rows of {d} features: the density "
+                "of new vectors lies far below that of the fitted ones. Fit on more rows."
+            )
+
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_networks": {}}  # only arrays, none on a device
 
@@ -120,7 +137,8 @@ def untrained(
     flow.initialize(rng, *standardization)
     n_parameters = sum(parameter.numel() for parameter in flow.parameters())
     moments = np.zeros((2, n_parameters), dtype=X.dtype)
-    return FittedFlow(architecture, float(noise), power, rng, flow.arrays(), moments)
+    weights = flow.arrays()
+    return FittedFlow(architecture, float(noise), power, len(rows), rng, weights, moments)
 
 
 def _glow(n_features: int, architecture: dict[str, Any]) -> Glow:
