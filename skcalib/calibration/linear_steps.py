@@ -47,7 +47,8 @@ def linear_map(step: Any) -> AffineMap | str:
 @singledispatch
 def of_sklearn(step: Any) -> AffineMap | str:
     """Return the same of a step of scikit-learn, by its class."""
-    raise TypeError(f"{step!r:.80} cannot be exported. {KNOWN}")
+    shown = repr(step).partition("  #")[0]  # without the comment of a fitted encoder
+    raise TypeError(f"{shown:.80} cannot be exported. {KNOWN}")
 
 
 @of_sklearn.register

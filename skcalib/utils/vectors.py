@@ -199,6 +199,8 @@ def checkable(X: Any, *, tensors: bool = False) -> Any:
 
 def first_text(X: Any) -> str | None:
     """Return the first entry of a container if it is a text, not a number or a vector."""
+    if isinstance(X, str):
+        return X
     is_array = isinstance(X, np.ndarray) and X.ndim
     if not (isinstance(X, list | tuple) or hasattr(X, "to_numpy") or is_array):
         return None
