@@ -790,7 +790,7 @@ def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentence
     ("params", "error", "message"),
     [
         ({"texts": numbered(19)}, ValueError, "Found 19 distinct texts of 6 words"),
-        ({"texts": []}, ValueError, "texts has no texts"),
+        ({"texts": []}, ValueError, "X has no texts"),
         ({"texts": "a text"}, TypeError, "X is of type str"),
         ({"layers": [9]}, ValueError, "hidden state 9"),
         ({"pooling": ["median"]}, ValueError, "pooling"),

@@ -99,12 +99,14 @@ class FittedFlow:
             self.weights[f"standardize.{name}"].astype(np.float64)
             for name in ("loc", "scale", "jitter")
         )
-        return float(loc @ loc + np.sum(scale[jitter == 0] ** -2))
+        n = self.n_rows
+        biased = 1 if self.architecture["noise"] == 0 else (n - 1) / n  # as `principal_axes`
+        return float(loc @ loc + biased * np.sum(scale[jitter == 0] ** -2))
 
     def warn_of_few_rows(self) -> None:
         """Warn if the density of new vectors says little."""
         d = len(self.weights["gain"])
-        enough = FEW_ROWS_PER_AXIS * d if self.noise else FEW_ROWS
+        enough = FEW_ROWS if self.architecture["noise"] == 0 else FEW_ROWS_PER_AXIS * d
         if self.n_rows < enough:
             warn(
                 f"The flow was fitted on fewer than {enough} rows of {d} features: the density "

@@ -16,6 +16,7 @@ from skcalib import BertEncoder, NormalizingFlow
 from skcalib.datasets import fetch_sts
 
 
+@pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")
 @parametrize_with_checks(
     [
         NormalizingFlow(),
