@@ -299,7 +299,7 @@ class NormalizingFlow(
         Warns
         -----
         UserWarning
-            If the flow was fitted on fewer than 25 rows or, with `noise`, on fewer than 5 for
+            If the flow was fitted on fewer than 25 rows or, with `noise`, on fewer than 2 for
             each feature. Many epochs need more rows: see `validation_fraction`.
         """
         check_is_fitted(self)

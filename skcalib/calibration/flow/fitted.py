@@ -18,8 +18,8 @@ from skcalib.utils.devices import check_precision, plain_torch
 
 # Rows below which the density of new vectors lies far below that of the fitted ones: by more
 # than 0.1 nats per dimension without noise, for any number of columns; on principal axes by
-# more than 0.15, and by 10 or more where there are as many rows as dimensions.
-FEW_ROWS, FEW_ROWS_PER_AXIS = 25, 5
+# more than 0.5, and by 10 or more where there are as many rows as dimensions.
+FEW_ROWS, FEW_ROWS_PER_AXIS = 25, 2
 
 # Parameters that later training cannot change: those of the Glow, and of its gain.
 SHAPE = ("n_levels", "depth", "coupling_width", "coupling", "permutation", "noise")
