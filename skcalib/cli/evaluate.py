@@ -159,7 +159,10 @@ def run(options: argparse.Namespace) -> None:
         with warnings.catch_warnings():  # the rows repeat them
             warnings.simplefilter("ignore")
             for pipeline in pipelines.values():  # a bad layer shows before hours of work
-                clone(pipeline["encode"]).fit([""])
+                width = len(clone(pipeline["encode"]).fit([""]).get_feature_names_out())
+                for name, value in pipeline.get_params().items():
+                    if name.endswith("n_components") and isinstance(value, int):
+                        _check_components(value, width)
         writer, settings = csv.writer(file), iter(rows.values())
         for table in (_search if options.retrieval else _similarity)(pipelines, texts, options):
             if not tables:
@@ -173,6 +176,14 @@ def run(options: argparse.Namespace) -> None:
         scores = np.vstack([table.scores for table in tables])
         table = ScoreTable(tuple(rows), table.columns, scores)
     print(table)
+
+
+def _check_components(n_components: int, width: int) -> None:
+    if n_components > width:
+        raise ValueError(
+            f"--n-components {n_components} exceeds the {width} dimensions of the vectors. Give "
+            f"numbers up to {width}, or all."
+        )
 
 
 @contextmanager

@@ -309,6 +309,8 @@ def test_command_replaces_a_file_by_force_only(tmp_path, capsys, tiny_bert):
         (["--noise", "nan"], "'noise' parameter of Whitening"),
         (["--noise", "auto,-1"], "'noise' parameter of Whitening"),
         (["--n-components", "4,0"], "'n_components' parameter of Whitening"),
+        (["--n-components", "4,99"], "--n-components 99 exceeds the 16 dimensions"),
+        (["--n-components", "17", "--smoothing"], "--n-components 17 exceeds the 16"),
     ],
 )
 def test_command_refuses_before_the_first_row(options, message, tiny_bert, tmp_path, capsys):

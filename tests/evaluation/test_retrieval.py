@@ -324,7 +324,7 @@ def test_encoders_of_queries_by_the_name_of_their_row(small):
     ("file", "line", "message"),
     [
         ("corpus.jsonl", "{", r"corpus\.jsonl, line 5 is not JSON: "),
-        ("corpus.jsonl", "[1]", "line 5 has a list; expected an object"),
+        ("corpus.jsonl", "[1]", r"line 5 has \[1\] of type list; expected an object"),
         ("corpus.jsonl", '{"_id": "e"}', "line 5 is .*; expected"),
         ("corpus.jsonl", "[" * 100_000, "line 5 is not JSON: "),
         ("queries.jsonl", '{"text": "e"}', r"queries\.jsonl, line 3 is .*; expected"),

@@ -45,6 +45,14 @@ def test_what_is_there_is_refused_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("theirs", ["file", "folder"])
+def test_a_path_below_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file" / "model", tmp_path / "file" / "below" / "model"):
+        with pytest.raises(NotADirectoryError, match=r"is no folder. Give another path"):
+            with written_whole(path):
+                pass
+
+
 def test_what_another_process_has_written_meanwhile_stays(tmp_path, theirs):
     target = tmp_path / "model"
 

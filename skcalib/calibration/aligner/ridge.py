@@ -19,6 +19,8 @@ from skcalib.utils.vectors import unit_rows
 
 # Penalties, as multiples of the mean eigenvalue of the scatter.
 PENALTIES = 10.0 ** np.arange(-4, 2.01, 0.5)
+# Variances below this lose digits, or are 0.
+TINY = np.finfo(np.float64).tiny / np.finfo(np.float64).eps
 # Neighbors are compared among this many texts, or among all if there are fewer.
 TEXTS = 1000
 NEAREST = 0.01  # share of the texts that are neighbors: ten of a thousand
@@ -48,6 +50,8 @@ class Ridge:
         if not (np.isfinite(scatter).all() and np.isfinite(products).all()):
             raise ValueError("The products of X and y overflow float64. Scale them down.")
         variance = np.diag(scatter) / n
+        if not variance.max() > TINY:
+            raise ValueError("The squares of X underflow float64. Scale X to about 1.")
         values, basis = decompose(scatter)  # which overwrites it
         penalties = PENALTIES * values.sum() / d
         errors, projected = np.zeros(len(penalties)), basis.T @ products

@@ -128,6 +128,7 @@ def test_too_few_pairs_are_noticed_and_more_are_named():
         (lambda X, y: (0 * X + 1, y), "All 30 vectors of X are equal"),
         (lambda X, y: (X, 0 * y + 1), "All 30 vectors of y are equal"),
         (lambda X, y: (X * 1e200, y), "overflow float64. Scale them down"),
+        (lambda X, y: (X * 1e-170, y), "underflow float64. Scale X to about 1"),
     ],
 )
 @few_pairs
