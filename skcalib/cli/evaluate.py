@@ -181,8 +181,8 @@ def run(options: argparse.Namespace) -> None:
 def _check_components(n_components: int, width: int) -> None:
     if n_components > width:
         raise ValueError(
-            f"--n-components {n_components} exceeds the {width} dimensions of the vectors. Give "
-            f"numbers up to {width}, or all."
+            f"--n-components {n_components} exceeds the {width} dimensions of the vectors. "
+            f"Give numbers up to {width}, or all."
         )
 
 

@@ -78,8 +78,8 @@ def warn_of_silent(silent: Any, texts: Sequence[str] = ()) -> None:
 def warn_of_lengths(X: Any, mean_square: float) -> None:
     """Warn if either ``X`` or the fitted vectors have unit length, and the others do not.
 
-    ``mean_square`` is the mean of the squared lengths of the fit. Other lengths than 1 depend on
-    the texts: between domains they differ by up to three times, so that they say nothing.
+    ``mean_square`` is the mean of the squared lengths of the fit. Other lengths than 1 depend
+    on the texts: between domains they differ by up to three times, so that they say nothing.
     """
     if not isinstance(X, np.ndarray):
         return

@@ -61,7 +61,7 @@ def test_texts_in_names_a_line_that_is_no_object(tmp_path):
     with pytest.raises(ValueError, match="line 2 is not JSON"):
         texts_in(str(path), "text")
     path.write_text('["a"]\n')
-    with pytest.raises(ValueError, match="entry 1 has .* of type str; expected an object"):
+    with pytest.raises(ValueError, match=r"entry 1 has .* of type str; expected an object"):
         texts_in(str(path), "text")
 
 
