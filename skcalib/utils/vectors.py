@@ -93,8 +93,8 @@ def warn_of_lengths(X: Any, mean_square: float) -> None:
     if is_one_unit and not 0.25 < found / mean_square < 4:
         warn(
             f"The vectors have lengths of about {np.sqrt(found):.3g}, and those of the fit had "
-            f"{np.sqrt(mean_square):.3g}: either have unit length. Pass vectors by the same "
-            "model and settings as in the fit, or scale both to unit length."
+            f"{np.sqrt(mean_square):.3g}: only one of the two has unit length. Pass vectors by "
+            "the same model and settings as in the fit, or scale both to unit length."
         )
 
 

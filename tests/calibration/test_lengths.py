@@ -25,10 +25,10 @@ steps = pytest.mark.parametrize(("step", "given"), STEPS, ids=lambda value: str(
 def test_vectors_scaled_otherwise_than_in_the_fit_warn(step, given, fitted, other):
     step.fit(fitted, **given)
     for rows in (other, other[:1], other.astype(np.float32)):
-        with pytest.warns(UserWarning, match=r"either have unit length. Pass vectors by"):
+        with pytest.warns(UserWarning, match=r"only one of the two has unit length. Pass"):
             step.transform(rows)
     if hasattr(step, "partial_fit"):
-        with pytest.warns(UserWarning, match="either have unit length"):
+        with pytest.warns(UserWarning, match="only one of the two"):
             step.partial_fit(other, **given)
 
 
