@@ -183,7 +183,7 @@ def test_forks_while_threads_encode_and_fit(tiny_bert, texts):
                 pool.submit(busy, number, work)
             started.wait(60)
             try:
-                for _ in range(10):
+                for _ in range(4):
                     process = multiprocessing.get_context("fork").Process(target=child)
                     process.start()
                     process.join(60)

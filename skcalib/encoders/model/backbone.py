@@ -70,15 +70,15 @@ class Backbone:
         self.folder, self.fingerprint, self.device = folder, fingerprint, device
         self.tokenizer, self.module = tokenizer, module
         self.n_embedded = _n_embedded(folder, tokenizer, module)
+        self.n_layers = module.config.num_hidden_layers
+        self.width = module.config.hidden_size
+        self.n_positions = _n_positions(module)
+        self.max_length = min(_limit_of(tokenizer), self.n_positions)
         if (added := max(self.ids_of(""))) >= self.n_embedded:
             raise ValueError(
                 f"its tokenizer puts the token number {added} around each text, but the model "
                 f"embeds {self.n_embedded} tokens. Save both to one folder again"
             )
-        self.n_layers = module.config.num_hidden_layers
-        self.width = module.config.hidden_size
-        self.n_positions = _n_positions(module)
-        self.max_length = min(_limit_of(tokenizer), self.n_positions)
         beyond = range(self.n_embedded, len(tokenizer))
         self.special_ids = np.array(sorted({*tokenizer.all_special_ids, *beyond}))
         # A decoder with a vocabulary for every word may name its end-of-text token here.
