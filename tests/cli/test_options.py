@@ -172,5 +172,5 @@ def test_texts_in_reads_a_field_of_any_length(tmp_path):
 def test_texts_in_refuses_what_is_no_text(tmp_path, entry):
     path = tmp_path / "texts.jsonl"
     path.write_text(f'{{"text": "a"}}\n{{"text": null}}\n{{"text": {entry}}}\n')
-    with pytest.raises(ValueError, match=r"line 3 has .*, in the column 'text'; expected a t"):
+    with pytest.raises(ValueError, match=r"line 3 has .* in the column 'text'; expected a t"):
         texts_in(str(path), "text")

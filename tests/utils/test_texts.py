@@ -181,11 +181,11 @@ BAD_ENTRIES = {
     "None": (None, ValueError, r"a missing value \(None\)", "empty string"),
     "nan": (float("nan"), ValueError, r"a missing value \(nan\)", "Drop the row"),
     "pandas.NA": (pd.NA, ValueError, r"a missing value \(<NA>\)", "Drop the row"),
-    "int": (7, TypeError, r"a int \(7\)", r"column of texts, or .*str\(\.\.\.\)"),
-    "numpy.int64": (np.int64(7), TypeError, r"a int64 \((np\.int64\()?7\)", "column of texts"),
-    "bytes": (b"xyz", TypeError, r"a bytes \(b'xyz'\)", r"decode\('utf-8'\)"),
-    "list": (["x", "y"], TypeError, r"a list \(\['x', 'y'\]\)", r"' '\.join\(entry\)"),
-    "object": (object(), TypeError, r"a object \(<object object", r"str\(\.\.\.\)"),
+    "int": (7, TypeError, "7 of type int", r"column of texts, or .*str\(\.\.\.\)"),
+    "numpy.int64": (np.int64(7), TypeError, ".*7.* of type int64", "column of texts"),
+    "bytes": (b"xyz", TypeError, "b'xyz' of type bytes", r"decode\('utf-8'\)"),
+    "list": (["x", "y"], TypeError, r"\['x', 'y'\] of type list", r"' '\.join\(entry\)"),
+    "object": (object(), TypeError, "<object object", r"str\(\.\.\.\)"),
 }
 bad_entries = pytest.mark.parametrize(
     ("entry", "exception", "what", "remedy"), BAD_ENTRIES.values(), ids=BAD_ENTRIES
