@@ -15,7 +15,7 @@ from skcalib.utils.labels import plain
 from skcalib.utils.sklearn_compat import _check_sample_weight, get_namespace_and_device
 
 UNIT = 1e-3  # how far from 1 the mean square of unit vectors may be, for instance in float16
-SEEN = 64  # rows whose lengths are compared with those of the fit
+SEEN = 16  # rows whose lengths are compared with those of the fit
 LAST_BIT = 2.0**-24  # of float32 below 1
 # Types of columns of polars and pyarrow with at most the precision of float32.
 NARROW = re.compile("(?i)float(32|16)|halffloat|: float>")
@@ -86,11 +86,11 @@ def warn_of_lengths(X: Any, mean_square: float) -> None:
     rows = X[:: len(X) // SEEN + 1]
     squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
     squares = squares[squares > 0]
-    if not len(squares):
+    were_unit = abs(mean_square - 1) < UNIT
+    if not len(squares) or (1 - UNIT < squares.min() <= squares.max() < 1 + UNIT) == were_unit:
         return
     found = float(np.median(squares))
-    is_one_unit = (np.abs(squares - 1).max() < UNIT) != (abs(mean_square - 1) < UNIT)
-    if is_one_unit and not 0.25 < found / mean_square < 4:
+    if not 0.25 < found / mean_square < 4:
         warn(
             f"The vectors have lengths of about {np.sqrt(found):.3g}, and those of the fit had "
             f"{np.sqrt(mean_square):.3g}: only one of the two has unit length. Pass vectors by "

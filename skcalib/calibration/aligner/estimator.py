@@ -106,7 +106,7 @@ class SpaceAligner(
     _parameter_constraints = {
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
     }
-    _state_version = 1
+    _state_version = 2
 
     @_fit_context(prefer_skip_nested_validation=True)
     @from_scratch
@@ -156,6 +156,7 @@ class SpaceAligner(
         found = held_out(ridge, X, Y)
         _warn_of_loss(found, X, Y, self.n_components)
         self.kept_, self.alpha_, self.n_pairs_ = found.kept, ridge.alpha, len(X)
+        self._mean_square = float(np.sum(ridge.variance) + ridge.x_mean @ ridge.x_mean)
         self.linear_ = ridge.linear
         return self
 
@@ -175,7 +176,7 @@ class SpaceAligner(
         """
         check_is_fitted(self)
         X = checked_rows(self, X, reset=False)
-        warn_of_lengths(X, np.sum(self.linear_.column_variance) + self.x_mean_ @ self.x_mean_)
+        warn_of_lengths(X, self._mean_square)
         return self.linear_.apply(X)
 
     def linear_map(self) -> AffineMap:
