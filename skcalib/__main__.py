@@ -2,18 +2,20 @@
 
 import argparse
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from skcalib import __version__
 from skcalib.cli import calibrate, classify, evaluate
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit status: 0, or 2 after an error, 130 after Ctrl-C."""
+    """Run a command; return 0, 2 after an error, or 128 plus the number of a signal."""
     if arguments is None:
+        _end_by_signals()
         for name in ("stdout", "stderr"):  # printing must never fail
             if getattr(sys, name) is None:  # closed by the caller
                 setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
@@ -22,7 +24,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(arguments)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130
+        return 128 + signal.SIGINT
+
+
+def _end_by_signals() -> None:
+    """Let signals end this process by an exception, so that no temporary file is left."""
+
+    def end(number: int, _: Any) -> NoReturn:
+        sys.exit(128 + number)
+
+    for name in ("SIGTERM", "SIGHUP"):
+        kind = getattr(signal, name, None)  # Windows has no SIGHUP
+        if kind is not None and signal.getsignal(kind) is signal.SIG_DFL:  # not under nohup
+            signal.signal(kind, end)
 
 
 class Parser(argparse.ArgumentParser):

@@ -313,6 +313,8 @@ def _correlation(name: str, a: np.ndarray, b: np.ndarray) -> float:
 
 def _differences(x: np.ndarray) -> np.ndarray:
     """Differences from the minimum, scaled to [0, 1]: float64 rounds them less."""
-    exact = x if x.dtype.kind == "f" else x.astype(object)
+    exact = x.astype(object)
+    if x.dtype.kind == "f":  # by a power of two, so that no difference overflows
+        exact = np.ldexp(x, -np.frexp(np.abs(x).max())[1])
     differences = (exact - exact.min()).astype(np.float64)
     return differences / differences.max()

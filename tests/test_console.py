@@ -39,25 +39,36 @@ def test_a_console_that_cannot_show_a_text_shows_its_escape(monkeypatch):
 
 
 @of_posix
-def test_ctrl_c_ends_the_command_without_a_traceback(tmp_path):
-    code = """
+@pytest.mark.parametrize(
+    ("name", "status", "command"),
+    [
+        ("SIGINT", 130, "calibrate none toy"),
+        ("SIGTERM", 143, "calibrate none toy"),
+        ("SIGTERM", 143, "evaluate --tasks toy"),
+    ],
+)
+def test_a_signal_ends_the_command_without_a_traceback_or_files(
+    name, status, command, tmp_path
+):
+    code = f"""
 import os, signal, sys, skcalib, skcalib.__main__
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests may run where it is ignored
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 def stop(*_):
-    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.{name})
     raise ValueError("went on")
 
 skcalib.BertEncoder.fit = stop
 sys.exit(skcalib.__main__.main())
 """
-    options = ["calibrate", "none", "toy", "--output", str(tmp_path / "o")]
+    options = [*command.split(), "--output", str(tmp_path / "o")]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code, *options],
         capture_output=True,
         env={**os.environ, "TMPDIR": str(tmp_path)},
         timeout=300,
     )
-    assert done.returncode == 130
-    assert done.stderr.splitlines() == [b"interrupted"]
-    assert not [path for path in tmp_path.iterdir() if path.name[:2] in ("sk", ".o")]
+    assert done.returncode == status
+    assert done.stderr.splitlines() == ([b"interrupted"] if name == "SIGINT" else [])
+    assert not [path for path in tmp_path.iterdir() if path.name[:2] in ("sk", ".o", "o")]

@@ -358,6 +358,13 @@ def test_integers_of_any_size_stay_different(least):
     assert rows == [pytest.approx(20 / 3)]
 
 
+@pytest.mark.parametrize("scale", [1e308, 1e-310])
+def test_floats_of_any_size_correlate(scale):
+    y = np.array([-1.0, 0.5, 0.25, 1.5])
+    assert pearson(y, scale * y) == pytest.approx(1)
+    assert pearson(-scale * y, [1, 2, 3, 4]) == pytest.approx(pearson(-y, [1, 2, 3, 4]))
+
+
 def test_integers_with_and_without_a_sign_stay_different():
     mixed = np.array([np.int64(2**53), np.uint64(2**53 + 1), np.uint64(2**63 + 1)], object)
     assert [spearman(mixed, [0, 1, 2]), pearson(mixed[:2], [0, 1])] == pytest.approx([1, 1])

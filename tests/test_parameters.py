@@ -55,7 +55,9 @@ def test_masked_entries_are_missing_and_texts_no_vectors(name, method):
     pd = pytest.importorskip("pandas")
     estimator = CASES[name].make(None).fit(*CASES[name].given)
     use = getattr(estimator, method)
-    with pytest.raises(ValueError, match=r"X contains NaN|missing"):
+    row = int((VECTORS > 1).any(axis=1).argmax())
+    match = rf"X contains NaN, first in row {row}\. Drop such rows|missing"
+    with pytest.raises(ValueError, match=match):
         use(np.ma.masked_greater(VECTORS, 1))
     if method != "inverse_transform":
         texts = np.array(["a", "b"] * 30)

@@ -5,14 +5,13 @@ import pickletools
 
 import numpy as np
 import pytest
-from estimators import CASES, ESTIMATORS, TEXTS
+from estimators import CASES, ESTIMATORS
 from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import GridSearchCV
 
 from skcalib import (
     BertEncoder,
     DetailGuard,
-    Duplicates,
     TextEncoder,
     VectorStore,
     Whitening,
@@ -90,9 +89,11 @@ def make(tiny_bert):
 
 def in_use(estimator):
     """Return other estimators that are kept with some of their parameters."""
+    if hasattr(estimator, "guard"):
+        given = CASES[type(estimator).__name__].given
+        return clone(estimator).set_params(guard=DetailGuard()).fit(*given)
     return {
         BertEncoder: lambda e: clone(e).set_params(memory=VectorStore("folder")),
-        Duplicates: lambda e: clone(e).set_params(guard=DetailGuard()).fit(TEXTS),
         Whitening: lambda e: GridSearchCV(e, {}, scoring=SelfRetrieval()),
     }.get(type(estimator), lambda e: e)(estimator)
 

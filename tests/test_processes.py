@@ -1,23 +1,34 @@
 """Another process, forks, workers and threads: no deadlock, the same vectors."""
 
+import multiprocessing
 import pickle
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import joblib
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from skcalib import BertEncoder, BiEncoder, NormalizingFlow, VectorStore, Whitening
+from skcalib import (
+    BertEncoder,
+    BiEncoder,
+    NormalizingFlow,
+    VectorStore,
+    Whitening,
+    clear_caches,
+)
 
 # The tiny BERT knows fifty words.
 pytestmark = pytest.mark.filterwarnings("ignore:.*unknown to this model")
 
 OTHER = """
 import multiprocessing, joblib, numpy as np, torch
+from sklearn.base import clone
 from skcalib.utils.caches import VECTORS
 made = joblib.load(folder + "/made")
 found = [estimator.transform(given) for estimator, given in made]
@@ -28,7 +39,15 @@ if "fork" in multiprocessing.get_all_start_methods():
     torch.set_num_threads(2)  # they do not survive a fork
     expected = encoder.transform(texts)
     VECTORS.clear()  # so that the forks run the model
-    with multiprocessing.get_context("fork").Pool(2) as pool:
+    fork = multiprocessing.get_context("fork")
+    flow, X = made[3]
+    X, before = np.repeat(X, 500, axis=0), clone(flow)
+    wanted = flow.transform(X), before.fit_transform(X)
+    with fork.Pool(2) as pool:  # whose workers load no model
+        for estimator, Z in zip([flow, before], wanted):
+            for found_Z in pool.map_async(estimator.transform, [X] * 2).get(timeout=600):
+                assert np.allclose(found_Z, Z, atol=1e-5)
+    with fork.Pool(2) as pool:
         for vectors in pool.map_async(encoder.transform, [texts] * 4).get(timeout=600):
             assert np.allclose(vectors, expected, atol=1e-5)
     torch.set_num_threads(n_threads)
@@ -125,3 +144,53 @@ def test_threads_may_share_an_encoder(tiny_bert, texts, tmp_path, memory):
     with ThreadPoolExecutor(8) as pool:
         for vectors in pool.map(encoder.transform, [texts] * 16, timeout=600):
             assert_array_equal(vectors, expected)
+
+
+@pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(), reason="no forks here"
+)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_forks_while_threads_encode_and_fit(tiny_bert, texts):
+    """No child inherits a lock that another thread held, or a pass that it had begun."""
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    X = np.random.default_rng(0).normal(size=(60, 9))
+    expected, whitened = encoder.transform(texts), Whitening().fit_transform(X)
+    n_threads, over, started = torch.get_num_threads(), threading.Event(), threading.Barrier(4)
+
+    def busy(number, work):
+        started.wait(60)
+        while not over.is_set():
+            work(number)
+            number += 3
+
+    def encode(number):
+        encoder.transform([f"{text} {number}" for text in texts])
+
+    def fit(number):
+        Whitening(noise="auto").fit(X + number)
+
+    def child():
+        for _ in range(3):
+            clear_caches()
+            found = encoder.transform(texts), Whitening().fit_transform(X)
+            np.testing.assert_allclose(found[0], expected, atol=1e-5)
+            np.testing.assert_allclose(found[1], whitened, atol=1e-8)
+
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            for number, work in enumerate([encode, encode, fit]):
+                pool.submit(busy, number, work)
+            started.wait(60)
+            try:
+                for _ in range(4):
+                    process = multiprocessing.get_context("fork").Process(target=child)
+                    process.start()
+                    process.join(60)
+                    code = process.exitcode
+                    process.kill()
+                    assert code == 0
+            finally:
+                over.set()
+    finally:
+        torch.set_num_threads(n_threads)

@@ -15,9 +15,9 @@ from skcalib.utils.base import calibrator_tags
 
 KNOWN = (
     "Exports accept steps with a method linear_map, such as Whitening, GroupErasure and "
-    "SpaceAligner; "
-    "NormalizingFlow and NeighborSmoothing; and scikit-learn's PCA, TruncatedSVD, "
-    "StandardScaler and Normalizer('l2')."
+    "SpaceAligner; NormalizingFlow and NeighborSmoothing; and scikit-learn's PCA, "
+    "TruncatedSVD, StandardScaler and Normalizer('l2'). Leave other steps out, as in "
+    "pipeline[:-1] for a classifier, and pipeline[1:] where vectors are mapped, not texts."
 )
 
 
@@ -47,7 +47,8 @@ def linear_map(step: Any) -> AffineMap | str:
 @singledispatch
 def of_sklearn(step: Any) -> AffineMap | str:
     """Return the same of a step of scikit-learn, by its class."""
-    raise TypeError(f"{step!r:.80} cannot be exported. {KNOWN}")
+    shown = repr(step).partition("  #")[0]  # without the comment of a fitted encoder
+    raise TypeError(f"{shown:.80} cannot be exported. {KNOWN}")
 
 
 @of_sklearn.register

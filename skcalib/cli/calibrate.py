@@ -4,6 +4,7 @@ import argparse
 import json
 import platform
 import sys
+import warnings
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -98,7 +99,9 @@ def run(options: argparse.Namespace) -> None:
         pipeline["encode"].set_params(memory=None)  # a folder of this machine
         folder.mkdir()
         save = getattr(export, how.save) if how.save else joblib.dump
-        save(pipeline, folder / (how.file or ""))
+        with warnings.catch_warnings():  # which names a parameter that this command has not
+            warnings.filterwarnings("ignore", "The model's own folder ends with Normalize")
+            save(pipeline, folder / (how.file or ""))
         content = json.dumps(report(search, options), indent=2)
         (folder / "report.json").write_text(content + "\n", "utf-8")
         if how.save == "save_sentence_transformer":

@@ -159,7 +159,10 @@ def run(options: argparse.Namespace) -> None:
         with warnings.catch_warnings():  # the rows repeat them
             warnings.simplefilter("ignore")
             for pipeline in pipelines.values():  # a bad layer shows before hours of work
-                clone(pipeline["encode"]).fit([""])
+                width = len(clone(pipeline["encode"]).fit([""]).get_feature_names_out())
+                for name, value in pipeline.get_params().items():
+                    if name.endswith("n_components") and isinstance(value, int):
+                        _check_components(value, width)
         writer, settings = csv.writer(file), iter(rows.values())
         for table in (_search if options.retrieval else _similarity)(pipelines, texts, options):
             if not tables:
@@ -175,6 +178,14 @@ def run(options: argparse.Namespace) -> None:
     print(table)
 
 
+def _check_components(n_components: int, width: int) -> None:
+    if n_components > width:
+        raise ValueError(
+            f"--n-components {n_components} exceeds the {width} dimensions of the vectors. "
+            f"Give numbers up to {width}, or all."
+        )
+
+
 @contextmanager
 def new_file(path: str | None, force: bool) -> Iterator[TextIO]:
     """Open a new file, and remove it if nothing is written; or no file."""
@@ -184,6 +195,8 @@ def new_file(path: str | None, force: bool) -> Iterator[TextIO]:
     output = Path(path).expanduser()
     if force and output.is_file():
         output.replace(f"{output}~")  # it may be one that is read
+    elif output.is_file() and not output.stat().st_size:
+        output.unlink()  # of a process that was killed
     elif output.exists():
         raise FileExistsError(f"--output {path!r} exists. Choose another, or use --force.")
     file = output.open("x", encoding="utf-8", newline="")

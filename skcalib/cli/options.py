@@ -102,7 +102,7 @@ def _entries(file: str, column: str | None) -> list[str]:
 def _text(place: str, cell: Any, column: str) -> str:
     if not isinstance(cell, str | None):
         raise ValueError(
-            f"{place} has {cell!r:.60}, a {type(cell).__name__}, in the column {column!r}; "
+            f"{place} has {cell!r:.60} of type {type(cell).__name__} in the column {column!r}; "
             "expected a text. Choose another column, or convert it."
         )
     return (cell or "").strip()

@@ -40,9 +40,9 @@ def as_encoder(model: Any) -> Any:
     if hasattr(model, "encode") or callable(model):
         return TextEncoder(model)
     raise TypeError(
-        f"The encoder is a {type(model).__name__}; expected the folder or hub id of a model, a "
-        "transformer of texts such as BertEncoder, an object with a method encode, or a "
-        "function from a list of texts to an array."
+        f"The encoder is of type {type(model).__name__}; expected the folder or hub id of a "
+        "model, a transformer of texts such as BertEncoder, an object with a method encode, or "
+        "a function from a list of texts to an array."
     )
 
 

@@ -261,9 +261,9 @@ class BertEncoder(WithMemory, TextTransformer):
             self.__dict__.pop(name, None)
         if not isinstance(self.model, str | os.PathLike):
             raise TypeError(
-                f"model is a {type(self.model).__name__}; expected a folder or the id of a "
-                "model on the hub. To use a loaded model, such as a SentenceTransformer, wrap "
-                "it in TextEncoder(model)."
+                f"model is of type {type(self.model).__name__}; expected a folder or the id of "
+                "a model on the hub. To use a loaded model, such as a SentenceTransformer, "
+                "wrap it in TextEncoder(model)."
             )
         folder = locate(os.fspath(self.model), self.revision)
         config = entries(folder, CONFIG)
@@ -277,6 +277,7 @@ class BertEncoder(WithMemory, TextTransformer):
         pooling = _resolve_pooling(self.pooling, shipped)
         prompt = shipped.prompt(self.prompt)
         max_length = _resolve_max_length(self.max_length, backbone, shipped)
+        _check_room(backbone, prompt, max_length)
         if POOLINGS[pooling].by_frequency:
             backbone.require_zipf()
         if self.prompt is None and wants_prompt(self.model, config, shipped):
@@ -422,7 +423,7 @@ class BertEncoder(WithMemory, TextTransformer):
         if self.overflow == "cut" or self.stride >= room:
             raise ValueError(
                 f"stride={self.stride} needs overflow='windows' (got {self.overflow!r}) and "
-                f"must be smaller than the {max(room, 0)} tokens of text that fit in a window, "
+                f"must be smaller than the {room} tokens of text that fit in a window, "
                 f"with max_length={max_length} and prompt {prompt!r:.60}. Set "
                 "overflow='windows', a larger max_length, or a smaller stride."
             )
@@ -520,6 +521,15 @@ def _n_before_text(backbone: Backbone, prompt: str) -> int:
     """Count the tokens of a prompt and the special ones before it; 0 without a prompt."""
     ids = backbone.ids_of(prompt)
     return len(ids) - (ids[-1] in backbone.special_ids) if prompt else 0
+
+
+def _check_room(backbone: Backbone, prompt: str, max_length: int) -> None:
+    if prompt and (length := len(backbone.ids_of(prompt))) >= max_length:
+        raise ValueError(
+            f"The prompt {prompt!r:.60} has {length} tokens, including special ones, and "
+            f"max_length={max_length} leaves no room for a text, so that all texts would get "
+            "the same vector. Set a larger max_length, or a shorter prompt."
+        )
 
 
 def _resolve_side(side: str | None, backbone: Backbone, shipped: Declared) -> str:

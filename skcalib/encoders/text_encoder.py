@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property
 from numbers import Integral
 from typing import Any, Self
 
@@ -30,6 +29,7 @@ from skcalib.encoders.sources import (
 from skcalib.encoders.store.store import VectorStore
 from skcalib.encoders.store.vectors import width_in
 from skcalib.utils.base import warn
+from skcalib.utils.forks import cached_property
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib.utils.texts import TextTransformer, as_texts
 

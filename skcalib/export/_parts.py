@@ -127,7 +127,7 @@ def json_of_scale(scale: Any, vectors: np.ndarray) -> str | None:
     if scale is None:
         return None
     if not isinstance(scale, SimilarityScale):
-        raise TypeError(f"scale is a {type(scale).__name__}; expected a SimilarityScale.")
+        raise TypeError(f"scale is of type {type(scale).__name__}; expected a SimilarityScale.")
     table, width = scale.to_dict(), vectors.shape[1]
     if (fitted := getattr(scale, "_width", width)) != width:
         raise ValueError(

@@ -44,9 +44,10 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     Notes
     -----
     With "zipf" the vectors have unit length, with a ``Normalizer`` or without: the table
-    includes the weights, so the mean is right up to a factor for each text. A text without
-    tokens has the vector 0. Before the folder appears, the model is loaded from it and compared
-    with means of the table on a few texts.
+    includes the weights, so the mean is right up to a factor for each text. With "mean" a
+    special token that stands in a text makes its vector shorter, and leaves its direction. A
+    text without tokens has the vector 0. Before the folder appears, the model is loaded from it
+    and compared with means of the table on a few texts.
 
     Examples
     --------
@@ -71,7 +72,7 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     chain += [modules.Normalize()] if is_unit else []
     texts = some_texts(parts)
     tokenizer = copy.deepcopy(parts.backbone().tokenizer)  # each call leaves settings behind
-    found = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    found = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
     kept = [_kept(ids, parts) for ids in found]
     expected = np.stack([table[ids].sum(axis=0) / max(len(ids), 1) for ids in kept])
     expected = unit_rows(expected)[0] if is_unit else expected
@@ -90,11 +91,13 @@ def word_vectors(parts: Parts, positions: int = 16) -> tuple[np.ndarray, bool]:
     steps = parts.steps[:-1] if parts.is_unit else parts.steps
     table = _embeddings(parts, min(positions, recipe.max_length - 1))
     table = apply(steps, table)  # affine, as averages are
-    if weighted:
-        weights = parts.backbone().zipf
-        # Tokens without a weight count only in a text that has no others.
-        left_out = NEGLIGIBLE * weights[weights > 0].min()
-        table = table * np.where(weights > 0, weights, left_out)[:, None].astype(np.float32)
+    backbone = parts.backbone()
+    weights = backbone.zipf if weighted else np.ones(len(table))
+    if not weighted:
+        weights[backbone.added_ids] = 0
+    # Tokens without a weight count only in a text that has no others.
+    left_out = NEGLIGIBLE * weights[weights > 0].min()
+    table = table * np.where(weights > 0, weights, left_out)[:, None].astype(np.float32)
     return table, parts.is_unit or weighted
 
 

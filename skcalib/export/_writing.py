@@ -56,7 +56,12 @@ def written_whole(path: str | os.PathLike, *, is_file: bool = False) -> Iterator
     """
     target = Path(path).expanduser().resolve()  # a link, or ".", could not be replaced
     _check_free(target, is_file)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise NotADirectoryError(
+            f"{target} cannot be written: {target.parent} is no folder. Give another path."
+        ) from error
     with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as beside:
         written, new = Path(beside) / target.name, Path(beside) / f"{target.name}~"
         yield written

@@ -1,6 +1,6 @@
 """See what calibration does to vectors, and whether new vectors are like those of a fit.
 
-The displays follow scikit-learn's: ``from_estimator`` or ``from_embeddings`` makes one and
+The displays follow scikit-learn's: ``from_estimator`` or ``from_vectors`` makes one and
 ``plot`` draws it. To draw one display over another, pass the ``ax_`` of the first. matplotlib
 (extra ``plot``) is imported when a display is drawn.
 """

@@ -82,21 +82,21 @@ class _VectorDisplay(Display):
         X : array-like
             Its input: texts, or vectors for a calibrator alone.
         *args : array-like
-            As in `from_embeddings`.
+            As in `from_vectors`.
         name : str or None, default=None
             For legend or title; None uses the name of the estimator's class.
         ax, **kwargs
-            As in `from_embeddings`.
+            As in `from_vectors`.
 
         Returns
         -------
         display : object of this class
         """
         name = type(estimator).__name__ if name is None else name
-        return cls.from_embeddings(estimator.transform(X), *args, name=name, ax=ax, **kwargs)
+        return cls.from_vectors(estimator.transform(X), *args, name=name, ax=ax, **kwargs)
 
     @classmethod
-    def from_embeddings(
+    def from_vectors(
         cls,
         X: ArrayLike,
         *args: ArrayLike,
@@ -162,7 +162,7 @@ class SpectrumDisplay(_VectorDisplay):
     >>> from skcalib import Whitening
     >>> from skcalib.inspection import SpectrumDisplay
     >>> X = np.random.default_rng(0).normal(size=(200, 8)) * np.arange(1, 9) + 5
-    >>> raw = SpectrumDisplay.from_embeddings(X, name="raw")
+    >>> raw = SpectrumDisplay.from_vectors(X, name="raw")
     >>> whitening = Whitening().fit(X)
     >>> flat = SpectrumDisplay.from_estimator(whitening, X, ax=raw.ax_)
     >>> bool(np.allclose(flat.singular_values, flat.singular_values[0]))
@@ -211,7 +211,7 @@ class CosineDisplay(_VectorDisplay):
     >>> from skcalib import Whitening
     >>> from skcalib.inspection import CosineDisplay
     >>> X = np.random.default_rng(0).normal(size=(200, 8)) + 5
-    >>> raw = CosineDisplay.from_embeddings(X, name="raw")
+    >>> raw = CosineDisplay.from_vectors(X, name="raw")
     >>> whitened = CosineDisplay.from_estimator(Whitening().fit(X), X, ax=raw.ax_)
     >>> bool(raw.cosines.mean() > 0.9 > 0.1 > abs(whitened.cosines.mean()))
     True
@@ -271,7 +271,7 @@ class FrequencyDisplay(_VectorDisplay):
     >>> from skcalib.datasets import minilm_path
     >>> from skcalib.inspection import FrequencyDisplay, word_embeddings
     >>> vectors, ranks, words = word_embeddings(minilm_path())
-    >>> display = FrequencyDisplay.from_embeddings(vectors[:2000], ranks[:2000])
+    >>> display = FrequencyDisplay.from_vectors(vectors[:2000], ranks[:2000])
     >>> display.projection.shape
     (2000, 2)
     """

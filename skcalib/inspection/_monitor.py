@@ -138,8 +138,8 @@ class ShiftMonitor(VersionedState):
         validate_parameter_constraints(rate, given, type(self).__name__)
         if not isinstance(self.whitening, Whitening):
             raise TypeError(
-                f"whitening is a {type(self.whitening).__name__}; expected a fitted Whitening, "
-                "such as the last step of a pipeline, pipeline[-1]."
+                f"whitening is of type {type(self.whitening).__name__}; expected a fitted "
+                "Whitening, such as the last step of a pipeline, pipeline[-1]."
             )
         self.whitening.linear_map()  # raises if it is not fitted
         X = self._rows(reference)

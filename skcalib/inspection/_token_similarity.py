@@ -123,9 +123,7 @@ class TokenSimilarityDisplay(Display):
         """
         for text in (a, b):
             if not isinstance(text, str):
-                raise TypeError(
-                    f"Got a {type(text).__name__} in place of a text; pass two str."
-                )
+                raise TypeError(f"Got {text!r:.60} in place of a text; pass two str.")
         first, second = _terms_of(pipeline, [a, b], join)
         scale = (
             np.linalg.norm(first.terms.sum(axis=0)),
@@ -149,10 +147,12 @@ class TokenSimilarityDisplay(Display):
 
     def _draw(self, ax: Axes, kwargs: dict[str, Any]) -> None:
         largest = np.abs(self.contributions).max()
-        style = {"cmap": "RdBu_r", "vmin": -largest, "vmax": largest, **kwargs}
+        limits = {} if "norm" in kwargs else {"vmin": -largest, "vmax": largest}
+        style = {"cmap": "RdBu_r", **limits, **kwargs}
         self.image_ = ax.imshow(self.contributions, **style)
         rows, columns = (
-            [f"{word} {value:+.2f}" for word, value in zip(words, values, strict=True)]
+            # Between dollars matplotlib would expect formulas.
+            [f"{w} {v:+.2f}".replace("$", r"\$") for w, v in zip(words, values, strict=True)]
             for words, values in zip((self.words_a, self.words_b), self.margins, strict=True)
         )
         ax.set_yticks(range(len(rows)), rows)

@@ -20,7 +20,7 @@ from skcalib.model_selection._candidates import (
     candidates_of,
     check_candidates,
 )
-from skcalib.model_selection._encoders import states_of
+from skcalib.model_selection._encoders import quiet, states_of
 from skcalib.model_selection._scores import Scored, choose, results_of, search
 from skcalib.model_selection._self_retrieval import FEWEST_TEXTS, views_of
 from skcalib.model_selection._views import Views, near_duplicates
@@ -194,7 +194,8 @@ class CalibrationSearch(TextTransformer):
         halves = [Views(sample[i::2], **views) for i in (0, 1)]
         with encoders.searching([*sample, *halves[0].texts, *halves[1].texts]):
             if sample:
-                scored = search(encoders, halves, candidates)
+                with quiet():
+                    scored = search(encoders, halves, candidates)
                 alike = near_duplicates([*halves[0].sample, *halves[1].sample])
                 chosen, reason = choose(scored, alike, self.random_state)
                 rows = list(chain(*scored))
@@ -211,7 +212,8 @@ class CalibrationSearch(TextTransformer):
         self.best_estimator_ = Pipeline([("encode", encoders.finished(encoder)), *steps])
         self.best_index_, self.cv_results_ = rows.index(chosen), results_of(rows)
         self.reason_, self.n_texts_ = reason, len(sample)
-        self._n_features_out = self.best_estimator_.transform(texts[:1]).shape[1]
+        with quiet():
+            self._n_features_out = self.best_estimator_.transform(texts[:1]).shape[1]
         return self
 
     def transform(self, X: Any) -> Any:

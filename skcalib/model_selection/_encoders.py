@@ -1,5 +1,6 @@
 """Layers and poolings of a `BertEncoder` to search, or another encoder as it is."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import product
@@ -24,6 +25,14 @@ def folder_for(memory: Any) -> AbstractContextManager[Any]:
     if memory is not None:
         return nullcontext(memory)
     return TemporaryDirectory(prefix="skcalib-", ignore_cleanup_errors=True)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Ignore warnings of parts of texts: the last fit, on all texts, repeats what holds."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?!The store)", UserWarning)
+        yield
 
 
 class AsGiven:
@@ -80,7 +89,8 @@ class HiddenStates:
         with folder_for(self._encoder.memory) as store:
             self._search = clone(self._encoder).set_params(memory=store, verbose=self.verbose)
             self._kept = set(texts)
-            _at(self.states[0], self._search).fit_transform(texts)
+            with quiet():
+                _at(self.states[0], self._search).fit_transform(texts)
             yield
 
     def fitted(self, state: State, texts: Sequence[str]) -> BertEncoder:

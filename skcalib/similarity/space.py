@@ -7,7 +7,7 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
-from sklearn.utils import assert_all_finite, gen_batches
+from sklearn.utils import gen_batches
 
 from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.encoders.any_encoder import (
@@ -18,7 +18,7 @@ from skcalib.encoders.any_encoder import (
     is_frozen,
 )
 from skcalib.utils.base import calibrator_tags
-from skcalib.utils.vectors import unit_rows, warn_of_silent
+from skcalib.utils.vectors import check_finite, unit_rows, warn_of_silent
 
 SCALED = 8192  # rows that are scaled to unit length at a time, in float64
 
@@ -42,7 +42,7 @@ class TextSpace:
     def fit_vectors(self, texts: list[str]) -> np.ndarray:
         """Fit the encoder on distinct texts, and return their vectors in float64."""
         vectors, silent = encode(self.encoder, texts, fit=True)
-        assert_all_finite(vectors, input_name="vectors of the encoder")
+        check_finite(vectors, "vectors of the encoder", texts)
         warn_of_silent(silent, texts)
         return _without(silent, vectors)
 

@@ -161,9 +161,11 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     if frame:
         module = frame.f_globals.get("__name__", "")
         shown = message, category, frame.f_code.co_filename, frame.f_lineno
-        if shown in SHOWN and _action(message, category, module, frame.f_lineno) in ONCE:
+        action = _action(message, category, module, frame.f_lineno)
+        if shown in SHOWN and action in ONCE:
             return
-        SHOWN.add(shown)
+        if action != "ignore":
+            SHOWN.add(shown)
     warnings.warn(message, category, stacklevel=level)
 
 

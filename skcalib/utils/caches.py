@@ -7,9 +7,7 @@ because reading their files takes seconds, too.
 """
 
 import hashlib
-import os
 import sys
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
@@ -17,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils import gen_batches
+
+from skcalib.utils.forks import fork_safe_lock
 
 MOMENTS_BYTES = 2**27  # of scatter matrices and eigenvectors together
 
@@ -50,7 +50,7 @@ class VectorMemory:
 
     def __init__(self, bound: int = 256 * 2**20):
         self.bound = bound
-        self._lock = threading.RLock()  # an interrupt may leave it locked by this thread
+        self._lock = fork_safe_lock()
         self.clear()
 
     def clear(self) -> None:
@@ -117,7 +117,7 @@ def fingerprint_of(compute: Callable[..., str], *key: Hashable) -> str:
 
 
 _moments: OrderedDict[bytes, Any] = OrderedDict()  # the latest last
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 def moments_of(compute: Callable[..., Any], X: Any, sample_weight: Any) -> Any:
@@ -155,15 +155,6 @@ def _content_hash(X: np.ndarray, sample_weight: np.ndarray | None) -> bytes:
 
 # Warnings that were shown, each with its file and line.
 SHOWN: set[tuple[str, type[Warning], str, int]] = set()
-
-_process = os.getpid()
-
-
-def is_new_fork() -> bool:
-    """Whether this process was forked since the last call."""
-    global _process
-    before, _process = _process, os.getpid()
-    return before != _process
 
 
 def clear_caches() -> None:

@@ -1,10 +1,13 @@
-"""Names of devices."""
+"""Devices: their names, and torch on them without the settings of others."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from skcalib.utils.forks import limit_torch_after_fork
 from skcalib.utils.torch_compat import forked_from_cuda
 
 if TYPE_CHECKING:
@@ -54,3 +57,25 @@ def check_precision(device: torch.device, dtype: Any) -> None:
             "device='mps' computes in float32 only, but X is float64: pass X as float32, or "
             "use device='cpu'."
         )
+
+
+@contextmanager
+def plain_torch(device: torch.device) -> Iterator[None]:
+    """Context without the caller's settings of torch, in which torch may compute after a fork.
+
+    ``no_grad`` would leave no gradient, ``inference_mode`` tensors that never have one, and
+    ``autocast`` would compute in bfloat16. New tensors are on the CPU; where they are anyway,
+    nothing is set, since any default device but the built-in one makes torch pass each
+    operation through Python: a third of a training.
+    """
+    import torch
+
+    limit_torch_after_fork()
+    on_cpu = torch.get_default_device().type == "cpu"
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.autocast(device.type, enabled=False),
+        nullcontext() if on_cpu else torch.device("cpu"),
+    ):
+        yield

@@ -47,12 +47,15 @@ def lines_of(file: Path, *, blank: bool = False) -> Iterator[tuple[Place, str]]:
                 if NOT_UTF8.search(line):
                     raise ValueError(
                         f"{place} is not UTF-8, or has a NUL character. Convert the file, for "
-                        "instance with: iconv -f latin1 -t utf-8, or -f utf-16"
+                        "instance with: iconv -f latin1 -t utf-8, or -f utf-16; save a "
+                        "spreadsheet as CSV"
                     )
                 if blank or line.strip():
                     yield place, line.rstrip("\n")
-    except (EOFError, zlib.error) as error:
-        raise ValueError(f"{name} is not a whole gzip file: {error}.") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(
+            f"{name} is not a whole gzip file: {error}. Compress it again, or leave out .gz."
+        ) from error
 
 
 def rows_of(file: Path, columns: Sequence[str] = ()) -> Iterator[tuple[Place, Row]]:
@@ -144,7 +147,10 @@ def _json(place: Place, text: str) -> Any:
 
 def _object(place: Place, entry: Any) -> Row:
     if not isinstance(entry, dict):
-        raise ValueError(f"{place} has a {type(entry).__name__}; expected an object.")
+        raise ValueError(
+            f"{place} has {entry!r:.60} of type {type(entry).__name__}; expected an object, "
+            'such as {"text": "..."}. Or give a file with one text per line.'
+        )
     return entry
 
 

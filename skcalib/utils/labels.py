@@ -44,8 +44,8 @@ def labels_of(
     listed = plain(labels)
     if isinstance(listed, str | Mapping | Set) or hasattr(labels, "columns"):
         raise TypeError(
-            f"{source} is a {type(labels).__name__}; expected a list, an array or a Series of "
-            "labels. Wrap a single label in a list, or select one column of a frame."
+            f"{source} is of type {type(labels).__name__}; expected a list, an array or a "
+            "Series of labels. Wrap a single label in a list, or select one column of a frame."
         )
     if set(map(type, listed)) in ({str}, {int}):  # the usual cases, quickly checked
         return [*listed]

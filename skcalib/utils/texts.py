@@ -49,11 +49,12 @@ def as_texts(X: Any, name: str = "X") -> list[str]:
             "TextEncoder."
         )
     if cells.ndim != 1:
+        of_pairs = " For pairs of texts use BiEncoder." if cells.shape[1:] == (2,) else ""
         raise ValueError(
             f"{name} has shape {cells.shape}; expected one text per row: a list of str, a 1-D "
             "array, a Series or a single column. Select one text column, join the words of "
             "each text with ' '.join(row), or use a ColumnTransformer with one encoder per "
-            "column."
+            f"column.{of_pairs}"
         )
     return _strings(cells.tolist(), "", name)
 
@@ -100,7 +101,7 @@ def _blocks(X: Iterator, size: int) -> Iterator[list[str]]:
         yield _strings(block, "", "X", start)
         start += len(block)
     if not start:
-        raise _no_samples((0,))
+        raise _no_texts("X")
 
 
 def is_pairs(X: Any) -> bool:
@@ -155,15 +156,15 @@ def _cells(X: Any, name: str) -> np.ndarray:
     is_sized = hasattr(X, "__len__") and hasattr(X, "__getitem__")
     if isinstance(X, str | bytes | Mapping) or not is_sized:
         raise TypeError(
-            f"{name} is a {type(X).__name__}; expected a list of str, a 1-D array, a pandas or "
-            "polars Series, or a frame. Wrap a single text in a list, and convert an iterator "
-            "with list(...)."
+            f"{name} is of type {type(X).__name__}; expected a list of str, a 1-D array, a "
+            "pandas or polars Series, or a frame. Wrap a single text in a list, and convert an "
+            "iterator with list(...)."
         )
     if isinstance(X, np.ma.MaskedArray) or hasattr(X, "to_pylist"):
         X = plain(X)  # None where it is masked
     cells = np.asarray(X if hasattr(X, "shape") else list(X), dtype=object)
     if cells.shape[:1] == (0,):
-        raise _no_samples(cells.shape)
+        raise _no_texts(name)
     return cells
 
 
@@ -179,11 +180,8 @@ def _strings(texts: list[Any], where: str, name: str, start: int = 0) -> list[st
     return texts
 
 
-def _no_samples(shape: tuple[int, ...]) -> ValueError:
-    # scikit-learn's own wording, which its checks look for.
-    return ValueError(
-        f"Found array with 0 sample(s) (shape={shape}) while a minimum of 1 is required."
-    )
+def _no_texts(name: str) -> ValueError:
+    return ValueError(f"{name} has no texts; expected at least one.")
 
 
 def _complaint(entry: Any, position: str, name: str) -> Exception:
@@ -200,6 +198,6 @@ def _complaint(entry: Any, position: str, name: str) -> Exception:
     elif isinstance(entry, list | tuple | np.ndarray):
         remedy = "Give one text per row: join its parts, for instance with ' '.join(entry)."
     return TypeError(
-        f"{name} has a {type(entry).__name__} ({entry!r:.60}) at {position}; expected str. "
+        f"{name} has {entry!r:.60} of type {type(entry).__name__} at {position}; expected str. "
         f"{remedy}"
     )

@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from skcalib.utils.forks import fork_safe_lock
+
 # With fewer rows per thread, our threads cost more than they gain over those of BLAS.
 ROWS_PER_THREAD = 16384
 
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 def rows_within(n_bytes: int, n_features: int, itemsize: int = 8) -> int:

@@ -14,6 +14,8 @@ from skcalib.utils.base import warn
 from skcalib.utils.labels import plain
 from skcalib.utils.sklearn_compat import _check_sample_weight, get_namespace_and_device
 
+UNIT = 1e-3  # how far from 1 the mean square of unit vectors may be, for instance in float16
+SEEN = 16  # rows whose lengths are compared with those of the fit
 LAST_BIT = 2.0**-24  # of float32 below 1
 # Types of columns of polars and pyarrow with at most the precision of float32.
 NARROW = re.compile("(?i)float(32|16)|halffloat|: float>")
@@ -73,6 +75,29 @@ def warn_of_silent(silent: Any, texts: Sequence[str] = ()) -> None:
     warn(f"{found}.")
 
 
+def warn_of_lengths(X: Any, mean_square: float) -> None:
+    """Warn if either ``X`` or the fitted vectors have unit length, and the others do not.
+
+    ``mean_square`` is the mean of the squared lengths of the fit. Other lengths than 1 depend
+    on the texts: between domains they differ by up to three times, so that they say nothing.
+    """
+    if not isinstance(X, np.ndarray):
+        return
+    rows = X[:: len(X) // SEEN + 1]
+    squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+    squares = squares[squares > 0]
+    were_unit = abs(mean_square - 1) < UNIT
+    if not len(squares) or (1 - UNIT < squares.min() <= squares.max() < 1 + UNIT) == were_unit:
+        return
+    found = float(np.median(squares))
+    if not 0.25 < found / mean_square < 4:
+        warn(
+            f"The vectors have lengths of about {np.sqrt(found):.3g}, and those of the fit had "
+            f"{np.sqrt(mean_square):.3g}: only one of the two has unit length. Pass vectors by "
+            "the same model and settings as in the fit, or scale both to unit length."
+        )
+
+
 def comparable(cosines: np.ndarray) -> np.ndarray:
     """Round cosines of float64 to multiples of 2**-24, so that equal ones compare as equal.
 
@@ -84,12 +109,34 @@ def comparable(cosines: np.ndarray) -> np.ndarray:
 def checked_rows(estimator: Any, X: Any, *, reset: bool, **limits: int) -> np.ndarray:
     """Rows of an estimator's input in float64 or float32, checked as scikit-learn does."""
     X, dtypes = checkable(X), [np.float64, np.float32]
-    return validate_data(estimator, X, dtype=dtypes, reset=reset, **limits)
+    X = validate_data(
+        estimator, X, dtype=dtypes, reset=reset, ensure_all_finite=False, **limits
+    )
+    check_finite(X)
+    return X
 
 
 def check_vectors(X: Any, *, name: str = "X", dtype: Any = np.float64, **limits: int) -> Any:
     """Return the finite vectors that a function got as an array (n, d) of ``dtype``."""
-    return check_array(checkable(X), dtype=dtype, input_name=name, **limits)
+    X = check_array(
+        checkable(X), dtype=dtype, input_name=name, ensure_all_finite=False, **limits
+    )
+    check_finite(X, name)
+    return X
+
+
+def check_finite(X: Any, name: str = "X", texts: Sequence[str] = ()) -> None:
+    """Raise a ValueError that names the first row with NaN or infinity, or its text."""
+    try:
+        assert_all_finite(X, input_name=name)
+    except ValueError as error:
+        cells = X.cpu().numpy() if hasattr(X, "cpu") else np.asarray(X)
+        row = int(np.isfinite(cells).reshape(len(cells), -1).all(axis=1).argmin())
+        which = f"the vector of {texts[row]!r:.60}" if len(texts) else f"row {row}"
+        fault = str(error).partition("\n")[0].rstrip(".")
+        raise ValueError(
+            f"{fault}, first in {which}. Drop such rows, or compute them again."
+        ) from None
 
 
 def rows_of(estimator: Any, X: Any, *, reset: bool) -> Any:
@@ -129,7 +176,7 @@ def checkable(X: Any, *, tensors: bool = False) -> Any:
     if (text := first_text(X)) is not None:
         raise TypeError(
             f"Got texts, such as {text!r:.40}; expected vectors. Put an encoder before this "
-            "step, as in make_pipeline(BertEncoder(), ...)."
+            "step, as in make_pipeline(BertEncoder(model), ...)."
         )
     is_numpy = isinstance(X, np.ndarray)
     if (
@@ -152,6 +199,8 @@ def checkable(X: Any, *, tensors: bool = False) -> Any:
 
 def first_text(X: Any) -> str | None:
     """Return the first entry of a container if it is a text, not a number or a vector."""
+    if isinstance(X, str):
+        return X
     is_array = isinstance(X, np.ndarray) and X.ndim
     if not (isinstance(X, list | tuple) or hasattr(X, "to_numpy") or is_array):
         return None
@@ -234,7 +283,7 @@ def refuse_not_finite(X: Any, overflow: str) -> NoReturn:
     """Raise a ValueError that explains why a result of the rows ``X`` is not finite."""
     if is_dask(X):  # each block was checked
         raise ValueError(f"{overflow}. Scale X down.")
-    assert_all_finite(X, input_name="X")
+    check_finite(X)
     remedy = ", or pass it as float64" if str(X.dtype).endswith("float32") else ""
     raise ValueError(
         f"{overflow}: the largest magnitude in X is {float(abs(X).max()):.3g}. Scale X "

@@ -61,7 +61,7 @@ def test_texts_in_names_a_line_that_is_no_object(tmp_path):
     with pytest.raises(ValueError, match="line 2 is not JSON"):
         texts_in(str(path), "text")
     path.write_text('["a"]\n')
-    with pytest.raises(ValueError, match="entry 1 has a str; expected an object"):
+    with pytest.raises(ValueError, match=r"entry 1 has .* of type str; expected an object"):
         texts_in(str(path), "text")
 
 
@@ -131,9 +131,10 @@ def test_the_header_shows_the_separator(tmp_path, name, content, column, expecte
 
 def test_a_table_that_is_cut_off_is_named(tmp_path):
     content = gzip.compress(b"text\n" + b"".join(b"%d\n" % i for i in range(9999)))
-    (tmp_path / "texts.csv.gz").write_bytes(content[:-99])
-    with pytest.raises(ValueError, match=r"texts\.csv\.gz is not a whole gzip file"):
-        texts_in(str(tmp_path / "texts.csv.gz"), "text")
+    for broken in (content[:-99], gzip.decompress(content)):
+        (tmp_path / "texts.csv.gz").write_bytes(broken)
+        with pytest.raises(ValueError, match=r"texts\.csv\.gz is not a whole gzip file.*again"):
+            texts_in(str(tmp_path / "texts.csv.gz"), "text")
 
 
 @pytest.mark.parametrize("separator", ",;\t")
@@ -171,5 +172,5 @@ def test_texts_in_reads_a_field_of_any_length(tmp_path):
 def test_texts_in_refuses_what_is_no_text(tmp_path, entry):
     path = tmp_path / "texts.jsonl"
     path.write_text(f'{{"text": "a"}}\n{{"text": null}}\n{{"text": {entry}}}\n')
-    with pytest.raises(ValueError, match=r"line 3 has .*, in the column 'text'; expected a t"):
+    with pytest.raises(ValueError, match=r"line 3 has .* in the column 'text'; expected a t"):
         texts_in(str(path), "text")

@@ -149,6 +149,15 @@ def test_a_tokenizer_of_special_tokens_alone_is_refused(make_bert, tmp_path):
     check_refused(folder, "has no vocabulary")
 
 
+def test_a_token_around_texts_that_the_model_lacks_is_refused(tiny_bert_copy):
+    folder = tiny_bert_copy()
+    content = json.loads((folder / "tokenizer.json").read_text())
+    for token in content["post_processor"]["special_tokens"].values():
+        token["ids"] = [90_000]
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    check_refused(folder, "puts the token number 90000 around each text")
+
+
 @pytest.mark.parametrize("longest", [-5, "512", 2, float("nan")])
 def test_a_longest_text_that_is_no_length_is_refused(tiny_bert_copy, edit_json, longest):
     folder = tiny_bert_copy()

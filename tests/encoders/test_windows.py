@@ -205,7 +205,8 @@ def test_memory_keeps_the_vector_of_the_text(windowed, long_text, tmp_path, monk
     [
         ({"overflow": "cut", "stride": 3}, "stride=3 needs overflow='windows' .got 'cut'"),
         ({"stride": 10}, "stride=10 .* the 10 tokens .* max_length=12"),
-        ({"prompt": "the dog sleeps " * 5}, "the 0 tokens of text that fit"),
+        ({"prompt": "the dog sleeps " * 5}, "has 17 tokens, .* no room for a text"),
+        ({"prompt": "the " * 10, "overflow": "cut"}, "has 12 .* max_length=12 leaves no room"),
         ({"overflow": "split"}, "'overflow' parameter"),
         ({"stride": -1}, "'stride' parameter"),
     ],

@@ -127,12 +127,16 @@ def test_progress_is_silent_unless_asked(data_home, capsys):
     [
         ({"tasks": "sts17"}, ValueError, "task='sts17' is unknown. Use one of stsb"),
         ({"fit_on": "dev"}, ValueError, "'target', 'train' or a list of texts"),
-        ({"fit_on": [1, 2]}, TypeError, "fit_on has a int"),
+        ({"fit_on": [1, 2]}, TypeError, "fit_on has 1 of type int"),
         ({"aggregate": "median"}, ValueError, "'all', 'mean' or 'wmean'"),
         ({"encoder": {}}, ValueError, "at least one"),
-        ({"encoder": 3}, TypeError, "encoder is a int; expected the folder"),
+        ({"encoder": 3}, TypeError, "encoder is of type int; expected the folder"),
         ({"encoder": {"a": BertEncoder}}, TypeError, "is a class, not an instance"),
-        ({"encoder": BiEncoder(Waves())}, TypeError, "The encoder is a BiEncoder; expected"),
+        (
+            {"encoder": BiEncoder(Waves())},
+            TypeError,
+            "is of type BiEncoder; expected",
+        ),
     ],
 )
 def test_errors_say_what_is_expected(arguments, error, message):
@@ -305,6 +309,8 @@ def test_command_replaces_a_file_by_force_only(tmp_path, capsys, tiny_bert):
         (["--noise", "nan"], "'noise' parameter of Whitening"),
         (["--noise", "auto,-1"], "'noise' parameter of Whitening"),
         (["--n-components", "4,0"], "'n_components' parameter of Whitening"),
+        (["--n-components", "4,99"], "--n-components 99 exceeds the 16 dimensions"),
+        (["--n-components", "17", "--smoothing"], "--n-components 17 exceeds the 16"),
     ],
 )
 def test_command_refuses_before_the_first_row(options, message, tiny_bert, tmp_path, capsys):

@@ -324,7 +324,7 @@ def test_encoders_of_queries_by_the_name_of_their_row(small):
     ("file", "line", "message"),
     [
         ("corpus.jsonl", "{", r"corpus\.jsonl, line 5 is not JSON: "),
-        ("corpus.jsonl", "[1]", "line 5 has a list; expected an object"),
+        ("corpus.jsonl", "[1]", r"line 5 has \[1\] of type list; expected an object"),
         ("corpus.jsonl", '{"_id": "e"}', "line 5 is .*; expected"),
         ("corpus.jsonl", "[" * 100_000, "line 5 is not JSON: "),
         ("queries.jsonl", '{"text": "e"}', r"queries\.jsonl, line 3 is .*; expected"),
@@ -470,8 +470,8 @@ def test_a_query_that_is_not_judged_may_be_empty(small):
     ("arguments", "error", "message"),
     [
         ({"encoder": {}}, ValueError, r"encoder has the names \[\]; expected at l"),
-        ({"encoder": 3}, TypeError, "The encoder is a int"),
-        ({"queries_encoder": 3}, TypeError, "The encoder is a int"),
+        ({"encoder": 3}, TypeError, "The encoder is of type int"),
+        ({"queries_encoder": 3}, TypeError, "The encoder is of type int"),
         (
             {"queries_encoder": {"other": lambda texts: np.eye(len(texts))}},
             ValueError,
@@ -492,7 +492,7 @@ def test_a_query_that_is_not_judged_may_be_empty(small):
             ValueError,
             "not finite",
         ),
-        ({"fit_on": [1]}, TypeError, "fit_on has a int"),
+        ({"fit_on": [1]}, TypeError, "fit_on has 1 of type int"),
     ],
 )
 def test_errors_say_what_is_expected(small, arguments, error, message):

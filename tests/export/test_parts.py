@@ -62,7 +62,7 @@ def test_a_scale_is_one_of_the_pipelines_vectors(save, tiny_bert, texts, tmp_pat
     encoder, path = BertEncoder(tiny_bert).fit(texts), tmp_path / "model"
     other = SimilarityScale().fit(np.random.default_rng(0).normal(size=(50, 3)))
     for scale, error, message in (
-        (other.to_dict(), TypeError, "scale is a dict; expected a SimilarityScale"),
+        (other.to_dict(), TypeError, "scale is of type dict; expected a SimilarityScale"),
         (SimilarityScale(), NotFittedError, "SimilarityScale instance is not fitted"),
         (other, ValueError, "of 3 dimensions, and the pipeline's have 16"),
     ):

@@ -44,6 +44,19 @@ def test_vectors_are_the_pipelines_without_positions(
     assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("params", [MEAN, ZIPF], ids=str)
+def test_special_tokens_in_a_text_do_not_turn_its_vector(
+    params, without_positions, texts, tmp_path
+):
+    pipeline = make_pipeline(
+        BertEncoder(without_positions, **params), Whitening(6, noise="auto")
+    )
+    marked = ["a dog [SEP] sleeps", "[MASK] the house"]
+    expected = normalize(pipeline.fit(texts).transform(marked))
+    found = exported(pipeline, tmp_path, save_static).encode(marked)
+    assert_allclose(normalize(found), expected, atol=1e-5)
+
+
 def test_a_table_that_comes_back_otherwise_is_refused(tiny_bert, texts, tmp_path, monkeypatch):
     encode = package.SentenceTransformer.encode
     other = lambda *args, **params: 1.01 * encode(*args, **params)  # noqa: E731

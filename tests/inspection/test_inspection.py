@@ -144,12 +144,12 @@ def test_whitening_lifts_the_bias_of_frequency_from_minilms_words(minilm):
 
 @pytest.mark.parametrize("display", DISPLAYS)
 def test_displays_draw_on_new_or_given_axes(display, cone, pyplot):
-    first = display.from_embeddings(*arguments(display, cone), name="raw")
+    first = display.from_vectors(*arguments(display, cone), name="raw")
     assert first.figure_ is first.ax_.figure
     again = first.plot()
     assert again is first
     assert len(pyplot.get_fignums()) == 2
-    second = display.from_embeddings(*arguments(display, cone), ax=first.ax_)
+    second = display.from_vectors(*arguments(display, cone), ax=first.ax_)
     assert second.ax_ is first.ax_
     assert len(pyplot.get_fignums()) == 2
 
@@ -159,14 +159,14 @@ def test_from_estimator_draws_what_the_estimator_makes(display, tiny_bert, pyplo
     X, *ranks = arguments(display, ["the", "of", "man", "dog"])
     encoder = BertEncoder(tiny_bert).fit(X)
     found = vars(display.from_estimator(encoder, X, *ranks))
-    expected = vars(display.from_embeddings(encoder.transform(X), *ranks, name="BertEncoder"))
+    expected = vars(display.from_vectors(encoder.transform(X), *ranks, name="BertEncoder"))
     assert found.keys() == expected.keys()
     for attribute in {"singular_values", "cosines", "projection", "name"} & found.keys():
         assert_array_equal(found[attribute], expected[attribute])
 
 
 def test_spectrum_is_relative_and_flat_after_whitening(cone, pyplot):
-    raw = SpectrumDisplay.from_embeddings(cone, name="raw")
+    raw = SpectrumDisplay.from_vectors(cone, name="raw")
     assert_allclose(raw.singular_values, np.linalg.svd(cone, compute_uv=False))
     assert raw.line_.get_ydata()[0] == 1
     assert raw.line_.get_ydata()[-1] < 0.1
@@ -176,25 +176,25 @@ def test_spectrum_is_relative_and_flat_after_whitening(cone, pyplot):
 
 
 def test_cosines_are_of_all_pairs_of_different_vectors(cone, pyplot):
-    display = CosineDisplay.from_embeddings(cone[:20])
+    display = CosineDisplay.from_vectors(cone[:20])
     unit = cone[:20] / np.linalg.norm(cone[:20], axis=1, keepdims=True)
     expected = [unit[i] @ unit[j] for i in range(20) for j in range(i + 1, 20)]
     assert_allclose(display.cosines, expected)
     assert display.ax_.get_legend() is None
     for scale in (1e-200, 1e200):
-        assert_allclose(CosineDisplay.from_embeddings(scale * cone[:20]).cosines, expected)
+        assert_allclose(CosineDisplay.from_vectors(scale * cone[:20]).cosines, expected)
 
 
 def test_cosines_of_many_vectors_are_those_of_a_thousand(pyplot):
     X = np.random.default_rng(0).normal(size=(1500, 3))
-    assert len(CosineDisplay.from_embeddings(X).cosines) == 1000 * 999 // 2
+    assert len(CosineDisplay.from_vectors(X).cosines) == 1000 * 999 // 2
 
 
 def test_projection_keeps_lengths_of_vectors_in_a_plane(pyplot):
     rng = np.random.default_rng(0)
     plane = np.linalg.qr(rng.normal(size=(7, 2)))[0]
     X = rng.normal(size=(50, 2)) @ plane.T
-    display = FrequencyDisplay.from_embeddings(X, np.arange(50), name="plane")
+    display = FrequencyDisplay.from_vectors(X, np.arange(50), name="plane")
     assert_allclose(display.projection @ display.projection.T, X @ X.T, atol=1e-12)
     # Rare words are drawn first, below the frequent ones.
     assert_allclose(display.scatter_.get_array(), np.log10(1 + np.arange(50))[::-1])
@@ -211,20 +211,20 @@ def test_projection_keeps_lengths_of_vectors_in_a_plane(pyplot):
 )
 def test_errors_of_displays(display, X, message):
     with pytest.raises(ValueError, match=message):
-        display.from_embeddings(*arguments(display, X))
+        display.from_vectors(*arguments(display, X))
 
 
 @pytest.mark.parametrize("ranks", [[np.nan, 1], [np.inf, 1], [-1, 1], ["a", "b"], [1]])
 def test_the_display_of_words_refuses_what_are_no_ranks(ranks):
     with pytest.raises(ValueError, match=r"ranks|could not convert|inconsistent"):
-        FrequencyDisplay.from_embeddings(np.eye(2), ranks)
+        FrequencyDisplay.from_vectors(np.eye(2), ranks)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, bool, object])
 def test_ranks_of_any_type_are_drawn_as_the_same(dtype, pyplot):
     ranks = np.arange(2)
     first, second = (
-        FrequencyDisplay.from_embeddings(np.eye(2), r) for r in (ranks, ranks.astype(dtype))
+        FrequencyDisplay.from_vectors(np.eye(2), r) for r in (ranks, ranks.astype(dtype))
     )
     for of in ("get_array", "get_offsets"):
         assert_array_equal(*(getattr(d.scatter_, of)() for d in (first, second)))
@@ -233,18 +233,18 @@ def test_ranks_of_any_type_are_drawn_as_the_same(dtype, pyplot):
 @pytest.mark.parametrize("display", DISPLAYS)
 def test_displays_take_vectors_as_estimators_do(display, cone, pyplot):
     torch = pytest.importorskip("torch")
-    display.from_embeddings(*arguments(display, torch.tensor(cone, requires_grad=True)))
+    display.from_vectors(*arguments(display, torch.tensor(cone, requires_grad=True)))
     with pytest.raises(ValueError, match="NaN"):
-        display.from_embeddings(*arguments(display, np.ma.masked_equal(cone, cone[1, 1])))
+        display.from_vectors(*arguments(display, np.ma.masked_equal(cone, cone[1, 1])))
     with pytest.raises(TypeError, match="Got texts, such as 'a'"):
-        display.from_embeddings(*arguments(display, ["a", "b"]))
+        display.from_vectors(*arguments(display, ["a", "b"]))
 
 
 @pytest.mark.parametrize("display", DISPLAYS)
 def test_without_matplotlib_the_error_names_the_extra(display, cone, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"pip install skcalib\[plot\]"):
-        display.from_embeddings(*arguments(display, cone))
+        display.from_vectors(*arguments(display, cone))
 
 
 def test_a_large_common_mean_does_not_change_distances():
@@ -255,7 +255,7 @@ def test_a_large_common_mean_does_not_change_distances():
 
 
 def test_no_cosine_is_lost_outside_the_bins(pyplot):
-    display = CosineDisplay.from_embeddings(
+    display = CosineDisplay.from_vectors(
         np.random.default_rng(0).normal(size=(9, 7)).repeat(9, 0)
     )
     assert display.cosines.max() == 1.0

@@ -99,7 +99,9 @@ def test_bad_input_is_named(whitening):
         ShiftMonitor(whitening).fit(X)
     with pytest.raises(ValueError, match=r"100 rows, 2 of them different; expected 20 or more"):
         ShiftMonitor(whitening).fit(np.repeat(X[:2], 50, axis=0))
-    with pytest.raises(TypeError, match=r"whitening is a str; expected a fitted Whitening"):
+    with pytest.raises(
+        TypeError, match=r"whitening is of type str; expected a fitted Whitening"
+    ):
         ShiftMonitor("minilm").fit(X)
     with pytest.raises(ValueError, match=r"'false_alarm_rate' parameter of ShiftMonitor"):
         ShiftMonitor(whitening, false_alarm_rate=1.0).fit(X[:100])

@@ -89,5 +89,16 @@ def test_what_is_no_sum_is_refused(minilm):
         explain(encoder, MinMaxScaler().fit(X))
     with pytest.raises(TypeError, match="expected a BertEncoder or a pipeline that begins"):
         explain(TextEncoder(lambda texts: np.ones((len(texts), 2))).fit([A]))
-    with pytest.raises(TypeError, match="Got a list in place of a text"):
+    with pytest.raises(TypeError, match=r"Got \[.* in place of a text"):
         TokenSimilarityDisplay.from_texts(encoder, [A], B)
+
+
+def test_words_that_look_like_formulas_and_scales_of_colors_are_drawn():
+    from matplotlib.colors import CenteredNorm
+
+    words = ["$x$", r"$\frac$", "us$5"]
+    display = TokenSimilarityDisplay(np.eye(3), words, words[::-1]).plot(norm=CenteredNorm())
+    display.figure_.canvas.draw()
+    assert display.image_.norm.vcenter == 0
+    labels = [label.get_text() for label in display.ax_.get_yticklabels()]
+    assert labels == [r"\$x\$ +1.00", r"\$\frac\$ +1.00", r"us\$5 +1.00"]

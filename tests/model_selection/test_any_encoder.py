@@ -81,7 +81,7 @@ def test_an_encoder_alone_is_scored_and_compared(texts):
 
 
 def test_what_is_no_encoder_is_refused(texts):
-    with pytest.raises(TypeError, match=r"encoder is a int; expected the folder"):
+    with pytest.raises(TypeError, match=r"encoder is of type int; expected the folder"):
         CalibrationSearch(3).fit(texts)
     with pytest.raises(TypeError, match="Sparse data"):
         CalibrationSearch(TfidfVectorizer()).fit(texts)

@@ -129,7 +129,7 @@ def test_failing_fit_leaves_nothing_fitted(tiny_bert, pairs):
 
 
 def test_parameters_are_checked(pairs):
-    with pytest.raises(TypeError, match="The encoder is a int; expected the folder"):
+    with pytest.raises(TypeError, match="The encoder is of type int; expected the folder"):
         BiEncoder(3).fit(pairs)
     with pytest.raises(ValueError, match="'similarity' parameter"):
         BiEncoder(Whitening(), similarity="jaccard").fit(pairs)

@@ -125,7 +125,7 @@ readers = pytest.mark.parametrize("read", [as_texts, as_pairs, fitted_on])
 )
 def test_what_holds_no_texts_is_refused_by_its_kind(read, X):
     expected = r"expected a list of str.*Wrap a single text in a list, and convert"
-    with pytest.raises(TypeError, match=f"X is a {type(X).__name__}; {expected}"):
+    with pytest.raises(TypeError, match=f"X is of type {type(X).__name__}; {expected}"):
         read(X)
 
 
@@ -137,10 +137,8 @@ def test_what_holds_no_texts_is_refused_by_its_kind(read, X):
         *(pd.Series([], dtype="string"), pl.Series([], dtype=pl.String)),
     ],
 )
-def test_an_empty_container_is_refused_with_its_shape(read, X):
-    shape = re.escape(str(np.shape(X)))
-    match = rf"0 sample\(s\) \(shape={shape}\).*minimum of 1 is required"
-    with pytest.raises(ValueError, match=match):
+def test_an_empty_container_is_refused(read, X):
+    with pytest.raises(ValueError, match="X has no texts; expected at least one"):
         read(X)
 
 
@@ -149,7 +147,7 @@ def test_an_empty_container_is_refused_with_its_shape(read, X):
 def test_an_iterator_is_refused_unread(read, iterate):
     texts = iterate(["a", "b"])
     kind = type(texts).__name__
-    with pytest.raises(TypeError, match=rf"X is a {kind}; .*an iterator with list"):
+    with pytest.raises(TypeError, match=rf"X is of type {kind}; .*an iterator with list"):
         read(texts)
     assert len(list(texts)) == 2
 
@@ -183,11 +181,11 @@ BAD_ENTRIES = {
     "None": (None, ValueError, r"a missing value \(None\)", "empty string"),
     "nan": (float("nan"), ValueError, r"a missing value \(nan\)", "Drop the row"),
     "pandas.NA": (pd.NA, ValueError, r"a missing value \(<NA>\)", "Drop the row"),
-    "int": (7, TypeError, r"a int \(7\)", r"column of texts, or .*str\(\.\.\.\)"),
-    "numpy.int64": (np.int64(7), TypeError, r"a int64 \((np\.int64\()?7\)", "column of texts"),
-    "bytes": (b"xyz", TypeError, r"a bytes \(b'xyz'\)", r"decode\('utf-8'\)"),
-    "list": (["x", "y"], TypeError, r"a list \(\['x', 'y'\]\)", r"' '\.join\(entry\)"),
-    "object": (object(), TypeError, r"a object \(<object object", r"str\(\.\.\.\)"),
+    "int": (7, TypeError, "7 of type int", r"column of texts, or .*str\(\.\.\.\)"),
+    "numpy.int64": (np.int64(7), TypeError, ".*7.* of type int64", "column of texts"),
+    "bytes": (b"xyz", TypeError, "b'xyz' of type bytes", r"decode\('utf-8'\)"),
+    "list": (["x", "y"], TypeError, r"\['x', 'y'\] of type list", r"' '\.join\(entry\)"),
+    "object": (object(), TypeError, "<object object", r"str\(\.\.\.\)"),
 }
 bad_entries = pytest.mark.parametrize(
     ("entry", "exception", "what", "remedy"), BAD_ENTRIES.values(), ids=BAD_ENTRIES

@@ -13,7 +13,7 @@ from skcalib.calibration.covariance.linear_map import AffineMap
 from skcalib.calibration.covariance.moments import check_size
 from skcalib.utils.base import FloatTransformer, VersionedState, from_scratch, warn
 from skcalib.utils.sklearn_compat import Interval, _fit_context
-from skcalib.utils.vectors import check_vectors, checked_rows, warn_of_silent
+from skcalib.utils.vectors import check_vectors, checked_rows, warn_of_lengths, warn_of_silent
 
 ENOUGH = 0.5  # share of neighbors kept below which `fit` warns
 LEAST = 3  # pairs of a fit
@@ -114,7 +114,7 @@ class SpaceAligner(
     _parameter_constraints = {
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
     }
-    _state_version = 1
+    _state_version = 2
 
     @_fit_context(prefer_skip_nested_validation=True)
     @from_scratch
@@ -164,6 +164,7 @@ class SpaceAligner(
         found = held_out(ridge, X, Y)
         _warn_of_loss(found, X, Y, self.n_components)
         self.kept_, self.alpha_, self.n_pairs_ = found.kept, ridge.alpha, len(X)
+        self._mean_square = float(np.sum(ridge.variance) + ridge.x_mean @ ridge.x_mean)
         self.linear_ = ridge.linear
         return self
 
@@ -182,7 +183,9 @@ class SpaceAligner(
             of the other model.
         """
         check_is_fitted(self)
-        return self.linear_.apply(checked_rows(self, X, reset=False))
+        X = checked_rows(self, X, reset=False)
+        warn_of_lengths(X, self._mean_square)
+        return self.linear_.apply(X)
 
     def linear_map(self) -> AffineMap:
         """Return the map that `transform` applies.

@@ -12,7 +12,6 @@ axis, to the geometric mean of both spreads, and as a whole to that of the vecto
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -20,10 +19,13 @@ from sklearn.utils import gen_batches
 
 from skcalib.calibration.covariance.linear_map import AffineMap
 from skcalib.calibration.covariance.moments import chunk_rows, decompose, rounding_error
+from skcalib.utils.forks import cached_property
 from skcalib.utils.vectors import unit_rows
 
 # Penalties, as multiples of the mean eigenvalue of the scatter.
 PENALTIES = 10.0 ** np.arange(-4, 2.01, 0.5)
+# Variances below this lose digits, or are 0.
+TINY = np.finfo(np.float64).tiny / np.finfo(np.float64).eps
 # Neighbors are compared among this many texts, or among all if there are fewer.
 TEXTS = 1000
 NEAREST = 0.01  # share of the texts that are neighbors: ten of a thousand
@@ -55,6 +57,8 @@ class Ridge:
         if not all(np.isfinite(sums).all() for sums in (scatter, products, of_output)):
             raise ValueError("The products of X and y overflow float64. Scale them down.")
         variance = np.diag(scatter) / n
+        if not variance.max() > TINY:
+            raise ValueError("The squares of X underflow float64. Scale X to about 1.")
         values, basis = decompose(scatter)  # which overwrites it
         penalties = PENALTIES * values.sum() / d
         projected = basis.T @ products
@@ -86,7 +90,7 @@ class Ridge:
 
     @cached_property
     def linear(self) -> AffineMap:
-        """The map, with W of shape (d, k)."""
+        """Return the map, with W of shape (d, k)."""
         W = self.axes @ self.inner @ self.output
         # (axes axesᵀ)⁻¹ is the scatter plus alpha: the mean square is a bound, without it.
         squares = np.sum(self.variance @ W**2) + np.sum(self.y_mean**2)

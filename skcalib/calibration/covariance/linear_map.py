@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from sklearn.utils import gen_batches
 
 from skcalib.calibration.covariance.moments import TENSOR_BYTES
 from skcalib.utils.dask import dask_apply
+from skcalib.utils.forks import cached_property
 from skcalib.utils.sklearn_compat import get_namespace_and_device
 from skcalib.utils.threads import map_row_ranges, rows_within
 from skcalib.utils.vectors import device_of_float64, is_dask, on_device, refuse_not_finite

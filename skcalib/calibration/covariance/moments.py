@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from scipy.linalg import lapack
 from sklearn.utils import gen_batches
 
 from skcalib.utils.dask import as_floats, dask_reduce
+from skcalib.utils.forks import cached_property
 from skcalib.utils.sklearn_compat import get_namespace_and_device
 from skcalib.utils.threads import limit_blas, map_row_ranges, rows_within
 from skcalib.utils.vectors import (
@@ -172,6 +173,11 @@ class Moments:
     def are_enough(self) -> bool:
         """Whether there are more than one sample: weights may sum to 1 up to rounding."""
         return bool(self.n > 1 and not np.isclose(self.n, 1))
+
+    @property
+    def mean_square(self) -> float:
+        """Mean of ``|x|²``."""
+        return float(np.trace(self.scatter) / (self.n or 1) + self.mean @ self.mean)
 
     def covariance(self) -> np.ndarray:
         """Unbiased covariance, ``scatter / (n - 1)``."""

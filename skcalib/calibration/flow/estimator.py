@@ -12,14 +12,20 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skcalib.utils.base import FloatTransformer, VersionedState
 from skcalib.utils.dask import check_lazy, dask_apply, on_disk
 from skcalib.utils.devices import check_precision, resolve_device
 from skcalib.utils.sklearn_compat import Interval, StrOptions, _fit_context, check_n_features
-from skcalib.utils.vectors import check_dask, checkable, checked_rows, is_dask
+from skcalib.utils.vectors import (
+    check_dask,
+    check_vectors,
+    checked_rows,
+    is_dask,
+    warn_of_lengths,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -193,7 +199,7 @@ class NormalizingFlow(
         "random_state": ["random_state"],
         "verbose": ["boolean"],
     }
-    _state_version = 7
+    _state_version = 8
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -289,7 +295,15 @@ class NormalizingFlow(
         -------
         log_density : ndarray of shape (n_samples,)
             log p(u) in nats; a lazy dask array for a dask array.
+
+        Warns
+        -----
+        UserWarning
+            If the flow was fitted on fewer than 25 rows or, with `noise`, on fewer than 2 for
+            each feature. Many epochs need more rows: see `validation_fraction`.
         """
+        check_is_fitted(self)
+        self._fitted.warn_of_few_rows()
         return self._apply(X, "log_prob", width=1)[:, 0]
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -337,6 +351,7 @@ class NormalizingFlow(
             same rows.
         """
         check_is_fitted(self)
+        self._fitted.warn_of_few_rows()
         rng, d = check_random_state(self.random_state), self.n_features_in_
         z = rng.standard_normal((n_samples, d)).astype(self._fitted.weights["gain"].dtype)
         device = resolve_device(self.device)
@@ -409,11 +424,11 @@ class NormalizingFlow(
             apply = partial(fitted._apply, method=method, is_latent=is_latent, width=width)
             return dask_apply(apply, X, width)
         if is_latent:  # its columns have other names
-            X = checkable(X)
-            X = check_array(X, dtype=FLOATS, input_name="X", estimator=self)
+            X = check_vectors(X, dtype=FLOATS)
             check_n_features(self, X, reset=False)
         else:
             X = checked_rows(self, X, reset=False)
+            warn_of_lengths(X, self._fitted.mean_square)
         return self._fitted.map(method, X, width, device=resolve_device(self.device))
 
     def _fit(
@@ -430,6 +445,8 @@ class NormalizingFlow(
         with on_disk(X) if is_dask(X) else nullcontext(X) as array:
             array = checked_rows(trained, array, reset=start is None, **least)
             check_precision(device, array.dtype)
+            if start is not None:
+                warn_of_lengths(array, start.mean_square)
             for name, fitted in start.architecture.items() if start else ():
                 if (given := getattr(self, name)) != fitted:
                     raise ValueError(

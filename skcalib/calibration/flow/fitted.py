@@ -1,7 +1,6 @@
 """A fitted flow: the state in which a training starts and ends, and the map of rows."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
@@ -14,29 +13,17 @@ from skcalib.calibration.covariance.moments import check_size
 from skcalib.calibration.covariance.noise import Regularization
 from skcalib.calibration.flow.glow import Glow
 from skcalib.calibration.flow.statistics import column_moments, principal_axes
-from skcalib.utils.devices import check_precision
+from skcalib.utils.base import warn
+from skcalib.utils.devices import check_precision, plain_torch
+
+# Rows below which the density of new vectors lies far below that of the fitted ones: by more
+# than 0.1 nats per dimension without noise, for any number of columns; on principal axes by
+# more than 0.5, and by 10 or more where there are as many rows as dimensions.
+FEW_ROWS, FEW_ROWS_PER_AXIS = 25, 2
 
 # Parameters that later training cannot change: those of the Glow, and of its gain.
 SHAPE = ("n_levels", "depth", "coupling_width", "coupling", "permutation", "noise")
 ARCHITECTURE = (*SHAPE, "n_groups")
-
-
-@contextmanager
-def plain_torch(device: torch.device) -> Iterator[None]:
-    """Context without the caller's settings of torch.
-
-    ``no_grad`` would leave no gradient, and ``autocast`` would compute in bfloat16. New tensors
-    are on the CPU; where they are anyway, nothing is set, since any default device but the
-    built-in one makes torch pass each operation through Python: a third of a training.
-    """
-    on_cpu = torch.get_default_device().type == "cpu"
-    with (
-        torch.inference_mode(False),
-        torch.enable_grad(),
-        torch.autocast(device.type, enabled=False),
-        nullcontext() if on_cpu else torch.device("cpu"),
-    ):
-        yield
 
 
 def on_device(function: Callable) -> Callable:
@@ -68,6 +55,7 @@ class FittedFlow:
     architecture: dict[str, Any]  # arguments of Glow
     noise: float  # in use, never "auto"
     power: float
+    n_rows: int  # that fixed the standardization
     rng: np.random.RandomState  # of the next training
     weights: dict[str, np.ndarray]  # in the data type of the rows it was fitted on
     moments: np.ndarray  # Adam's two, (2, n_parameters), in the order of the training's vector
@@ -104,6 +92,27 @@ class FittedFlow:
                 result[rows] = values.reshape(-1, width).cpu().numpy()
         return result
 
+    @property
+    def mean_square(self) -> float:
+        """Mean of ``|u|²`` over the rows that fixed the standardization."""
+        loc, scale, jitter = (
+            self.weights[f"standardize.{name}"].astype(np.float64)
+            for name in ("loc", "scale", "jitter")
+        )
+        n = self.n_rows
+        biased = 1 if self.architecture["noise"] == 0 else (n - 1) / n  # as `principal_axes`
+        return float(loc @ loc + biased * np.sum(scale[jitter == 0] ** -2))
+
+    def warn_of_few_rows(self) -> None:
+        """Warn if the density of new vectors says little."""
+        d = len(self.weights["gain"])
+        enough = FEW_ROWS if self.architecture["noise"] == 0 else FEW_ROWS_PER_AXIS * d
+        if self.n_rows < enough:
+            warn(
+                f"The flow was fitted on fewer than {enough} rows of {d} features: the density "
+                "of new vectors lies far below that of the fitted ones. Fit on more rows."
+            )
+
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_networks": {}}  # only arrays, none on a device
 
@@ -130,7 +139,8 @@ def untrained(
     flow.initialize(rng, *standardization)
     n_parameters = sum(parameter.numel() for parameter in flow.parameters())
     moments = np.zeros((2, n_parameters), dtype=X.dtype)
-    return FittedFlow(architecture, float(noise), power, rng, flow.arrays(), moments)
+    weights = flow.arrays()
+    return FittedFlow(architecture, float(noise), power, len(rows), rng, weights, moments)
 
 
 def _glow(n_features: int, architecture: dict[str, Any]) -> Glow:

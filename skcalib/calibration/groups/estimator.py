@@ -23,7 +23,13 @@ from skcalib.utils.dask import (
     dask_reduce,
 )
 from skcalib.utils.labels import labels_of
-from skcalib.utils.vectors import check_dask, check_sample_weight, checked_rows, is_dask
+from skcalib.utils.vectors import (
+    check_dask,
+    check_sample_weight,
+    checked_rows,
+    is_dask,
+    warn_of_lengths,
+)
 
 # Samples of a group below which its mean is mostly chance.
 FEW_SAMPLES = 20
@@ -195,7 +201,10 @@ class GroupErasure(
 
     def _rows(self, X: Any, *, reset: bool) -> Any:
         if not is_dask(X):
-            return checked_rows(self, X, reset=reset)
+            X = checked_rows(self, X, reset=reset)
+            if not reset:
+                warn_of_lengths(X, self.moments_.mean_square)
+            return X
         check_dask(X)
         validate_data(self, X, reset=reset, skip_check_array=True)
         return X

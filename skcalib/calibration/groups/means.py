@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from scipy.sparse import csr_array
 from sklearn.utils import gen_batches
 
 from skcalib.calibration.covariance.moments import chunk_rows
+from skcalib.utils.forks import cached_property
 
 KINDS = {"U": "str", "b": "bool", "i": "integers", "f": "floats"}
 
@@ -85,6 +85,11 @@ class GroupMeans:
         """Variance of each column between and within groups, each of shape (d,)."""
         total = self.n.sum() or 1
         return self.n @ (self.mean - self.overall) ** 2 / total, self.scatter / total
+
+    @cached_property
+    def mean_square(self) -> float:
+        """Mean of ``|x|²``."""
+        return float(np.sum(self.variances) + self.overall @ self.overall)
 
     @cached_property
     def kept(self) -> float:

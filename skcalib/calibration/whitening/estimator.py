@@ -24,7 +24,13 @@ from skcalib.utils.sklearn_compat import (
     _fit_context,
     check_params,
 )
-from skcalib.utils.vectors import check_rows, check_sample_weight, is_dask, rows_of
+from skcalib.utils.vectors import (
+    check_rows,
+    check_sample_weight,
+    is_dask,
+    rows_of,
+    warn_of_lengths,
+)
 
 
 @dataclass(eq=False, repr=False)
@@ -241,7 +247,10 @@ class Whitening(
         # Refuses parameters that exclude each other now, though the map is computed later.
         Regularization(noise=self.noise, power=self.power, n_groups=self.n_groups)
         first = not self.__sklearn_is_fitted__()
-        moments = Moments.of(self._sample(X, reset=first), sample_weight)
+        X = self._sample(X, reset=first)
+        if not first:
+            warn_of_lengths(X, self.moments_.mean_square)
+        moments = Moments.of(X, sample_weight)
         moments = moments if first else self.moments_.merge(moments)
         return self._learn(moments, self.get_params(deep=False))
 
@@ -261,7 +270,9 @@ class Whitening(
         linear = self.linear_map()
         if is_dask(X):
             check_lazy(self)
-        return linear.apply(rows_of(self, X, reset=False))
+        X = rows_of(self, X, reset=False)
+        warn_of_lengths(X, self.moments_.mean_square)
+        return linear.apply(X)
 
     def linear_map(self) -> AffineMap:
         """Return the map that `transform` applies.

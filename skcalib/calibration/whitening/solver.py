@@ -1,7 +1,6 @@
 """From moments to a whitening: shrinkage, noise, numerical rank and the dimensions kept."""
 
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from skcalib.calibration.covariance.linear_map import AffineMap
 from skcalib.calibration.covariance.moments import Moments, rounding_error
 from skcalib.calibration.covariance.noise import Regularization, Regularized
 from skcalib.utils.base import warn
+from skcalib.utils.forks import cached_property
 
 # Samples per feature below which whitening amplifies sampling error. With 5, the smallest
 # estimate of equal eigenvalues is (1 - sqrt(1/5))^2 = 0.3 of their value (Marchenko & Pastur).
@@ -71,7 +71,7 @@ class WhiteningMap:
 
     @cached_property
     def affine(self) -> AffineMap:
-        """The map, with W of shape (d, width)."""
+        """Return the map, with W of shape (d, width)."""
         output2, W = self.variance[: self.kept] * self.gain**2, self._scaled(self.gain)
         return AffineMap(
             mean=self.mean,

@@ -9,7 +9,6 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from skcalib.encoders.model.forward import first_position
 from skcalib.encoders.model.proof import check, fastest_pass, proof_of
 from skcalib.encoders.model.tokens import CONTINUES, SPACES, empty_ids, tokenize
 from skcalib.encoders.model.zipf import counted_weights, mapped_counts, zipf_weights
+from skcalib.utils.forks import cached_property
 from skcalib.utils.texts import as_texts
 
 # Kinds of encoder-decoders, as model_type in config.json, whose encoder can be used alone.
@@ -74,6 +74,11 @@ class Backbone:
         self.width = module.config.hidden_size
         self.n_positions = _n_positions(module)
         self.max_length = min(_limit_of(tokenizer), self.n_positions)
+        if (added := max(self.ids_of(""))) >= self.n_embedded:
+            raise ValueError(
+                f"its tokenizer puts the token number {added} around each text, but the model "
+                f"embeds {self.n_embedded} tokens. Save both to one folder again"
+            )
         beyond = range(self.n_embedded, len(tokenizer))
         self.special_ids = np.array(sorted({*tokenizer.all_special_ids, *beyond}))
         # A decoder with a vocabulary for every word may name its end-of-text token here.

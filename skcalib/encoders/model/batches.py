@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from skcalib.encoders.recipe import SLOTS, Recipe, slots_of
 from skcalib.encoders.sources import BLOCK, Model, Records, Show
 from skcalib.encoders.store.store import VectorStore
 from skcalib.utils.base import warn
+from skcalib.utils.forks import cached_property
 
 # Limits of a block if texts are encoded whole: the number of their characters, and the bytes of
 # vectors of texts whose windows are not complete.

@@ -1,7 +1,6 @@
 """The files of a model inside a pickle."""
 
 import shutil
-import threading
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,8 +8,9 @@ from tempfile import mkdtemp
 from typing import Any, Self
 
 from skcalib.encoders.model.files import NOT_READ
+from skcalib.utils.forks import fork_safe_lock
 
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 class ModelFiles:

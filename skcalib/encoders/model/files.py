@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -20,7 +19,8 @@ from skcalib.encoders.model.entries import (
     refuse_outside,
 )
 from skcalib.utils import caches
-from skcalib.utils.devices import resolve_device
+from skcalib.utils.devices import plain_torch, resolve_device
+from skcalib.utils.forks import fork_safe_lock, limit_torch_after_fork
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +51,7 @@ MOVED = (
     "pipeline.set_params(bertencoder__model=folder)."
 )
 
-_lock = threading.Lock()  # so that threads do not load one model twice
+_lock = fork_safe_lock()  # so that threads do not load one model twice
 
 
 def load(folder: Path, device: str, dtype: str, *, lower_case: bool = False) -> Backbone:
@@ -63,11 +63,8 @@ def load(folder: Path, device: str, dtype: str, *, lower_case: bool = False) -> 
 
     place = resolve_device(device), getattr(torch, dtype)
     key = folder, fingerprint(folder), *place, lower_case
-    if caches.is_new_fork():
-        # Threads do not survive a fork, and OpenMP would wait for its threads forever. In a
-        # pool of processes, one thread per process is also the best choice.
-        torch.set_num_threads(1)
-    with _lock:
+    limit_torch_after_fork()
+    with _lock, plain_torch(place[0]):
         return caches.model_of(_loaded, *key)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
@@ -15,6 +14,8 @@ import torch
 from skcalib.encoders.model.packed_attention import NAME, PackedRow, packed_attention
 from skcalib.encoders.model.packed_linear import pack_linears
 from skcalib.encoders.model.packed_mpnet import PackedEncoder
+from skcalib.utils.devices import plain_torch
+from skcalib.utils.forks import fork_safe_lock
 from skcalib.utils.torch_compat import attention_of
 
 
@@ -49,7 +50,7 @@ class ForwardPass:
         self._usual, self._is_causal = attention, is_causal
         self._attention = attention_of(module)  # in use
         # One pass at a time: torch parallelizes inside it, and the hooks serve one caller.
-        self._lock = threading.Lock()
+        self._lock = fork_safe_lock()
         lists = (part for part in module.modules() if isinstance(part, torch.nn.ModuleList))
         # A model that reuses one block, such as ALBERT, has no such list.
         self._blocks = next((part for part in lists if len(part) == self._n_layers), ())
@@ -101,6 +102,7 @@ class ForwardPass:
 
         with (
             self._lock,
+            plain_torch(self.device),
             torch.inference_mode(),
             torch.autocast(
                 self.device.type, self._autocast, enabled=self._autocast is not None

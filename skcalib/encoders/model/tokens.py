@@ -1,12 +1,13 @@
 """Texts to token ids: of their beginnings, or of windows that cover them."""
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from skcalib.utils.forks import fork_safe_lock
 
 # A text is cut before it is tokenized, after CHARACTERS for each token to keep, or later if
 # this gives too few tokens. The last MARGIN tokens before the cut are not trusted: the cut may
@@ -22,7 +23,7 @@ SPACES = "\N{LOWER ONE EIGHTH BLOCK}", "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE
 CONTINUES = "##"  # marks a token that continues a word, in WordPiece
 
 # One thread tokenizes at a time: a tokenizer may keep settings of its last call as state.
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 class Windows(NamedTuple):

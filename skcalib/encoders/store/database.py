@@ -32,7 +32,13 @@ COMMIT
 
 def connect(path: Path) -> sqlite3.Connection:
     """Open the file, or create it; refuse a file with the format of another release."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(
+            f"memory={str(path.parent)!r} cannot be made a folder: {error.strerror}. Give a "
+            "folder on a local disk that you may write to."
+        ) from error
     uri = path.as_uri()
     if path.exists() and not all(os.access(p, os.W_OK) for p in (path, path.parent)):
         uri += "?immutable=1"  # otherwise SQLite creates a file next to it, even to read

@@ -14,8 +14,8 @@ def named_classes(class_names: Any) -> dict[Any, list[str]]:
     is_text = isinstance(class_names, str)
     if hasattr(class_names, "fit") or (hasattr(class_names, "encode") and not is_text):
         raise TypeError(
-            f"class_names is a {type(class_names).__name__}; expected names of classes. The "
-            "encoder comes first: ZeroShotClassifier(encoder, class_names)."
+            f"class_names is of type {type(class_names).__name__}; expected names of classes. "
+            "The encoder comes first: ZeroShotClassifier(encoder, class_names)."
         )
     if not isinstance(class_names, Mapping):
         names = labels_of(class_names, "class_names")

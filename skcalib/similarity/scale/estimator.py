@@ -10,7 +10,6 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils import assert_all_finite
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
@@ -26,6 +25,7 @@ from skcalib.utils.sklearn_compat import (
     check_rate,
 )
 from skcalib.utils.vectors import (
+    check_finite,
     checked_rows,
     distinct_vectors,
     unit_rows,
@@ -253,7 +253,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         """
         counts = self._counted(per)
         similarity = np.asarray(unmasked(similarity), dtype=np.float64)
-        assert_all_finite(similarity, input_name="similarity")
+        check_finite(similarity, "similarity")
         if (beyond := np.abs(similarity) > 1 + ROUNDING).any():
             raise ValueError(
                 f"similarity has {similarity[beyond].flat[0]:g}; expected cosines, from -1 to "

@@ -5,13 +5,14 @@ threshold is a quarter of a bin above the edge, so that no pair below passes by 
 """
 
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from skcalib.utils.cosines import blocks
+from skcalib.utils.forks import cached_property
 
 # Bins in one unit of similarity; a power of two, so that the edges are exact in binary.
 BINS = 2**20

@@ -163,6 +163,7 @@ def test_the_number_of_pairs_that_keep_half_is_right_within_a_factor_of_two():
         (lambda X, y: (0 * X + 1, y), "All 30 vectors of X are equal"),
         (lambda X, y: (X, 0 * y + 1), "All 30 vectors of y are equal"),
         (lambda X, y: (X * 1e200, y), "overflow float64. Scale them down"),
+        (lambda X, y: (X * 1e-170, y), "underflow float64. Scale X to about 1"),
     ],
 )
 @few_pairs

@@ -16,6 +16,7 @@ from skcalib import BertEncoder, NormalizingFlow
 from skcalib.datasets import fetch_sts
 
 
+@pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")
 @parametrize_with_checks(
     [
         NormalizingFlow(),
@@ -186,6 +187,7 @@ def test_early_stopping_keeps_the_best_flow(banana):
     assert flow.validation_curve_ is None
 
 
+@pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")
 @pytest.mark.parametrize(
     ("coupling", "permutation", "noise", "dtype"),
     [
@@ -465,3 +467,16 @@ def test_the_last_layer_of_minilm_trains_to_useful_vectors(encoded):
     assert _spearman(Z, rows, grades) > 70
     scale = abs(vectors).max()
     np.testing.assert_allclose(flow.inverse_transform(Z), vectors, atol=1e-4 * scale)
+
+
+@pytest.mark.parametrize(("noise", "enough"), [(0.0, 25), ("auto", 8)])
+def test_densities_from_few_rows_warn(noise, enough):
+    X = np.random.default_rng(0).normal(size=(60, 4))
+    flow = NormalizingFlow(noise=noise, random_state=0)
+    few = flow.fit(X[: enough - 1])
+    few.transform(X)  # the tests refuse warnings
+    for density in (few.score_samples, few.score, few.bits_per_dim, lambda _: few.sample(2)):
+        with pytest.warns(UserWarning, match=rf"fewer than {enough} rows of 4 features"):
+            density(X)
+    flow.fit(X[:enough]).score_samples(X)
+    flow.partial_fit(X[:5]).sample(3)  # the first call fixed what the rows determine

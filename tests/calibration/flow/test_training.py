@@ -80,6 +80,7 @@ def test_training_takes_the_steps_of_adam(coupling, permutation, n_levels, depth
     np.testing.assert_allclose(single.loss_curve_, losses[:2], rtol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")
 @pytest.mark.parametrize(("n", "batch_size", "filled"), [(11, 4, 1), (12, 4, 0), (5, 32, 5)])
 def test_an_epoch_visits_every_row_and_no_batch_is_small(n, batch_size, filled):
     X = np.random.RandomState(0).normal(size=(n, 3))

@@ -93,7 +93,7 @@ def test_shrinkage_whitens_the_shrunk_covariance(X):
     whitening = Whitening(shrinkage=0.4).fit(X)
     covariance = np.cov(X, rowvar=False)
     shrunk = 0.6 * covariance + 0.4 * np.trace(covariance) / 12 * np.eye(12)
-    W = whitening.transform(np.eye(12)) - whitening.transform(np.zeros((1, 12)))
+    W = whitening.linear_map().projection
     assert_allclose(W.T @ shrunk @ W, np.eye(12), atol=1e-9)
     for fitted in (whitening, Whitening(3, shrinkage=0.4).fit(X)):
         assert_allclose(fitted.get_covariance(), shrunk, rtol=1e-10)

@@ -19,6 +19,13 @@ from skcalib import BertEncoder, BiEncoder, TextEncoder, VectorStore, Whitening
 POOLINGS = sorted(BertEncoder._parameter_constraints["pooling"][0].options - {"auto"})
 
 
+def test_a_memory_that_is_a_file_is_refused(tiny_bert, tmp_path):
+    (tmp_path / "file").write_text("")
+    for memory in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(OSError, match=r"memory='.*file.*' cannot be made a folder: .*Give"):
+            BertEncoder(tiny_bert, memory=memory).fit_transform(["dog"])
+
+
 @pytest.fixture(autouse=True)
 def forget(recent):
     """Keep vectors in memory, as outside the tests; return the function that empties it."""

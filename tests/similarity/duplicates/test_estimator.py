@@ -314,7 +314,7 @@ def test_bad_input_says_what_to_do():
         Duplicates().fit(["a", "b"])
     with pytest.raises(ValueError, match=r"got a guard.*Duplicates\(encoder, guard"):
         Duplicates(guard=DetailGuard()).fit(spread(500))
-    with pytest.raises(TypeError, match="encoder is a int; expected the folder"):
+    with pytest.raises(TypeError, match="encoder is of type int; expected the folder"):
         Duplicates(5).fit(["a", "b"])
     with pytest.raises(ValueError, match="'guard' parameter"):
         Duplicates(TextEncoder(words_as_vectors), guard="numbers").fit(["a", "b"])

@@ -1,0 +1,46 @@
+"""Vectors of unit length where the fitted ones had another, and the other way round."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from skcalib import GroupErasure, NormalizingFlow, SpaceAligner, Whitening
+
+X = 3 * np.random.default_rng(0).normal(size=(80, 9)) + 2
+UNIT = X / np.linalg.norm(X, axis=1, keepdims=True)
+STEPS = [
+    (Whitening(noise="auto"), {}),
+    (GroupErasure(), {"groups": np.arange(80) % 2}),
+    (SpaceAligner(), {"y": X[:, :4]}),
+    (NormalizingFlow(random_state=0), {}),
+    (NormalizingFlow(random_state=0, noise="auto"), {}),
+]
+steps = pytest.mark.parametrize(("step", "given"), STEPS, ids=lambda value: str(value)[:30])
+
+
+@steps
+@pytest.mark.parametrize(("fitted", "other"), [(X, UNIT), (UNIT, X)], ids=["raw", "unit"])
+@pytest.mark.filterwarnings("ignore:Of a text's nearest")
+def test_vectors_scaled_otherwise_than_in_the_fit_warn(step, given, fitted, other):
+    step.fit(fitted, **given)
+    for rows in (other, other[:1], other.astype(np.float32)):
+        with pytest.warns(UserWarning, match=r"only one of the two has unit length. Pass"):
+            step.transform(rows)
+    if hasattr(step, "partial_fit"):
+        with pytest.warns(UserWarning, match="only one of the two"):
+            step.partial_fit(other, **given)
+
+
+@steps
+@pytest.mark.filterwarnings("ignore:Of a text's nearest")
+def test_lengths_that_depend_on_texts_do_not_warn(step, given):
+    for fitted in (X, UNIT):
+        step.fit(fitted, **given)
+        half = np.float16(fitted).astype(np.float64)
+        nothing = np.zeros_like(fitted)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for rows in (fitted, 1.9 * fitted, 0.6 * fitted, half, nothing, fitted[:1]):
+                step.transform(rows)
+            step.transform(np.vstack([nothing[:9], fitted]))
