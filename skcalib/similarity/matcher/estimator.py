@@ -6,18 +6,19 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn import config_context
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import gen_batches
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.similarity.duplicates.guard import guard_of_fit
-from skcalib.similarity.hubs import hubness, n_neighbors_of
+from skcalib.similarity.hubs import bank_of
 from skcalib.similarity.inputs import Side
 from skcalib.similarity.matcher.discoveries import NEAREST, decoys, q_values
+from skcalib.similarity.matcher.sides import best_scores, searched
 from skcalib.similarity.space import unit_vectors
 from skcalib.utils.base import VersionedState, from_scratch, warn
-from skcalib.utils.cosines import nearest
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib.utils.texts import TextInput, as_texts
 from skcalib.utils.vectors import first_of_equal
@@ -26,8 +27,8 @@ FEWEST = 4  # different records with content of a side
 FEW = 20  # records, below which a rate of 5 % can hardly be checked
 # A mild whitening brings out details, which tell a record from others on its topic.
 POWER = 0.25
-HUB_SHARE, HUB_WEIGHT = 0.1, 0.5
 SLACK = 1e-5
+ROWS = 8192  # whose moments are added at a time
 
 
 @dataclass(eq=False, repr=False)
@@ -46,6 +47,11 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         Largest expected share of false pairs among those listed, see Notes.
     guard : DetailGuard or None, default=None
         Check that both records have the same numbers and codes. It needs an `encoder`.
+    neighbors : transformer or None, default=None
+        scikit-learn's ``KNeighborsTransformer``, or a similar one (of pynndescent or faiss), by
+        cosine or Euclidean distance, to find the nearest records of a long list. It is cloned
+        for each list, and its ``n_neighbors`` is set. None compares all records of one list
+        with all of the other, twice.
 
     Attributes
     ----------
@@ -59,6 +65,8 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         Score of the last pair listed; infinite if there is none.
     n_mutual_ : int
         Number of pairs of mutual nearest neighbors, from which those listed were chosen.
+    neighbors_ : transformer or None
+        The clone that is fitted on the second list.
     n_features_in_, feature_names_in_
         Of vectors: number of features seen during fit, and their names when all are strings.
 
@@ -74,9 +82,9 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
 
         score = a . b - (r(a) + r(b)) / 2
 
-    where r is the mean cosine with the nearest tenth of the other list, which is large for
-    records that are near everything [1]_. Two records are candidates if each has the largest
-    score with the other.
+    where r is the mean cosine with the nearest tenth of the other list, of which 2,000 at most
+    are compared; it is large for records that are near everything [1]_. Two records are
+    candidates if each has the largest score with the other.
 
     Most records without a partner are in some such pair, too. How large their scores are is
     estimated from the leads of the fourth to the eighth nearest, whose distribution is known
@@ -112,11 +120,13 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
     _: KW_ONLY
     false_discovery_rate: float = 0.05
     guard: Any = None
+    neighbors: BaseEstimator | None = None
 
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it
         "false_discovery_rate": [Interval(Real, 0, 1, closed="neither")],
         "guard": [HasMethods("details"), None],
+        "neighbors": [HasMethods(["fit", "transform"]), None],
     }
 
     __metadata_request__fit = {"A": UNUSED, "B": UNUSED}  # data of the fit
@@ -175,19 +185,25 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
                 "within one list, use Duplicates."
             )
         self._means = np.array([first.mean(axis=0), second.mean(axis=0)], dtype=np.float64)
-        both = np.vstack([first - self._means[0], second - self._means[1]])
-        self._whitening = Whitening(power=POWER, shrinkage="auto").fit(both)
+        self._whitening = Whitening(power=POWER, shrinkage="auto")
+        for unit, mean in zip((first, second), self._means, strict=True):
+            for part in gen_batches(len(unit), ROWS):
+                self._whitening.partial_fit(unit[part] - mean)
         a, b = self._calibrated(first, 0), self._calibrated(second, 1)
-        self._hubs = hubness(b, a, n_neighbors_of(HUB_SHARE, len(a)))
-        of_a = hubness(a, b, n_neighbors_of(HUB_SHARE, len(b)))
-        of_rows, columns = _nearest(a, of_a, b, self._hubs)
-        of_columns, rows_of_columns = _nearest(b, self._hubs, a, of_a)
-        i = np.flatnonzero(rows_of_columns[columns[:, 0], 0] == np.arange(len(a)))
-        j = columns[i, 0]
-        self._second, self._rows, self._best = b, rows[1], of_columns[:, 0]
+        self._bank, bank = bank_of(b), bank_of(a)
+        a, b = searched(a, self._bank), searched(b, bank)
+        self.neighbors_ = self._index(b)
+        of_rows, columns = best_scores(a, b, min(NEAREST, len(b)), self.neighbors_)
+        of_columns, rows_of_columns = best_scores(b, a, min(NEAREST, len(a)), self._index(a))
+        j = columns[:, 0]
+        i = np.flatnonzero((j >= 0) & (rows_of_columns[j, 0] == np.arange(len(a))))
+        j = j[i]
+        self._searched, self._rows, self._best = b, rows[1], of_columns[:, 0]
         self._guard = guard_of_fit(self.guard)
         self._details: list[Any] = []  # of the second list, for the guard
-        of_decoys = np.concatenate([decoys(of_rows[i]), decoys(of_columns[j])])
+        all_found = (columns[i] >= 0).all(axis=1), (rows_of_columns[j] >= 0).all(axis=1)
+        parts = of_rows[i][all_found[0]], of_columns[j][all_found[1]]
+        of_decoys = np.concatenate([decoys(part) for part in parts])
         if texts is not None and self._guard is not None:
             self._details = [self._guard.details(texts[1][row]) for row in rows[1]]
             own = (self._guard.details(texts[0][row]) for row in rows[0][i])
@@ -236,17 +252,23 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         content = np.flatnonzero(unit.any(axis=1))
         if not len(content):
             return partner
-        a, b = self._calibrated(unit[content], 0), self._second
-        of_a = hubness(a, b, n_neighbors_of(HUB_SHARE, len(b)))
-        scores, columns = _nearest(a, of_a, b, self._hubs)
+        asked = searched(self._calibrated(unit[content], 0), self._bank)
+        scores, columns = best_scores(asked, self._searched, 1, self.neighbors_)
         score, column = scores[:, 0], columns[:, 0]
         # As equal vectors may score a little differently in another product of matrices.
         accepted = score >= np.maximum(self.threshold_, self._best[column]) - SLACK
+        accepted &= column >= 0
         if texts is not None:
             own = (self._guard.details(texts[row]) for row in content)
             accepted &= [d == self._details[k] for d, k in zip(own, column, strict=True)]
         partner[content[accepted]] = self._rows[column[accepted]]
         return partner
+
+    def _index(self, among: np.ndarray) -> Any:
+        """Return a clone of `neighbors` that is fitted on a list, if there is one."""
+        if self.neighbors is None or len(among) <= NEAREST + 1:
+            return None
+        return clone(self.neighbors).set_params(n_neighbors=NEAREST).fit(among)
 
     def _calibrated(self, unit: np.ndarray, side: int) -> np.ndarray:
         """Return unit vectors minus the mean of their side, whitened, float32."""
@@ -258,19 +280,3 @@ def _different(unit: np.ndarray) -> np.ndarray:
     """Rows with content, of equal ones the first."""
     rows = np.flatnonzero(unit.any(axis=1))
     return rows[first_of_equal(unit[rows])]
-
-
-def _nearest(
-    rows: np.ndarray, of_rows: np.ndarray, columns: np.ndarray, of_columns: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of the columns with the largest ones for each row, in falling order, and which.
-
-    The hubness of a column is one more dimension, so that the scores are products.
-    """
-    penalty = (HUB_WEIGHT * of_columns)[:, None].astype(np.float32)
-    one = np.ones((len(rows), 1), np.float32)
-    k = min(NEAREST, len(columns))
-    products, found = nearest(np.hstack([rows, one]), np.hstack([columns, -penalty]), k)
-    order = np.argsort(-products, axis=1, kind="stable")
-    products, found = (np.take_along_axis(each, order, axis=1) for each in (products, found))
-    return products - HUB_WEIGHT * of_rows[:, None], found

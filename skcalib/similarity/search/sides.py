@@ -7,13 +7,11 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 from sklearn.utils import gen_batches
 
-from skcalib.similarity.hubs import n_neighbors_of, repeatability
+from skcalib.similarity.hubs import bank_of, n_neighbors_of, repeatability
 from skcalib.similarity.search.steps import HubColumns, QueryColumns, Shift
 from skcalib.utils.cosines import rows_in_memory
 from skcalib.utils.vectors import unit_rows
 
-# Largest number of queries that the hubness of each document is computed from.
-BANK = 2000
 # Share of a mean that is subtracted, as `Whitening(noise="auto")` does: in a skewed collection
 # the mean lies in the largest group, which would lose its direction with all of it.
 CENTERING = 0.8
@@ -47,10 +45,8 @@ class TwoSides:
         mean = documents.mean(axis=0, dtype=np.float64)
         gap = queries.mean(axis=0, dtype=np.float64) - mean
         query_mean = mean + gap_weight(queries, gap) * gap
-        drawn = queries[np.random.default_rng(0).permutation(len(queries))[:BANK]]
-        return cls._with_hubs(
-            documents, CENTERING * mean, drawn, CENTERING * query_mean, n_neighbors, hub_weight
-        )
+        shifts = CENTERING * mean, bank_of(queries), CENTERING * query_mean
+        return cls._with_hubs(documents, *shifts, n_neighbors, hub_weight)
 
     @classmethod
     def of_windows(
