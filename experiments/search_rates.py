@@ -2,7 +2,7 @@
 
 Half of a set's queries have no answer: the documents that answer them are taken out. One half
 of these is the sample that a threshold is estimated from, the others are scored, "false". Of
-the queries with an answer, one half is the bank of `SearchEncoder`, and of the others "right" is
+the queries with an answer, half are the bank of `SearchEncoder`, and of the others "right" is
 the share whose best document passes and answers them. All are means of ten draws, in percent.
 
 "raw" and "search" have thresholds by the sample of queries without an answer, "search, bank" by
