@@ -15,7 +15,12 @@ from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.similarity.duplicates.guard import guard_of_fit
 from skcalib.similarity.hubs import bank_of
 from skcalib.similarity.inputs import Side
-from skcalib.similarity.matcher.discoveries import NEAREST, decoys, q_values
+from skcalib.similarity.matcher.discoveries import (
+    NEAREST,
+    mutual_pairs,
+    q_values,
+    scores_of,
+)
 from skcalib.similarity.matcher.sides import best_scores, searched
 from skcalib.similarity.space import unit_vectors
 from skcalib.utils.base import VersionedState, from_scratch, warn
@@ -78,17 +83,19 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
     Notes
     -----
     Each list has its own mean, which is subtracted, and a mild regularized whitening of both
-    brings out details. With unit vectors a and b of two records, ::
+    brings out details. With unit vectors a and b of two records, their similarity is ::
 
-        score = a . b - (r(a) + r(b)) / 2
+        s = a . b - (r(a) + r(b)) / 2
 
     where r is the mean cosine with the nearest tenth of the other list, of which 2,000 at most
     are compared; it is large for records that are near everything [1]_. Two records are
-    candidates if each has the largest score with the other.
+    candidates if each is the most similar one of the other. Their score is ``s + (s - t) / 2``,
+    where t is the second largest similarity of either record.
 
     Most records without a partner are in some such pair, too. How large their scores are is
-    estimated from the leads of the fourth to the eighth nearest, whose distribution is known
-    for exponential tails [2]_. This gives the false discovery rate [3]_ of each score.
+    estimated from the leads of the fourth to the eighth nearest over the next, whose expected
+    ratio to the first lead is that of normal order statistics [2]_. This gives the false
+    discovery rate [3]_ of each score.
     The rate is an estimate, see the table on the page of matches. **If few records of both
     lists have a partner, it lists little or nothing**, and so does it where records have
     near-copies, since nothing then distinguishes a true pair. Equal records of a list count
@@ -98,7 +105,7 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
     ----------
     .. [1] Conneau et al. (2018), "Word Translation Without Parallel Data", ICLR,
            arXiv:1710.04087.
-    .. [2] Rényi (1953), "On the Theory of Order Statistics", Acta Mathematica 4.
+    .. [2] Blom (1958), "Statistical Estimates and Transformed Beta-Variables", Wiley.
     .. [3] Storey (2002), "A Direct Approach to False Discovery Rates", JRSS B 64(3).
 
     Examples
@@ -193,24 +200,18 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         self._bank, bank = bank_of(b), bank_of(a)
         a, b = searched(a, self._bank), searched(b, bank)
         self.neighbors_ = self._index(b)
-        of_rows, columns = best_scores(a, b, min(NEAREST, len(b)), self.neighbors_)
-        of_columns, rows_of_columns = best_scores(b, a, min(NEAREST, len(a)), self._index(a))
-        j = columns[:, 0]
-        i = np.flatnonzero((j >= 0) & (rows_of_columns[j, 0] == np.arange(len(a))))
-        j = j[i]
-        self._searched, self._rows, self._best = b, rows[1], of_columns[:, 0]
+        ways = (a, b, self.neighbors_), (b, a, self._index(a))
+        nearest = [best_scores(x, y, min(NEAREST, len(y)), index) for x, y, index in ways]
+        i, j, scores, decoys = mutual_pairs(*nearest)
+        self._searched, self._rows, self._best = b, rows[1], nearest[1][0][:, :2]
         self._guard = guard_of_fit(self.guard)
         self._details: list[Any] = []  # of the second list, for the guard
-        all_found = (columns[i] >= 0).all(axis=1), (rows_of_columns[j] >= 0).all(axis=1)
-        parts = of_rows[i][all_found[0]], of_columns[j][all_found[1]]
-        of_decoys = np.concatenate([decoys(part) for part in parts])
         if texts is not None and self._guard is not None:
             self._details = [self._guard.details(texts[1][row]) for row in rows[1]]
             own = (self._guard.details(texts[0][row]) for row in rows[0][i])
             agree = [d == self._details[k] for d, k in zip(own, j, strict=True)]
-            i, j = i[agree], j[agree]
-        scores = of_rows[i, 0]
-        q = q_values(scores, of_decoys)
+            i, j, scores = i[agree], j[agree], scores[agree]
+        q = q_values(scores, decoys)
         listed = np.flatnonzero(q <= self.false_discovery_rate)
         listed = listed[np.argsort(-scores[listed], kind="stable")]
         self.pairs_ = np.column_stack([rows[0][i[listed]], rows[1][j[listed]]])
@@ -253,11 +254,14 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         if not len(content):
             return partner
         asked = searched(self._calibrated(unit[content], 0), self._bank)
-        scores, columns = best_scores(asked, self._searched, 1, self.neighbors_)
-        score, column = scores[:, 0], columns[:, 0]
+        found, columns = best_scores(asked, self._searched, 2, self.neighbors_)
+        column, best_of_fit = columns[:, 0], self._best[columns[:, 0]]
         # As equal vectors may score a little differently in another product of matrices.
-        accepted = score >= np.maximum(self.threshold_, self._best[column]) - SLACK
-        accepted &= column >= 0
+        is_new = found[:, 0] > best_of_fit[:, 0] + SLACK
+        other = np.where(is_new, best_of_fit[:, 0], best_of_fit[:, 1])
+        scores = scores_of(found[:, 0], np.maximum(found[:, 1], other))
+        accepted = (scores >= self.threshold_ - SLACK) & (columns >= 0).all(axis=1)
+        accepted &= found[:, 0] >= best_of_fit[:, 0] - SLACK
         if texts is not None:
             own = (self._guard.details(texts[row]) for row in content)
             accepted &= [d == self._details[k] for d, k in zip(own, column, strict=True)]

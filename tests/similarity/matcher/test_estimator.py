@@ -8,7 +8,7 @@ from sklearn.neighbors import KNeighborsTransformer
 
 from skcalib import DetailGuard, Matcher
 from skcalib.datasets import load_docstrings
-from skcalib.similarity.matcher.discoveries import decoys, q_values
+from skcalib.similarity.matcher.discoveries import leads, q_values
 
 WIDTH = 32
 
@@ -60,15 +60,14 @@ def test_without_a_common_record_nothing_is_listed():
     assert listed == 0
 
 
-def test_of_exponential_scores_decoys_have_the_mean_of_the_best_and_a_longer_tail():
+def test_later_leads_are_drawn_like_the_first_lead_of_normal_scores():
     rng = np.random.default_rng(0)
-    nearest = -np.sort(-rng.exponential(size=(20_000, 200)), axis=1)[:, :9]
-    best = nearest[:, 0]
-    for of_lead in decoys(nearest).reshape(-1, len(nearest)):
-        assert of_lead.mean() == pytest.approx(best.mean(), rel=0.01)
-        for share in (0.9, 0.99):
-            quantile = np.quantile(best, share)
-            assert quantile <= np.quantile(of_lead, share) <= 1.1 * quantile
+    for n in (30, 200):
+        nearest = -np.sort(-rng.normal(size=(20_000, n)), axis=1)[:, :9]
+        first = nearest[:, 0] - nearest[:, 1]
+        for drawn in leads(nearest, n):
+            assert drawn.mean() == pytest.approx(first.mean(), rel=0.03)
+            assert np.quantile(drawn, 0.95) == pytest.approx(np.quantile(first, 0.95), rel=0.1)
 
 
 def test_q_values_bound_the_share_of_false_scores():
