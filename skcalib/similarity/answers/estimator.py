@@ -245,7 +245,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         Returns
         -------
         self : NearestAnswer
-            With a log that has none of the questions, the same as a `fit` on all of them.
+            With a log that has none of the questions, the same as a `fit` on all of them, if
+            that smooths as well, or does not either.
         """
         check_is_fitted(self)
         given = stored_answers(X, y)
