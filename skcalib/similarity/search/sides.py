@@ -73,10 +73,11 @@ class TwoSides:
         n_neighbors: float,
         hub_weight: float,
     ) -> Self:
-        """Weigh the hubs by how much of them another bank would repeat."""
+        """Weigh the hubs by how much of them another bank would repeat, and is no answer."""
         bank = shifted(queries, query_shift)
         share = repeatability(shifted(documents, document_shift), bank, n_neighbors)
         k = n_neighbors_of(n_neighbors, len(bank))
+        share *= unanswered_share(k, len(bank), len(documents))
         return cls(document_shift, query_shift, bank, k, share * hub_weight)
 
     def documents(self, unit: np.ndarray) -> np.ndarray:
@@ -124,6 +125,15 @@ def gap_weight(queries: np.ndarray, gap: np.ndarray) -> float:
     # Of unit vectors; those without content are left out.
     chance = max(1 - float(mean @ mean), 0.0) / (n - 1)
     return max(1 - chance / squares, 0.0)
+
+
+def unanswered_share(k: int, n_queries: int, n_documents: int) -> float:
+    """Return the expected share of a document's ``k`` nearest queries that it does not answer.
+
+    If each query has one answer, a document answers ``n_queries / n_documents`` on average,
+    and these are near it rightly. With few documents they are all of the nearest.
+    """
+    return max(1 - n_queries / (n_documents * k), 0.0)
 
 
 def shifted(unit: np.ndarray, shift: np.ndarray) -> np.ndarray:
