@@ -60,7 +60,7 @@ def draw(encode, kind, name, seed):
         rest = np.setdiff1d(order, stored)
         rest = rng.permutation(rest)
     scored, log = rest[: len(rest) // 2], rest[len(rest) // 2 :]
-    D, Q = unit(encode(documents, kind == "names")), unit(encode(texts))
+    D, Q = unit(encode(documents, True)), unit(encode(texts))
 
     def right(best):
         return np.mean(of_documents[best] == classes[scored])
