@@ -6,6 +6,12 @@ from skcalib.utils.cosines import blocks
 
 SPLITS = 32  # of a bank into halves
 COMPARED = 2000  # vectors, at most, whose hubness the halves estimate
+BANK = 2000  # vectors, at most, that the hubness of each is computed from
+
+
+def bank_of(vectors: np.ndarray) -> np.ndarray:
+    """Return `BANK` of the vectors at most, in random order."""
+    return vectors[np.random.default_rng(0).permutation(len(vectors))[:BANK]]
 
 
 def n_neighbors_of(n_neighbors: float, n: int) -> int:

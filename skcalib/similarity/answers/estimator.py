@@ -12,7 +12,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skcalib.calibration.neighbors.estimator import NeighborSmoothing
-from skcalib.similarity.answers.inputs import identity, stored_answers
+from skcalib.similarity.answers.inputs import ask_alike, identity, stored_answers
 from skcalib.similarity.answers.threshold import (
     MARGIN,
     entries,
@@ -88,9 +88,11 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
     Notes
     -----
-    With a `log`, ``Whitening(noise="auto")`` and `NeighborSmoothing` follow the encoder. They
-    are fitted on the questions of the log that are not stored. Without a log nothing is
-    calibrated.
+    With a `log`, ``Whitening(noise="auto")`` follows the encoder and, if at least half of the
+    stored questions share their answer with another one, `NeighborSmoothing`. They are fitted
+    on the questions of the log that are not stored. Smoothing moves a question toward others of
+    its group; where each answer has one question, it hides what distinguishes the answers.
+    Without a log nothing is calibrated.
 
     The threshold is one of the best cosines of the `unanswerable` with the stored questions,
     chosen by its rank. It is exact, in the sense of conformal prediction [1]_, for questions
@@ -184,7 +186,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         if log is not None:  # without the questions that the threshold depends on
             log = {*as_texts(log, "log")} - {*stored, *(unknown or ())}
         self._space = TextSpace(self.encoder)
-        vectors, self._smoothing = self._fit_space([*stored], log)
+        vectors, self._smoothing = self._fit_space(stored, log)
         asked = None if unknown is None else self._asked(self._vectors_of(unknown))
         self._store(stored, vectors, (unknown, place, asked))
         self.encoder_ = self._space.pipeline
@@ -193,7 +195,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         return self
 
     def _fit_space(
-        self, stored: list[str], log: set[str] | None
+        self, answers: dict[str, Any], log: set[str] | None
     ) -> tuple[np.ndarray, NeighborSmoothing | None]:
         """Fit on the log, or only the encoder on the stored questions.
 
@@ -201,6 +203,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         The log has no stored question, because a question of the fit would lie farther from
         others than a new one.
         """
+        stored = [*answers]
         if log is None:
             vectors = self._space.fit_vectors(stored)
             if calibrates(self._space.encoder) and not self._space.is_frozen:
@@ -219,6 +222,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         of_log = self._space.whiten(self._space.fit_vectors(sorted(log)))
         vectors = self._vectors_of(stored)
         warn_of_silent(~vectors.any(axis=1), stored)
+        if not ask_alike(answers):
+            return vectors, None
         return vectors, NeighborSmoothing().fit(of_log[of_log.any(axis=1)])
 
     def _vectors_of(self, texts: list[str]) -> np.ndarray:
@@ -244,7 +249,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         Returns
         -------
         self : NearestAnswer
-            With a log that has none of the questions, the same as a `fit` on all of them.
+            With a log that has none of the questions, the same as a `fit` on all of them, if
+            that smooths as well, or does not either.
         """
         check_is_fitted(self)
         given = stored_answers(X, y)

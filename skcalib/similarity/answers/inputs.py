@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
 from skcalib.utils.labels import labels_of
-from skcalib.utils.texts import as_texts
+from skcalib.utils.texts import as_texts, distinct
 
 
 def stored_answers(X: Any, y: Any) -> dict[str, Any]:
@@ -23,6 +23,12 @@ def stored_answers(X: Any, y: Any) -> dict[str, Any]:
                 f"{answer!r:.40}. Give each question one answer."
             )
     return {question: stored[question] for question in sorted(stored)}
+
+
+def ask_alike(stored: dict[str, Any]) -> bool:
+    """Whether at least half of the questions share their answer with another one."""
+    _, codes = distinct([identity(answer) for answer in stored.values()])
+    return bool(np.mean(np.bincount(codes)[codes] > 1) >= 0.5)
 
 
 def identity(answer: Any) -> Hashable:

@@ -6,18 +6,24 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn import config_context
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import gen_batches
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.similarity.duplicates.guard import guard_of_fit
-from skcalib.similarity.hubs import hubness, n_neighbors_of
+from skcalib.similarity.hubs import bank_of
 from skcalib.similarity.inputs import Side
-from skcalib.similarity.matcher.discoveries import NEAREST, decoys, q_values
+from skcalib.similarity.matcher.discoveries import (
+    NEAREST,
+    mutual_pairs,
+    q_values,
+    scores_of,
+)
+from skcalib.similarity.matcher.sides import best_scores, searched
 from skcalib.similarity.space import unit_vectors
 from skcalib.utils.base import VersionedState, from_scratch, warn
-from skcalib.utils.cosines import nearest
 from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
 from skcalib.utils.texts import TextInput, as_texts
 from skcalib.utils.vectors import first_of_equal
@@ -26,8 +32,8 @@ FEWEST = 4  # different records with content of a side
 FEW = 20  # records, below which a rate of 5 % can hardly be checked
 # A mild whitening brings out details, which tell a record from others on its topic.
 POWER = 0.25
-HUB_SHARE, HUB_WEIGHT = 0.1, 0.5
 SLACK = 1e-5
+ROWS = 8192  # whose moments are added at a time
 
 
 @dataclass(eq=False, repr=False)
@@ -46,6 +52,11 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         Largest expected share of false pairs among those listed, see Notes.
     guard : DetailGuard or None, default=None
         Check that both records have the same numbers and codes. It needs an `encoder`.
+    neighbors : transformer or None, default=None
+        scikit-learn's ``KNeighborsTransformer``, or a similar one (of pynndescent or faiss), by
+        cosine or Euclidean distance, to find the nearest records of a long list. It is cloned
+        for each list, and its ``n_neighbors`` is set. None compares all records of one list
+        with all of the other, twice.
 
     Attributes
     ----------
@@ -59,6 +70,8 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         Score of the last pair listed; infinite if there is none.
     n_mutual_ : int
         Number of pairs of mutual nearest neighbors, from which those listed were chosen.
+    neighbors_ : transformer or None
+        The clone that is fitted on the second list.
     n_features_in_, feature_names_in_
         Of vectors: number of features seen during fit, and their names when all are strings.
 
@@ -70,17 +83,19 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
     Notes
     -----
     Each list has its own mean, which is subtracted, and a mild regularized whitening of both
-    brings out details. With unit vectors a and b of two records, ::
+    brings out details. With unit vectors a and b of two records, their similarity is ::
 
-        score = a . b - (r(a) + r(b)) / 2
+        s = a . b - (r(a) + r(b)) / 2
 
-    where r is the mean cosine with the nearest tenth of the other list, which is large for
-    records that are near everything [1]_. Two records are candidates if each has the largest
-    score with the other.
+    where r is the mean cosine with the nearest tenth of the other list, of which 2,000 at most
+    are compared; it is large for records that are near everything [1]_. Two records are
+    candidates if each is the most similar one of the other. Their score is ``s + (s - t) / 2``,
+    where t is the second largest similarity of either record.
 
     Most records without a partner are in some such pair, too. How large their scores are is
-    estimated from the leads of the fourth to the eighth nearest, whose distribution is known
-    for exponential tails [2]_. This gives the false discovery rate [3]_ of each score.
+    estimated from the leads of the fourth to the eighth nearest over the next, whose expected
+    ratio to the first lead is that of normal order statistics [2]_. This gives the false
+    discovery rate [3]_ of each score.
     The rate is an estimate, see the table on the page of matches. **If few records of both
     lists have a partner, it lists little or nothing**, and so does it where records have
     near-copies, since nothing then distinguishes a true pair. Equal records of a list count
@@ -90,7 +105,7 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
     ----------
     .. [1] Conneau et al. (2018), "Word Translation Without Parallel Data", ICLR,
            arXiv:1710.04087.
-    .. [2] Rényi (1953), "On the Theory of Order Statistics", Acta Mathematica 4.
+    .. [2] Blom (1958), "Statistical Estimates and Transformed Beta-Variables", Wiley.
     .. [3] Storey (2002), "A Direct Approach to False Discovery Rates", JRSS B 64(3).
 
     Examples
@@ -112,11 +127,13 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
     _: KW_ONLY
     false_discovery_rate: float = 0.05
     guard: Any = None
+    neighbors: BaseEstimator | None = None
 
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it
         "false_discovery_rate": [Interval(Real, 0, 1, closed="neither")],
         "guard": [HasMethods("details"), None],
+        "neighbors": [HasMethods(["fit", "transform"]), None],
     }
 
     __metadata_request__fit = {"A": UNUSED, "B": UNUSED}  # data of the fit
@@ -175,26 +192,26 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
                 "within one list, use Duplicates."
             )
         self._means = np.array([first.mean(axis=0), second.mean(axis=0)], dtype=np.float64)
-        both = np.vstack([first - self._means[0], second - self._means[1]])
-        self._whitening = Whitening(power=POWER, shrinkage="auto").fit(both)
+        self._whitening = Whitening(power=POWER, shrinkage="auto")
+        for unit, mean in zip((first, second), self._means, strict=True):
+            for part in gen_batches(len(unit), ROWS):
+                self._whitening.partial_fit(unit[part] - mean)
         a, b = self._calibrated(first, 0), self._calibrated(second, 1)
-        self._hubs = hubness(b, a, n_neighbors_of(HUB_SHARE, len(a)))
-        of_a = hubness(a, b, n_neighbors_of(HUB_SHARE, len(b)))
-        of_rows, columns = _nearest(a, of_a, b, self._hubs)
-        of_columns, rows_of_columns = _nearest(b, self._hubs, a, of_a)
-        i = np.flatnonzero(rows_of_columns[columns[:, 0], 0] == np.arange(len(a)))
-        j = columns[i, 0]
-        self._second, self._rows, self._best = b, rows[1], of_columns[:, 0]
+        self._bank, bank = bank_of(b), bank_of(a)
+        a, b = searched(a, self._bank), searched(b, bank)
+        self.neighbors_ = self._index(b)
+        ways = (a, b, self.neighbors_), (b, a, self._index(a))
+        nearest = [best_scores(x, y, min(NEAREST, len(y)), index) for x, y, index in ways]
+        i, j, scores, decoys = mutual_pairs(*nearest)
+        self._searched, self._rows, self._best = b, rows[1], nearest[1][0][:, :2]
         self._guard = guard_of_fit(self.guard)
         self._details: list[Any] = []  # of the second list, for the guard
-        of_decoys = np.concatenate([decoys(of_rows[i]), decoys(of_columns[j])])
         if texts is not None and self._guard is not None:
             self._details = [self._guard.details(texts[1][row]) for row in rows[1]]
             own = (self._guard.details(texts[0][row]) for row in rows[0][i])
             agree = [d == self._details[k] for d, k in zip(own, j, strict=True)]
-            i, j = i[agree], j[agree]
-        scores = of_rows[i, 0]
-        q = q_values(scores, of_decoys)
+            i, j, scores = i[agree], j[agree], scores[agree]
+        q = q_values(scores, decoys)
         listed = np.flatnonzero(q <= self.false_discovery_rate)
         listed = listed[np.argsort(-scores[listed], kind="stable")]
         self.pairs_ = np.column_stack([rows[0][i[listed]], rows[1][j[listed]]])
@@ -236,17 +253,26 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         content = np.flatnonzero(unit.any(axis=1))
         if not len(content):
             return partner
-        a, b = self._calibrated(unit[content], 0), self._second
-        of_a = hubness(a, b, n_neighbors_of(HUB_SHARE, len(b)))
-        scores, columns = _nearest(a, of_a, b, self._hubs)
-        score, column = scores[:, 0], columns[:, 0]
+        asked = searched(self._calibrated(unit[content], 0), self._bank)
+        found, columns = best_scores(asked, self._searched, 2, self.neighbors_)
+        column, best_of_fit = columns[:, 0], self._best[columns[:, 0]]
         # As equal vectors may score a little differently in another product of matrices.
-        accepted = score >= np.maximum(self.threshold_, self._best[column]) - SLACK
+        is_new = found[:, 0] > best_of_fit[:, 0] + SLACK
+        other = np.where(is_new, best_of_fit[:, 0], best_of_fit[:, 1])
+        scores = scores_of(found[:, 0], np.maximum(found[:, 1], other))
+        accepted = (scores >= self.threshold_ - SLACK) & (columns >= 0).all(axis=1)
+        accepted &= found[:, 0] >= best_of_fit[:, 0] - SLACK
         if texts is not None:
             own = (self._guard.details(texts[row]) for row in content)
             accepted &= [d == self._details[k] for d, k in zip(own, column, strict=True)]
         partner[content[accepted]] = self._rows[column[accepted]]
         return partner
+
+    def _index(self, among: np.ndarray) -> Any:
+        """Return a clone of `neighbors` that is fitted on a list, if there is one."""
+        if self.neighbors is None or len(among) <= NEAREST + 1:
+            return None
+        return clone(self.neighbors).set_params(n_neighbors=NEAREST).fit(among)
 
     def _calibrated(self, unit: np.ndarray, side: int) -> np.ndarray:
         """Return unit vectors minus the mean of their side, whitened, float32."""
@@ -258,19 +284,3 @@ def _different(unit: np.ndarray) -> np.ndarray:
     """Rows with content, of equal ones the first."""
     rows = np.flatnonzero(unit.any(axis=1))
     return rows[first_of_equal(unit[rows])]
-
-
-def _nearest(
-    rows: np.ndarray, of_rows: np.ndarray, columns: np.ndarray, of_columns: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of the columns with the largest ones for each row, in falling order, and which.
-
-    The hubness of a column is one more dimension, so that the scores are products.
-    """
-    penalty = (HUB_WEIGHT * of_columns)[:, None].astype(np.float32)
-    one = np.ones((len(rows), 1), np.float32)
-    k = min(NEAREST, len(columns))
-    products, found = nearest(np.hstack([rows, one]), np.hstack([columns, -penalty]), k)
-    order = np.argsort(-products, axis=1, kind="stable")
-    products, found = (np.take_along_axis(each, order, axis=1) for each in (products, found))
-    return products - HUB_WEIGHT * of_rows[:, None], found

@@ -49,7 +49,7 @@ class SearchEncoder(TextTransformer):
         float in (0, 1), a share of the bank.
     hub_weight : float in [0, 1], default=0.75
         Weight of the hubness. It is multiplied by the share of the hubness that another bank
-        would repeat, see Notes. 0 subtracts the two means only.
+        would repeat, and smaller for few documents, see Notes. 0 subtracts the two means only.
     neighbors : transformer or None, default=None
         scikit-learn's ``KNeighborsTransformer``, or a similar one (of pynndescent or faiss), by
         cosine or Euclidean distance, for `kneighbors`. It is cloned, and its ``n_neighbors`` is
@@ -102,7 +102,10 @@ class SearchEncoder(TextTransformer):
     Stein [3]_). The weight w is `hub_weight` times the share of the variance of r(d) that
     another bank would repeat, by the correlation of r(d) from two halves of the bank [4]_. It
     is small for few queries, and where documents are near the queries that they answer and near
-    no others. Use a hundred queries or more; 2,000 at most are compared with each document.
+    no others. If each query has one answer, a document answers ``n / N`` of the n queries of
+    the bank among N documents. These are near it rightly, so w is multiplied by the share of
+    its k nearest that are left, ``1 - n / (N k)``, too: of ten documents, and the default k,
+    nothing. Use a hundred queries or more; 2,000 at most are compared with each document.
 
     Without queries, windows of 4 to 12 words of the documents are the bank, no mean is
     subtracted, and the weight is a third. Without queries and without an encoder, scores are

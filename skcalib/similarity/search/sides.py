@@ -7,13 +7,11 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 from sklearn.utils import gen_batches
 
-from skcalib.similarity.hubs import n_neighbors_of, repeatability
+from skcalib.similarity.hubs import bank_of, n_neighbors_of, repeatability
 from skcalib.similarity.search.steps import HubColumns, QueryColumns, Shift
 from skcalib.utils.cosines import rows_in_memory
 from skcalib.utils.vectors import unit_rows
 
-# Largest number of queries that the hubness of each document is computed from.
-BANK = 2000
 # Share of a mean that is subtracted, as `Whitening(noise="auto")` does: in a skewed collection
 # the mean lies in the largest group, which would lose its direction with all of it.
 CENTERING = 0.8
@@ -47,10 +45,8 @@ class TwoSides:
         mean = documents.mean(axis=0, dtype=np.float64)
         gap = queries.mean(axis=0, dtype=np.float64) - mean
         query_mean = mean + gap_weight(queries, gap) * gap
-        drawn = queries[np.random.default_rng(0).permutation(len(queries))[:BANK]]
-        return cls._with_hubs(
-            documents, CENTERING * mean, drawn, CENTERING * query_mean, n_neighbors, hub_weight
-        )
+        shifts = CENTERING * mean, bank_of(queries), CENTERING * query_mean
+        return cls._with_hubs(documents, *shifts, n_neighbors, hub_weight)
 
     @classmethod
     def of_windows(
@@ -77,10 +73,11 @@ class TwoSides:
         n_neighbors: float,
         hub_weight: float,
     ) -> Self:
-        """Weigh the hubs by how much of them another bank would repeat."""
+        """Weigh the hubs by how much of them another bank would repeat, and is no answer."""
         bank = shifted(queries, query_shift)
         share = repeatability(shifted(documents, document_shift), bank, n_neighbors)
         k = n_neighbors_of(n_neighbors, len(bank))
+        share *= unanswered_share(k, len(bank), len(documents))
         return cls(document_shift, query_shift, bank, k, share * hub_weight)
 
     def documents(self, unit: np.ndarray) -> np.ndarray:
@@ -128,6 +125,15 @@ def gap_weight(queries: np.ndarray, gap: np.ndarray) -> float:
     # Of unit vectors; those without content are left out.
     chance = max(1 - float(mean @ mean), 0.0) / (n - 1)
     return max(1 - chance / squares, 0.0)
+
+
+def unanswered_share(k: int, n_queries: int, n_documents: int) -> float:
+    """Return the expected share of a document's ``k`` nearest queries that it does not answer.
+
+    If each query has one answer, a document answers ``n_queries / n_documents`` on average,
+    and these are near it rightly. With few documents they are all of the nearest.
+    """
+    return max(1 - n_queries / (n_documents * k), 0.0)
 
 
 def shifted(unit: np.ndarray, shift: np.ndarray) -> np.ndarray:

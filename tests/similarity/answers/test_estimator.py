@@ -178,6 +178,16 @@ def test_neither_the_order_of_questions_nor_that_of_the_log_matters():
     assert_array_equal(other.questions_, model.questions_)
 
 
+@pytest.mark.parametrize(("shared", "smooths"), [(0, False), (9, False), (10, True)])
+def test_a_log_smooths_only_if_half_of_the_stored_questions_share_an_answer(shared, smooths):
+    stored = [*texts_of(range(shared), range(2)), *texts_of(range(shared, 40 - shared), [0])]
+    model = drawn().fit(stored, [[answer] for answer in truth(stored)], log=LOG)
+    assert ("smooth" in dict(model.encoder_.steps)) == smooths
+    assert "calibrate" in dict(model.encoder_.steps)
+    right = model.kneighbors(texts_of(range(20), [30]), 1)[1][:, 0]
+    assert np.mean([model.answers_[row][0] for row in right] == np.arange(20)) > 0.5
+
+
 @pytest.mark.parametrize("sample", [None, STRANGERS])
 def test_a_store_that_grows_is_that_of_a_fit_on_all(sample):
     log = texts_of(range(20, 70), range(10, 18))

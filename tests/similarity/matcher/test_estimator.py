@@ -2,11 +2,13 @@
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
+from sklearn.neighbors import KNeighborsTransformer
 
 from skcalib import DetailGuard, Matcher
 from skcalib.datasets import load_docstrings
-from skcalib.similarity.matcher.discoveries import decoys, q_values
+from skcalib.similarity.matcher.discoveries import leads, q_values
 
 WIDTH = 32
 
@@ -58,15 +60,14 @@ def test_without_a_common_record_nothing_is_listed():
     assert listed == 0
 
 
-def test_of_exponential_scores_decoys_have_the_mean_of_the_best_and_a_longer_tail():
+def test_later_leads_are_drawn_like_the_first_lead_of_normal_scores():
     rng = np.random.default_rng(0)
-    nearest = -np.sort(-rng.exponential(size=(20_000, 200)), axis=1)[:, :9]
-    best = nearest[:, 0]
-    for of_lead in decoys(nearest).reshape(-1, len(nearest)):
-        assert of_lead.mean() == pytest.approx(best.mean(), rel=0.01)
-        for share in (0.9, 0.99):
-            quantile = np.quantile(best, share)
-            assert quantile <= np.quantile(of_lead, share) <= 1.1 * quantile
+    for n in (30, 200):
+        nearest = -np.sort(-rng.normal(size=(20_000, n)), axis=1)[:, :9]
+        first = nearest[:, 0] - nearest[:, 1]
+        for drawn in leads(nearest, n):
+            assert drawn.mean() == pytest.approx(first.mean(), rel=0.03)
+            assert np.quantile(drawn, 0.95) == pytest.approx(np.quantile(first, 0.95), rel=0.1)
 
 
 def test_q_values_bound_the_share_of_false_scores():
@@ -100,6 +101,16 @@ def test_equal_records_count_once_and_the_first_is_listed():
     assert {*map(tuple, again.pairs_)} == {*zip(i.tolist(), j.tolist(), strict=True)}
 
 
+def test_frames_of_vectors_are_taken_as_arrays():
+    first, second = lists(5)
+    pairs = Matcher().fit(first, second).pairs_
+    names = [f"x{i}" for i in range(WIDTH)]
+    shop, other = pd.DataFrame(first, columns=names), pl.DataFrame(second, schema=names)
+    matcher = Matcher().fit(shop.set_index(shop.index + 1000), other)
+    np.testing.assert_array_equal(matcher.pairs_, pairs)
+    assert matcher.feature_names_in_.tolist() == names
+
+
 def test_lengths_of_vectors_and_their_type_do_not_matter():
     first, second = lists(3)
     pairs = Matcher().fit(first, second).pairs_
@@ -107,6 +118,33 @@ def test_lengths_of_vectors_and_their_type_do_not_matter():
     np.testing.assert_array_equal(scaled.pairs_, pairs)
     in_float32 = Matcher().fit(first.astype(np.float32), second.astype(np.float32))
     np.testing.assert_array_equal(in_float32.pairs_, pairs)
+
+
+@pytest.mark.filterwarnings("ignore:cannot assign tie-breaking")
+def test_an_index_finds_the_same_pairs_and_what_it_misses_is_left_out():
+    first, second = lists(4)
+    matcher = Matcher().fit(first, second)
+    index = KNeighborsTransformer(metric="cosine", algorithm="brute")
+    indexed = Matcher(neighbors=index).fit(first, second)
+    np.testing.assert_array_equal(indexed.pairs_, matcher.pairs_)
+    np.testing.assert_array_equal(indexed.predict(first), matcher.predict(first))
+    assert indexed.neighbors_.n_neighbors == 9
+    assert not hasattr(index, "n_features_in_")  # a clone was fitted
+    missing = Matcher(neighbors=Half()).fit(first, second)
+    i, j = missing.pairs_.T
+    assert 10 < len(i) < len(matcher.pairs_)
+    assert (i == j).mean() >= 0.9
+    assert missing.predict(first).min() == -1
+
+
+class Half(KNeighborsTransformer):
+    """An index that finds nothing for every other query, and less for some."""
+
+    def transform(self, X):
+        graph = super().transform(X).tolil()
+        graph[::2] = 0
+        graph[1::8] = np.where(np.arange(graph.shape[1]) < 60, graph[1::8].toarray(), 0)
+        return graph.tocsr()
 
 
 @pytest.mark.usefixtures("minilm", "remembered")

@@ -11,6 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import BertEncoder, SearchEncoder, SimilarityScale
 from skcalib.datasets import load_docstrings
+from skcalib.similarity.search.sides import unanswered_share
 
 UNCORRECTED = "ignore:Vectors of documents alone show neither"
 
@@ -126,6 +127,17 @@ def test_few_queries_change_little():
     shrunk = np.divide(shares, gaps)
     assert shrunk[0] < shrunk[1] < shrunk[2] <= 1
     assert shrunk[2] > 0.95
+
+
+def test_of_few_documents_the_nearest_queries_are_their_own():
+    weights = []
+    for n in (5, 10, 20, 100):
+        search = SearchEncoder(n_neighbors=0.1).fit(DOCUMENTS[:n], queries=QUERIES[:100])
+        weights.append(search.hub_weight_)
+    assert weights[:2] == [0, 0]
+    assert 0 < weights[2] < weights[3] <= 0.75
+    assert unanswered_share(10, 100, 20) == 0.5
+    assert unanswered_share(10, 100, 10**6) == pytest.approx(1, rel=1e-4)
 
 
 def test_queries_drawn_like_documents_are_not_moved():
