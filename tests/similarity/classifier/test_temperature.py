@@ -16,7 +16,8 @@ def classified(noise, n_labels, names=None, seed=0, sizes=(1, 1, 1)):
     codes = rng.choice(3, 900, p=np.divide(sizes, sum(sizes)))
     texts = [f"{i}" for i in range(900)]
     vectors = np.eye(D)[codes] + noise * rng.normal(size=(900, D)) / D**0.5
-    known = dict(zip([*texts, *"abc"], [*vectors, *np.eye(D)[:3]], strict=True))
+    of_names = np.eye(D)[:3] * (1 + noise**2) ** 0.5  # as long as texts
+    known = dict(zip([*texts, *"abc"], [*vectors, *of_names], strict=True))
     y = np.full(600, None, object)
     rows = np.arange(600) < 3 * n_labels  # of skewed classes, the frequent have more
     if sizes == (1, 1, 1):
