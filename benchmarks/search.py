@@ -17,7 +17,7 @@ from scale import BLOCK, FEATURES, vectors
 
 from skcalib import SearchEncoder
 
-FITTED, QUERIES = 100_000, 2000
+FITTED, QUERIES = 20_000, 2000
 
 
 def main(n, banks, folder):
