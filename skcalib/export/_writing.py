@@ -10,6 +10,7 @@ import numpy as np
 
 from skcalib.calibration.neighbors.estimator import NeighborSmoothing
 from skcalib.export._parts import Parts
+from skcalib.utils.devices import plain_torch
 
 
 def write_checked(
@@ -25,13 +26,16 @@ def write_checked(
     differences between forward passes. They may also decide which of two equally near texts is
     a neighbor: after a smoothing most vectors must be equal, not all.
     """
+    import torch
+
     from skcalib.encoders.model.backbone import quiet_transformers
     from skcalib.encoders.model.forward import in_short
 
     accepted = 1e-3 * np.sqrt(np.mean(np.square(expected, dtype=np.float64)))
     smooths = any(isinstance(step, NeighborSmoothing) for step in parts.steps)
     most = np.median if smooths else np.max
-    with written_whole(path) as target, quiet_transformers():
+    plain = plain_torch(torch.device("cpu"))  # autocast would be in a graph
+    with written_whole(path) as target, quiet_transformers(), plain:
         for write in ways:
             try:
                 if most(np.abs(write(target) - expected).max(axis=1)) <= accepted:

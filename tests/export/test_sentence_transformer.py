@@ -311,3 +311,11 @@ def test_an_interrupt_leaves_nothing(tiny_bert, texts, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         save_sentence_transformer(BertEncoder(tiny_bert).fit(texts), tmp_path / "model")
     assert [path.name for path in tmp_path.iterdir()] == ["seen"]
+
+
+@pytest.mark.filterwarnings("ignore:.*were cut off")
+def test_autocast_does_not_reach_an_export(tiny_bert, texts, tmp_path):
+    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(noise="auto")).fit(texts)
+    with torch.autocast("cpu", torch.bfloat16):
+        model = exported(pipeline, tmp_path)
+    assert_equal_vectors(model.encode(texts), pipeline.transform(texts).astype(np.float32))
