@@ -60,7 +60,7 @@ def is_uniform(draw):
 
 
 @pytest.mark.parametrize(
-    ("n_old", "n_new", "tails"), [(300, 30, None), (100, 100, None), (800, 200, 8)]
+    ("n_old", "n_new", "tails"), [(300, 30, None), (100, 100, None), (300, 100, 8)]
 )
 def test_p_values_of_no_change_are_uniform(n_old, n_new, tails):
     def draw(rng):

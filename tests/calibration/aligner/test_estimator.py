@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.base import clone
 from sklearn.linear_model import Ridge, RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import gen_batches
@@ -205,9 +206,10 @@ def sentences():
     return load_docstrings().data
 
 
-def test_new_queries_find_what_they_found_in_the_old_index(sentences, minilm):
+def test_new_queries_find_what_they_found_in_the_old_index(sentences, minilm, tmp_path):
     """The old model is another layer; what is kept of new texts is about `kept_`."""
-    old, new = BertEncoder(minilm, layers=(-2,)), BertEncoder(minilm)
+    new = BertEncoder(minilm, memory=tmp_path)  # of both layers
+    old = clone(new).set_params(layers=(-2,))
     texts, others = sentences[::2], sentences[1::2]
     pipeline = make_pipeline(new, SpaceAligner()).fit(texts, old.fit_transform(texts))
     stored, asked = old.transform(others), pipeline.transform(others)
