@@ -180,7 +180,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             different answers.
         """
         stored = stored_answers(X, y)
-        unknown, place = None, None
+        unknown: Any = None
+        place: Any = None
         if unanswerable is not None:
             unknown, place = distinct(as_texts(unanswerable, "unanswerable"))
         if log is not None:  # without the questions that the threshold depends on
