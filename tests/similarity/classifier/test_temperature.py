@@ -33,6 +33,8 @@ def log_loss(probabilities, model, labels):
     )
 
 
+# The vectors of the names have no noise, and so the length 1.
+@pytest.mark.filterwarnings("ignore:The vectors have lengths of about 1")
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (8, 2, 1)])
 @pytest.mark.parametrize("names", [None, ["a", "b", "c"]])
 @pytest.mark.parametrize("noise", [1.0, 2.5])
