@@ -2,15 +2,17 @@
 
     python docs/tables.py
 
-A table stands right below a comment that names files of results, relative to the page. A file
-alone is shown as it is. Otherwise columns and rows say which cells are shown::
+A table stands right below a comment with its name, ``<!-- table: steps -->``. The description
+of that name stands in ``results/tables/``, in the file that has the name of the page::
 
-    <!-- table: results/comparison-e5.csv results/comparison-minilm.csv
+    [steps]
+    files: comparison-e5.csv comparison-minilm.csv
     cells: Banking77/R-precision
     columns: step | comparison-e5 as e5 | comparison-minilm as MiniLM
-    rows: raw | PCA(128) as `PCA(128)` | smoothed/**{value}** -->
-    | step | e5 | MiniLM |
-    ...
+    rows: raw | PCA(128) as `PCA(128)` | smoothed/**{value}**
+
+A description of files alone shows them as they are. Otherwise columns and rows say which cells
+are shown.
 
 Each entry is a place: cells that a row of the files has, with slashes between them, among them
 the file's name without its ending. Together, ``cells``, the row and the column fit one row of
@@ -30,8 +32,10 @@ from itertools import zip_longest
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TABLE = re.compile(r"^<!-- table: (.*?)-->\n(?:\|[^\n]*\n)*", re.M | re.S)
-KEY = re.compile(r"^(cells|columns|rows):", re.M)
+RESULTS = ROOT / "docs/results"
+TABLE = re.compile(r"^<!-- table: (\S+) -->\n(?:\|[^\n]*\n)*", re.M)
+NAME = re.compile(r"^\[(\S+)\]\n", re.M)
+KEY = re.compile(r"^(files|cells|columns|rows):", re.M)
 NUMBER = re.compile(r"[*+-]*\d.*|")  # or an empty cell
 
 
@@ -43,27 +47,37 @@ def pages():
 
 def rendered(page, text):
     """Return the text of a page with its tables as the files of results have them."""
+    path = RESULTS / f"tables/{page.stem}.txt"
+    _, *parts = NAME.split(path.read_text("utf-8") if path.exists() else "")
+    described = dict(zip(parts[::2], parts[1::2], strict=True))
+    if len(described) < len(parts) / 2:
+        raise ValueError(f"{path.name} describes one name twice.")
+    names = []
 
     def table(found):
+        names.append(found[1])
         try:
-            lines = "\n".join(lines_of(found[1], page.parent))
+            lines = "\n".join(lines_of(described.get(found[1], "")))
         except ValueError as error:
-            files = " ".join(KEY.split(found[1])[0].split())
-            raise ValueError(f"{page.name}, table of {files}: {error}") from None
-        return f"<!-- table: {found[1]}-->\n{lines}\n"
+            raise ValueError(f"{page.name}, table {found[1]}: {error}") from None
+        return f"<!-- table: {found[1]} -->\n{lines}\n"
 
-    new, n_tables = TABLE.subn(table, text)
-    if n_tables != text.count("<!-- table:"):
-        raise ValueError(f"{page.name}: <!-- table: begins a line, and --> ends one.")
+    new = TABLE.sub(table, text)
+    if len(names) != text.count("<!-- table:"):
+        raise ValueError(f"{page.name}: <!-- table: NAME --> is a line of its own.")
+    if unused := described.keys() - names:
+        raise ValueError(f"{path.name} describes {min(unused)}, which is not on the page.")
     return new
 
 
-def lines_of(description, folder):
-    """Return the lines of the table that a comment describes."""
-    files, *parts = KEY.split(description)
-    records = [record for file in files.split() for record in records_of(folder / file)]
+def lines_of(description):
+    """Return the lines of the table that a description has."""
+    _, *parts = KEY.split(description)
+    if parts[:1] != ["files"]:
+        raise ValueError("its description is missing, or does not begin with files.")
+    records = [record for file in parts[1].split() for record in records_of(RESULTS / file)]
     cells, columns, table = "", None, []
-    for key, text in zip(parts[::2], parts[1::2], strict=True):
+    for key, text in zip(parts[2::2], parts[3::2], strict=True):
         if key == "cells":
             cells = text.strip()
         elif key == "columns":

@@ -13,7 +13,9 @@ news,smoothed,60.5,58.0,62.0
 
 
 @pytest.fixture
-def page(tmp_path):
+def page(tmp_path, monkeypatch):
+    (tmp_path / "tables").mkdir()
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
     (tmp_path / "scores-a.csv").write_text(SCORES, "utf-8")
     (tmp_path / "scores-b.csv").write_text(SCORES.replace("60.5", "70.5"), "utf-8")
     (tmp_path / "twins.csv").write_text("raw,raw\n1,2\n", "utf-8")
@@ -22,10 +24,12 @@ def page(tmp_path):
 
 
 def table(page, description):
-    """Return the lines of the table that stands behind a description."""
-    new = tables.rendered(page, f"One.\n\n<!-- table: {description} -->\n\nTwo.\n")
+    """Return the lines of the table that a description has."""
+    described = f"[one]\nfiles: {description}\n"
+    (page.parent / "tables/page.txt").write_text(described, "utf-8")
+    new = tables.rendered(page, "One.\n\n<!-- table: one -->\n\nTwo.\n")
     assert tables.rendered(page, new) == new
-    head, rows = new.split(f"<!-- table: {description} -->\n")
+    head, rows = new.split("<!-- table: one -->\n")
     assert head == "One.\n\n"
     rows, tail = rows.split("\n\n")
     assert tail == "Two.\n"
@@ -96,17 +100,26 @@ def test_table_of_a_whole_file(page):
     ],
 )
 def test_table_error_names_page_file_and_fault(page, description, message):
-    file = re.escape(description.split("\n")[0])
-    with pytest.raises(ValueError, match=rf"^page\.md, table of {file}: .*{message}"):
+    with pytest.raises(ValueError, match=rf"^page\.md, table one: .*{message}"):
         table(page, description)
 
 
-@pytest.mark.parametrize(
-    "text", ["<!-- table: scores-a.csv\n", "- <!-- table: scores-a.csv -->\n"]
-)
-def test_table_error_of_a_comment_that_is_not_closed_or_not_at_the_start_of_a_line(page, text):
-    with pytest.raises(ValueError, match=r"page\.md: <!-- table: begins a line"):
+@pytest.mark.parametrize("text", ["<!-- table: one\n", "- <!-- table: one -->\n"])
+def test_table_error_of_a_comment_that_is_no_line_of_its_own(page, text):
+    with pytest.raises(ValueError, match=r"page\.md: <!-- table: NAME --> is a line"):
         tables.rendered(page, text)
+
+
+def test_table_error_of_names_that_do_not_match(page):
+    with pytest.raises(ValueError, match="table one: its description is missing"):
+        tables.rendered(page, "<!-- table: one -->\n")
+    described = "[one]\nfiles: scores-a.csv\n"
+    (page.parent / "tables/page.txt").write_text(described, "utf-8")
+    with pytest.raises(ValueError, match=r"page\.txt describes one, which is not on the page"):
+        tables.rendered(page, "No table.\n")
+    (page.parent / "tables/page.txt").write_text(2 * described, "utf-8")
+    with pytest.raises(ValueError, match=r"page\.txt describes one name twice"):
+        tables.rendered(page, "<!-- table: one -->\n")
 
 
 def test_readme_picture_caption_has_the_figures_of_its_file():
