@@ -88,7 +88,6 @@ EXAMPLES = [
     "plot_when_not_to_calibrate.py",
     "plot_similarity_scale.py",
     "plot_explained_cosine.py",
-    "plot_explained_cosine.py",
     "plot_smoothing.py",
     "plot_classifier.py",
     "plot_classes.py",

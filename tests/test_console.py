@@ -43,7 +43,6 @@ def test_a_console_that_cannot_show_a_text_shows_its_escape(monkeypatch):
     ("name", "status", "command"),
     [
         ("SIGINT", 130, "calibrate none toy"),
-        ("SIGTERM", 143, "calibrate none toy"),
         ("SIGTERM", 143, "evaluate --tasks toy"),
     ],
 )

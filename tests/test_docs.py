@@ -186,12 +186,14 @@ def test_outputs_are_written_under_blocks(tmp_path):
 
 @pytest.mark.usefixtures("reader")
 def test_recipes_run_that_need_no_more_than_the_extra_for_tests():
-    pytest.importorskip("sentence_transformers", minversion="6")
+    library = pytest.importorskip("sentence_transformers", minversion="6")
     names, ran = {}, set()
     for code, _ in blocks("clients.md"):
         packages = set(re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE))
         if packages <= {"skcalib", "sklearn", "sentence_transformers"}:
             exec(compile(code, DOCS / "clients.md", "exec"), names)
             ran |= packages
-    assert "sentence_transformers" in ran
-    assert not any(weights.requires_grad for weights in names["model"][2].parameters())
+    assert {"skcalib", "sklearn"} <= ran
+    pooling, *calibration = list(library.SentenceTransformer("calibrated"))[1:]
+    assert type(pooling).__name__ == "Pooling"  # and what is frozen in a fine-tuning follows it
+    assert calibration

@@ -41,7 +41,7 @@ if "fork" in multiprocessing.get_all_start_methods():
     VECTORS.clear()  # so that the forks run the model
     fork = multiprocessing.get_context("fork")
     flow, X = made[3]
-    X, before = np.repeat(X, 500, axis=0), clone(flow)
+    X, before = np.repeat(X, 200, axis=0), clone(flow)
     wanted = flow.transform(X), before.fit_transform(X)
     with fork.Pool(2) as pool:  # whose workers load no model
         for estimator, Z in zip([flow, before], wanted):

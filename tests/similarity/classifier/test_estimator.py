@@ -485,9 +485,9 @@ def test_an_encoder_of_sparse_vectors_is_refused():
 @pytest.mark.parametrize("whitened", [False, True], ids=["encoder", "pipeline"])
 def test_texts_of_another_domain_belong_to_no_class(whitened):
     """Calibrated vectors lack what all fitted texts have in common, and do not show it."""
-    texts, parts = (part[::2] for part in load_docstrings(return_X_y=True))
+    texts, parts = (part[::3] for part in load_docstrings(return_X_y=True))
     labels = np.full(len(texts), None, object)
-    labels[::10] = [str(part) for part in parts[::10]]
+    labels[::6] = [str(part) for part in parts[::6]]
     encoder = BertEncoder("minilm")
     encoder = make_pipeline(encoder, Whitening(noise="auto")) if whitened else encoder
     model = ZeroShotClassifier(encoder, rejection_rate=0.05)
