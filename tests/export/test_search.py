@@ -41,12 +41,12 @@ def test_torch_has_the_vectors_of_both_sides(weight, dtype):
         assert_allclose(pipeline.transform(given.astype(dtype)), expected, atol=2e-6)
 
 
-def test_both_sides_are_graphs_of_onnx(search, tmp_path):
+def test_documents_are_a_graph_of_onnx(search, tmp_path):
     pytest.importorskip("onnxscript")
     fitted, *_ = search
-    for name in ("document", "query"):  # each is compared with the pipeline as it is written
-        save_onnx(getattr(fitted, f"{name}_pipeline_"), tmp_path / f"{name}.onnx")
-        assert (tmp_path / f"{name}.onnx").stat().st_size > 0
+    # It is compared with the pipeline as it is written. That of queries has fewer steps.
+    save_onnx(fitted.document_pipeline_, tmp_path / "document.onnx")
+    assert (tmp_path / "document.onnx").stat().st_size > 0
 
 
 def test_queries_are_a_folder_of_standard_modules(search, tmp_path):
