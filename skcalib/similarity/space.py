@@ -33,6 +33,7 @@ class TextSpace:
     def __init__(self, encoder: Any):
         self.encoder = clone(as_encoder(encoder))
         self._whitening: Whitening | None = None
+        self._parts: tuple[Pipeline, Pipeline | None] | None = None
 
     def fit(self, texts: list[str], groups: Any = None) -> Self:
         """Fit the encoder, and encode nothing that no step is fitted on."""
@@ -75,11 +76,8 @@ class TextSpace:
 
     def raw(self, texts: list[str], vectors: np.ndarray) -> np.ndarray:
         """Return fitted texts before their calibration; `fit_vectors` returned ``vectors``."""
-        head, later = before_calibration(self.encoder, texts[0])
-        if later is None:
-            return vectors
-        before, silent = encode(head, texts)
-        return _without(silent, before)
+        _, later = self._cut(texts[0])
+        return vectors if later is None else self.before_calibration(texts)[0]
 
     def both(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return the vectors of texts before the steps that calibrate them, and after."""
@@ -94,9 +92,15 @@ class TextSpace:
 
     def before_calibration(self, texts: list[str]) -> tuple[np.ndarray, Pipeline | None]:
         """Return vectors before the steps that calibrate them, and these steps, if any."""
-        head, later = before_calibration(self.encoder, texts[0])
+        head, later = self._cut(texts[0])
         vectors, silent = encode(head, texts)
         return _without(silent, vectors), later
+
+    def _cut(self, text: str) -> tuple[Pipeline, Pipeline | None]:
+        """Cut the encoder where its vectors are calibrated; once, since that runs it."""
+        if self._parts is None:
+            self._parts = before_calibration(self.encoder, text)
+        return self._parts
 
     @property
     def is_frozen(self) -> bool:

@@ -95,6 +95,17 @@ def test_each_text_and_each_name_is_encoded_once():
     assert sorted(asked) == sorted([*texts, *TOPICS.values()])
 
 
+def test_a_new_text_is_encoded_once_where_a_pipeline_calibrates():
+    """It is compared before and after the calibration."""
+    counting = Counting(vectors)
+    encoder = make_pipeline(TextEncoder(counting), Whitening(noise="auto"))
+    model = ZeroShotClassifier(encoder, TOPICS, rejection_rate=0.1).fit(texts_of())
+    counting.asked.clear()
+    new = texts_of(start=1000)[:5]
+    model.predict(new)
+    assert sorted(counting.asked) == sorted(new)
+
+
 @pytest.mark.parametrize("missing", [None, np.nan, -1, pd.NA])
 @pytest.mark.parametrize("names", [None, TOPICS])
 def test_a_few_labels_tell_classes(names, missing):
