@@ -30,6 +30,10 @@ from skcalib.model_selection._candidates import RAW, TASKS
 from skcalib.utils.bootstrap import Difference
 from skcalib.utils.tables import markdown
 
+CRITERION = (
+    "mean reciprocal rank of one part of a text, found from another part; score compares "
+    "calibrations of one layer and pooling, halves layers and poolings"
+)
 PACKAGES = ("skcalib", "scikit-learn", "numpy", "scipy", "torch", "transformers", "joblib")
 BUNDLED = {"docstrings": load_docstrings, "toy": load_toy_sts}
 LEARNED = "noise", "power", "shrinkage"  # by a whitening
@@ -127,8 +131,7 @@ def report(search: CalibrationSearch, options: argparse.Namespace) -> dict[str, 
         "task": options.task,
         "random_state": options.random_state,
         **{name: getattr(calibrator, f"{name}_", None) for name in LEARNED},
-        "criterion": "mean reciprocal rank of one part of a text, found from another part; "
-        "score compares calibrations of one layer and pooling, halves layers and poolings",
+        "criterion": CRITERION,
         "n_texts": search.n_texts_,
         "reason": search.reason_,
         "chosen": rows[search.best_index_],
@@ -161,7 +164,7 @@ def _data_and_figures(search: CalibrationSearch, options: argparse.Namespace) ->
     shown = ""
     if search.n_texts_:
         rows = table(candidate_rows(search), search.best_index_)
-        shown = f"{report(search, options)['criterion'].capitalize()}, times 100:\n\n{rows}\n\n"
+        shown = f"{CRITERION.capitalize()}, times 100:\n\n{rows}\n\n"
     return (
         f"\n## Data and figures\n\nCalibrated without labels, by the texts of "
         f"`{Path(options.texts).name}`. {shown}{search.reason_}\n"

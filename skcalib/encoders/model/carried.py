@@ -20,9 +20,10 @@ class ModelFiles:
     this object, or when the process ends.
     """
 
+    _written: Path | None = None
+
     def __init__(self, files: Mapping[str, bytes]):
         self.files = dict(files)
-        self._written: Path | None = None
 
     @classmethod
     def of(cls, folder: Path) -> Self:
@@ -50,9 +51,6 @@ class ModelFiles:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"files": self.files}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["files"])  # type: ignore[misc]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self  # it never changes

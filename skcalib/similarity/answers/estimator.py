@@ -180,16 +180,17 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             different answers.
         """
         stored = stored_answers(X, y)
-        unknown: Any = None
-        place: Any = None
+        unknown = None
         if unanswerable is not None:
-            unknown, place = distinct(as_texts(unanswerable, "unanswerable"))
+            unknown = distinct(as_texts(unanswerable, "unanswerable"))
         if log is not None:  # without the questions that the threshold depends on
-            log = {*as_texts(log, "log")} - {*stored, *(unknown or ())}
+            log = {*as_texts(log, "log")} - {*stored, *(unknown[0] if unknown else ())}
         self._space = TextSpace(self.encoder)
         vectors, self._smoothing = self._fit_space(stored, log)
-        asked = None if unknown is None else self._asked(self._vectors_of(unknown))
-        self._store(stored, vectors, (unknown, place, asked))
+        asked = None
+        if unknown is not None:
+            asked = *unknown, self._asked(self._vectors_of(unknown[0]))
+        self._store(stored, vectors, asked)
         self.encoder_ = self._space.pipeline
         if self._smoothing is not None:
             self.encoder_.steps.append(("smooth", self._smoothing))
@@ -396,7 +397,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         self,
         stored: dict[str, Any],
         vectors: np.ndarray,
-        unanswerable: tuple[Any, Any, Any],
+        unanswerable: tuple[list[str], np.ndarray, np.ndarray] | None,
     ) -> Self:
         """Find the threshold, then keep the questions, sorted, with what was learned."""
         order = sorted(range(len(stored)), key=[*stored].__getitem__)
@@ -415,8 +416,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         guard = guard_of_fit(self.guard)
         if self.neighbors is not None and len(found) > CANDIDATES + 1:
             index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES).fit(found)
-        unknown, place, asked = unanswerable
-        if unknown is not None:
+        if unanswerable is not None:
+            unknown, place, asked = unanswerable
             if guard is None:
                 best = nearest_in_order(asked, found, 1, index)[0][:, 0]
             else:

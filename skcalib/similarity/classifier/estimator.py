@@ -112,10 +112,10 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     another domain. Each is standardized over the fitted texts, and their mean counts. The
     fitted texts are judged in ten folds, each by classes made without it, and the threshold is
     a rank: of n texts that are judged and a new one, each is equally likely to have the lowest
-    value. A distinct text counts once, and no order
-    matters. Near-copies, whose cosine is 0.9 or more after the mean is subtracted, are judged
-    together and count as one. If texts come in groups that are less similar, more may be
-    rejected. With many labels, a logistic regression on the vectors of `encoder_` is better.
+    value. A distinct text counts once, and no order matters. Near-copies, whose cosine is 0.9
+    or more after the mean is subtracted, are judged together and count as one. If texts come in
+    groups that are less similar, more may be rejected. With many labels, a logistic regression
+    on the vectors of `encoder_` is better.
 
     A text without content for the encoder (blank, only unknown tokens, or a zero vector) is
     left out of the fit, with a warning, and is similar to no class: `other` with a
@@ -232,7 +232,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         self.threshold_, self._standard, self._other = threshold, standard, self.other
         self.temperature_ = temperature(len(vectors), without, rows, codes)
         self.class_means_ = class_means(views, of_names, rows, codes)
-        self._raw_means = raw_means(raw, views, self.class_means_)
+        if standard is not None:
+            self._raw_means = raw_means(raw, views, self.class_means_)
         classes = np.array([*described])
         is_exact = classes.tolist() == [*described]  # not so where large integers were rounded
         self.classes_ = classes if is_exact else np.array([*described], object)
