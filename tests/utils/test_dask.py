@@ -28,8 +28,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A process of two threads, which imports torch and transformers: some 8 s."""
-    options = {"n_workers": 1, "threads_per_worker": 2, "dashboard_address": None}
+    """A process of two threads, which imports torch and transformers: some 8 s.
+
+    Each test process may make one, so the system chooses the port of the dashboard.
+    """
+    options = {"n_workers": 1, "threads_per_worker": 2, "dashboard_address": ":0"}
     with distributed.LocalCluster(**options) as one, distributed.Client(one) as client:
         yield client
     with warnings.catch_warnings():
