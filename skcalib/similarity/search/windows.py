@@ -14,13 +14,14 @@ N_WINDOWS = 1000
 
 
 def windows(texts: list[str]) -> list[str]:
-    """Return distinct windows of 4 to 12 words, `N_WINDOWS` at most, of texts drawn at random.
+    """Return distinct windows of 4 to 12 words, one of each text, of `N_WINDOWS` texts at most.
 
-    A shorter text is a window as a whole.
+    Two of one text would be near each other, and repeat its hubs in every half of the bank. A
+    shorter text is a window as a whole.
     """
     rng = np.random.default_rng(0)
     windows: dict[str, None] = {}
-    for row in rng.integers(len(texts), size=N_WINDOWS):
+    for row in rng.permutation(len(texts))[:N_WINDOWS]:
         spans = [word.span() for word in WORD.finditer(texts[row])]
         if spans:
             length = min(int(rng.integers(SHORTEST, LONGEST + 1)), len(spans))
