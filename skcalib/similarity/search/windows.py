@@ -11,17 +11,19 @@ WORD = re.compile(
 )
 SHORTEST, LONGEST = 4, 12  # words of a window
 N_WINDOWS = 1000
+PER_TEXT = 3  # windows of a text, at most
 
 
 def windows(texts: list[str]) -> list[str]:
-    """Return distinct windows of 4 to 12 words, one of each text, of `N_WINDOWS` texts at most.
+    """Return distinct windows of 4 to 12 words, `N_WINDOWS` at most.
 
-    Two of one text would be near each other, and repeat its hubs in every half of the bank. A
-    shorter text is a window as a whole.
+    Every text has the same number of them, since its own windows are near it. A shorter text is
+    a window as a whole.
     """
     rng = np.random.default_rng(0)
+    rows = rng.permutation(len(texts))[:N_WINDOWS]
     windows: dict[str, None] = {}
-    for row in rng.permutation(len(texts))[:N_WINDOWS]:
+    for row in np.tile(rows, min(N_WINDOWS // len(rows), PER_TEXT)):
         spans = [word.span() for word in WORD.finditer(texts[row])]
         if spans:
             length = min(int(rng.integers(SHORTEST, LONGEST + 1)), len(spans))
