@@ -1,5 +1,6 @@
 """Duplicates: texts with the same meaning, at a given number of false pairs."""
 
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
@@ -16,7 +17,6 @@ from skcalib.similarity.duplicates.pairs import (
     nearest_representatives,
     representatives,
     similar_pairs,
-    with_equal_keys,
 )
 from skcalib.similarity.duplicates.threshold import threshold_of
 from skcalib.similarity.space import TextSpace, unit_vectors
@@ -279,7 +279,7 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
         vectors, keys = self._vectors_and_keys(X, reset=False)
         shape = len(vectors), min(n_neighbors, len(self._vectors))
         cosines, rows = np.full(shape, -1.0), np.full(shape, -1)
-        for key, asked, stored in with_equal_keys(keys, self._keys):
+        for key, asked, stored in _with_equal_keys(keys, self._keys):
             if key < 0:  # the same text without content
                 cosines[asked, 0], rows[asked, 0] = 1.0, self._rows[stored]
                 continue
@@ -322,3 +322,16 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
         keys = np.array([codes.get(found, len(codes)) for found in details])
         keys[blank] = [self._silent.get(texts[i], NOTHING) for i in blank]
         return unit[index], keys[index]
+
+
+def _with_equal_keys(
+    keys: np.ndarray, others: np.ndarray
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Yield each key that is in both arrays, and its places in either, ascending."""
+    of_keys, of_others = (np.argsort(a, kind="stable") for a in (keys, others))
+    unique, first = np.unique(keys[of_keys], return_index=True)
+    starts, stops = (np.searchsorted(others[of_others], unique, s) for s in ("left", "right"))
+    parts = zip(unique.tolist(), np.split(of_keys, first[1:]), starts, stops, strict=True)
+    for key, places, start, stop in parts:
+        if start < stop:
+            yield key, places, of_others[start:stop]
