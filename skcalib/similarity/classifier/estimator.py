@@ -8,7 +8,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import softmax
-from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -25,18 +24,17 @@ from skcalib.similarity.classifier.refinement import (
     class_means,
     cosines_of_others,
     near_copies,
-    nearness,
     raw_means,
 )
 from skcalib.similarity.classifier.temperature import temperature
 from skcalib.similarity.space import TextSpace
 from skcalib.utils.base import VersionedState, from_scratch, warn
 from skcalib.utils.conformal import n_above
-from skcalib.utils.cosines import EQUAL
+from skcalib.utils.cosines import EQUAL, nearness
 from skcalib.utils.labels import labels_of
 from skcalib.utils.sklearn_compat import Interval, _fit_context
 from skcalib.utils.texts import TextInput, as_texts, distinct_sorted
-from skcalib.utils.vectors import unit_rows
+from skcalib.utils.vectors import check_finite, unit_rows
 
 # The power of the whitening is n / (n + 4) with n examples of a class.
 EXAMPLES_OF_HALF_POWER = 4
@@ -268,13 +266,17 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             Of dtype object if `other` is not of the kind of the labels.
         """
         check_is_fitted(self)
-        if self._standard is None:
-            return self.classes_[self._scores(X).argmax(axis=1)]
-        raw, vectors = self._space.both(as_texts(X))
+        texts, standard = as_texts(X), self._standard
+        if standard is None:
+            vectors = self._space.vectors(texts)
+        else:
+            raw, vectors = self._space.both(texts)
         views = _side_by_side(vectors, self.smoothing_)
         labels = self.classes_[nearness(views, self.class_means_).argmax(axis=1)]
+        if standard is None:
+            return labels
         cosines = best_cosines(views, raw, self.class_means_, self._raw_means)
-        rejected = self._standard(cosines) < self.threshold_
+        rejected = standard(cosines) < self.threshold_
         rejected |= ~views.any(axis=1)  # similar to no class
         if np.asarray(self._other).dtype.kind != labels.dtype.kind:
             labels = labels.astype(object)
@@ -398,5 +400,5 @@ def _vectors_of_names(space: TextSpace, described: dict[Any, list[str]]) -> np.n
 
 def _side_by_side(vectors: np.ndarray, smoothing: NeighborSmoothing) -> np.ndarray:
     """Return vectors of unit length, and beside them the same smoothed."""
-    with config_context(transform_output="default"):
-        return np.hstack([unit_rows(vectors)[0], smoothing.transform(vectors)])
+    check_finite(vectors)
+    return np.hstack([unit_rows(vectors)[0], smoothing._smoothed(vectors)])

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from sklearn.model_selection import KFold
 
-from skcalib.utils.cosines import above
+from skcalib.utils.cosines import above, nearness
 from skcalib.utils.vectors import unit_rows
 
 ROUNDS = 3
@@ -17,15 +17,6 @@ FOLDS = 10
 SPLITS = 4
 SAMPLE = 2000  # texts by which examples are compared
 NEAR = 0.9  # cosine of near-copies, beside the mean of all texts
-
-
-def nearness(texts: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """``x·μ - |μ|²/2``, which is greatest for the mean nearest to x.
-
-    Unlike a cosine, it gives a short mean little influence. The mean of a class with most of
-    the texts, or with unrelated texts, is near that of all texts, and its direction is random.
-    """
-    return texts @ means.T - (means**2).sum(axis=1) / 2
 
 
 def class_means(
