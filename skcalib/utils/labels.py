@@ -47,7 +47,7 @@ def labels_of(
             f"{source} is of type {type(labels).__name__}; expected a list, an array or a "
             "Series of labels. Wrap a single label in a list, or select one column of a frame."
         )
-    if set(map(type, listed)) in ({str}, {int}):  # the usual cases, quickly unboxed
+    if set(map(type, listed)) in ({str}, {int}):  # the usual cases, quickly checked
         return [*listed]
     unboxed = [
         None if is_missing(x) else x.item() if isinstance(x, np.generic) else x for x in listed

@@ -176,9 +176,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         UserWarning
             If there is one class and no `rejection_rate`, so that every text is of this class.
         """
-        given = as_texts(X)
+        every_text = as_texts(X)
         described = {} if self.class_names is None else named_classes(self.class_names)
-        known, labels = known_labels(y, len(given), [*described])
+        known, labels = known_labels(y, len(every_text), [*described])
         described = self._described(described, labels)
         labels_of([self.other], "other", missing=True)
         if self.rejection_rate is not None and self.other in [*described]:
@@ -186,7 +186,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
                 f"other={self.other!r} is also a class; expected a label that is no class, so "
                 "that rejected texts can be distinguished. Set another label."
             )
-        texts, place = distinct_sorted(given)
+        texts, place = distinct_sorted(every_text)
         self._rank(len(texts))  # too few are refused before they are encoded
 
         space = TextSpace(self.encoder)
@@ -327,9 +327,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         if not labels:
             return float("nan")
         weights = None if sample_weight is None else np.asarray(sample_weight)[known]
-        found = self.predict([texts[i] for i in known]).tolist()
+        predicted = self.predict([texts[i] for i in known]).tolist()
         # One by one: an array of one dtype would cut labels that no class has, or round them.
-        right = [label == expected for label, expected in zip(found, labels, strict=True)]
+        right = [label == expected for label, expected in zip(predicted, labels, strict=True)]
         return float(np.average(right, weights=weights))
 
     def _described(

@@ -252,8 +252,8 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
             k unrelated texts get one.
         """
         cosines, rows = self.kneighbors(X)
-        found = cosines[:, 0] >= self.threshold_
-        return np.where(found, self.labels_[rows[:, 0]], -1)
+        are_near = cosines[:, 0] >= self.threshold_
+        return np.where(are_near, self.labels_[rows[:, 0]], -1)
 
     def kneighbors(self, X: Any, n_neighbors: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Nearest fitted texts, whatever their cosine.
@@ -286,9 +286,9 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
             every = len(stored) == len(self._vectors)
             among = self._vectors if every else self._vectors[stored]
             k = min(shape[1], len(stored))
-            found = nearest_in_order(vectors[asked], among, min(k + EXTRA, len(stored)))
-            cosines[asked, :k] = np.minimum(found[0][:, :k], 1.0)
-            rows[asked, :k] = self._rows[stored[found[1][:, :k]]]
+            exact, near = nearest_in_order(vectors[asked], among, min(k + EXTRA, len(stored)))
+            cosines[asked, :k] = np.minimum(exact[:, :k], 1.0)
+            rows[asked, :k] = self._rows[stored[near[:, :k]]]
         return cosines, rows
 
     def _vectors_and_keys(self, X: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -318,8 +318,8 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
         if reset:
             self._details = list(dict.fromkeys(details))  # a list, which skops can keep
             self._silent = {texts[i]: -1 - i for i in blank}
-        codes = {found: code for code, found in enumerate(self._details)}
-        keys = np.array([codes.get(found, len(codes)) for found in details])
+        codes = {detail: code for code, detail in enumerate(self._details)}
+        keys = np.array([codes.get(detail, len(codes)) for detail in details])
         keys[blank] = [self._silent.get(texts[i], NOTHING) for i in blank]
         return unit[index], keys[index]
 
