@@ -542,9 +542,9 @@ def _resolve_max_length(max_length: int | None, backbone: Backbone, shipped: Dec
     added = backbone.tokenizer.num_special_tokens_to_add()
     most, length = max(usual, backbone.max_length), max_length or usual
     if not added < length <= most:
-        given = "" if max_length else " is declared by the folder (max_seq_length)"
+        source = "" if max_length else " is declared by the folder (max_seq_length)"
         raise ValueError(
-            f"max_length={length}{given}; this model accepts {added + 1} to {most} tokens, "
+            f"max_length={length}{source}; this model accepts {added + 1} to {most} tokens, "
             f"including its {added} special tokens. Set max_length to a number in this range."
         )
     return int(length)

@@ -186,7 +186,7 @@ def _terms_of(pipeline: Any, texts: list[str], join: bool) -> list[_Terms]:
     maps = [_map_of(step) for step in steps]
     from skcalib.encoders.model.token_terms import token_terms
 
-    backbone, found = encoder._backbone(), []
+    backbone, of_texts = encoder._backbone(), []
     for text in texts:
         of_text = token_terms(backbone, recipe, text)
         terms, shares = of_text.terms, of_text.shares[:, None]
@@ -201,10 +201,10 @@ def _terms_of(pipeline: Any, texts: list[str], join: bool) -> list[_Terms]:
         if join:
             words = np.zeros((len(of_text.words), terms.shape[1]))
             np.add.at(words, of_text.word_of, terms)
-            found.append(_Terms(of_text.words, words))
+            of_texts.append(_Terms(of_text.words, words))
         else:
-            found.append(_Terms(of_text.tokens, terms))
-    return found
+            of_texts.append(_Terms(of_text.tokens, terms))
+    return of_texts
 
 
 def _map_of(step: Any) -> Any:

@@ -161,7 +161,10 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
             Of unit length, float32 for float32 input and float64 otherwise.
         """
         check_is_fitted(self)
-        X = checked_rows(self, X, reset=False)
+        return self._smoothed(checked_rows(self, X, reset=False))
+
+    def _smoothed(self, X: np.ndarray) -> np.ndarray:
+        """Move checked rows."""
         out = np.empty_like(X)
         n_neighbors = self.parameters_["n_neighbors"]
         k = min(n_neighbors + 1, len(self.vectors_))
@@ -169,7 +172,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         for chunk in gen_batches(len(X), rows_in_memory(row_bytes)):
             unit = unit_rows(X[chunk])[0]
             rows = rows_near(unit.astype(np.float32), self.vectors_, k, self.neighbors_)
-            out[chunk] = _smoothed(unit, self.vectors_[rows], rows < 0, **self.parameters_)
+            out[chunk] = _moved(unit, self.vectors_[rows], rows < 0, **self.parameters_)
         return out
 
     def __sklearn_tags__(self) -> Any:
@@ -183,7 +186,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         return hasattr(self, "vectors_")
 
 
-def _smoothed(
+def _moved(
     unit: np.ndarray,
     candidates: np.ndarray,
     missing: np.ndarray,
