@@ -380,12 +380,6 @@ class BertEncoder(WithMemory, TextTransformer):
     def _n_features_out(self) -> int:
         return self._recipe.n_features
 
-    def _for_export(self, **changes: Any) -> Self:
-        """Return a copy in float32 that keeps nothing on disk, with changes to its recipe."""
-        other = copy(self).set_params(memory=None, verbose=False)
-        other._recipe = replace(self._recipe, dtype="float32", **changes)
-        return other
-
     def _warn_of_choices(
         self, backbone: Backbone, shipped: Declared, pooling: str, layers: tuple[int, ...]
     ) -> None:
@@ -463,6 +457,23 @@ class BertEncoder(WithMemory, TextTransformer):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_recipe")
+
+
+def recipe_of(fitted: BertEncoder) -> Recipe:
+    """Return how a fitted encoder turns texts into vectors."""
+    return fitted._recipe
+
+
+def backbone_of(fitted: BertEncoder) -> Backbone:
+    """Return the loaded model of a fitted encoder."""
+    return fitted._backbone()
+
+
+def for_export(fitted: BertEncoder, **changes: Any) -> BertEncoder:
+    """Return a copy in float32 that keeps nothing on disk, with changes to its recipe."""
+    other = copy(fitted).set_params(memory=None, verbose=False)
+    other._recipe = replace(fitted._recipe, dtype="float32", **changes)
+    return other
 
 
 def _encode_with(fitted: BertEncoder, memory: Any, texts: Sequence[str]) -> np.ndarray:

@@ -11,7 +11,7 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.calibration.neighbors.estimator import NeighborSmoothing
+from skcalib.calibration.neighbors.estimator import NeighborSmoothing, smoothed
 from skcalib.similarity.classifier.inputs import (
     in_order,
     known_labels,
@@ -401,4 +401,4 @@ def _vectors_of_names(space: TextSpace, described: dict[Any, list[str]]) -> np.n
 def _side_by_side(vectors: np.ndarray, smoothing: NeighborSmoothing) -> np.ndarray:
     """Return vectors of unit length, and beside them the same smoothed."""
     check_finite(vectors)
-    return np.hstack([unit_rows(vectors)[0], smoothing._smoothed(vectors)])
+    return np.hstack([unit_rows(vectors)[0], smoothed(smoothing, vectors)])
