@@ -107,9 +107,9 @@ class SearchEncoder(TextTransformer):
     its k nearest that are left, ``1 - n / (N k)``, too: of ten documents, and the default k,
     nothing. Use a hundred queries or more; 2,000 at most are compared with each document.
 
-    Without queries, windows of 4 to 12 words are the bank: three of each document, but 1,000 at
-    most. No mean is subtracted, and the weight is a third. Without queries and without an
-    encoder, scores are half the cosines.
+    Without queries, windows of 4 to 12 words of the documents are the bank, no mean is
+    subtracted, and the weight is a third. Without queries and without an encoder, scores are
+    half the cosines.
 
     Equal queries count once. Texts without content for the encoder, and zero vectors, come
     last as documents, and find nothing as queries.

@@ -11,19 +11,16 @@ WORD = re.compile(
 )
 SHORTEST, LONGEST = 4, 12  # words of a window
 N_WINDOWS = 1000
-PER_TEXT = 3  # windows of a text, at most
 
 
 def windows(texts: list[str]) -> list[str]:
-    """Return distinct windows of 4 to 12 words, `N_WINDOWS` at most.
+    """Return distinct windows of 4 to 12 words, `N_WINDOWS` at most, of texts drawn at random.
 
-    Every text has the same number of them, since its own windows are near it. A shorter text is
-    a window as a whole.
+    A shorter text is a window as a whole.
     """
     rng = np.random.default_rng(0)
-    rows = rng.permutation(len(texts))[:N_WINDOWS]
     windows: dict[str, None] = {}
-    for row in np.tile(rows, min(N_WINDOWS // len(rows), PER_TEXT)):
+    for row in rng.integers(len(texts), size=N_WINDOWS):
         spans = [word.span() for word in WORD.finditer(texts[row])]
         if spans:
             length = min(int(rng.integers(SHORTEST, LONGEST + 1)), len(spans))
