@@ -19,7 +19,7 @@ from skcalib import NearestAnswer, SearchEncoder, TextEncoder, ZeroShotClassifie
 DRAWS, BANKS, MOST, STORED = 5, (100, None), 2000, 500
 SETS = "Banking77", "intents", "biomedical"
 NAMED = "Banking77", "intents", "emotions", "news"
-STEPS = {"two means": SearchEncoder(hub_weight=0), "search": SearchEncoder()}
+STEPS = {"two means": SearchEncoder(hub_weight=0, power=0), "search": SearchEncoder()}
 
 
 def rows(encode, options):

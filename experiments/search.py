@@ -120,7 +120,8 @@ def contenders(D, bank, Q):
     whitening = Whitening(noise="auto").fit(both)
     erasure = GroupErasure().fit(both, groups=groups)
     after = Whitening(noise="auto").fit(erasure.transform(both))
-    means, search = (SearchEncoder(**p).fit(D, queries=bank) for p in ({"hub_weight": 0}, {}))
+    means = SearchEncoder(hub_weight=0, power=0).fit(D, queries=bank)
+    search = SearchEncoder().fit(D, queries=bank)
     return {
         "mean subtracted": (unit(D - mean), unit(Q - mean)),
         "whitened": (unit(whitening.transform(D)), unit(whitening.transform(Q))),

@@ -5,13 +5,11 @@ from numbers import Real
 from typing import Any, Self
 
 import numpy as np
-from sklearn import config_context
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils import gen_batches
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.calibration.whitening.estimator import Whitening
+from skcalib.similarity.details import mild_whitening
 from skcalib.similarity.duplicates.guard import guard_of_fit
 from skcalib.similarity.hubs import bank_of
 from skcalib.similarity.inputs import Side
@@ -33,7 +31,6 @@ FEW = 20  # records, below which a rate of 5 % can hardly be checked
 # A mild whitening brings out details, which tell a record from others on its topic.
 POWER = 0.25
 SLACK = 1e-5
-ROWS = 8192  # whose moments are added at a time
 
 
 @dataclass(eq=False, repr=False)
@@ -136,6 +133,7 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
 
+    _state_version = 2
     __metadata_request__fit = {"A": UNUSED, "B": UNUSED}  # data of the fit
 
     @_fit_context(prefer_skip_nested_validation=False)
@@ -192,10 +190,9 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
                 "within one list, use Duplicates."
             )
         self._means = np.array([first.mean(axis=0), second.mean(axis=0)], dtype=np.float64)
-        self._whitening = Whitening(power=POWER, shrinkage="auto")
-        for unit, mean in zip((first, second), self._means, strict=True):
-            for part in gen_batches(len(unit), ROWS):
-                self._whitening.partial_fit(unit[part] - mean)
+        self._projection = mild_whitening(
+            POWER, (first, self._means[0]), (second, self._means[1])
+        )
         a, b = self._calibrated(first, 0), self._calibrated(second, 1)
         self._bank, bank = bank_of(b), bank_of(a)
         a, b = searched(a, self._bank), searched(b, bank)
@@ -276,8 +273,7 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
 
     def _calibrated(self, unit: np.ndarray, side: int) -> np.ndarray:
         """Return unit vectors minus the mean of their side, whitened, float32."""
-        with config_context(transform_output="default"):
-            return unit_vectors(self._whitening.transform(unit - self._means[side]))
+        return unit_vectors((unit - self._means[side]) @ self._projection)
 
 
 def _different(unit: np.ndarray) -> np.ndarray:

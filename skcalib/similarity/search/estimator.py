@@ -44,12 +44,15 @@ class SearchEncoder(TextTransformer):
     query_encoder : transformer of texts, any encoder of texts, or None, default=None
         Encoder of the queries, such as ``BertEncoder(model, prompt="query: ")``. The later
         steps of an `encoder` that is a pipeline follow it. None takes `encoder`.
+    power : float in [0, 1], default=0.05
+        Power of the whitening of both sides, see `Whitening`. More brings out details, which
+        finds the same thing in other words; less, or 0, keeps documents on one topic together.
     n_neighbors : int or float, default=0.1
         Number of queries of the bank whose mean cosine with a document is its hubness; or, as a
         float in (0, 1), a share of the bank.
     hub_weight : float in [0, 1], default=0.75
         Weight of the hubness. It is multiplied by the share of the hubness that another bank
-        would repeat, and smaller for few documents, see Notes. 0 subtracts the two means only.
+        would repeat, and smaller for few documents, see Notes. 0 leaves the hubs as they are.
     neighbors : transformer or None, default=None
         scikit-learn's ``KNeighborsTransformer``, or a similar one (of pynndescent or faiss), by
         cosine or Euclidean distance, for `kneighbors`. It is cloned, and its ``n_neighbors`` is
@@ -63,6 +66,8 @@ class SearchEncoder(TextTransformer):
         What is subtracted from the unit vectors of documents and of queries: four fifths of
         their means, of which few queries estimate that of queries in part. Zero without
         queries.
+    projection_ : ndarray of shape (d, d)
+        W, the whitening of both sides.
     hub_weight_ : float
         Weight of the hubness in use.
     n_queries_ : int
@@ -86,7 +91,7 @@ class SearchEncoder(TextTransformer):
     -----
     With unit vectors, m and μ the means of the documents and of the bank, and Z in [0, 1]::
 
-        d' = unit(d - 0.8 m)    q' = unit(q - 0.8 (m + Z (μ - m)))
+        d' = unit((d - 0.8 m) W)    q' = unit((q - 0.8 (m + Z (μ - m))) W)
 
         score = (q' . d' - w r(d)) / 2
 
@@ -107,9 +112,13 @@ class SearchEncoder(TextTransformer):
     its k nearest that are left, ``1 - n / (N k)``, too: of ten documents, and the default k,
     nothing. Use a hundred queries or more; 2,000 at most are compared with each document.
 
+    W is the whitening of both sides, each minus its mean, with a small `power` and the
+    shrinkage of Ledoit and Wolf. It brings out details, which distinguish the answer of a query
+    from other documents on its topic.
+
     Without queries, windows of 4 to 12 words of the documents are the bank, no mean is
     subtracted, and the weight is a third. Without queries and without an encoder, scores are
-    half the cosines.
+    half the cosines after the whitening.
 
     Equal queries count once. Texts without content for the encoder, and zero vectors, come
     last as documents, and find nothing as queries.
@@ -139,6 +148,7 @@ class SearchEncoder(TextTransformer):
     encoder: Any = None
     query_encoder: Any = None
     _: KW_ONLY
+    power: float = 0.05
     n_neighbors: int | float = 0.1
     hub_weight: float = 0.75
     neighbors: BaseEstimator | None = None
@@ -146,6 +156,7 @@ class SearchEncoder(TextTransformer):
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it
         "query_encoder": "no_validation",
+        "power": [Interval(Real, 0, 1, closed="both")],
         "n_neighbors": [
             Interval(Integral, 1, None, closed="left"),
             Interval(RealNotInt, 0, 1, closed="neither"),
@@ -153,6 +164,7 @@ class SearchEncoder(TextTransformer):
         "hub_weight": [Interval(Real, 0, 1, closed="both")],
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
+    _state_version = 2
     __metadata_request__fit = {"queries": UNUSED}  # which no pipeline passes on
 
     @_fit_context(prefer_skip_nested_validation=False)
@@ -205,6 +217,7 @@ class SearchEncoder(TextTransformer):
             self._fit_queries(content, X if texts is None else texts, queries)
         sides = self._sides
         self.document_shift_, self.query_shift_ = sides.document_shift, sides.query_shift
+        self.projection_ = sides.projection
         self.hub_weight_, self.n_neighbors_ = sides.hub_weight, sides.n_neighbors
         self.vectors_, self.neighbors_ = sides.documents(documents), None
         if self.neighbors is not None:
@@ -236,7 +249,11 @@ class SearchEncoder(TextTransformer):
                 "better some hundred. Add queries, or leave out `queries`."
             )
         self._sides = TwoSides.of_queries(
-            documents, unit, n_neighbors=self.n_neighbors, hub_weight=self.hub_weight
+            documents,
+            unit,
+            power=self.power,
+            n_neighbors=self.n_neighbors,
+            hub_weight=self.hub_weight,
         )
         self.n_queries_, self._strangers = len(unit), Strangers.of(unit)
 
@@ -245,7 +262,8 @@ class SearchEncoder(TextTransformer):
         if texts is None:
             warn(
                 "Vectors of documents alone show neither the mean of queries nor the hubs, so "
-                "scores are half the cosines. Pass `queries`, or texts and an encoder."
+                "scores are half the cosines after a mild whitening. Pass `queries`, or texts "
+                "and an encoder."
             )
             unit = documents[:0]
         else:
@@ -253,7 +271,11 @@ class SearchEncoder(TextTransformer):
             unit = unit[unit.any(axis=1)]
         weight = SHARE_OF_WINDOWS * self.hub_weight
         self._sides = TwoSides.of_windows(
-            documents, unit, n_neighbors=self.n_neighbors, hub_weight=weight
+            documents,
+            unit,
+            power=self.power,
+            n_neighbors=self.n_neighbors,
+            hub_weight=weight,
         )
         self.n_queries_, self._strangers = 0, None
 

@@ -7,8 +7,9 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 from sklearn.utils import gen_batches
 
+from skcalib.similarity.details import mild_whitening
 from skcalib.similarity.hubs import bank_of, n_neighbors_of, repeatability
-from skcalib.similarity.search.steps import HubColumns, QueryColumns, Shift
+from skcalib.similarity.search.steps import HubColumns, QueryColumns, ShiftAndScale
 from skcalib.utils.cosines import rows_in_memory
 from skcalib.utils.vectors import unit_rows
 
@@ -19,16 +20,17 @@ CENTERING = 0.8
 
 @dataclass(frozen=True, eq=False)
 class TwoSides:
-    """Means to subtract from documents and queries, and the bank of queries that shows hubs.
+    """The linear maps of documents and queries, and the bank of queries that shows hubs.
 
-    With ``d' = unit(d - document_shift)``, ``q' = unit(q - query_shift)`` and the mean r(d) of
-    the k largest ``b' . d'`` over the bank, the score of a query and a document is
-    ``(q' . d' - hub_weight r(d)) / 2``.
+    With ``d' = unit((d - document_shift) projection)``, ``q' = unit((q - query_shift)
+    projection)`` and the mean r(d) of the k largest ``b' . d'`` over the bank, the score of a
+    query and a document is ``(q' . d' - hub_weight r(d)) / 2``.
     """
 
     document_shift: np.ndarray  # (d,), float64
     query_shift: np.ndarray  # (d,), float64
-    bank: np.ndarray  # (n_bank, d), float32: b'
+    projection: np.ndarray  # (d, m), float64
+    bank: np.ndarray  # (n_bank, m), float32: b'
     n_neighbors: int  # k
     hub_weight: float
 
@@ -38,15 +40,17 @@ class TwoSides:
         documents: np.ndarray,
         queries: np.ndarray,
         *,
+        power: float,
         n_neighbors: float,
         hub_weight: float,
     ) -> Self:
-        """Estimate the means and the hubs from unit vectors, of distinct queries."""
-        mean = documents.mean(axis=0, dtype=np.float64)
-        gap = queries.mean(axis=0, dtype=np.float64) - mean
-        query_mean = mean + gap_weight(queries, gap) * gap
-        shifts = CENTERING * mean, bank_of(queries), CENTERING * query_mean
-        return cls._with_hubs(documents, *shifts, n_neighbors, hub_weight)
+        """Estimate the maps and the hubs from unit vectors, of distinct queries."""
+        means = [side.mean(axis=0, dtype=np.float64) for side in (documents, queries)]
+        projection = mild_whitening(power, (documents, means[0]), (queries, means[1]))
+        mean, gap = means[0], means[1] - means[0]
+        shifts = CENTERING * mean, CENTERING * (mean + gap_weight(queries, gap) * gap)
+        bank = bank_of(queries)
+        return cls._with_hubs(documents, bank, *shifts, projection, n_neighbors, hub_weight)
 
     @classmethod
     def of_windows(
@@ -54,44 +58,50 @@ class TwoSides:
         documents: np.ndarray,
         windows: np.ndarray,
         *,
+        power: float,
         n_neighbors: float,
         hub_weight: float,
     ) -> Self:
         """Estimate the hubs from pieces of documents, which do not show the mean of queries."""
-        zero = np.zeros(documents.shape[1])
+        mean, zero = documents.mean(axis=0, dtype=np.float64), np.zeros(documents.shape[1])
+        projection = mild_whitening(power, (documents, mean))
         if not len(windows):
-            return cls(zero, zero, windows, 0, 0.0)
-        return cls._with_hubs(documents, zero, windows, zero, n_neighbors, hub_weight)
+            return cls(zero, zero, projection, np.empty((0, projection.shape[1])), 0, 0.0)
+        return cls._with_hubs(
+            documents, windows, zero, zero, projection, n_neighbors, hub_weight
+        )
 
     @classmethod
     def _with_hubs(
         cls,
         documents: np.ndarray,
-        document_shift: np.ndarray,
         queries: np.ndarray,
+        document_shift: np.ndarray,
         query_shift: np.ndarray,
+        projection: np.ndarray,
         n_neighbors: float,
         hub_weight: float,
     ) -> Self:
         """Weigh the hubs by how much of them another bank would repeat, and is no answer."""
-        bank = shifted(queries, query_shift)
-        share = repeatability(shifted(documents, document_shift), bank, n_neighbors)
+        bank = mapped(queries, query_shift, projection)
+        share = repeatability(mapped(documents, document_shift, projection), bank, n_neighbors)
         k = n_neighbors_of(n_neighbors, len(bank))
         share *= unanswered_share(k, len(bank), len(documents))
-        return cls(document_shift, query_shift, bank, k, share * hub_weight)
+        return cls(document_shift, query_shift, projection, bank, k, share * hub_weight)
 
     def documents(self, unit: np.ndarray) -> np.ndarray:
-        """Return ``(d', -w r, sqrt(1 - w² r²)) / sqrt(2)`` of unit vectors, (n, d + 2).
+        """Return ``(d', -w r, sqrt(1 - w² r²)) / sqrt(2)`` of unit vectors, (n, m + 2).
 
         A zero vector, of no content, becomes one that is far from all queries.
         """
-        out = self.hubs.transform(shifted(unit, self.document_shift))
+        out = self.hubs.transform(mapped(unit, self.document_shift, self.projection))
         out[~unit.any(axis=1)] = -np.eye(1, out.shape[1], out.shape[1] - 2)
         return out
 
     def queries(self, unit: np.ndarray) -> np.ndarray:
-        """Return ``(q', 1, 0) / sqrt(2)`` of unit vectors, (n, d + 2); zero for no content."""
-        out = QueryColumns(unit.shape[1]).transform(shifted(unit, self.query_shift))
+        """Return ``(q', 1, 0) / sqrt(2)`` of unit vectors, (n, m + 2); zero for no content."""
+        columns = QueryColumns(self.projection.shape[1])
+        out = columns.transform(mapped(unit, self.query_shift, self.projection))
         out[~unit.any(axis=1)] = 0
         return out
 
@@ -102,12 +112,13 @@ class TwoSides:
 
     def document_steps(self) -> list[Any]:
         """Return the steps from vectors of documents to those of the search, for exports."""
-        return [Normalizer(), Shift(self.document_shift), Normalizer(), self.hubs]
+        linear = ShiftAndScale(self.document_shift, self.projection)
+        return [Normalizer(), linear, Normalizer(), self.hubs]
 
     def query_steps(self) -> list[Any]:
         """Return the same of queries."""
-        columns = QueryColumns(len(self.query_shift))
-        return [Normalizer(), Shift(self.query_shift), Normalizer(), columns]
+        linear = ShiftAndScale(self.query_shift, self.projection)
+        return [Normalizer(), linear, Normalizer(), QueryColumns(self.projection.shape[1])]
 
 
 def gap_weight(queries: np.ndarray, gap: np.ndarray) -> float:
@@ -136,10 +147,11 @@ def unanswered_share(k: int, n_queries: int, n_documents: int) -> float:
     return max(1 - n_queries / (n_documents * k), 0.0)
 
 
-def shifted(unit: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """Subtract from unit vectors, and scale to unit length again; zero vectors stay zero."""
-    out = np.empty(unit.shape, np.float32)
-    for rows in gen_batches(len(unit), rows_in_memory(8 * unit.shape[1])):
+def mapped(unit: np.ndarray, shift: np.ndarray, projection: np.ndarray) -> np.ndarray:
+    """Map unit vectors, and scale to unit length again; zero vectors stay zero."""
+    out = np.empty((len(unit), projection.shape[1]), np.float32)
+    for rows in gen_batches(len(unit), rows_in_memory(16 * unit.shape[1])):
         part = unit[rows]
-        out[rows] = unit_rows(np.where(part.any(axis=1)[:, None], part - shift, 0.0))[0]
+        centered = np.where(part.any(axis=1)[:, None], part - shift, 0.0)
+        out[rows] = unit_rows(centered @ projection)[0]
     return out

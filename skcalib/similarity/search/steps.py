@@ -26,18 +26,19 @@ class Step(FloatTransformer, BaseEstimator):
 
 
 @dataclass(eq=False, repr=False)
-class Shift(Step):
-    """Subtract ``shift``."""
+class ShiftAndScale(Step):
+    """Subtract ``shift``, and multiply by ``projection``."""
 
     shift: np.ndarray  # (d,), float64
+    projection: np.ndarray  # (d, m), float64
 
     def transform(self, X: np.ndarray) -> np.ndarray:
-        """Subtract in float64."""
-        return (X - self.shift).astype(X.dtype)
+        """Compute in float64."""
+        return self.linear_map().apply(X)
 
     def linear_map(self) -> AffineMap:
         """Return the map that exports use."""
-        return AffineMap.of_sample(self.shift, np.eye(len(self.shift)))
+        return AffineMap.of_sample(self.shift, self.projection)
 
 
 @dataclass(eq=False, repr=False)

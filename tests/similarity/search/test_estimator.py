@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.covariance import ledoit_wolf
 from sklearn.neighbors import KNeighborsTransformer, NearestNeighbors
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -54,11 +55,14 @@ def reference(search, documents, bank, queries):
     gap = np.sum((m - mu) ** 2)
     chance = np.var(unit(bank), axis=0, ddof=1).sum() / len(bank)
     Z = max(0, 1 - chance / gap)
+    centered = np.vstack([unit(documents) - m, unit(bank) - mu])
+    values, axes = np.linalg.eigh(ledoit_wolf(centered, assume_centered=True)[0])
+    W = axes * values ** (-search.power / 2)
     mu = m + Z * (mu - m)
     d, q, b = (
-        unit(unit(documents) - 0.8 * m),
-        unit(unit(queries) - 0.8 * mu),
-        unit(unit(bank) - 0.8 * mu),
+        unit((unit(documents) - 0.8 * m) @ W),
+        unit((unit(queries) - 0.8 * mu) @ W),
+        unit((unit(bank) - 0.8 * mu) @ W),
     )
     k = round(0.1 * len(bank))
     r = np.sort(b @ d.T, axis=0)[-k:].mean(axis=0)
@@ -79,7 +83,7 @@ def test_the_score_is_the_formula_a_cosine_and_an_inner_product():
 
 def test_it_finds_more_than_cosines_and_than_two_means():
     raw = found(unit(NEW) @ unit(DOCUMENTS).T[:, np.r_[200:400, :200]])
-    means = SearchEncoder(hub_weight=0).fit(DOCUMENTS, queries=BANK)
+    means = SearchEncoder(hub_weight=0, power=0).fit(DOCUMENTS, queries=BANK)
     order = np.r_[200:400, :200]
     by_means = found((means.encode_query(NEW) @ means.vectors_.T)[:, order])
     by_hubs = found((SEARCH.encode_query(NEW) @ SEARCH.vectors_.T)[:, order])
@@ -138,6 +142,17 @@ def test_of_few_documents_the_nearest_queries_are_their_own():
     assert 0 < weights[2] < weights[3] <= 0.75
     assert unanswered_share(10, 100, 20) == 0.5
     assert unanswered_share(10, 100, 10**6) == pytest.approx(1, rel=1e-4)
+
+
+@pytest.mark.filterwarnings(UNCORRECTED)
+def test_vectors_without_spread_are_not_whitened():
+    rng = np.random.default_rng(0)
+    lengths = np.arange(1, 9)[:, None]
+    for X in (rng.normal(size=(2, 5)), lengths * rng.normal(size=5), lengths):
+        assert_array_equal(SearchEncoder().fit(X).projection_, np.eye(X.shape[1]))
+    X = rng.normal(size=(3, 50))
+    X[:, 0] = 0
+    assert SearchEncoder().fit(X, queries=X[:2] + 1).projection_.shape == (50, 50)
 
 
 def test_queries_drawn_like_documents_are_not_moved():
