@@ -31,9 +31,9 @@ FALSE_ALARMS = 0.01  # share of calls with queries drawn like the bank that may 
 class SearchEncoder(TextTransformer):
     """Encode documents and queries for a search by inner product, which ranks better.
 
-    Queries and documents are different kinds of text. So each kind has its own mean, and some
-    documents, the hubs, are near every query. A sample of unlabeled queries, the bank, shows
-    both, and this encoder removes them. It needs no relevance judgments.
+    Queries and documents are different kinds of text, so each kind has its own mean. In
+    addition, some documents, the hubs, are near every query. A sample of unlabeled queries, the
+    bank, shows both, and this encoder removes them. It needs no relevance judgments.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class SearchEncoder(TextTransformer):
         are vectors.
     query_encoder : transformer of texts, any encoder of texts, or None, default=None
         Encoder of the queries, such as ``BertEncoder(model, prompt="query: ")``. The later
-        steps of an `encoder` that is a pipeline follow it. None takes `encoder`.
+        steps of an `encoder` that is a pipeline follow it. None uses `encoder`.
     n_neighbors : int or float, default=0.1
         Number of queries of the bank whose mean cosine with a document is its hubness; or, as a
         float in (0, 1), a share of the bank.
@@ -103,9 +103,10 @@ class SearchEncoder(TextTransformer):
     another bank would repeat, by the correlation of r(d) from two halves of the bank [4]_. It
     is small for few queries, and where documents are near the queries that they answer and near
     no others. If each query has one answer, a document answers ``n / N`` of the n queries of
-    the bank among N documents. These are near it rightly, so w is multiplied by the share of
-    its k nearest that are left, ``1 - n / (N k)``, too: of ten documents, and the default k,
-    nothing. Use a hundred queries or more; 2,000 at most are compared with each document.
+    the bank among N documents. They are near it because it answers them, so w is also
+    multiplied by the share of its k nearest that are left, ``1 - n / (N k)``: of ten documents,
+    and the default k, nothing. Use a hundred queries or more; 2,000 at most are compared with
+    each document.
 
     Without queries, windows of 4 to 12 words of the documents are the bank, no mean is
     subtracted, and the weight is a third. Without queries and without an encoder, scores are
