@@ -1,9 +1,9 @@
 """
 Put a second encoder next to the first
-=====================================
+=======================================
 
-Two encoders see different things in a text. Put side by side, their vectors have as cosine a
-weighted mean of both cosines, if both have unit length. A
+Two encoders see different things in a text. If both vectors have unit length, the cosine of the
+two put side by side is a weighted mean of both cosines. A
 :class:`~sklearn.pipeline.FeatureUnion` does that. The weight decides whether the second one
 helps, and this script measures it: a weak encoder adds nothing to a good one.
 
