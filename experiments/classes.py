@@ -120,7 +120,7 @@ class Bench:
             yield "ours, with names", self.ours(self.pool, y)[0]
         yield "ours, without names", self.ours(self.pool, y, named=False)[0]
         pool, new = unit(self.encode(self.pool)), unit(self.encode(self.new))
-        for name, step in some(("raw", "centered", "PCA(128)")).items():
+        for name, step in some(("raw", "PCA(128)")).items():
             fitted = step.fit(pool)
             means = NearestCentroid().fit(unit(fitted.transform(pool[rows])), labels)
             predicted = means.predict(unit(fitted.transform(new)))
